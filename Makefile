@@ -1,0 +1,39 @@
+# Every target works on a fresh Debian or Ubuntu machine; `tools/setup` installs what is missing.
+VENV := .venv/bin
+
+.PHONY: help demo test check fast lock docs clean
+
+help:  ## List the targets
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | column -t -s "$$(printf '\t')"
+
+demo:  ## Install what is needed, then compare threads, native, io_uring and bare metal on this host
+	@tools/setup run
+	@tools/demo
+
+test:  ## Everything: style, types, house rules, tests on real fio and QEMU
+	@tools/setup dev
+	$(MAKE) --no-print-directory check
+	$(VENV)/pytest
+
+check:  ## Style, types and house rules only
+	@tools/setup dev
+	$(VENV)/ruff check .
+	$(VENV)/ruff format --check .
+	$(VENV)/mypy
+	$(VENV)/lint-imports
+
+fast:  ## The tests that start no fio and no QEMU
+	@tools/setup dev
+	$(VENV)/pytest -m 'not real'
+
+lock:  ## Renew the locked requirements
+	@tools/setup dev
+	$(VENV)/uv -q pip compile --universal --generate-hashes --no-header --no-annotate --python-version 3.11 --group dev pyproject.toml -o requirements/dev.txt
+	$(VENV)/uv -q pip compile --universal --generate-hashes --no-header --no-annotate --python-version 3.11 --group build pyproject.toml -o requirements/run.txt
+
+docs:  ## Write the generated reference pages again
+	@tools/setup dev
+	$(VENV)/python -m tools.reference
+
+clean:  ## Remove what was built here
+	rm -rf .venv dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command line: one module a verb, imported only when it is called.
+
+Data goes to stdout, everything else to stderr. Errors are one sentence, then a hint, then the exit code that
+`virtune.model.errors` gives them; a traceback is shown only when VIRTUNE_DEBUG is set.
+"""
+
+import difflib
+import importlib
+import os
+import sys
+
+import click
+
+from virtune import __version__
+from virtune.model.errors import VirtuneError
+
+VERBS: dict[str, str] = {
+    "probe": "Show the facts of this host: kernel, QEMU, fio, CPU, block devices",
+    "knobs": "Show what can be turned on the I/O path, and what it costs and risks",
+    "measure": "Measure one disk stack on this host",
+    "compare": "Compare disk stacks on this host, in interleaved rounds",
+    "resume": "Go on with a study that was interrupted",
+    "list": "List the studies in the store",
+    "show": "Show a study again: table, verdicts, report or JSON",
+    "explain": "Read a fio result (JSON, JSON+ or text) and say what it means",
+    "clean": "Remove what an earlier run left behind: processes, mounts, scratch files",
+}
+"""Every verb with its one line of help. The module of a verb is `virtune.cli.<verb>`; it has `command`."""
+
+
+class LazyGroup(click.Group):
+    """A group that imports a verb's module only when that verb is called or its own help is shown."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
+        return list(VERBS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        if cmd_name not in VERBS:
+            return None
+        module = importlib.import_module(f"virtune.cli.{cmd_name}")
+        command = module.command
+        assert isinstance(command, click.Command)  # noqa: S101 - a verb without a command is our own mistake
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and args[0] not in VERBS and not args[0].startswith("-"):
+            close = difflib.get_close_matches(args[0], VERBS, n=1)
+            hint = f"did you mean `virtune {close[0]}`?" if close else "`virtune --help` lists the commands"
+            raise VirtuneUsage(f"no command {args[0]!r}", hint)
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        with formatter.section("Commands"):
+            formatter.write_dl(list(VERBS.items()))
+
+
+class VirtuneUsage(click.UsageError):
+    """A usage error with a hint of its own."""
+
+    def __init__(self, message: str, hint: str) -> None:
+        super().__init__(message)
+        self.hint = hint
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(__version__, prog_name="virtune")
+def cli() -> None:
+    """The disk I/O of virtual machines: measured, explained and tuned."""
+
+
+def main() -> None:
+    """Run the command line and exit: 0 it ran, 1 failure, 2 usage, 3 precondition, 130 interrupted."""
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(arguments: list[str]) -> int:
+    """Run one command line and return its exit code; every error becomes one sentence on stderr."""
+    try:
+        result = cli.main(args=arguments, prog_name="virtune", standalone_mode=False)
+        return result if isinstance(result, int) else 0
+    except VirtuneError as error:
+        if os.environ.get("VIRTUNE_DEBUG"):
+            raise
+        return _say(error.message, error.hint, error.exit_code)
+    except click.UsageError as error:
+        command = error.ctx.command_path if error.ctx else "virtune"
+        hint = getattr(error, "hint", None) or f"`{command} --help` shows what may be written"
+        return _say(_sentence(error.format_message()), hint, 2)
+    except click.ClickException as error:
+        return _say(_sentence(error.format_message()), None, 1)
+    except (click.Abort, KeyboardInterrupt):
+        return _say("interrupted", None, 130)
+    except BrokenPipeError:
+        # The reader (head, less) went away: that is its right, and no error of ours.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+
+
+def _sentence(text: str) -> str:
+    first = " ".join(text.split()).rstrip(".")
+    return first[:1].lower() + first[1:]
+
+
+def _say(message: str, hint: str | None, code: int) -> int:
+    click.echo(click.style("error:", fg="red", bold=True) + f" {message}", err=True)
+    if hint:
+        click.echo(f"\n{click.style('hint:', fg='cyan')} {hint}", err=True)
+    return code

@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every error a user can see.
+
+    VirtuneError                   exit 1   something failed that should have worked
+    ├── RigError                 exit 1   a stack did not come up or went away
+    ├── LoadError                exit 1   the load did not run to its end
+    ├── StoreError               exit 1   the store could not be read or written
+    ├── UsageError               exit 2   the command line is wrong
+    │   └── PlanError            exit 2   a plan file, workload or arm is wrong
+    ├── PreconditionError        exit 3   this host or target does not allow it
+    │   ├── MissingToolError     exit 3   a program is not installed
+    │   ├── RefusedTargetError   exit 3   the target is not ours to write to, or cannot be measured honestly
+    │   └── NotInForceError      exit 3   a setting was asked for and is not what runs
+    └── Interrupted              exit 130 the user asked to stop
+
+Exit codes 4 (a threshold was breached) and 5 (undecided) are left for commands that are given a threshold.
+"""
+
+from typing import ClassVar
+
+
+class VirtuneError(Exception):
+    """An error with one clear sentence, and where it helps a hint with the next thing to type."""
+
+    exit_code: ClassVar[int] = 1
+
+    def __init__(self, message: str, *, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+
+class RigError(VirtuneError):
+    """A stack did not come up, or what carried it went away."""
+
+
+class LoadError(VirtuneError):
+    """The load did not run to its end."""
+
+
+class StoreError(VirtuneError):
+    """The store could not be read or written."""
+
+
+class UsageError(VirtuneError):
+    """The command line is wrong."""
+
+    exit_code = 2
+
+
+class PlanError(UsageError):
+    """A plan file, a workload or an arm is wrong."""
+
+
+class PreconditionError(VirtuneError):
+    """This host, or the target, does not allow what was asked."""
+
+    exit_code = 3
+
+
+class MissingToolError(PreconditionError):
+    """A program that is needed is not installed."""
+
+
+class RefusedTargetError(PreconditionError):
+    """The target is not virtune's to write to, or cannot be measured honestly."""
+
+
+class NotInForceError(PreconditionError):
+    """A setting was asked for, and something else is what runs."""
+
+
+class Interrupted(VirtuneError):  # noqa: N818 - the user's wish is not an error
+    """The user asked to stop; what was finished is kept."""
+
+    exit_code = 130

@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Events: what a flow says while it works. Faces decide how to show them."""
+
+from dataclasses import dataclass
+
+from virtune.model.study import Study, Trial
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepStarted:
+    """A step that takes a while has begun. `fraction` of a known whole comes with StepProgressed."""
+
+    what: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepProgressed:
+    """A step has come this far (0..1)."""
+
+    what: str
+    fraction: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepEnded:
+    """A step is over."""
+
+    what: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StudyStarted:
+    """A study begins or goes on; `done` trials are already in the store."""
+
+    study: Study
+    done: int
+    seconds_left: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialStarted:
+    """A trial begins."""
+
+    trial: Trial
+    of: int
+    seconds_left: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialEnded:
+    """A trial is over and kept. `summary` is one line; `failure` its reason when it gave no measurement."""
+
+    trial: Trial
+    of: int
+    summary: str
+    failure: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Noticed:
+    """Something the user should know although nothing failed."""
+
+    text: str
+
+
+Event = StepStarted | StepProgressed | StepEnded | StudyStarted | TrialStarted | TrialEnded | Noticed

@@ -1,0 +1,215 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What can be turned on the I/O path: one row per knob, read by everyone.
+
+A `Knob` says what may be written, what it needs, what turning it costs and what it risks. The command line,
+plan files, the audit and the reference page all read the same rows (`virtune.model.knobs`). Whether the QEMU
+at hand has a value is never guessed from its version: a knob names the question (`Ask`) whose answer decides.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import assert_never
+
+from virtune.model.units import parse_bytes
+
+
+class Layer(StrEnum):
+    """The level of the I/O path a knob sits on, from the application down to the medium."""
+
+    APPLICATION = "guest application"
+    GUEST_KERNEL = "guest kernel"
+    DEVICE = "virtual device"
+    BLOCK = "QEMU block layer"
+    BACKEND = "storage back end"
+    PLACEMENT = "placement"
+    HOST = "host kernel"
+    MEDIUM = "medium"
+
+
+class Change(StrEnum):
+    """What it takes to turn a knob on a system that runs."""
+
+    LIVE = "live"
+    REPLUG = "replug"
+    POWEROFF = "power-off"
+    OFFLINE = "offline"
+    GUEST = "guest"
+    GUEST_REBOOT = "guest reboot"
+    HOST_REBOOT = "host reboot"
+
+
+class Risk(StrEnum):
+    """The worst that turning a knob can do."""
+
+    NONE = "none"
+    PERFORMANCE = "performance"
+    AVAILABILITY = "availability"
+    DATA = "data"
+    SECURITY = "security"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """One of a few words."""
+
+    values: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Number:
+    """A whole number in a range; `power_of_two` narrows it further."""
+
+    low: int
+    high: int
+    unit: str = ""
+    power_of_two: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Size:
+    """A number of bytes in a range, written as fio and QEMU write sizes."""
+
+    low: int
+    high: int
+    power_of_two: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Switch:
+    """On or off."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Text:
+    """Free text of a described shape, for knobs that name things (CPU sets, files, thread ids)."""
+
+    shape: str
+
+
+Domain = Choice | Number | Size | Switch | Text
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AskSchema:
+    """Asks QMP `query-qmp-schema`: the values of `member` of the variant `variant` of `command`'s arguments.
+
+    `member` may be dotted (`cache.direct`). With an enumeration the answer lists the values; with any other
+    type the answer only says that the member exists.
+    """
+
+    command: str
+    member: str
+    variant: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AskDevice:
+    """Asks QMP `device-list-properties` whether the device type has the property."""
+
+    device: str
+    property: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AskObject:
+    """Asks QMP `qom-list-properties` whether the object type has the property."""
+
+    object: str
+    property: str
+
+
+Ask = AskSchema | AskDevice | AskObject
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Knob:
+    """One thing that can be turned.
+
+    `place` is the path of the attribute of `Stack` that it sets, empty where virtune only knows the knob (it is
+    shown and documented) and does not turn it yet. `spelled` says how each system writes it.
+    """
+
+    id: str
+    number: str
+    layer: Layer
+    domain: Domain
+    default: str
+    needs: tuple[str, ...] = ()
+    ask: Ask | None = None
+    change: Change
+    risk: Risk = Risk.NONE
+    risk_note: str = ""
+    what: str
+    why: str
+    spelled: Mapping[str, str] = field(default_factory=dict)
+    source: tuple[str, ...]
+    place: tuple[str, ...] = ()
+
+    def read(self, text: str) -> str | int | bool:
+        """Read a value of this knob from what a user wrote.
+
+        Raises ValueError with a sentence that says what may be written.
+        """
+        return _read(self.domain, text.strip())
+
+
+def describe_domain(domain: Domain) -> str:
+    """Say in a few words what may be written."""
+    match domain:
+        case Choice(values=values):
+            return " | ".join(values)
+        case Number(low=low, high=high, unit=unit, power_of_two=power):
+            return f"{low}..{high}{' ' + unit if unit else ''}{', a power of two' if power else ''}"
+        case Size(low=low, high=high, power_of_two=power):
+            return f"{_short(low)}..{_short(high)}{', a power of two' if power else ''}"
+        case Switch():
+            return "on | off"
+        case Text(shape=shape):
+            return shape
+        case _:
+            assert_never(domain)
+
+
+_INTEGER = re.compile(r"[+-]?[0-9]{1,19}")
+
+
+def _read(domain: Domain, text: str) -> str | int | bool:
+    match domain:
+        case Choice(values=values):
+            if text not in values:
+                raise ValueError(f"{text!r} is not one of {', '.join(values)}")
+            return text
+        case Number(low=low, high=high, power_of_two=power):
+            if not _INTEGER.fullmatch(text):
+                raise ValueError(f"{text!r} is not a whole number")
+            return _in_range(int(text), low, high, power, text)
+        case Size(low=low, high=high, power_of_two=power):
+            return _in_range(parse_bytes(text), low, high, power, text)
+        case Switch():
+            if text not in ("on", "off"):
+                raise ValueError(f"{text!r} is neither on nor off")
+            return text == "on"
+        case Text(shape=shape):
+            if not text or not text.isprintable():
+                raise ValueError(f"expected {shape}")
+            return text
+        case _:
+            assert_never(domain)
+
+
+def _in_range(value: int, low: int, high: int, power_of_two: bool, text: str) -> int:  # noqa: FBT001
+    if not low <= value <= high:
+        raise ValueError(f"{text} is outside {_short(low)}..{_short(high)}")
+    if power_of_two and value & (value - 1):
+        raise ValueError(f"{text} is not a power of two")
+    return value
+
+
+def _short(number: int) -> str:
+    """Write a bound with a binary suffix where that is exact: 65536 -> 64k."""
+    for suffix, scale in (("T", 1024**4), ("G", 1024**3), ("M", 1024**2), ("k", 1024)):
+        if number >= scale and number % scale == 0:
+            return f"{number // scale}{suffix}"
+    return str(number)

@@ -1,0 +1,175 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What one trial told us, in base units: nanoseconds, bytes, operations, seconds, CPU-seconds.
+
+Percentiles live in a Histogram (counts per bin), because counts add up exactly and percentiles never do.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+METHOD = 1
+"""The number of the way in which measurements are derived from evidence.
+
+1  first light: fio json+, combined directions, host counters by difference of first and last sample
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Histogram:
+    """Latencies as counts: `bins` are (value in ns, count), ascending, as fio's `json+` gives them.
+
+    fio's bins are at most 0.8 % wide, and adding the counts of equal bins merges two runs exactly.
+    """
+
+    bins: tuple[tuple[int, int], ...]
+
+    @property
+    def count(self) -> int:
+        """How many latencies were counted."""
+        return sum(count for _, count in self.bins)
+
+    def percentile(self, percent: float) -> float | None:
+        """Return the latency in ns that `percent` % of the counted stay at or below; None when nothing was counted.
+
+        The same rule as fio's: the first bin at which the running count reaches percent/100 of all.
+        """
+        need = percent / 100 * self.count
+        running = 0
+        for value, count in self.bins:
+            running += count
+            if running >= need and running > 0:
+                return float(value)
+        return None
+
+    def resolves(self, percent: float, *, beyond: int = 100) -> bool:
+        """Whether at least `beyond` latencies lie above that percentile, so that it says anything."""
+        return self.count * (1 - percent / 100) >= beyond
+
+
+def merge(histograms: Iterable[Histogram]) -> Histogram:
+    """Add histograms bin by bin: the histogram of all their latencies together."""
+    total: Counter[int] = Counter()
+    for histogram in histograms:
+        for value, count in histogram.bins:
+            total[value] += count
+    return Histogram(bins=tuple(sorted(total.items())))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Latency:
+    """One kind of latency: mean and extremes in ns, and as much of its distribution as the source has.
+
+    `histogram` comes from `json+`; `percentiles` (percent, ns) from `json` or text, where no bins exist.
+    """
+
+    count: int | None = None
+    mean_ns: float
+    min_ns: float | None = None
+    max_ns: float | None = None
+    stddev_ns: float | None = None
+    histogram: Histogram | None = None
+    percentiles: tuple[tuple[float, float], ...] = ()
+
+    def percentile(self, percent: float) -> float | None:
+        """Return a percentile in ns from the bins, else as the source printed it, else None."""
+        if self.histogram is not None and self.histogram.bins:
+            return self.histogram.percentile(percent)
+        return dict(self.percentiles).get(percent)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Flow:
+    """One direction (`read`, `write` or `trim`) of one load."""
+
+    direction: str
+    ios: int | None
+    bytes: int | None
+    seconds: float | None
+    iops: float
+    bandwidth_bps: float
+    iops_samples: int | None = None
+    iops_min: float | None = None
+    iops_max: float | None = None
+    iops_stddev: float | None = None
+    short_ios: int = 0
+    dropped_ios: int = 0
+    slat: Latency | None = None
+    clat: Latency | None = None
+    lat: Latency | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceUse:
+    """What the kernel counted on one block device during the load (fio's `disk_util`, or our own counters)."""
+
+    name: str
+    reads: int
+    writes: int
+    read_bytes: int | None = None
+    written_bytes: int | None = None
+    busy_percent: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadResult:
+    """What one fio said of one reporting group: the jobs that were reported together.
+
+    `depth` is the number of I/Os in flight that were asked for (iodepth x numjobs); `depth_reached` the share of
+    requests (0..1) that fio saw at each depth class, from its IO depths line. CPU is in % of one CPU.
+    """
+
+    name: str
+    engine: str | None
+    pattern: str | None
+    block_size: int | None
+    direct: bool | None
+    jobs: int
+    depth: int | None
+    error: int
+    flows: tuple[Flow, ...]
+    usr_percent: float | None
+    sys_percent: float | None
+    context_switches: int | None = None
+    sync: Latency | None = None
+    depth_levels: tuple[tuple[str, float], ...] = ()
+    rate_asked_iops: float | None = None
+
+    @property
+    def iops(self) -> float:
+        """Operations a second over all directions."""
+        return math.fsum(flow.iops for flow in self.flows)
+
+    @property
+    def bandwidth_bps(self) -> float:
+        """Bytes a second over all directions."""
+        return math.fsum(flow.bandwidth_bps for flow in self.flows)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FioResult:
+    """One fio run as read from its output, whatever form that had. `source` is `json+`, `json` or `text`."""
+
+    source: str
+    version: str | None
+    loads: tuple[LoadResult, ...]
+    devices: tuple[DeviceUse, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measurement:
+    """What one trial told us: base metrics by id (see `virtune.model.metric`), the distribution, and remarks.
+
+    `values` holds only what was measured: a metric that is missing was not measured, never zero by default.
+    """
+
+    method: int = METHOD
+    values: tuple[tuple[str, float], ...]
+    histogram: Histogram | None = None
+    invalid: tuple[str, ...] = ()
+    remarks: tuple[str, ...] = field(default=())
+
+    def get(self, metric: str) -> float | None:
+        """Return a metric's value, or None when it was not measured."""
+        return dict(self.values).get(metric)

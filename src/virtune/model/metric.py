@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Metrics: what is compared, in which unit, and which way is better."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+PERCENTILES: tuple[float, ...] = (50.0, 70.0, 90.0, 95.0, 99.0, 99.9)
+"""The percentiles every table shows: those of the studies virtune reproduces, and the tail people pay for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Metric:
+    """A quantity: its id in JSON, a short label, the base unit and which way is better.
+
+    `percent` is set for percentiles: those of several trials come from merged histograms, never from a mean.
+    """
+
+    id: str
+    label: str
+    unit: Literal["1/s", "B/s", "ns", "%", "s/io"]
+    better: Literal["higher", "lower"]
+    percent: float | None = None
+
+
+METRICS: tuple[Metric, ...] = (
+    Metric(id="iops", label="IOPS", unit="1/s", better="higher"),
+    Metric(id="bandwidth", label="bandwidth", unit="B/s", better="higher"),
+    Metric(id="latency.mean", label="latency mean", unit="ns", better="lower"),
+    *(
+        Metric(
+            id=f"latency.p{percent:g}",
+            label=f"latency p{percent:g}",
+            unit="ns",
+            better="lower",
+            percent=percent,
+        )
+        for percent in PERCENTILES
+    ),
+    Metric(id="slat.mean", label="slat mean", unit="ns", better="lower"),
+    Metric(id="clat.mean", label="clat mean", unit="ns", better="lower"),
+    Metric(id="sync.mean", label="sync mean", unit="ns", better="lower"),
+    Metric(id="cpu.load.usr", label="load %usr", unit="%", better="lower"),
+    Metric(id="cpu.load.sys", label="load %sys", unit="%", better="lower"),
+    Metric(id="cpu.rig", label="rig CPU", unit="%", better="lower"),
+    Metric(id="cpu_per_io", label="CPU per I/O", unit="s/io", better="lower"),
+    Metric(id="device.util", label="device busy", unit="%", better="lower"),
+)
+
+BY_ID: dict[str, Metric] = {metric.id: metric for metric in METRICS}

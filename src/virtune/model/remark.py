@@ -1,0 +1,23 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A Remark: what the numbers mean together, in words, with the numbers it rests on."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Weight(StrEnum):
+    """How much a remark matters: `invalid` forbids conclusions, `warning` limits them, `note` explains."""
+
+    NOTE = "note"
+    WARNING = "warning"
+    INVALID = "invalid"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Remark:
+    """One thing a good reader notices. `id` is stable (`page-cache`, `spread`, `depth`, `little`, ...)."""
+
+    id: str
+    weight: Weight
+    text: str
+    advice: str = ""

@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A Stack: everything between the application's read() and the medium, as one value.
+
+A knob with a `place` sets the attribute of that path; `with_setting` is the only way in, so that a Stack is
+always in its canonical form and two equal Stacks compare equal.
+"""
+
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Literal
+
+from virtune.model.knob import Knob
+from virtune.model.units import Bytes
+
+Rig = Literal["metal", "storage-daemon"]
+Backend = Literal["file", "null-co"]
+Format = Literal["raw", "qcow2"]
+Cache = Literal["none", "writeback", "writethrough", "directsync", "unsafe"]
+Aio = Literal["threads", "native", "io_uring"]
+Preallocation = Literal["off", "metadata", "falloc", "full"]
+Discard = Literal["ignore", "unmap"]
+DetectZeroes = Literal["off", "on", "unmap"]
+ExportKind = Literal["nbd", "fuse"]
+
+DIRECT_CACHES: frozenset[str] = frozenset({"none", "directsync"})
+"""The cache modes that open the image with O_DIRECT."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Disk:
+    """One disk: back end, format and the options QEMU's block layer gives it.
+
+    `None` means "QEMU's default", so that what was not asked for is not reported as chosen.
+    """
+
+    backend: Backend = "file"
+    format: Format = "raw"
+    aio: Aio = "threads"
+    cache: Cache = "none"
+    cluster_size: Bytes | None = None
+    preallocation: Preallocation | None = None
+    extended_l2: bool | None = None
+    lazy_refcounts: bool | None = None
+    l2_cache_size: Bytes | None = None
+    discard: Discard = "ignore"
+    detect_zeroes: DetectZeroes = "off"
+    throttle_iops: int | None = None
+    throttle_bps: Bytes | None = None
+    null_latency_ns: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stack:
+    """A rig and what it brings up. With rig `metal` there is no QEMU, and the disk's QEMU options do not apply."""
+
+    rig: Rig = "storage-daemon"
+    export: ExportKind = "nbd"
+    disk: Disk = field(default_factory=Disk)
+
+
+def with_setting(stack: Stack, knob: Knob, value: str | int | bool) -> Stack:  # noqa: FBT001
+    """Return the stack with one knob turned.
+
+    Raises ValueError for a knob that has no place in a Stack.
+    """
+    if not knob.place:
+        raise ValueError(f"{knob.id} is known to virtune, and it cannot turn it yet")
+    replaced: Stack = _replace(stack, knob.place, value)
+    return replaced
+
+
+def setting_of(stack: Stack, knob: Knob) -> str | int | bool | None:
+    """Return the value the stack has for a knob, None where it leaves QEMU's default."""
+    value: Any = stack
+    for name in knob.place:
+        value = getattr(value, name)
+    return value  # type: ignore[no-any-return]
+
+
+def contradictions(stack: Stack) -> tuple[str, ...]:
+    """Say what in this stack cannot be together; empty for a sound one. Each rule is QEMU's own."""
+    disk = stack.disk
+    if stack.rig == "metal":
+        touched = [f.name for f in fields(Disk) if getattr(disk, f.name) != getattr(Disk(), f.name)]
+        touched += ["export"] if stack.export != Stack().export else []
+        return tuple(f"rig=metal has no QEMU, so {name} means nothing there" for name in touched)
+    found = []
+    if disk.aio == "native" and disk.cache not in DIRECT_CACHES and disk.backend == "file":
+        found.append(f"aio=native needs O_DIRECT: use cache=none or directsync instead of {disk.cache}")
+    if disk.detect_zeroes == "unmap" and disk.discard != "unmap":
+        found.append("detect_zeroes=unmap needs discard=unmap")
+    if disk.format != "qcow2":
+        names = ("cluster_size", "extended_l2", "lazy_refcounts", "l2_cache_size")
+        found += [
+            f"{name} is a qcow2 option, and the format is raw" for name in names if getattr(disk, name) is not None
+        ]
+    if disk.extended_l2 and disk.cluster_size is not None and disk.cluster_size < 16384:
+        found.append("extended_l2 needs clusters of at least 16k")
+    if disk.backend == "null-co" and disk.format != "raw":
+        found.append("backend=null-co holds no data, so format=qcow2 cannot be on it")
+    if disk.backend == "file" and disk.null_latency_ns:
+        found.append("null_latency_ns belongs to backend=null-co")
+    return tuple(found)
+
+
+def _replace(value: Any, place: tuple[str, ...], new: object) -> Any:
+    head, *rest = place
+    inner = _replace(getattr(value, head), tuple(rest), new) if rest else new
+    return replace(value, **{head: inner})

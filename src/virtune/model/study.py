@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A Study: a question with its arms, workloads and trials."""
+
+from dataclasses import dataclass
+
+from virtune.model.stack import Stack
+from virtune.model.units import Bytes
+from virtune.model.workload import Workload
+
+DEFAULT_SPAN = Bytes(1024**3)
+"""1 GiB: fills in a few seconds, is larger than any drive's or controller's own cache segment that a demo would
+meet, and fits on any disk. It does NOT exceed the host's RAM: a stack that goes through the page cache will be
+served from RAM, which virtune detects and says."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arm:
+    """One Stack under comparison. `settings` are the knobs as they were asked for, by id, in the user's order."""
+
+    name: str
+    stack: Stack
+    settings: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trial:
+    """One arm under one workload, once. `number` counts from 1 in the order of running."""
+
+    number: int
+    round: int
+    arm: str
+    workload: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Study:
+    """What is to be found out, and how. Everything needed to run it again is in here.
+
+    `margin` is the smallest relative difference worth knowing (0.03 = 3 %); `confidence` holds for all
+    verdicts of the study's main metric together.
+    """
+
+    id: str
+    created: str
+    kind: str
+    arms: tuple[Arm, ...]
+    baseline: str
+    workloads: tuple[Workload, ...]
+    rounds: int
+    seconds: float
+    ramp_seconds: float
+    seed: int
+    scratch: str
+    span_bytes: int
+    target: str | None = None
+    metric: str = "iops"
+    margin: float = 0.03
+    confidence: float = 0.99
+    trials: tuple[Trial, ...] = ()
+
+    def arm(self, name: str) -> Arm:
+        """Return the arm of that name; raises KeyError when there is none."""
+        by_name = {a.name: a for a in self.arms}
+        return by_name[name]
+
+    def workload(self, name: str) -> Workload:
+        """Return the workload of that name; raises KeyError when there is none."""
+        by_name = {w.name: w for w in self.workloads}
+        return by_name[name]

@@ -1,0 +1,29 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A Target: where the load lands. The fio job follows from its type."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileTarget:
+    """A file or block device of this host. `size_bytes` bounds the offsets that fio may touch."""
+
+    path: str
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NbdTarget:
+    """An NBD export on a unix socket; only fio's `nbd` engine can load it."""
+
+    socket: str
+    export: str
+    size_bytes: int
+
+    @property
+    def uri(self) -> str:
+        """The address in the NBD URI form that libnbd reads."""
+        return f"nbd+unix:///{self.export}?socket={self.socket}"
+
+
+Target = FileTarget | NbdTarget

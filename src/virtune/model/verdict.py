@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A Comparison of two arms on one metric: an interval, a verdict, and why."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Verdict(StrEnum):
+    """What may be said of a candidate against the baseline. `undecided` is an answer, not a failure."""
+
+    BETTER = "better"
+    WORSE = "worse"
+    SAME = "same"
+    UNDECIDED = "undecided"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Interval:
+    """A ratio candidate/baseline (1.0 = no change) with its confidence interval."""
+
+    estimate: float
+    low: float
+    high: float
+    confidence: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """One candidate arm against the baseline, one workload, one metric, paired by round.
+
+    `ratio` is None when there were too few rounds to compute one; `why` is the reason in words.
+    """
+
+    workload: str
+    metric: str
+    baseline: str
+    candidate: str
+    rounds: int
+    ratio: Interval | None
+    verdict: Verdict
+    why: str

@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A Workload: what is asked of the disk, in fio's own words."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from virtune.model.units import parse_bytes
+
+WRITING = frozenset(
+    {"write", "randwrite", "rw", "readwrite", "randrw", "trim", "randtrim", "trimwrite", "randtrimwrite"}
+)
+"""fio's `rw` words that change what is on the disk."""
+
+READING = frozenset({"read", "randread", "rw", "readwrite", "randrw"})
+"""fio's `rw` words that read."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """One fio job: its options as fio spells them, values as text. `name` is free of spaces."""
+
+    name: str
+    options: tuple[tuple[str, str], ...]
+
+    def get(self, option: str, default: str) -> str:
+        """Return the value of an option, or the default when the job does not set it."""
+        return self.as_dict().get(option, default)
+
+    def as_dict(self) -> dict[str, str]:
+        """Return the options as a mapping."""
+        return dict(self.options)
+
+    @property
+    def pattern(self) -> str:
+        """The `rw` word, without an offset modifier such as `randread:8`."""
+        return self.get("rw", "read").partition(":")[0]
+
+    @property
+    def writes(self) -> bool:
+        """Whether this job changes what is on the disk."""
+        return self.pattern in WRITING
+
+    @property
+    def reads(self) -> bool:
+        """Whether this job reads."""
+        return self.pattern in READING
+
+    @property
+    def depth(self) -> int:
+        """I/Os in flight that the job asks for, over all its clones."""
+        return int(self.get("iodepth", "1")) * int(self.get("numjobs", "1"))
+
+    @property
+    def block_size(self) -> int:
+        """Bytes of one read request (the first of a `bs=read,write,trim` triple)."""
+        return parse_bytes(self.get("bs", "4k").partition(",")[0].partition("-")[0])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workload:
+    """One or more jobs that run together.
+
+    `verbatim` holds a user's own fio job file; it is then given to fio unchanged, and `jobs` is what was read
+    out of it for display and for judging the result.
+    """
+
+    name: str
+    meaning: str
+    jobs: tuple[Job, ...]
+    verbatim: str | None = None
+
+    @property
+    def writes(self) -> bool:
+        """Whether any job changes what is on the disk."""
+        return any(job.writes for job in self.jobs)
+
+    @property
+    def reads(self) -> bool:
+        """Whether any job reads."""
+        return any(job.reads for job in self.jobs)
+
+    @property
+    def depth(self) -> int:
+        """I/Os in flight that all jobs together ask for."""
+        return sum(job.depth for job in self.jobs)
+
+    def __iter__(self) -> Iterator[Job]:
+        return iter(self.jobs)
+
+
+def job(name: str, options: Mapping[str, str]) -> Job:
+    """Make a Job from a mapping, keeping its order."""
+    return Job(name=name, options=tuple(options.items()))

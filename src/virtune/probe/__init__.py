@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""This host, its QEMU and its fio, read into facts."""

@@ -1,0 +1,216 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The one module that starts processes: argv only, never a shell, every wait with a deadline.
+
+Commands that end by themselves go through `run`. What must not outlive virtune (fio, qemu-storage-daemon) is
+started by a `Warden`: it marks every child's environment with the run's id, and a small guard process outside
+our session removes all that carries the mark when virtune is gone, however it went.
+"""
+
+import contextlib
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Self
+
+from virtune import warden
+from virtune.model.errors import MissingToolError, VirtuneError
+
+PACKAGES: Mapping[str, str] = {
+    "fio": "fio",
+    "qemu-img": "qemu-utils",
+    "qemu-storage-daemon": "qemu-system-common",
+    "qemu-system-x86_64": "qemu-system-x86",
+    "virsh": "libvirt-clients",
+}
+"""Which Debian or Ubuntu package brings a program."""
+
+_GRACE_SECONDS = 3.0
+"""How long an asked process may take before it is asked harder. fio needs up to a second to write its result."""
+
+
+class CommandError(VirtuneError):
+    """A command failed or did not end in time; `command` is what was run."""
+
+    def __init__(self, message: str, *, hint: str | None = None, output: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.output = output
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Output:
+    """What a command that ended left: its exit status and its two streams as text."""
+
+    status: int
+    stdout: str
+    stderr: str
+
+
+def find(program: str) -> str:
+    """Return the path of a program; raises MissingToolError with the package to install."""
+    path = shutil.which(program)
+    if path is None:
+        package = PACKAGES.get(program)
+        hint = f"`apt-get install {package}`, or give its path" if package else "install it, or give its path"
+        raise MissingToolError(f"`{program}` is not installed", hint=hint)
+    return path
+
+
+def run(
+    command: Sequence[str], *, timeout_seconds: float, stdin: str | None = None, ok: tuple[int, ...] = (0,)
+) -> Output:
+    """Run a short command to its end and return its output; raises CommandError with a line the user can paste."""
+    try:
+        done = subprocess.run(
+            command,
+            input=stdin,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=timeout_seconds,
+            check=False,
+            env=_plain_environment(),
+        )
+    except FileNotFoundError:
+        raise MissingToolError(f"`{command[0]}` is not installed") from None
+    except PermissionError:
+        raise CommandError(f"not allowed to run `{command[0]}`") from None
+    except subprocess.TimeoutExpired:
+        raise CommandError(f"no end after {timeout_seconds:g} s: {shlex.join(command)}") from None
+    if done.returncode not in ok:
+        raise CommandError(
+            f"exit {done.returncode}: {shlex.join(command)}",
+            hint=last_line(done.stderr) or last_line(done.stdout),
+            output=done.stdout + done.stderr,
+        )
+    return Output(status=done.returncode, stdout=done.stdout, stderr=done.stderr)
+
+
+def last_line(text: str) -> str | None:
+    """Return the last line that says something, without control characters; None when there is none."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return "".join(c for c in lines[-1] if c.isprintable())[:300] if lines else None
+
+
+class Child:
+    """A process of ours that runs: its pid, its logs, and ways to end it."""
+
+    def __init__(self, process: subprocess.Popen[bytes], command: Sequence[str], log: Path) -> None:
+        self._process = process
+        self.command = tuple(command)
+        self.log = log
+
+    @property
+    def pid(self) -> int:
+        """The process id."""
+        return self._process.pid
+
+    def poll(self) -> int | None:
+        """Return the exit status, or None while it runs."""
+        return self._process.poll()
+
+    def wait(self, timeout_seconds: float) -> int | None:
+        """Wait for the end and return the exit status; None when the time is over first."""
+        try:
+            return self._process.wait(timeout_seconds)
+        except subprocess.TimeoutExpired:
+            return None
+
+    def end(self, *signals: signal.Signals) -> int:
+        """Ask with each signal in turn, each with time to obey, then kill; returns the exit status.
+
+        fio must be asked before it is killed: killed, it cannot stop its workers, which then go on loading the
+        disk that the next trial measures.
+        """
+        for number in (*signals, signal.SIGKILL):
+            if self._process.poll() is None:
+                with contextlib.suppress(ProcessLookupError):
+                    self._process.send_signal(number)
+                self.wait(_GRACE_SECONDS)
+        return self._process.wait()
+
+    def last_words(self) -> str | None:
+        """Return the last line of its log."""
+        with contextlib.suppress(OSError):
+            return last_line(self.log.read_text(errors="replace")[-20_000:])
+        return None
+
+
+class Warden:
+    """Starts what must not outlive virtune, and sees to it. Use as a context manager.
+
+    `directory` is a private directory for sockets, logs and mounts of this run; it is removed with the run.
+    """
+
+    def __init__(self, run_id: str) -> None:
+        self.run_id = run_id
+        self.directory = warden.run_directory(run_id)
+        self._guard: subprocess.Popen[bytes] | None = None
+        self._children: list[Child] = []
+
+    def __enter__(self) -> Self:
+        warden.make_run_directory(self.directory, pid=os.getpid())
+        self._guard = subprocess.Popen(
+            [sys.executable, "-I", "-S", warden.__file__, self.run_id, str(self.directory)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for child in reversed(self._children):
+            child.end(signal.SIGTERM)
+        # The guard does the rest in every case, so that the path which a crash takes is the one walked every day.
+        if self._guard is not None:
+            assert self._guard.stdin is not None  # noqa: S101 - opened above with PIPE
+            self._guard.stdin.close()
+            self._guard.wait()
+
+    def start(self, command: Sequence[str], *, name: str) -> Child:
+        """Start a process in its own session, its output going to `<directory>/<name>.log`."""
+        log = self.directory / f"{name}.log"
+        with log.open("ab") as stream:
+            child = Child(self._popen(command, stream), command, log)
+        self._children.append(child)
+        return child
+
+    @contextlib.contextmanager
+    def running(self, command: Sequence[str], *, name: str, ask: signal.Signals = signal.SIGTERM) -> Iterator[Child]:
+        """Start a process and end it with the block."""
+        child = self.start(command, name=name)
+        try:
+            yield child
+        finally:
+            child.end(ask)
+            self._children.remove(child)
+
+    def _popen(self, command: Sequence[str], log: IO[bytes]) -> subprocess.Popen[bytes]:
+        try:
+            return subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                cwd=self.directory,
+                env=_plain_environment() | {warden.MARK: self.run_id},
+                start_new_session=True,
+            )
+        except FileNotFoundError:
+            raise MissingToolError(f"`{command[0]}` is not installed") from None
+        except OSError as error:
+            raise CommandError(f"`{command[0]}` did not start: {error.strerror}") from None
+
+
+def _plain_environment() -> dict[str, str]:
+    """Our environment with the C locale, so that numbers and messages can be read."""
+    return dict(os.environ) | {"LC_ALL": "C", "LANG": "C"}

@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The guard: removes all that a run started once virtune is gone, however it went.
+
+Run as its own program (`python warden.py RUN DIRECTORY`) it imports the standard library only, lives in its own
+session, and waits for the end of its standard input, which the kernel closes when virtune ends, be it by SIGKILL.
+Then it ends every process that carries the run's mark in its environment (fio's forked workers leave their
+session, but keep their environment), unmounts what is mounted below the run's directory and removes that.
+"""
+
+import contextlib
+import ctypes
+import os
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+MARK = "VIRTUNE_RUN"
+"""The environment variable that marks every process of a run."""
+
+_PREFIX = "virtune-run-"
+_OWNER = "owner"
+_MNT_DETACH = 2
+_PATIENCE_SECONDS = 2.0
+
+
+def run_directory(run_id: str) -> Path:
+    """Return where a run keeps sockets, logs and mounts. Short, because unix socket paths end at 107 bytes."""
+    return Path(tempfile.gettempdir()) / f"{_PREFIX}{run_id}"
+
+
+def make_run_directory(directory: Path, *, pid: int) -> None:
+    """Make a run's private directory and write down which process owns it."""
+    directory.mkdir(mode=0o700)
+    (directory / _OWNER).write_text(f"{pid} {start_time(pid)}\n")
+
+
+def abandoned() -> list[Path]:
+    """Return the directories of runs whose virtune is gone (ours only: never another user's)."""
+    found = []
+    for directory in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
+        with contextlib.suppress(OSError):
+            if directory.is_symlink() or directory.stat().st_uid != os.getuid():
+                continue
+            if not _owner_lives(directory):
+                found.append(directory)
+    return found
+
+
+def start_time(pid: int) -> int:
+    """Return when a process started, in clock ticks since boot; 0 when there is no such process."""
+    try:
+        # comm may hold spaces and parentheses, so fields are counted from the last one
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
+    except (OSError, IndexError, ValueError):
+        return 0
+
+
+def sweep(run_id: str, directory: Path) -> list[str]:
+    """Remove all that a run left; returns what was removed, in words."""
+    removed = [f"process {pid} ({name})" for pid, name in _end_marked(run_id)]
+    for mount in reversed(_mounts_below(directory)):
+        if _unmount(mount):
+            removed.append(f"mount {mount}")
+    if directory.exists():
+        shutil.rmtree(directory, ignore_errors=True)
+        removed.append(f"directory {directory}")
+    return removed
+
+
+def run_id_of(directory: Path) -> str:
+    """Return the run id in the name of a run's directory."""
+    return directory.name.removeprefix(_PREFIX)
+
+
+def _owner_lives(directory: Path) -> bool:
+    try:
+        pid, started = (int(word) for word in (directory / _OWNER).read_text().split())
+    except (OSError, ValueError):
+        return False
+    return start_time(pid) == started != 0
+
+
+def _marked(run_id: str) -> Iterator[tuple[int, str]]:
+    mark = f"{MARK}={run_id}".encode()
+    for entry in os.listdir("/proc"):
+        if not entry.isdigit() or int(entry) == os.getpid():
+            continue
+        with contextlib.suppress(OSError):
+            if mark in Path(f"/proc/{entry}/environ").read_bytes().split(b"\0"):
+                yield int(entry), Path(f"/proc/{entry}/comm").read_text().strip()
+
+
+def _end_marked(run_id: str) -> list[tuple[int, str]]:
+    ended = dict(_marked(run_id))
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        deadline = time.monotonic() + _PATIENCE_SECONDS
+        for pid, name in _marked(run_id):
+            ended[pid] = name
+            with contextlib.suppress(OSError):
+                os.kill(pid, number)
+        while time.monotonic() < deadline and any(_marked(run_id)):
+            time.sleep(0.02)
+    return sorted(ended.items())
+
+
+def _mounts_below(directory: Path) -> list[str]:
+    with contextlib.suppress(OSError):
+        lines = Path("/proc/self/mountinfo").read_text().splitlines()
+        points = [line.split()[4].encode().decode("unicode_escape") for line in lines]
+        return [point for point in points if point.startswith(f"{directory}/")]
+    return []
+
+
+def _unmount(point: str) -> bool:
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.umount2(os.fsencode(point), _MNT_DETACH) == 0:
+        return True
+    # without root only FUSE's own helper may unmount
+    for helper in ("fusermount3", "fusermount"):
+        path = shutil.which(helper)
+        if path and os.spawnv(os.P_WAIT, path, [helper, "-u", "-z", point]) == 0:
+            return True
+    return False
+
+
+def _main() -> None:
+    run_id, directory = sys.argv[1:]
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    while os.read(0, 4096):
+        pass
+    sweep(run_id, Path(directory))
+
+
+if __name__ == "__main__":
+    _main()
