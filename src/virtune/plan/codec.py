@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Studies, stacks and workloads to JSON and back, losing nothing and taking nothing strange in.
+
+What the store keeps must be readable by a later virtune: a field that was added since gets its default, while a
+field that is unknown here was written by a newer virtune and is refused instead of dropped.
+"""
+
+import json
+from functools import cache
+from typing import Any, cast
+
+from pydantic import TypeAdapter, ValidationError
+from pydantic_core import PydanticSerializationError
+
+from virtune.model.errors import PlanError
+from virtune.model.stack import Stack
+from virtune.model.study import Study
+from virtune.model.workload import Workload
+
+
+def study_to_json(study: Study) -> str:
+    """Write a study as one line of JSON.
+
+    Raises PlanError for text that JSON cannot carry (a path that is not UTF-8, a number that is not finite).
+    """
+    return _write(Study, study)
+
+
+def study_from_json(text: str) -> Study:
+    """Read a study back; raises PlanError with the place and the reason."""
+    return cast("Study", _read(Study, text))
+
+
+def stack_to_json(stack: Stack) -> str:
+    """Write a stack as one line of JSON."""
+    return _write(Stack, stack)
+
+
+def stack_from_json(text: str) -> Stack:
+    """Read a stack back; raises PlanError with the place and the reason."""
+    return cast("Stack", _read(Stack, text))
+
+
+def workload_to_json(workload: Workload) -> str:
+    """Write a workload as one line of JSON."""
+    return _write(Workload, workload)
+
+
+def workload_from_json(text: str) -> Workload:
+    """Read a workload back; raises PlanError with the place and the reason."""
+    return cast("Workload", _read(Workload, text))
+
+
+@cache
+def _adapter(kind: type) -> TypeAdapter[Any]:
+    return TypeAdapter(kind)
+
+
+def _write(kind: type, value: object) -> str:
+    try:
+        plain = _adapter(kind).dump_python(value, mode="json")
+        text = json.dumps(plain, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+        text.encode()
+    except (PydanticSerializationError, ValueError) as error:
+        raise PlanError(f"this {kind.__name__} cannot be written as JSON: {error}") from error
+    return text
+
+
+def _read(kind: type, text: str) -> object:
+    adapter = _adapter(kind)
+    try:
+        value: object = adapter.validate_json(text, strict=True)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        place = ".".join(str(step) for step in first["loc"]) or "the text"
+        raise PlanError(f"not a {kind.__name__} as virtune writes it: {place}: {first['msg']}") from error
+    except ValueError as error:  # lone surrogates never reach the JSON reader
+        raise PlanError(f"not a {kind.__name__} as virtune writes it: {error}") from error
+    strange = _stranger(json.loads(text), adapter.dump_python(value, mode="json"), ())
+    if strange:
+        raise PlanError(
+            f"{'.'.join(strange)} of this {kind.__name__} is unknown here",
+            hint="it was written by a newer virtune; read it with that version",
+        )
+    return value
+
+
+def _stranger(given: Any, kept: Any, place: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the path of the first key that was given and not kept, or nothing."""
+    if isinstance(given, dict) and isinstance(kept, dict):
+        pairs = [(key, given[key], kept.get(key)) for key in given]
+        unknown = next((key for key in given if key not in kept), None)
+        if unknown is not None:
+            return (*place, unknown)
+    elif isinstance(given, list) and isinstance(kept, list):
+        pairs = [(str(index), *both) for index, both in enumerate(zip(given, kept, strict=False))]
+    else:
+        return ()
+    found = (_stranger(one, other, (*place, key)) for key, one, other in pairs)
+    return next((path for path in found if path), ())
