@@ -1,0 +1,191 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Claims: why a block device must not be written to. What cannot be looked at counts as a claim.
+
+The device is looked at with its partitions and with all that is built on them (LVM, RAID, loop devices).
+"""
+
+import errno
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+from virtune import shell
+from virtune.model.errors import MissingToolError
+from virtune.model.facts import Claim, ClaimKind, Unknown
+from virtune.probe import tree
+from virtune.probe.devices import backing_of, node_number, sysfs_of
+from virtune.probe.mounts import mounts
+
+_BLKID_NOTHING = 2
+_BLKID_AMBIVALENT = 8
+
+
+def claims(path: str | Path, root: Path = tree.ROOT) -> tuple[Claim, ...]:
+    """Return every reason not to write to a block device; none for a path that is no block device."""
+    node = os.path.realpath(path) if root == tree.ROOT else os.path.normpath(path)
+    number = node_number(node, root)
+    if number is None:
+        return ()
+    home = sysfs_of(number, root)
+    if home is None:
+        return (_claim(ClaimKind.UNSEEN, node, f"/sys/dev/block has no {number}"),)
+    found = [*_read_only(home, root), *_held(home, root)]
+    family = _family(home, root)
+    found += _mounted(family, root)
+    found += _swap(family, root)
+    found += _looped(family, root)
+    if root == tree.ROOT:
+        found += _exclusive(node)
+        found += _open_by(family)
+        found += _signed(node)
+    return tuple(found)
+
+
+def _family(home: str, root: Path) -> dict[str, str]:
+    """Return number -> name of a device, its partitions, and all that holds one of them."""
+    family: dict[str, str] = {}
+    waiting = [home]
+    while waiting:
+        here = waiting.pop()
+        number = tree.text(f"{here}/dev", root)
+        if isinstance(number, Unknown) or number in family:
+            continue
+        name = tree.last(here)
+        family[number] = name
+        waiting += _partitions(here, root)
+        holders = (tree.real(f"{here}/holders/{holder}", root) for holder in tree.names(f"{here}/holders", root))
+        waiting += [holder for holder in holders if holder]
+    return family
+
+
+def _partitions(home: str, root: Path) -> list[str]:
+    entries = (f"{home}/{entry}" for entry in tree.names(home, root))
+    return [entry for entry in entries if _is_partition(entry, root)]
+
+
+def _is_partition(home: str, root: Path) -> bool:
+    return tree.exists(f"{home}/partition", root)
+
+
+def _read_only(home: str, root: Path) -> Iterator[Claim]:
+    if tree.flag(f"{home}/ro", root) is True:
+        name = tree.last(home)
+        yield _claim(ClaimKind.READ_ONLY, name, f"{name} is read-only")
+
+
+def _held(home: str, root: Path) -> Iterator[Claim]:
+    # a partition's disk counts too: multipath and RAID hold the whole disk and show its partitions besides
+    family = [home, *_partitions(home, root)]
+    if _is_partition(home, root):
+        family.append(tree.parent(home))
+    for member in family:
+        for holder in tree.names(f"{member}/holders", root):
+            label = tree.text(f"{member}/holders/{holder}/dm/name", root)
+            called = "" if isinstance(label, Unknown) else f" ({label})"
+            name = tree.last(member)
+            yield _claim(ClaimKind.HELD, name, f"{name} is part of {holder}{called}")
+
+
+def _mounted(family: dict[str, str], root: Path) -> Iterator[Claim]:
+    members = set(family.values())
+    for mount in mounts(root):
+        name = family.get(mount.number)
+        if name is None and mount.number.startswith("0:") and mount.source.startswith("/dev/"):
+            # btrfs: the mount shows one device of its pool, and an anonymous number
+            devices = backing_of(mount.point, root).devices
+            name = next((device.name for device in devices if device.name in members), None)
+        if name is not None:
+            text = f"{name} is mounted on {mount.point} ({mount.filesystem})"
+            yield _claim(ClaimKind.MOUNTED, name, text)
+
+
+def _swap(family: dict[str, str], root: Path) -> Iterator[Claim]:
+    for line in list(tree.lines("/proc/swaps", root))[1:]:
+        path = line.split()[0].replace("\\040", " ")
+        node = os.path.realpath(path) if root == tree.ROOT else path
+        name = family.get(node_number(node, root) or "")
+        if name is not None:
+            yield _claim(ClaimKind.SWAP, name, f"{name} is swap space")
+
+
+def _looped(family: dict[str, str], root: Path) -> Iterator[Claim]:
+    for name in tree.names("/sys/block", root):
+        file = tree.text(f"/sys/block/{name}/loop/backing_file", root) if name.startswith("loop") else ""
+        if isinstance(file, str) and file.startswith("/dev/"):
+            member = family.get(node_number(file, root) or "")
+            if member is not None:
+                yield _claim(ClaimKind.HELD, member, f"{member} is behind {name}")
+
+
+def _exclusive(node: str) -> Iterator[Claim]:
+    """Ask the kernel: an exclusive open fails while a mount (in any container), RAID, LVM or swap has the device."""
+    try:
+        os.close(os.open(node, os.O_RDONLY | os.O_EXCL | os.O_NONBLOCK | os.O_CLOEXEC))
+    except OSError as error:
+        if error.errno == errno.EBUSY:
+            yield _claim(ClaimKind.HELD, node, f"{node} is in use: the kernel refuses an exclusive open")
+        else:
+            reason = (error.strerror or str(error)).lower()
+            yield _claim(ClaimKind.UNSEEN, node, f"{node} could not be opened to look at it: {reason}")
+
+
+def _open_by(family: dict[str, str]) -> Iterator[Claim]:
+    """Find processes that have the device open: a VM on a raw device or volume does not hold it exclusively."""
+    for entry in tree.names("/proc"):
+        if not entry.isdecimal() or int(entry) == os.getpid():
+            continue
+        name = next((family[number] for number in _open_blocks(f"/proc/{entry}/fd") if number in family), None)
+        if name is not None:
+            comm = tree.text(f"/proc/{entry}/comm")
+            program = f" ({comm})" if isinstance(comm, str) else ""
+            yield _claim(ClaimKind.OPEN, name, f"{name} is open in process {entry}{program}")
+
+
+def _open_blocks(directory: str) -> Iterator[str]:
+    try:
+        for path in Path(directory).iterdir():
+            if str(path.readlink()).startswith("/dev/"):
+                status = path.stat()
+                if stat.S_ISBLK(status.st_mode):
+                    yield f"{os.major(status.st_rdev)}:{os.minor(status.st_rdev)}"
+    except OSError:
+        return  # it ended while we looked, or belongs to somebody else
+
+
+def _signed(node: str) -> Iterator[Claim]:
+    try:
+        found = shell.run(
+            [shell.find("blkid"), "-p", "-o", "export", node],
+            timeout_seconds=10,
+            ok=(0, _BLKID_NOTHING, _BLKID_AMBIVALENT),
+        )
+    except MissingToolError:
+        text = f"{node} was not searched for filesystems: `blkid` is not installed (util-linux)"
+        yield _claim(ClaimKind.UNSEEN, node, text)
+        return
+    except shell.CommandError as error:
+        yield _claim(ClaimKind.UNSEEN, node, f"{node} was not searched for filesystems: {error.message}")
+        return
+    if found.status == _BLKID_AMBIVALENT:
+        yield _claim(ClaimKind.SIGNED, node, f"{node} carries the signatures of several filesystems or tables")
+    elif found.status == 0:
+        yield _claim(ClaimKind.SIGNED, node, f"{node} holds {_contents(found.stdout)}")
+    elif found.stderr.strip():
+        # blkid leaves with 2 both when there is nothing and when it could not look
+        reason = shell.last_line(found.stderr) or ""
+        yield _claim(ClaimKind.UNSEEN, node, f"{node} was not searched for filesystems: {reason}")
+
+
+def _contents(export: str) -> str:
+    values = dict(line.partition("=")[::2] for line in export.splitlines() if "=" in line)
+    if "TYPE" in values:
+        label = f" labelled {values['LABEL']}" if "LABEL" in values else ""
+        return f"{values['TYPE']}{label}"
+    if "PTTYPE" in values:
+        return f"a {values['PTTYPE']} partition table"
+    return "a signature that `blkid` knows"
+
+
+def _claim(kind: ClaimKind, device: str, text: str) -> Claim:
+    return Claim(kind=kind, device=device, text=text)

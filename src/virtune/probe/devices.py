@@ -1,0 +1,241 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Block devices: which ones stand behind a path, and how the kernel runs them.
+
+Device numbers come from the mount table, not from stat(): btrfs and overlay give every file an anonymous one.
+"""
+
+import os
+import re
+import stat
+from collections.abc import Iterable
+from pathlib import Path
+
+from virtune.model.facts import Backing, BlockDevice, DeviceFacts, Unknown
+from virtune.probe import tree
+from virtune.probe.mounts import Mount, mount_of, mounts
+
+_NO_DEVICE = {
+    "tmpfs": "tmpfs keeps files in memory and swap",
+    "ramfs": "ramfs keeps files in memory",
+    "zfs": "zfs hides the disks of its pool; `zpool status` lists them",
+    "overlay": "the files lie in the overlay's upper layer, which cannot be seen from here",
+}
+_REMOTE = re.compile(r"nfs4?|cifs|smb3|9p|virtiofs|ceph|glusterfs|fuse(\..+)?|afs|lustre|gfs2|gpfs")
+_SELECTED = re.compile(r"\[([^\]]+)\]")
+
+
+def backing_of(path: str | Path, root: Path = tree.ROOT) -> Backing:
+    """Return the filesystem and the block devices behind a path.
+
+    A path that does not exist yet is answered for the nearest directory above it that does.
+    """
+    name = os.path.realpath(path) if root == tree.ROOT else os.path.normpath(path)
+    number = node_number(name, root)
+    if number is not None:
+        devices, gap = _chain([number], root)
+        return Backing(
+            path=name, filesystem=None, mount_point=None, options=(), source=name, devices=devices, gap=gap
+        )
+    table = mounts(root)
+    mount = mount_of(name, table)
+    if mount is None:
+        return Backing(
+            path=name, filesystem=None, mount_point=None, options=(), source="", devices=(),
+            gap="/proc/self/mountinfo names no mount for it",
+        )  # fmt: skip
+    devices, gap = _of_mount(mount, table, root)
+    return Backing(
+        path=name,
+        filesystem=mount.filesystem,
+        mount_point=mount.point,
+        options=mount.options,
+        source=mount.source,
+        devices=devices,
+        gap=gap,
+    )
+
+
+def node_number(path: str, root: Path = tree.ROOT) -> str | None:
+    """Return major:minor of a block device node; None when the path is something else.
+
+    A recorded tree holds no device nodes: there /dev/NAME means the device of that name in sysfs.
+    """
+    try:
+        status = tree.below(root, path).stat()
+    except OSError:
+        status = None
+    if status is not None:
+        if not stat.S_ISBLK(status.st_mode):
+            return None
+        return f"{os.major(status.st_rdev)}:{os.minor(status.st_rdev)}"
+    if root == tree.ROOT or not path.startswith("/dev/"):
+        return None
+    label = path.removeprefix("/dev/").removeprefix("mapper/")
+    for name in tree.names("/sys/class/block", root):
+        if label in (name, tree.text(f"/sys/class/block/{name}/dm/name", root)):
+            found = tree.text(f"/sys/class/block/{name}/dev", root)
+            return None if isinstance(found, Unknown) else found
+    return None
+
+
+def sysfs_of(device: str, root: Path = tree.ROOT) -> str | None:
+    """Return the sysfs directory of a device given by name (`sda1`) or number (`8:1`)."""
+    where = "/sys/dev/block" if ":" in device else "/sys/class/block"
+    return tree.real(f"{where}/{device.replace('/', '!')}", root)
+
+
+def all_disks(root: Path = tree.ROOT) -> tuple[str, ...]:
+    """Return the names of all whole block devices that have a size (an unbound loop device has none)."""
+    return tuple(name for name in tree.names("/sys/block", root) if tree.number(f"/sys/block/{name}/size", root))
+
+
+def device_facts(name: str, root: Path = tree.ROOT) -> DeviceFacts:
+    """Return how the kernel runs a device. A partition is run by the queue of its disk."""
+    own = sysfs_of(name, root) or f"/sys/class/block/{name}"
+    whole = tree.parent(own) if tree.exists(f"{own}/partition", root) else own
+    queue = f"{whole}/queue"
+    scheduler, schedulers = _schedulers(f"{queue}/scheduler", root)
+    discard_max = tree.number(f"{queue}/discard_max_bytes", root)
+    return DeviceFacts(
+        name=name,
+        size_bytes=tree.times(tree.number(f"{own}/size", root), 512),
+        model=_first((f"{whole}/device/model", f"{whole}/device/name"), root, "the driver names no model"),
+        firmware=_first(
+            (f"{whole}/device/firmware_rev", f"{whole}/device/rev"), root, "the driver names no firmware"
+        ),
+        driver=_driver(whole, root),
+        read_only=tree.flag(f"{own}/ro", root),
+        rotational=tree.flag(f"{queue}/rotational", root),
+        scheduler=scheduler,
+        schedulers=schedulers,
+        queues=len(tree.names(f"{whole}/mq", root)) or Unknown("no multi-queue device"),
+        nr_requests=tree.number(f"{queue}/nr_requests", root),
+        queue_depth=_queue_depth(whole, root),
+        logical_block_bytes=tree.number(f"{queue}/logical_block_size", root),
+        physical_block_bytes=tree.number(f"{queue}/physical_block_size", root),
+        write_cache=tree.text(f"{queue}/write_cache", root),
+        wbt_us=tree.number(f"{queue}/wbt_lat_usec", root),
+        discard=discard_max if isinstance(discard_max, Unknown) else discard_max > 0,
+        read_ahead_bytes=tree.times(tree.number(f"{queue}/read_ahead_kb", root), 1024),
+        max_request_bytes=tree.times(tree.number(f"{queue}/max_sectors_kb", root), 1024),
+        nomerges=tree.number(f"{queue}/nomerges", root),
+        rq_affinity=tree.number(f"{queue}/rq_affinity", root),
+        iostats=tree.flag(f"{queue}/iostats", root),
+    )
+
+
+def _of_mount(mount: Mount, table: tuple[Mount, ...], root: Path) -> tuple[tuple[BlockDevice, ...], str | None]:
+    if not mount.number.startswith("0:"):
+        return _chain([mount.number], root)
+    if mount.filesystem == "overlay":
+        upper = next((option.partition("=")[2] for option in mount.options if option.startswith("upperdir=")), "")
+        below = mount_of(upper, table) if upper and tree.exists(upper, root) else None
+        if below is not None and below.filesystem != "overlay":
+            return _of_mount(below, table, root)
+    if mount.source.startswith("/dev/"):
+        source = os.path.realpath(mount.source) if root == tree.ROOT else mount.source
+        number = node_number(source, root)
+        if number is not None:
+            return _chain(_pool(number, root), root)
+        return (), f"{mount.source} is no block device that can be seen from here"
+    if _REMOTE.fullmatch(mount.filesystem):
+        return (), f"{mount.filesystem} is served from elsewhere ({mount.source})"
+    return (), _NO_DEVICE.get(mount.filesystem, f"{mount.filesystem} shows no block device")
+
+
+def _pool(number: str, root: Path) -> list[str]:
+    """Return the numbers of all devices of the btrfs that one device belongs to."""
+    for identifier in tree.names("/sys/fs/btrfs", root):
+        members = tree.names(f"/sys/fs/btrfs/{identifier}/devices", root)
+        found = [tree.text(f"/sys/class/block/{member}/dev", root) for member in members]
+        numbers = [member for member in found if not isinstance(member, Unknown)]
+        if number in numbers:
+            return numbers
+    return [number]
+
+
+def _chain(numbers: Iterable[str], root: Path) -> tuple[tuple[BlockDevice, ...], str | None]:
+    """Walk down from devices by number, breadth first, each device once and above what it stands on."""
+    found: dict[str, BlockDevice] = {}
+    gaps: list[str] = []
+    waiting = list(numbers)
+    while waiting:
+        number = waiting.pop(0)
+        home = sysfs_of(number, root)
+        if home is None:
+            gaps.append(f"/sys/dev/block has no {number}")
+            continue
+        kind, label, below, gap = _describe(home, root)
+        gaps += [gap] if gap else []
+        known = [(one, _name(one, root)) for one in below]
+        # A device met again moves behind the one that was found to stand on it.
+        found.pop(number, None)
+        found[number] = BlockDevice(
+            number=number, name=tree.last(home), kind=kind, label=label, on=tuple(name for _, name in known)
+        )
+        waiting += [one for one, _ in known]
+    return tuple(found.values()), "; ".join(gaps) or None
+
+
+def _describe(home: str, root: Path) -> tuple[str, str, list[str], str | None]:
+    """Return a device's kind, label, the numbers of what it stands on, and why those are not all known."""
+    name = tree.last(home)
+    if tree.exists(f"{home}/partition", root):
+        parent = tree.text(f"{tree.parent(home)}/dev", root)
+        return "partition", "", [] if isinstance(parent, Unknown) else [parent], None
+    if name.startswith("loop"):
+        file = tree.text(f"{home}/loop/backing_file", root)
+        if isinstance(file, Unknown):
+            return "loop", "", [], f"{name} has no file"
+        behind = backing_of(file.removesuffix(" (deleted)"), root)
+        tops = [device.number for device in behind.devices if not _stands_in(device, behind)]
+        return "loop", file, tops, f"{name}: {behind.gap}" if behind.gap else None
+    slaves = [tree.text(f"{home}/slaves/{slave}/dev", root) for slave in tree.names(f"{home}/slaves", root)]
+    below = [slave for slave in slaves if not isinstance(slave, Unknown)]
+    label = tree.text(f"{home}/dm/name", root)
+    if not isinstance(label, Unknown):
+        return "dm", label, below, None
+    if tree.exists(f"{home}/md", root):
+        level = tree.text(f"{home}/md/level", root)
+        return "md", "" if isinstance(level, Unknown) else level, below, None
+    return "disk", "", below, None
+
+
+def _stands_in(device: BlockDevice, backing: Backing) -> bool:
+    return any(device.name in other.on for other in backing.devices)
+
+
+def _name(number: str, root: Path) -> str:
+    home = sysfs_of(number, root)
+    return tree.last(home) if home else number
+
+
+def _schedulers(path: str, root: Path) -> tuple[str | Unknown, tuple[str, ...] | Unknown]:
+    found = tree.text(path, root)
+    if isinstance(found, Unknown):
+        return found, found
+    chosen = _SELECTED.search(found)
+    words = tuple(found.replace("[", " ").replace("]", " ").split())
+    return chosen[1] if chosen else found, words
+
+
+def _first(paths: Iterable[str], root: Path, otherwise: str) -> str | Unknown:
+    for path in paths:
+        found = tree.text(path, root)
+        if found and not isinstance(found, Unknown):
+            return found
+    return Unknown(otherwise)
+
+
+def _queue_depth(home: str, root: Path) -> int | Unknown:
+    found = tree.number(f"{home}/device/queue_depth", root)
+    return Unknown("only SCSI devices show it") if isinstance(found, Unknown) else found
+
+
+def _driver(home: str, root: Path) -> str | Unknown:
+    # NVMe's namespace hangs below its controller, which hangs below the PCI device that has the driver
+    for step in ("device", "device/device"):
+        target = tree.real(f"{home}/{step}/driver", root)
+        if target is not None:
+            return tree.last(target)
+    return Unknown("no driver link in sysfs")

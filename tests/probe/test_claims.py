@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Why a device must not be written to: on recorded machines, and on real loop devices."""
+
+import contextlib
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from machines import unpack
+
+from virtune.model.facts import ClaimKind
+from virtune.probe.claims import claims
+from virtune.probe.devices import backing_of
+
+NEEDS = [name for name in ("losetup", "mkfs.ext4", "blkid", "mount") if shutil.which(name) is None]
+CANNOT = (
+    "needs root" if os.geteuid() else
+    f"needs {', '.join(NEEDS)} (apt-get install mount e2fsprogs util-linux)" if NEEDS else
+    "" if Path("/dev/loop-control").exists() else "needs loop devices (modprobe loop)"
+)  # fmt: skip
+real = pytest.mark.skipif(bool(CANNOT), reason=CANNOT)
+
+
+def kinds(path: str, root: Path = Path("/")) -> list[str]:
+    return [claim.kind.value for claim in claims(path, root)]
+
+
+def command(*words: str) -> str:
+    return subprocess.run(words, check=True, capture_output=True, text=True).stdout.strip()
+
+
+@contextlib.contextmanager
+def loop(tmp_path: Path) -> Iterator[str]:
+    image = tmp_path / "image"
+    image.write_bytes(bytes(16 << 20))
+    device = command("losetup", "--find", "--show", str(image))
+    try:
+        yield device
+    finally:
+        command("losetup", "--detach", device)
+
+
+def test_a_drive_below_raid_and_lvm_is_claimed_on_every_level(tmp_path: Path) -> None:
+    found = claims("/dev/nvme0n1", unpack("lvm-on-raid", tmp_path))
+    assert {claim.kind for claim in found} == {ClaimKind.HELD, ClaimKind.MOUNTED, ClaimKind.SWAP}
+    texts = [claim.text for claim in found]
+    assert "nvme0n1p1 is part of md0" in texts
+    assert "dm-0 is mounted on /var/lib/my images (xfs)" in texts
+    assert "dm-1 is swap space" in texts
+
+
+def test_the_other_partition_of_a_mounted_disk_is_free(tmp_path: Path) -> None:
+    root = unpack("loop-on-ext4", tmp_path)
+    assert kinds("/dev/sda1", root) == []
+    assert kinds("/dev/sda2", root) == ["mounted"]
+    assert kinds("/dev/sda", root) == ["mounted"]
+
+
+def test_every_member_of_a_mounted_btrfs_is_claimed(tmp_path: Path) -> None:
+    root = unpack("btrfs-on-two-disks", tmp_path)
+    assert "mounted" in kinds("/dev/sdc", root)
+
+
+def test_what_is_no_block_device_has_no_claims(tmp_path: Path) -> None:
+    assert claims(tmp_path) == ()
+    assert claims("/dev/null") == ()
+
+
+@real
+def test_an_empty_loop_device_is_free(tmp_path: Path) -> None:
+    with loop(tmp_path) as device:
+        assert claims(device) == ()
+        assert backing_of(device).devices[0].label == str(tmp_path / "image")
+
+
+@real
+def test_a_filesystem_is_a_claim_and_a_mount_another(tmp_path: Path) -> None:
+    with loop(tmp_path) as device:
+        command("mkfs.ext4", "-q", device)
+        assert [claim.text for claim in claims(device)] == [f"{device} holds ext4"]
+        point = tmp_path / "mount point"
+        point.mkdir()
+        command("mount", device, str(point))
+        try:
+            assert kinds(device) == ["mounted", "held", "signed"]
+            assert backing_of(point / "x").names[0] == Path(device).name
+        finally:
+            command("umount", str(point))
+
+
+@real
+def test_a_process_that_has_it_open_is_named(tmp_path: Path) -> None:
+    with loop(tmp_path) as device, Path(device).open("rb") as stream:
+        child = subprocess.Popen(["sleep", "60"], stdin=stream)
+        try:
+            (claim,) = claims(device)
+            assert claim.kind is ClaimKind.OPEN
+            assert str(child.pid) in claim.text
+        finally:
+            child.kill()
+            child.wait()
+
+
+@real
+def test_a_read_only_device_is_a_claim(tmp_path: Path) -> None:
+    image = tmp_path / "image"
+    image.write_bytes(bytes(1 << 20))
+    device = command("losetup", "--read-only", "--find", "--show", str(image))
+    try:
+        assert kinds(device) == ["read-only"]
+    finally:
+        command("losetup", "--detach", device)
