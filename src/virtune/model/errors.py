@@ -7,6 +7,7 @@
     ├── StoreError               exit 1   the store could not be read or written
     ├── UsageError               exit 2   the command line is wrong
     │   └── PlanError            exit 2   a plan file, workload or arm is wrong
+    ├── ReadError                exit 2   what was given to read is not what it should be
     ├── PreconditionError        exit 3   this host or target does not allow it
     │   ├── MissingToolError     exit 3   a program is not installed
     │   ├── RefusedTargetError   exit 3   the target is not ours to write to, or cannot be measured honestly
@@ -50,6 +51,12 @@ class UsageError(VirtuneError):
 
 class PlanError(UsageError):
     """A plan file, a workload or an arm is wrong."""
+
+
+class ReadError(VirtuneError):
+    """What was given to read (a fio result) is broken, too large, or something else."""
+
+    exit_code = 2
 
 
 class PreconditionError(VirtuneError):

@@ -8,6 +8,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from fractions import Fraction
 
 METHOD = 1
 """The number of the way in which measurements are derived from evidence.
@@ -33,9 +34,10 @@ class Histogram:
     def percentile(self, percent: float) -> float | None:
         """Return the latency in ns that `percent` % of the counted stay at or below; None when nothing was counted.
 
-        The same rule as fio's: the first bin at which the running count reaches percent/100 of all.
+        The same rule as fio's: the first bin at which the running count reaches percent/100 of all. Exact, because
+        fio computes it in long double and a double would now and then pick the neighbouring bin.
         """
-        need = percent / 100 * self.count
+        need = math.ceil(Fraction(percent) * self.count / 100)
         running = 0
         for value, count in self.bins:
             running += count
@@ -92,6 +94,7 @@ class Flow:
     iops_samples: int | None = None
     iops_min: float | None = None
     iops_max: float | None = None
+    iops_mean: float | None = None
     iops_stddev: float | None = None
     short_ios: int = 0
     dropped_ios: int = 0
@@ -102,13 +105,20 @@ class Flow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceUse:
-    """What the kernel counted on one block device during the load (fio's `disk_util`, or our own counters)."""
+    """What the kernel counted on one block device during the load (fio's `disk_util`, or our own counters).
+
+    `read_seconds` and `write_seconds` are the time that all requests spent at the device, added up (fio's ticks).
+    """
 
     name: str
     reads: int
     writes: int
     read_bytes: int | None = None
     written_bytes: int | None = None
+    read_merges: int | None = None
+    write_merges: int | None = None
+    read_seconds: float | None = None
+    write_seconds: float | None = None
     busy_percent: float
 
 
@@ -116,8 +126,10 @@ class DeviceUse:
 class LoadResult:
     """What one fio said of one reporting group: the jobs that were reported together.
 
-    `depth` is the number of I/Os in flight that were asked for (iodepth x numjobs); `depth_reached` the share of
-    requests (0..1) that fio saw at each depth class, from its IO depths line. CPU is in % of one CPU.
+    `depth` is the number of I/Os in flight that were asked for (iodepth x numjobs); `depth_levels` the share of
+    requests (0..1) that fio saw at each depth class, from its IO depths line. CPU is in % of one CPU, averaged over
+    the jobs. `errors` counts I/Os that failed while fio went on. `options` are the job's own as fio echoes them;
+    None where the source does not echo them, so that "not set" and "not known" stay apart.
     """
 
     name: str
@@ -135,6 +147,12 @@ class LoadResult:
     sync: Latency | None = None
     depth_levels: tuple[tuple[str, float], ...] = ()
     rate_asked_iops: float | None = None
+    errors: int = 0
+    options: tuple[tuple[str, str], ...] | None = None
+
+    def option(self, name: str) -> str | None:
+        """Return a job option as fio echoed it; None when it was not set, or is not known."""
+        return dict(self.options or ()).get(name)
 
     @property
     def iops(self) -> float:

@@ -1,0 +1,34 @@
+# SPDX-License-Identifier: Apache-2.0
+"""fio's result in whatever form it comes: JSON, JSON+ or the text for people. The door, with its limits."""
+
+import re
+
+from virtune.analyse.fio_json import holds_json, read_json
+from virtune.model.errors import ReadError
+from virtune.model.measurement import FioResult
+from virtune.model.units import format_bytes
+
+LIMIT = 32 * 1024**2
+"""The longest text that is read, in characters. fio's JSON+ takes about 50 kB a job, so this is some 600 jobs; what
+is longer costs gigabytes of memory to take apart and is not one fio result."""
+
+_TERSE = re.compile(r"^(?:\d;fio-\d|[2-5];[^;\n]{1,200};\d)", re.MULTILINE)
+
+
+def read_result(text: str) -> FioResult:
+    """Read one fio result, choosing the form by its content; raises ReadError with one sentence and a hint."""
+    if len(text) > LIMIT:
+        raise ReadError(
+            f"this is {format_bytes(len(text))} long, and no fio result beyond {format_bytes(LIMIT)} is read",
+            hint="give fio's own output only, without logs around it",
+        )
+    if not text.strip():
+        raise ReadError("this is empty", hint="fio --output-format=json+ --output=result.json ... writes a result")
+    if holds_json(text):
+        return read_json(text)
+    if _TERSE.search(text):
+        raise ReadError(
+            "this is fio's terse output, which names none of its numbers",
+            hint="run fio with --output-format=json+, or read its normal output",
+        )
+    raise ReadError("this is no fio result", hint="run fio with --output-format=json+ and give its output")

@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a fio job's own options say about its load: engine, pattern, block size, direct, depth, rate.
+
+fio echoes the options in its JSON, and a transcript of a terminal shows them on the command line. The values are
+someone else's text: what cannot be read is "not known", never an error.
+"""
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from virtune.model.units import parse_bytes
+from virtune.model.workload import READING, WRITING
+
+DEFAULT_ENGINE = "psync"
+"""fio's engine on Linux when a job names none."""
+
+SYNCHRONOUS = frozenset({"sync", "psync", "vsync", "pvsync", "pvsync2", "mmap", "splice", "dev-dax", "libpmem"})
+"""Engines whose call returns when the I/O is done: one I/O in flight a job, whatever `iodepth` says."""
+
+_ALIASES = {"readwrite": "rw", "blocksize": "bs", "odirect": "direct", "io_size": "size"}
+_MOST = 1_000_000
+"""No fio takes a depth or a number of jobs beyond this; what is larger is not a number to reckon with."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobFacts:
+    """The options as this program uses them; None where they do not say. `depth` is that of one job."""
+
+    engine: str
+    pattern: str
+    block_size: int | None
+    direct: bool | None
+    jobs: int
+    depth: int
+    rate_iops: float | None
+
+
+def canonical(options: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """Give every option the name that the rest of this program uses; the later of two wins, as in fio."""
+    return {_ALIASES.get(name, name): value for name, value in options}
+
+
+def facts_of(options: Mapping[str, str]) -> JobFacts:
+    """Read the facts out of the options of one job; what a job does not set has fio's default."""
+    pattern = options.get("rw", "read").partition(":")[0]
+    block_size = size_of(options.get("bs", "4k"))
+    return JobFacts(
+        engine=options.get("ioengine", DEFAULT_ENGINE).partition(":")[0],
+        pattern=pattern,
+        block_size=block_size,
+        direct=_direct(options),
+        jobs=whole(options.get("numjobs", "1")) or 1,
+        depth=whole(options.get("iodepth", "1")) or 1,
+        rate_iops=_rate_iops(options, pattern, block_size),
+    )
+
+
+def size_of(text: str) -> int | None:
+    """Read the first size of a `bs`-like value (`4k`, `4k,8k`, `4k-8k`, `4096B-4096B`); None when there is none."""
+    try:
+        return parse_bytes(text.partition(",")[0].partition("-")[0])
+    except ValueError:
+        return None
+
+
+def whole(text: str) -> int | None:
+    """Read a plain positive number such as a depth; None when it is something else."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 8 and 0 < int(text) <= _MOST else None
+
+
+def _direct(options: Mapping[str, str]) -> bool | None:
+    """Whether O_DIRECT is in use. `buffered=0` is fio's other way to write `direct=1`; the default is buffered."""
+    if "direct" in options:
+        return {"1": True, "0": False}.get(options["direct"])
+    if "buffered" in options:
+        return {"1": False, "0": True}.get(options["buffered"])
+    return False
+
+
+def _rate_iops(options: Mapping[str, str], pattern: str, block_size: int | None) -> float | None:
+    """Add up what `rate_iops` (or `rate`, in bytes) asks of one job, over the directions that it has."""
+    for name, scale in (("rate_iops", 1), ("rate", block_size)):
+        if name in options and scale:
+            parts = [size_of(part) if scale > 1 else whole(part) for part in options[name].split(",")]
+            return _rate_of_directions(parts, pattern, scale)
+    return None
+
+
+def _rate_of_directions(parts: list[int | None], pattern: str, scale: int) -> float | None:
+    """One value counts for every direction; of `read,write,trim` each counts for its own."""
+    active = [pattern in READING, pattern in WRITING and "trim" not in pattern, "trim" in pattern]
+    asked = [parts[0] if len(parts) == 1 else (parts[i] if i < len(parts) else None) for i in range(3)]
+    limited = [value for value, on in zip(asked, active, strict=True) if on]
+    if not limited or any(value is None for value in limited):
+        return None
+    return math.fsum(value for value in limited if value) / scale

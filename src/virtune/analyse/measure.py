@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A Measurement out of a FioResult: what fio alone tells, by the ids of `virtune.model.metric`.
+
+Operations and bytes a second add up over jobs and directions. Means are weighted by the number of I/Os. Percentiles
+come from the added histograms; without bins they are given only where there is a single distribution to read.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Iterator
+
+from virtune.model.measurement import FioResult, Flow, Histogram, Latency, LoadResult, Measurement, merge
+from virtune.model.metric import METRICS
+
+
+def measurement_of(result: FioResult) -> Measurement:
+    """Derive the metrics that fio's own output holds; one that is missing was not measured."""
+    flows = _flows(result)
+    histogram = merged_histogram(result)
+    values: list[tuple[str, float | None]] = [
+        ("iops", math.fsum(flow.iops for flow in flows)),
+        ("bandwidth", math.fsum(flow.bandwidth_bps for flow in flows)),
+        ("latency.mean", _mean(flows, lambda flow: flow.lat)),
+        *_percentiles(flows, histogram),
+        ("slat.mean", _mean(flows, lambda flow: flow.slat)),
+        ("clat.mean", _mean(flows, lambda flow: flow.clat)),
+        ("sync.mean", _weighted((load.sync.mean_ns, load.sync.count) for load in result.loads if load.sync)),
+        ("cpu.load.usr", _cpu(result.loads, lambda load: load.usr_percent)),
+        ("cpu.load.sys", _cpu(result.loads, lambda load: load.sys_percent)),
+    ]
+    if not flows:
+        return Measurement(values=())
+    measured = tuple((name, value) for name, value in values if value is not None)
+    return Measurement(values=measured, histogram=histogram)
+
+
+def merged_histogram(result: FioResult) -> Histogram | None:
+    """Add the completion latencies of all jobs and directions; None unless every one of them has bins.
+
+    A job with `lat_percentiles` has bins of the total latency instead; the two kinds are never added.
+    """
+    flows = _flows(result)
+    for kind in ("clat", "lat"):
+        latencies: list[Latency | None] = [getattr(flow, kind) for flow in flows]
+        histograms = [latency.histogram for latency in latencies if latency and latency.histogram]
+        if histograms and len(histograms) == len(flows):
+            return merge(histograms)
+    return None
+
+
+def _flows(result: FioResult) -> list[Flow]:
+    return [flow for load in result.loads for flow in load.flows]
+
+
+def _percentiles(flows: list[Flow], histogram: Histogram | None) -> Iterator[tuple[str, float | None]]:
+    wanted = [(metric.id, metric.percent) for metric in METRICS if metric.percent is not None]
+    if histogram is not None:
+        yield from ((name, histogram.percentile(percent)) for name, percent in wanted)
+    elif len(flows) == 1:
+        printed = [kind for kind in (flows[0].clat, flows[0].lat) if kind is not None and kind.percentiles]
+        yield from ((name, printed[0].percentile(percent)) for name, percent in wanted if printed)
+
+
+def _mean(flows: list[Flow], kind: Callable[[Flow], Latency | None]) -> float | None:
+    """The mean over all I/Os; None when a direction does not have this kind, as it would be missing in the mean."""
+    found = [(latency.mean_ns, latency.count or flow.ios) for flow in flows if (latency := kind(flow)) is not None]
+    return _weighted(found) if len(found) == len(flows) else None
+
+
+def _cpu(loads: Iterable[LoadResult], share: Callable[[LoadResult], float | None]) -> float | None:
+    """The mean over all jobs, in % of one CPU; None when it is missing for one of them."""
+    found = [(share(load), load.jobs) for load in loads]
+    known = [(value, jobs) for value, jobs in found if value is not None]
+    return _weighted(known) if len(known) == len(found) else None
+
+
+def _weighted(pairs: Iterable[tuple[float, int | None]]) -> float | None:
+    """A mean with weights; a single value needs none, and several without weights have no mean."""
+    found = list(pairs)
+    if len(found) == 1:
+        return found[0][0]
+    weights = [count for _, count in found if count]
+    if not found or len(weights) < len(found):
+        return None
+    return math.fsum(value * (count or 0) for value, count in found) / sum(weights)
