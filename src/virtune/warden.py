@@ -62,9 +62,7 @@ def start_time(pid: int) -> int:
 def sweep(run_id: str, directory: Path) -> list[str]:
     """Remove all that a run left; returns what was removed, in words."""
     removed = [f"process {pid} ({name})" for pid, name in _end_marked(run_id)]
-    for mount in reversed(_mounts_below(directory)):
-        if _unmount(mount):
-            removed.append(f"mount {mount}")
+    removed += [f"mount {mount}" for mount in reversed(_mounts_below(directory)) if _unmount(mount)]
     if directory.exists():
         shutil.rmtree(directory, ignore_errors=True)
         removed.append(f"directory {directory}")

@@ -3,6 +3,9 @@
 
 from dataclasses import dataclass
 
+from virtune.model.measurement import Measurement
+from virtune.model.study import Study, Trial
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capture:
@@ -43,12 +46,34 @@ class InForce:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Evidence:
-    """Everything one trial left: captures, what was in force, and whether fio came to its end."""
+class TrialRecord:
+    """A trial that is over: what it measured, or why it failed. `ended` is a UTC time in ISO form.
 
-    captures: tuple[Capture, ...]
+    `attempt` counts from 1; a trial that failed is run again, and both attempts are kept.
+    """
+
+    trial: Trial
+    attempt: int = 1
+    ended: str
     in_force: InForce
+    measurement: Measurement | None = None
+    failure: str | None = None
 
-    def capture(self, name: str) -> bytes | None:
-        """Return the content of the capture of that name, or None."""
-        return next((c.content for c in self.captures if c.name == name), None)
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StudyRecord:
+    """A study as it is kept: with the facts of its host (JSON text) and its trials so far.
+
+    `trials` holds, for each trial, the attempt that counts: the last one.
+    """
+
+    study: Study
+    facts: str
+    finished: bool
+    trials: tuple[TrialRecord, ...]
+
+    @property
+    def left(self) -> tuple[Trial, ...]:
+        """The trials that have no measurement yet, in their order."""
+        done = {record.trial.number for record in self.trials if record.measurement is not None}
+        return tuple(trial for trial in self.study.trials if trial.number not in done)

@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Two arms, paired by round: a ratio with its interval, and a verdict that may be "undecided".
+
+A round holds every arm once, so what the host does meanwhile falls on all of them: the differences within a round are
+what counts, on the logarithm, because disks speed up and slow down by factors. The interval is Student's t on those
+differences. It is never computed from the number of I/Os: the ten million I/Os of a run are not independent, and
+rounds are.
+"""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from scipy.special import stdtrit
+
+from virtune.model.metric import Metric
+from virtune.model.verdict import Comparison, Interval, Verdict
+
+ROUNDS_MIN = 6
+"""With n paired rounds a two-sided sign test cannot get below p = 2 * 0.5**n. Six is the first n under 0.05 (0.031),
+so fewer rounds are never called a difference, nor the same."""
+
+_SIGN_LEVEL = 0.05
+"""A difference must also pass the sign test at this level, so that one wild round cannot make it."""
+
+
+def compare(
+    metric: Metric,
+    baseline: tuple[str, Sequence[float]],
+    candidate: tuple[str, Sequence[float]],
+    *,
+    workload: str,
+    margin: float,
+    confidence: float,
+) -> Comparison:
+    """Compare two arms by the values of the rounds that both have, in the same order.
+
+    `confidence` is that of this one comparison. Values that are missing, zero or not finite in a round leave the
+    round out; degenerate input is undecided with its reason, never an exception and never a difference.
+    """
+    pairs = _usable(baseline[1], candidate[1])
+    ratio = interval_of(pairs, confidence=confidence)
+    verdict, why = _judge(metric, pairs, ratio, margin=margin, asked=len(baseline[1]))
+    return Comparison(
+        workload=workload,
+        metric=metric.id,
+        baseline=baseline[0],
+        candidate=candidate[0],
+        rounds=len(pairs),
+        ratio=ratio,
+        verdict=verdict,
+        why=why,
+    )
+
+
+def interval_of(pairs: Sequence[tuple[float, float]], *, confidence: float) -> Interval | None:
+    """Return candidate/baseline with Student's t interval on ln ratios; None for fewer than two rounds.
+
+    Source: the t interval of a mean of paired differences, any textbook; the ratio is that of geometric means.
+    """
+    if len(pairs) < 2:
+        return None
+    differences = np.log([candidate / base for base, candidate in pairs])
+    mean = float(np.mean(differences))
+    error = float(np.std(differences, ddof=1)) / math.sqrt(len(pairs))
+    radius = float(stdtrit(len(pairs) - 1, 1 - (1 - confidence) / 2)) * error
+    return Interval(
+        estimate=math.exp(mean), low=math.exp(mean - radius), high=math.exp(mean + radius), confidence=confidence
+    )
+
+
+def sign_test(pairs: Sequence[tuple[float, float]]) -> float:
+    """Return the two-sided p of the sign test that candidate and baseline are alike; ties are left out."""
+    signs = [candidate > base for base, candidate in pairs if candidate != base]
+    if not signs:
+        return 1.0
+    fewer = min(sum(signs), len(signs) - sum(signs))
+    return float(min(1.0, 2 * sum(math.comb(len(signs), k) for k in range(fewer + 1)) / 2 ** len(signs)))
+
+
+def _usable(baseline: Sequence[float], candidate: Sequence[float]) -> list[tuple[float, float]]:
+    return [
+        (base, value)
+        for base, value in zip(baseline, candidate, strict=True)
+        if math.isfinite(base) and math.isfinite(value) and base > 0 and value > 0
+    ]
+
+
+def _judge(
+    metric: Metric, pairs: Sequence[tuple[float, float]], ratio: Interval | None, *, margin: float, asked: int
+) -> tuple[Verdict, str]:
+    if ratio is None or len(pairs) < ROUNDS_MIN:
+        lost = f" ({asked - len(pairs)} of {asked} had no usable value)" if len(pairs) < asked else ""
+        return Verdict.UNDECIDED, f"{len(pairs)} paired rounds{lost}; {ROUNDS_MIN} are the fewest that can decide"
+    if ratio.low == ratio.high:
+        # Counters and clocks never agree to the last digit: equal values are a sign of a stuck source.
+        return Verdict.UNDECIDED, "every round gave exactly the same ratio, which no measurement does"
+    if ratio.low > 1 - margin and ratio.high < 1 + margin:
+        return Verdict.SAME, f"any difference is smaller than {margin:.0%}"
+    if ratio.low <= 1.0 <= ratio.high:
+        return Verdict.UNDECIDED, f"the interval holds both 'no change' and more than {margin:.0%}"
+    if sign_test(pairs) > _SIGN_LEVEL:
+        return Verdict.UNDECIDED, "single rounds make the difference; the others do not agree"
+    if (ratio.low > 1.0) == (metric.better == "higher"):
+        return Verdict.BETTER, "the whole interval is on the better side"
+    return Verdict.WORSE, "the whole interval is on the worse side"

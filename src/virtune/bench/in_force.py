@@ -1,0 +1,217 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What really runs: the aio engine, O_DIRECT and cache mode of a process, read from the process itself.
+
+What each engine leaves to be seen in /proc:
+
+* io_uring: a file descriptor `anon_inode:[io_uring]`
+* native:   a mapping `/[aio]` (the kernel maps the completion ring of an AIO context into the process)
+* threads:  neither; under load, worker threads that burn the CPU
+
+A QEMU whose event loop itself runs on io_uring (10.2 and newer) has a ring in any case, so rings are counted before
+and after the block node is opened, and where the count says nothing the threads under load decide.
+"""
+
+import contextlib
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from virtune.dialects.qemu import FILE_NODE, FORMAT_NODE
+from virtune.model.evidence import Check
+from virtune.model.stack import DIRECT_CACHES, Disk, Stack
+
+WORKERS_SHARE = 0.10
+"""From this share of a process's CPU time on, its worker threads are held to do the I/O. Measured with QEMU 7.2,
+4 KiB random reads: 0.5 and more with aio=threads, 0.00 with native and io_uring."""
+
+_CPU_NS_ENOUGH = 20_000_000
+"""Below 20 ms of CPU time nothing is concluded from who used it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Engines:
+    """What of the kernel's I/O engines a process holds, and its threads."""
+
+    rings: int
+    contexts: int
+    threads: frozenset[int]
+
+
+def engines_of(pid: int) -> Engines:
+    """Look at a running process; all zeros when it is gone."""
+    rings = sum(1 for _, link in _descriptors(pid) if link == "anon_inode:[io_uring]")
+    contexts = 0
+    with contextlib.suppress(OSError):
+        contexts = Path(f"/proc/{pid}/maps").read_text(errors="replace").count("/[aio]")
+    return Engines(rings=rings, contexts=contexts, threads=frozenset(_threads(pid)))
+
+
+def engine_check(stack: Stack, bare: Engines, opened: Engines) -> Check:
+    """Say which engine the block node brought with it: `bare` is before it was opened, `opened` after."""
+    found: str | None
+    if opened.contexts > bare.contexts:
+        found, proof = "native", "the process maps a kernel AIO context (/[aio]) since the image was opened"
+    elif opened.rings > bare.rings:
+        found, proof = "io_uring", "the process holds an io_uring since the image was opened"
+    elif opened.rings == 0:
+        found, proof = "threads", "the process holds neither an io_uring nor a kernel AIO context"
+    else:
+        found, proof = None, "the event loop itself runs on io_uring; the threads under load decide"
+    return Check(setting="disk.aio", asked=stack.disk.aio, found=found, proof=proof)
+
+
+def engine_check_under_load(stack: Stack, pid: int, idle: Engines, *, flushes: bool) -> Check | None:
+    """Say from who burns the CPU under load whether worker threads do the I/O; None when that cannot be told.
+
+    `flushes`: whether the load makes QEMU flush. Every engine flushes in worker threads, so then they prove nothing
+    against native or io_uring.
+    """
+    spent = dict(_cpu_by_thread(pid))
+    total = sum(spent.values())
+    if total < _CPU_NS_ENOUGH:
+        return None
+    share = sum(ns for tid, ns in spent.items() if tid not in idle.threads) / total
+    asked = stack.disk.aio
+    proof = f"worker threads used {share:.0%} of the process's CPU time under load"
+    if asked == "threads":
+        return Check(
+            setting="disk.aio", asked=asked, found="threads" if share >= WORKERS_SHARE else None, proof=proof
+        )
+    if share < WORKERS_SHARE:
+        return Check(setting="disk.aio", asked=asked, found=asked, proof=proof)
+    return None if flushes else Check(setting="disk.aio", asked=asked, found="threads", proof=proof)
+
+
+def cache_checks(stack: Stack, pid: int, image: Path, nodes: Sequence[Mapping[str, Any]]) -> Iterator[Check]:
+    """Say whether the image is open with O_DIRECT, whether flushes are honoured, and which cache mode that is."""
+    disk = stack.disk
+    direct, seen = direct_of(pid, image)
+    yield Check(setting="O_DIRECT", asked=_on(disk.cache in DIRECT_CACHES), found=direct, proof=seen)
+    no_flush = [node["cache"]["no-flush"] for node in nodes if node["node-name"] in (FILE_NODE, FORMAT_NODE)]
+    ignored = _on(any(no_flush)) if no_flush else None
+    yield Check(
+        setting="cache.no-flush",
+        asked=_on(disk.cache == "unsafe"),
+        found=ignored,
+        proof="QMP query-named-block-nodes",
+    )
+    found, proof = _cache_mode(disk, direct, ignored)
+    yield Check(setting="disk.cache", asked=disk.cache, found=found, proof=proof)
+
+
+def direct_of(pid: int, image: Path) -> tuple[str | None, str]:
+    """Return on/off for O_DIRECT on a file that a process holds open, and where it was read.
+
+    None when the process does not hold the file, or holds it both ways.
+    """
+    real = os.path.realpath(image)
+    flags = {number: _flags(pid, number) for number, link in _descriptors(pid) if link == real}
+    known = {number: value for number, value in flags.items() if value is not None}
+    proof = ", ".join(f"fdinfo/{number} flags 0{value:o}" for number, value in sorted(known.items()))
+    if not known:
+        return None, "the process does not hold the file open"
+    answers = {bool(value & os.O_DIRECT) for value in known.values()}
+    return (_on(answers.pop()) if len(answers) == 1 else None), proof
+
+
+def node_checks(
+    stack: Stack, nodes: Sequence[Mapping[str, Any]], limits: Mapping[str, Any] | None
+) -> Iterator[Check]:
+    """Say what QMP shows of back end, format, its options and limits."""
+    disk, by_name = stack.disk, {node["node-name"]: node for node in nodes}
+    proof = "QMP query-named-block-nodes"
+    file_node, format_node = by_name.get(FILE_NODE, {}), by_name.get(FORMAT_NODE, {})
+    yield Check(setting="disk.backend", asked=disk.backend, found=file_node.get("drv"), proof=proof)
+    yield Check(setting="disk.format", asked=disk.format, found=format_node.get("drv"), proof=proof)
+    zeroes = format_node.get("detect_zeroes")
+    yield Check(setting="disk.detect_zeroes", asked=disk.detect_zeroes, found=zeroes, proof=proof)
+    image = format_node.get("image", {})
+    details = image.get("format-specific", {}).get("data", {})
+    shown: tuple[tuple[str, object, object], ...] = (
+        ("disk.cluster_size", disk.cluster_size, image.get("cluster-size")),
+        ("disk.extended_l2", disk.extended_l2, details.get("extended-l2")),
+        ("disk.lazy_refcounts", disk.lazy_refcounts, details.get("lazy-refcounts")),
+    )
+    for setting, asked, found in shown:
+        if asked is not None:
+            yield Check(
+                setting=setting, asked=_text(asked), found=None if found is None else _text(found), proof=proof
+            )
+    yield from _limit_checks(disk, limits)
+    silent: tuple[tuple[str, object, object], ...] = (
+        ("disk.discard", disk.discard, "ignore"),
+        ("disk.l2_cache_size", disk.l2_cache_size, None),
+        ("disk.null_latency_ns", disk.null_latency_ns, 0),
+        ("disk.preallocation", disk.preallocation, None),
+    )
+    for setting, asked, default in silent:
+        if asked != default:
+            yield Check(
+                setting=setting, asked=str(asked), found=None, proof="accepted by QEMU, which does not show it"
+            )
+
+
+def _limit_checks(disk: Disk, limits: Mapping[str, Any] | None) -> Iterator[Check]:
+    for setting, limit, key in (
+        ("disk.throttle_iops", disk.throttle_iops, "iops-total"),
+        ("disk.throttle_bps", disk.throttle_bps, "bps-total"),
+    ):
+        if limit:
+            value = None if limits is None else str(limits.get(key))
+            yield Check(setting=setting, asked=str(limit), found=value, proof="QMP qom-get limits")
+
+
+def _cache_mode(disk: Disk, direct: str | None, ignored: str | None) -> tuple[str | None, str]:
+    if direct is None or ignored is None:
+        return None, "O_DIRECT or no-flush could not be seen"
+    if disk.cache in ("writethrough", "directsync"):
+        meaning = "flush after each write is an option of the export, which QEMU accepts and does not show"
+        return (None, meaning) if direct == _on(disk.cache == "directsync") else ("another", meaning)
+    modes = {("on", "off"): "none", ("off", "off"): "writeback", ("off", "on"): "unsafe"}
+    mode = modes.get((direct, ignored), f"direct={direct},no-flush={ignored}")
+    meanings = {
+        "none": "no host page cache; flushes are honoured",
+        "writeback": "through the host page cache; flushes are honoured",
+        "unsafe": "through the host page cache; flushes are ignored: data is lost when the host dies",
+    }
+    return mode, meanings.get(mode, "not one of QEMU's named cache modes")
+
+
+def _descriptors(pid: int) -> Iterator[tuple[int, str]]:
+    with contextlib.suppress(OSError):
+        for entry in Path(f"/proc/{pid}/fd").iterdir():
+            with contextlib.suppress(OSError):
+                yield int(entry.name), str(entry.readlink())
+
+
+def _flags(pid: int, descriptor: int) -> int | None:
+    with contextlib.suppress(OSError, ValueError):
+        for line in Path(f"/proc/{pid}/fdinfo/{descriptor}").read_text().splitlines():
+            if line.startswith("flags:"):
+                return int(line.split()[1], 8)
+    return None
+
+
+def _threads(pid: int) -> list[int]:
+    with contextlib.suppress(OSError):
+        return [int(entry.name) for entry in Path(f"/proc/{pid}/task").iterdir()]
+    return []
+
+
+def _cpu_by_thread(pid: int) -> Iterator[tuple[int, int]]:
+    """Nanoseconds on a CPU by thread id; the kernel's own io_uring workers are not QEMU's and are left out."""
+    for tid in _threads(pid):
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            place = Path(f"/proc/{pid}/task/{tid}")
+            if not place.joinpath("comm").read_text().startswith("iou-"):
+                yield tid, int(place.joinpath("schedstat").read_text().split()[0])
+
+
+def _on(value: bool) -> str:  # noqa: FBT001
+    return "on" if value else "off"
+
+
+def _text(value: object) -> str:
+    return _on(value) if isinstance(value, bool) else str(value)

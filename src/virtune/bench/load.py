@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A load: one fio, from its job file to its JSON, watched while it runs."""
+
+import signal
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from virtune import shell
+from virtune.bench import in_force
+from virtune.bench.rig import Bench
+from virtune.model.errors import LoadError
+from virtune.model.evidence import Check
+from virtune.model.target import FileTarget
+
+_PATIENCE_SECONDS = 30.0
+"""How long past its run time a load may take before it is held to be stuck: on a disk that answers at all, fio ends
+within a second of its `runtime`, since it only waits for what is in flight."""
+
+_TICK_SECONDS = 0.02
+"""How often fio and the rig are looked at; the end of fio is noticed without delay."""
+
+_MAX_OUTPUT_BYTES = 64 * 1024**2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loaded:
+    """What a load that came to its end left: fio's JSON as it came, and what was seen in force while it ran."""
+
+    output: bytes
+    command: str
+    checks: tuple[Check, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moments:
+    """When, after the start of fio, something is to be done: called once each, in this order."""
+
+    begin_seconds: float
+    end_seconds: float
+    on_begin: Callable[[int], None]
+    on_end: Callable[[], None]
+
+
+def fio_engines(fio: str) -> frozenset[str]:
+    """Return the engines that this fio offers."""
+    lines = shell.run([fio, "--enghelp"], timeout_seconds=20).stdout.splitlines()
+    return frozenset(line.strip() for line in lines if line.startswith(("\t", " ")))
+
+
+def run_load(
+    fio: str,
+    job: str,
+    arguments: tuple[str, ...],
+    *,
+    bench: Bench,
+    warden: shell.Warden,
+    moments: Moments,
+    flushes: bool,
+) -> Loaded:
+    """Run one fio to its end and return its output; raises LoadError with the reason when it has none."""
+    job_file, output = warden.directory / "load.fio", warden.directory / "load.json"
+    job_file.write_text(job)
+    output.unlink(missing_ok=True)
+    argv = [fio, *arguments, "--output-format=json+", f"--output={output}", "--eta=never", str(job_file)]
+    with warden.running(argv, name="load", ask=signal.SIGINT) as child:
+        checks = _watch(child, bench, moments, flushes=flushes)
+        status = child.wait(0)
+    if status:
+        how = f"killed by {signal.Signals(-status).name}" if status < 0 else f"exit {status}"
+        raise LoadError(f"fio ended early: {how}", hint=child.last_words() or _first_complaint(output))
+    return Loaded(output=_read(output, child), command=" ".join(argv), checks=checks)
+
+
+def _watch(child: shell.Child, bench: Bench, moments: Moments, *, flushes: bool) -> tuple[Check, ...]:
+    started = time.monotonic()
+    deadline = started + moments.end_seconds + _PATIENCE_SECONDS
+    checks: tuple[Check, ...] = ()
+    begun = ended = looked = False
+    half = (moments.begin_seconds + moments.end_seconds) / 2
+    while child.wait(_TICK_SECONDS) is None:
+        passed = time.monotonic() - started
+        if (trouble := bench.trouble()) is not None:
+            child.end(signal.SIGINT)
+            raise LoadError(trouble)
+        if not begun and passed >= moments.begin_seconds:
+            begun = True
+            moments.on_begin(child.pid)
+        elif not looked and passed >= half:
+            looked = True
+            checks = (*bench.under_load(flushes=flushes), *_load_checks(child.pid, bench))
+        elif not ended and passed >= moments.end_seconds:
+            ended = True
+            moments.on_end()
+        if time.monotonic() > deadline:
+            child.end(signal.SIGINT, signal.SIGTERM)
+            raise LoadError(f"fio did not end {_PATIENCE_SECONDS:g} s after its run time: the load is stuck")
+    return checks
+
+
+def _load_checks(pid: int, bench: Bench) -> tuple[Check, ...]:
+    """Say whether fio itself holds the target with O_DIRECT. Asked and found are judged by who knows the workload."""
+    if not isinstance(bench.target, FileTarget):
+        return ()
+    found, proof = in_force.direct_of(pid, Path(bench.target.path))
+    return (Check(setting="load.direct", asked=found or "unknown", found=found, proof=proof),)
+
+
+def _read(output: Path, child: shell.Child) -> bytes:
+    try:
+        if output.stat().st_size > _MAX_OUTPUT_BYTES:
+            raise LoadError(f"fio's output is larger than {_MAX_OUTPUT_BYTES} bytes")
+        return output.read_bytes()
+    except OSError:
+        raise LoadError("fio left no output", hint=child.last_words()) from None
+
+
+def _first_complaint(output: Path) -> str | None:
+    """Return fio's first line of complaint; with --output it goes into that file."""
+    try:
+        with output.open(errors="replace") as lines:
+            return next((line.strip()[:300] for line in lines if line.startswith("fio:")), None)
+    except OSError:
+        return None

@@ -1,0 +1,37 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The rig `metal`: fio straight on a file or block device, the yardstick for every other stack."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from virtune.bench.rig import Ground
+from virtune.model.errors import RigError
+from virtune.model.evidence import Check, InForce
+from virtune.model.target import FileTarget, Target
+
+
+@dataclass(slots=True, kw_only=True)
+class MetalBench:
+    """A file or device, with nothing between fio and the kernel."""
+
+    target: Target
+    image: Path | None
+    command: str = ""
+    processes: Mapping[str, int] = field(default_factory=dict)
+    in_force: InForce = field(default_factory=InForce)
+
+    def under_load(self, *, flushes: bool) -> tuple[Check, ...]:  # noqa: ARG002 - the port's word
+        """Nothing of ours runs here; fio itself is looked at by the load."""
+        return ()
+
+    def trouble(self) -> str | None:
+        """A file does not go away."""
+        return None
+
+
+def up(ground: Ground) -> MetalBench:
+    """Give the image itself as target."""
+    if ground.image is None:
+        raise RigError("rig=metal needs an image or a device")
+    return MetalBench(target=FileTarget(path=str(ground.image), size_bytes=ground.size_bytes), image=ground.image)

@@ -1,0 +1,223 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Scratch images: made, filled and removed by virtune, never sparse, never unwritten, used again while valid.
+
+QEMU and filesystems answer reads of blocks that were never written without asking the disk, so an image is filled
+once with incompressible data. Beside each image lies a small JSON file that says who made it, of what size and
+inode; only what has such a witness is ever used again, written to, or removed.
+"""
+
+import contextlib
+import fcntl
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from virtune import shell
+from virtune.model.errors import PreconditionError, RigError
+from virtune.model.event import Event, StepEnded, StepProgressed, StepStarted
+from virtune.model.facts import Unknown
+from virtune.model.stack import Disk
+from virtune.model.units import format_bytes
+from virtune.probe.extents import unwritten_bytes
+
+_WITNESS = ".virtune.json"
+_PARTIAL = ".partial"
+_FORMAT = 1
+_SPARE_BYTES = 64 * 1024**2
+"""Left free beside an image, so that filling a scratch directory never takes the last block of a filesystem."""
+
+
+class Scratch:
+    """The scratch images of one run, in one directory, locked against a second virtune. Use as a context manager."""
+
+    def __init__(self, directory: Path, *, span_bytes: int, say: Callable[[Event], None]) -> None:
+        self.directory = directory
+        self.span_bytes = span_bytes
+        self._say = say
+        self._lock: int | None = None
+
+    def __enter__(self) -> Self:
+        try:
+            self.directory.mkdir(parents=True, exist_ok=True)
+            self._lock = os.open(self.directory / ".lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            hint = "`--scratch DIR` names a directory you may write to"
+            raise PreconditionError(
+                f"cannot use {self.directory} for scratch files: {error.strerror}", hint=hint
+            ) from None
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(self._lock)
+            hint = "wait for it, or use another directory with `--scratch DIR`"
+            raise PreconditionError(f"another virtune measures in {self.directory}", hint=hint) from None
+        for left in self.directory.glob(f"virtune-*{_PARTIAL}"):
+            left.unlink(missing_ok=True)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._lock is not None:
+            os.close(self._lock)
+
+    def image_for(self, disk: Disk, warden: shell.Warden) -> Path:
+        """Return a filled image with the format that the disk asks for, making it when there is no valid one."""
+        raw = self._made(f"virtune-{self.span_bytes}.raw", lambda path: self._fill(path, warden))
+        if disk.format == "raw":
+            return raw
+        options = _qcow2_options(disk)
+        label = "-".join(f"{key.replace('_', '')}{value}" for key, value in options.items()) or "default"
+        return self._made(f"virtune-{self.span_bytes}-{label}.qcow2", lambda path: self._convert(raw, path, options))
+
+    def _made(self, name: str, make: Callable[[Path], None]) -> Path:
+        path = self.directory / name
+        if _valid(path, self.span_bytes):
+            return path
+        partial = path.with_name(path.name + _PARTIAL)
+        try:
+            self._require_room(self.span_bytes)
+            make(partial)
+            empty = 0 if path.suffix == ".qcow2" else never_written(partial, self.span_bytes)
+            if empty:
+                raise RigError(f"{format_bytes(empty)} of {partial} stayed unwritten after filling")
+            partial.rename(path)
+            _witness(path, self.span_bytes)
+        finally:
+            partial.unlink(missing_ok=True)
+        return path
+
+    def _require_room(self, size: int) -> None:
+        free = shutil.disk_usage(self.directory).free
+        if free < size + _SPARE_BYTES:
+            hint = "`--span SIZE` makes the image smaller, `--scratch DIR` puts it elsewhere"
+            message = (
+                f"{self.directory} has {format_bytes(free)} free, and the scratch image needs {format_bytes(size)}"
+            )
+            raise PreconditionError(message, hint=hint)
+
+    def _fill(self, path: Path, warden: shell.Warden) -> None:
+        what = f"filling {format_bytes(self.span_bytes)} of scratch in {self.directory}"
+        self._say(StepStarted(what=what))
+        # fallocate=none: preallocated blocks would count as unwritten until written, and hide a full disk
+        command = [shell.find("fio"), "--name=fill", "--thread=1", f"--filename={_escaped(path)}", "--rw=write"]
+        command += ["--bs=1M", f"--size={self.span_bytes}", "--refill_buffers=1", "--fallocate=none", "--end_fsync=1"]
+        command += ["--ioengine=psync", f"--direct={int(_takes_direct(path))}", "--output=fill.txt", "--eta=never"]
+        with warden.running(command, name="fill") as fio:
+            while (status := fio.wait(0.1)) is None:
+                self._say(StepProgressed(what=what, fraction=min(1.0, _allocated(path) / self.span_bytes)))
+        if status:
+            self._explain_failed_fill(warden.directory / "fill.txt", fio.last_words(), status)
+        self._say(StepEnded(what=what))
+
+    def _explain_failed_fill(self, output: Path, words: str | None, status: int) -> None:
+        said = output.read_text(errors="replace") if output.exists() else ""
+        if "No space left" in said + (words or "") or shutil.disk_usage(self.directory).free < _SPARE_BYTES:
+            hint = "`--span SIZE` makes the image smaller, `--scratch DIR` puts it elsewhere"
+            raise PreconditionError(f"{self.directory} became full while the scratch image was filled", hint=hint)
+        raise RigError(f"filling the scratch image ended with status {status}", hint=words or shell.last_line(said))
+
+    def _convert(self, raw: Path, path: Path, options: dict[str, str]) -> None:
+        what = f"converting the scratch image to {path.name.removesuffix(_PARTIAL)}"
+        self._say(StepStarted(what=what))
+        command = [shell.find("qemu-img"), "convert", "-f", "raw", "-O", "qcow2", "-t", "writeback", "-W"]
+        for key, value in options.items():
+            command += ["-o", f"{key}={value}"]
+        try:
+            shell.run([*command, str(raw), str(path)], timeout_seconds=60 + self.span_bytes / 20e6)
+        except shell.CommandError as error:
+            if "No space left" in error.output:
+                raise PreconditionError(
+                    f"{self.directory} is full", hint="`--scratch DIR` puts images elsewhere"
+                ) from None
+            raise
+        self._say(StepEnded(what=what))
+
+
+def scratch_files(directory: Path) -> Iterator[Path]:
+    """Yield what virtune made in a directory: images with their witness, and halves that a killed run left."""
+    yield from sorted(directory.glob(f"virtune-*{_PARTIAL}"))
+    for witness in sorted(directory.glob(f"virtune-*{_WITNESS}")):
+        yield witness
+        image = witness.with_name(witness.name.removesuffix(_WITNESS))
+        if image.exists():
+            yield image
+
+
+def is_ours(path: Path) -> bool:
+    """Whether virtune made this image: its witness names this very inode."""
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+        witness = json.loads(path.with_name(path.name + _WITNESS).read_text())
+        return bool(witness["inode"] == path.stat().st_ino and witness["format"] == _FORMAT)
+    return False
+
+
+def never_written(path: Path, length: int) -> int:
+    """Return how many of a file's first bytes were never written; raises RigError where it cannot be told."""
+    extents = unwritten_bytes(path, length)
+    if isinstance(extents, Unknown):
+        raise RigError(f"cannot tell whether {path} was written in full: {extents.because}")
+    return extents.never_written_bytes
+
+
+def drop_cache(path: Path) -> None:
+    """Forget what the page cache holds of one file, so that every trial starts equally cold. Needs no root."""
+    with contextlib.suppress(OSError):
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+        finally:
+            os.close(descriptor)
+
+
+def _valid(path: Path, span: int) -> bool:
+    if not is_ours(path):
+        return False
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+        witness = json.loads(path.with_name(path.name + _WITNESS).read_text())
+        if witness["span"] != span:
+            return False
+        return path.suffix == ".qcow2" or (path.stat().st_size == span and never_written(path, span) == 0)
+    return False
+
+
+def _witness(path: Path, span: int) -> None:
+    content = {"format": _FORMAT, "made_by": "virtune", "span": span, "inode": path.stat().st_ino}
+    path.with_name(path.name + _WITNESS).write_text(json.dumps(content) + "\n")
+
+
+def _qcow2_options(disk: Disk) -> dict[str, str]:
+    options: dict[str, str] = {}
+    if disk.cluster_size is not None:
+        options["cluster_size"] = str(disk.cluster_size)
+    if disk.preallocation is not None:
+        options["preallocation"] = disk.preallocation
+    if disk.extended_l2 is not None:
+        options["extended_l2"] = "on" if disk.extended_l2 else "off"
+    if disk.lazy_refcounts is not None:
+        options["lazy_refcounts"] = "on" if disk.lazy_refcounts else "off"
+    return options
+
+
+def _takes_direct(path: Path) -> bool:
+    try:
+        os.close(os.open(path, os.O_CREAT | os.O_RDWR | os.O_DIRECT | os.O_CLOEXEC, 0o600))
+    except OSError:
+        return False
+    return True
+
+
+def _allocated(path: Path) -> int:
+    with contextlib.suppress(OSError):
+        return path.stat().st_blocks * 512
+    return 0
+
+
+def _escaped(path: Path) -> str:
+    """A colon separates several files in fio's `filename`."""
+    return str(path).replace("\\", "\\\\").replace(":", "\\:")

@@ -1,0 +1,161 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The rig `storage-daemon`: QEMU's block layer without a guest, exported over NBD or FUSE.
+
+The daemon is started bare and told by QMP what to open, so that what the image brought with it (an io_uring, a native
+AIO context) can be told from what the daemon had before.
+"""
+
+import contextlib
+import signal
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from virtune import shell
+from virtune.bench.in_force import (
+    Engines,
+    cache_checks,
+    engine_check,
+    engine_check_under_load,
+    engines_of,
+    node_checks,
+)
+from virtune.bench.qmp import Monitor
+from virtune.bench.rig import Ground
+from virtune.dialects.qemu import EXPORT, DaemonPlaces, command_line, daemon_commands
+from virtune.model.errors import RigError
+from virtune.model.evidence import Check, InForce
+from virtune.model.stack import Stack
+from virtune.model.target import FileTarget, NbdTarget, Target
+
+PROGRAM = "qemu-storage-daemon"
+
+_START_SECONDS = 10.0
+"""The monitor's socket appears within 20 ms on an idle machine; on a machine that is busy it may take seconds."""
+
+
+@dataclass(slots=True, kw_only=True)
+class DaemonBench:
+    """A storage daemon with one export."""
+
+    target: Target
+    image: Path | None
+    command: str
+    processes: Mapping[str, int]
+    in_force: InForce
+    stack: Stack
+    idle: Engines
+    child: shell.Child
+
+    def under_load(self, *, flushes: bool) -> tuple[Check, ...]:
+        """Look who does the I/O now."""
+        if self.stack.disk.backend != "file":
+            return ()
+        check = engine_check_under_load(self.stack, self.child.pid, self.idle, flushes=flushes)
+        return () if check is None else (check,)
+
+    def trouble(self) -> str | None:
+        """Say how the daemon ended, None while it runs."""
+        status = self.child.poll()
+        if status is None:
+            return None
+        how = f"killed by {signal.Signals(-status).name}" if status < 0 else f"ended with status {status}"
+        words = self.child.last_words()
+        return f"{PROGRAM} was {how}" + (f": {words}" if words else "") if status < 0 else f"{PROGRAM} {how}"
+
+
+@contextlib.contextmanager
+def up(stack: Stack, ground: Ground, warden: shell.Warden) -> Iterator[DaemonBench]:
+    """Start a daemon, open the stack's nodes, export them; take it all down with the block.
+
+    Raises RigError with QEMU's own words when anything is refused.
+    """
+    program = shell.find(PROGRAM)
+    places = _places(ground, warden.directory)
+    for left in (places.socket, str(warden.directory / "qmp.sock")):
+        Path(left).unlink(missing_ok=True)
+    if stack.export == "fuse":
+        Path(places.mountpoint).touch()
+    monitor_at = warden.directory / "qmp.sock"
+    argv = [program, "--chardev", f"socket,id=monitor,path={monitor_at},server=on,wait=off"]
+    argv += ["--monitor", "chardev=monitor"]
+    with warden.running(argv, name="daemon") as child:
+        _await_socket(monitor_at, child)
+        commands = daemon_commands(stack, places)
+        with Monitor(monitor_at) as monitor:
+            bare = engines_of(child.pid)
+            for command in commands:
+                monitor.execute(command.execute, command.arguments)
+            opened = engines_of(child.pid)
+            checks = _checks(stack, ground, child.pid, monitor, bare, opened)
+        try:
+            yield DaemonBench(
+                target=_target(stack, places),
+                image=ground.image,
+                command=command_line(PROGRAM, commands),
+                processes={"daemon": child.pid},
+                in_force=InForce(checks=checks),
+                stack=stack,
+                idle=opened,
+                child=child,
+            )
+        finally:
+            # A FUSE mount outlives a daemon that dies, and then answers every look with ENOTCONN; a daemon that is
+            # asked to end unmounts by itself. What is left is unmounted by the warden.
+            child.end(signal.SIGTERM)
+
+
+def _places(ground: Ground, directory: Path) -> DaemonPlaces:
+    image = ground.image
+    return DaemonPlaces(
+        image="" if image is None else str(image.resolve()),
+        size_bytes=ground.size_bytes,
+        socket=str(directory / "nbd.sock"),
+        mountpoint=str(directory / "disk"),
+        block_device=image is not None and image.is_block_device(),
+        writable=ground.writes,
+    )
+
+
+def _target(stack: Stack, places: DaemonPlaces) -> Target:
+    if stack.export == "fuse":
+        return FileTarget(path=places.mountpoint, size_bytes=places.size_bytes)
+    return NbdTarget(socket=places.socket, export=EXPORT, size_bytes=places.size_bytes)
+
+
+def _checks(
+    stack: Stack, ground: Ground, pid: int, monitor: Monitor, bare: Engines, opened: Engines
+) -> tuple[Check, ...]:
+    nodes: list[Mapping[str, Any]] = monitor.execute("query-named-block-nodes")
+    limited = stack.disk.throttle_iops or stack.disk.throttle_bps
+    limits = monitor.execute("qom-get", {"path": "/objects/limits0", "property": "limits"}) if limited else None
+    exports = monitor.execute("query-block-exports")
+    kind = exports[0]["type"] if exports else None
+    checks = [Check(setting="disk.export", asked=stack.export, found=kind, proof="QMP query-block-exports")]
+    if ground.image is not None and stack.disk.backend == "file":
+        checks.append(engine_check(stack, bare, opened))
+        checks += cache_checks(stack, pid, ground.image, nodes)
+    driver = "host_device" if ground.image is not None and ground.image.is_block_device() else None
+    checks += (
+        check if driver is None or check.setting != "disk.backend" else _device_check(check, driver)
+        for check in node_checks(stack, nodes, limits)
+    )
+    return tuple(checks)
+
+
+def _device_check(check: Check, driver: str) -> Check:
+    """On a block device QEMU's `file` back end is called `host_device`."""
+    found = check.asked if check.found == driver else check.found
+    return Check(setting=check.setting, asked=check.asked, found=found, proof=f"{check.proof}: {driver}")
+
+
+def _await_socket(socket: Path, child: shell.Child) -> None:
+    deadline = time.monotonic() + _START_SECONDS
+    while not socket.exists():
+        if child.poll() is not None:
+            raise RigError(f"{PROGRAM} ended at once", hint=child.last_words())
+        if time.monotonic() > deadline:
+            raise RigError(f"{PROGRAM} did not open its monitor within {_START_SECONDS:g} s", hint=child.last_words())
+        time.sleep(0.002)

@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+"""QEMU's language: a Stack as the QMP commands that bring it up, and the same as a command line.
+
+A disk is a chain of block nodes: `file0` (how the image is opened: aio, cache) below `format0` (raw or qcow2) below,
+where a limit is asked for, `limit0` (throttle). `blockdev-add` inherits nothing from node to node, so the cache
+options are written on every node they belong to: set only on the format node, `cache.no-flush` would be lost.
+"""
+
+import json
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from virtune.model.stack import DIRECT_CACHES, Disk, Stack
+
+FILE_NODE = "file0"
+"""The node that opens the image; its options are the ones that reach the kernel."""
+
+FORMAT_NODE = "format0"
+"""The node that reads the image's format."""
+
+EXPORT = "disk"
+"""The name of the NBD export."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Command:
+    """One QMP command with its arguments."""
+
+    execute: str
+    arguments: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DaemonPlaces:
+    """Where a storage daemon finds its image and offers its export.
+
+    `block_device`: the image is a block device, which QEMU opens with another driver. `writable`: whether the load
+    writes; what is only read is opened read-only, so that nothing can be harmed.
+    """
+
+    image: str
+    size_bytes: int
+    socket: str
+    mountpoint: str
+    block_device: bool = False
+    writable: bool = True
+
+
+def daemon_commands(stack: Stack, places: DaemonPlaces) -> tuple[Command, ...]:
+    """Render what a `qemu-storage-daemon` must be told, in order, to bring this stack up."""
+    disk = stack.disk
+    commands = [Command(execute="blockdev-add", arguments=_file_node(disk, places))]
+    commands.append(Command(execute="blockdev-add", arguments=_format_node(disk, places)))
+    top = FORMAT_NODE
+    limits = {"iops-total": disk.throttle_iops, "bps-total": disk.throttle_bps}
+    asked = {name: value for name, value in limits.items() if value}
+    if asked:
+        top = "limit0"
+        group = {"qom-type": "throttle-group", "id": "limits0", "limits": asked}
+        commands.append(Command(execute="object-add", arguments=group))
+        node = {"driver": "throttle", "node-name": top, "throttle-group": "limits0", "file": FORMAT_NODE}
+        commands.append(Command(execute="blockdev-add", arguments=node))
+    return (*commands, *_export(stack, places, top))
+
+
+def command_line(program: str, commands: tuple[Command, ...]) -> str:
+    """Render the same commands as one line that can be pasted into a terminal."""
+    flags = {"blockdev-add": "--blockdev", "object-add": "--object", "block-export-add": "--export"}
+    words = [program]
+    for command in commands:
+        if command.execute == "nbd-server-start":
+            words += ["--nbd-server", f"addr.type=unix,addr.path={command.arguments['addr']['data']['path']}"]
+        else:
+            words += [flags[command.execute], json.dumps(dict(command.arguments), separators=(",", ":"))]
+    return shlex.join(words)
+
+
+def _file_node(disk: Disk, places: DaemonPlaces) -> dict[str, Any]:
+    if disk.backend == "null-co":
+        # read-zeroes must stay off: with it the NBD server answers from the block status alone and no read
+        # ever reaches the device, its latency or the limit above it.
+        node: dict[str, Any] = {"driver": "null-co", "node-name": FILE_NODE, "size": places.size_bytes}
+        node |= {"latency-ns": disk.null_latency_ns, "read-zeroes": False}
+        return node
+    return {
+        "driver": "host_device" if places.block_device else "file",
+        "node-name": FILE_NODE,
+        "filename": places.image,
+        "read-only": not places.writable,
+        "aio": disk.aio,
+        "cache": _cache(disk),
+        "discard": disk.discard,
+    }
+
+
+def _format_node(disk: Disk, places: DaemonPlaces) -> dict[str, Any]:
+    node: dict[str, Any] = {"driver": disk.format, "node-name": FORMAT_NODE, "file": FILE_NODE}
+    node["read-only"] = not places.writable
+    node |= {"cache": _cache(disk), "discard": disk.discard, "detect-zeroes": disk.detect_zeroes}
+    if disk.l2_cache_size is not None:
+        node["l2-cache-size"] = disk.l2_cache_size
+    return node
+
+
+def _cache(disk: Disk) -> dict[str, bool]:
+    return {"direct": disk.cache in DIRECT_CACHES, "no-flush": disk.cache == "unsafe"}
+
+
+def _export(stack: Stack, places: DaemonPlaces, node: str) -> tuple[Command, ...]:
+    export: dict[str, Any] = {"id": "export0", "node-name": node, "writable": places.writable}
+    # writethrough and directsync make every write durable before it is acknowledged. A guest's device does that
+    # by announcing no write cache; an export does it by flushing after each write.
+    export["writethrough"] = stack.disk.cache in ("writethrough", "directsync")
+    if stack.export == "fuse":
+        fuse = {"type": "fuse", **export, "mountpoint": places.mountpoint, "growable": False}
+        return (Command(execute="block-export-add", arguments=fuse),)
+    server = {"addr": {"type": "unix", "data": {"path": places.socket}}}
+    return (
+        Command(execute="nbd-server-start", arguments=server),
+        Command(execute="block-export-add", arguments={"type": "nbd", **export, "name": EXPORT}),
+    )

@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A Result: what a study says so far. One summary per arm and workload, the comparisons, and what to beware of."""
+
+from dataclasses import dataclass
+
+from virtune.model.evidence import Check
+from virtune.model.measurement import Histogram
+from virtune.model.remark import Remark
+from virtune.model.study import Study
+from virtune.model.verdict import Comparison
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Value:
+    """One metric of one arm over its rounds. `spread` is the relative standard deviation of the rounds.
+
+    `resolved` is False for a percentile with too few I/Os beyond it to mean anything.
+    """
+
+    metric: str
+    value: float
+    rounds: int
+    spread: float | None
+    resolved: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArmSummary:
+    """One arm under one workload: its values over all rounds, what was in force, and what failed."""
+
+    arm: str
+    workload: str
+    rounds: int
+    values: tuple[Value, ...]
+    histogram: Histogram | None
+    in_force: tuple[Check, ...]
+    remarks: tuple[Remark, ...]
+    failures: tuple[str, ...]
+
+    def get(self, metric: str) -> Value | None:
+        """Return the value of a metric, None when it was not measured."""
+        return next((value for value in self.values if value.metric == metric), None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """What a study says. `verdicts` are the pairs on the study's main metric, whose errors are bounded together;
+    `differences` are every other metric against the baseline, each for itself.
+    """
+
+    study: Study
+    finished: bool
+    trials_done: int
+    arms: tuple[ArmSummary, ...]
+    verdicts: tuple[Comparison, ...]
+    differences: tuple[Comparison, ...]
+    measured_seconds: float
+    elapsed_seconds: float | None
+
+    def summary(self, arm: str, workload: str) -> ArmSummary | None:
+        """Return the summary of an arm under a workload."""
+        return next((s for s in self.arms if (s.arm, s.workload) == (arm, workload)), None)
