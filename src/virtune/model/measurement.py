@@ -7,8 +7,10 @@ Percentiles live in a Histogram (counts per bin), because counts add up exactly 
 import math
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from fractions import Fraction
+
+from virtune.model.remark import Remark
 
 METHOD = 1
 """The number of the way in which measurements are derived from evidence.
@@ -185,8 +187,7 @@ class Measurement:
     method: int = METHOD
     values: tuple[tuple[str, float], ...]
     histogram: Histogram | None = None
-    invalid: tuple[str, ...] = ()
-    remarks: tuple[str, ...] = field(default=())
+    remarks: tuple[Remark, ...] = ()
 
     def get(self, metric: str) -> float | None:
         """Return a metric's value, or None when it was not measured."""
