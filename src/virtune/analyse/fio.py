@@ -4,6 +4,7 @@
 import re
 
 from virtune.analyse.fio_json import holds_json, read_json
+from virtune.analyse.fio_text import read_text
 from virtune.model.errors import ReadError
 from virtune.model.measurement import FioResult
 from virtune.model.units import format_bytes
@@ -31,4 +32,4 @@ def read_result(text: str) -> FioResult:
             "this is fio's terse output, which names none of its numbers",
             hint="run fio with --output-format=json+, or read its normal output",
         )
-    raise ReadError("this is no fio result", hint="run fio with --output-format=json+ and give its output")
+    return read_text(text)
