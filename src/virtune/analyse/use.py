@@ -1,0 +1,231 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Use: what the host, its devices and our processes used between two samples of the kernel's counters."""
+
+import itertools
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TypeVar
+
+from virtune.model.counters import (
+    CacheUse,
+    Counters,
+    CpuCount,
+    CpuUse,
+    DeviceCount,
+    DiskUse,
+    PressureUse,
+    ProcessCount,
+    RoleUse,
+    Sample,
+    ThreadCount,
+    ThreadUse,
+    Use,
+)
+from virtune.model.errors import StoreError
+
+_Count = TypeVar("_Count", ThreadCount, ProcessCount)
+_WRAP_MS = 2**32
+"""The kernel prints the times in /proc/diskstats as 32-bit milliseconds: they begin again after 49.7 days."""
+
+
+def use(counters: Counters, *, begin_ns: int | None = None, end_ns: int | None = None) -> Use:
+    """Return what was used between the first and the last sample inside a window (monotonic ns, ends included).
+
+    Only samples inside count, so that what happened before or after is not in it. Raises StoreError when fewer
+    than two samples lie in the window.
+    """
+    low = -math.inf if begin_ns is None else begin_ns
+    high = math.inf if end_ns is None else end_ns
+    inside = [sample for sample in counters.samples if low <= sample.t_ns <= high]
+    if len(inside) < 2 or inside[0].t_ns == inside[-1].t_ns:
+        raise StoreError(f"the counters have {len(inside)} samples in that window, and two are the fewest that tell")
+    first, last = inside[0], inside[-1]
+    roles = tuple(_role(role, inside) for role in _roles(inside))
+    gaps = [
+        f"{role.ended} threads of {role.role} ended on the way, so it waited at least as long as is said"
+        for role in roles
+        if role.ended
+    ]
+    return Use(
+        begin_ns=first.t_ns,
+        end_ns=last.t_ns,
+        cpu=_cpu(first.cpu, last.cpu),
+        roles=roles,
+        disks=tuple(_disks(first, last, gaps)),
+        pressure=_pressure(first, last),
+        caches=_caches(first, last),
+        load_1min=last.load_1min,
+        throttled_seconds=_scaled(_rise(first.throttled_us, last.throttled_us), 1e-6),
+        swapped_pages=_rise(first.swapped_pages, last.swapped_pages),
+        gaps=tuple(gaps),
+    )
+
+
+def _cpu(first: CpuCount | None, last: CpuCount | None) -> CpuUse | None:
+    if first is None or last is None:
+        return None
+    # iowait may run backwards a little: the kernel adds it up from CPUs that sleep
+    busy = math.fsum(
+        max(0.0, getattr(last, name) - getattr(first, name))
+        for name in ("user_seconds", "system_seconds", "interrupt_seconds")
+    )
+    iowait = max(0.0, last.iowait_seconds - first.iowait_seconds)
+    steal = max(0.0, last.steal_seconds - first.steal_seconds)
+    total = busy + iowait + steal + max(0.0, last.idle_seconds - first.idle_seconds)
+    share = 100 / total if total > 0 else 0.0
+    return CpuUse(
+        busy_seconds=busy, busy_percent=busy * share, iowait_percent=iowait * share, steal_percent=steal * share
+    )
+
+
+def _roles(samples: Iterable[Sample]) -> list[str]:
+    return list(dict.fromkeys(role for sample in samples for role in (*sample.processes, *sample.threads)))
+
+
+def _role(role: str, samples: Sequence[Sample]) -> RoleUse:
+    threads, ended = _threads(_from_its_begin([sample.threads.get(role, {}) for sample in samples]))
+    processes = _from_its_begin([sample.processes.get(role, {}) for sample in samples])
+    user = math.fsum(_risen([(p, one.user_seconds) for p, one in group.items()] for group in processes).values())
+    system = math.fsum(_risen([(p, one.system_seconds) for p, one in group.items()] for group in processes).values())
+    by_threads = math.fsum(thread.cpu_seconds for thread in threads)
+    waits = [thread.wait_seconds for thread in threads if thread.wait_seconds is not None]
+    return RoleUse(
+        role=role,
+        cpu_seconds=max(by_threads, user + system) if ended or not threads else by_threads,
+        user_seconds=user,
+        system_seconds=system,
+        wait_seconds=math.fsum(waits) if waits else None,
+        read_bytes=_bytes(processes, "read_bytes"),
+        written_bytes=_bytes(processes, "written_bytes"),
+        threads=tuple(sorted(threads, key=lambda thread: -thread.cpu_seconds)),
+        ended=ended,
+    )
+
+
+def _from_its_begin(groups: Sequence[Mapping[int, _Count]]) -> list[Mapping[int, _Count]]:
+    """Leave out the samples before a role was there: it counts from the first that has it."""
+    return list(itertools.dropwhile(lambda group: not group, groups))
+
+
+def _threads(groups: Sequence[Mapping[int, ThreadCount]]) -> tuple[list[ThreadUse], int]:
+    """Return what each thread used, and how many of them were gone at the end."""
+    if not groups:
+        return [], 0
+    run = _risen([(tid, _cpu_seconds(one)) for tid, one in group.items()] for group in groups)
+    wait = _risen(
+        [(tid, one.wait_ns / 1e9) for tid, one in group.items() if one.wait_ns is not None] for group in groups
+    )
+    comms = {tid: one.comm for group in groups for tid, one in group.items()}
+    found = [
+        ThreadUse(tid=tid, comm=comm, cpu_seconds=run[tid], wait_seconds=wait.get(tid)) for tid, comm in comms.items()
+    ]
+    return found, sum(tid not in groups[-1] for tid in comms)
+
+
+def _cpu_seconds(thread: ThreadCount) -> float:
+    return thread.user_seconds + thread.system_seconds if thread.run_ns is None else thread.run_ns / 1e9
+
+
+def _risen(groups: Iterable[Iterable[tuple[int, float]]]) -> dict[int, float]:
+    """Return by how much each counter rose over a row of samples.
+
+    What was there in the first sample counts from its value there; what came later began at zero. A counter that
+    falls belongs to a new thread under an old number, and begins at zero too.
+    """
+    risen: dict[int, float] = {}
+    seen: dict[int, float] = {}
+    for index, group in enumerate(groups):
+        for key, value in group:
+            before = seen.get(key, value if index == 0 else 0.0)
+            risen[key] = risen.get(key, 0.0) + (value - before if value >= before else value)
+            seen[key] = value
+    return risen
+
+
+def _bytes(groups: Sequence[Mapping[int, ProcessCount]], name: str) -> int | None:
+    counts = [[(pid, getattr(one, name)) for pid, one in group.items()] for group in groups]
+    if not counts or any(value is None for group in counts for _, value in group):
+        return None
+    return int(sum(_risen(counts).values()))
+
+
+def _disks(first: Sample, last: Sample, gaps: list[str]) -> Iterable[DiskUse]:
+    milliseconds = (last.t_ns - first.t_ns) / 1e6
+    for name, after in last.devices.items():
+        before = first.devices.get(name)
+        if before is None:
+            gaps.append(f"{name} was not there when the window began")
+        elif min(_plain_rises(before, after)) < 0:
+            gaps.append(f"the counters of {name} ran backwards: the device was replaced")
+        else:
+            yield _disk(name, before, after, milliseconds)
+    gaps += [f"{name} was gone when the window ended" for name in first.devices if name not in last.devices]
+
+
+def _plain_rises(before: DeviceCount, after: DeviceCount) -> tuple[int, ...]:
+    names = ("reads", "writes", "read_bytes", "written_bytes", "read_merges", "write_merges", "discards", "flushes")
+    return tuple(getattr(after, name) - getattr(before, name) for name in names)
+
+
+def _disk(name: str, before: DeviceCount, after: DeviceCount, milliseconds: float) -> DiskUse:
+    reads, writes, read_bytes, written_bytes, read_merges, write_merges, discards, flushes = _plain_rises(
+        before, after
+    )
+    read_ms = (after.read_ms - before.read_ms) % _WRAP_MS
+    write_ms = (after.write_ms - before.write_ms) % _WRAP_MS
+    return DiskUse(
+        name=name,
+        reads=reads,
+        writes=writes,
+        read_bytes=read_bytes,
+        written_bytes=written_bytes,
+        read_merges=read_merges,
+        write_merges=write_merges,
+        discards=discards,
+        flushes=flushes,
+        read_latency_us_mean=_mean_us(read_ms, reads),
+        write_latency_us_mean=_mean_us(write_ms, writes),
+        latency_us_mean=_mean_us(read_ms + write_ms, reads + writes),
+        # the kernel's clock may tick once more than ours
+        busy_percent=min(100.0, (after.busy_ms - before.busy_ms) % _WRAP_MS / milliseconds * 100),
+        queue_depth_mean=(after.queued_ms - before.queued_ms) % _WRAP_MS / milliseconds,
+    )
+
+
+def _mean_us(milliseconds: int, requests: int) -> float | None:
+    return milliseconds * 1000 / requests if requests else None
+
+
+def _pressure(first: Sample, last: Sample) -> tuple[PressureUse, ...]:
+    microseconds = (last.t_ns - first.t_ns) / 1e3
+    rises = {
+        key: (after - first.pressure_us[key]) / microseconds * 100
+        for key, after in last.pressure_us.items()
+        if after >= first.pressure_us.get(key, math.inf)
+    }
+    return tuple(
+        PressureUse(
+            resource=resource,
+            some_percent=rises.get((resource, "some")),
+            full_percent=rises.get((resource, "full")),
+        )
+        for resource in dict.fromkeys(resource for resource, _ in rises)
+    )
+
+
+def _caches(first: Sample, last: Sample) -> tuple[CacheUse, ...]:
+    return tuple(
+        CacheUse(
+            file=name, begin_bytes=first.cached_bytes[name], end_bytes=end, dirty_bytes=last.dirty_bytes.get(name)
+        )
+        for name, end in last.cached_bytes.items()
+        if name in first.cached_bytes
+    )
+
+
+def _rise(before: int | None, after: int | None) -> int | None:
+    return None if before is None or after is None or after < before else after - before
+
+
+def _scaled(value: int | None, factor: float) -> float | None:
+    return None if value is None else value * factor

@@ -1,0 +1,193 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The sampler: keeps the kernel's counters, raw, at the start, every second, on demand and at the end.
+
+Lines are kept as the kernel wrote them, so that a better reader (`virtune.analyse.counters`) can read old runs.
+Processes may end at any instant; what has gone is left out of the sample and nothing else happens.
+"""
+
+import contextlib
+import json
+import os
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from virtune.model.facts import Residency
+from virtune.probe.limits import cpu_stat_files
+from virtune.probe.residency import cachestat
+
+SCHEMA = "virtune/counters/1"
+_PRESSURE = ("cpu", "io", "memory")
+_VMSTAT = ("pswpin ", "pswpout ", "pgmajfault ", "nr_dirty ", "nr_writeback ")
+_GENERATIONS = 4
+"""How deep a process's children are followed: fio forks its jobs once."""
+
+
+class Sampler:
+    """Samples counters in a thread of its own while the block runs; `content()` is what was read.
+
+    `processes` maps a role ("daemon", "load") to a pid; a process's children belong to its role. `files` maps a
+    name to a file whose page-cache residency is watched.
+    """
+
+    def __init__(
+        self,
+        *,
+        devices: tuple[str, ...] = (),
+        processes: Mapping[str, int] | None = None,
+        files: Mapping[str, str | Path] | None = None,
+        interval_seconds: float = 1.0,
+    ) -> None:
+        self._devices = frozenset(devices)
+        self._files = dict(files or {})
+        self._interval = interval_seconds
+        self._processes: list[tuple[str, int, int]] = []
+        self._throttles = cpu_stat_files()
+        self._lines = [_line(_header(devices))]
+        self._lock = threading.Lock()
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="sampler", daemon=True)
+        for role, pid in (processes or {}).items():
+            self._admit(role, pid)
+
+    def __enter__(self) -> Self:
+        self.sample(mark="start")
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._end.set()
+        self._thread.join()
+        self.sample(mark="end")
+
+    def add_process(self, role: str, pid: int) -> None:
+        """Watch one more process from now on. A role may have several."""
+        self._admit(role, pid)
+        self.sample(mark=f"{role} added")
+
+    def sample(self, *, mark: str = "") -> int:
+        """Take a sample now, findable by its mark; returns its time (monotonic ns)."""
+        with self._lock:
+            read = self._read(mark)
+            self._lines.append(_line(read))
+        taken: int = read["t"]
+        return taken
+
+    def content(self) -> bytes:
+        """Return all samples as JSON lines; the first line says what they hold."""
+        with self._lock:
+            return b"".join(self._lines)
+
+    def _admit(self, role: str, pid: int) -> None:
+        with self._lock:
+            self._processes.append((role, pid, _started(pid)))
+
+    def _run(self) -> None:
+        begin = time.monotonic()
+        count = 1
+        while not self._end.wait(max(0.0, begin + count * self._interval - time.monotonic())):
+            self.sample()
+            # a sample that came late must not make all that follow late, nor be made up for in a burst
+            count = max(count + 1, int((time.monotonic() - begin) / self._interval) + 1)
+
+    def _read(self, mark: str) -> dict[str, Any]:
+        now = time.monotonic_ns()
+        sample: dict[str, Any] = {"t": now, "wall": time.time()}
+        if mark:
+            sample["mark"] = mark
+        if self._devices:
+            lines = _text("/proc/diskstats").splitlines()
+            sample["diskstats"] = [line.strip() for line in lines if self._devices.intersection(line.split()[2:3])]
+        sample["threads"], sample["processes"] = self._read_processes()
+        sample["stat"] = "".join(line for line in _text("/proc/stat").splitlines(keepends=True) if line[:3] == "cpu")
+        pressure = {name: _text(f"/proc/pressure/{name}") for name in _PRESSURE}
+        sample["pressure"] = {name: text for name, text in pressure.items() if text}
+        sample["residency"] = dict(self._read_residency())
+        sample["vmstat"] = [line for line in _text("/proc/vmstat").splitlines() if line.startswith(_VMSTAT)]
+        sample["loadavg"] = _text("/proc/loadavg").strip()
+        sample["throttle"] = {path: _text(path) for path in self._throttles}
+        sample["took_ns"] = time.monotonic_ns() - now
+        return sample
+
+    def _read_processes(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        threads: dict[str, dict[str, Any]] = {}
+        processes: dict[str, dict[str, Any]] = {}
+        for role, top, started in self._processes:
+            if _started(top) != started:
+                continue  # it ended, and its number may be another's by now
+            for pid in _with_children(top, _GENERATIONS):
+                stat = _text(f"/proc/{pid}/stat")
+                if stat:
+                    io = _text(f"/proc/{pid}/io")
+                    processes.setdefault(role, {})[str(pid)] = {"stat": stat.strip(), "io": io}
+                    threads.setdefault(role, {}).update(_threads(pid))
+        return threads, processes
+
+    def _read_residency(self) -> Iterator[tuple[str, list[int | None]]]:
+        for name, path in self._files.items():
+            found = cachestat(path)
+            if isinstance(found, Residency):
+                yield name, [found.cached_bytes, found.dirty_bytes]
+
+
+def _threads(pid: int) -> Iterator[tuple[str, list[Any]]]:
+    with contextlib.suppress(OSError):
+        for tid in os.listdir(f"/proc/{pid}/task"):
+            stat = _text(f"/proc/{pid}/task/{tid}/stat")
+            head, _, tail = stat.rpartition(")")
+            fields = tail.split()
+            if len(fields) < 13:
+                continue
+            times = _text(f"/proc/{pid}/task/{tid}/schedstat").split()
+            run, wait = (int(times[0]), int(times[1])) if len(times) >= 2 else (None, None)
+            yield tid, [head.partition("(")[2], int(fields[11]), int(fields[12]), run, wait]
+
+
+def _with_children(pid: int, generations: int) -> Iterator[int]:
+    yield pid
+    if generations == 0:
+        return
+    # only what the main thread forked: fio and the daemons fork nowhere else, and a pool has many threads to ask
+    for child in _text(f"/proc/{pid}/task/{pid}/children").split():
+        yield from _with_children(int(child), generations - 1)
+
+
+def _started(pid: int) -> int:
+    """Return when a process started (clock ticks since boot), 0 when there is none: pid and this name it for good."""
+    fields = _text(f"/proc/{pid}/stat").rpartition(")")[2].split()
+    return int(fields[19]) if len(fields) > 19 else 0
+
+
+def _text(path: str) -> str:
+    """Return what a file of the kernel holds, nothing when it is gone. No buffering layer: this is the hot path."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return ""
+    parts = []
+    try:
+        while part := os.read(descriptor, 65536):
+            parts.append(part)
+    except OSError:
+        return ""
+    finally:
+        os.close(descriptor)
+    return b"".join(parts).decode(errors="replace")
+
+
+def _header(devices: tuple[str, ...]) -> dict[str, Any]:
+    return {
+        "schema": SCHEMA,
+        "ticks_per_second": os.sysconf("SC_CLK_TCK"),
+        "cpus": os.cpu_count(),
+        "devices": list(devices),
+    }
+
+
+def _line(value: Mapping[str, Any]) -> bytes:
+    return json.dumps(value, separators=(",", ":")).encode() + b"\n"

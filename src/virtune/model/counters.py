@@ -1,0 +1,228 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Counters: what the host's kernel counted while a load ran, as samples and as the use made between two of them.
+
+A sample holds totals since boot; only differences mean something. Those are the `...Use` values.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CpuCount:
+    """The host's CPU time since boot in seconds, summed over its CPUs. Guest time is inside `user_seconds`."""
+
+    user_seconds: float
+    system_seconds: float
+    interrupt_seconds: float
+    idle_seconds: float
+    iowait_seconds: float
+    steal_seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceCount:
+    """One line of /proc/diskstats in base units. Times are summed over requests; `busy_ms` is not."""
+
+    reads: int
+    read_merges: int
+    read_bytes: int
+    read_ms: int
+    writes: int
+    write_merges: int
+    written_bytes: int
+    write_ms: int
+    in_flight: int
+    busy_ms: int
+    queued_ms: int
+    discards: int = 0
+    flushes: int = 0
+    flush_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ThreadCount:
+    """One thread: CPU time by clock ticks, and by the scheduler in ns with the time it waited for a CPU."""
+
+    comm: str
+    user_seconds: float
+    system_seconds: float
+    run_ns: int | None = None
+    wait_ns: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessCount:
+    """One process: CPU time of all its threads, ended ones too, and the bytes it caused at the storage layer."""
+
+    user_seconds: float
+    system_seconds: float
+    read_bytes: int | None = None
+    written_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    """Everything that was read at one instant. `pressure_us` is the stall time by (resource, some or full)."""
+
+    t_ns: int
+    wall_seconds: float
+    mark: str = ""
+    cpu: CpuCount | None = None
+    devices: Mapping[str, DeviceCount] = field(default_factory=dict)
+    threads: Mapping[str, Mapping[int, ThreadCount]] = field(default_factory=dict)
+    processes: Mapping[str, Mapping[int, ProcessCount]] = field(default_factory=dict)
+    pressure_us: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    cached_bytes: Mapping[str, int] = field(default_factory=dict)
+    dirty_bytes: Mapping[str, int] = field(default_factory=dict)
+    load_1min: float | None = None
+    throttled_us: int | None = None
+    swapped_pages: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counters:
+    """The samples of one load, in order of time."""
+
+    samples: tuple[Sample, ...]
+
+    def mark(self, name: str) -> int | None:
+        """Return when the sample of that mark was taken (monotonic ns), None when there is none."""
+        return next((sample.t_ns for sample in self.samples if sample.mark == name), None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CpuUse:
+    """How the host's CPUs spent a window. The percentages are of all CPUs together."""
+
+    busy_seconds: float
+    busy_percent: float
+    iowait_percent: float
+    steal_percent: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ThreadUse:
+    """What one thread used: `wait_seconds` is the time it could have run and had no CPU."""
+
+    tid: int
+    comm: str
+    cpu_seconds: float
+    wait_seconds: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoleUse:
+    """What all processes of one role used, busiest thread first.
+
+    With `ended` threads, `cpu_seconds` comes from the processes' clock ticks, which keep the time of ended threads;
+    their waiting is lost, so `wait_seconds` is then at least that.
+    """
+
+    role: str
+    cpu_seconds: float
+    user_seconds: float
+    system_seconds: float
+    wait_seconds: float | None
+    read_bytes: int | None
+    written_bytes: int | None
+    threads: tuple[ThreadUse, ...]
+    ended: int = 0
+
+    def by_comm(self) -> dict[str, float]:
+        """Return CPU seconds by thread name, so that pool workers can be told from an event loop."""
+        found: dict[str, float] = {}
+        for thread in self.threads:
+            found[thread.comm] = found.get(thread.comm, 0.0) + thread.cpu_seconds
+        return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DiskUse:
+    """What one block device did. Latency is the mean time of a request in the block layer, None without requests."""
+
+    name: str
+    reads: int
+    writes: int
+    read_bytes: int
+    written_bytes: int
+    read_merges: int
+    write_merges: int
+    discards: int
+    flushes: int
+    read_latency_us_mean: float | None
+    write_latency_us_mean: float | None
+    latency_us_mean: float | None
+    busy_percent: float
+    queue_depth_mean: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PressureUse:
+    """The share of a window in which some, or all, tasks stood still for a resource (cpu, io, memory)."""
+
+    resource: str
+    some_percent: float | None
+    full_percent: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CacheUse:
+    """How much of a file was in the page cache at the begin and the end of a window."""
+
+    file: str
+    begin_bytes: int
+    end_bytes: int
+    dirty_bytes: int | None
+
+    @property
+    def change_bytes(self) -> int:
+        """By how much the cached part grew."""
+        return self.end_bytes - self.begin_bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Use:
+    """What was used between two samples. `gaps` says in words what could not be derived, and why."""
+
+    begin_ns: int
+    end_ns: int
+    cpu: CpuUse | None
+    roles: tuple[RoleUse, ...]
+    disks: tuple[DiskUse, ...]
+    pressure: tuple[PressureUse, ...]
+    caches: tuple[CacheUse, ...]
+    load_1min: float | None
+    throttled_seconds: float | None
+    swapped_pages: int | None
+    gaps: tuple[str, ...] = ()
+
+    @property
+    def seconds(self) -> float:
+        """How long the window was."""
+        return (self.end_ns - self.begin_ns) / 1e9
+
+    def role(self, name: str) -> RoleUse | None:
+        """Return what a role used."""
+        return next((role for role in self.roles if role.role == name), None)
+
+    def disk(self, name: str) -> DiskUse | None:
+        """Return what a block device did."""
+        return next((disk for disk in self.disks if disk.name == name), None)
+
+    def foreign_share(self, disk: str, roles: tuple[str, ...] | None = None) -> float | None:
+        """Return the share (0..1) of a device's bytes that the roles' processes did not cause; None when unknown.
+
+        A small share is the filesystem's own: metadata and journal. Neighbours and writeback make it large.
+        """
+        device = self.disk(disk)
+        chosen = [role for role in self.roles if roles is None or role.role in roles]
+        if device is None or not chosen:
+            return None
+        ours = 0
+        for role in chosen:
+            if role.read_bytes is None or role.written_bytes is None:
+                return None
+            ours += role.read_bytes + role.written_bytes
+        total = device.read_bytes + device.written_bytes
+        return max(0.0, (total - ours) / total) if total else 0.0
