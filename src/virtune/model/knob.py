@@ -14,6 +14,9 @@ from typing import assert_never
 
 from virtune.model.units import parse_bytes
 
+NO_LIMIT = 2**63 - 1
+"""The largest number QEMU and the kernel take: a bound that nobody documents is written as this."""
+
 
 class Layer(StrEnum):
     """The level of the I/O path a knob sits on, from the application down to the medium."""
@@ -128,7 +131,9 @@ class Knob:
     """One thing that can be turned.
 
     `place` is the path of the attribute of `Stack` that it sets, empty where virtune only knows the knob (it is
-    shown and documented) and does not turn it yet. `spelled` says how each system writes it.
+    shown and documented) and does not turn it yet. `spelled` says how each system writes it. `default` is what the
+    system does when nobody turns the knob: a value that `read` takes, or an explanation in round brackets.
+    Each line of `source` begins with its evidence, `[T]` tried by hand to `[U]` unverified.
     """
 
     id: str
@@ -155,15 +160,40 @@ class Knob:
         return _read(self.domain, text.strip())
 
 
+class Standing(StrEnum):
+    """How an installed program stands to a knob."""
+
+    VALUES = "values"
+    EXISTS = "exists"
+    ABSENT = "absent"
+    NOT_ASKED = "not asked"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What one installed program said when it was asked for a knob.
+
+    `values` are the words it accepts (with VALUES); `detail` is the type and default it names, or why it was
+    not asked or has nothing to say.
+    """
+
+    program: str
+    standing: Standing
+    values: tuple[str, ...] = ()
+    detail: str = ""
+
+
 def describe_domain(domain: Domain) -> str:
     """Say in a few words what may be written."""
     match domain:
         case Choice(values=values):
             return " | ".join(values)
         case Number(low=low, high=high, unit=unit, power_of_two=power):
-            return f"{low}..{high}{' ' + unit if unit else ''}{', a power of two' if power else ''}"
+            reach = f"{low} or more" if high == NO_LIMIT else f"{low}..{high}"
+            return f"{reach}{' ' + unit if unit else ''}{', a power of two' if power else ''}"
         case Size(low=low, high=high, power_of_two=power):
-            return f"{_short(low)}..{_short(high)}{', a power of two' if power else ''}"
+            reach = f"{_short(low)} or more" if high == NO_LIMIT else f"{_short(low)}..{_short(high)}"
+            return f"{reach}{', a power of two' if power else ''}"
         case Switch():
             return "on | off"
         case Text(shape=shape):

@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The knob table: every knob on the I/O path, one row each, in the order of the path.
+
+The command line, plan files, the reference page and the question to QEMU all read this table. Knobs that our
+knowledge base treats together share a number (K01..K108).
+"""
+
+import difflib
+import re
+
+from virtune.model.errors import PlanError
+from virtune.model.knob import Knob
+from virtune.model.knobs import (
+    application,
+    backend,
+    block,
+    datapath,
+    device,
+    guest_kernel,
+    guest_system,
+    host,
+    host_cpu,
+    image,
+    iothread,
+    medium,
+    placement,
+    queues,
+    throttle,
+)
+
+_ROOMS = (
+    application,
+    guest_kernel,
+    guest_system,
+    device,
+    queues,
+    iothread,
+    block,
+    image,
+    throttle,
+    backend,
+    datapath,
+    placement,
+    host,
+    host_cpu,
+    medium,
+)
+
+KNOBS: tuple[Knob, ...] = tuple(knob for room in _ROOMS for knob in room.KNOBS)
+"""All knobs, from the application down to the medium."""
+
+BY_ID: dict[str, Knob] = {knob.id: knob for knob in KNOBS}
+"""The knob of an id."""
+
+_NUMBER = re.compile(r"[Kk]0*([0-9]{1,3})", re.ASCII)
+
+
+def find(knob_id: str) -> Knob:
+    """Return the knob of an id (`disk.aio`) or of a number (`K45`: its first knob).
+
+    Raises PlanError with the nearest id as a hint.
+    """
+    return matching(knob_id)[0]
+
+
+def matching(name: str) -> tuple[Knob, ...]:
+    """Return the knobs that a name means: one id, all of a number (`K50`), or all of a family (`iothread`).
+
+    Raises PlanError with the nearest id as a hint.
+    """
+    name = name.strip()
+    if name in BY_ID:
+        return (BY_ID[name],)
+    if found := _NUMBER.fullmatch(name):
+        wanted = f"K{int(found[1]):02d}"
+        same = tuple(knob for knob in KNOBS if knob.number == wanted)
+    else:
+        same = tuple(knob for knob in KNOBS if knob.id.startswith(f"{name}."))
+    if not same:
+        raise PlanError(f"there is no knob {name!r}", hint=_nearest(name))
+    return same
+
+
+def _nearest(name: str) -> str:
+    """Say what was probably meant; people often write only the last word, or a hyphen for an underscore."""
+    plain = name.lower().replace("-", "_")
+    if plain in BY_ID:
+        return f"did you mean `{plain}`?"
+    last = {knob.id.rpartition(".")[2]: knob.id for knob in reversed(KNOBS)}
+    close = difflib.get_close_matches(plain, BY_ID, n=1, cutoff=0.75)
+    close += [last[word] for word in difflib.get_close_matches(plain, last, n=1, cutoff=0.75)]
+    close += difflib.get_close_matches(plain, BY_ID, n=1)
+    return f"did you mean `{close[0]}`?" if close else "`virtune knobs` lists them all"

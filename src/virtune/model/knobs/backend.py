@@ -1,0 +1,227 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Knobs of the storage below QEMU: files, volumes, network storage, mapped devices (K67..K74)."""
+
+from functools import partial
+
+from virtune.model.knob import Change, Choice, Knob, Layer, Risk, Size, Text
+from virtune.model.knobs.domains import ON_OFF
+from virtune.model.knobs.sources import (
+    BTRFS,
+    CEPH,
+    CEPH_CONFIG,
+    NOVA_AIO_SPEC,
+    PROXMOX_CODE,
+    VIRT_INSTALL,
+    VMWARE,
+    XEN,
+    ZFS,
+    ZFS_DIRECT,
+    code,
+    documented,
+    linux_commit,
+    unverified,
+)
+
+_knob = partial(Knob, layer=Layer.BACKEND)
+
+KNOBS: tuple[Knob, ...] = (
+    _knob(
+        id="storage.kind",
+        number="K67",
+        domain=Choice(values=("file", "block device", "lvm", "lvm-thin", "zvol", "rbd", "nfs")),
+        default="(chosen by whoever makes the VM)",
+        change=Change.OFFLINE,
+        risk=Risk.DATA,
+        risk_note="Moving means copying the whole disk.",
+        what="What holds the image.",
+        why="A raw block device or LV has the fewest layers; XFS scales best for parallel direct writes to files.",
+        spelled={
+            "libvirt": "<disk type='file' | 'block' | 'network'>",
+            "qemu": "-blockdev driver=file | host_device | rbd | nbd ...",
+            "xen": "backendtype=phy | qdisk | standalone | tap",
+            "vmware": "preallocated or growable disks (vmware-vdiskmanager -t 0..3)",
+        },
+        source=(code(VIRT_INSTALL), documented(XEN), documented(VMWARE), unverified("how ext4 and XFS compare")),
+    ),
+    _knob(
+        id="lvm_thin.chunk_size",
+        number="K67",
+        domain=Size(low=65536, high=2**30),
+        default="(chosen by lvcreate, 64 KiB or more)",
+        change=Change.OFFLINE,
+        risk=Risk.DATA,
+        risk_note="A new pool means copying everything.",
+        what="The unit in which a thin pool allocates.",
+        why="The first write to each chunk allocates and updates metadata.",
+        spelled={"linux": "lvcreate --chunksize"},
+        source=(unverified("no source of its own in our knowledge base"),),
+    ),
+    _knob(
+        id="lvm_thin.zero",
+        number="K67",
+        domain=ON_OFF,
+        default="on",
+        change=Change.LIVE,
+        risk=Risk.SECURITY,
+        risk_note="Off, a new volume may show what was there before.",
+        what="Whether a thin pool zeroes a chunk before its first use.",
+        why="Zeroing adds writes to the first write of each chunk.",
+        spelled={"linux": "lvcreate -Z n"},
+        source=(unverified("the flag and its cost"),),
+    ),
+    _knob(
+        id="zfs.volblocksize",
+        number="K68",
+        domain=Size(low=512, high=128 * 1024, power_of_two=True),
+        default="16k",
+        change=Change.OFFLINE,
+        risk=Risk.DATA,
+        risk_note="It cannot be changed: a new zvol and a copy.",
+        what="The block size of a zvol (16k since ZFS 2.2).",
+        why="Match it to the guest's blocks. The documentation prefers zvols or raw files.",
+        spelled={"linux": "zfs create -V -b"},
+        source=(documented(ZFS),),
+    ),
+    _knob(
+        id="zfs.direct",
+        number="K68",
+        domain=Choice(values=("disabled", "standard", "always")),
+        default="standard",
+        needs=("ZFS 2.3",),
+        change=Change.LIVE,
+        what="Whether O_DIRECT on files bypasses ZFS's cache (ARC).",
+        why=(
+            "Before 2.3 O_DIRECT was accepted and was not direct. On a zvol it bypasses only the kernel's "
+            "page cache; the ARC still caches."
+        ),
+        spelled={"linux": "zfs set direct="},
+        source=(documented(ZFS_DIRECT), documented(ZFS), unverified("the names of the property's values")),
+    ),
+    _knob(
+        id="zfs.sync",
+        number="K68",
+        domain=Choice(values=("standard", "always", "disabled")),
+        default="standard",
+        change=Change.LIVE,
+        risk=Risk.DATA,
+        risk_note="`disabled` acknowledges flushes that did not happen.",
+        what="Whether ZFS honours flushes.",
+        why="Named so that it is recognised as the cause of flushes that cost nothing.",
+        spelled={"linux": "zfs set sync="},
+        source=(documented(ZFS),),
+    ),
+    _knob(
+        id="btrfs.nodatacow",
+        number="K69",
+        domain=ON_OFF,
+        default="off",
+        change=Change.OFFLINE,
+        risk=Risk.DATA,
+        risk_note="btrfs keeps no checksums of the file's data.",
+        what="Whether btrfs writes the image in place, without checksums.",
+        why=(
+            "Since about Linux 6.15 (backported) direct writes to files with checksums go through the page "
+            "cache, whatever QEMU asked for. Before, they could report false corruption."
+        ),
+        spelled={
+            "linux": "chattr +C, mount -o nodatasum",
+            "qemu": "qemu-img create -o nocow=on",
+            "proxmox": "chooses its cache mode for btrfs itself",
+        },
+        source=(linux_commit("968f19c5b1b7"), documented(BTRFS)),
+    ),
+    _knob(
+        id="rbd.cache",
+        number="K70",
+        domain=ON_OFF,
+        default="on",
+        change=Change.REPLUG,
+        risk=Risk.PERFORMANCE,
+        risk_note="RAM of the host for each image.",
+        what="librbd's own cache; the page cache has no part in it.",
+        why=(
+            "QEMU's cache= drives it, and aio= means nothing for librbd. krbd is a block device: there aio "
+            "matters, and Proxmox excludes io_uring for some cases."
+        ),
+        spelled={
+            "linux": "ceph.conf: rbd_cache",
+            "qemu": "cache= of the rbd disk",
+            "libvirt": "<disk type='network'><driver cache=/>",
+        },
+        source=(documented(CEPH), code(PROXMOX_CODE)),
+    ),
+    _knob(
+        id="rbd.cache_policy",
+        number="K70",
+        domain=Choice(values=("writearound", "writeback", "writethrough")),
+        default="writearound",
+        change=Change.REPLUG,
+        what="What librbd's cache does with writes.",
+        why="writearound does not serve reads from what was written.",
+        spelled={"linux": "ceph.conf: rbd_cache_policy"},
+        source=(documented(CEPH_CONFIG),),
+    ),
+    _knob(
+        id="nfs.direct",
+        number="K71",
+        domain=ON_OFF,
+        default="(follows disk.cache)",
+        change=Change.REPLUG,
+        what="Images on NFS, CIFS or Gluster opened with O_DIRECT.",
+        why=(
+            "On NFS every write becomes a call to the server. OpenStack forces aio=native there; io_uring on "
+            "CIFS is broken since kernel 5.15 by Proxmox's experience."
+        ),
+        spelled={"libvirt": "<driver cache='none'/>", "openstack": "io=native, by force"},
+        source=(documented(NOVA_AIO_SPEC), code(PROXMOX_CODE)),
+    ),
+    _knob(
+        id="loop.direct_io",
+        number="K72",
+        domain=ON_OFF,
+        default="off",
+        change=Change.LIVE,
+        what="Whether a loop device bypasses the page cache.",
+        why="Off caches the image twice.",
+        spelled={"linux": "losetup --direct-io=on"},
+        source=(unverified("no source of its own in our knowledge base"),),
+    ),
+    _knob(
+        id="dm_crypt.no_read_workqueue",
+        number="K73",
+        domain=ON_OFF,
+        default="off",
+        needs=("kernel 5.9",),
+        change=Change.OFFLINE,
+        what="Whether dm-crypt decrypts in the thread that reads.",
+        why="Said to lower latency on NVMe (unverified).",
+        spelled={"linux": "dmsetup: no_read_workqueue"},
+        source=(unverified("the gain"),),
+    ),
+    _knob(
+        id="dm_crypt.no_write_workqueue",
+        number="K73",
+        domain=ON_OFF,
+        default="off",
+        needs=("kernel 5.9",),
+        change=Change.OFFLINE,
+        what="Whether dm-crypt encrypts in the thread that writes.",
+        why="Said to lower latency on NVMe (unverified).",
+        spelled={"linux": "dmsetup: no_write_workqueue"},
+        source=(unverified("the gain"),),
+    ),
+    _knob(
+        id="md.layout",
+        number="K74",
+        domain=Text(shape="bitmap, chunk size, path selector"),
+        default="(chosen when the array was made)",
+        change=Change.OFFLINE,
+        risk=Risk.DATA,
+        risk_note="Making an array again erases it.",
+        what="How mdraid or multipath lie below the image. Recorded, not turned.",
+        why="Changes every number measured above it.",
+        spelled={"linux": "mdadm, multipath.conf"},
+        source=(unverified("outside of our knowledge base"),),
+    ),
+)
+"""In the order of the knowledge base."""

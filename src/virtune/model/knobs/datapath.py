@@ -1,0 +1,220 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Knobs that lead the data path out of QEMU, and back ends without storage (K75..K83)."""
+
+from functools import partial
+
+from virtune.model.knob import AskDevice, AskSchema, Change, Choice, Knob, Layer, Number, Risk, Text
+from virtune.model.knobs.sources import (
+    LIBVIRT_NEWS,
+    LIBVIRT_XML,
+    QEMU_11_0,
+    QEMU_QMP,
+    code,
+    documented,
+    posted,
+    qemu_commit,
+    tried,
+    unverified,
+)
+
+_knob = partial(Knob, layer=Layer.BACKEND)
+
+KNOBS: tuple[Knob, ...] = (
+    _knob(
+        id="storage.vhost_user_blk",
+        number="K75",
+        domain=Text(shape="socket of the back end"),
+        default="(none: QEMU does the I/O)",
+        needs=("guest RAM that is shared (memfd, access mode shared)", "libvirt 7.1"),
+        ask=AskDevice(device="vhost-user-blk-pci", property="chardev"),
+        change=Change.POWEROFF,
+        risk=Risk.AVAILABILITY,
+        risk_note=(
+            "No block jobs, no snapshots, no throttle and no statistics of QEMU. SPDK polls on CPUs of its "
+            "own, at 100 %."
+        ),
+        what="A process outside QEMU (SPDK, qemu-storage-daemon, others) serves the guest's virtqueues.",
+        why="Several queues, and one polling target that VMs share.",
+        spelled={
+            "libvirt": "<disk type='vhostuser'><source type='unix' path=/></disk> + <memoryBacking>",
+            "qemu": "-chardev socket + -device vhost-user-blk-pci",
+            "proxmox": "args: only",
+        },
+        source=(tried("libvirt's mapping"), documented(LIBVIRT_XML)),
+    ),
+    _knob(
+        id="disk.export",
+        number="K76",
+        domain=Choice(values=("nbd", "fuse")),
+        default="nbd",
+        needs=("fuse: QEMU 6.0 built with it, /dev/fuse",),
+        ask=AskSchema(command="block-export-add", member="type"),
+        change=Change.POWEROFF,
+        what="How qemu-storage-daemon offers the disk: over an NBD socket, or as a file by FUSE.",
+        why=(
+            "What virtune's rig without a guest loads. The daemon also exports vhost-user-blk (5.2) and "
+            "VDUSE (7.1) to guests. The way out is part of what is measured: compare within one kind only."
+        ),
+        spelled={"qemu": "qemu-storage-daemon --export nbd | fuse | vhost-user-blk | vduse-blk"},
+        source=(code("QEMU, qapi/block-export.json"), documented(QEMU_QMP)),
+        place=("export",),
+    ),
+    _knob(
+        id="export.iothreads",
+        number="K76",
+        domain=Text(shape="one IOThread, or several"),
+        default="(the daemon's main loop)",
+        needs=("several: a QEMU that has it, probably 11.0 (unverified)",),
+        ask=AskSchema(command="block-export-add", member="iothread"),
+        change=Change.POWEROFF,
+        what="Which threads serve an export of qemu-storage-daemon.",
+        why="By the author, FUSE with 4 threads and random aio: reads +27 %, writes +186 %, sync -1 to -11 %.",
+        spelled={"qemu": "--export ...,iothread=ID, or a list of ids"},
+        source=(
+            posted("the series for multi-threaded FUSE exports"),
+            documented(QEMU_11_0),
+            unverified("in which release several threads are"),
+        ),
+    ),
+    _knob(
+        id="storage.vdpa",
+        number="K77",
+        domain=Text(shape="vhost-vdpa device"),
+        default="(none)",
+        needs=("kernel 5.15 for VDUSE", "libvirt 9.8 with QEMU 8.1", "locked, shared guest RAM"),
+        ask=AskSchema(command="blockdev-add", member="path", variant="virtio-blk-vhost-vdpa"),
+        change=Change.POWEROFF,
+        risk=Risk.AVAILABILITY,
+        risk_note="Limits on migration.",
+        what="A virtio-blk device in hardware, or in a process behind VDUSE.",
+        why="The guest's virtqueues are served without QEMU.",
+        spelled={"libvirt": "<disk type='vhostvdpa'>", "qemu": "-blockdev driver=virtio-blk-vhost-vdpa"},
+        source=(documented(LIBVIRT_NEWS),),
+    ),
+    _knob(
+        id="storage.libblkio",
+        number="K78",
+        domain=Choice(
+            values=(
+                "io_uring",
+                "nvme-io_uring",
+                "virtio-blk-vhost-user",
+                "virtio-blk-vhost-vdpa",
+                "virtio-blk-vfio-pci",
+            )
+        ),
+        default="(none)",
+        needs=("QEMU 7.2 with libblkio compiled in",),
+        ask=AskSchema(command="blockdev-add", member="path", variant="nvme-io_uring"),
+        change=Change.REPLUG,
+        what="QEMU's block drivers on libblkio.",
+        why=(
+            "nvme-io_uring (kernel 5.19, /dev/ngXnY) and vfio-pci go round the host's block layer. Debian 12 "
+            "does not compile it in; Fedora has qemu-block-blkio."
+        ),
+        spelled={"qemu": "-blockdev driver=io_uring | nvme-io_uring | virtio-blk-..."},
+        source=(tried("absent in Debian 12's build"), documented(QEMU_QMP)),
+    ),
+    _knob(
+        id="storage.nvme_userspace",
+        number="K79",
+        domain=Text(shape="PCI address and namespace"),
+        default="(none: the host's driver)",
+        needs=("QEMU 2.12, libvirt 6.0", "VFIO"),
+        ask=AskSchema(command="blockdev-add", member="namespace", variant="nvme"),
+        change=Change.POWEROFF,
+        risk=Risk.AVAILABILITY,
+        risk_note="Takes the disk away from the host, and gives it to one VM alone.",
+        what="QEMU drives the NVMe disk itself, past the host's kernel.",
+        why=(
+            "Against aio=native: 4k random reads at depth 1 10.5k -> 21.6k IOPS, random writes 30.7k -> "
+            "37.0k. Snapshots and throttle stay."
+        ),
+        spelled={"libvirt": "<disk type='nvme'>", "qemu": "nvme://0000:01:00.0/1", "proxmox": "args: only"},
+        source=(qemu_commit("bdd6a90a9e5f"), documented(LIBVIRT_XML)),
+    ),
+    _knob(
+        id="storage.vfio_pci",
+        number="K80",
+        domain=Text(shape="PCI address"),
+        default="(none)",
+        needs=("an IOMMU", "a whole function or an SR-IOV VF", "all of the guest's RAM pinned"),
+        ask=AskDevice(device="vfio-pci", property="host"),
+        change=Change.POWEROFF,
+        risk=Risk.AVAILABILITY,
+        risk_note="No overcommitted RAM, no balloon, no live migration, no snapshots.",
+        what="The guest drives a real NVMe disk.",
+        why="Nearest to bare metal. What remains are interrupts and idle exits. No statistics of QEMU.",
+        spelled={
+            "libvirt": "<hostdev mode='subsystem' type='pci' managed='yes'>",
+            "qemu": "-device vfio-pci",
+            "proxmox": "hostpciN",
+            "kubevirt": "hostDevices",
+            "openstack": "flavor pci_passthrough:alias",
+        },
+        source=(documented(LIBVIRT_XML), code("QEMU, block statistics")),
+    ),
+    _knob(
+        id="storage.vhost_blk",
+        number="K81",
+        domain=Text(shape="for information: not in mainline Linux"),
+        default="(none)",
+        change=Change.POWEROFF,
+        what="An out-of-tree kernel module that serves virtqueues. Information only.",
+        why=(
+            "By the author of the 2022 patch, random reads at depth 128: host 95.8k IOPS, QEMU 57.5k, "
+            "vhost-blk 95.6k."
+        ),
+        spelled={},
+        source=(posted("vhost-blk, 2022"),),
+    ),
+    _knob(
+        id="storage.ublk",
+        number="K82",
+        domain=Text(shape="/dev/ublkbN"),
+        default="(none)",
+        needs=("kernel 6.0",),
+        change=Change.OFFLINE,
+        what="A block device of the host that is served in user space. No option of QEMU.",
+        why="For QEMU it is a block device like any other.",
+        spelled={"linux": "ublk"},
+        source=(unverified("no source of its own in our knowledge base"),),
+    ),
+    _knob(
+        id="disk.backend",
+        number="K83",
+        domain=Choice(values=("file", "null-co")),
+        default="file",
+        ask=AskSchema(command="blockdev-add", member="driver"),
+        change=Change.REPLUG,
+        risk=Risk.DATA,
+        risk_note="null-co keeps nothing of what is written.",
+        what="What the disk rests on: a file, or null-co, which answers without any storage.",
+        why=(
+            "null-co shows the ceiling of the way through QEMU: latency of the disk minus latency of null-co "
+            "is the share of storage. Reads of known zeroes never reach it, so virtune leaves read-zeroes "
+            "off."
+        ),
+        spelled={
+            "libvirt": "qemu:commandline only",
+            "qemu": "-blockdev driver=null-co,size=1073741824 (plain bytes: 1G makes QEMU exit)",
+        },
+        source=(tried("size must be plain bytes"),),
+        place=("disk", "backend"),
+    ),
+    _knob(
+        id="disk.null_latency_ns",
+        number="K83",
+        domain=Number(low=0, high=60 * 10**9, unit="ns"),
+        default="0",
+        needs=("disk.backend=null-co",),
+        ask=AskSchema(command="blockdev-add", member="latency-ns", variant="null-co"),
+        change=Change.REPLUG,
+        what="How long null-co waits before it answers.",
+        why="A device of known latency: what is measured above it is the way through QEMU.",
+        spelled={"qemu": "-blockdev driver=null-co,latency-ns="},
+        source=(tried("2 ms asked, 2.21 to 2.29 ms measured at depth 1"),),
+        place=("disk", "null_latency_ns"),
+    ),
+)
+"""In the order of the knowledge base."""

@@ -1,0 +1,12 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Domains that many knobs share; a bound that no source names is the bound of the number's type."""
+
+from virtune.model.knob import NO_LIMIT, Number, Size, Switch
+
+ON_OFF = Switch()
+COUNT = Number(low=0, high=NO_LIMIT)
+NANOSECONDS = Number(low=0, high=NO_LIMIT, unit="ns")
+MICROSECONDS = Number(low=0, high=NO_LIMIT, unit="us")
+SECONDS = Number(low=0, high=NO_LIMIT, unit="s")
+PERCENT = Number(low=0, high=100, unit="%")
+BYTES = Size(low=0, high=NO_LIMIT)
