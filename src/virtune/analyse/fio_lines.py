@@ -30,6 +30,7 @@ def _pattern(text: str) -> re.Pattern[str]:
 
 
 VERSION = _pattern(r"(?P<version>fio-\d[\w.+-]{0,60})$")
+CLIENT = _pattern(r"hostname=[^,]{0,100}, be=\d")
 DEFINITION = _pattern(
     r"(?P<name>.{1,200}?): \(g=(?P<group>\d{1,6})\): rw=(?P<rw>[a-z]{1,20}), "
     r"bs=(?:\(R\) )?(?P<bs>[\w.-]{1,60}).*?\bioengine=(?P<engine>[\w.-]{1,80}).*?, iodepth=(?P<depth>\d{1,7})"

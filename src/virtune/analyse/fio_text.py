@@ -8,10 +8,11 @@ What it does not say stays None.
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 from virtune.analyse import fio_command, fio_lines
 from virtune.analyse.fio_lines import amount, nanoseconds, size
-from virtune.analyse.fio_options import JobFacts, facts_of, size_of
+from virtune.analyse.fio_options import JobFacts, facts_of
 from virtune.model.errors import ReadError
 from virtune.model.measurement import DeviceUse, FioResult, Flow, Latency, LoadResult
 
@@ -19,6 +20,7 @@ ALL_CLIENTS = "All clients"
 SECTOR = 512
 _DIRECTIONS = ("read", "write", "trim", "sync")
 _Match = re.Match[str]
+_T = TypeVar("_T")
 
 
 @dataclass(slots=True)
@@ -79,7 +81,7 @@ class _Reader:
         self.version: str | None = None
         self.definitions: list[_Definition] = []
         self.groups: dict[tuple[str, str, str], _Group] = {}
-        self.devices: dict[str, DeviceUse] = {}
+        self.devices: dict[tuple[str, int], DeviceUse] = {}
         self.command = ""
         self.commanded: dict[str, dict[str, str]] = {}
         self.failure = ""
@@ -87,6 +89,7 @@ class _Reader:
         self._table: tuple[str, str] | None = None
         self._closed: set[str] = set()
         self._runs = 1
+        self._clients = 0
 
     def read(self, line: str) -> None:
         """Take one line."""
@@ -140,7 +143,7 @@ class _Reader:
     def take_header(self, match: _Match) -> None:
         """`rr: (groupid=0, jobs=1): err= 0: pid=7299: ...`. The same again comes of --status-interval."""
         key = (match["name"], match["group"], match["pid"])
-        if match["group"] in self._closed and key not in self.groups:
+        if match["group"] in self._closed and key not in self.groups and match["name"] != ALL_CLIENTS:
             self._runs += 1
         self._group = self.groups[key] = _Group(key=key, jobs=int(match["jobs"]) or 1, error=int(match["error"]))
         self._table = None
@@ -250,7 +253,8 @@ class _Reader:
             for name in ("reads", "writes", "read_merges", "write_merges", "read_ticks", "write_ticks")
         }
         sectors = match["read_sectors"], match["write_sectors"]
-        self.devices[match["name"]] = DeviceUse(
+        # Given again (--status-interval) the last one holds; the next client's device of the same name is another.
+        self.devices[match["name"], len(self.groups)] = DeviceUse(
             name=match["name"],
             reads=counted["reads"],
             writes=counted["writes"],
@@ -262,6 +266,10 @@ class _Reader:
             write_seconds=counted["write_ticks"] / 1000,
             busy_percent=float(match["util"]),
         )
+
+    def take_client(self, match: _Match) -> None:  # noqa: ARG002
+        """`hostname=vm, be=0, 64-bit, os=Linux, ...`: fio --client, where every machine reports a group 0."""
+        self._clients += 1
 
     def take_failure(self, match: _Match) -> None:
         """`fio: pid=0, err=2/file:..., func=open, error=No such file or directory`: why there may be no result."""
@@ -275,12 +283,14 @@ class _Reader:
             raise ReadError(
                 f"fio gave no result: {self.failure}", hint="the lines before it say at which file or option"
             )
+        if not groups and self._closed:
+            raise ReadError("this fio run did no I/O at all", hint="fio's messages before the result say why")
         if not groups:
             raise ReadError(
                 "there is no fio result in this",
                 hint="virtune reads fio's JSON, JSON+ and its normal text; JSON+ tells most: --output-format=json+",
             )
-        if self._runs > 1:
+        if self._runs > max(1, self._clients):
             raise ReadError(
                 f"this holds {self._runs} fio runs, and one is read at a time", hint="give each run a file of its own"
             )
@@ -297,12 +307,11 @@ class _Reader:
         options = self.commanded.get(name)
         facts = facts_of(options) if options is not None and len(mine) < 2 else None
         flows = tuple(_counted(flow) for flow in group.flows)
-        single = mine[0] if len(mine) == 1 else None
         return LoadResult(
             name=name or f"group {number}",
             engine=_one(d.engine for d in mine) or (facts.engine if facts else None),
-            pattern=single.pattern if single else (facts.pattern if facts else None),
-            block_size=single.block_size if single else (facts.block_size if facts else None),
+            pattern=_one(d.pattern for d in mine) or (facts.pattern if facts else None),
+            block_size=_one(d.block_size for d in mine) or (facts.block_size if facts else None),
             direct=facts.direct if facts else None,
             jobs=group.jobs,
             depth=_depth(mine, facts, group.jobs),
@@ -342,6 +351,7 @@ _TAKERS: tuple[tuple[re.Pattern[str], Callable[[_Reader, _Match], None]], ...] =
     (fio_lines.STATUS, _Reader.take_status),
     (fio_lines.DEVICE, _Reader.take_device),
     (fio_lines.VERSION, _Reader.take_version),
+    (fio_lines.CLIENT, _Reader.take_client),
     (fio_lines.FAILURE, _Reader.take_failure),
 )
 
@@ -357,12 +367,14 @@ def _numbers(text: str) -> list[int]:
 
 
 def _block_size(text: str) -> int | None:
-    """`4096B-4096B` is one size; `4096B-65536B` is a range, and then there is no one block size."""
+    """`16.0KiB-16.0KiB` is one size; `4096B-65536B` is a range, and then there is no one block size."""
     low, _, high = text.partition("-")
-    return size_of(low) if high in ("", low) else None
+    found = size(low, old=True) if high in ("", low) else None
+    return round(found) if found is not None else None
 
 
-def _one(values: Iterable[str]) -> str | None:
+def _one(values: Iterable[_T]) -> _T | None:
+    """What all of them say, if they say the same."""
     found = set(values)
     return found.pop() if len(found) == 1 else None
 
