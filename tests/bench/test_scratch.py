@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Scratch images: filled in full, used again only while valid, refused where they cannot be made."""
+
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from virtune.bench.scratch import Scratch, is_ours, never_written, scratch_files
+from virtune.model.errors import PreconditionError
+from virtune.model.event import Event, StepEnded, StepStarted
+from virtune.model.stack import Disk
+from virtune.model.units import Bytes
+from virtune.shell import Warden
+
+pytestmark = pytest.mark.real
+
+SMALL = 8 * 1024**2
+
+
+def scratch_in(directory: Path, events: list[Event] | None = None, *, span: int = SMALL) -> Scratch:
+    heard: list[Event] = [] if events is None else events
+    return Scratch(directory, span_bytes=span, say=heard.append)
+
+
+def test_an_image_is_written_in_full_and_incompressible(tmp_path: Path, warden: Warden) -> None:
+    with scratch_in(tmp_path / "new" / "place") as scratch:
+        image = scratch.image_for(Disk(), warden)
+    assert image.stat().st_size == SMALL
+    assert never_written(image, SMALL) == 0
+    assert len(subprocess.run(["gzip", "-1c", image], capture_output=True, check=True).stdout) > 0.95 * SMALL
+
+
+def test_a_valid_image_is_used_again_and_a_changed_one_is_not(tmp_path: Path, warden: Warden) -> None:
+    events: list[Event] = []
+    with scratch_in(tmp_path, events) as scratch:
+        image = scratch.image_for(Disk(), warden)
+        inode = image.stat().st_ino
+        assert scratch.image_for(Disk(aio="native"), warden).stat().st_ino == inode
+        assert sum(isinstance(event, StepStarted) for event in events) == 1
+        subprocess.run(["fallocate", "--punch-hole", "--offset=0", "--length=65536", image], check=True)
+        assert never_written(image, SMALL) == 65536
+        assert never_written(scratch.image_for(Disk(), warden), SMALL) == 0
+    assert sum(isinstance(event, StepStarted) for event in events) == 2
+    assert sum(isinstance(event, StepEnded) for event in events) == 2
+
+
+def test_what_has_no_witness_of_its_own_inode_is_not_ours(tmp_path: Path, warden: Warden) -> None:
+    with scratch_in(tmp_path) as scratch:
+        image = scratch.image_for(Disk(), warden)
+        assert is_ours(image)
+        copy = tmp_path / "copy"
+        shutil.copy(image, copy)
+        os.replace(copy, image)
+        assert not is_ours(image)
+
+
+def test_qcow2_images_hold_data_in_every_cluster(tmp_path: Path, warden: Warden) -> None:
+    with scratch_in(tmp_path) as scratch:
+        image = scratch.image_for(Disk(format="qcow2", cluster_size=Bytes(131072), extended_l2=True), warden)
+    found = subprocess.run(["qemu-img", "map", "--output=json", image], capture_output=True, check=True, text=True)
+    assert all(part["data"] and not part["zero"] for part in json.loads(found.stdout))
+    info = json.loads(subprocess.run(["qemu-img", "info", "--output=json", image], capture_output=True).stdout)
+    assert info["cluster-size"] == 131072
+
+
+def test_two_virtunes_do_not_measure_in_one_place(tmp_path: Path) -> None:
+    with (
+        scratch_in(tmp_path),
+        pytest.raises(PreconditionError, match="another virtune measures in"),
+        scratch_in(tmp_path),
+    ):
+        pytest.fail("the second one came in")
+
+
+def test_an_unusable_place_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with (
+        pytest.raises(PreconditionError, match="cannot use .*file/below for scratch files") as caught,
+        scratch_in(tmp_path / "file" / "below"),
+    ):
+        pytest.fail("a file became a directory")
+    assert caught.value.hint is not None
+    assert "--scratch" in caught.value.hint
+
+
+def test_halves_that_a_killed_run_left_are_removed_and_nothing_else(tmp_path: Path) -> None:
+    (tmp_path / "virtune-1.raw.partial").touch()
+    (tmp_path / "mine.raw").touch()
+    (tmp_path / "virtune-mine.raw").touch()
+    with scratch_in(tmp_path):
+        assert sorted(path.name for path in tmp_path.iterdir()) == [".lock", "mine.raw", "virtune-mine.raw"]
+
+
+def test_only_what_virtune_made_is_listed_for_removal(tmp_path: Path, warden: Warden) -> None:
+    (tmp_path / "virtune-mine.raw").touch()
+    with scratch_in(tmp_path) as scratch:
+        image = scratch.image_for(Disk(), warden)
+    assert set(scratch_files(tmp_path)) == {image, image.with_name(image.name + ".virtune.json")}
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A filesystem of 24 MiB in memory, to be filled."""
+    place = tmp_path / "small"
+    place.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=100m", "none", place], check=True)
+    yield place
+    subprocess.run(["umount", "-l", place], check=True)
+
+
+def test_a_disk_without_room_is_refused_before_anything_is_written(small_disk: Path, warden: Warden) -> None:
+    with (
+        scratch_in(small_disk, span=200 * 1024**2) as scratch,
+        pytest.raises(PreconditionError, match="free, and the scratch image needs 200 MiB"),
+    ):
+        scratch.image_for(Disk(), warden)
+    assert list(scratch_files(small_disk)) == []
+
+
+def test_a_disk_that_fills_up_meanwhile_is_one_sentence_and_leaves_nothing(small_disk: Path, warden: Warden) -> None:
+    class Thief(Scratch):
+        """Takes the room away after it was looked for, as a neighbour would."""
+
+        def _require_room(self, size: int) -> None:
+            super()._require_room(size)
+            with (small_disk / "thief").open("wb") as file:
+                file.write(bytes(80 * 1024**2))
+
+    with (
+        Thief(small_disk, span_bytes=32 * 1024**2, say=lambda _: None) as scratch,
+        pytest.raises(PreconditionError, match="became full while the scratch image was filled"),
+    ):
+        scratch.image_for(Disk(), warden)
+    assert list(scratch_files(small_disk)) == []

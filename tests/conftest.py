@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What tests share: places, a look at what was left running, a virtune to call as a user would."""
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from virtune.bench.scratch import Scratch
+from virtune.model.event import Event
+from virtune.shell import Warden
+
+SPAN = 64 * 1024**2
+"""Scratch images of tests: filled in a blink, large enough for random reads to be random."""
+
+
+@dataclass(frozen=True)
+class Ran:
+    """What one call of virtune left."""
+
+    status: int
+    stdout: str
+    stderr: str
+
+    def json(self) -> Any:
+        return json.loads(self.stdout)
+
+
+class User:
+    """Calls virtune as a user does: another process, its own store and scratch directory."""
+
+    def __init__(self, home: Path, scratch: Path) -> None:
+        self.home, self.scratch = home, scratch
+        self.store = home / "store.sqlite"
+        self.env = dict(os.environ) | {"XDG_DATA_HOME": str(home), "COLUMNS": "100", "NO_COLOR": "1"}
+
+    def command(self, *words: str) -> list[str]:
+        place = ("--scratch", str(self.scratch), "--span", str(SPAN)) if words[0] in ("compare", "measure") else ()
+        return [sys.executable, "-m", "virtune", *words, *place]
+
+    def run(self, *words: str, timeout: float = 120, path: str | None = None, status: int | None = 0) -> Ran:
+        env = self.env | ({"PATH": path} if path is not None else {})
+        done = subprocess.run(
+            self.command(*words), capture_output=True, text=True, timeout=timeout, env=env, cwd=self.home
+        )
+        ran = Ran(done.returncode, done.stdout, done.stderr)
+        assert "Traceback" not in ran.stderr, ran.stderr
+        if status is not None:
+            assert ran.status == status, f"{words}: exit {ran.status}\n{ran.stdout}\n{ran.stderr}"
+        return ran
+
+    def start(self, *words: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            self.command(*words),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=self.env,
+            cwd=self.home,
+        )
+
+
+@pytest.fixture(scope="session")
+def scratch_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One scratch directory for all tests, so that an image is filled once. On a disk, not in memory."""
+    return tmp_path_factory.mktemp("scratch")
+
+
+@pytest.fixture
+def user(tmp_path: Path, scratch_directory: Path) -> User:
+    return User(tmp_path, scratch_directory)
+
+
+@pytest.fixture
+def warden(request: pytest.FixtureRequest) -> Iterator[Warden]:
+    with Warden(f"t{os.getpid()}-{abs(hash(request.node.name)) % 10**6}") as found:
+        yield found
+
+
+@pytest.fixture
+def scratch(scratch_directory: Path) -> Iterator[Scratch]:
+    def say(event: Event) -> None:
+        assert event is not None
+
+    with Scratch(scratch_directory, span_bytes=SPAN, say=say) as found:
+        yield found
+
+
+def marked_processes() -> list[str]:
+    """Every process on this host that a virtune run started: `pid comm`."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        with contextlib.suppress(OSError):
+            if entry.name.isdigit() and b"VIRTUNE_RUN=" in (entry / "environ").read_bytes():
+                found.append(f"{entry.name} {(entry / 'comm').read_text().strip()}")
+    return found
+
+
+def eventually(true: Callable[[], bool], *, seconds: float = 10) -> bool:
+    """Whether something comes true in time."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if true():
+            return True
+        time.sleep(0.02)
+    return true()

@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Nothing outlives virtune: the guard ends, unmounts and removes what a run started, however the run ended."""
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import eventually
+from virtune import warden
+from virtune.shell import CommandError, Warden, run
+
+START = """
+    import os, sys, time
+    from virtune.shell import Warden
+    with Warden({run!r}) as found:
+        child = found.start(["sh", "-c", "setsid sleep 300 & exec sleep 300"], name="child")
+        print(child.pid, flush=True)
+        time.sleep(0.2)
+        {then}
+"""
+
+
+def start(run_id: str, then: str) -> "subprocess.Popen[str]":
+    script = textwrap.dedent(START.format(run=run_id, then=then))
+    return subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def marked(run_id: str) -> list[int]:
+    return [pid for pid, _ in warden._marked(run_id)]
+
+
+@pytest.mark.parametrize(
+    ("then", "number"),
+    [
+        ("pass", None),
+        ("raise SystemExit(3)", None),
+        ("time.sleep(60)", signal.SIGKILL),
+        ("time.sleep(60)", signal.SIGINT),
+    ],
+)
+def test_children_and_theirs_are_gone_whatever_the_end(then: str, number: signal.Signals | None) -> None:
+    run_id = f"w{os.getpid()}-{number or then.split('(')[0].replace(' ', '')}"
+    process = start(run_id, then)
+    assert process.stdout is not None
+    assert int(process.stdout.readline()) > 0
+    if number is not None:
+        assert eventually(lambda: len(marked(run_id)) >= 2)
+        process.send_signal(number)
+    process.communicate(timeout=20)
+    assert eventually(lambda: not marked(run_id), seconds=8)
+    assert eventually(lambda: not warden.run_directory(run_id).exists(), seconds=8)
+
+
+def test_when_the_guard_is_killed_too_the_run_is_found_abandoned_and_swept() -> None:
+    run_id = f"w{os.getpid()}-both"
+    process = start(run_id, "time.sleep(60)")
+    assert process.stdout is not None
+    process.stdout.readline()
+    guard = subprocess.run(["pgrep", "-f", f"warden.py {run_id} "], capture_output=True, text=True, check=True)
+    for pid in (int(guard.stdout), process.pid):
+        os.kill(pid, signal.SIGKILL)
+    process.communicate(timeout=10)
+    directory = warden.run_directory(run_id)
+    assert marked(run_id)
+    assert directory in warden.abandoned()
+    removed = warden.sweep(run_id, directory)
+    assert any("sleep" in line for line in removed)
+    assert f"directory {directory}" in removed
+    assert not marked(run_id)
+    assert not directory.exists()
+
+
+def test_a_run_that_lives_is_not_abandoned() -> None:
+    with Warden(f"w{os.getpid()}-lives") as found:
+        assert found.directory.exists()
+        assert found.directory not in warden.abandoned()
+    assert not found.directory.exists()
+
+
+def test_nobody_else_reads_a_run_s_directory() -> None:
+    with Warden(f"w{os.getpid()}-mode") as found:
+        assert found.directory.stat().st_mode & 0o077 == 0
+
+
+def test_a_process_that_ignores_every_request_is_killed() -> None:
+    with Warden(f"w{os.getpid()}-deaf") as found:
+        script = "import signal,time; signal.signal(15, signal.SIG_IGN); print(flush=True); time.sleep(300)"
+        child = found.start([sys.executable, "-c", script], name="deaf")
+        assert eventually(lambda: Path(child.log).stat().st_size > 0)
+        assert child.end(signal.SIGTERM) == -signal.SIGKILL
+
+
+def test_a_command_that_does_not_end_is_ended_with_a_sentence() -> None:
+    with pytest.raises(CommandError, match=r"no end after 0.2 s: sleep 30"):
+        run(["sleep", "30"], timeout_seconds=0.2)
+
+
+def test_a_command_that_fails_is_shown_as_it_can_be_pasted() -> None:
+    with pytest.raises(CommandError, match=r"exit 2: ls '/no such place'") as caught:
+        run(["ls", "/no such place"], timeout_seconds=10)
+    assert caught.value.hint is not None
+    assert "No such file" in caught.value.hint
