@@ -62,7 +62,7 @@ def start_time(pid: int) -> int:
 def sweep(run_id: str, directory: Path) -> list[str]:
     """Remove all that a run left; returns what was removed, in words."""
     removed = [f"process {pid} ({name})" for pid, name in _end_marked(run_id)]
-    removed += [f"mount {mount}" for mount in reversed(_mounts_below(directory)) if _unmount(mount)]
+    removed += [f"mount {mount}" for mount in reversed(mounts_below(directory)) if unmount(mount)]
     if directory.exists():
         shutil.rmtree(directory, ignore_errors=True)
         removed.append(f"directory {directory}")
@@ -105,7 +105,8 @@ def _end_marked(run_id: str) -> list[tuple[int, str]]:
     return sorted(ended.items())
 
 
-def _mounts_below(directory: Path) -> list[str]:
+def mounts_below(directory: Path) -> list[str]:
+    """Return what is mounted below a directory, in the order it was mounted."""
     with contextlib.suppress(OSError):
         lines = Path("/proc/self/mountinfo").read_text().splitlines()
         points = [line.split()[4].encode().decode("unicode_escape") for line in lines]
@@ -113,7 +114,8 @@ def _mounts_below(directory: Path) -> list[str]:
     return []
 
 
-def _unmount(point: str) -> bool:
+def unmount(point: str) -> bool:
+    """Unmount lazily, whatever state the mount is in; returns whether that worked."""
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.umount2(os.fsencode(point), _MNT_DETACH) == 0:
         return True

@@ -80,7 +80,7 @@ def test_two_virtunes_do_not_measure_in_one_place(tmp_path: Path) -> None:
 def test_an_unusable_place_is_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with (
-        pytest.raises(PreconditionError, match="cannot use .*file/below for scratch files") as caught,
+        pytest.raises(PreconditionError, match=r"cannot use .*file/below for scratch files") as caught,
         scratch_in(tmp_path / "file" / "below"),
     ):
         pytest.fail("a file became a directory")

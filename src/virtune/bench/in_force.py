@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from virtune.dialects.qemu import FILE_NODE, FORMAT_NODE
-from virtune.model.evidence import Check
+from virtune.model.errors import NotInForceError
+from virtune.model.evidence import Check, InForce
 from virtune.model.stack import DIRECT_CACHES, Disk, Stack
 
 WORKERS_SHARE = 0.10
@@ -151,6 +152,15 @@ def node_checks(
             yield Check(
                 setting=setting, asked=str(asked), found=None, proof="accepted by QEMU, which does not show it"
             )
+
+
+def require_in_force(arm: str, checks: Sequence[Check]) -> None:
+    """Raise NotInForceError for the first setting that was asked for and does not run."""
+    for check in InForce(checks=tuple(checks)).mismatches:
+        raise NotInForceError(
+            f"arm {arm!r}: {check.setting}={check.asked} was asked for, and {check.found} is what runs",
+            hint=f"seen by: {check.proof}",
+        )
 
 
 def _limit_checks(disk: Disk, limits: Mapping[str, Any] | None) -> Iterator[Check]:

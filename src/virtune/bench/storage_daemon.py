@@ -29,6 +29,7 @@ from virtune.model.errors import RigError
 from virtune.model.evidence import Check, InForce
 from virtune.model.stack import Stack
 from virtune.model.target import FileTarget, NbdTarget, Target
+from virtune.warden import mounts_below, unmount
 
 PROGRAM = "qemu-storage-daemon"
 
@@ -102,9 +103,11 @@ def up(stack: Stack, ground: Ground, warden: shell.Warden) -> Iterator[DaemonBen
                 child=child,
             )
         finally:
-            # A FUSE mount outlives a daemon that dies, and then answers every look with ENOTCONN; a daemon that is
-            # asked to end unmounts by itself. What is left is unmounted by the warden.
             child.end(signal.SIGTERM)
+            # A daemon that is asked to end unmounts by itself; the mount of one that was killed stays, and answers
+            # every look with ENOTCONN until it is unmounted.
+            for mount in mounts_below(warden.directory):
+                unmount(mount)
 
 
 def _places(ground: Ground, directory: Path) -> DaemonPlaces:

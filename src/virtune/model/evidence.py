@@ -77,3 +77,13 @@ class StudyRecord:
         """The trials that have no measurement yet, in their order."""
         done = {record.trial.number for record in self.trials if record.measurement is not None}
         return tuple(trial for trial in self.study.trials if trial.number not in done)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listed:
+    """A study in a list: how many of its trials are measured, and how many attempts failed."""
+
+    study: Study
+    finished: bool
+    done: int
+    failed: int

@@ -8,7 +8,6 @@ the measurements, which carry the number of the method that derived them, so tha
 import contextlib
 import zlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from types import TracebackType
@@ -19,23 +18,13 @@ from pydantic import TypeAdapter, ValidationError
 from sqlalchemy.exc import SQLAlchemyError
 
 from virtune.model.errors import StoreError
-from virtune.model.evidence import Capture, InForce, StudyRecord, TrialRecord
+from virtune.model.evidence import Capture, InForce, Listed, StudyRecord, TrialRecord
 from virtune.model.measurement import METHOD, Measurement
 from virtune.model.study import Study, Trial
 from virtune.plan.codec import study_from_json, study_to_json
 from virtune.store.schema import CAPTURES, FORMAT, MEASUREMENTS, METADATA, STUDIES, TRIALS
 
 _MAX_CAPTURE_BYTES = 256 * 1024**2
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Listed:
-    """One line of `virtune list`."""
-
-    study: Study
-    finished: bool
-    done: int
-    failed: int
 
 
 class Store:

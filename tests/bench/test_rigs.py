@@ -1,0 +1,177 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What every rig promises, over real stacks: it comes up, carries load, shows what is in force, leaves nothing."""
+
+import os
+import signal
+import stat
+import time
+from pathlib import Path
+
+import pytest
+from tests.conftest import SPAN, eventually, marked_processes
+
+from virtune.bench.in_force import require_in_force
+from virtune.bench.load import Moments, run_load
+from virtune.bench.rig import Bench, Ground, up
+from virtune.bench.scratch import Scratch
+from virtune.model.errors import LoadError, NotInForceError, RigError
+from virtune.model.stack import Disk, Stack
+from virtune.model.target import NbdTarget
+from virtune.model.units import Bytes
+from virtune.shell import Warden
+
+pytestmark = pytest.mark.real
+
+STACKS = {
+    "metal": Stack(rig="metal"),
+    "threads": Stack(disk=Disk(aio="threads")),
+    "native": Stack(disk=Disk(aio="native")),
+    "io_uring": Stack(disk=Disk(aio="io_uring")),
+    "writeback": Stack(disk=Disk(aio="io_uring", cache="writeback")),
+    "writethrough": Stack(disk=Disk(cache="writethrough")),
+    "directsync": Stack(disk=Disk(aio="native", cache="directsync")),
+    "unsafe": Stack(disk=Disk(cache="unsafe")),
+    "fuse": Stack(export="fuse", disk=Disk(aio="native")),
+    "fuse-qcow2": Stack(export="fuse", disk=Disk(aio="io_uring", format="qcow2")),
+    "qcow2": Stack(disk=Disk(format="qcow2", cluster_size=Bytes(131072), extended_l2=True, lazy_refcounts=False)),
+    "qcow2-full": Stack(disk=Disk(format="qcow2", preallocation="full", l2_cache_size=Bytes(1024**2))),
+    "limited": Stack(disk=Disk(throttle_iops=5000, throttle_bps=Bytes(50 * 1024**2))),
+    "unmap": Stack(disk=Disk(aio="native", discard="unmap", detect_zeroes="unmap")),
+    "null": Stack(disk=Disk(backend="null-co", null_latency_ns=100_000)),
+}
+
+
+def load(bench: Bench, warden: Warden, *, seconds: float = 0.6, depth: int = 32) -> bytes:
+    """Load a bench with random reads for a moment."""
+    target = bench.target
+    engine = (
+        f"ioengine=nbd\nuri={target.uri}"
+        if isinstance(target, NbdTarget)
+        else f"ioengine=libaio\nfilename={target.path}\ndirect=1"
+    )
+    job = f"[load]\nthread=1\nrw=randread\nbs=4k\niodepth={depth}\ntime_based\nruntime={round(seconds * 1000)}ms\n"
+    moments = Moments(begin_seconds=0.1, end_seconds=seconds, on_begin=lambda _: None, on_end=lambda: None)
+    loaded = run_load(
+        "fio", f"{job}size={SPAN}\n{engine}\n", (), bench=bench, warden=warden, moments=moments, flushes=False
+    )
+    bench.in_force = type(bench.in_force)(checks=(*bench.in_force.checks, *loaded.checks))
+    return loaded.output
+
+
+def ground(stack: Stack, scratch: Scratch, warden: Warden, *, writes: bool = False) -> Ground:
+    image = None if stack.disk.backend == "null-co" else scratch.image_for(stack.disk, warden)
+    return Ground(image=image, size_bytes=SPAN, writes=writes)
+
+
+@pytest.mark.parametrize("name", STACKS)
+def test_a_stack_comes_up_carries_load_and_shows_what_is_in_force(
+    name: str, scratch: Scratch, warden: Warden
+) -> None:
+    stack = STACKS[name]
+    with up(stack, ground(stack, scratch, warden), warden) as bench:
+        output = load(bench, warden)
+        pids = list(bench.processes.values())
+    assert b'"total_ios"' in output
+    require_in_force(name, list(bench.in_force.checks))
+    found = {check.setting: check.found for check in bench.in_force.checks if check.found is not None}
+    if stack.rig == "storage-daemon" and stack.disk.backend == "file":
+        assert found["disk.aio"] == stack.disk.aio
+        assert found["O_DIRECT"] == ("on" if stack.disk.cache in ("none", "directsync") else "off")
+        assert found["disk.format"] == stack.disk.format
+        assert found["cache.no-flush"] == ("on" if stack.disk.cache == "unsafe" else "off")
+    if stack.disk.throttle_iops:
+        assert found["disk.throttle_iops"] == "5000"
+        assert found["disk.throttle_bps"] == str(50 * 1024**2)
+    if name == "qcow2":
+        assert found["disk.cluster_size"] == "131072"
+        assert found["disk.extended_l2"] == "on"
+    assert all(not Path(f"/proc/{pid}").exists() for pid in pids)
+
+
+def test_what_the_daemon_does_not_show_is_said_to_be_unseen_and_never_to_agree(
+    scratch: Scratch, warden: Warden
+) -> None:
+    stack = STACKS["directsync"]
+    with up(stack, ground(stack, scratch, warden), warden) as bench:
+        cache = next(check for check in bench.in_force.checks if check.setting == "disk.cache")
+    assert cache.found is None
+    assert cache.agrees is None
+
+
+def test_what_is_only_read_is_opened_read_only(scratch: Scratch, warden: Warden) -> None:
+    stack = STACKS["native"]
+    with up(stack, ground(stack, scratch, warden), warden) as bench:
+        assert bench.image is not None
+        pid = bench.processes["daemon"]
+        links = {entry.name: os.readlink(entry) for entry in Path(f"/proc/{pid}/fd").iterdir()}
+        number = next(name for name, link in links.items() if link == str(bench.image.resolve()))
+        flags = Path(f"/proc/{pid}/fdinfo/{number}").read_text().split("flags:")[1].split()[0]
+    assert int(flags, 8) & os.O_ACCMODE == os.O_RDONLY
+
+
+@pytest.fixture
+def lying_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A PATH on which `qemu-storage-daemon` is one that always opens images with aio=threads."""
+    shim = tmp_path / "bin" / "qemu-storage-daemon"
+    shim.parent.mkdir()
+    shim.write_text(Path(__file__).with_name("lying_daemon.py").read_text())
+    shim.chmod(shim.stat().st_mode | stat.S_IXUSR)
+    monkeypatch.setenv("REAL_PATH", os.environ["PATH"])
+    path = f"{shim.parent}:{os.environ['PATH']}"
+    monkeypatch.setenv("PATH", path)
+    return path
+
+
+@pytest.mark.parametrize("engine", ["native", "io_uring"])
+@pytest.mark.usefixtures("lying_path")
+def test_a_daemon_that_runs_another_engine_than_asked_is_found_out(
+    engine: str, scratch: Scratch, warden: Warden
+) -> None:
+    stack = STACKS[engine]
+    with up(stack, ground(stack, scratch, warden), warden) as bench:
+        assert bench.in_force.mismatches
+        with pytest.raises(NotInForceError, match=f"disk.aio={engine} was asked for, and threads is what runs"):
+            require_in_force("x", list(bench.in_force.checks))
+        load(bench, warden)
+        under_load = [check for check in bench.in_force.checks if "under load" in check.proof]
+        assert [check.found for check in under_load] == ["threads"]
+
+
+def test_qemu_s_own_words_come_through_when_it_refuses(warden: Warden, tmp_path: Path) -> None:
+    with (
+        pytest.raises(RigError, match=r"QEMU refused `blockdev-add`.*No such file"),
+        up(STACKS["native"], Ground(image=tmp_path / "none.raw", size_bytes=SPAN, writes=False), warden),
+    ):
+        pytest.fail("a stack without its image came up")
+    assert marked_processes() == []
+
+
+@pytest.mark.parametrize("victim", ["daemon", "load"])
+def test_a_process_killed_under_load_is_a_load_error_that_names_it(
+    victim: str, scratch: Scratch, warden: Warden
+) -> None:
+    stack = STACKS["native"]
+
+    def kill(pid: int) -> None:
+        os.kill(bench.processes["daemon"] if victim == "daemon" else pid, signal.SIGKILL)
+
+    moments = Moments(begin_seconds=0.3, end_seconds=5, on_begin=kill, on_end=lambda: None)
+    begun = time.monotonic()
+    with (
+        pytest.raises(LoadError, match="killed by SIGKILL"),
+        up(stack, ground(stack, scratch, warden), warden) as bench,
+    ):
+        assert isinstance(bench.target, NbdTarget)
+        job = f"[load]\nthread=1\nrw=randread\nioengine=nbd\nuri={bench.target.uri}\ntime_based\nruntime=20\n"
+        run_load("fio", job, (), bench=bench, warden=warden, moments=moments, flushes=False)
+    assert time.monotonic() - begun < 8
+    assert eventually(lambda: marked_processes() == [])
+
+
+def test_a_fuse_mount_is_gone_even_when_its_daemon_is_killed(scratch: Scratch, warden: Warden) -> None:
+    stack = STACKS["fuse"]
+    with up(stack, ground(stack, scratch, warden), warden) as bench:
+        os.kill(bench.processes["daemon"], signal.SIGKILL)
+    with up(stack, ground(stack, scratch, warden), warden) as bench:
+        load(bench, warden, seconds=0.3)
+    assert str(warden.directory) not in Path("/proc/self/mounts").read_text()
