@@ -1,0 +1,329 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The command line, and job files in fio's ini form.
+
+use crate::failure::Failure;
+use crate::job::{self, Job};
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+
+/// What the command line asks for.
+#[derive(Debug)]
+pub enum Request {
+    /// Print this text and leave.
+    Say(String),
+    /// Run a load.
+    Run(Invocation),
+    /// Read back what a journal says was written.
+    Verify(Invocation),
+}
+
+/// The program's own options and the jobs.
+#[derive(Debug)]
+pub struct Invocation {
+    /// Where the result goes; None is standard output.
+    pub output: Option<PathBuf>,
+    /// The journal of writes.
+    pub journal: Option<PathBuf>,
+    /// Whether writing was allowed in so many words.
+    pub allow_write: bool,
+    /// Whether histograms' bins are in the result (`json+`).
+    pub bins: bool,
+    /// The jobs, at least one.
+    pub jobs: Vec<Job>,
+}
+
+/// A section of a job file: its name and its options in order, `[global]` first.
+pub type Section = (String, Vec<(String, String)>);
+
+/// A larger job file than anyone writes; protects against reading a disk image as one.
+const JOB_FILE_MAX: u64 = 1 << 20;
+
+/// Read the command line, without the program's name.
+pub fn read(arguments: &[String]) -> Result<Request, Failure> {
+    let mut rest = arguments;
+    let mut verify = false;
+    match rest.first().map(String::as_str) {
+        Some("verify") => {
+            verify = true;
+            rest = &rest[1..];
+        }
+        Some("run") => rest = &rest[1..],
+        _ => {}
+    }
+    let mut output = None;
+    let mut journal = None;
+    let mut allow_write = false;
+    let mut bins = true;
+    let mut file = None;
+    let mut words = Vec::new();
+    for argument in rest {
+        let bare = argument.strip_prefix("--").unwrap_or(argument);
+        let (key, value) = match bare.split_once('=') {
+            Some((key, value)) => (key, Some(value)),
+            None => (bare, None),
+        };
+        match (key, value) {
+            ("help", None) | ("-h", None) => return Ok(Request::Say(help())),
+            ("version", None) | ("-V", None) => return Ok(Request::Say(format!("virtune-load-{}", crate::VERSION))),
+            ("output", Some(path)) => output = Some(some_path(key, path)?),
+            ("journal", Some(path)) => journal = Some(some_path(key, path)?),
+            ("allow-write", None) => allow_write = true,
+            ("output-format", Some("json+")) => bins = true,
+            ("output-format", Some("json")) => bins = false,
+            ("output-format", _) => return Err(Failure::usage("output-format: json+ or json")),
+            ("eta", Some("never")) => {}
+            ("output" | "journal", None) => return Err(Failure::usage(format!("--{key} needs a file: --{key}=FILE"))),
+            (_, Some(value)) => words.push((key.to_owned(), value.trim().to_owned())),
+            (_, None) if job::find(key).is_some_and(|word| word.flag) => words.push((key.to_owned(), "1".to_owned())),
+            (_, None) if job::find(key).is_some() => {
+                return Err(Failure::usage(format!("{key}: the value is missing")));
+            }
+            (_, None) if argument.starts_with('-') => {
+                return Err(Failure::usage(format!("{argument}: no such option here (see --help)")));
+            }
+            (_, None) if file.is_none() => file = Some(PathBuf::from(argument)),
+            (_, None) => return Err(Failure::usage(format!("{argument}: one job file only"))),
+        }
+    }
+    let jobs = match file {
+        Some(path) => jobs_of(&read_job_file(&path)?, &words).map_err(|failure| in_file(&path, failure))?,
+        None if words.is_empty() => {
+            return Err(Failure::usage("nothing to do: give key=value words or a job file (see --help)"));
+        }
+        None => vec![Job::read("load", &words)?],
+    };
+    let invocation = Invocation { output, journal, allow_write, bins, jobs };
+    check_together(&invocation, verify)?;
+    Ok(if verify { Request::Verify(invocation) } else { Request::Run(invocation) })
+}
+
+/// Read a job file's text into its sections, each with the `[global]` options that stand before it.
+pub fn sections(text: &str) -> Result<Vec<Section>, Failure> {
+    let mut global: Vec<(String, String)> = Vec::new();
+    let mut sections: Vec<Section> = Vec::new();
+    let mut inside: Option<bool> = None;
+    for (number, line) in text.lines().enumerate() {
+        let line = line.trim();
+        let wrong = |reason: &str| Failure::usage(format!("line {}: {reason}", number + 1));
+        if line.is_empty() || line.starts_with([';', '#']) {
+            continue;
+        }
+        if let Some(rest) = line.strip_prefix('[') {
+            let name = rest.strip_suffix(']').ok_or_else(|| wrong("a section ends with `]`"))?.trim();
+            if name.is_empty() {
+                return Err(wrong("a section needs a name"));
+            }
+            inside = Some(name == "global");
+            if name != "global" {
+                sections.push((name.to_owned(), global.clone()));
+            }
+            continue;
+        }
+        let (key, value) = match line.split_once('=') {
+            Some((key, value)) => (key.trim(), value.trim()),
+            None if job::find(line).is_some_and(|word| word.flag) => (line, "1"),
+            None => return Err(wrong(&format!("`{line}` is not key=value"))),
+        };
+        if job::find(key).is_none() {
+            return Err(wrong(&format!("{key}: no such option here (see --help)")));
+        }
+        let option = (key.to_owned(), value.to_owned());
+        match inside {
+            None => return Err(wrong("an option stands before the first section")),
+            Some(true) => global.push(option),
+            Some(false) => {
+                if let Some((_, options)) = sections.last_mut() {
+                    options.push(option);
+                }
+            }
+        }
+    }
+    if sections.is_empty() {
+        return Err(Failure::usage("there is no job in it: a section other than [global] is missing"));
+    }
+    Ok(sections)
+}
+
+fn jobs_of(text: &str, words: &[(String, String)]) -> Result<Vec<Job>, Failure> {
+    sections(text)?
+        .into_iter()
+        .map(|(name, mut options)| {
+            options.extend_from_slice(words);
+            Job::read(&name, &options).map_err(|failure| Failure::usage(format!("[{name}] {failure}")))
+        })
+        .collect()
+}
+
+fn read_job_file(path: &Path) -> Result<String, Failure> {
+    let cannot = |reason: String| Failure::usage(format!("cannot read the job file {}: {reason}", path.display()));
+    let about = std::fs::metadata(path).map_err(|error| cannot(error.to_string()))?;
+    if !about.is_file() {
+        return Err(cannot("it is no regular file".to_owned()));
+    }
+    if about.len() > JOB_FILE_MAX {
+        return Err(cannot(format!("it is larger than {JOB_FILE_MAX} bytes")));
+    }
+    let bytes = std::fs::read(path).map_err(|error| cannot(error.to_string()))?;
+    String::from_utf8(bytes).map_err(|_| cannot("it is not text".to_owned()))
+}
+
+fn in_file(path: &Path, failure: Failure) -> Failure {
+    Failure::usage(format!("{}: {failure}", path.display()))
+}
+
+fn some_path(key: &str, path: &str) -> Result<PathBuf, Failure> {
+    if path.is_empty() {
+        return Err(Failure::usage(format!("--{key} needs a file: --{key}=FILE")));
+    }
+    Ok(PathBuf::from(path))
+}
+
+/// Check what no job can see alone.
+fn check_together(invocation: &Invocation, verify: bool) -> Result<(), Failure> {
+    let first = &invocation.jobs[0];
+    if invocation.jobs.iter().any(|job| job.place != first.place) {
+        return Err(Failure::usage("all jobs must have the same ioengine, filename, direct and hipri"));
+    }
+    if invocation.jobs.iter().any(|job| job.grouped != first.grouped) {
+        return Err(Failure::usage("group_reporting belongs in [global]: it is for all jobs or for none"));
+    }
+    if verify {
+        return match (&invocation.journal, invocation.jobs.len()) {
+            (None, _) => Err(Failure::usage("verify needs --journal=FILE")),
+            (_, 1) => Ok(()),
+            _ => Err(Failure::usage("verify takes one job only: where to read, and how deep")),
+        };
+    }
+    if !invocation.allow_write && invocation.jobs.iter().any(|job| job.pattern.writes) {
+        return Err(Failure::usage(format!(
+            "this load would overwrite {}: say --allow-write if that is what you want",
+            first.place.path
+        )));
+    }
+    if invocation.journal.is_some()
+        && (invocation.jobs.len() > 1 || !first.pattern.writes || first.offset_increment > 0)
+    {
+        return Err(Failure::usage("--journal needs a single job that writes, without offset_increment"));
+    }
+    Ok(())
+}
+
+fn help() -> String {
+    let mut text = String::from(
+        "virtune-load: disk load at the speed of a guest's virtio queue, without a guest
+
+usage: virtune-load [OPTIONS] KEY=VALUE ...          a load in fio's words
+       virtune-load [OPTIONS] JOBFILE [KEY=VALUE ...] the same from an ini file; the words here win
+       virtune-load verify --journal=FILE KEY=VALUE ... read back what was written
+
+options:
+  --output=FILE            write the result there instead of to standard output
+  --output-format=FORMAT   json+ (with the histograms' bins) or json [json+]
+  --allow-write            needed for any load that writes
+  --journal=FILE           stamp every block, and note what was acknowledged and what was flushed
+  --help, --version
+
+exit: 0 done, also when ended early by SIGINT or SIGTERM; 1 the load or the device failed; 2 a mistake in the
+request; 4 data was lost, torn or misplaced
+
+words (defaults in brackets):
+",
+    );
+    for word in job::WORDS {
+        let name = if word.alias.is_empty() { word.name.to_owned() } else { format!("{}, {}", word.name, word.alias) };
+        let _ = writeln!(text, "  {name:<22} {}", word.meaning);
+    }
+    text.pop();
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn ask(line: &str) -> Result<Request, Failure> {
+        read(&line.split_whitespace().map(str::to_owned).collect::<Vec<_>>())
+    }
+
+    fn told(line: &str) -> String {
+        let failure = ask(line).unwrap_err();
+        assert_eq!(failure.code(), 2, "{failure}");
+        failure.to_string()
+    }
+
+    #[test]
+    fn words_with_and_without_dashes_are_the_same() {
+        for line in ["ioengine=io_uring filename=d rw=read bs=8k", "--ioengine=io_uring --filename=d --rw=read --bs=8k"]
+        {
+            match ask(line).unwrap() {
+                Request::Run(invocation) => assert_eq!(invocation.jobs[0].block, 8192),
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn writing_must_be_allowed() {
+        assert_eq!(
+            told("ioengine=io_uring filename=d rw=randwrite"),
+            "this load would overwrite d: say --allow-write if that is what you want"
+        );
+        assert!(ask("--allow-write ioengine=io_uring filename=d rw=randwrite").is_ok());
+    }
+
+    #[test]
+    fn mistakes_are_told_in_one_sentence() {
+        assert_eq!(told(""), "nothing to do: give key=value words or a job file (see --help)");
+        assert_eq!(told("--fast"), "--fast: no such option here (see --help)");
+        assert_eq!(told("--output"), "--output needs a file: --output=FILE");
+        assert_eq!(told("rw"), "rw: the value is missing");
+        assert_eq!(told("verify ioengine=io_uring filename=d"), "verify needs --journal=FILE");
+        assert!(told("/nowhere/x.fio").starts_with("cannot read the job file /nowhere/x.fio: "));
+        assert_eq!(
+            told("--journal=j ioengine=io_uring filename=d rw=read"),
+            "--journal needs a single job that writes, without offset_increment"
+        );
+    }
+
+    #[test]
+    fn job_files_are_read_as_fio_reads_them() {
+        let text = "; a comment\n[global]\nioengine=io_uring\nfilename = d\ntime_based\nruntime=1\n\n[a]\nrw=randread\n[b]\nrw=read\nbs=64k\n";
+        let jobs = jobs_of(text, &[("iodepth".to_owned(), "4".to_owned())]).unwrap();
+        assert_eq!(jobs.iter().map(|job| job.name.as_str()).collect::<Vec<_>>(), ["a", "b"]);
+        assert_eq!((jobs[0].depth, jobs[1].depth, jobs[1].block), (4, 4, 65536));
+        assert!(jobs[0].pattern.random && jobs[0].time_based);
+    }
+
+    #[test]
+    fn mistakes_in_job_files_name_the_line() {
+        for (text, sentence) in [
+            ("rw=read\n", "line 1: an option stands before the first section"),
+            ("[a]\nfoo=1\n", "line 2: foo: no such option here (see --help)"),
+            ("[a\n", "line 1: a section ends with `]`"),
+            ("[]\n", "line 1: a section needs a name"),
+            ("[a]\nrw\n", "line 2: `rw` is not key=value"),
+            ("[global]\n", "there is no job in it: a section other than [global] is missing"),
+        ] {
+            assert_eq!(sections(text).unwrap_err().to_string(), sentence);
+        }
+    }
+
+    #[test]
+    fn help_lists_every_word() {
+        let text = help();
+        assert!(job::WORDS.iter().all(|word| text.contains(word.name)));
+    }
+
+    proptest! {
+        #[test]
+        fn no_job_file_makes_it_panic(text in "(\\PC{0,30}\n|\\[[a-z]{0,6}\\]\n|[a-z_]{1,12}=[a-z0-9:,.]{0,8}\n){0,12}") {
+            let _ = jobs_of(&text, &[]);
+        }
+
+        #[test]
+        fn no_arguments_make_it_panic(arguments in prop::collection::vec("(--)?[a-z_-]{0,14}(=\\PC{0,12})?", 0..6)) {
+            let _ = read(&arguments);
+        }
+    }
+}

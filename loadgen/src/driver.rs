@@ -1,0 +1,421 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The driver: one client for a vhost-user socket and for io_uring, and the only room with `unsafe` in it.
+//!
+//! A [`Queue`] owns a buffer for each of its slots and knows which slots are in flight. It gives a buffer out only
+//! while its slot is idle, so callers cannot race with the device.
+
+use crate::failure::Failure;
+use crate::job::{Driver, Place};
+use blkio::{Blkio, Blkioq, Completion, Errno, ReqFlags};
+use nix::poll::{PollFd, PollFlags, PollTimeout};
+use std::collections::BTreeSet;
+use std::fs::{File, OpenOptions};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::sync::mpsc;
+use std::time::Duration;
+
+/// How long a server may take to answer when we connect; another client it serves makes it wait for ever.
+const CONNECT_LIMIT: Duration = Duration::from_secs(10);
+/// Descriptors that one request takes in a virtqueue: header, data, status.
+const DESCRIPTORS_PER_REQUEST: usize = 3;
+/// The smallest ring we ask for; a larger one than needed costs nothing.
+const RING_MIN: usize = 128;
+/// The largest ring that the virtio specification allows.
+const RING_MAX: usize = 32768;
+/// More memory for buffers than a load generator should take.
+const MEMORY_MAX: u64 = 8 << 30;
+
+/// A disk that is connected but not started.
+pub struct Device {
+    blkio: Blkio,
+    driver: Driver,
+    path: String,
+    capacity: u64,
+    alignment: u64,
+    connection: Option<Connection>,
+    poll: bool,
+    // keeps the exclusive claim on a block device for as long as we write to it
+    _claim: Option<File>,
+}
+
+impl Device {
+    /// Connect to the disk; `writing` decides whether it is opened for writing.
+    pub fn connect(place: &Place, writing: bool) -> Result<Device, Failure> {
+        let claim = match place.driver {
+            Driver::IoUring => check_file(&place.path, writing)?,
+            Driver::VhostUser => None,
+        };
+        let before = sockets();
+        let blkio = connect_within(place.clone(), writing, CONNECT_LIMIT)?;
+        let connection = match place.driver {
+            Driver::VhostUser => Connection::find(&before),
+            Driver::IoUring => None,
+        };
+        let capacity = blkio.get_u64("capacity").map_err(|error| refuse(&place.path, &error))?;
+        let alignment = blkio.get_i32("request-alignment").map_err(|error| refuse(&place.path, &error))?;
+        Ok(Device {
+            blkio,
+            driver: place.driver,
+            path: place.path.clone(),
+            capacity,
+            alignment: alignment.max(1) as u64,
+            connection,
+            poll: place.poll,
+            _claim: claim,
+        })
+    }
+
+    /// The size of the disk in bytes.
+    pub fn capacity(&self) -> u64 {
+        self.capacity
+    }
+
+    /// What offsets and lengths must be a multiple of.
+    pub fn alignment(&self) -> u64 {
+        self.alignment
+    }
+
+    /// How a write is made durable before it counts as done.
+    pub fn durable_by(&self) -> &'static str {
+        match self.driver {
+            // virtio-blk has no FUA bit; blkio sends the flush before it completes the write
+            Driver::VhostUser => "a flush after each write",
+            Driver::IoUring => "RWF_DSYNC with each write",
+        }
+    }
+
+    /// Start one queue for each entry of `shapes`: requests in flight, and bytes of a request.
+    pub fn start(&mut self, shapes: &[Shape]) -> Result<Vec<Queue>, Failure> {
+        self.check_shapes(shapes)?;
+        let refused = |error: blkio::Error| refuse(&self.path, &error);
+        let deepest = shapes.iter().map(|shape| shape.depth).max().unwrap_or(1);
+        let (events, polls) = if self.poll { (0, shapes.len()) } else { (shapes.len(), 0) };
+        self.blkio.set_i32("num-queues", events as i32).map_err(refused)?;
+        self.blkio.set_i32("num-poll-queues", polls as i32).map_err(refused)?;
+        let (ring, entries) = match self.driver {
+            Driver::VhostUser => ("queue-size", DESCRIPTORS_PER_REQUEST * deepest),
+            Driver::IoUring => ("num-entries", deepest),
+        };
+        let entries = entries.next_power_of_two().clamp(RING_MIN, RING_MAX);
+        self.blkio.set_i32(ring, entries as i32).map_err(refused)?;
+        let started = self.blkio.start().map_err(|error| self.explain_start(&error))?;
+        let queues = if self.poll { started.poll_queues } else { started.queues };
+        // one region for all queues, because servers take only a few (32 in QEMU)
+        let page = self.page();
+        let sizes: Vec<usize> = shapes.iter().map(|shape| (shape.depth * shape.block).next_multiple_of(page)).collect();
+        let region = self.blkio.alloc_mem_region(sizes.iter().sum()).map_err(|error| refuse(&self.path, &error))?;
+        self.blkio.map_mem_region(&region).map_err(|error| refuse(&self.path, &error))?;
+        let mut base = region.addr;
+        Ok(queues
+            .into_iter()
+            .zip(shapes.iter().zip(sizes))
+            .map(|(blkioq, (shape, size))| {
+                let queue = Queue::new(blkioq, base, *shape, self.poll);
+                base += size;
+                queue
+            })
+            .collect())
+    }
+
+    /// Whether the server is still there. Always true for io_uring, and where the connection could not be found.
+    pub fn alive(&self) -> bool {
+        self.connection.as_ref().is_none_or(Connection::open)
+    }
+
+    fn page(&self) -> usize {
+        let alignment = self.blkio.get_u64("mem-region-alignment").unwrap_or(1).max(1);
+        (alignment as usize).max(4096)
+    }
+
+    fn check_shapes(&self, shapes: &[Shape]) -> Result<(), Failure> {
+        let memory: u64 = shapes.iter().map(|shape| shape.depth as u64 * shape.block as u64).sum();
+        if memory > MEMORY_MAX {
+            return Err(Failure::usage(format!(
+                "iodepth x bs x numjobs needs {} MiB of buffers; {} are allowed",
+                memory >> 20,
+                MEMORY_MAX >> 20
+            )));
+        }
+        let offered = self.blkio.get_i32("max-queues").map_err(|error| refuse(&self.path, &error))?;
+        if shapes.len() as i64 > i64::from(offered) {
+            return Err(Failure::usage(format!(
+                "the disk offers {offered} queue{}, the load needs {}: export it with num-queues={}",
+                if offered == 1 { "" } else { "s" },
+                shapes.len(),
+                shapes.len()
+            )));
+        }
+        let longest = self.blkio.get_i32("max-segment-len").unwrap_or(0);
+        if let Some(shape) = shapes.iter().find(|shape| longest > 0 && shape.block > longest as usize) {
+            return Err(Failure::usage(format!(
+                "the disk takes at most {longest} bytes in one piece, not {}",
+                shape.block
+            )));
+        }
+        Ok(())
+    }
+
+    fn explain_start(&self, error: &blkio::Error) -> Failure {
+        if error.errno() == Errno::ROFS {
+            return Failure::usage(format!("{} is read-only: export it with writable=on", self.path));
+        }
+        if error.message() == "Poll queues not supported" {
+            return Failure::usage(format!(
+                "{} cannot be polled: its device has no poll queues; leave hipri out",
+                self.path
+            ));
+        }
+        refuse(&self.path, error)
+    }
+}
+
+/// Requests in flight on a queue, and the bytes of each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shape {
+    /// Requests in flight.
+    pub depth: usize,
+    /// Bytes of a request.
+    pub block: usize,
+}
+
+/// A request that ended: its slot, and zero or a negative errno.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Done {
+    /// The slot it was sent from.
+    pub slot: usize,
+    /// Zero, or a negative errno.
+    pub result: i32,
+}
+
+/// One queue of a started disk, with a buffer for each slot.
+pub struct Queue {
+    blkioq: Blkioq,
+    base: usize,
+    shape: Shape,
+    busy: Vec<bool>,
+    in_flight: usize,
+    completions: Vec<MaybeUninit<Completion>>,
+    fresh: usize,
+    taken: usize,
+    poll: bool,
+}
+
+impl Queue {
+    fn new(blkioq: Blkioq, base: usize, shape: Shape, poll: bool) -> Self {
+        Queue {
+            blkioq,
+            base,
+            shape,
+            busy: vec![false; shape.depth],
+            in_flight: 0,
+            completions: (0..shape.depth).map(|_| MaybeUninit::uninit()).collect(),
+            fresh: 0,
+            taken: 0,
+            poll,
+        }
+    }
+
+    /// How many slots there are, and the bytes of each.
+    pub fn shape(&self) -> Shape {
+        self.shape
+    }
+
+    /// How many requests are with the device.
+    #[inline]
+    pub fn in_flight(&self) -> usize {
+        self.in_flight
+    }
+
+    /// Whether completions are polled for.
+    pub fn polls(&self) -> bool {
+        self.poll
+    }
+
+    /// Return the buffer of an idle slot.
+    ///
+    /// # Panics
+    /// When the slot is in flight: the device owns its buffer then.
+    #[inline]
+    pub fn buffer(&mut self, slot: usize) -> &mut [u8] {
+        assert!(!self.busy[slot], "slot {slot} is in flight");
+        let address = self.address(slot);
+        // SAFETY: `base` lies in a mapping that lives for as long as `blkioq` does (it holds the registry that unmaps
+        // it) and has depth * block bytes of it for this queue alone; slots do not overlap. The slot is idle, so the device has given the buffer
+        // back, and `&mut self` keeps every other reference away. All bit patterns are valid bytes.
+        unsafe { std::slice::from_raw_parts_mut(address, self.shape.block) }
+    }
+
+    /// Send a read into the slot's buffer.
+    #[inline]
+    pub fn read(&mut self, slot: usize, offset: u64) {
+        self.claim(slot);
+        let address = self.address(slot);
+        self.blkioq.read(offset, address, self.shape.block, slot, ReqFlags::empty());
+    }
+
+    /// Send a write from the slot's buffer; with `durable` it completes only when it is on the medium.
+    #[inline]
+    pub fn write(&mut self, slot: usize, offset: u64, durable: bool) {
+        self.claim(slot);
+        let flags = if durable { ReqFlags::FUA } else { ReqFlags::empty() };
+        let address = self.address(slot);
+        self.blkioq.write(offset, address, self.shape.block, slot, flags);
+    }
+
+    /// Send a flush: what completed before it is on the medium when it completes.
+    #[inline]
+    pub fn flush(&mut self, slot: usize) {
+        self.claim(slot);
+        self.blkioq.flush(slot, ReqFlags::empty());
+    }
+
+    /// Tell the device of what was sent, and wait until `least` requests ended or the time is over.
+    ///
+    /// Return how many ended; [`Queue::next_done`] gives them out. Zero when the time was over first, or a signal came.
+    #[inline]
+    pub fn wait(&mut self, least: usize, limit: Duration) -> Result<usize, Failure> {
+        let mut left = limit;
+        (self.fresh, self.taken) = (0, 0);
+        match self.blkioq.do_io(&mut self.completions, least.min(self.in_flight), Some(&mut left), None) {
+            Ok(ended) => {
+                self.fresh = ended;
+                Ok(ended)
+            }
+            Err(error) if matches!(error.errno(), Errno::TIME | Errno::INTR | Errno::AGAIN | Errno::BUSY) => Ok(0),
+            Err(error) => Err(Failure::Run {
+                message: format!("the queue failed: {}", error.message()),
+                errno: error.errno().raw_os_error(),
+            }),
+        }
+    }
+
+    /// Take one of the requests that the last [`Queue::wait`] saw end, and give its slot back.
+    #[inline]
+    pub fn next_done(&mut self) -> Option<Done> {
+        if self.taken == self.fresh {
+            return None;
+        }
+        // SAFETY: do_io() initialised the first `fresh` elements, and `taken` is below that.
+        let completion = unsafe { self.completions[self.taken].assume_init_ref() };
+        self.taken += 1;
+        let done = Done { slot: completion.user_data, result: completion.ret };
+        assert!(self.busy[done.slot], "slot {} ended twice", done.slot);
+        self.busy[done.slot] = false;
+        self.in_flight -= 1;
+        Some(done)
+    }
+
+    #[inline]
+    fn address(&self, slot: usize) -> *mut u8 {
+        (self.base + slot * self.shape.block) as *mut u8
+    }
+
+    #[inline]
+    fn claim(&mut self, slot: usize) {
+        assert!(!self.busy[slot], "slot {slot} is in flight");
+        self.busy[slot] = true;
+        self.in_flight += 1;
+    }
+}
+
+/// Our end of the server's socket, to see it close: blkio itself would wait for ever for a server that died.
+struct Connection {
+    socket: OwnedFd,
+}
+
+impl Connection {
+    /// Find the socket that was not there before the driver connected.
+    fn find(before: &BTreeSet<RawFd>) -> Option<Connection> {
+        let mut fresh = sockets().into_iter().filter(|fd| !before.contains(fd));
+        let fd = fresh.next()?;
+        // SAFETY: the descriptor was listed as open just now and belongs to the driver, which keeps it open for as
+        // long as the disk lives; we only duplicate it here.
+        let borrowed = unsafe { BorrowedFd::borrow_raw(fd) };
+        let socket = borrowed.try_clone_to_owned().ok()?;
+        Some(Connection { socket })
+    }
+
+    fn open(&self) -> bool {
+        // hang-up and error are reported without being asked for
+        let mut polled = [PollFd::new(self.socket.as_fd(), PollFlags::empty())];
+        let gone = PollFlags::POLLHUP | PollFlags::POLLERR | PollFlags::POLLNVAL;
+        match nix::poll::poll(&mut polled, PollTimeout::ZERO) {
+            Ok(_) => !polled[0].revents().unwrap_or(PollFlags::empty()).intersects(gone),
+            Err(_) => true,
+        }
+    }
+}
+
+fn sockets() -> BTreeSet<RawFd> {
+    let Ok(entries) = std::fs::read_dir("/proc/self/fd") else {
+        return BTreeSet::new();
+    };
+    entries
+        .flatten()
+        .filter(|entry| {
+            std::fs::read_link(entry.path()).is_ok_and(|target| target.to_string_lossy().starts_with("socket:"))
+        })
+        .filter_map(|entry| entry.file_name().to_string_lossy().parse().ok())
+        .collect()
+}
+
+/// Check what we are about to open; claim a block device for ourselves when we are going to write to it.
+fn check_file(path: &str, writing: bool) -> Result<Option<File>, Failure> {
+    let about = std::fs::metadata(path).map_err(|error| Failure::usage(format!("cannot use {path}: {}", error)))?;
+    let kind = about.file_type();
+    if kind.is_socket() {
+        return Err(Failure::usage(format!("{path} is a socket: write ioengine=virtio-blk-vhost-user")));
+    }
+    if !kind.is_file() && !kind.is_block_device() {
+        return Err(Failure::usage(format!("{path} is neither a regular file nor a block device")));
+    }
+    if !(writing && kind.is_block_device()) {
+        return Ok(None);
+    }
+    let claim =
+        OpenOptions::new().read(true).write(true).custom_flags(nix::libc::O_EXCL).open(path).map_err(|error| {
+            match error.raw_os_error() {
+                Some(nix::libc::EBUSY) => {
+                    Failure::usage(format!("{path} is in use (mounted, or part of another device)"))
+                }
+                _ => Failure::usage(format!("cannot use {path}: {}", error)),
+            }
+        })?;
+    Ok(Some(claim))
+}
+
+/// Connect in a thread of its own, because a server that is busy with another client never answers.
+fn connect_within(place: Place, writing: bool, limit: Duration) -> Result<Blkio, Failure> {
+    let path = place.path.clone();
+    let (sender, receiver) = mpsc::channel();
+    std::thread::spawn(move || {
+        let _ = sender.send(connect(&place, writing));
+    });
+    match receiver.recv_timeout(limit) {
+        Ok(result) => result,
+        Err(_) => Err(Failure::run(format!("{path} does not answer: the server is stuck or serves another client"))),
+    }
+}
+
+fn connect(place: &Place, writing: bool) -> Result<Blkio, Failure> {
+    let refused = |error: blkio::Error| match error.errno() {
+        Errno::INVAL if place.direct && place.driver == Driver::IoUring => {
+            Failure::usage(format!("{} cannot be opened with O_DIRECT: try direct=0", place.path))
+        }
+        _ => refuse(&place.path, &error),
+    };
+    let mut blkio = Blkio::new(place.driver.name()).map_err(refused)?;
+    blkio.set_str("path", &place.path).map_err(refused)?;
+    blkio.set_bool("read-only", !writing).map_err(refused)?;
+    if place.driver == Driver::IoUring {
+        blkio.set_bool("direct", place.direct).map_err(refused)?;
+    }
+    blkio.connect().map_err(refused)?;
+    Ok(blkio)
+}
+
+fn refuse(path: &str, error: &blkio::Error) -> Failure {
+    Failure::Run { message: format!("cannot use {path}: {}", error.message()), errno: error.errno().raw_os_error() }
+}

@@ -1,0 +1,781 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The engine: one thread for each queue keeps requests in flight, and a supervisor watches over them.
+
+use crate::chance::{Chance, mix};
+use crate::check::{self, Finding};
+use crate::driver::{Device, Done, Queue, Shape};
+use crate::failure::Failure;
+use crate::job::{Direction, Job};
+use crate::journal::{Journal, Record, Share, Span};
+use crate::pacing::Pacer;
+use crate::places::Places;
+use crate::signals::Signals;
+use crate::tally::{Ended, Tally, Usage, batch_class};
+use nix::sys::resource::{UsageWho, getrusage};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::{Arc, Barrier, Mutex, PoisonError, mpsc};
+use std::time::{Duration, Instant};
+
+/// How often a thread with nothing to do looks whether it should end.
+const LOOK: Duration = Duration::from_millis(100);
+/// How often the supervisor looks at the server and for signals.
+const WATCH: Duration = Duration::from_millis(20);
+/// How long requests in flight may take to end after the load did.
+const DRAIN_LIMIT: Duration = Duration::from_secs(30);
+/// The longest time before an intended start that a thread polls instead of sleeping.
+const SPIN_MAX_NS: u64 = 100_000;
+/// The share of the time between two starts that may go into polling for the next: a quarter.
+const SPIN_SHARE: u64 = 4;
+/// How often another block is drawn when the first has a request in flight (only with a journal).
+const REDRAWS: u32 = 32;
+/// The seed of loads that give none, so that they repeat.
+const SEED: u64 = 0x76_69_72_74_75_6e_65;
+
+/// Why the load ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// All that was asked for was done.
+    Complete,
+    /// A signal asked for it.
+    Signal(&'static str),
+    /// It could not go on.
+    Failed(Failure),
+}
+
+/// A request that was in flight when the run ended without it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pending {
+    /// `read`, `write` or `flush`.
+    pub kind: &'static str,
+    /// Where.
+    pub offset: u64,
+    /// How many bytes.
+    pub bytes: u64,
+    /// The generation that a write carried, with a journal.
+    pub generation: Option<u32>,
+}
+
+/// What one thread brought home.
+pub struct Outcome {
+    /// Which job it ran.
+    pub job: usize,
+    /// What it counted.
+    pub tally: Tally,
+    /// What never ended.
+    pub pending: Vec<Pending>,
+    /// What reading back stamped blocks showed, the first few.
+    pub findings: Vec<Finding>,
+    /// How many blocks did not hold what they should.
+    pub bad_blocks: u64,
+}
+
+/// What a whole run brought home.
+pub struct Harvest {
+    /// One for each queue, in the order of the jobs and their clones.
+    pub outcomes: Vec<Outcome>,
+    /// Why it ended.
+    pub ending: Ending,
+    /// The seed that was used.
+    pub seed: u64,
+    /// The size of the disk in bytes.
+    pub capacity: u64,
+    /// How writes with `sync=1` were made durable.
+    pub durable_by: &'static str,
+}
+
+/// Run the jobs of a load, all at once, each clone on a queue of its own.
+pub fn run(jobs: &[Job], journal: Option<&std::path::Path>) -> Result<Harvest, Failure> {
+    let signals = Signals::listen()?;
+    let writing = jobs.iter().any(|job| job.pattern.writes);
+    let mut device = Device::connect(&jobs[0].place, writing)?;
+    let spans = spans(jobs, &device)?;
+    let journal = match journal {
+        Some(path) => Some(Journal::open_or_create(path, spans[0][0])?),
+        None => None,
+    };
+    let shapes: Vec<Shape> = jobs
+        .iter()
+        .flat_map(|job| std::iter::repeat_n(Shape { depth: job.depth, block: job.block as usize }, job.clones))
+        .collect();
+    let seed = seed(&jobs[0]);
+    let mut queues = device.start(&shapes)?.into_iter();
+    let control = Arc::new(Control::default());
+    let ready = Arc::new(Barrier::new(shapes.len() + 1));
+    let (sender, receiver) = mpsc::channel();
+    let mut stream = 0;
+    for (index, job) in jobs.iter().enumerate() {
+        for (clone, span) in spans[index].iter().enumerate() {
+            let Some(queue) = queues.next() else { break };
+            stream += 1;
+            let plan = Plan {
+                job: job.clone(),
+                index,
+                clone: clone as u64,
+                span: *span,
+                seed: job.seed.unwrap_or(seed),
+                stream,
+            };
+            let share = journal.as_ref().map(|journal| journal.share(clone as u64, job.clones as u64));
+            let (control, ready, sender) = (Arc::clone(&control), Arc::clone(&ready), sender.clone());
+            std::thread::Builder::new()
+                .name(format!("load {stream}"))
+                .spawn(move || {
+                    let worker = Worker::new(plan, queue, share, Arc::clone(&control));
+                    ready.wait(); // all have filled their buffers
+                    ready.wait(); // the clock has been set
+                    let _ = sender.send((stream, worker.run()));
+                })
+                .map_err(|error| Failure::io("cannot start a thread", &error))?;
+        }
+    }
+    drop(sender);
+    ready.wait();
+    control.clock.set();
+    ready.wait();
+    let outcomes = supervise(&device, &signals, &control, &receiver, shapes.len());
+    Ok(Harvest {
+        outcomes,
+        ending: control.ending(),
+        seed,
+        capacity: device.capacity(),
+        durable_by: device.durable_by(),
+    })
+}
+
+/// Wait for the threads; tell them when to stop, and when there is no server left to wait for.
+fn supervise(
+    device: &Device,
+    signals: &Signals,
+    control: &Control,
+    receiver: &mpsc::Receiver<(u64, Outcome)>,
+    threads: usize,
+) -> Vec<Outcome> {
+    let mut outcomes = Vec::with_capacity(threads);
+    while outcomes.len() < threads {
+        match receiver.recv_timeout(WATCH) {
+            Ok(outcome) => outcomes.push(outcome),
+            Err(mpsc::RecvTimeoutError::Timeout) => {}
+            Err(mpsc::RecvTimeoutError::Disconnected) => {
+                control.end(Ending::Failed(Failure::run("a thread of the load died")), State::Abandon);
+                break;
+            }
+        }
+        if !device.alive() {
+            let message = "the server closed the connection before the load was done";
+            control.end(Ending::Failed(Failure::run(message)), State::Abandon);
+        }
+        if let Some(name) = signals.take() {
+            // asked a second time: do not wait for what is in flight
+            let state = if control.state() == State::Run { State::Drain } else { State::Abandon };
+            control.end(Ending::Signal(name), state);
+        }
+    }
+    outcomes.sort_by_key(|(stream, _)| *stream);
+    outcomes.into_iter().map(|(_, outcome)| outcome).collect()
+}
+
+/// The part of the disk that each clone of each job works on.
+fn spans(jobs: &[Job], device: &Device) -> Result<Vec<Vec<Span>>, Failure> {
+    jobs.iter().map(|job| (0..job.clones as u64).map(|clone| span(job, clone, device)).collect()).collect()
+}
+
+fn span(job: &Job, clone: u64, device: &Device) -> Result<Span, Failure> {
+    let (capacity, alignment, block) = (device.capacity(), device.alignment(), job.block);
+    if block % alignment != 0 {
+        return Err(Failure::usage(format!("bs={block} is not a multiple of the disk's block of {alignment} bytes")));
+    }
+    let offset = job
+        .offset_increment
+        .checked_mul(clone)
+        .and_then(|further| further.checked_add(job.offset))
+        .ok_or_else(|| Failure::usage("offset and offset_increment lead beyond any disk"))?;
+    if offset % alignment != 0 {
+        return Err(Failure::usage(format!(
+            "offset {offset} is not a multiple of the disk's block of {alignment} bytes"
+        )));
+    }
+    let left = capacity.saturating_sub(offset);
+    let size = job.size.unwrap_or(left);
+    if size > left {
+        return Err(Failure::usage(format!(
+            "offset {offset} and size {size} reach beyond the end of the disk at {capacity}"
+        )));
+    }
+    if size < block {
+        return Err(Failure::usage(format!(
+            "there is no room for a block of {block} bytes at offset {offset} of {capacity}"
+        )));
+    }
+    Ok(Span { block, offset, blocks: size / block })
+}
+
+fn seed(job: &Job) -> u64 {
+    match job.seed {
+        Some(seed) => seed,
+        None if job.repeat => SEED,
+        None => {
+            let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+            mix(now.as_nanos() as u64 ^ (u64::from(std::process::id()) << 32))
+        }
+    }
+}
+
+/// How far the threads may go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd)]
+#[repr(u8)]
+enum State {
+    /// Send requests.
+    Run = 0,
+    /// Send no more, wait for those in flight.
+    Drain = 1,
+    /// Do not even wait.
+    Abandon = 2,
+}
+
+/// What the threads and the supervisor share.
+#[derive(Default)]
+struct Control {
+    state: AtomicU8,
+    ending: Mutex<Option<Ending>>,
+    clock: Clock,
+    failed: AtomicBool,
+}
+
+impl Control {
+    fn state(&self) -> State {
+        match self.state.load(Ordering::Relaxed) {
+            0 => State::Run,
+            1 => State::Drain,
+            _ => State::Abandon,
+        }
+    }
+
+    /// End the run; the first reason given is the one that counts, but a failure outdoes a signal.
+    fn end(&self, ending: Ending, state: State) {
+        let failed = matches!(ending, Ending::Failed(_));
+        let mut told = self.ending.lock().unwrap_or_else(PoisonError::into_inner);
+        if told.is_none() || (failed && !self.failed.load(Ordering::Relaxed)) {
+            *told = Some(ending);
+            self.failed.store(failed, Ordering::Relaxed);
+        }
+        self.state.fetch_max(state as u8, Ordering::Relaxed);
+    }
+
+    fn ending(&self) -> Ending {
+        let told = self.ending.lock().unwrap_or_else(PoisonError::into_inner);
+        told.clone().unwrap_or(Ending::Complete)
+    }
+}
+
+/// Nanoseconds since the run began; the same for all threads.
+struct Clock {
+    base: Instant,
+    start_ns: AtomicU64,
+}
+
+impl Default for Clock {
+    fn default() -> Self {
+        Clock { base: Instant::now(), start_ns: AtomicU64::new(0) }
+    }
+}
+
+impl Clock {
+    #[inline]
+    fn now(&self) -> u64 {
+        let elapsed = self.base.elapsed();
+        elapsed.as_secs() * 1_000_000_000 + u64::from(elapsed.subsec_nanos())
+    }
+
+    fn set(&self) {
+        self.start_ns.store(self.now(), Ordering::Relaxed);
+    }
+}
+
+/// How long before an intended start to stop sleeping and poll: as long as sleeps have been too long lately.
+struct Spin {
+    late_ns: u64,
+    most_ns: u64,
+}
+
+impl Spin {
+    fn new(starts_per_second: u64) -> Self {
+        Spin { late_ns: 0, most_ns: (1_000_000_000 / starts_per_second.max(1) / SPIN_SHARE).min(SPIN_MAX_NS) }
+    }
+
+    fn nanos(&self) -> u64 {
+        (self.late_ns + self.late_ns / 4).min(self.most_ns)
+    }
+
+    fn slept(&mut self, meant: Duration, took_ns: u64) {
+        let meant_ns = meant.as_nanos() as u64;
+        if meant_ns > 0 && took_ns >= meant_ns {
+            let late_ns = (took_ns - meant_ns).min(SPIN_MAX_NS);
+            self.late_ns = (7 * self.late_ns + late_ns) / 8;
+        }
+    }
+}
+
+/// What one thread is to do.
+struct Plan {
+    job: Job,
+    index: usize,
+    clone: u64,
+    span: Span,
+    seed: u64,
+    stream: u64,
+}
+
+/// What is in a slot.
+#[derive(Clone, Debug)]
+enum Task {
+    Idle,
+    Move { direction: Direction, block: u64, expect: Record },
+    Flush { vouched: Vec<(u64, u32)> },
+}
+
+struct Slot {
+    task: Task,
+    ready_ns: u64,
+    sent_ns: u64,
+}
+
+struct Worker {
+    plan: Plan,
+    queue: Queue,
+    share: Option<Share>,
+    control: Arc<Control>,
+    slots: Vec<Slot>,
+    free: Vec<usize>,
+    places: Places,
+    chance: Chance,
+    pacers: [Option<Pacer>; 2],
+    open_loop: bool,
+    spin: Spin,
+    drawn: Option<(Direction, u64)>,
+    sent: u64,
+    limit: u64,
+    writes_since_flush: u64,
+    flush_due: bool,
+    last_flush: bool,
+    counting: bool,
+    count_from_ns: u64,
+    end_ns: u64,
+    tally: Tally,
+    usage: Usage,
+    findings: Vec<Finding>,
+    bad_blocks: u64,
+}
+
+impl Worker {
+    fn new(plan: Plan, mut queue: Queue, share: Option<Share>, control: Arc<Control>) -> Self {
+        let job = &plan.job;
+        let mut chance = Chance::new(plan.seed, plan.stream);
+        if job.pattern.writes && share.is_none() {
+            for slot in 0..job.depth {
+                chance.fill(queue.buffer(slot));
+            }
+        }
+        let (first, stride) = if share.is_some() { (plan.clone, job.clones as u64) } else { (0, 1) };
+        let random = job.pattern.random.then_some(job.distribution);
+        let places = Places::new(plan.span.blocks, first, stride, random, plan.seed);
+        let by_size = if job.time_based { u64::MAX } else { plan.span.blocks.div_ceil(stride) };
+        Worker {
+            slots: (0..job.depth).map(|_| Slot { task: Task::Idle, ready_ns: 0, sent_ns: 0 }).collect(),
+            free: (0..job.depth).rev().collect(),
+            places,
+            chance,
+            pacers: [None, None],
+            open_loop: job.open_loop(),
+            spin: Spin::new(job.rates.iter().flatten().sum()),
+            drawn: None,
+            sent: 0,
+            limit: job.ios.unwrap_or(u64::MAX).min(by_size),
+            writes_since_flush: 0,
+            flush_due: false,
+            last_flush: job.end_fsync,
+            counting: false,
+            count_from_ns: 0,
+            end_ns: u64::MAX,
+            tally: Tally::new(0, None),
+            usage: Usage::default(),
+            findings: Vec::new(),
+            bad_blocks: 0,
+            plan,
+            queue,
+            share,
+            control,
+        }
+    }
+
+    fn run(mut self) -> Outcome {
+        self.begin();
+        if let Err(failure) = self.work() {
+            self.control.end(Ending::Failed(failure), State::Drain);
+            // what is in flight may still end; the first failure is the one to tell
+            let _ = self.work();
+        }
+        if self.control.state() == State::Abandon {
+            // what ended before the server went is still in our memory
+            let _ = self.reap(0, Duration::ZERO);
+        }
+        self.finish()
+    }
+
+    fn begin(&mut self) {
+        let job = &self.plan.job;
+        let start = self.control.clock.start_ns.load(Ordering::Relaxed);
+        self.count_from_ns = start + job.ramp.as_nanos() as u64;
+        if let Some(runtime) = job.runtime {
+            self.end_ns = self.count_from_ns + runtime.as_nanos() as u64;
+        }
+        let phase = self.plan.clone as f64 / job.clones as f64;
+        for (side, rate) in job.rates.iter().enumerate() {
+            self.pacers[side] = rate.map(|rate| {
+                let chance = Chance::new(self.plan.seed ^ 0x5041_4345, self.plan.stream * 2 + side as u64);
+                Pacer::new(rate, job.process, start, phase, chance)
+            });
+        }
+        if self.open_loop {
+            // the kernel may otherwise wake us 50 us late to save power
+            let _ = nix::sys::prctl::set_timerslack(1);
+        }
+        if job.ramp.is_zero() {
+            self.start_counting();
+        }
+    }
+
+    fn work(&mut self) -> Result<(), Failure> {
+        let mut now = self.control.clock.now();
+        let mut give_up = u64::MAX;
+        loop {
+            if !self.counting && now >= self.count_from_ns {
+                self.start_counting();
+            }
+            let state = self.control.state();
+            if state == State::Abandon {
+                return Ok(());
+            }
+            let sending = state == State::Run && now < self.end_ns && self.sent < self.limit;
+            if sending {
+                now = self.send(now)?;
+            } else if self.flush_due && state == State::Run && self.sent >= self.limit && !self.free.is_empty() {
+                self.flush_due = false;
+                self.send_flush(now);
+            } else if self.queue.in_flight() == 0 {
+                if !self.last_flush || state != State::Run {
+                    return Ok(());
+                }
+                self.last_flush = false;
+                self.send_flush(now);
+            } else if give_up == u64::MAX {
+                give_up = now + DRAIN_LIMIT.as_nanos() as u64;
+            } else if now >= give_up {
+                let failure = Failure::run(format!(
+                    "{} requests did not end within {} s after the load: the server is stuck",
+                    self.queue.in_flight(),
+                    DRAIN_LIMIT.as_secs()
+                ));
+                self.control.end(Ending::Failed(failure), State::Abandon);
+                return Ok(());
+            }
+            let (least, limit) = self.patience(sending, now);
+            let ended = if self.queue.in_flight() > 0 || limit.is_zero() {
+                self.reap(least, limit)?
+            } else {
+                std::thread::sleep(limit);
+                0
+            };
+            let before = now;
+            now = self.control.clock.now();
+            if self.open_loop && ended == 0 {
+                self.spin.slept(limit, now - before);
+            }
+        }
+    }
+
+    /// How many completions to wait for, and how long: until the next intended start, when a slot is free for it.
+    fn patience(&self, sending: bool, now: u64) -> (usize, Duration) {
+        let due = match self.next_due() {
+            Some(due) if sending && !self.free.is_empty() => due,
+            _ => return (1, LOOK),
+        };
+        let left = due.min(self.end_ns).saturating_sub(now);
+        let spin = self.spin.nanos();
+        if left <= spin {
+            return (0, Duration::ZERO);
+        }
+        let limit = Duration::from_nanos(left - spin).min(LOOK);
+        (usize::from(self.queue.in_flight() > 0), limit)
+    }
+
+    fn next_due(&self) -> Option<u64> {
+        self.pacers.iter().flatten().map(Pacer::due).min()
+    }
+
+    /// Send whatever may be sent now; return the time.
+    fn send(&mut self, mut now: u64) -> Result<u64, Failure> {
+        let mut batch = 0;
+        while let Some(&slot) = self.free.last() {
+            if self.flush_due {
+                self.flush_due = false;
+                self.send_flush(now);
+                batch += 1;
+                continue;
+            }
+            if self.sent >= self.limit {
+                break;
+            }
+            let Some((direction, ready_ns)) = self.draw_direction(now) else {
+                break;
+            };
+            let Some(block) = self.draw_block(direction) else {
+                break;
+            };
+            if let Some(pacer) = &mut self.pacers[direction as usize] {
+                pacer.take();
+            }
+            let expect = self.prepare(slot, direction, block)?;
+            self.free.pop();
+            now = self.control.clock.now();
+            self.slots[slot] = Slot { task: Task::Move { direction, block, expect }, ready_ns, sent_ns: now };
+            let offset = self.plan.span.offset + block * self.plan.span.block;
+            match direction {
+                Direction::Read => self.queue.read(slot, offset),
+                Direction::Write => self.queue.write(slot, offset, self.plan.job.sync),
+            }
+            self.sent += 1;
+            batch += 1;
+            self.tally.mark_depth(self.queue.in_flight());
+            if direction == Direction::Write && self.plan.job.fsync > 0 {
+                self.writes_since_flush += 1;
+                if self.writes_since_flush == self.plan.job.fsync {
+                    self.writes_since_flush = 0;
+                    self.flush_due = true;
+                }
+            }
+        }
+        if batch > 0 {
+            self.tally.submit[batch_class(batch)] += 1;
+        }
+        Ok(now)
+    }
+
+    /// The direction of the next request and when it could start; None when nothing is due.
+    fn draw_direction(&mut self, now: u64) -> Option<(Direction, u64)> {
+        if self.open_loop {
+            let due = |side: usize| self.pacers[side].as_ref().map_or(u64::MAX, Pacer::due);
+            let (read, write) = (due(0), due(1));
+            let (direction, due) = if read <= write { (Direction::Read, read) } else { (Direction::Write, write) };
+            return (due <= now && due < self.end_ns).then_some((direction, due));
+        }
+        let pattern = self.plan.job.pattern;
+        let direction = match (pattern.reads, pattern.writes) {
+            (true, false) => Direction::Read,
+            (false, true) => Direction::Write,
+            _ => match self.drawn {
+                Some((direction, _)) => direction,
+                None if self.chance.below(100) < self.plan.job.read_percent => Direction::Read,
+                None => Direction::Write,
+            },
+        };
+        Some((direction, now))
+    }
+
+    /// The next block; None when every block that was drawn has a request in flight (only with a journal).
+    fn draw_block(&mut self, direction: Direction) -> Option<u64> {
+        let Some(share) = &self.share else {
+            return Some(self.places.next(direction, &mut self.chance));
+        };
+        if let Some((_, block)) = self.drawn.take_if(|(drawn, block)| *drawn == direction && !share.busy(*block)) {
+            return Some(block);
+        }
+        for _ in 0..REDRAWS {
+            let block = self.places.next(direction, &mut self.chance);
+            if !share.busy(block) {
+                return Some(block);
+            }
+            if !self.plan.job.pattern.random {
+                // a sequence keeps its order: wait for this very block
+                self.drawn = Some((direction, block));
+                return None;
+            }
+        }
+        None
+    }
+
+    /// Fill the buffer of a write, and note it in the journal.
+    fn prepare(&mut self, slot: usize, direction: Direction, block: u64) -> Result<Record, Failure> {
+        let offset = self.plan.span.offset + block * self.plan.span.block;
+        match (direction, &mut self.share) {
+            (Direction::Read, None) => {}
+            (Direction::Read, Some(share)) => return Ok(share.look(block)),
+            (Direction::Write, Some(share)) => {
+                let generation = share.send(block)?;
+                crate::stamp::write(self.queue.buffer(slot), share.id(), offset, generation);
+                return Ok(Record { sent: generation, ..Record::default() });
+            }
+            (Direction::Write, None) if self.plan.job.refill => self.chance.fill(self.queue.buffer(slot)),
+            (Direction::Write, None) => {
+                // two words for each sector, so that nothing on the way can deduplicate
+                let buffer = self.queue.buffer(slot);
+                for sector in buffer.chunks_exact_mut(512) {
+                    sector[..8].copy_from_slice(&offset.to_le_bytes());
+                    sector[8..16].copy_from_slice(&self.sent.to_le_bytes());
+                }
+            }
+        }
+        Ok(Record::default())
+    }
+
+    fn send_flush(&mut self, ready_ns: u64) {
+        let Some(slot) = self.free.pop() else { return };
+        let vouched = self.share.as_mut().map(Share::flush_starts).unwrap_or_default();
+        self.slots[slot] = Slot { task: Task::Flush { vouched }, ready_ns, sent_ns: self.control.clock.now() };
+        self.queue.flush(slot);
+    }
+
+    /// Wait for requests to end, and return how many did.
+    fn reap(&mut self, least: usize, limit: Duration) -> Result<usize, Failure> {
+        let ended = self.queue.wait(least, limit)?;
+        if ended == 0 {
+            return Ok(0);
+        }
+        let now = self.control.clock.now();
+        if !self.counting && now >= self.count_from_ns {
+            self.start_counting();
+        }
+        self.tally.complete[batch_class(ended)] += 1;
+        let mut result = Ok(ended);
+        while let Some(done) = self.queue.next_done() {
+            let settled = self.settle(done, now);
+            if result.is_ok() {
+                result = settled.map(|()| ended);
+            }
+        }
+        result
+    }
+
+    /// Count a request that ended, and note it in the journal.
+    fn settle(&mut self, done: Done, now: u64) -> Result<(), Failure> {
+        let slot = &mut self.slots[done.slot];
+        let task = std::mem::replace(&mut slot.task, Task::Idle);
+        let ended = Ended { ready_ns: slot.ready_ns, sent_ns: slot.sent_ns, ended_ns: now };
+        self.free.push(done.slot);
+        self.tally.end_ns = now;
+        match task {
+            Task::Idle => Ok(()),
+            Task::Flush { vouched } => {
+                if done.result != 0 {
+                    return Err(io_failure("a flush", done.result));
+                }
+                let latency = now - ended.sent_ns;
+                self.tally.sync.record(latency);
+                self.tally.sync_bins.record(latency);
+                match &mut self.share {
+                    Some(share) => share.flush_ends(&vouched),
+                    None => Ok(()),
+                }
+            }
+            Task::Move { direction, block, expect } => {
+                if done.result != 0 {
+                    let offset = self.plan.span.offset + block * self.plan.span.block;
+                    let kind = if direction == Direction::Read { "a read" } else { "a write" };
+                    return Err(io_failure(
+                        &format!("{kind} of {} bytes at {offset}", self.plan.span.block),
+                        done.result,
+                    ));
+                }
+                let (open_loop, bytes) = (self.open_loop, self.plan.span.block);
+                self.tally.side(direction).record(ended, bytes, open_loop);
+                match direction {
+                    Direction::Read => {
+                        self.check(done.slot, block, expect);
+                        Ok(())
+                    }
+                    Direction::Write => match &mut self.share {
+                        Some(share) => share.acknowledge(block, expect.sent, self.plan.job.sync),
+                        None => Ok(()),
+                    },
+                }
+            }
+        }
+    }
+
+    /// With a journal, every read is looked at.
+    fn check(&mut self, slot: usize, block: u64, expect: Record) {
+        let Some(share) = &mut self.share else { return };
+        share.looked(block);
+        let offset = self.plan.span.offset + block * self.plan.span.block;
+        let verdict = check::judge(self.queue.buffer(slot), share.id(), offset, expect);
+        if let Some(finding) = verdict.finding(offset, expect) {
+            self.bad_blocks += 1;
+            if self.findings.len() < check::FINDINGS_MAX {
+                self.findings.push(finding);
+            }
+        }
+    }
+
+    fn start_counting(&mut self) {
+        let start = self.count_from_ns;
+        let logs = &self.plan.job.logs;
+        self.tally = Tally::new(start, logs.any().then_some(logs.every));
+        self.usage = thread_usage();
+        self.counting = true;
+    }
+
+    fn finish(mut self) -> Outcome {
+        if !self.counting {
+            self.start_counting();
+        }
+        self.tally.usage = thread_usage().since(self.usage);
+        let until = self.end_ns.min(self.control.clock.now());
+        if self.sent < self.limit {
+            // time went on after the last request that ended, so it belongs to the rate
+            self.tally.end_ns = self.tally.end_ns.max(until);
+            if self.open_loop {
+                self.tally.unsent = self.pacers.iter_mut().flatten().map(|pacer| pacer.left_before(until)).sum();
+            }
+        }
+        let span = self.plan.span;
+        let pending = self
+            .slots
+            .iter()
+            .filter_map(|slot| match &slot.task {
+                Task::Idle => None,
+                Task::Flush { .. } => Some(Pending { kind: "flush", offset: 0, bytes: 0, generation: None }),
+                Task::Move { direction, block, expect } => Some(Pending {
+                    kind: if *direction == Direction::Read { "read" } else { "write" },
+                    offset: span.offset + block * span.block,
+                    bytes: span.block,
+                    generation: (*direction == Direction::Write && self.share.is_some()).then_some(expect.sent),
+                }),
+            })
+            .collect();
+        Outcome {
+            job: self.plan.index,
+            tally: self.tally,
+            pending,
+            findings: self.findings,
+            bad_blocks: self.bad_blocks,
+        }
+    }
+}
+
+fn io_failure(what: &str, result: i32) -> Failure {
+    let errno = result.checked_neg().unwrap_or(0);
+    Failure::Run { message: format!("{what} failed: {}", std::io::Error::from_raw_os_error(errno)), errno }
+}
+
+fn thread_usage() -> Usage {
+    let Ok(usage) = getrusage(UsageWho::RUSAGE_THREAD) else {
+        return Usage::default();
+    };
+    let seconds = |time: nix::sys::time::TimeVal| time.tv_sec() as f64 + time.tv_usec() as f64 / 1e6;
+    Usage {
+        user_seconds: seconds(usage.user_time()),
+        system_seconds: seconds(usage.system_time()),
+        switches: usage.voluntary_context_switches() + usage.involuntary_context_switches(),
+        major_faults: usage.major_page_faults(),
+        minor_faults: usage.minor_page_faults(),
+    }
+}

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Logs over time, in the form of fio's: `time in ms, value, direction, block, offset, priority`.
+
+use crate::engine::{Harvest, Outcome};
+use crate::failure::Failure;
+use crate::job::Job;
+use crate::tally::Window;
+use std::fmt::Write as _;
+
+/// Write the logs that the jobs ask for, one file for each clone, or one for all when they are reported together.
+pub fn write(jobs: &[Job], harvest: &Harvest) -> Result<(), Failure> {
+    for (number, outcome) in harvest.outcomes.iter().enumerate() {
+        let job = &jobs[outcome.job];
+        let seconds = job.logs.every.as_secs_f64();
+        let per_second = |window: &Window| window.ios as f64 / seconds;
+        let mean = |sum: u64, window: &Window| if window.ios == 0 { 0.0 } else { sum as f64 / window.ios as f64 };
+        let kib = job.block as f64 / 1024.0;
+        let save = |prefix: &Option<String>, kind: &str, value: &dyn Fn(&Window) -> f64, empty: bool| match prefix {
+            Some(prefix) => save(&format!("{prefix}_{kind}.{}.log", number + 1), &lines(job, outcome, value, empty)),
+            None => Ok(()),
+        };
+        save(&job.logs.iops, "iops", &per_second, true)?;
+        save(&job.logs.bandwidth, "bw", &|window| per_second(window) * kib, true)?;
+        save(&job.logs.latency, "clat", &|window| mean(window.clat_ns, window), false)?;
+        save(&job.logs.latency, "lat", &|window| mean(window.lat_ns, window), false)?;
+    }
+    Ok(())
+}
+
+fn save(path: &str, text: &str) -> Result<(), Failure> {
+    std::fs::write(path, text).map_err(|error| Failure::io(format!("cannot write the log {path}"), &error))
+}
+
+/// One line for each window and direction; a rate of zero is a line, a latency of nothing (`empty` false) is none.
+fn lines(job: &Job, outcome: &Outcome, value: &dyn Fn(&Window) -> f64, empty: bool) -> String {
+    let directions = [job.pattern.reads, job.pattern.writes];
+    let windows: Vec<Vec<Window>> = outcome
+        .tally
+        .sides
+        .iter()
+        .map(|side| side.log.as_ref().map(|log| log.complete(outcome.tally.end_ns)).unwrap_or_default())
+        .collect();
+    let count = windows.iter().map(Vec::len).max().unwrap_or(0);
+    let mut text = String::new();
+    for index in 0..count {
+        let time = (index as u128 + 1) * job.logs.every.as_millis();
+        for (direction, windows) in windows.iter().enumerate().filter(|(direction, _)| directions[*direction]) {
+            match windows.get(index) {
+                Some(window) if empty || window.ios > 0 => {
+                    let _ = writeln!(text, "{time}, {:.0}, {direction}, 0, 0, 0", value(window));
+                }
+                _ => {}
+            }
+        }
+    }
+    text
+}
