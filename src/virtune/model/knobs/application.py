@@ -3,8 +3,8 @@
 
 from functools import partial
 
-from virtune.model.knob import Change, Choice, Knob, Layer, Number, Risk
-from virtune.model.knobs.domains import COUNT, ON_OFF
+from virtune.model.knob import Change, Choice, Knob, Layer, Risk
+from virtune.model.knobs.domains import AT_LEAST_ONE, COUNT, ON_OFF
 from virtune.model.knobs.sources import (
     FIO,
     IO_URING_SETUP,
@@ -45,7 +45,7 @@ KNOBS: tuple[Knob, ...] = (
     _knob(
         id="workload.iodepth",
         number="K02",
-        domain=Number(low=1, high=2**31 - 1),
+        domain=AT_LEAST_ONE,
         default="1",
         what="How many I/Os one fio job keeps in flight.",
         why=(
@@ -59,7 +59,7 @@ KNOBS: tuple[Knob, ...] = (
     _knob(
         id="workload.numjobs",
         number="K02",
-        domain=Number(low=1, high=2**31 - 1),
+        domain=AT_LEAST_ONE,
         default="1",
         what="How many clones of a fio job run.",
         why=(
@@ -70,9 +70,9 @@ KNOBS: tuple[Knob, ...] = (
         source=(documented(FIO), code("Linux blk-mq: the queue follows from the submitting CPU")),
     ),
     _knob(
-        id="workload.iodepth_batch_submit",
+        id="workload.batch_submit",
         number="K02",
-        domain=Number(low=1, high=2**31 - 1),
+        domain=AT_LEAST_ONE,
         default="1",
         what="How many I/Os fio hands over in one submission.",
         why="Batches share one system call and one notification of the device.",
@@ -128,7 +128,7 @@ KNOBS: tuple[Knob, ...] = (
         number="K04",
         domain=ON_OFF,
         default="off",
-        needs=("guest.virtio_blk_poll_queues above 0 (guest kernel 5.19)",),
+        needs=("guest.blk_poll_queues above 0 (guest kernel 5.19)",),
         risk=Risk.PERFORMANCE,
         risk_note="One guest vCPU runs at 100 %.",
         what="Whether the application polls for completions (RWF_HIPRI, IORING_SETUP_IOPOLL).",

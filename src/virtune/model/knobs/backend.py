@@ -3,7 +3,7 @@
 
 from functools import partial
 
-from virtune.model.knob import Change, Choice, Knob, Layer, Risk, Size, Text
+from virtune.model.knob import NO_LIMIT, Change, Choice, Knob, Layer, Risk, Size, Text
 from virtune.model.knobs.domains import ON_OFF
 from virtune.model.knobs.sources import (
     BTRFS,
@@ -46,7 +46,7 @@ KNOBS: tuple[Knob, ...] = (
     _knob(
         id="lvm_thin.chunk_size",
         number="K67",
-        domain=Size(low=65536, high=2**30),
+        domain=Size(low=65536, high=NO_LIMIT),
         default="(chosen by lvcreate, 64 KiB or more)",
         change=Change.OFFLINE,
         risk=Risk.DATA,
@@ -72,7 +72,7 @@ KNOBS: tuple[Knob, ...] = (
     _knob(
         id="zfs.volblocksize",
         number="K68",
-        domain=Size(low=512, high=128 * 1024, power_of_two=True),
+        domain=Size(low=512, high=NO_LIMIT, power_of_two=True),
         default="16k",
         change=Change.OFFLINE,
         risk=Risk.DATA,

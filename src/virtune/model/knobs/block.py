@@ -3,7 +3,7 @@
 
 from functools import partial
 
-from virtune.model.knob import AskSchema, Change, Choice, Knob, Layer, Risk, Text
+from virtune.model.knob import AskDevice, AskSchema, Change, Choice, Knob, Layer, Risk, Text
 from virtune.model.knobs.domains import ON_OFF
 from virtune.model.knobs.sources import (
     BHYVE,
@@ -243,6 +243,7 @@ KNOBS: tuple[Knob, ...] = (
         number="K62",
         domain=ON_OFF,
         default="off",
+        ask=AskDevice(device="virtio-blk-pci", property="share-rw"),
         change=Change.REPLUG,
         risk=Risk.DATA,
         risk_note="Two guests that write one disk destroy it unless their file system is made for that.",

@@ -5,6 +5,7 @@ from virtune.model.knob import NO_LIMIT, Number, Size, Switch
 
 ON_OFF = Switch()
 COUNT = Number(low=0, high=NO_LIMIT)
+AT_LEAST_ONE = Number(low=1, high=NO_LIMIT)
 NANOSECONDS = Number(low=0, high=NO_LIMIT, unit="ns")
 MICROSECONDS = Number(low=0, high=NO_LIMIT, unit="us")
 SECONDS = Number(low=0, high=NO_LIMIT, unit="s")

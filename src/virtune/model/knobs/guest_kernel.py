@@ -3,8 +3,8 @@
 
 from functools import partial
 
-from virtune.model.knob import Change, Choice, Knob, Layer, Number, Risk
-from virtune.model.knobs.domains import COUNT, MICROSECONDS
+from virtune.model.knob import NO_LIMIT, Change, Choice, Knob, Layer, Number, Risk
+from virtune.model.knobs.domains import AT_LEAST_ONE, COUNT, MICROSECONDS
 from virtune.model.knobs.sources import (
     SYSFS_BLOCK,
     TUNED,
@@ -36,7 +36,7 @@ KNOBS: tuple[Knob, ...] = (
     _knob(
         id="guest.nr_requests",
         number="K07",
-        domain=Number(low=1, high=2**31 - 1),
+        domain=AT_LEAST_ONE,
         default="(256 read on a single-queue disk with mq-deadline)",
         change=Change.GUEST,
         what="How many requests the guest's block layer holds for one queue.",
@@ -69,7 +69,7 @@ KNOBS: tuple[Knob, ...] = (
     _knob(
         id="guest.read_ahead_kb",
         number="K10",
-        domain=Number(low=0, high=2**31 - 1, unit="KiB"),
+        domain=Number(low=0, high=NO_LIMIT, unit="KiB"),
         default="128",
         change=Change.GUEST,
         risk=Risk.PERFORMANCE,
@@ -82,7 +82,7 @@ KNOBS: tuple[Knob, ...] = (
     _knob(
         id="guest.max_sectors_kb",
         number="K10",
-        domain=Number(low=1, high=2**31 - 1, unit="KiB"),
+        domain=Number(low=1, high=NO_LIMIT, unit="KiB"),
         default="(chosen by the guest's kernel)",
         change=Change.GUEST,
         what="The largest request the guest sends.",
@@ -91,7 +91,7 @@ KNOBS: tuple[Knob, ...] = (
         source=(documented(SYSFS_BLOCK),),
     ),
     _knob(
-        id="guest.virtio_blk_poll_queues",
+        id="guest.blk_poll_queues",
         number="K11",
         domain=COUNT,
         default="0",
@@ -105,7 +105,7 @@ KNOBS: tuple[Knob, ...] = (
         source=(code("Linux virtio_blk"), posted("virtio_blk.poll_queues, Linux 5.19")),
     ),
     _knob(
-        id="guest.virtio_blk_num_request_queues",
+        id="guest.blk_request_queues",
         number="K11",
         domain=COUNT,
         default="0",
@@ -116,7 +116,7 @@ KNOBS: tuple[Knob, ...] = (
         source=(code("Linux virtio_blk"),),
     ),
     _knob(
-        id="guest.virtio_blk_queue_depth",
+        id="guest.blk_queue_depth",
         number="K11",
         domain=COUNT,
         default="0",
@@ -127,7 +127,7 @@ KNOBS: tuple[Knob, ...] = (
         source=(code("Linux virtio_blk"),),
     ),
     _knob(
-        id="guest.virtio_scsi_poll_queues",
+        id="guest.scsi_poll_queues",
         number="K04",
         domain=COUNT,
         default="(none)",
@@ -153,7 +153,7 @@ KNOBS: tuple[Knob, ...] = (
     _knob(
         id="guest.io_poll_delay",
         number="K12",
-        domain=Number(low=-1, high=2**31 - 1, unit="us"),
+        domain=Number(low=-1, high=NO_LIMIT, unit="us"),
         default="(no effect on modern kernels)",
         change=Change.GUEST,
         what="How long hybrid polling sleeps before it polls. Never worth writing.",

@@ -3,7 +3,7 @@
 
 from functools import partial
 
-from virtune.model.knob import AskDevice, Change, Choice, Knob, Layer, Number, Risk, Text
+from virtune.model.knob import NO_LIMIT, AskDevice, Change, Choice, Knob, Layer, Number, Risk, Text
 from virtune.model.knobs.domains import NANOSECONDS, ON_OFF, PERCENT, SECONDS
 from virtune.model.knobs.sources import (
     GUEST_HALT_POLLING,
@@ -120,7 +120,7 @@ KNOBS: tuple[Knob, ...] = (
             "read-modify-write. Check /sys/block/*/alignment_offset and start % 2048."
         ),
         spelled={"linux": "/sys/block/*/alignment_offset, partition start"},
-        source=(documented("https://docs.kernel.org/admin-guide/iostats.html"),),
+        source=(unverified("no source of its own in our knowledge base"),),
     ),
     _knob(
         id="guest.filesystem_block_size",
@@ -179,7 +179,7 @@ KNOBS: tuple[Knob, ...] = (
     _knob(
         id="guest.halt_poll_grow",
         number="K17",
-        domain=Number(low=0, high=2**31 - 1),
+        domain=Number(low=0, high=NO_LIMIT),
         default="2",
         change=Change.GUEST,
         what="The factor by which the guest's halt polling grows.",
@@ -190,7 +190,7 @@ KNOBS: tuple[Knob, ...] = (
     _knob(
         id="guest.halt_poll_shrink",
         number="K17",
-        domain=Number(low=0, high=2**31 - 1),
+        domain=Number(low=0, high=NO_LIMIT),
         default="2",
         change=Change.GUEST,
         what="The divisor by which the guest's halt polling shrinks.",

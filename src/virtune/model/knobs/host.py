@@ -3,8 +3,8 @@
 
 from functools import partial
 
-from virtune.model.knob import Change, Choice, Knob, Layer, Number, Risk, Text
-from virtune.model.knobs.domains import BYTES, COUNT, MICROSECONDS, NANOSECONDS, PERCENT
+from virtune.model.knob import NO_LIMIT, Change, Choice, Knob, Layer, Number, Risk, Text
+from virtune.model.knobs.domains import AT_LEAST_ONE, BYTES, COUNT, MICROSECONDS, NANOSECONDS, PERCENT
 from virtune.model.knobs.sources import (
     CGROUP,
     CLOUD_HYPERVISOR,
@@ -34,7 +34,7 @@ KNOBS: tuple[Knob, ...] = (
     _knob(
         id="host.aio_max_nr",
         number="K91",
-        domain=Number(low=0, high=2**31 - 1),
+        domain=Number(low=0, high=NO_LIMIT),
         default="65536",
         what="How many events of Linux AIO all processes together may reserve.",
         why=(
@@ -170,7 +170,7 @@ KNOBS: tuple[Knob, ...] = (
     _knob(
         id="host.nr_requests",
         number="K96",
-        domain=Number(low=1, high=2**31 - 1),
+        domain=AT_LEAST_ONE,
         default="(chosen by the driver)",
         what="As guest.nr_requests, on the host's disk.",
         why="As in the guest.",

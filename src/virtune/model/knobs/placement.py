@@ -3,7 +3,7 @@
 
 from functools import partial
 
-from virtune.model.knob import AskSchema, Change, Choice, Knob, Layer, Number, Risk, Text
+from virtune.model.knob import NO_LIMIT, AskSchema, Change, Choice, Knob, Layer, Number, Risk, Text
 from virtune.model.knobs.domains import MICROSECONDS, ON_OFF
 from virtune.model.knobs.sources import (
     BHYVE,
@@ -79,7 +79,7 @@ KNOBS: tuple[Knob, ...] = (
     _knob(
         id="iothread.quota",
         number="K86",
-        domain=Number(low=-1, high=2**63 - 1, unit="us"),
+        domain=Number(low=-1, high=NO_LIMIT, unit="us"),
         default="(no limit)",
         needs=("libvirt 2.1",),
         change=Change.LIVE,

@@ -6,6 +6,7 @@ from functools import partial
 from virtune.model.knob import AskDevice, Change, Knob, Layer, Number, Risk, Size
 from virtune.model.knobs.domains import COUNT, ON_OFF
 from virtune.model.knobs.sources import (
+    BHYVE,
     KUBEVIRT_CODE,
     LIBVIRT_XML,
     PROXMOX_CODE,
@@ -268,9 +269,9 @@ KNOBS: tuple[Knob, ...] = (
         spelled={
             "libvirt": "<target bus='nvme'/> (11.5, serial mandatory)",
             "qemu": "-device nvme,max_ioqpairs=",
-            "bhyve": "maxq= (default 16)",
+            "bhyve": "maxq= (default 16); ioslots= (default 8) bounds the I/Os in flight",
         },
-        source=(TRIED,),
+        source=(TRIED, documented(BHYVE)),
     ),
     _knob(
         id="nvme.mdts",
