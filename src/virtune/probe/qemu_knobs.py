@@ -1,0 +1,163 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Asks the installed QEMU for knobs: qemu-storage-daemon, and a system emulator where there is one.
+
+Each program is started once, without a machine and without a guest, answers one script of questions and ends
+by itself; that takes a tenth of a second. The version is a label of the answer and never decides anything.
+"""
+
+import json
+import platform
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from virtune import shell
+from virtune.dialects.qmp_schema import Entities, answer_properties, answer_schema, entities
+from virtune.model.errors import VirtuneError
+from virtune.model.knob import Answer, Ask, AskDevice, AskObject, AskSchema, Knob, Standing
+
+DAEMON = "qemu-storage-daemon"
+EMULATORS: tuple[str, ...] = (f"qemu-system-{platform.machine()}", "qemu-kvm", "/usr/libexec/qemu-kvm")
+"""Where distributions put the system emulator; the first that is there is asked."""
+
+_TIMEOUT_SECONDS = 10.0
+"""A hundred times what an idle host needs, so that only a program that hangs runs into it."""
+
+_SCHEMA = "query-qmp-schema"
+_Replies = Mapping[str, Mapping[str, Any]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Heard:
+    """What one program said: its label, its schema, its lists of properties by type; or why it said nothing."""
+
+    program: str
+    schema: Entities | None = None
+    replies: _Replies | None = None
+    reason: str = ""
+
+
+def ask(
+    knobs: Sequence[Knob],
+    *,
+    daemon: str = DAEMON,
+    emulators: Sequence[str] = EMULATORS,
+    timeout_seconds: float = _TIMEOUT_SECONDS,
+) -> dict[str, tuple[Answer, ...]]:
+    """Ask both programs for each knob that names a question; the key is the knob's id.
+
+    Never raises for a program that is missing, hangs or talks nonsense: its answer is NOT_ASKED with the reason.
+    """
+    asks = {knob.id: knob.ask for knob in knobs if knob.ask is not None}
+    if not asks:
+        return {}
+    in_daemon = [question for question in asks.values() if not isinstance(question, AskDevice)]
+    heard_daemon = _hear(daemon, in_daemon, _daemon_command, timeout_seconds) if in_daemon else None
+    heard_emulator = _hear(_installed(emulators), list(asks.values()), _emulator_command, timeout_seconds)
+    return {
+        knob_id: tuple(
+            _answer(question, heard)
+            for heard in (None if isinstance(question, AskDevice) else heard_daemon, heard_emulator)
+            if heard is not None
+        )
+        for knob_id, question in asks.items()
+    }
+
+
+def _answer(question: Ask, heard: _Heard) -> Answer:
+    if heard.schema is None or heard.replies is None:
+        return Answer(program=heard.program, standing=Standing.NOT_ASKED, detail=heard.reason)
+    if isinstance(question, AskSchema):
+        return answer_schema(question, heard.schema, program=heard.program)
+    return answer_properties(question, heard.replies[_type_name(question)], program=heard.program)
+
+
+def _hear(
+    program: str, questions: Sequence[Ask], command: Callable[[str, str], list[str]], timeout_seconds: float
+) -> _Heard:
+    try:
+        path = shell.find(program)
+        script = _script(questions)
+        with tempfile.TemporaryDirectory(prefix="virtune-ask-") as directory:
+            text = _converse(command(path, str(Path(directory, "qmp"))), script, Path(directory), timeout_seconds)
+        return _understand(program, text, expected={line["id"] for line in script if "id" in line})
+    except VirtuneError as error:
+        return _Heard(program=program, reason=f"{error.message} ({error.hint})" if error.hint else error.message)
+
+
+def _converse(
+    command: Sequence[str], script: Sequence[Mapping[str, Any]], directory: Path, timeout_seconds: float
+) -> str:
+    """Give a QEMU a script of QMP commands and return everything it wrote.
+
+    QEMU's `pipe` character device gets two plain files here. On a real pipe, `quit` ends the process while the
+    schema, which is larger than a pipe holds, still waits for a slow reader: the answer arrives cut off.
+    """
+    (directory / "qmp.in").write_text("".join(json.dumps(line) + "\n" for line in script))
+    output = directory / "qmp.out"
+    output.touch()
+    shell.run(command, timeout_seconds=timeout_seconds, stdin="")
+    return output.read_text(errors="replace")
+
+
+def _script(questions: Sequence[Ask]) -> list[dict[str, Any]]:
+    """One line for the schema, one for each type, whose name is the id by which its reply is known."""
+    lines: list[dict[str, Any]] = [{"execute": "qmp_capabilities"}, {"execute": _SCHEMA, "id": _SCHEMA}]
+    seen: set[str] = set()
+    for question in questions:
+        if isinstance(question, AskSchema) or _type_name(question) in seen:
+            continue
+        seen.add(_type_name(question))
+        listing = "device-list-properties" if isinstance(question, AskDevice) else "qom-list-properties"
+        name = question.device if isinstance(question, AskDevice) else question.object
+        lines.append({"execute": listing, "arguments": {"typename": name}, "id": _type_name(question)})
+    return [*lines, {"execute": "quit"}]
+
+
+def _understand(program: str, text: str, *, expected: set[str]) -> _Heard:
+    replies: dict[str, Mapping[str, Any]] = {}
+    label = Path(program).name
+    try:
+        for line in text.splitlines():
+            message = json.loads(line)
+            if "QMP" in message:
+                version = message["QMP"]["version"]["qemu"]
+                label += f" {version['major']}.{version['minor']}.{version['micro']}"
+            elif "id" in message:
+                replies[str(message["id"])] = message
+        if missing := expected - replies.keys():
+            return _Heard(program=label, reason=f"it ended before it answered ({min(missing)})")
+        return _Heard(program=label, schema=entities(replies[_SCHEMA]["return"]), replies=replies)
+    except (ValueError, KeyError, TypeError):
+        return _Heard(program=label, reason="it does not speak QMP as QEMU does")
+
+
+def _type_name(question: AskDevice | AskObject) -> str:
+    return f"device {question.device}" if isinstance(question, AskDevice) else f"object {question.object}"
+
+
+def _installed(programs: Sequence[str]) -> str:
+    """Return the first program that is there; the first of all where none is, so that the reason names it."""
+    for program in programs:
+        try:
+            shell.find(program)
+        except VirtuneError:
+            continue
+        return program
+    return programs[0]
+
+
+def _character_device(pipe: str) -> str:
+    # In QEMU's option strings a comma in a value is written twice.
+    return f"pipe,id=m,path={pipe.replace(',', ',,')}"
+
+
+def _daemon_command(path: str, pipe: str) -> list[str]:
+    return [path, "--chardev", _character_device(pipe), "--monitor", "chardev=m"]
+
+
+def _emulator_command(path: str, pipe: str) -> list[str]:
+    quiet = ["-machine", "none", "-nodefaults", "-no-user-config", "-S", "-display", "none"]
+    return [path, *quiet, "-chardev", _character_device(pipe), "-mon", "chardev=m,mode=control"]
