@@ -111,9 +111,8 @@ def test_deleting_takes_all_of_a_study_with_it(store: Store) -> None:
     store.add_trial(STUDY.id, record(1), CAPTURES)
     store.delete(STUDY.id)
     with sqlite3.connect(store.path) as db:
-        counts = [
-            db.execute(f"select count(*) from {t}"  # noqa: S608).fetchone()[0] for t in ("trials", "captures", "measurements")
-        ]
+        tables = ("trials", "captures", "measurements")
+        counts = [db.execute(f"select count(*) from {table}").fetchone()[0] for table in tables]  # noqa: S608
     db.close()
     assert counts == [0, 0, 0]
 
