@@ -1,0 +1,228 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Arms: which stacks are compared, read from `--set`, `--vary` and `--arm` or from a plan file.
+
+    --set disk.format=qcow2                     turns a knob of the base, which every arm starts from
+    --vary disk.aio=threads,native,io_uring     one arm per value; several --vary give all combinations
+    --arm fast:disk.aio=native,disk.cache=none  one arm with a name; `--arm same:` is the base again
+    rig=metal                                   may stand where a knob may: the same load without QEMU
+
+Without a name for it, the first arm is the baseline.
+"""
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from itertools import product
+
+from virtune.model.errors import PlanError
+from virtune.model.knob import Knob, describe_domain
+from virtune.model.knobs import BY_ID, matching
+from virtune.model.stack import Stack, contradictions, with_setting
+from virtune.model.study import Arm
+from virtune.plan.nearest import did_you_mean, quoted
+from virtune.plan.workloads import check_name
+
+RIGS = ("metal", "storage-daemon")
+"""What `rig=` may be."""
+
+ARMS_MAX = 1000
+"""Arms of one study; more than that is a search, not a comparison."""
+
+_SPEAKING = re.compile(r"[a-z][a-z0-9_-]{2,}", re.ASCII)
+_MUTE = frozenset({"off", "none", "auto", "full"})
+
+NAME_LONGEST = 100
+"""No knob's id is longer; looking for the nearest one costs the square of its length."""
+
+Value = str | int | bool
+Setting = tuple[str, str]
+
+
+def parse_setting(text: str) -> tuple[Knob, Value]:
+    """Read `disk.aio=native` into the knob and its value; raises PlanError with the nearest id or the domain."""
+    knob_id, value = _split(text)
+    knob = _knob(knob_id)
+    return knob, _read(knob, value)
+
+
+def apply_settings(base: Stack, texts: Sequence[str]) -> tuple[Stack, tuple[Setting, ...]]:
+    """Turn the knobs of `texts` on a stack; return it with the settings by knob id, in the order they were given.
+
+    Raises PlanError for a knob that is unknown, cannot be turned yet, is given twice or gets a wrong value.
+    """
+    stack = base
+    settings: dict[str, str] = {}
+    for text in texts:
+        name, value = _split(text)
+        turn, known = _turn(name, value)
+        if known in settings:
+            raise PlanError(f"{known} is set twice")
+        stack = turn(stack)
+        settings[known] = value
+    return stack, tuple(settings.items())
+
+
+def base_stack(texts: Sequence[str]) -> tuple[Stack, tuple[Setting, ...]]:
+    """Read the `--set` words into the stack that every arm starts from."""
+    return apply_settings(Stack(), texts)
+
+
+def arms_from_vary(base: Stack, texts: Sequence[str], *, settings: tuple[Setting, ...] = ()) -> tuple[Arm, ...]:
+    """Make an arm for every combination of `disk.aio=threads,native`; `settings` are those of the base.
+
+    Arms are named by their values (`native`, `native+qcow2`), and where that leaves it open what a value is of,
+    by knob and value (`cache=none+discard=unmap`). Two equal stacks are refused: a value was given twice.
+    """
+    varied = [_values(text) for text in texts]
+    names = [name for name, _ in varied]
+    if len(set(names)) < len(names):
+        raise PlanError(
+            f"{next(n for n in names if names.count(n) > 1)} is varied twice", hint="list its values once"
+        )
+    count = 1
+    for _, values in varied:
+        count *= len(values)
+    if count > ARMS_MAX:
+        raise PlanError(f"{count:,} arms are more than {ARMS_MAX:,}", hint="vary fewer knobs or values at once")
+    label = _labels(varied)
+    arms = []
+    for choice in product(*(values for _, values in varied)):
+        own = tuple(zip(names, choice, strict=True))
+        arms.append(_arm(label(own), [f"{name}={value}" for name, value in own], base, settings))
+    return check_arms(arms, distinct=True)
+
+
+def arm_from_text(text: str, base: Stack | None = None, *, settings: tuple[Setting, ...] = ()) -> Arm:
+    """Read `NAME:knob=value,knob=value`; `NAME:` alone is the base stack.
+
+    Raises PlanError naming the arm when something of it is wrong.
+    """
+    name, colon, words = text.partition(":")
+    if not colon:
+        raise PlanError(f"{quoted(text)} is no arm", hint="write NAME:knob=value,knob=value, or NAME: for the base")
+    return make_arm(name.strip(), [word for word in words.split(",") if word.strip()], base, settings=settings)
+
+
+def make_arm(
+    name: str, texts: Sequence[str], base: Stack | None = None, *, settings: tuple[Setting, ...] = ()
+) -> Arm:
+    """Make the arm of that name: the base with the knobs of `texts` turned."""
+    check_name(name, "an arm")
+    try:
+        arm = _arm(name, texts, base or Stack(), settings)
+    except PlanError as error:
+        raise PlanError(f"arm {name}: {error.message}", hint=error.hint) from error
+    return check_arms([arm])[0]
+
+
+def check_arms(arms: Sequence[Arm], *, distinct: bool = False) -> tuple[Arm, ...]:
+    """Refuse arms that share a name or whose stack cannot be; `distinct` refuses equal stacks as well.
+
+    Equal stacks under different names are a fair question (is there a difference where there is none?).
+    """
+    seen: dict[Stack, str] = {}
+    names: set[str] = set()
+    for arm in arms:
+        found = contradictions(arm.stack)
+        if found:
+            raise PlanError(f"arm {arm.name}: {found[0]}", hint="; ".join(found[1:]) or None)
+        if arm.name in names:
+            raise PlanError(f"two arms are named {arm.name}", hint="give each --arm its own name")
+        if distinct and arm.stack in seen:
+            hint = "to compare a stack with itself, name both: --arm a: --arm b:"
+            raise PlanError(f"the arms {seen[arm.stack]} and {arm.name} are the same stack", hint=hint)
+        names.add(arm.name)
+        seen.setdefault(arm.stack, arm.name)
+    return tuple(arms)
+
+
+def choose_baseline(arms: Sequence[Arm], name: str | None = None) -> str:
+    """Return the baseline's name: the one asked for, else the first arm; raises PlanError when it is none of them."""
+    if not arms:
+        raise PlanError("a study needs an arm", hint="name stacks by --arm, or vary a knob by --vary")
+    names = [arm.name for arm in arms]
+    if name is None:
+        return names[0]
+    if name not in names:
+        hint = did_you_mean(name, names) or f"the arms are {', '.join(names[:20])}"
+        raise PlanError(f"the baseline {quoted(name)} is no arm", hint=hint)
+    return name
+
+
+def _split(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or not name.strip() or not value.strip():
+        raise PlanError(f"{quoted(text)} is not knob=value", hint="write disk.aio=native")
+    return name.strip(), value.strip()
+
+
+def _knob(name: str) -> Knob:
+    if len(name) > NAME_LONGEST:
+        raise PlanError(f"there is no knob {quoted(name)}", hint="`virtune knobs` lists them all")
+    found = matching(name)
+    if len(found) > 1:
+        raise PlanError(f"{quoted(name)} means several knobs", hint=f"one of {', '.join(k.id for k in found[:12])}")
+    return found[0]
+
+
+def _read(knob: Knob, text: str) -> Value:
+    try:
+        return knob.read(text)
+    except ValueError as error:
+        hint = (
+            did_you_mean(text, describe_domain(knob.domain).split(" | "))
+            or f"{knob.id}: {describe_domain(knob.domain)}"
+        )
+        raise PlanError(f"{knob.id}: {error}", hint=hint) from error
+
+
+def _turn(name: str, text: str) -> tuple[Callable[[Stack], Stack], str]:
+    """Return what turns a knob, or the rig, to a value, and the knob's id."""
+    if name == "rig":
+        if text not in RIGS:
+            raise PlanError(f"{quoted(text)} is no rig", hint=did_you_mean(text, RIGS) or " | ".join(RIGS))
+        rig = RIGS[RIGS.index(text)]
+        return (lambda stack: replace(stack, rig=rig)), "rig"
+    knob = _knob(name)
+    value = _read(knob, text)
+    if not knob.place:
+        raise PlanError(
+            f"{knob.id} is known to virtune, and it cannot turn it yet",
+            hint=f"`virtune knobs {knob.id}` says how each system writes it; {_turnable()}",
+        )
+    return (lambda stack: with_setting(stack, knob, value)), knob.id
+
+
+def _turnable() -> str:
+    return f"what it turns: {', '.join(knob.id for knob in BY_ID.values() if knob.place)}"
+
+
+def _values(text: str) -> tuple[str, tuple[str, ...]]:
+    name, words = _split(text)
+    values = tuple(value.strip() for value in words.split(","))
+    if "" in values:
+        raise PlanError(f"{quoted(text)} has an empty value", hint="write disk.aio=threads,native")
+    known = {_turn(name, value)[1] for value in values}
+    if len(set(values)) < len(values):
+        raise PlanError(f"{name} has a value twice", hint="to compare a stack with itself: --arm a: --arm b:")
+    return known.pop(), values
+
+
+def _arm(name: str, texts: Sequence[str], base: Stack, settings: tuple[Setting, ...]) -> Arm:
+    """Turn an arm's knobs. What the base says about QEMU's disk does not reach an arm on metal, where none is."""
+    own = apply_settings(Stack(), texts)[1]
+    if ("rig", "metal") in own:
+        base, settings = Stack(), ()
+    stack = apply_settings(base, texts)[0]
+    named = {key for key, _ in own}
+    return Arm(name=name, stack=stack, settings=(*(pair for pair in settings if pair[0] not in named), *own))
+
+
+def _labels(varied: Sequence[tuple[str, tuple[str, ...]]]) -> Callable[[Sequence[Setting]], str]:
+    """Choose how to name combinations: by values alone where these speak for themselves, else by knob and value."""
+    values = [value for _, several in varied for value in several]
+    short = [name.rpartition(".")[2] for name, _ in varied]
+    names = dict(zip((name for name, _ in varied), short, strict=True)) if len(set(short)) == len(short) else {}
+    if len(set(values)) == len(values) and all(_SPEAKING.fullmatch(value) and value not in _MUTE for value in values):
+        return lambda own: "+".join(value for _, value in own)
+    return lambda own: "+".join(f"{names.get(name, name)}={value}" for name, value in own)

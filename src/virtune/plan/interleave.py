@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The order of trials: every arm under every workload once a round, so that drift falls on all of them alike."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from random import Random
+
+from virtune.model.errors import PlanError
+from virtune.model.study import Study, Trial
+
+TRIALS_MAX = 100_000
+"""At three seconds each this is more than three days; a plan that asks for more is a slip of the pen."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overhead:
+    """Seconds of a trial in which nothing is measured, beside its ramp.
+
+    `up` is bringing a stack up and taking it down, `load` is fio's own start and end. The defaults are what this
+    costs with a storage daemon on a small machine; a flow that has run trials puts in what it saw.
+    """
+
+    up: float = 0.7
+    load: float = 0.5
+
+
+def trials(arms: Sequence[str], workloads: Sequence[str], *, rounds: int, seed: int) -> tuple[Trial, ...]:
+    """Plan the trials: `rounds` complete blocks of every arm under every workload, each in a new random order.
+
+    The same seed gives the same order, and more rounds go on where fewer ended.
+    """
+    if not arms or not workloads or rounds < 1:
+        raise PlanError("a study needs an arm, a workload and a round")
+    count = len(arms) * len(workloads) * rounds
+    if count > TRIALS_MAX:
+        raise PlanError(f"{count:,} trials are more than {TRIALS_MAX:,}", hint="fewer rounds, arms or workloads")
+    pairs = [(arm, workload) for arm in arms for workload in workloads]
+    if len(set(pairs)) < len(pairs):
+        raise PlanError("two arms, or two workloads, have the same name")
+    chance = Random(seed)  # noqa: S311 - a fair order, not a secret
+    order = [(block, *pair) for block in range(1, rounds + 1) for pair in chance.sample(pairs, len(pairs))]
+    return tuple(
+        Trial(number=number, round=block, arm=arm, workload=workload)
+        for number, (block, arm, workload) in enumerate(order, 1)
+    )
+
+
+def trial_seed(study_seed: int, block: int) -> int:
+    """Return the seed of all loads of one round: equal offsets for every arm, new ones in the next round."""
+    return study_seed + block
+
+
+def estimate_seconds(study: Study, *, done: int = 0, overhead: Overhead | None = None) -> float:
+    """Estimate how long the trials that are left will take: what was asked for, and what each costs besides."""
+    each = overhead or Overhead()
+    left = max(0, len(study.trials) - done)
+    return left * (study.seconds + study.ramp_seconds + each.up + each.load)

@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The order of trials: complete rounds, fair, and the same again for the same seed."""
+
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from virtune.model.errors import PlanError
+from virtune.model.stack import Stack
+from virtune.model.study import Arm, Study
+from virtune.model.workload import Workload
+from virtune.plan.interleave import Overhead, estimate_seconds, trial_seed, trials
+
+names = st.lists(st.text(min_size=1, max_size=3), min_size=1, max_size=5, unique=True)
+rounds = st.integers(1, 8)
+seeds = st.integers(0, 2**40)
+
+
+@given(names, names, rounds, seeds)
+def test_every_round_is_complete(arms: list[str], workloads: list[str], rounds: int, seed: int) -> None:
+    plan = trials(arms, workloads, rounds=rounds, seed=seed)
+    assert [t.number for t in plan] == list(range(1, len(plan) + 1))
+    assert [t.round for t in plan] == sorted(t.round for t in plan)
+    seen = Counter((t.round, t.arm, t.workload) for t in plan)
+    assert seen == {(n, a, w): 1 for n in range(1, rounds + 1) for a in arms for w in workloads}
+
+
+@given(names, names, rounds, seeds)
+def test_the_same_seed_gives_the_same_order_and_more_rounds_go_on(
+    arms: list[str], workloads: list[str], rounds: int, seed: int
+) -> None:
+    short = trials(arms, workloads, rounds=rounds, seed=seed)
+    longer = trials(arms, workloads, rounds=rounds + 1, seed=seed)
+    assert longer[: len(short)] == short
+
+
+def test_no_arm_is_always_first() -> None:
+    plan = trials(["a", "b"], ["w"], rounds=400, seed=1)
+    first = Counter(t.arm for t in plan[::2])
+    assert 150 < first["a"] < 250
+
+
+@pytest.mark.parametrize(
+    ("arms", "workloads", "rounds"),
+    [([], ["w"], 1), (["a"], [], 1), (["a"], ["w"], 0), (["a", "a"], ["w"], 1), (["a"], ["w"], 10**9)],
+)
+def test_what_is_no_plan_is_refused(arms: list[str], workloads: list[str], rounds: int) -> None:
+    with pytest.raises(PlanError):
+        trials(arms, workloads, rounds=rounds, seed=1)
+
+
+def test_every_round_has_its_own_seed_and_all_arms_share_it() -> None:
+    assert trial_seed(7, 1) != trial_seed(7, 2)
+
+
+def test_the_estimate_counts_what_is_left_with_its_overhead() -> None:
+    study = Study(
+        id="s",
+        created="2026-01-01T00:00:00Z",
+        kind="compare",
+        arms=(Arm(name="a", stack=Stack()),),
+        baseline="a",
+        workloads=(Workload(name="w", meaning="", jobs=()),),
+        rounds=10,
+        seconds=2,
+        ramp_seconds=1,
+        seed=1,
+        scratch="/s",
+        span_bytes=1,
+        trials=trials(["a"], ["w"], rounds=10, seed=1),
+    )
+    assert estimate_seconds(study, overhead=Overhead(up=0.5, load=0.5)) == pytest.approx(40)
+    assert estimate_seconds(study, done=9, overhead=Overhead(up=0.5, load=0.5)) == pytest.approx(4)
+    assert estimate_seconds(study, done=11) == 0
+    assert estimate_seconds(replace(study, seconds=3)) > estimate_seconds(study)
