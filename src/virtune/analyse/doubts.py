@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 
 from virtune.analyse.fio_options import SYNCHRONOUS
-from virtune.model.measurement import LoadResult
+from virtune.model.measurement import Flow, LoadResult
 from virtune.model.remark import Remark, Weight
 from virtune.model.units import format_count, format_ns
 
@@ -17,6 +17,9 @@ LITTLE_MARGIN = 0.10
 SPREAD_LIMIT = 0.10
 """Standard deviation of the IOPS samples against their mean. A quiet device stays below 5 %. At 10 %, a run of 10 s
 (20 samples) cannot tell differences below 9 %."""
+
+SPREAD_FACTOR = 1.96
+"""How many standard errors hold 95 % of a normal distribution."""
 
 FEW_SAMPLES = 5
 """A standard deviation of fewer samples says nothing."""
@@ -198,22 +201,32 @@ def spread(load: LoadResult) -> Iterator[Remark]:
     that it reports together and pools their deviations, which is undone here.
     """
     for flow in load.flows:
-        mean = flow.iops_mean or flow.iops
-        if not flow.iops_stddev or not mean or not flow.iops_samples or flow.iops_samples / load.jobs < FEW_SAMPLES:
+        found = relative_spread(load, flow)
+        if found is None or found[0] < SPREAD_LIMIT:
             continue
-        relative = flow.iops_stddev * math.sqrt(load.jobs) / mean
-        if relative < SPREAD_LIMIT:
-            continue
-        smallest = 1.96 * math.sqrt(2 / (flow.iops_samples / load.jobs)) * relative
+        relative, samples = found
+        smallest = SPREAD_FACTOR * math.sqrt(2 / samples) * relative
         yield Remark(
             id="spread",
             weight=Weight.WARNING,
             text=f"{flow.direction} IOPS swung by {relative:.0%} around their mean within this one run: standard"
-            f" deviation {flow.iops_stddev:,.0f}{' a job' if load.jobs > 1 else ''}, mean {mean:,.0f},"
+            f" deviation {flow.iops_stddev:,.0f}{' a job' if load.jobs > 1 else ''}, mean {flow.iops_mean:,.0f},"
             f" {flow.iops_samples} samples. Even if the samples were independent, two such runs would differ by up to"
             f" {smallest:.0%} by chance, so one run cannot support a claim of a difference below {smallest:.0%}.",
             advice="compare in interleaved rounds, as `virtune compare` does, and let the rounds decide",
         )
+
+
+def relative_spread(load: LoadResult, flow: Flow) -> tuple[float, float] | None:
+    """The standard deviation of a flow's IOPS samples against their mean, and the number of samples over time.
+
+    None where there are too few. For jobs reported together fio gives the sum of their means, the pooled deviation of
+    one job and the samples of all; independent jobs are assumed, which makes the spread the smallest it can be.
+    """
+    if not flow.iops_stddev or not flow.iops_mean or not flow.iops_samples:
+        return None
+    samples = flow.iops_samples / load.jobs
+    return (flow.iops_stddev * math.sqrt(load.jobs) / flow.iops_mean, samples) if samples >= FEW_SAMPLES else None
 
 
 def short_run(load: LoadResult) -> Iterator[Remark]:

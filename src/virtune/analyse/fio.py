@@ -10,19 +10,15 @@ from virtune.model.measurement import FioResult
 from virtune.model.units import format_bytes
 
 LIMIT = 32 * 1024**2
-"""The longest text that is read, in characters. fio's JSON+ takes about 50 kB a job, so this is some 600 jobs; what
-is longer costs gigabytes of memory to take apart and is not one fio result."""
+"""The longest text that is read, in bytes or characters. fio's JSON+ takes about 50 kB a job, so this is some 600
+jobs; what is longer costs gigabytes of memory to take apart and is not one fio result."""
 
 _TERSE = re.compile(r"^(?:\d;fio-\d|[2-5];[^;\n]{1,200};\d)", re.MULTILINE)
 
 
 def read_result(text: str) -> FioResult:
     """Read one fio result, choosing the form by its content; raises ReadError with one sentence and a hint."""
-    if len(text) > LIMIT:
-        raise ReadError(
-            f"this is {format_bytes(len(text))} long, and no fio result beyond {format_bytes(LIMIT)} is read",
-            hint="give fio's own output only, without logs around it",
-        )
+    refuse_length(len(text))
     if not text.strip():
         raise ReadError("this is empty", hint="fio --output-format=json+ --output=result.json ... writes a result")
     if holds_json(text):
@@ -33,3 +29,12 @@ def read_result(text: str) -> FioResult:
             hint="run fio with --output-format=json+, or read its normal output",
         )
     return read_text(text)
+
+
+def refuse_length(length: int) -> None:
+    """Raise ReadError for what is too long to be one fio result, before anything is done with it."""
+    if length > LIMIT:
+        raise ReadError(
+            f"this is longer than {format_bytes(LIMIT)}, and no fio result beyond that is read",
+            hint="give fio's own output only, without logs around it",
+        )

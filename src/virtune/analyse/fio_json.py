@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from virtune.analyse.fio_options import JobFacts, canonical, facts_of
+from virtune.analyse.fio_options import MOST_JOBS, JobFacts, canonical, facts_of, printable
 from virtune.model.errors import ReadError
 from virtune.model.measurement import DeviceUse, FioResult, Flow, Histogram, Latency, LoadResult
 
@@ -102,7 +102,7 @@ def _result(document: _Object) -> FioResult:
     kinds = [kind for load in loads for flow in load.flows for kind in (flow.clat, flow.lat)]
     return FioResult(
         source="json+" if any(kind and kind.histogram for kind in kinds) else "json",
-        version=version if isinstance(version, str) else None,
+        version=printable(version) if isinstance(version, str) else None,
         loads=tuple(loads),
         devices=tuple(_devices(document)),
     )
@@ -294,6 +294,8 @@ def _array(data: _Object, key: str) -> list[_Object]:
     value = data.get(key, [])
     if not isinstance(value, list) or not all(isinstance(entry, dict) for entry in value):
         raise ReadError(f"`{key}` in the JSON is not a list of objects", hint=_AGAIN)
+    if len(value) > MOST_JOBS:
+        raise ReadError(f"`{key}` in the JSON has more entries ({len(value):,}) than fio writes", hint=_AGAIN)
     return value
 
 
@@ -306,7 +308,7 @@ def _object(data: _Object, key: str, where: str) -> _Object:
 
 def _text(data: _Object, key: str) -> str:
     value = data.get(key, "")
-    return value if isinstance(value, str) else ""
+    return printable(value) if isinstance(value, str) else ""
 
 
 def _float(data: _Object, key: str, where: str) -> float | None:

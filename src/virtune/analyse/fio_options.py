@@ -18,6 +18,9 @@ DEFAULT_ENGINE = "psync"
 SYNCHRONOUS = frozenset({"sync", "psync", "vsync", "pvsync", "pvsync2", "mmap", "splice", "dev-dax", "libpmem"})
 """Engines whose call returns when the I/O is done: one I/O in flight a job, whatever `iodepth` says."""
 
+MOST_JOBS = 4096
+"""fio itself refuses to run more jobs (REAL_MAX_JOBS), so no result has more."""
+
 _ALIASES = {"readwrite": "rw", "blocksize": "bs", "odirect": "direct", "io_size": "size"}
 _MOST = 1_000_000
 """No fio takes a depth or a number of jobs beyond this; what is larger is not a number to reckon with."""
@@ -46,14 +49,19 @@ def facts_of(options: Mapping[str, str]) -> JobFacts:
     pattern = options.get("rw", "read").partition(":")[0]
     block_size = size_of(options.get("bs", "4k"))
     return JobFacts(
-        engine=options.get("ioengine", DEFAULT_ENGINE).partition(":")[0],
-        pattern=pattern,
+        engine=printable(options.get("ioengine", DEFAULT_ENGINE).partition(":")[0]),
+        pattern=printable(pattern),
         block_size=block_size,
         direct=_direct(options),
         jobs=whole(options.get("numjobs", "1")) or 1,
         depth=whole(options.get("iodepth", "1")) or 1,
         rate_iops=_rate_iops(options, pattern, block_size),
     )
+
+
+def printable(text: str) -> str:
+    """Make someone else's text safe to show: no control characters, not too long."""
+    return "".join(character if character.isprintable() else "?" for character in text[:100])
 
 
 def size_of(text: str) -> int | None:

@@ -6,64 +6,24 @@ What it does not say stays None.
 """
 
 import re
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
 
 from virtune.analyse import fio_command, fio_lines
+from virtune.analyse.fio_groups import Definition, Group, load_of
 from virtune.analyse.fio_lines import amount, nanoseconds, size
-from virtune.analyse.fio_options import JobFacts, facts_of
+from virtune.analyse.fio_options import MOST_JOBS, printable
 from virtune.model.errors import ReadError
 from virtune.model.measurement import DeviceUse, FioResult, Flow, Latency, LoadResult
 
 ALL_CLIENTS = "All clients"
 SECTOR = 512
+_MOST_PERCENTILES = 20
+"""fio's own limit of a percentile list (FIO_IO_U_LIST_MAX_LEN)."""
+
 _DIRECTIONS = ("read", "write", "trim", "sync")
 _Match = re.Match[str]
-_T = TypeVar("_T")
-
-
-@dataclass(slots=True)
-class _Definition:
-    """A job as fio announces it before it starts; `clones` when numjobs makes more of the same."""
-
-    name: str
-    group: str
-    engine: str
-    pattern: str
-    block_size: int | None
-    depth: int
-    clones: bool = False
-
-
-@dataclass(slots=True)
-class _Group:
-    """One reporting group while its lines come in."""
-
-    key: tuple[str, str, str]
-    jobs: int
-    error: int
-    flows: list[Flow] = field(default_factory=list)
-    sync: Latency | None = None
-    sync_count: int | None = None
-    usr: float | None = None
-    sys: float | None = None
-    switches: int | None = None
-    levels: tuple[tuple[str, float], ...] = ()
-    errors: int = 0
-
-    def change(self, kind: str, make: Callable[[Latency | None], Latency | None]) -> None:
-        """Put a kind of latency in its place: `sync` is the group's, the others are the last flow's."""
-        if kind == "sync":
-            self.sync = make(self.sync)
-        elif self.flows:
-            flow = self.flows[-1]
-            if kind == "slat":
-                self.flows[-1] = replace(flow, slat=make(flow.slat))
-            elif kind == "clat":
-                self.flows[-1] = replace(flow, clat=make(flow.clat))
-            else:
-                self.flows[-1] = replace(flow, lat=make(flow.lat))
 
 
 def read_text(text: str) -> FioResult:
@@ -79,17 +39,18 @@ class _Reader:
 
     def __init__(self) -> None:
         self.version: str | None = None
-        self.definitions: list[_Definition] = []
-        self.groups: dict[tuple[str, str, str], _Group] = {}
+        self.definitions: list[Definition] = []
+        self.groups: dict[tuple[str, str, str], Group] = {}
         self.devices: dict[tuple[str, int], DeviceUse] = {}
         self.command = ""
         self.commanded: dict[str, dict[str, str]] = {}
         self.failure = ""
-        self._group: _Group | None = None
+        self._group: Group | None = None
         self._table: tuple[str, str] | None = None
         self._closed: set[str] = set()
         self._runs = 1
         self._clients = 0
+        self._results: Counter[str] = Counter()
 
     def read(self, line: str) -> None:
         """Take one line."""
@@ -124,9 +85,11 @@ class _Reader:
 
     def take_definition(self, match: _Match) -> None:
         """`rr: (g=0): rw=randread, bs=(R) 4096B-4096B, ..., ioengine=libaio, iodepth=32`."""
+        if len(self.definitions) > MOST_JOBS:
+            raise ReadError(f"this announces more than {MOST_JOBS} jobs, which no fio runs")
         self.definitions.append(
-            _Definition(
-                name=match["name"],
+            Definition(
+                name=printable(match["name"]),
                 group=match["group"],
                 engine=match["engine"],
                 pattern=match["rw"],
@@ -142,17 +105,19 @@ class _Reader:
 
     def take_header(self, match: _Match) -> None:
         """`rr: (groupid=0, jobs=1): err= 0: pid=7299: ...`. The same again comes of --status-interval."""
-        key = (match["name"], match["group"], match["pid"])
+        key = (printable(match["name"]), match["group"], match["pid"])
         if match["group"] in self._closed and key not in self.groups and match["name"] != ALL_CLIENTS:
             self._runs += 1
-        self._group = self.groups[key] = _Group(key=key, jobs=int(match["jobs"]) or 1, error=int(match["error"]))
+        self._group = self.groups[key] = Group(key=key, jobs=int(match["jobs"]) or 1, error=int(match["error"]))
         self._table = None
+        if len(self.groups) > MOST_JOBS:
+            raise ReadError(f"this has results of more than {MOST_JOBS} jobs, which no fio runs")
 
     def take_flow(self, match: _Match) -> None:
         """`read: IOPS=35.3k, BW=138MiB/s (145MB/s)(276MiB/2001msec)`; fio 2: `read : io=..., bw=..., iops=...`."""
         old = match.re is fio_lines.FLOW_2
         bandwidth = size(match["bw"], old=old)
-        if self._group is None or bandwidth is None:
+        if self._group is None or bandwidth is None or len(self._group.flows) >= len(_DIRECTIONS):
             return
         moved = size(match["io"], old=old) if match["io"] else None
         flow = Flow(
@@ -189,7 +154,9 @@ class _Reader:
             for match in fio_lines.PERCENTILE.finditer(line)
             if 0 < float(match["percent"]) <= 100
         )
-        self._group.change(kind, lambda old: replace(old, percentiles=old.percentiles + row) if old else None)
+        self._group.change(
+            kind, lambda old: replace(old, percentiles=(old.percentiles + row)[:_MOST_PERCENTILES]) if old else None
+        )
 
     def take_samples(self, match: _Match) -> None:
         """`iops        : min=33208, max=37358, avg=35314.00, stdev=929.21, samples=6`."""
@@ -294,6 +261,7 @@ class _Reader:
             raise ReadError(
                 f"this holds {self._runs} fio runs, and one is read at a time", hint="give each run a file of its own"
             )
+        self._results = Counter(number for _, number, _ in self.groups)
         return FioResult(
             source="text",
             version=self.version,
@@ -301,38 +269,14 @@ class _Reader:
             devices=tuple(self.devices.values()),
         )
 
-    def _load(self, group: _Group) -> LoadResult:
-        name, number, _ = group.key
-        mine = self._mine(group)
-        options = self.commanded.get(name)
-        facts = facts_of(options) if options is not None and len(mine) < 2 else None
-        flows = tuple(_counted(flow) for flow in group.flows)
-        return LoadResult(
-            name=name or f"group {number}",
-            engine=_one(d.engine for d in mine) or (facts.engine if facts else None),
-            pattern=_one(d.pattern for d in mine) or (facts.pattern if facts else None),
-            block_size=_one(d.block_size for d in mine) or (facts.block_size if facts else None),
-            direct=facts.direct if facts else None,
-            jobs=group.jobs,
-            depth=_depth(mine, facts, group.jobs),
-            error=group.error,
-            flows=tuple(flow for flow in flows if flow.direction != "mixed") or flows,
-            usr_percent=group.usr,
-            sys_percent=group.sys,
-            context_switches=group.switches,
-            sync=replace(group.sync, count=group.sync_count) if group.sync else None,
-            depth_levels=group.levels,
-            rate_asked_iops=facts.rate_iops * group.jobs if facts and facts.rate_iops else None,
-            errors=group.errors,
-            options=tuple(options.items()) if facts and options is not None else None,
-        )
+    def _load(self, group: Group) -> LoadResult:
+        return load_of(group, self._mine(group), self.commanded.get(group.key[0]))
 
-    def _mine(self, group: _Group) -> list[_Definition]:
+    def _mine(self, group: Group) -> list[Definition]:
         """The definitions behind a group: with group reporting all of its number, otherwise those of its name."""
         name, number, _ = group.key
         numbered = [d for d in self.definitions if d.group == number]
-        results = sum(1 for _, other, _ in self.groups if other == number)
-        return [d for d in numbered if d.name == name] if results > 1 else numbered
+        return [d for d in numbered if d.name == name] if self._results[number] > 1 else numbered
 
 
 _TAKERS: tuple[tuple[re.Pattern[str], Callable[[_Reader, _Match], None]], ...] = (
@@ -356,12 +300,6 @@ _TAKERS: tuple[tuple[re.Pattern[str], Callable[[_Reader, _Match], None]], ...] =
 )
 
 
-def _counted(flow: Flow) -> Flow:
-    """Every I/O of a flow has each kind of latency, so the issued count is theirs."""
-    slat, clat, lat = (replace(kind, count=flow.ios) if kind else None for kind in (flow.slat, flow.clat, flow.lat))
-    return replace(flow, slat=slat, clat=clat, lat=lat)
-
-
 def _numbers(text: str) -> list[int]:
     return [int(number) for number in re.findall(r"[0-9]{1,20}", text)]
 
@@ -371,19 +309,3 @@ def _block_size(text: str) -> int | None:
     low, _, high = text.partition("-")
     found = size(low, old=True) if high in ("", low) else None
     return round(found) if found is not None else None
-
-
-def _one(values: Iterable[_T]) -> _T | None:
-    """What all of them say, if they say the same."""
-    found = set(values)
-    return found.pop() if len(found) == 1 else None
-
-
-def _depth(definitions: list[_Definition], facts: JobFacts | None, jobs: int) -> int | None:
-    """I/Os in flight that were asked for; None when jobs of different depth and unknown number are one group."""
-    depths = {d.depth for d in definitions} or ({facts.depth} if facts else set())
-    if len(depths) == 1:
-        return depths.pop() * jobs
-    if definitions and len(definitions) == jobs and not any(d.clones for d in definitions):
-        return sum(d.depth for d in definitions)
-    return None

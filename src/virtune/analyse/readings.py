@@ -77,7 +77,7 @@ def tail_unresolved(load: LoadResult) -> Iterator[Remark]:
             yield Remark(
                 id="tail-unresolved",
                 weight=Weight.NOTE,
-                text=f"Of {flow.ios:,} {one(flow)}s, about {beyond:.0f} lie beyond p{weak[0]:g}: too few (below"
+                text=f"Of {flow.ios:,} {one(flow)}s, about {beyond:.2g} lie beyond p{weak[0]:g}: too few (below"
                 f" {ENOUGH_BEYOND}) for {' and '.join(f'p{p:g}' for p in weak)} to be compared between runs.",
             )
 
