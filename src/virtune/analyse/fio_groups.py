@@ -55,7 +55,7 @@ class Group:
 
 
 def load_of(group: Group, definitions: list[Definition], options: dict[str, str] | None) -> LoadResult:
-    """Make the LoadResult of a group out of its lines, the definitions behind it, and its part of the command line."""
+    """Make the LoadResult of a group out of its lines, the definitions behind it, and its command line."""
     name, number, _ = group.key
     facts = facts_of(options) if options is not None and len(definitions) < 2 else None
     flows = tuple(_counted(flow) for flow in group.flows)
@@ -92,7 +92,7 @@ def _one(values: Iterable[_T]) -> _T | None:
     return found.pop() if len(found) == 1 else None
 
 
-def _depth(definitions: list[_Definition], facts: JobFacts | None, jobs: int) -> int | None:
+def _depth(definitions: list[Definition], facts: JobFacts | None, jobs: int) -> int | None:
     """I/Os in flight that were asked for; None when jobs of different depth and unknown number are one group."""
     depths = {d.depth for d in definitions} or ({facts.depth} if facts else set())
     if len(depths) == 1:
