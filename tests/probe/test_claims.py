@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from machines import unpack
+from tests.probe.machines import unpack
 
 from virtune.model.facts import ClaimKind
 from virtune.probe.claims import claims

@@ -5,7 +5,7 @@ import os
 from pathlib import Path
 
 import pytest
-from machines import unpack
+from tests.probe.machines import unpack
 
 from virtune.model.facts import Unknown
 from virtune.probe.devices import all_disks, backing_of, device_facts, node_number

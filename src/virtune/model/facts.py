@@ -135,3 +135,204 @@ class Extents:
     def never_written_bytes(self) -> int:
         """Bytes that are answered with zeroes and without the medium."""
         return self.hole_bytes + (self.unwritten_bytes or 0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IoUringFacts:
+    """Whether io_uring is built in, switched off (`disabled`: 0 no, 1 for most, 2 for all), and works if tried."""
+
+    built: bool | Unknown
+    disabled: int | Unknown
+    usable: bool | Unknown
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelFacts:
+    """The host's kernel. `arguments` are those of its command line that matter for I/O, not all of them."""
+
+    release: str | Unknown
+    io_uring: IoUringFacts
+    aio_used: int | Unknown
+    aio_limit: int | Unknown
+    clocksource: str | Unknown
+    clocksources: tuple[str, ...] | Unknown
+    transparent_hugepages: str | Unknown
+    ksm_runs: bool | Unknown
+    dirty_background_percent: int | Unknown
+    dirty_percent: int | Unknown
+    dirty_background_bytes: int | Unknown
+    dirty_bytes: int | Unknown
+    arguments: tuple[str, ...] | Unknown
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IdleState:
+    """One sleep state of a CPU and how long it takes to wake from it."""
+
+    name: str
+    latency_us: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NumaNode:
+    """One NUMA node: its CPUs as the kernel lists them, and its memory."""
+
+    node: int
+    cpus: str
+    memory_bytes: int | Unknown
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CpuFacts:
+    """The host's processors. `governors` are all in use; `deepest_idle` is the slowest state to wake from."""
+
+    model: str | Unknown
+    online: int | Unknown
+    cores: int | Unknown
+    sockets: int | Unknown
+    smt: bool | Unknown
+    numa: tuple[NumaNode, ...] | Unknown
+    frequency_driver: str | Unknown
+    governors: tuple[str, ...] | Unknown
+    turbo: bool | Unknown
+    idle_driver: str | Unknown
+    deepest_idle: IdleState | Unknown
+    vulnerable: tuple[str, ...] | Unknown
+    mitigated: tuple[str, ...] | Unknown
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryFacts:
+    """The host's memory, at the time of the probe."""
+
+    total_bytes: int | Unknown
+    available_bytes: int | Unknown
+    dirty_bytes: int | Unknown
+    hugepages_bytes: int | Unknown
+    swap_total_bytes: int | Unknown
+    swap_used_bytes: int | Unknown
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Program:
+    """An installed program: where it is, its version, and what its maker calls the build (`package`)."""
+
+    name: str
+    path: str
+    version: str | Unknown
+    package: str | Unknown
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QemuFacts:
+    """The QEMU programs of this host and what they say they can do. Values of single options are asked by QMP."""
+
+    emulators: tuple[Program, ...]
+    image_tool: Program | Unknown
+    storage_daemon: Program | Unknown
+    accelerators: tuple[str, ...] | Unknown
+    drivers: tuple[str, ...] | Unknown
+    exports: tuple[str, ...] | Unknown
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FioFacts:
+    """The fio of this host and its I/O engines."""
+
+    program: Program | Unknown
+    engines: tuple[str, ...] | Unknown
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LibvirtFacts:
+    """The libvirt of this host; a program that is not installed is unknown for that reason."""
+
+    client: Program | Unknown
+    daemon: Program | Unknown
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KvmFacts:
+    """What of /dev/kvm was tried. `creates_vm` is an empty VM in the kernel, which is not a guest that boots."""
+
+    exists: bool
+    opens: bool | Unknown
+    api_version: int | Unknown
+    creates_vm: bool | Unknown
+    nested: bool | Unknown
+    halt_poll_ns: int | Unknown
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VirtualizationFacts:
+    """What this host itself runs on. `hypervisor` and `container` are `none` where we know that there is none."""
+
+    hypervisor: str | Unknown
+    container: str | Unknown
+    source: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LimitFacts:
+    """The limits of the control groups that we run in. `cpus` is None without a limit."""
+
+    cpus: float | Unknown | None
+    io: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pressure:
+    """The share of the last 10 seconds in which some, or all, tasks stood still for a resource."""
+
+    resource: str
+    some_percent: float | Unknown
+    full_percent: float | Unknown
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BusyFacts:
+    """How busy the host was at the time of the probe."""
+
+    load_1min: float | Unknown
+    pressure: tuple[Pressure, ...] | Unknown
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DiskFacts:
+    """One whole disk: how the kernel runs it, and who claims it (which includes its partitions and holders)."""
+
+    device: DeviceFacts
+    claims: tuple[Claim, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScratchFacts:
+    """The directory for scratch files. `direct_io` was tried on a file without a name, which leaves nothing behind.
+
+    `direct_block_bytes` is the smallest block that O_DIRECT took there, of 512 and 4096.
+    """
+
+    directory: str
+    backing: Backing
+    size_bytes: int | Unknown
+    free_bytes: int | Unknown
+    direct_io: bool | Unknown
+    direct_block_bytes: int | Unknown
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostFacts:
+    """Everything that one probe read about a host."""
+
+    kernel: KernelFacts
+    cpu: CpuFacts
+    memory: MemoryFacts
+    virtualization: VirtualizationFacts
+    limits: LimitFacts
+    busy: BusyFacts
+    kvm: KvmFacts
+    qemu: QemuFacts
+    fio: FioFacts
+    libvirt: LibvirtFacts
+    disks: tuple[DiskFacts, ...]
+    scratch: ScratchFacts

@@ -4,10 +4,11 @@
 The device is looked at with its partitions and with all that is built on them (LVM, RAID, loop devices).
 """
 
+import contextlib
 import errno
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from virtune import shell
@@ -21,8 +22,13 @@ _BLKID_NOTHING = 2
 _BLKID_AMBIVALENT = 8
 
 
-def claims(path: str | Path, root: Path = tree.ROOT) -> tuple[Claim, ...]:
-    """Return every reason not to write to a block device; none for a path that is no block device."""
+def claims(
+    path: str | Path, root: Path = tree.ROOT, opened: Mapping[str, Sequence[str]] | None = None
+) -> tuple[Claim, ...]:
+    """Return every reason not to write to a block device; none for a path that is no block device.
+
+    Who asks about many devices passes `open_devices()`, so that all processes are looked through once.
+    """
     node = os.path.realpath(path) if root == tree.ROOT else os.path.normpath(path)
     number = node_number(node, root)
     if number is None:
@@ -37,9 +43,21 @@ def claims(path: str | Path, root: Path = tree.ROOT) -> tuple[Claim, ...]:
     found += _looped(family, root)
     if root == tree.ROOT:
         found += _exclusive(node)
-        found += _open_by(family)
+        found += _open_by(family, open_devices() if opened is None else opened)
         found += _signed(node)
     return tuple(found)
+
+
+def open_devices() -> dict[str, list[str]]:
+    """Return which processes have which block device open (by number): a VM on a raw device does not hold it."""
+    found: dict[str, list[str]] = {}
+    for entry in tree.names("/proc"):
+        if entry.isdecimal() and int(entry) != os.getpid():
+            comm = tree.text(f"/proc/{entry}/comm")
+            program = f" ({comm})" if isinstance(comm, str) else ""
+            for number in _open_blocks(entry):
+                found.setdefault(number, []).append(f"process {entry}{program}")
+    return found
 
 
 def _family(home: str, root: Path) -> dict[str, str]:
@@ -130,27 +148,21 @@ def _exclusive(node: str) -> Iterator[Claim]:
             yield _claim(ClaimKind.UNSEEN, node, f"{node} could not be opened to look at it: {reason}")
 
 
-def _open_by(family: dict[str, str]) -> Iterator[Claim]:
-    """Find processes that have the device open: a VM on a raw device or volume does not hold it exclusively."""
-    for entry in tree.names("/proc"):
-        if not entry.isdecimal() or int(entry) == os.getpid():
-            continue
-        name = next((family[number] for number in _open_blocks(f"/proc/{entry}/fd") if number in family), None)
-        if name is not None:
-            comm = tree.text(f"/proc/{entry}/comm")
-            program = f" ({comm})" if isinstance(comm, str) else ""
-            yield _claim(ClaimKind.OPEN, name, f"{name} is open in process {entry}{program}")
+def _open_by(family: dict[str, str], opened: Mapping[str, Sequence[str]]) -> Iterator[Claim]:
+    for number, name in family.items():
+        for process in opened.get(number, ()):
+            yield _claim(ClaimKind.OPEN, name, f"{name} is open in {process}")
 
 
-def _open_blocks(directory: str) -> Iterator[str]:
-    try:
-        for path in Path(directory).iterdir():
-            if str(path.readlink()).startswith("/dev/"):
-                status = path.stat()
-                if stat.S_ISBLK(status.st_mode):
-                    yield f"{os.major(status.st_rdev)}:{os.minor(status.st_rdev)}"
-    except OSError:
-        return  # it ended while we looked, or belongs to somebody else
+def _open_blocks(entry: str) -> set[str]:
+    found = set()
+    with contextlib.suppress(OSError):  # it ended while we looked, or belongs to somebody else
+        for path in Path(f"/proc/{entry}/fd").iterdir():
+            with contextlib.suppress(OSError):
+                status = path.stat() if str(path.readlink()).startswith("/dev/") else None
+                if status is not None and stat.S_ISBLK(status.st_mode):
+                    found.add(f"{os.major(status.st_rdev)}:{os.minor(status.st_rdev)}")
+    return found
 
 
 def _signed(node: str) -> Iterator[Claim]:

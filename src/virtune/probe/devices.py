@@ -58,7 +58,7 @@ def backing_of(path: str | Path, root: Path = tree.ROOT) -> Backing:
 def node_number(path: str, root: Path = tree.ROOT) -> str | None:
     """Return major:minor of a block device node; None when the path is something else.
 
-    A recorded tree holds no device nodes: there /dev/NAME means the device of that name in sysfs.
+    Where there is no such node, as in a recorded tree or a container, /dev/NAME is the device sysfs has under NAME.
     """
     try:
         status = tree.below(root, path).stat()
@@ -68,7 +68,7 @@ def node_number(path: str, root: Path = tree.ROOT) -> str | None:
         if not stat.S_ISBLK(status.st_mode):
             return None
         return f"{os.major(status.st_rdev)}:{os.minor(status.st_rdev)}"
-    if root == tree.ROOT or not path.startswith("/dev/"):
+    if not path.startswith("/dev/"):
         return None
     label = path.removeprefix("/dev/").removeprefix("mapper/")
     for name in tree.names("/sys/class/block", root):
