@@ -1,0 +1,157 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The host judged: what in its facts stands in the way of disk I/O, or of measuring it."""
+
+from collections.abc import Iterator
+
+from virtune.model.facts import DeviceFacts, HostFacts, Program, Unknown
+from virtune.model.remark import Remark, Weight
+from virtune.model.units import format_bytes
+
+BUSY_PERCENT = 5.0
+"""Stalls above this share of time are named: on an idle host all three stay below 1 %."""
+VERY_BUSY_PERCENT = 25.0
+"""From here on a measurement says more about the neighbours than about the disk."""
+SLOW_WAKE_US = 100
+"""A fast disk answers in 10 to 100 us; waking that slowly would be most of what is measured at depth 1."""
+AIO_NEARLY_FULL = 0.8
+AIO_PER_CONTEXT = 1024
+"""What each AioContext of a QEMU takes from fs.aio-max-nr once it uses aio=native."""
+LITTLE_SPACE_BYTES = 4 * 1024**3
+_SLOW_CLOCKS = frozenset({"hpet", "acpi_pm", "jiffies", "refined-jiffies"})
+_WEIGHTS = (Weight.INVALID, Weight.WARNING, Weight.NOTE)
+
+
+def judge_host(facts: HostFacts) -> tuple[Remark, ...]:
+    """Return what to know before measuring on this host, gravest first. An unknown fact is no finding."""
+    found = [
+        *_tools(facts),
+        *_kernel(facts),
+        *_kvm(facts),
+        *_cpu(facts),
+        *_around(facts),
+        *_busy(facts),
+        *_scratch(facts),
+        *(remark for disk in facts.disks for remark in _disk(disk.device)),
+    ]
+    return tuple(sorted(found, key=lambda remark: _WEIGHTS.index(remark.weight)))
+
+
+def _tools(facts: HostFacts) -> Iterator[Remark]:
+    needed = (
+        (facts.fio.program, "fio", "fio"),
+        (facts.qemu.storage_daemon, "qemu-storage-daemon", "qemu-system-common, or qemu-storage-daemon"),
+        (facts.qemu.image_tool, "qemu-img", "qemu-utils"),
+    )
+    for program, name, package in needed:
+        if isinstance(program, Unknown) and program.because == "not installed":
+            yield _warning("tool", f"{name} is not installed", f"install {package}")
+    engines = facts.fio.engines
+    if isinstance(facts.fio.program, Program) and not isinstance(engines, Unknown) and "nbd" not in engines:
+        yield _warning(
+            "fio-nbd", "this fio has no nbd engine, so NBD exports cannot be loaded", "build it with libnbd"
+        )
+
+
+def _kernel(facts: HostFacts) -> Iterator[Remark]:
+    ring = facts.kernel.io_uring
+    if ring.built is False:
+        yield _warning("io_uring", "this kernel is built without io_uring", "aio=native and aio=threads remain")
+    elif ring.disabled in (1, 2):
+        whom = "for all" if ring.disabled == 2 else "for all but root and one group"
+        advice = "`sysctl kernel.io_uring_disabled=0`, if your security policy allows it"
+        yield _warning(
+            "io_uring", f"io_uring is switched off {whom} (kernel.io_uring_disabled={ring.disabled})", advice
+        )
+    elif ring.usable is False:
+        text = "io_uring is refused to us: a seccomp filter (of a container?) or the kernel forbids it"
+        yield _warning("io_uring", text, "aio=native and aio=threads remain")
+    used, limit = facts.kernel.aio_used, facts.kernel.aio_limit
+    if isinstance(used, int) and isinstance(limit, int) and limit and used >= AIO_NEARLY_FULL * limit:
+        text = f"{used} of {limit} kernel AIO slots are taken; aio=native takes {AIO_PER_CONTEXT} for each IOThread"
+        yield _warning("aio", text, "`sysctl fs.aio-max-nr=1048576`")
+    if facts.kernel.clocksource in _SLOW_CLOCKS:
+        text = f"the clock source is {facts.kernel.clocksource}: reading the time is slow, and every I/O does it"
+        yield _warning("clock", text, "find out why the kernel gave up on tsc (`dmesg`)")
+    if facts.kernel.ksm_runs is True:
+        yield _note("ksm", "KSM merges memory pages in the background, at the cost of CPU time")
+
+
+def _kvm(facts: HostFacts) -> Iterator[Remark]:
+    if not facts.kvm.exists:
+        text = "there is no /dev/kvm: guests would be emulated, and their numbers would describe the emulator"
+        yield _warning("kvm", text, "load kvm_intel or kvm_amd, or allow nested virtualization on the host below")
+    elif facts.kvm.opens is False:
+        yield _warning("kvm", "/dev/kvm is not ours to open", "add yourself to the group `kvm`")
+    elif facts.kvm.creates_vm is False:
+        yield _warning("kvm", "/dev/kvm opens, and the kernel refuses to make even an empty VM")
+
+
+def _cpu(facts: HostFacts) -> Iterator[Remark]:
+    governors = facts.cpu.governors
+    if not isinstance(governors, Unknown) and set(governors) != {"performance"}:
+        text = f"the CPU frequency governor is {' and '.join(governors)}: clocks rise late, and rounds differ more"
+        yield _warning("governor", text, "`cpupower frequency-set -g performance`")
+    deepest = facts.cpu.deepest_idle
+    if not isinstance(deepest, Unknown) and deepest.latency_us > SLOW_WAKE_US:
+        text = f"CPUs may sleep as deep as {deepest.name}, and then need {deepest.latency_us} us to wake"
+        yield _note(
+            "idle", text, "`cpupower idle-set -D 20` while measuring, if latency at low depth is the question"
+        )
+
+
+def _around(facts: HostFacts) -> Iterator[Remark]:
+    hypervisor = facts.virtualization.hypervisor
+    if isinstance(hypervisor, str) and hypervisor != "none":
+        text = f"this host is itself a virtual machine ({hypervisor}): its disk and CPUs are shared with others"
+        yield _warning("virtual", text, "trust comparisons in interleaved rounds, not absolute numbers")
+    cpus = facts.limits.cpus
+    if isinstance(cpus, float):
+        yield _warning("cpu-limit", f"a control group limits us to {cpus:g} CPUs, and throttles what needs more")
+    for limit in facts.limits.io:
+        yield _warning("io-limit", f"a control group limits our I/O: {limit}")
+
+
+def _busy(facts: HostFacts) -> Iterator[Remark]:
+    if not isinstance(facts.busy.pressure, Unknown):
+        for one in facts.busy.pressure:
+            if not isinstance(one.some_percent, Unknown) and one.some_percent > BUSY_PERCENT:
+                grave = one.some_percent > VERY_BUSY_PERCENT
+                text = f"tasks waited for {one.resource} in {one.some_percent:.0f} % of the last 10 seconds"
+                advice = "wait until the neighbours are quiet" if grave else ""
+                yield (_warning if grave else _note)("busy", text, advice)
+    load, cpus = facts.busy.load_1min, facts.cpu.online
+    if not isinstance(load, Unknown) and not isinstance(cpus, Unknown) and load > cpus:
+        yield _note("load", f"the load was {load:.1f} in the last minute, with {cpus} CPUs")
+    swap = facts.memory.swap_used_bytes
+    if not isinstance(swap, Unknown) and swap > 0:
+        yield _note("swap", f"{format_bytes(swap)} of memory are swapped out; a guest among them would stall")
+
+
+def _scratch(facts: HostFacts) -> Iterator[Remark]:
+    scratch = facts.scratch
+    elsewhere = "`--scratch DIR` names another directory"
+    if scratch.backing.filesystem in ("tmpfs", "ramfs"):
+        text = f"{scratch.directory} is in memory ({scratch.backing.filesystem}): no disk would be measured there"
+        yield _warning("scratch-memory", text, elsewhere)
+    elif scratch.direct_io is False:
+        text = f"O_DIRECT does not work in {scratch.directory}: cache=none cannot be measured there"
+        yield _warning("direct", text, elsewhere)
+    free = scratch.free_bytes
+    if not isinstance(free, Unknown) and free < LITTLE_SPACE_BYTES:
+        yield _note("space", f"only {format_bytes(free)} are free in {scratch.directory}", elsewhere)
+
+
+def _disk(device: DeviceFacts) -> Iterator[Remark]:
+    if device.iostats is False:
+        text = f"{device.name} does not count its I/O (iostats is 0), so no time can be attributed to it"
+        yield _warning("iostats", text, f"`echo 1 > /sys/block/{device.name}/queue/iostats`")
+    if device.rotational is True and device.driver == "virtio_blk":
+        yield _note("rotational", f"{device.name} calls itself rotational: virtio does not tell what is behind it")
+
+
+def _warning(identifier: str, text: str, advice: str = "") -> Remark:
+    return Remark(id=identifier, weight=Weight.WARNING, text=text, advice=advice)
+
+
+def _note(identifier: str, text: str, advice: str = "") -> Remark:
+    return Remark(id=identifier, weight=Weight.NOTE, text=text, advice=advice)
