@@ -46,6 +46,14 @@ def test_a_mount_hidden_by_a_later_one_does_not_count(tmp_path: Path) -> None:
     assert backing_of("/home/x", root).names == ("sda2", "sda")
 
 
+def test_a_root_on_a_loop_device_whose_file_is_out_of_sight_ends_the_chain(tmp_path: Path) -> None:
+    root = unpack("loop-on-ext4", tmp_path)
+    (root / "proc/self/mountinfo").write_text("25 1 7:0 / / ro - squashfs /dev/loop0 ro\n")
+    backing = backing_of("/home/x", root)
+    assert backing.names == ("loop0",)
+    assert "cannot be seen from here" in (backing.gap or "")
+
+
 def test_a_btrfs_subvolume_has_every_device_of_its_pool(tmp_path: Path) -> None:
     root = unpack("btrfs-on-two-disks", tmp_path)
     backing = backing_of("/var/lib/images/disk.raw", root)

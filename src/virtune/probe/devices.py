@@ -29,10 +29,14 @@ def backing_of(path: str | Path, root: Path = tree.ROOT) -> Backing:
 
     A path that does not exist yet is answered for the nearest directory above it that does.
     """
+    return _backing(path, root, frozenset())
+
+
+def _backing(path: str | Path, root: Path, above: frozenset[str]) -> Backing:
     name = os.path.realpath(path) if root == tree.ROOT else os.path.normpath(path)
     number = node_number(name, root)
     if number is not None:
-        devices, gap = _chain([number], root)
+        devices, gap = _chain([number], root, above)
         return Backing(
             path=name, filesystem=None, mount_point=None, options=(), source=name, devices=devices, gap=gap
         )
@@ -43,7 +47,7 @@ def backing_of(path: str | Path, root: Path = tree.ROOT) -> Backing:
             path=name, filesystem=None, mount_point=None, options=(), source="", devices=(),
             gap="/proc/self/mountinfo names no mount for it",
         )  # fmt: skip
-    devices, gap = _of_mount(mount, table, root)
+    devices, gap = _of_mount(mount, table, root, above)
     return Backing(
         path=name,
         filesystem=mount.filesystem,
@@ -124,19 +128,21 @@ def device_facts(name: str, root: Path = tree.ROOT) -> DeviceFacts:
     )
 
 
-def _of_mount(mount: Mount, table: tuple[Mount, ...], root: Path) -> tuple[tuple[BlockDevice, ...], str | None]:
+def _of_mount(
+    mount: Mount, table: tuple[Mount, ...], root: Path, above: frozenset[str]
+) -> tuple[tuple[BlockDevice, ...], str | None]:
     if not mount.number.startswith("0:"):
-        return _chain([mount.number], root)
+        return _chain([mount.number], root, above)
     if mount.filesystem == "overlay":
         upper = next((option.partition("=")[2] for option in mount.options if option.startswith("upperdir=")), "")
         below = mount_of(upper, table) if upper and tree.exists(upper, root) else None
         if below is not None and below.filesystem != "overlay":
-            return _of_mount(below, table, root)
+            return _of_mount(below, table, root, above)
     if mount.source.startswith("/dev/"):
         source = os.path.realpath(mount.source) if root == tree.ROOT else mount.source
         number = node_number(source, root)
         if number is not None:
-            return _chain(_pool(number, root), root)
+            return _chain(_pool(number, root), root, above)
         return (), f"{mount.source} is no block device that can be seen from here"
     if _REMOTE.fullmatch(mount.filesystem):
         return (), f"{mount.filesystem} is served from elsewhere ({mount.source})"
@@ -154,18 +160,25 @@ def _pool(number: str, root: Path) -> list[str]:
     return [number]
 
 
-def _chain(numbers: Iterable[str], root: Path) -> tuple[tuple[BlockDevice, ...], str | None]:
-    """Walk down from devices by number, breadth first, each device once and above what it stands on."""
+def _chain(numbers: Iterable[str], root: Path, above: frozenset[str]) -> tuple[tuple[BlockDevice, ...], str | None]:
+    """Walk down from devices by number, breadth first, each device once and above what it stands on.
+
+    `above` are the loop devices on the way here.
+    """
     found: dict[str, BlockDevice] = {}
     gaps: list[str] = []
     waiting = list(numbers)
     while waiting:
         number = waiting.pop(0)
         home = sysfs_of(number, root)
+        if number in above:
+            # its file is named as another mount namespace sees it: a live system's root, a container's image
+            gaps.append(f"{_name(number, root)} stands on a file that cannot be seen from here")
+            continue
         if home is None:
             gaps.append(f"/sys/dev/block has no {number}")
             continue
-        kind, label, below, gap = _describe(home, root)
+        kind, label, below, gap = _describe(home, root, above | {number})
         gaps += [gap] if gap else []
         known = [(one, _name(one, root)) for one in below]
         # A device met again moves behind the one that was found to stand on it.
@@ -177,7 +190,7 @@ def _chain(numbers: Iterable[str], root: Path) -> tuple[tuple[BlockDevice, ...],
     return tuple(found.values()), "; ".join(gaps) or None
 
 
-def _describe(home: str, root: Path) -> tuple[str, str, list[str], str | None]:
+def _describe(home: str, root: Path, above: frozenset[str]) -> tuple[str, str, list[str], str | None]:
     """Return a device's kind, label, the numbers of what it stands on, and why those are not all known."""
     name = tree.last(home)
     if tree.exists(f"{home}/partition", root):
@@ -187,7 +200,7 @@ def _describe(home: str, root: Path) -> tuple[str, str, list[str], str | None]:
         file = tree.text(f"{home}/loop/backing_file", root)
         if isinstance(file, Unknown):
             return "loop", "", [], f"{name} has no file"
-        behind = backing_of(file.removesuffix(" (deleted)"), root)
+        behind = _backing(file.removesuffix(" (deleted)"), root, above)
         tops = [device.number for device in behind.devices if not _stands_in(device, behind)]
         return "loop", file, tops, f"{name}: {behind.gap}" if behind.gap else None
     slaves = [tree.text(f"{home}/slaves/{slave}/dev", root) for slave in tree.names(f"{home}/slaves", root)]
