@@ -271,23 +271,29 @@ impl Queue {
         self.blkioq.flush(slot, ReqFlags::empty());
     }
 
-    /// Tell the device of what was sent, and wait until `least` requests ended or the time is over.
+    /// Tell the device of what was sent, without waiting.
+    #[inline]
+    pub fn submit(&mut self) -> Result<(), Failure> {
+        match self.blkioq.do_io(&mut [], 0, None, None) {
+            Ok(_) => Ok(()),
+            Err(error) => may_go_on(&error),
+        }
+    }
+
+    /// Tell the device of what was sent, and wait until `least` requests ended, or the time is over; see at most `most`.
     ///
     /// Return how many ended; [`Queue::next_done`] gives them out. Zero when the time was over first, or a signal came.
     #[inline]
-    pub fn wait(&mut self, least: usize, limit: Duration) -> Result<usize, Failure> {
+    pub fn wait(&mut self, least: usize, most: usize, limit: Duration) -> Result<usize, Failure> {
         let mut left = limit;
+        let most = most.min(self.completions.len());
         (self.fresh, self.taken) = (0, 0);
-        match self.blkioq.do_io(&mut self.completions, least.min(self.in_flight), Some(&mut left), None) {
+        match self.blkioq.do_io(&mut self.completions[..most], least.min(self.in_flight), Some(&mut left), None) {
             Ok(ended) => {
                 self.fresh = ended;
                 Ok(ended)
             }
-            Err(error) if matches!(error.errno(), Errno::TIME | Errno::INTR | Errno::AGAIN | Errno::BUSY) => Ok(0),
-            Err(error) => Err(Failure::Run {
-                message: format!("the queue failed: {}", error.message()),
-                errno: error.errno().raw_os_error(),
-            }),
+            Err(error) => may_go_on(&error).map(|()| 0),
         }
     }
 
@@ -418,4 +424,14 @@ fn connect(place: &Place, writing: bool) -> Result<Blkio, Failure> {
 
 fn refuse(path: &str, error: &blkio::Error) -> Failure {
     Failure::Run { message: format!("cannot use {path}: {}", error.message()), errno: error.errno().raw_os_error() }
+}
+
+/// Whether a queue that returned this error can be asked again.
+fn may_go_on(error: &blkio::Error) -> Result<(), Failure> {
+    match error.errno() {
+        Errno::TIME | Errno::INTR | Errno::AGAIN | Errno::BUSY => Ok(()),
+        errno => {
+            Err(Failure::Run { message: format!("the queue failed: {}", error.message()), errno: errno.raw_os_error() })
+        }
+    }
 }

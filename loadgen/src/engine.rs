@@ -346,6 +346,7 @@ struct Worker {
     control: Arc<Control>,
     slots: Vec<Slot>,
     free: Vec<usize>,
+    batch: Vec<usize>,
     places: Places,
     chance: Chance,
     pacers: [Option<Pacer>; 2],
@@ -382,6 +383,7 @@ impl Worker {
         Worker {
             slots: (0..job.depth).map(|_| Slot { task: Task::Idle, ready_ns: 0, sent_ns: 0 }).collect(),
             free: (0..job.depth).rev().collect(),
+            batch: Vec::with_capacity(job.depth),
             places,
             chance,
             pacers: [None, None],
@@ -416,7 +418,7 @@ impl Worker {
         }
         if self.control.state() == State::Abandon {
             // what ended before the server went is still in our memory
-            let _ = self.reap(0, Duration::ZERO);
+            while matches!(self.reap(0, Duration::ZERO), Ok(1..)) {}
         }
         self.finish()
     }
@@ -461,12 +463,14 @@ impl Worker {
             } else if self.flush_due && state == State::Run && self.sent >= self.limit && !self.free.is_empty() {
                 self.flush_due = false;
                 self.send_flush(now);
+                now = self.hand_over()?;
             } else if self.queue.in_flight() == 0 {
                 if !self.last_flush || state != State::Run {
                     return Ok(());
                 }
                 self.last_flush = false;
                 self.send_flush(now);
+                now = self.hand_over()?;
             } else if give_up == u64::MAX {
                 give_up = now + DRAIN_LIMIT.as_nanos() as u64;
             } else if now >= give_up {
@@ -513,19 +517,21 @@ impl Worker {
     }
 
     /// Send whatever may be sent now; return the time.
-    fn send(&mut self, mut now: u64) -> Result<u64, Failure> {
-        let mut batch = 0;
+    fn send(&mut self, freed_ns: u64) -> Result<u64, Failure> {
+        let mut now = freed_ns;
         while let Some(&slot) = self.free.last() {
+            if self.batch.len() >= self.plan.job.batch {
+                now = self.hand_over()?;
+            }
             if self.flush_due {
                 self.flush_due = false;
                 self.send_flush(now);
-                batch += 1;
                 continue;
             }
             if self.sent >= self.limit {
                 break;
             }
-            let Some((direction, ready_ns)) = self.draw_direction(now) else {
+            let Some((direction, ready_ns)) = self.draw_direction(freed_ns, now) else {
                 break;
             };
             let Some(block) = self.draw_block(direction) else {
@@ -536,15 +542,14 @@ impl Worker {
             }
             let expect = self.prepare(slot, direction, block)?;
             self.free.pop();
-            now = self.control.clock.now();
-            self.slots[slot] = Slot { task: Task::Move { direction, block, expect }, ready_ns, sent_ns: now };
+            self.slots[slot] = Slot { task: Task::Move { direction, block, expect }, ready_ns, sent_ns: ready_ns };
             let offset = self.plan.span.offset + block * self.plan.span.block;
             match direction {
                 Direction::Read => self.queue.read(slot, offset),
                 Direction::Write => self.queue.write(slot, offset, self.plan.job.sync),
             }
             self.sent += 1;
-            batch += 1;
+            self.batch.push(slot);
             self.tally.mark_depth(self.queue.in_flight());
             if direction == Direction::Write && self.plan.job.fsync > 0 {
                 self.writes_since_flush += 1;
@@ -554,14 +559,23 @@ impl Worker {
                 }
             }
         }
-        if batch > 0 {
-            self.tally.submit[batch_class(batch)] += 1;
+        if self.batch.is_empty() { Ok(now) } else { self.hand_over() }
+    }
+
+    /// Tell the device of the requests in the batch, and note the time after it: as in fio, what the hand-over itself
+    /// takes is `slat`, and `clat` begins when the device knows.
+    fn hand_over(&mut self) -> Result<u64, Failure> {
+        self.queue.submit()?;
+        let now = self.control.clock.now();
+        self.tally.submit[batch_class(self.batch.len())] += 1;
+        for slot in self.batch.drain(..) {
+            self.slots[slot].sent_ns = now;
         }
         Ok(now)
     }
 
     /// The direction of the next request and when it could start; None when nothing is due.
-    fn draw_direction(&mut self, now: u64) -> Option<(Direction, u64)> {
+    fn draw_direction(&mut self, freed_ns: u64, now: u64) -> Option<(Direction, u64)> {
         if self.open_loop {
             let due = |side: usize| self.pacers[side].as_ref().map_or(u64::MAX, Pacer::due);
             let (read, write) = (due(0), due(1));
@@ -578,7 +592,7 @@ impl Worker {
                 None => Direction::Write,
             },
         };
-        Some((direction, now))
+        Some((direction, freed_ns))
     }
 
     /// The next block; None when every block that was drawn has a request in flight (only with a journal).
@@ -630,13 +644,14 @@ impl Worker {
     fn send_flush(&mut self, ready_ns: u64) {
         let Some(slot) = self.free.pop() else { return };
         let vouched = self.share.as_mut().map(Share::flush_starts).unwrap_or_default();
-        self.slots[slot] = Slot { task: Task::Flush { vouched }, ready_ns, sent_ns: self.control.clock.now() };
+        self.slots[slot] = Slot { task: Task::Flush { vouched }, ready_ns, sent_ns: ready_ns };
         self.queue.flush(slot);
+        self.batch.push(slot);
     }
 
     /// Wait for requests to end, and return how many did.
     fn reap(&mut self, least: usize, limit: Duration) -> Result<usize, Failure> {
-        let ended = self.queue.wait(least, limit)?;
+        let ended = self.queue.wait(least, self.plan.job.batch_ended, limit)?;
         if ended == 0 {
             return Ok(0);
         }
@@ -668,7 +683,7 @@ impl Worker {
                 if done.result != 0 {
                     return Err(io_failure("a flush", done.result));
                 }
-                let latency = now - ended.sent_ns;
+                let latency = now - ended.ready_ns;
                 self.tally.sync.record(latency);
                 self.tally.sync_bins.record(latency);
                 match &mut self.share {

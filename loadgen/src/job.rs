@@ -40,6 +40,8 @@ pub const WORDS: &[Word] = &[
     word("rwmixwrite", "", "percentage of writes in a mix [50]"),
     word("bs", "blocksize", "bytes of one request [4k]"),
     word("iodepth", "", "requests in flight on each queue [1]"),
+    word("iodepth_batch", "iodepth_batch_submit", "requests handed to the device at once, at most [1]"),
+    word("iodepth_batch_complete_max", "", "ended requests looked at together, at most [1]"),
     word("numjobs", "", "queues, each driven by a thread of its own [1]"),
     word("offset", "", "where the span starts [0]"),
     word("offset_increment", "", "added to the offset for each further clone [0]"),
@@ -149,6 +151,10 @@ pub struct Job {
     pub block: u64,
     /// Requests in flight on each queue.
     pub depth: usize,
+    /// Requests handed to the device at once, at most.
+    pub batch: usize,
+    /// Ended requests looked at together, at most.
+    pub batch_ended: usize,
     /// Queues and threads.
     pub clones: usize,
     /// Where the span of the first clone starts.
@@ -255,6 +261,8 @@ impl Draft {
                 read_percent: 50,
                 block: 4096,
                 depth: 1,
+                batch: 1,
+                batch_ended: 1,
                 clones: 1,
                 offset: 0,
                 offset_increment: 0,
@@ -298,6 +306,8 @@ impl Draft {
             "rwmixwrite" => job.read_percent = 100 - number(value, 0, 100)?,
             "bs" => job.block = block(value)?,
             "iodepth" => job.depth = number(value, 1, DEPTH_MAX)? as usize,
+            "iodepth_batch" => job.batch = number(value, 1, DEPTH_MAX)? as usize,
+            "iodepth_batch_complete_max" => job.batch_ended = number(value, 1, DEPTH_MAX)? as usize,
             "numjobs" => job.clones = number(value, 1, CLONES_MAX)? as usize,
             "offset" => job.offset = quantity::size(value)?,
             "offset_increment" => job.offset_increment = quantity::size(value)?,

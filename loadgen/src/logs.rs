@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Logs over time, in the form of fio's: `time in ms, value, direction, block, offset, priority`.
+//! Logs over time, in the form of fio's: `time in ms, value, direction, block, offset`.
 
 use crate::engine::{Harvest, Outcome};
 use crate::failure::Failure;
@@ -47,7 +47,7 @@ fn lines(job: &Job, outcome: &Outcome, value: &dyn Fn(&Window) -> f64, empty: bo
         for (direction, windows) in windows.iter().enumerate().filter(|(direction, _)| directions[*direction]) {
             match windows.get(index) {
                 Some(window) if empty || window.ios > 0 => {
-                    let _ = writeln!(text, "{time}, {:.0}, {direction}, 0, 0, 0", value(window));
+                    let _ = writeln!(text, "{time}, {:.0}, {direction}, 0, 0", value(window));
                 }
                 _ => {}
             }

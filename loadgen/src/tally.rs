@@ -139,9 +139,9 @@ impl Windows {
 pub struct Side {
     /// Bytes moved.
     pub bytes: u64,
-    /// From ready (closed loop) or intended (open loop) to sent.
+    /// From ready (closed loop) or intended (open loop) to handed over.
     pub slat: Spread,
-    /// From sent to ended.
+    /// From handed over to ended.
     pub clat: Spread,
     /// From ready or intended to ended.
     pub lat: Spread,
@@ -160,7 +160,7 @@ pub struct Side {
 pub struct Ended {
     /// When it could have started, or was intended to.
     pub ready_ns: u64,
-    /// When it was sent.
+    /// When the device had been told of it.
     pub sent_ns: u64,
     /// When its end was seen.
     pub ended_ns: u64,
@@ -222,7 +222,7 @@ pub type Depths = [u64; 7];
 pub struct Tally {
     /// Reads and writes.
     pub sides: [Side; 2],
-    /// Flushes: from sent to ended.
+    /// Flushes: from due to ended.
     pub sync: Spread,
     /// Flushes, by bins.
     pub sync_bins: Histogram,

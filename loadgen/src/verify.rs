@@ -106,7 +106,7 @@ pub fn run(job: &Job, path: &Path) -> Result<Report, Failure> {
             queue.read(slot, span.offset + next * span.block);
             next += 1;
         }
-        if queue.wait(1, LOOK)? == 0 {
+        if queue.wait(1, job.depth, LOOK)? == 0 {
             if !device.alive() {
                 return Err(Failure::run("the server closed the connection before everything was read"));
             }
