@@ -26,7 +26,7 @@ class Definition:
 
 @dataclass(slots=True)
 class Group:
-    """One reporting group while its lines come in."""
+    """One reporting group while its lines come in; `lost` while they belong to a direction that was not read."""
 
     key: tuple[str, str, str]
     jobs: int
@@ -39,12 +39,13 @@ class Group:
     switches: int | None = None
     levels: tuple[tuple[str, float], ...] = ()
     errors: int = 0
+    lost: bool = False
 
     def change(self, kind: str, make: Callable[[Latency | None], Latency | None]) -> None:
         """Put a kind of latency in its place: `sync` is the group's, the others are the last flow's."""
         if kind == "sync":
             self.sync = make(self.sync)
-        elif self.flows:
+        elif self.flows and not self.lost:
             flow = self.flows[-1]
             if kind == "slat":
                 self.flows[-1] = replace(flow, slat=make(flow.slat))

@@ -96,7 +96,7 @@ def _result(document: _Object) -> FioResult:
     entries = _entries(document)
     names = Counter(_name(entry) for entry in entries)
     loads = [
-        _load(entry, _options(document, entry), names[_name(entry)], f"jobs[{number}]")
+        _load(entry, _options(document, entry), _shared(document), names[_name(entry)], f"jobs[{number}]")
         for number, entry in enumerate(entries)
     ]
     kinds = [kind for load in loads for flow in load.flows for kind in (flow.clat, flow.lat)]
@@ -127,25 +127,32 @@ def _options(document: _Object, entry: _Object) -> dict[str, str] | None:
     own = entry.get("job options")
     if not isinstance(own, dict):
         return None
-    both: list[tuple[str, Any]] = []
+    return _shared(document) | canonical((name, value) for name, value in own.items() if isinstance(value, str))
+
+
+def _shared(document: _Object) -> dict[str, str]:
+    """The options of the [global] section, which hold for every job that does not say otherwise."""
     shared = document.get("global options")
-    if isinstance(shared, dict):
-        both += shared.items()
-    both += own.items()
-    return canonical((name, value) for name, value in both if isinstance(value, str))
+    items = shared.items() if isinstance(shared, dict) else ()
+    return canonical((name, value) for name, value in items if isinstance(value, str))
 
 
-def _load(entry: _Object, options: dict[str, str] | None, alike: int, where: str) -> LoadResult:
+def _load(
+    entry: _Object, options: dict[str, str] | None, shared: dict[str, str], alike: int, where: str
+) -> LoadResult:
     flows = _flows(entry, where)
     facts = facts_of(options) if options is not None else None
     jobs, mixed = _jobs(entry, facts, flows, alike)
+    if mixed:
+        # What fio echoes is one section of several; only what all of them share is sure.
+        facts, options = facts_of(shared), None
     sync = _object(entry, "sync", where) if "sync" in entry else {}
     return LoadResult(
         name=_text(entry, "jobname") or where,
-        engine=facts.engine if facts else None,
-        pattern=facts.pattern if facts and not mixed else None,
-        block_size=facts.block_size if facts and not mixed else None,
-        direct=facts.direct if facts else None,
+        engine=facts.engine if facts and (not mixed or "ioengine" in shared) else None,
+        pattern=facts.pattern if facts and (not mixed or "rw" in shared) else None,
+        block_size=facts.block_size if facts and (not mixed or "bs" in shared) else None,
+        direct=facts.direct if facts and (not mixed or shared.keys() & {"direct", "buffered"}) else None,
         jobs=jobs,
         depth=facts.depth * jobs if facts and not mixed else None,
         error=_int(entry, "error", where) or 0,

@@ -117,7 +117,10 @@ class _Reader:
         """`read: IOPS=35.3k, BW=138MiB/s (145MB/s)(276MiB/2001msec)`; fio 2: `read : io=..., bw=..., iops=...`."""
         old = match.re is fio_lines.FLOW_2
         bandwidth = size(match["bw"], old=old)
-        if self._group is None or bandwidth is None or len(self._group.flows) >= len(_DIRECTIONS):
+        if self._group is None:
+            return
+        self._group.lost = bandwidth is None or len(self._group.flows) >= len(_DIRECTIONS)
+        if bandwidth is None or self._group.lost:
             return
         moved = size(match["io"], old=old) if match["io"] else None
         flow = Flow(
@@ -129,6 +132,11 @@ class _Reader:
             bandwidth_bps=bandwidth,
         )
         self._group.flows.append(flow)
+
+    def take_unread(self, match: _Match) -> None:  # noqa: ARG002
+        """A direction that cannot be read: what follows is its own, and not the direction's before it."""
+        if self._group is not None:
+            self._group.lost = True
 
     def take_latency(self, match: _Match) -> None:
         """`clat (usec): min=25, max=3435, avg=209.27, stdev=68.98`."""
@@ -160,7 +168,7 @@ class _Reader:
 
     def take_samples(self, match: _Match) -> None:
         """`iops        : min=33208, max=37358, avg=35314.00, stdev=929.21, samples=6`."""
-        if self._group is None or not self._group.flows:
+        if self._group is None or not self._group.flows or self._group.lost:
             return
         self._group.flows[-1] = replace(
             self._group.flows[-1],
@@ -285,6 +293,7 @@ _TAKERS: tuple[tuple[re.Pattern[str], Callable[[_Reader, _Match], None]], ...] =
     (fio_lines.SAMPLES, _Reader.take_samples),
     (fio_lines.FLOW, _Reader.take_flow),
     (fio_lines.FLOW_2, _Reader.take_flow),
+    (fio_lines.FLOW_UNREAD, _Reader.take_unread),
     (fio_lines.CPU, _Reader.take_cpu),
     (fio_lines.DEPTHS, _Reader.take_depths),
     (fio_lines.ISSUED, _Reader.take_issued),

@@ -1,0 +1,219 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Real fio results, in every form that fio gives them."""
+
+import pytest
+from tests.analyse.recordings import BOTH, recorded, text_of
+
+from virtune.analyse.fio import read_result
+from virtune.analyse.fio_json import read_json
+from virtune.analyse.fio_text import read_text
+from virtune.analyse.measure import measurement_of
+from virtune.model.errors import ReadError
+from virtune.model.measurement import Flow, Latency, LoadResult
+
+WITH_IO = [name for name in BOTH if name != "missing.both"]
+
+
+def only(name: str) -> LoadResult:
+    loads = read_result(recorded(name)).loads
+    assert len(loads) == 1
+    return loads[0]
+
+
+@pytest.mark.parametrize("name", WITH_IO)
+def test_percentiles_from_bins_are_those_fio_prints(name: str) -> None:
+    checked = 0
+    for load in read_json(recorded(name)).loads:
+        kinds = [kind for flow in load.flows for kind in (flow.slat, flow.clat, flow.lat)]
+        for latency in [*kinds, load.sync]:
+            if latency is not None and latency.histogram is not None:
+                assert latency.histogram.count == latency.count
+                for percent, printed in latency.percentiles:
+                    assert latency.histogram.percentile(percent) == printed
+                    checked += 1
+    assert checked
+
+
+@pytest.mark.parametrize("name", WITH_IO)
+def test_text_and_json_of_one_run_agree_as_far_as_the_text_goes(name: str) -> None:
+    exact, printed = read_json(recorded(name)), read_text(text_of(name))
+    assert exact.version == printed.version == "fio-3.33"
+    assert (exact.source, printed.source) == ("json+", "text")
+    assert len(exact.loads) == len(printed.loads)
+    for one, other in zip(exact.loads, printed.loads, strict=True):
+        for field in ("name", "engine", "pattern", "block_size", "jobs", "error", "errors", "context_switches"):
+            assert getattr(one, field) == getattr(other, field), field
+        assert one.depth in (other.depth, None)
+        assert one.usr_percent == pytest.approx(other.usr_percent, abs=0.006)
+        assert one.sys_percent == pytest.approx(other.sys_percent, abs=0.006)
+        assert dict(one.depth_levels) == pytest.approx(dict(other.depth_levels), abs=0.0006)
+        assert [flow.direction for flow in one.flows] == [flow.direction for flow in other.flows]
+        for mine, theirs in zip(one.flows, other.flows, strict=True):
+            agree(mine, theirs)
+        latencies_agree(one.sync, other.sync)
+    devices = [(d.name, d.reads, d.writes, d.read_merges, d.read_seconds) for d in exact.devices]
+    assert devices == [(d.name, d.reads, d.writes, d.read_merges, d.read_seconds) for d in printed.devices]
+    for device, shown in zip(exact.devices, printed.devices, strict=True):
+        assert device.busy_percent == pytest.approx(shown.busy_percent, abs=0.006)
+
+
+def agree(exact: Flow, printed: Flow) -> None:
+    assert exact.ios == printed.ios
+    assert exact.seconds == printed.seconds
+    assert (exact.short_ios, exact.dropped_ios) == (printed.short_ios, printed.dropped_ios)
+    assert exact.iops_samples in (printed.iops_samples, 0)
+    # four characters, one of which may be the point
+    assert exact.iops == pytest.approx(printed.iops, rel=0.01)
+    assert exact.bandwidth_bps == pytest.approx(printed.bandwidth_bps, rel=0.01)
+    assert exact.bytes == pytest.approx(printed.bytes, rel=0.01)
+    for field in ("iops_min", "iops_max", "iops_mean", "iops_stddev"):
+        if getattr(printed, field) is not None:
+            assert getattr(exact, field) == pytest.approx(getattr(printed, field), abs=0.006), field
+    for field in ("slat", "clat", "lat"):
+        latencies_agree(getattr(exact, field), getattr(printed, field))
+
+
+def latencies_agree(exact: Latency | None, printed: Latency | None) -> None:
+    if exact is None or printed is None:
+        assert exact is printed
+        return
+    assert exact.count == printed.count
+    # printed to two places of a unit that is a microsecond here, rounded up in percentiles
+    assert exact.mean_ns == pytest.approx(printed.mean_ns, abs=6)
+    assert exact.stddev_ns == pytest.approx(printed.stddev_ns, abs=6)
+    assert dict(exact.percentiles).keys() == dict(printed.percentiles).keys() or not printed.percentiles
+    for percent, value in printed.percentiles:
+        assert 0 <= value - (exact.percentile(percent) or 0) < 1000
+
+
+def test_what_was_asked_is_read_from_the_options() -> None:
+    load = only("randrw-group.both")
+    assert (load.engine, load.pattern, load.block_size, load.direct) == ("libaio", "randrw", 4096, True)
+    assert (load.jobs, load.depth) == (2, 16)
+    assert [flow.direction for flow in load.flows] == ["read", "write"]
+    assert dict(load.depth_levels)["8"] > 0.99
+    assert load.option("iodepth") == "8"
+
+
+def test_clones_are_one_job_each_and_a_group_is_all_of_them() -> None:
+    clones = read_result(recorded("clones.both")).loads
+    assert [(load.name, load.jobs, load.depth) for load in clones] == [("clone", 1, 1)] * 2
+    group = only("sections-group.both")
+    assert (group.name, group.jobs, group.pattern, group.depth) == ("reader", 3, None, None)
+    # fio echoes the options of one section only; what the global section says holds for all
+    assert (group.engine, group.direct, group.block_size, group.options) == ("psync", True, 4096, None)
+    # the text says more: no section has clones that are not announced, and all have depth 1
+    assert read_text(text_of("sections-group.both")).loads[0].depth == 3
+
+
+def test_sections_keep_their_own_options() -> None:
+    reader, writer = read_result(recorded("sections.both")).loads
+    assert (reader.name, reader.pattern, reader.block_size, reader.depth) == ("reader", "randread", 4096, 4)
+    assert (writer.name, writer.pattern, writer.block_size, writer.depth) == ("writer", "write", 16384, 2)
+    shown = read_text(text_of("sections.both")).loads
+    assert [(load.block_size, load.depth) for load in shown] == [(4096, 4), (16384, 2)]
+
+
+def test_fsync_has_a_latency_of_its_own() -> None:
+    load = only("fsync.both")
+    assert load.sync is not None
+    assert load.sync.count == 10698
+    assert load.sync.mean_ns == pytest.approx(164_613.28, abs=0.01)
+    assert measurement_of(read_result(recorded("fsync.both"))).get("sync.mean") == load.sync.mean_ns
+
+
+def test_the_rate_asked_for_is_known() -> None:
+    assert only("rate-met.both").rate_asked_iops == 500
+    assert only("rate-unmet.both").rate_asked_iops == 500_000
+    assert only("randread.both").rate_asked_iops is None
+
+
+def test_mixed_directions_are_read_and_never_counted_twice() -> None:
+    assert [flow.direction for flow in only("unified-mixed.both").flows] == ["mixed"]
+    assert [flow.direction for flow in only("unified-both.both").flows] == ["read", "write"]
+
+
+def test_bins_of_the_total_latency_stand_in_where_completion_has_none() -> None:
+    flow = only("lat-percentiles.both").flows[0]
+    assert flow.clat is not None
+    assert flow.lat is not None
+    assert flow.clat.histogram is None
+    assert flow.lat.histogram is not None
+    assert measurement_of(read_result(recorded("lat-percentiles.both"))).get("latency.p99") == 183_296
+
+
+def test_plain_json_has_percentiles_and_no_bins() -> None:
+    result = read_result(recorded("plain.json"))
+    assert result.source == "json"
+    assert measurement_of(result).histogram is None
+    assert measurement_of(result).get("latency.p99") == 156_672
+
+
+def test_chatter_before_the_json_is_passed_over() -> None:
+    text = recorded("nbd-stdout.txt")
+    assert text.startswith("fio: connected to NBD server")
+    assert read_result(text).loads[0].engine == "nbd"
+
+
+@pytest.mark.parametrize("name", ["two-clients.json", "two-clients.txt"])
+def test_the_sum_of_all_clients_is_not_counted_again(name: str) -> None:
+    text = recorded(name)
+    assert "All clients" in text
+    result = read_result(text)
+    assert [load.name for load in result.loads] == ["remote", "remote"]
+    ios = sum(flow.ios or 0 for load in result.loads for flow in load.flows)
+    assert ios == {"two-clients.json": 24_783 + 24_792, "two-clients.txt": 22_837 + 22_775}[name]
+
+
+def test_of_status_intervals_the_last_holds() -> None:
+    text = recorded("status-interval.txt")
+    assert text.count("groupid=0") == 3
+    assert [flow.ios for load in read_result(text).loads for flow in load.flows] == [84_370]
+
+
+def test_a_recorded_terminal_is_read() -> None:
+    text = (recorded("terminal.txt")).replace("read:", "\x1b[32mread\x1b[0m:")
+    assert text.count("\r") > 5
+    assert read_result(text).loads[0].flows[0].iops == 41_900
+
+
+def test_terse_output_is_refused_in_words() -> None:
+    with pytest.raises(ReadError, match="terse output") as caught:
+        read_result(recorded("terse.txt"))
+    assert caught.value.exit_code == 2
+    assert "json+" in (caught.value.hint or "")
+
+
+def test_a_run_without_io_is_a_result_in_json_and_none_in_text() -> None:
+    load = only("missing.both")
+    assert load.flows == ()
+    assert measurement_of(read_result(recorded("missing.both"))).values == ()
+    with pytest.raises(ReadError, match="did no I/O at all"):
+        read_text(text_of("missing.both"))
+
+
+def test_two_runs_in_one_file_are_refused() -> None:
+    with pytest.raises(ReadError, match="holds 2 fio results"):
+        read_result(recorded("randread.both") + recorded("randwrite.both"))
+    with pytest.raises(ReadError, match="holds 2 fio runs"):
+        read_result(text_of("randread.both") + text_of("randwrite.both"))
+
+
+def test_means_of_several_jobs_are_weighted_and_counts_add_up() -> None:
+    result = read_result(recorded("sections.both"))
+    flows = [flow for load in result.loads for flow in load.flows]
+    measurement = measurement_of(result)
+    ios = [flow.ios or 0 for flow in flows]
+    assert measurement.histogram is not None
+    assert measurement.histogram.count == sum(ios)
+    assert measurement.get("iops") == pytest.approx(sum(flow.iops for flow in flows))
+    expected = sum(flow.clat.mean_ns * n for flow, n in zip(flows, ios, strict=True) if flow.clat) / sum(ios)
+    assert measurement.get("clat.mean") == pytest.approx(expected)
+    # percentiles of several distributions need their bins: the text has none, so it has no percentile of the whole
+    assert measurement_of(read_text(text_of("sections.both"))).get("latency.p99") is None
+
+
+def test_a_kind_of_latency_that_only_some_have_has_no_mean() -> None:
+    synchronous, asynchronous = read_result(recorded("clones.both")), read_result(recorded("sections.both"))
+    assert measurement_of(synchronous).get("slat.mean") is None
+    assert measurement_of(asynchronous).get("slat.mean") is not None
