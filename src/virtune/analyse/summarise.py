@@ -6,11 +6,11 @@ from collections.abc import Iterable, Sequence
 from itertools import combinations
 
 from virtune.analyse.compare import compare
-from virtune.model.evidence import Check, StudyRecord, TrialRecord
+from virtune.model.evidence import UNDER_LOAD, Check, StudyRecord, TrialRecord
 from virtune.model.measurement import Histogram, Measurement, merge
 from virtune.model.metric import BY_ID, METRICS, Metric
 from virtune.model.remark import Remark
-from virtune.model.result import ArmSummary, Result, Value
+from virtune.model.result import ArmSummary, Beware, Result, Value
 from virtune.model.study import Arm, Study
 from virtune.model.verdict import Comparison
 from virtune.model.workload import Workload
@@ -158,16 +158,16 @@ def _spread(values: Sequence[float]) -> float | None:
 
 
 def _in_force(records: Sequence[TrialRecord]) -> tuple[Check, ...]:
-    """Every different thing that was seen, once: equal in all rounds unless something is wrong."""
-    seen: dict[tuple[str, str, str | None], Check] = {}
+    """Every different thing that was seen, once; what was seen under load stands beside what was seen before."""
+    seen: dict[tuple[str, str, str | None, bool], Check] = {}
     for record in records:
         for check in record.in_force.checks:
-            seen.setdefault((check.setting, check.asked, check.found), check)
+            seen.setdefault((check.setting, check.asked, check.found, UNDER_LOAD in check.proof), check)
     known = {check.setting for check in seen.values() if check.found is not None}
     return tuple(check for check in seen.values() if check.found is not None or check.setting not in known)
 
 
-def _remarks(measured: Sequence[Measurement]) -> tuple[Remark, ...]:
+def _remarks(measured: Sequence[Measurement]) -> tuple[Beware, ...]:
     """Each kind of remark once, with in how many rounds it was made."""
     first: dict[str, Remark] = {}
     counts: dict[str, int] = {}
@@ -175,14 +175,4 @@ def _remarks(measured: Sequence[Measurement]) -> tuple[Remark, ...]:
         for remark in measurement.remarks:
             first.setdefault(remark.id, remark)
             counts[remark.id] = counts.get(remark.id, 0) + 1
-    return tuple(
-        remark
-        if len(measured) == 1
-        else Remark(
-            id=remark.id,
-            weight=remark.weight,
-            text=f"{remark.text} (in {counts[remark.id]} of {len(measured)} rounds)",
-            advice=remark.advice,
-        )
-        for remark in first.values()
-    )
+    return tuple(Beware(remark=remark, rounds=counts[remark.id]) for remark in first.values())

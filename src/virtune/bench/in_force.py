@@ -20,7 +20,7 @@ from typing import Any
 
 from virtune.dialects.qemu import FILE_NODE, FORMAT_NODE
 from virtune.model.errors import NotInForceError
-from virtune.model.evidence import Check, InForce
+from virtune.model.evidence import UNDER_LOAD, Check, InForce
 from virtune.model.stack import DIRECT_CACHES, Disk, Stack
 
 WORKERS_SHARE = 0.10
@@ -75,7 +75,7 @@ def engine_check_under_load(stack: Stack, pid: int, idle: Engines, *, flushes: b
         return None
     share = sum(ns for tid, ns in spent.items() if tid not in idle.threads) / total
     asked = stack.disk.aio
-    proof = f"worker threads used {share:.0%} of the process's CPU time under load"
+    proof = f"worker threads used {share:.0%} of the process's CPU time {UNDER_LOAD}"
     if asked == "threads":
         return Check(
             setting="disk.aio", asked=asked, found="threads" if share >= WORKERS_SHARE else None, proof=proof

@@ -15,6 +15,10 @@ class Capture:
     content: bytes
 
 
+UNDER_LOAD = "under load"
+"""The words in the proof of a check that was made while the load ran."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
     """One setting: what was asked for, what was found on the running process, and how it was seen.

@@ -25,6 +25,14 @@ class Value:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Beware:
+    """A remark that was made of one arm, and in how many of its rounds. The text is that of the first of them."""
+
+    remark: Remark
+    rounds: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ArmSummary:
     """One arm under one workload: its values over all rounds, what was in force, and what failed."""
 
@@ -34,7 +42,7 @@ class ArmSummary:
     values: tuple[Value, ...]
     histogram: Histogram | None
     in_force: tuple[Check, ...]
-    remarks: tuple[Remark, ...]
+    remarks: tuple[Beware, ...]
     failures: tuple[str, ...]
 
     def get(self, metric: str) -> Value | None:

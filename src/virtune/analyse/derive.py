@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From a trial's raw evidence to its Measurement: fio's figures, the host's counters, and what they mean together."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+from virtune.analyse.counters import read_counters
+from virtune.analyse.explain import explain
+from virtune.analyse.fio import read_result
+from virtune.analyse.measure import measurement_of
+from virtune.analyse.use import use
+from virtune.model.counters import Counters, Use
+from virtune.model.errors import LoadError, ReadError, StoreError
+from virtune.model.measurement import FioResult, Measurement
+from virtune.model.remark import Remark, Weight
+from virtune.model.stack import DIRECT_CACHES, Stack
+from virtune.model.workload import Workload
+
+CACHED_READS = 0.5
+"""Below this share of device reads to fio's reads, more than half of the reads never reached the device."""
+
+DIRECT_CACHED_READS = 0.9
+"""A direct stack reads everything from the device; the tenth is room for the edges of the measured window."""
+
+PRESSURE_PERCENT = 25.0
+"""From this share of time in which some task waited for a CPU, the CPU is part of what is measured (method, 6)."""
+
+FOREIGN_SHARE = 0.10
+"""From this share of the device's bytes that is not the load's, the trial was not alone on the device (method, 6)."""
+
+
+_OF_SINGLE_RUNS = frozenset({"spread", "short-run", "tail-unresolved"})
+"""What is to be said of a run that stands alone. A trial is one of several, and rounds answer these."""
+
+
+def derive(parts: Mapping[str, bytes], *, stack: Stack, workload: Workload) -> Measurement:
+    """Derive what a trial measured. `parts` are its captures by name.
+
+    Raises LoadError when fio's output cannot be read or says that the load failed.
+    """
+    try:
+        result = read_result(parts["fio.json"].decode(errors="replace"))
+    except (ReadError, KeyError) as error:
+        raise LoadError(f"fio's output cannot be read: {error}") from None
+    failed = [load for load in result.loads if load.error]
+    if failed:
+        raise LoadError(f"fio reports error {failed[0].error} in job {failed[0].name!r}")
+    base = measurement_of(result)
+    if base.get("iops") in (None, 0.0):
+        raise LoadError("fio completed no I/O")
+    used = _use(parts)
+    values = base.values if used is None else (*base.values, *_host_values(base, used))
+    said = tuple(r for r in explain(result) if r.weight is not Weight.NOTE and r.id not in _OF_SINGLE_RUNS)
+    more = () if used is None else tuple(_host_remarks(result, used, stack, workload))
+    return replace(base, values=values, remarks=(*said, *more))
+
+
+def _use(parts: Mapping[str, bytes]) -> Use | None:
+    """Return what the host used in the measured time; None when its counters cannot be read."""
+    try:
+        counters = read_counters(parts["counters.jsonl"])
+        return use(counters, begin_ns=_mark(counters, "begin"), end_ns=_mark(counters, "stop"))
+    except (KeyError, StoreError):
+        return None
+
+
+def _mark(counters: Counters, name: str) -> int | None:
+    return counters.mark(name)
+
+
+def _host_values(base: Measurement, used: Use) -> Iterator[tuple[str, float]]:
+    daemon, load = used.role("daemon"), used.role("load")
+    if daemon is not None:
+        yield "cpu.rig", daemon.cpu_seconds / used.seconds * 100
+    iops = base.get("iops")
+    if load is not None and iops:
+        spent = load.cpu_seconds + (daemon.cpu_seconds if daemon is not None else 0.0)
+        yield "cpu_per_io", spent / used.seconds / iops
+    # the first device is what the filesystem sits on; those below it count the same I/O again
+    if used.disks:
+        yield "device.util", used.disks[0].busy_percent
+
+
+def _host_remarks(result: FioResult, used: Use, stack: Stack, workload: Workload) -> Iterator[Remark]:
+    yield from _cached(result, used, stack, workload)
+    for pressure in used.pressure:
+        if pressure.resource == "cpu" and (pressure.some_percent or 0.0) > PRESSURE_PERCENT:
+            yield Remark(
+                id="cpu-pressure",
+                weight=Weight.WARNING,
+                text=f"tasks waited for a CPU {pressure.some_percent:.0f} % of the time: CPUs are part of the limit",
+                advice="fewer jobs, or fewer neighbours; compare CPU per I/O as well as IOPS",
+            )
+    foreign = used.foreign_share(used.disks[0].name) if used.disks and stack.disk.cache in DIRECT_CACHES else None
+    if foreign is not None and foreign > FOREIGN_SHARE:
+        yield Remark(
+            id="foreign-io",
+            weight=Weight.WARNING,
+            text=f"{foreign:.0%} of what {used.disks[0].name} moved was not this load's",
+            advice="find who else uses the device, or measure when it is quiet",
+        )
+
+
+def _cached(result: FioResult, used: Use, stack: Stack, workload: Workload) -> Iterator[Remark]:
+    """Reads that never reached the device came from the host's page cache (bytes, because requests are merged)."""
+    asked = sum(f.bandwidth_bps for load in result.loads for f in load.flows if f.direction == "read") * used.seconds
+    if not used.disks or asked <= 0 or stack.disk.backend != "file":
+        return
+    share = used.disks[0].read_bytes / asked
+    direct = stack.rig == "metal" or stack.disk.cache in DIRECT_CACHES
+    buffered = any(job.get("direct", "1") in ("0", "false") for job in workload)
+    if share >= (DIRECT_CACHED_READS if direct and not buffered else CACHED_READS):
+        return
+    text = f"{used.disks[0].name} served {share:.0%} of the bytes that were read; the rest came from the page cache"
+    unexpected = direct and not buffered
+    yield Remark(
+        id="page-cache",
+        weight=Weight.INVALID if unexpected else Weight.WARNING,
+        text=text,
+        advice="this says nothing of the disk" if unexpected else "compare it only with arms that are cached as well",
+    )

@@ -1,0 +1,26 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`virtune clean`: remove what an earlier run left behind."""
+
+from pathlib import Path
+
+import click
+
+from virtune.cli.options import DEFAULT_SCRATCH
+
+
+@click.command(name="clean")
+@click.option("--scratch", type=click.Path(path_type=Path), default=DEFAULT_SCRATCH, show_default=True,
+              help="The scratch directory.")  # fmt: skip
+@click.option("--images", is_flag=True, help="Remove the scratch images too, not only halves of them.")
+def command(scratch: Path, images: bool) -> None:  # noqa: FBT001
+    """Remove what a killed run left: processes, mounts, sockets, half-made images.
+
+    Nothing that virtune did not make is touched, and nothing of a run that still lives.
+    """
+    from virtune.flows.clean import clean
+
+    removed = clean(scratch, images=images)
+    for line in removed:
+        click.echo(f"removed {line}")
+    if not removed:
+        click.echo("nothing was left behind")

@@ -1,0 +1,28 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`virtune list`: the studies in the store."""
+
+import json
+from pathlib import Path
+
+import click
+
+from virtune.cli.options import json_option, store_option
+
+
+@click.command(name="list")
+@json_option
+@store_option
+def command(as_json: bool, store: Path) -> None:  # noqa: FBT001
+    """List the studies in the store, the newest first."""
+    from virtune.cli.showing import put
+    from virtune.report.listing import listing, listing_document
+    from virtune.store.sqlite import Store
+
+    with Store(store) as kept:
+        studies = kept.list()
+    if as_json:
+        click.echo(json.dumps(listing_document(studies), indent=2))
+    elif studies:
+        put(listing(studies))
+    else:
+        click.echo("no studies yet; `virtune compare` makes one", err=True)

@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Options that several verbs share, and the readers of their values."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from virtune.model.study import DEFAULT_SPAN
+from virtune.model.units import format_bytes, parse_bytes, parse_seconds
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+class SizeType(click.ParamType[int]):
+    """A size: 512, 4k, 1M, 10G."""
+
+    name = "size"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        if isinstance(value, int):
+            return value
+        try:
+            return parse_bytes(value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+class SecondsType(click.ParamType[float]):
+    """A time: 500ms, 5s, 2m."""
+
+    name = "time"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        if isinstance(value, float):
+            return value
+        try:
+            return parse_seconds(value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+def default_store() -> Path:
+    """Return where studies are kept unless told otherwise: the user's data directory."""
+    home = os.environ.get("XDG_DATA_HOME") or str(Path("~/.local/share").expanduser())
+    return Path(home) / "virtune" / "virtune.sqlite"
+
+
+DEFAULT_SCRATCH = Path("/var/tmp/virtune")  # noqa: S108 - on a disk, unlike /tmp, and kept between runs on purpose
+
+
+def store_option(command: Command) -> Command:
+    """Add --store."""
+    return click.option(
+        "--store",
+        type=click.Path(path_type=Path, dir_okay=False),
+        default=default_store,
+        help="SQLite file that keeps all studies.  [default: in your data directory]",
+    )(command)
+
+
+def json_option(command: Command) -> Command:
+    """Add --json."""
+    return click.option("--json", "as_json", is_flag=True, help="Write one JSON document to stdout.")(command)
+
+
+def target_options(command: Command) -> Command:
+    """Add what says where the load lands."""
+    options = (
+        click.option("--scratch", type=click.Path(path_type=Path), default=DEFAULT_SCRATCH, show_default=True,
+                     help="Directory for scratch images; what is measured is the disk it lies on."),
+        click.option("--span", type=SizeType(), default=None,
+                     help=f"Size of the scratch image, or how much of a target is used.  "
+                          f"[default: {format_bytes(DEFAULT_SPAN)}: quick to fill; smaller than your RAM, so stacks "
+                          f"through the page cache are served from there, and virtune says so]"),
+        click.option("--target", type=click.Path(path_type=Path), default=None, metavar="FILE|DEVICE",
+                     help="Load this file or block device of yours instead of a scratch image."),
+        click.option("--allow-write-to", metavar="FILE|DEVICE", default=None,
+                     help="Name the target again to allow a writing workload on it: what is there is lost."),
+        click.option("--allow-in-use", is_flag=True,
+                     help="Allow writing to it even though it is mounted, held or signed."),
+    )  # fmt: skip
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+def timing_options(*, rounds: int, seconds: float) -> Callable[[Command], Command]:
+    """Add how often and how long; the defaults differ by verb."""
+
+    def add(command: Command) -> Command:
+        options = (
+            click.option("--rounds", type=click.IntRange(1, 10_000), default=None,
+                         help=f"Rounds: every arm once a round.  [default: {rounds}]"),
+            click.option("--seconds", type=SecondsType(), default=None,
+                         help=f"Measured time of one trial.  [default: {seconds:g}s]"),
+            click.option("--ramp", type=SecondsType(), default=None,
+                         help="Time before it that is thrown away.  [default: 500ms]"),
+            click.option("--seed", type=click.IntRange(0, 2**31 - 1), default=None,
+                         help="Seed of the random order and offsets.  [default: drawn, and recorded]"),
+        )  # fmt: skip
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return add

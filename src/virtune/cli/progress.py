@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How a flow's events are shown while it works: bars with the time left on a terminal, plain lines elsewhere.
+
+Everything goes to stderr, so that stdout holds the result and nothing else.
+"""
+
+import sys
+from types import TracebackType
+from typing import Self
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn
+
+from virtune.model.event import (
+    Event,
+    Noticed,
+    StepEnded,
+    StepProgressed,
+    StepStarted,
+    StudyStarted,
+    TrialEnded,
+    TrialStarted,
+)
+from virtune.model.units import format_seconds
+
+
+class Face:
+    """Shows events. Use as a context manager; call it with each event."""
+
+    def __init__(self, *, quiet: bool = False) -> None:
+        self._console = Console(stderr=True, highlight=False, soft_wrap=not sys.stderr.isatty())
+        self._quiet = quiet
+        self._live = sys.stderr.isatty() and not quiet
+        self._progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=30),
+            TextColumn("{task.fields[left]}"),
+            console=self._console,
+            transient=True,
+            disable=not self._live,
+        )
+        self._step: TaskID | None = None
+        self._study: TaskID | None = None
+
+    def __enter__(self) -> Self:
+        self._progress.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._progress.stop()
+
+    def __call__(self, event: Event) -> None:
+        """Show one event."""
+        if self._quiet and not isinstance(event, Noticed):
+            return
+        if isinstance(event, Noticed):
+            self._console.print(f"note: {event.text}", style="yellow", markup=False)
+        elif self._live:
+            self._draw(event)
+        else:
+            self._write(event)
+
+    def _draw(self, event: Event) -> None:
+        match event:
+            case StepStarted(what=what):
+                self._step = self._progress.add_task(what, total=1.0, left="")
+            case StepProgressed(fraction=fraction) if self._step is not None:
+                self._progress.update(self._step, completed=fraction, left=f"{fraction:.0%}")
+            case StepEnded() if self._step is not None:
+                self._progress.remove_task(self._step)
+                self._step = None
+            case StudyStarted(study=study, done=done, seconds_left=left):
+                total = len(study.trials)
+                words = f"{format_seconds(left)} left"
+                self._study = self._progress.add_task("measuring", total=total, completed=done, left=words)
+            case TrialStarted(trial=trial, of=of, seconds_left=left) if self._study is not None:
+                what = f"round {trial.round}  {trial.workload}  {trial.arm}"
+                words = f"{trial.number}/{of}  {format_seconds(left)} left"
+                self._progress.update(self._study, description=what, left=words)
+            case TrialEnded() if self._study is not None:
+                self._progress.advance(self._study)
+            case _:
+                pass
+
+    def _write(self, event: Event) -> None:
+        match event:
+            case StepStarted(what=what):
+                self._line(what)
+            case StudyStarted(study=study, done=done, seconds_left=left):
+                kept = f", {done} already kept" if done else ""
+                self._line(f"{len(study.trials)} trials{kept}, about {format_seconds(left)} left")
+            case TrialEnded(trial=trial, of=of, summary=summary):
+                self._line(f"[{trial.number}/{of}] round {trial.round}  {trial.workload}  {trial.arm}: {summary}")
+            case _:
+                pass
+
+    def _line(self, text: str) -> None:
+        self._console.print(text, markup=False)

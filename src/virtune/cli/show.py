@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`virtune show`: a study again, as it was."""
+
+import sys
+from pathlib import Path
+
+import click
+
+from virtune.cli.options import json_option, store_option
+
+
+@click.command(name="show")
+@click.argument("study", default="last")
+@click.option("--trial", type=click.IntRange(1), default=None, help="The raw evidence of one trial instead.")
+@click.option("--capture", default=None, metavar="NAME", help="With --trial: one capture, byte for byte.")
+@click.option(
+    "--report", type=click.Path(path_type=Path, dir_okay=False), help="Write the plain report to this file."
+)
+@json_option
+@store_option
+def command(
+    study: str,
+    trial: int | None,
+    capture: str | None,
+    report: Path | None,
+    as_json: bool,  # noqa: FBT001
+    store: Path,
+) -> None:
+    """Show STUDY (an id, the beginning of one, or `last`) again: table, verdicts, what was in force."""
+    from virtune.cli.showing import show_result
+    from virtune.flows.show import captures_of, current
+    from virtune.store.sqlite import Store
+
+    with Store(store) as kept:
+        name = kept.find(study)
+        if trial is not None:
+            for found in captures_of(kept, name, trial, capture):
+                if capture is None:
+                    click.echo(f"==> {found.name} ({len(found.content)} bytes)")
+                sys.stdout.buffer.write(found.content)
+                sys.stdout.buffer.flush()
+                if capture is None:
+                    click.echo()
+            return
+        record, result = current(kept, name)
+    show_result(result, record, as_json=as_json, report=report)

@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Putting a result on stdout, as a table, as JSON, or into a plain report file."""
+
+import json
+import sys
+from pathlib import Path
+
+import click
+from rich.console import Console, RenderableType
+
+from virtune.model.errors import PreconditionError
+from virtune.model.evidence import StudyRecord
+from virtune.model.result import Result
+
+REPORT_COLUMNS = 110
+
+
+def show_result(result: Result, record: StudyRecord, *, as_json: bool, report: Path | None) -> None:
+    """Write a result where it was asked for."""
+    if report is not None:
+        write_report(result, record, report)
+    if as_json:
+        from virtune.report.result_json import result_document
+
+        click.echo(json.dumps(result_document(result, record), indent=2))
+        return
+    from virtune.report.result import render
+
+    put(render(result))
+    if report is not None:
+        click.echo(f"\nreport: {report}", err=True)
+
+
+def put(renderable: RenderableType) -> None:
+    """Write to stdout; outside a terminal 100 columns wide and without colour."""
+    terminal = sys.stdout.isatty()
+    Console(width=None if terminal else 100, highlight=False, soft_wrap=False).print(renderable)
+
+
+def write_report(result: Result, record: StudyRecord, path: Path) -> None:
+    """Write the plain report: the same table, and everything needed to judge it and to run it again."""
+    from virtune.report.plain import plain_report
+
+    try:
+        with path.open("w", encoding="utf-8") as file:
+            console = Console(file=file, width=REPORT_COLUMNS, highlight=False, no_color=True, force_terminal=False)
+            console.print(plain_report(result, record))
+    except OSError as error:
+        raise PreconditionError(f"cannot write the report {path}: {error.strerror}") from None

@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A kept study again: derived anew where a better method has come since, and its raw evidence."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from virtune.analyse.derive import derive
+from virtune.analyse.summarise import summarise
+from virtune.model.errors import LoadError, StoreError
+from virtune.model.evidence import Capture, StudyRecord, TrialRecord
+from virtune.model.measurement import METHOD
+from virtune.model.result import Result
+from virtune.store.sqlite import Store
+
+
+def current(store: Store, study_id: str) -> tuple[StudyRecord, Result]:
+    """Return a study and what it says by today's method; what is derived anew is kept beside the old."""
+    record = store.get(study_id)
+    trials = tuple(_by_todays_method(store, record, trial) for trial in record.trials)
+    record = replace(record, trials=trials)
+    return record, summarise(record)
+
+
+def captures_of(store: Store, study_id: str, number: int, name: str | None) -> Sequence[Capture]:
+    """Return the raw evidence of a trial, all or the one of that name."""
+    captures = store.captures(study_id, number)
+    if not captures:
+        raise StoreError(f"study {study_id} has no trial {number} with evidence")
+    if name is None:
+        return captures
+    found = [capture for capture in captures if capture.name == name]
+    if not found:
+        names = ", ".join(capture.name for capture in captures)
+        raise StoreError(f"trial {number} has no capture {name!r}", hint=f"it has {names}")
+    return found
+
+
+def _by_todays_method(store: Store, record: StudyRecord, trial: TrialRecord) -> TrialRecord:
+    if trial.measurement is None or trial.measurement.method == METHOD:
+        return trial
+    study, number = record.study, trial.trial.number
+    parts = {capture.name: capture.content for capture in store.captures(study.id, number)}
+    try:
+        stack, workload = study.arm(trial.trial.arm).stack, study.workload(trial.trial.workload)
+        measurement = derive(parts, stack=stack, workload=workload)
+    except LoadError:
+        return trial  # today's method cannot read it: what was derived then still stands, with its number
+    store.add_measurement(study.id, number, measurement)
+    return replace(trial, measurement=measurement)

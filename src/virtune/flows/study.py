@@ -1,0 +1,178 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A study, start to finish: preconditions, its trials one by one into the store, what is left when interrupted."""
+
+import contextlib
+import secrets
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+from virtune import shell
+from virtune.analyse.summarise import summarise
+from virtune.bench.load import fio_engines
+from virtune.bench.permission import admit
+from virtune.bench.scratch import Scratch
+from virtune.flows.trial import Tools, run_trial
+from virtune.model.errors import Interrupted, LoadError, RefusedTargetError
+from virtune.model.event import Event, Noticed, StudyStarted, TrialEnded, TrialStarted
+from virtune.model.evidence import StudyRecord, TrialRecord
+from virtune.model.result import Result
+from virtune.model.study import Study, Trial
+from virtune.model.units import format_count, format_ns
+from virtune.plan.interleave import Overhead, estimate_seconds, trials
+from virtune.store.sqlite import Store
+
+OVERHEAD = Overhead(up=0.05, load=0.35)
+"""What a trial costs beside ramp and run, as measured: the daemon 0.02 s up and 0.03 s down, fio 0.28 s."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Leave:
+    """What the user allowed to be done to a target of theirs."""
+
+    write_to: str | None = None
+    in_use: bool = False
+
+
+def new_study(study: Study) -> Study:
+    """Return the study with an id, a date and its trials in their interleaved order."""
+    now = datetime.now(UTC)
+    return replace(
+        study,
+        id=f"{now:%Y%m%d-%H%M%S}-{secrets.token_hex(2)}",
+        created=now.isoformat(timespec="seconds"),
+        trials=trials(
+            [arm.name for arm in study.arms],
+            [workload.name for workload in study.workloads],
+            rounds=study.rounds,
+            seed=study.seed,
+        ),
+    )
+
+
+def random_seed() -> int:
+    """Return a seed to be recorded, small enough to be typed again."""
+    return secrets.randbelow(1_000_000)
+
+
+def run_study(study: Study, *, store: Store, say: Callable[[Event], None], leave: Leave, facts: str) -> Result:
+    """Keep a new study and run its trials; returns its result.
+
+    Raises Interrupted when the user stopped it (what was finished is kept), LoadError when an arm gave nothing.
+    """
+    with _prepared(study, say, leave) as tools:
+        store.add_study(study, facts=facts)
+        _run(study, study.trials, tools, store=store, say=say)
+    return finished_result(store, study.id)
+
+
+def resume_study(record: StudyRecord, *, store: Store, say: Callable[[Event], None], leave: Leave) -> Result:
+    """Run what is left of a study; finished trials are never run again."""
+    study = record.study
+    if record.left:
+        with _prepared(study, say, leave) as tools:
+            _run(study, record.left, tools, store=store, say=say)
+    return finished_result(store, study.id)
+
+
+def finished_result(store: Store, study_id: str) -> Result:
+    """Mark a study finished when every trial is measured, and return what it says."""
+    record = store.get(study_id)
+    if not record.left and not record.finished:
+        store.finish(study_id)
+        record = replace(record, finished=True)
+    return summarise(record)
+
+
+@contextlib.contextmanager
+def _prepared(study: Study, say: Callable[[Event], None], leave: Leave) -> Iterator[Tools]:
+    """Look for everything that is needed before anything is made, then yield the tools with scratch in place."""
+    fio = shell.find("fio")
+    if any(arm.stack.rig == "storage-daemon" for arm in study.arms):
+        shell.find("qemu-storage-daemon")
+    target = None if study.target is None else Path(study.target)
+    writes = any(workload.writes for workload in study.workloads)
+    size = study.span_bytes
+    if target is not None:
+        if any(arm.stack.disk.format != "raw" for arm in study.arms):
+            raise RefusedTargetError(
+                "a target of your own is used as it is, so format=raw is the only one it can have"
+            )
+        size = min(size, admit(target, writes=writes, allow_write_to=leave.write_to, allow_in_use=leave.in_use))
+    engines = fio_engines(fio)
+    with (
+        shell.Warden(study.id) as warden,
+        Scratch(Path(study.scratch), span_bytes=study.span_bytes, say=say) as scratch,
+    ):
+        tools = Tools(fio=fio, engines=engines, scratch=scratch, warden=warden, target=target, target_bytes=size)
+        if target is None:
+            for disk in {arm.stack.disk for arm in study.arms if arm.stack.disk.backend == "file"}:
+                scratch.image_for(disk, warden)
+        yield tools
+
+
+def _run(study: Study, left: tuple[Trial, ...], tools: Tools, *, store: Store, say: Callable[[Event], None]) -> None:
+    total = len(study.trials)
+    estimate = estimate_seconds(study, done=total - len(left), overhead=OVERHEAD)
+    say(StudyStarted(study=study, done=total - len(left), seconds_left=estimate))
+    clock = _Clock(estimate / max(1, len(left)))
+    for index, trial in enumerate(left):
+        say(TrialStarted(trial=trial, of=total, seconds_left=clock.left(len(left) - index)))
+        try:
+            record = _attempt(study, trial, tools, store, say)
+        except KeyboardInterrupt:
+            raise Interrupted(
+                f"interrupted; {total - len(left) + index} of {total} trials are kept",
+                hint=f"`virtune resume {study.id}` goes on",
+            ) from None
+        clock.tick()
+        say(TrialEnded(trial=trial, of=total, summary=_line(record), failure=record.failure))
+    _require_something(study, store.get(study.id))
+
+
+def _attempt(study: Study, trial: Trial, tools: Tools, store: Store, say: Callable[[Event], None]) -> TrialRecord:
+    """Run a trial, once more when it fails; every attempt is kept."""
+    record, captures = run_trial(study, trial, tools)
+    store.add_trial(study.id, record, captures)
+    if record.failure is not None:
+        say(Noticed(text=f"trial {trial.number} ({trial.arm}) failed and is run again: {record.failure}"))
+        record, captures = run_trial(study, trial, tools)
+        store.add_trial(study.id, record, captures)
+    return record
+
+
+def _require_something(study: Study, record: StudyRecord) -> None:
+    """Raise LoadError for an arm of which no trial gave a measurement: that is a failure, not a result."""
+    for arm in study.arms:
+        mine = [trial for trial in record.trials if trial.trial.arm == arm.name]
+        if mine and all(trial.measurement is None for trial in mine):
+            reasons = {trial.failure for trial in mine if trial.failure}
+            raise LoadError(f"no trial of arm {arm.name!r} gave a measurement", hint="; ".join(sorted(reasons)))
+
+
+def _line(record: TrialRecord) -> str:
+    if record.measurement is None:
+        return f"no measurement: {record.failure}"
+    iops, mean = record.measurement.get("iops"), record.measurement.get("latency.mean")
+    words = [f"{format_count(iops)} IOPS"] if iops is not None else []
+    words += [f"{format_ns(mean)} mean"] if mean is not None else []
+    return ", ".join(words)
+
+
+class _Clock:
+    """How long the rest takes, by what the trials so far took."""
+
+    def __init__(self, each_seconds: float) -> None:
+        self._each = each_seconds
+        self._started = time.monotonic()
+        self._count = 0
+
+    def tick(self) -> None:
+        self._count += 1
+
+    def left(self, trials_left: int) -> float:
+        if self._count:
+            self._each = (time.monotonic() - self._started) / self._count
+        return self._each * trials_left

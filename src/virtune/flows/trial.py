@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One trial: a stack up, proven, loaded, watched, taken down, and its evidence."""
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from virtune.analyse.derive import derive
+from virtune.bench.counters import Sampler
+from virtune.bench.in_force import require_in_force
+from virtune.bench.load import Moments, run_load
+from virtune.bench.rig import Bench, Ground, up
+from virtune.bench.scratch import Scratch, drop_cache
+from virtune.model.errors import LoadError, RigError
+from virtune.model.evidence import Capture, Check, InForce, TrialRecord
+from virtune.model.stack import Stack
+from virtune.model.study import Study, Trial
+from virtune.model.workload import Workload
+from virtune.plan.interleave import trial_seed
+from virtune.plan.job import FioJob, fio_job
+from virtune.probe.devices import backing_of
+from virtune.shell import Warden
+
+_SETTLE_SECONDS = 0.15
+"""fio needs this long from its start until its ramp begins, and it ends its run this much later than asked. The
+counters of the measured time are read inside of that, so that they speak of nothing else."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tools:
+    """What trials share: the programs, the engines of this fio, the scratch images and the warden."""
+
+    fio: str
+    engines: frozenset[str]
+    scratch: Scratch
+    warden: Warden
+    target: Path | None
+    target_bytes: int
+
+
+def run_trial(study: Study, trial: Trial, tools: Tools) -> tuple[TrialRecord, tuple[Capture, ...]]:
+    """Run one trial and return its record with its raw evidence.
+
+    A load or rig that failed is a record with its reason. Raises NotInForceError when something else runs than was
+    asked for: nothing may be reported under that name.
+    """
+    arm, workload = study.arm(trial.arm), study.workload(trial.workload)
+    ground = ground_for(arm.stack, workload, study, tools)
+    captures: list[Capture] = []
+    seen: list[Check] = []
+    try:
+        with up(arm.stack, ground, tools.warden) as bench:
+            seen += bench.in_force.checks
+            captures.append(_text("rig.txt", bench.command))
+            require_in_force(arm.name, seen)
+            _load(study, trial, workload, bench, tools, captures, seen)
+        require_in_force(arm.name, seen)
+        measurement = derive({c.name: c.content for c in captures}, stack=arm.stack, workload=workload)
+        failure = None
+    except (LoadError, RigError) as error:
+        measurement, failure = None, error.message + (f": {error.hint}" if error.hint else "")
+    record = TrialRecord(
+        trial=trial,
+        ended=datetime.now(UTC).isoformat(timespec="seconds"),
+        in_force=InForce(checks=tuple(seen)),
+        measurement=measurement,
+        failure=failure,
+    )
+    return record, tuple(captures)
+
+
+def ground_for(stack: Stack, workload: Workload, study: Study, tools: Tools) -> Ground:
+    """Return what the stack stands on, as cold as the one before it."""
+    if stack.disk.backend == "null-co":
+        return Ground(image=None, size_bytes=study.span_bytes, writes=workload.writes)
+    if tools.target is not None:
+        return Ground(image=tools.target, size_bytes=tools.target_bytes, writes=workload.writes)
+    image = tools.scratch.image_for(stack.disk, tools.warden)
+    drop_cache(image)
+    return Ground(image=image, size_bytes=study.span_bytes, writes=workload.writes)
+
+
+def _load(
+    study: Study,
+    trial: Trial,
+    workload: Workload,
+    bench: Bench,
+    tools: Tools,
+    captures: list[Capture],
+    seen: list[Check],
+) -> None:
+    job = fio_job(
+        workload,
+        bench.target,
+        seconds=study.seconds,
+        ramp_seconds=study.ramp_seconds,
+        seed=trial_seed(study.seed, trial.round),
+        engines=tools.engines,
+    )
+    captures.append(_text("job.fio", job.text))
+    captures.append(_text("choices.txt", "".join(f"{what}: {why}\n" for what, why in job.chosen)))
+    devices = backing_of(bench.image).names if bench.image is not None else ()
+    files = {"image": bench.image} if bench.image is not None and bench.image.is_file() else {}
+    sampler = Sampler(devices=devices, processes=bench.processes, files=files)
+    try:
+        with sampler:
+            loaded = run_load(
+                tools.fio,
+                job.text,
+                job.arguments,
+                bench=bench,
+                warden=tools.warden,
+                moments=_moments(study, sampler),
+                flushes=_flushes(workload),
+            )
+        captures.append(Capture(name="fio.json", content=loaded.output))
+        captures.append(_text("command.txt", loaded.command))
+        seen += _judged(loaded.checks, job)
+    finally:
+        captures.append(Capture(name="counters.jsonl", content=sampler.content()))
+
+
+def _moments(study: Study, sampler: Sampler) -> Moments:
+    def on_begin(pid: int) -> None:
+        sampler.add_process("load", pid)
+        sampler.sample(mark="begin")
+
+    def on_end() -> None:
+        sampler.sample(mark="stop")
+
+    begin = study.ramp_seconds + _SETTLE_SECONDS
+    return Moments(
+        begin_seconds=begin,
+        end_seconds=max(begin + study.seconds / 2, study.ramp_seconds + study.seconds - _SETTLE_SECONDS / 3),
+        on_begin=on_begin,
+        on_end=on_end,
+    )
+
+
+def _judged(checks: tuple[Check, ...], job: FioJob) -> list[Check]:
+    """Hold what was seen of fio itself against what its job asked for."""
+    asked = {"load.direct": "on" if job.direct else "off"}
+    return [
+        Check(setting=c.setting, asked=asked.get(c.setting, c.asked), found=c.found, proof=c.proof) for c in checks
+    ]
+
+
+def _flushes(workload: Workload) -> bool:
+    """Whether the load makes QEMU flush, now and then or after every write."""
+    return any(job.writes or job.get("fsync", "0") != "0" or job.get("fdatasync", "0") != "0" for job in workload)
+
+
+def _text(name: str, content: str) -> Capture:
+    return Capture(name=name, content=content.encode())

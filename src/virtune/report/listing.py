@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The list of studies, for people and for machines."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from rich.table import Table
+from rich.text import Text
+
+from virtune.model.evidence import Listed
+
+SCHEMA = "virtune/list/1"
+
+
+def listing(studies: Sequence[Listed]) -> Table:
+    """Set one line a study."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for column in ("study", "created", "kind", "arms", "workloads"):
+        table.add_column(column, overflow="fold")
+    table.add_column("trials", justify="right", no_wrap=True)
+    for listed in studies:
+        study = listed.study
+        trials = Text(f"{listed.done}/{len(study.trials)}", style="" if listed.finished else "yellow")
+        if listed.failed:
+            trials.append(f" ({listed.failed} failed)", style="red")
+        arms = ", ".join(arm.name for arm in study.arms)
+        workloads = ", ".join(workload.name for workload in study.workloads)
+        table.add_row(study.id, study.created[:16].replace("T", " "), study.kind, arms, workloads, trials)
+    return table
+
+
+def listing_document(studies: Sequence[Listed]) -> dict[str, Any]:
+    """Return the list as plain JSON values."""
+    return {
+        "schema": SCHEMA,
+        "studies": [
+            {
+                "id": listed.study.id,
+                "created": listed.study.created,
+                "kind": listed.study.kind,
+                "arms": [arm.name for arm in listed.study.arms],
+                "workloads": [workload.name for workload in listed.study.workloads],
+                "trials": len(listed.study.trials),
+                "trials_done": listed.done,
+                "attempts_failed": listed.failed,
+                "finished": listed.finished,
+            }
+            for listed in studies
+        ],
+    }

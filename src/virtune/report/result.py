@@ -1,0 +1,282 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A study's result for people: the table, the differences with their intervals, the verdicts in words."""
+
+from collections.abc import Iterator, Sequence
+from typing import assert_never
+
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from virtune.model.evidence import UNDER_LOAD, Check
+from virtune.model.metric import BY_ID, METRICS, Metric
+from virtune.model.remark import Weight
+from virtune.model.result import ArmSummary, Beware, Result, Value
+from virtune.model.study import Arm, Study
+from virtune.model.units import format_bytes, format_count, format_ns, format_seconds
+from virtune.model.verdict import Comparison, Interval, Verdict
+from virtune.model.workload import Workload
+
+COLUMNS_MAX = 5
+"""Arms beside one another in 100 columns; more are set below, the baseline again in front."""
+
+_COMPARED = (
+    "iops", "latency.mean", "latency.p50", "latency.p90", "latency.p95", "latency.p99", "latency.p99.9", "cpu_per_io",
+)  # fmt: skip
+"""What is shown against the baseline. Bandwidth says what IOPS says; shares of a CPU say what CPU per I/O says."""
+
+_STYLE = {Verdict.BETTER: "green", Verdict.WORSE: "red", Verdict.SAME: "cyan", Verdict.UNDECIDED: "yellow"}
+
+
+def render(result: Result) -> RenderableType:
+    """Set a result for a terminal: per workload a table, differences and verdicts; then what to beware of."""
+    parts: list[RenderableType] = [headline(result)]
+    for workload in result.study.workloads:
+        parts += _workload(result, workload)
+    parts += in_force(result)
+    parts += notes(result)
+    return Group(*parts)
+
+
+def headline(result: Result) -> Text:
+    """Say what was run, in two lines."""
+    study = result.study
+    total = len(study.trials)
+    text = Text()
+    text.append(f"{study.kind} {study.id}", style="bold")
+    text.append(f"  {result.trials_done} of {total} trials", style="" if result.trials_done == total else "yellow")
+    span = f"target {study.target}" if study.target else f"span {format_bytes(study.span_bytes)}"
+    text.append(
+        f"\n{study.rounds} rounds x {format_seconds(study.seconds)} (+ {format_seconds(study.ramp_seconds)} ramp), "
+        f"interleaved at random (seed {study.seed}), {span}"
+    )
+    return text
+
+
+def value_text(metric: Metric, value: Value | None) -> str:
+    """Write a value with its unit; `-` where it was not measured, `~` before a percentile that is not resolved."""
+    if value is None:
+        return "-"
+    written = _with_unit(metric, value.value)
+    return written if value.resolved else f"~{written}"
+
+
+def _with_unit(metric: Metric, number: float) -> str:
+    match metric.unit:
+        case "1/s":
+            return format_count(number)
+        case "B/s":
+            return f"{number / 1e6:,.0f} MB/s" if number >= 1e8 else f"{number / 1e6:,.1f} MB/s"
+        case "ns":
+            return format_ns(number)
+        case "%":
+            return f"{number:.1f} %"
+        case "s/io":
+            return format_ns(number * 1e9)
+        case _:
+            assert_never(metric.unit)
+
+
+def difference_text(ratio: Interval) -> str:
+    """Write a ratio as a difference in percent with its interval: `-12.3 % [-15.0, -9.5]`."""
+    return f"{_percent(ratio.estimate)} % [{_percent(ratio.low)}, {_percent(ratio.high)}]"
+
+
+def verdict_sentence(comparison: Comparison) -> Text:
+    """Say one verdict in words."""
+    metric = BY_ID[comparison.metric]
+    text = Text()
+    words = {
+        Verdict.BETTER: "is better than",
+        Verdict.WORSE: "is worse than",
+        Verdict.SAME: "is the same as",
+        Verdict.UNDECIDED: "against",
+    }
+    text.append(comparison.candidate, style="bold")
+    text.append(f" {words[comparison.verdict]} ")
+    text.append(comparison.baseline, style="bold")
+    if comparison.verdict is Verdict.UNDECIDED:
+        text.append(": ")
+        text.append("undecided", style=_STYLE[comparison.verdict])
+    if comparison.ratio is not None:
+        text.append(f", {metric.label} ")
+        text.append(difference_text(comparison.ratio), style=_STYLE[comparison.verdict])
+    if comparison.verdict in (Verdict.UNDECIDED, Verdict.SAME):
+        text.append(f": {comparison.why}", style="dim")
+    return text
+
+
+def in_force(result: Result) -> list[RenderableType]:
+    """Say in one line an arm what was found on the running process, and how its engine was seen."""
+    table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 2))
+    for arm in result.study.arms:
+        checks = _checks_of(result, arm)
+        if not checks:
+            continue
+        found = {check.setting: check for check in checks if check.found is not None}
+        words = [
+            f"{setting.removeprefix('disk.')}={check.found}" for setting, check in found.items() if _telling(check)
+        ]
+        unseen = [f"{check.setting}={check.asked}" for check in checks if check.found is None]
+        proofs = [check.proof for check in checks if check.setting in ("disk.aio", "load.direct") and check.found]
+        line = Text(", ".join(words))
+        line.append(f"\n{'; '.join(proofs)}" if proofs else "", style="dim")
+        line.append(f"\nasked for, and QEMU does not show it: {', '.join(unseen)}" if unseen else "", style="yellow")
+        wrong = any(check.agrees is False for check in checks)
+        table.add_row(
+            Text(arm.name, style="bold"), Text("NOT", style="red") if wrong else Text("ok", style="green"), line
+        )
+    if not table.row_count:
+        return []
+    return [Text("\nin force, as seen on the running processes", style="bold"), table]
+
+
+def all_checks(result: Result) -> RenderableType:
+    """Set every check of every arm with its proof."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for column in ("arm", "", "asked", "found", "proof"):
+        table.add_column(column, overflow="fold")
+    for arm in result.study.arms:
+        for check in _checks_of(result, arm):
+            mark = {True: "ok", False: "NOT", None: "?"}[check.agrees]
+            found = "not shown" if check.found is None else check.found
+            table.add_row(arm.name, mark, f"{check.setting}={check.asked}", found, check.proof)
+    return table
+
+
+def notes(result: Result) -> list[RenderableType]:
+    """Say what to beware of: remarks of the rounds, failures, and how to read the figures."""
+    lines: list[Text] = []
+    for weight, style in ((Weight.INVALID, "red"), (Weight.WARNING, "yellow")):
+        for same in _by_kind(result, weight).values():
+            who = ", ".join(f"{summary.arm} {beware.rounds}/{summary.rounds}" for summary, beware in same)
+            lines.append(_bullet(f"{same[0][1].remark.text} (rounds: {who})", style, weight.value))
+    for summary in result.arms:
+        lines += [_bullet(f"{summary.arm}: a trial failed: {reason}", "red", "failed") for reason in summary.failures]
+    lines += [_bullet(text, "dim", "note") for text in reading_notes(result.study)]
+    return [Text("\nto beware of", style="bold"), *(Padding(line, (0, 0, 0, 2)) for line in lines)] if lines else []
+
+
+def reading_notes(study: Study) -> Iterator[str]:
+    """Say what of the set-up a reader must know to read the figures rightly."""
+    rigs = {arm.stack.rig for arm in study.arms}
+    exports = {arm.stack.export for arm in study.arms if arm.stack.rig == "storage-daemon"}
+    if "metal" in rigs and "storage-daemon" in rigs:
+        way = "/".join(sorted(exports)).upper()
+        yield (
+            f"the storage-daemon arms are reached over {way}, which a guest's virtio disk is not: against metal the "
+            "difference holds the export's cost too; among themselves they compare fairly"
+        )
+    if any(arm.stack.disk.cache in ("writeback", "writethrough", "unsafe") for arm in study.arms):
+        yield (
+            "arms with cache=writeback, writethrough or unsafe go through the host's page cache, dropped before each "
+            f"trial; a span of {format_bytes(study.span_bytes)} fits into it, so it warms while they run"
+        )
+    if any(arm.stack.disk.cache == "unsafe" for arm in study.arms):
+        yield "cache=unsafe ignores flushes: it loses data when the host dies, whatever its speed"
+
+
+def _workload(result: Result, workload: Workload) -> list[RenderableType]:
+    study = result.study
+    title = Text(f"\n{workload.name}", style="bold")
+    title.append(f"  {workload.meaning}", style="not bold dim")
+    parts: list[RenderableType] = [title]
+    parts += [_values(result, workload, arms) for arms in _chunks(study)]
+    if len(study.arms) > 1:
+        parts += [_differences(result, workload, arms) for arms in _chunks(study)]
+        verdicts = [c for c in result.verdicts if c.workload == workload.name]
+        parts.append(Text(f"\nverdicts on {BY_ID[study.metric].label}", style="bold"))
+        parts += [Padding(verdict_sentence(comparison), (0, 0, 0, 2)) for comparison in verdicts]
+        share = f"{(1 - study.confidence) * 100:.3g} %"
+        parts.append(Padding(Text(f"chance that any of these is wrong: at most {share}", style="dim"), (0, 0, 0, 2)))
+    return parts
+
+
+def _values(result: Result, workload: Workload, arms: Sequence[Arm]) -> Table:
+    table = _table("", [arm.name for arm in arms])
+    summaries = [result.summary(arm.name, workload.name) for arm in arms]
+    for metric in METRICS:
+        values = [None if summary is None else summary.get(metric.id) for summary in summaries]
+        if any(value is not None for value in values):
+            table.add_row(metric.label, *(value_text(metric, value) for value in values))
+    spreads = [None if summary is None else _spread(summary, result.study.metric) for summary in summaries]
+    if any(spread is not None for spread in spreads):
+        words = ("-" if spread is None else f"{spread:.1%}" for spread in spreads)
+        table.add_row("spread of rounds", *words, style="dim")
+    return table
+
+
+def _differences(result: Result, workload: Workload, arms: Sequence[Arm]) -> Table:
+    study = result.study
+    others = [arm for arm in arms if arm.name != study.baseline]
+    label = f"against {study.baseline}"
+    table = _table(f"\n{label}", [arm.name for arm in others])
+    found = {(c.candidate, c.metric): c for c in result.differences if c.workload == workload.name}
+    for name in _COMPARED:
+        cells = [found.get((arm.name, name)) for arm in others]
+        if any(cell is not None and cell.ratio is not None for cell in cells):
+            table.add_row(BY_ID[name].label, *(_cell(cell) for cell in cells))
+    return table
+
+
+def _cell(comparison: Comparison | None) -> Text:
+    if comparison is None or comparison.ratio is None:
+        return Text("-", style="dim")
+    return Text(difference_text(comparison.ratio), style=_STYLE[comparison.verdict])
+
+
+def _table(corner: str, columns: Sequence[str]) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    table.add_column(corner, no_wrap=True, min_width=16)
+    for column in columns:
+        table.add_column(column, justify="right", no_wrap=True, vertical="bottom")
+    return table
+
+
+def _chunks(study: Study) -> Iterator[list[Arm]]:
+    """Yield the arms in groups that fit a page, the baseline first in each."""
+    base = study.arm(study.baseline)
+    others = [arm for arm in study.arms if arm.name != study.baseline]
+    width = COLUMNS_MAX - 1
+    for start in range(0, max(1, len(others)), width):
+        yield [base, *others[start : start + width]]
+
+
+def _checks_of(result: Result, arm: Arm) -> list[Check]:
+    """Every check of an arm once, over its workloads."""
+    found = [check for summary in result.arms if summary.arm == arm.name for check in summary.in_force]
+    return list({(check.setting, check.found, UNDER_LOAD in check.proof): check for check in found}.values())
+
+
+def _telling(check: Check) -> bool:
+    """Whether a line for people needs the check: the cache mode says what no-flush says, a default says little."""
+    return check.setting != "cache.no-flush" and (check.setting, check.found) != ("disk.detect_zeroes", "off")
+
+
+def _by_kind(result: Result, weight: Weight) -> dict[str, list[tuple[ArmSummary, Beware]]]:
+    """Group the remarks of that weight by their kind, the arm with the most rounds first."""
+    found: dict[str, list[tuple[ArmSummary, Beware]]] = {}
+    for summary in result.arms:
+        for beware in summary.remarks:
+            if beware.remark.weight is weight:
+                found.setdefault(beware.remark.id, []).append((summary, beware))
+    return {kind: sorted(same, key=lambda pair: -pair[1].rounds) for kind, same in found.items()}
+
+
+def _spread(summary: ArmSummary, metric: str) -> float | None:
+    value = summary.get(metric)
+    return None if value is None else value.spread
+
+
+def _bullet(text: str, style: str, word: str) -> Text:
+    line = Text()
+    line.append(f"{word}: ", style=style)
+    line.append(text, style="dim" if word == "note" else "")
+    return line
+
+
+def _percent(ratio: float) -> str:
+    """Write a ratio as a signed percentage with as many digits as it bears."""
+    value = (ratio - 1) * 100
+    return f"{value:+,.0f}" if abs(value) >= 100 else f"{value:+.1f}"

@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A study's result for machines: one JSON document with a published, versioned schema.
+
+History of the schema:
+
+virtune/result/1   first light
+"""
+
+import json
+from collections.abc import Iterable
+from dataclasses import asdict
+from typing import Any
+
+from virtune import __version__
+from virtune.model.evidence import Check, StudyRecord
+from virtune.model.measurement import Measurement
+from virtune.model.metric import BY_ID
+from virtune.model.remark import Remark
+from virtune.model.result import ArmSummary, Result, Value
+from virtune.model.study import Arm, Study
+from virtune.model.verdict import Comparison
+
+SCHEMA = "virtune/result/1"
+
+
+def result_document(result: Result, record: StudyRecord) -> dict[str, Any]:
+    """Return everything a result says, as plain JSON values in base units (ns, bytes, 1/s, CPU seconds per I/O)."""
+    study = result.study
+    return {
+        "schema": SCHEMA,
+        "virtune": __version__,
+        "study": _study(study, result),
+        "facts": json.loads(record.facts) if record.facts else None,
+        "metrics": {m.id: {"label": m.label, "unit": m.unit, "better": m.better} for m in BY_ID.values()},
+        "arms": [_arm(arm, result, record) for arm in study.arms],
+        "comparisons": [_comparison(c, "verdict") for c in result.verdicts],
+        "differences": [_comparison(c, "difference") for c in result.differences],
+    }
+
+
+def _study(study: Study, result: Result) -> dict[str, Any]:
+    return {
+        "id": study.id,
+        "kind": study.kind,
+        "created": study.created,
+        "finished": result.finished,
+        "trials": len(study.trials),
+        "trials_done": result.trials_done,
+        "measured_seconds": result.measured_seconds,
+        "baseline": study.baseline,
+        "metric": study.metric,
+        "rounds": study.rounds,
+        "seconds": study.seconds,
+        "ramp_seconds": study.ramp_seconds,
+        "seed": study.seed,
+        "margin": study.margin,
+        "confidence": study.confidence,
+        "span_bytes": study.span_bytes,
+        "scratch": study.scratch,
+        "target": study.target,
+        "workloads": [
+            {"name": w.name, "meaning": w.meaning, "jobs": [{"name": j.name, "options": j.as_dict()} for j in w]}
+            for w in study.workloads
+        ],
+    }
+
+
+def _arm(arm: Arm, result: Result, record: StudyRecord) -> dict[str, Any]:
+    summaries = [summary for summary in result.arms if summary.arm == arm.name]
+    return {
+        "name": arm.name,
+        "stack": asdict(arm.stack),
+        "settings": dict(arm.settings),
+        "in_force": _checks(check for summary in summaries for check in summary.in_force),
+        "workloads": [_summary(summary) for summary in summaries],
+        "rounds": [
+            {
+                "round": trial.trial.round,
+                "number": trial.trial.number,
+                "workload": trial.trial.workload,
+                "ended": trial.ended,
+                "attempt": trial.attempt,
+                "failure": trial.failure,
+                "measurement": None if trial.measurement is None else _measurement(trial.measurement),
+            }
+            for trial in record.trials
+            if trial.trial.arm == arm.name
+        ],
+    }
+
+
+def _summary(summary: ArmSummary) -> dict[str, Any]:
+    return {
+        "workload": summary.workload,
+        "rounds": summary.rounds,
+        "values": {value.metric: _value(value) for value in summary.values},
+        "remarks": [_remark(one.remark) | {"rounds": one.rounds} for one in summary.remarks],
+        "failures": list(summary.failures),
+    }
+
+
+def _value(value: Value) -> dict[str, Any]:
+    return {"value": value.value, "rounds": value.rounds, "spread": value.spread, "resolved": value.resolved}
+
+
+def _measurement(measurement: Measurement) -> dict[str, Any]:
+    return {
+        "method": measurement.method,
+        "values": dict(measurement.values),
+        "remarks": [_remark(remark) for remark in measurement.remarks],
+    }
+
+
+def _remark(remark: Remark) -> dict[str, Any]:
+    return {"id": remark.id, "weight": remark.weight.value, "text": remark.text, "advice": remark.advice}
+
+
+def _checks(checks: Iterable[Check]) -> list[dict[str, Any]]:
+    unique = {(check.setting, check.asked, check.found): check for check in checks}
+    return [
+        {"setting": c.setting, "asked": c.asked, "found": c.found, "agrees": c.agrees, "proof": c.proof}
+        for c in unique.values()
+    ]
+
+
+def _comparison(comparison: Comparison, key: str) -> dict[str, Any]:
+    document: dict[str, Any] = {
+        "workload": comparison.workload,
+        "metric": comparison.metric,
+        "baseline": comparison.baseline,
+        "candidate": comparison.candidate,
+        "rounds": comparison.rounds,
+        "ratio": None if comparison.ratio is None else asdict(comparison.ratio),
+        "why": comparison.why,
+    }
+    return document | {key: comparison.verdict.value}
