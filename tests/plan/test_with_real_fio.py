@@ -1,0 +1,218 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the plan room writes, run by the fio and the storage daemon that are installed."""
+
+import json
+import os
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from virtune.model.target import FileTarget, NbdTarget, Target
+from virtune.model.workload import Workload
+from virtune.plan.job import FioJob, fio_job
+from virtune.plan.jobfile import read_job_file
+from virtune.plan.options import ENGINE_OPTIONS, ENGINES, IN_FILES, SHAPING
+from virtune.plan.workloads import PROFILES, parse_workload
+
+pytestmark = pytest.mark.real
+
+SIZE = 8 * 1024**2
+SECONDS = 0.1
+
+
+@pytest.fixture(scope="session")
+def engines() -> frozenset[str]:
+    listing = subprocess.run(["fio", "--enghelp"], capture_output=True, text=True, check=True, timeout=20).stdout
+    return frozenset(line.strip() for line in listing.splitlines() if line.startswith("\t"))
+
+
+@pytest.fixture
+def image(tmp_path: Path) -> FileTarget:
+    path = tmp_path / "image.raw"
+    path.write_bytes(os.urandom(SIZE))
+    return FileTarget(path=str(path), size_bytes=SIZE)
+
+
+@pytest.fixture
+def export(image: FileTarget, tmp_path: Path) -> Iterator[NbdTarget]:
+    socket = tmp_path / "nbd.sock"
+    daemon = subprocess.Popen(
+        [
+            "qemu-storage-daemon",
+            *("--blockdev", f"driver=file,filename={image.path},node-name=f"),
+            *("--nbd-server", f"addr.type=unix,addr.path={socket},max-connections=0"),
+            *("--export", "type=nbd,id=e,node-name=f,name=disk0,writable=on"),
+        ]
+    )
+    try:
+        for _ in range(200):
+            if socket.exists():
+                break
+            time.sleep(0.02)
+        yield NbdTarget(socket=str(socket), export="disk0", size_bytes=SIZE)
+    finally:
+        daemon.terminate()
+        daemon.wait(10)
+
+
+def plan(workload: Workload, target: Target, engines: frozenset[str]) -> FioJob:
+    return fio_job(workload, target, seconds=SECONDS, ramp_seconds=0.02, seed=3, engines=engines)
+
+
+def run(job: FioJob, tmp_path: Path) -> dict[str, Any]:
+    file, output = tmp_path / "job.fio", tmp_path / "fio.json"
+    file.write_text(job.text)
+    words = ["fio", *job.arguments, "--output-format=json+", f"--output={output}", "--eta=never", str(file)]
+    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=30, cwd=tmp_path)
+    text = output.read_text()
+    assert done.returncode == 0, done.stderr + text[:500]
+    found: dict[str, Any] = json.loads(text[text.index("{") :])
+    return found
+
+
+def check(found: dict[str, Any], workload: Workload) -> None:
+    assert all(job["error"] == 0 for job in found["jobs"])
+    for direction, wanted in (("read", workload.reads), ("write", workload.writes)):
+        ios = sum(job[direction]["total_ios"] for job in found["jobs"])
+        assert (ios > 0) is wanted, direction
+    runtimes = [job[way]["runtime"] for job in found["jobs"] for way in ("read", "write") if job[way]["total_ios"]]
+    assert all(SECONDS * 950 <= runtime <= SECONDS * 1000 + 500 for runtime in runtimes), runtimes
+    flow = found["jobs"][0]["read" if workload.reads else "write"]
+    assert flow["clat_ns"]["bins"]
+    assert flow["lat_ns"]["bins"]
+    assert "99.990000" in flow["clat_ns"]["percentile"]
+
+
+@pytest.mark.parametrize("name", PROFILES)
+def test_every_profile_runs_on_a_file(name: str, image: FileTarget, engines: frozenset[str], tmp_path: Path) -> None:
+    (workload,) = parse_workload(name)
+    found = run(plan(workload, image, engines), tmp_path)
+    check(found, workload)
+    assert len(found["jobs"]) == 1
+    assert Path(image.path).stat().st_size == SIZE
+
+
+@pytest.mark.parametrize(
+    "text",
+    [name for name, profile in PROFILES.items() if "ioengine" not in profile.options]
+    + ["rw=randwrite,fdatasync=1", "rw=randread,numjobs=3,iodepth=4", "rw=randread,size=50%,offset=50%,direct=1"],
+)
+def test_every_profile_without_an_engine_runs_over_nbd(
+    text: str, export: NbdTarget, engines: frozenset[str], tmp_path: Path
+) -> None:
+    (workload,) = parse_workload(text)
+    found = run(plan(workload, export, engines), tmp_path)
+    check(found, workload)
+    if "fsync" in text or "fdatasync" in text or "log" in text:
+        assert found["jobs"][0]["sync"]["total_ios"] > 0
+
+
+def test_different_jobs_are_reported_apart_and_clones_together(
+    image: FileTarget, engines: frozenset[str], tmp_path: Path
+) -> None:
+    (workload,) = parse_workload("name=r,rw=randread,numjobs=3 + name=w,rw=write,bs=16k")
+    found = run(plan(workload, image, engines), tmp_path)
+    assert [job["jobname"] for job in found["jobs"]] == ["r", "w"]
+    assert found["jobs"][0]["job options"]["numjobs"] == "3"
+    assert found["jobs"][0]["write"]["total_ios"] == found["jobs"][1]["read"]["total_ios"] == 0
+
+
+def test_a_counted_job_does_exactly_so_many(image: FileTarget, engines: frozenset[str], tmp_path: Path) -> None:
+    (workload,) = parse_workload("rw=randread,number_ios=23")
+    assert run(plan(workload, image, engines), tmp_path)["jobs"][0]["read"]["total_ios"] == 23
+
+
+def test_a_path_with_odd_characters_is_the_one_that_is_loaded(engines: frozenset[str], tmp_path: Path) -> None:
+    path = tmp_path / "a:b c=d,é'\"[x].raw"
+    path.write_bytes(os.urandom(SIZE))
+    target = FileTarget(path=str(path), size_bytes=SIZE)
+    (workload,) = parse_workload("randwrite-4k")
+    before = path.read_bytes()
+    run(plan(workload, target, engines), tmp_path)
+    assert path.read_bytes() != before
+    own = read_job_file("[j]\nrw=randwrite\ndirect=1\n", "own")
+    before = path.read_bytes()
+    run(plan(own, target, engines), tmp_path)
+    assert path.read_bytes() != before
+
+
+OWN = """\
+[global]
+bs=8k # a comment
+[reader]
+rw=randread
+iodepth=4
+[writer]
+rw =randwrite
+numjobs=2
+group_reporting
+new_group
+"""
+
+
+def test_a_job_file_runs_unchanged_on_a_file(image: FileTarget, engines: frozenset[str], tmp_path: Path) -> None:
+    workload = read_job_file(OWN.replace("iodepth=4", "ioengine=libaio\niodepth=4"), "own")
+    found = run(plan(workload, image, engines), tmp_path)
+    check(found, workload)
+    assert [job["jobname"] for job in found["jobs"]] == ["reader", "writer"]
+    assert found["global options"]["randseed"] == "4"
+    assert found["jobs"][0]["job options"] == {"rw": "randread", "ioengine": "libaio", "iodepth": "4"}
+
+
+def test_a_job_file_runs_unchanged_over_nbd(export: NbdTarget, engines: frozenset[str], tmp_path: Path) -> None:
+    workload = read_job_file(OWN, "own")
+    found = run(plan(workload, export, engines), tmp_path)
+    check(found, workload)
+    assert found["global options"]["ioengine"] == "nbd"
+
+
+def test_a_reader_cannot_lose_a_file_that_became_shorter(
+    image: FileTarget, engines: frozenset[str], tmp_path: Path
+) -> None:
+    os.truncate(image.path, SIZE // 2)
+    job = plan(parse_workload("randread-4k")[0], image, engines)
+    file = tmp_path / "job.fio"
+    file.write_text(job.text)
+    words = ["fio", *job.arguments, f"--output={tmp_path / 'out'}", "--eta=never", str(file)]
+    subprocess.run(words, capture_output=True, check=False, timeout=30)
+    assert Path(image.path).stat().st_size == SIZE // 2
+
+
+SAMPLES = {
+    "rw": "randrw:8", "bs": "4k,8k", "bsrange": "4k-16k", "bssplit": "4k/60:8k/40,16k/100", "ba": "4k",
+    "rw_sequencer": "identical", "io_submit_mode": "offload", "ioengine": "psync", "sync": "dsync",
+    "sync_file_range": "write:8", "rate": "1m,500k", "rate_iops": "500,200", "rate_process": "poisson",
+    "thinktime": "10ms", "thinktime_spin": "500us", "thinktime_iotime": "1s", "thinktime_blocks_type": "issue",
+    "random_distribution": "zipf:1.2", "random_generator": "lfsr", "percentage_random": "50,20", "offset": "50%",
+    "offset_increment": "1m", "size": "50%", "lockmem": "1m", "mem": "shm", "cpus_allowed": "0,0",
+    "cpus_allowed_policy": "split", "nice": "-5", "latency_target": "10ms", "latency_window": "1s",
+    "latency_percentile": "99.9", "buffer_compress_chunk": "4k", "runtime": "2s", "ramp_time": "10ms",
+    "io_size": "4m", "percentile_list": "50:99.9", "description": "a word",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("in_file", [False, True])
+def test_every_option_that_is_allowed_is_one_of_fios(tmp_path: Path, *, in_file: bool) -> None:
+    """One job an option, all in one file: fio reads them all or names the one it does not know."""
+    options = IN_FILES if in_file else SHAPING
+    lines = []
+    for name, option in options.items():
+        value = SAMPLES.get(name, "1")
+        option.check(value)
+        engine = ENGINE_OPTIONS.get(name, ("psync",))[0]
+        lines += [f"[{name}]", "thread=1", "rw=randrw", f"ioengine={engine}", f"{name}={value}", "size=1m"]
+    file = tmp_path / "job.fio"
+    file.write_text("\n".join(lines) + "\n")
+    done = subprocess.run(["fio", "--parse-only", str(file)], capture_output=True, text=True, check=False, timeout=30)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "Bad option" not in done.stdout + done.stderr
+
+
+def test_every_engine_that_fio_has_runs(image: FileTarget, engines: frozenset[str], tmp_path: Path) -> None:
+    for engine in (e for e in ENGINES if e in engines and e != "nbd"):
+        (workload,) = parse_workload(f"rw=randrw,ioengine={engine}")
+        run(fio_job(workload, image, seconds=0.05, ramp_seconds=0, seed=1, engines=engines), tmp_path)
