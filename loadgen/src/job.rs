@@ -387,8 +387,12 @@ impl Draft {
             (Driver::VhostUser, Some(false)) => Err(Failure::usage(
                 "direct=0 has no meaning for vhost-user: set cache.direct in the daemon that serves the disk",
             )),
-            (_, direct) => {
+            (driver, direct) => {
                 self.job.place.direct = direct.unwrap_or(true);
+                if driver == Driver::IoUring && direct.is_none() {
+                    // not fio's default, so it is said in the result
+                    self.job.options.push(("direct".to_owned(), "1".to_owned()));
+                }
                 Ok(())
             }
         }

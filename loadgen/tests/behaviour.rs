@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Behaviour: early ends, dying servers, and requests that do not fit, each told in one sentence.
+
+mod common;
+
+use common::{Daemon, NULL, disk, folder, generator, has, load, result, run, told};
+use std::process::{Child, Output};
+use std::time::{Duration, Instant};
+
+const QSD: &str = "qemu-storage-daemon";
+
+fn spawn(words: &[String], more: &str) -> Child {
+    generator().args(words).args(more.split_whitespace()).spawn().unwrap()
+}
+
+fn end_with(child: Child, signal: &str) -> Output {
+    let status = std::process::Command::new("kill").args([signal, &child.id().to_string()]).status().unwrap();
+    assert!(status.success());
+    child.wait_with_output().unwrap()
+}
+
+#[test]
+fn a_signal_ends_the_run_with_a_complete_result() {
+    if !has(QSD) {
+        return;
+    }
+    let daemon = Daemon::start(&NULL, 1);
+    for (signal, name) in [("-INT", "SIGINT"), ("-TERM", "SIGTERM")] {
+        let start = Instant::now();
+        let child = spawn(&daemon.words(), "rw=randread iodepth=8 runtime=60 time_based");
+        std::thread::sleep(Duration::from_millis(700));
+        let output = end_with(child, signal);
+        assert!(start.elapsed() < Duration::from_secs(10));
+        assert!(output.status.success());
+        let result = result(&output);
+        assert_eq!(result["virtune-load"]["ended_by"], name);
+        assert!(result["jobs"][0]["read"]["total_ios"].as_u64().unwrap() > 100);
+        assert_eq!(result["jobs"][0]["error"], 0);
+    }
+}
+
+#[test]
+fn a_server_that_dies_ends_the_run_with_what_was_measured_and_what_was_in_flight() {
+    if !has(QSD) {
+        return;
+    }
+    let slow = "driver=null-co,node-name=top,size=1073741824,read-zeroes=off,latency-ns=1000000";
+    let mut daemon = Daemon::start(&["--blockdev", slow], 1);
+    let child = spawn(&daemon.words(), "--allow-write rw=randwrite iodepth=8 runtime=60 time_based");
+    std::thread::sleep(Duration::from_millis(700));
+    daemon.kill();
+    let start = Instant::now();
+    let output = child.wait_with_output().unwrap();
+    assert!(start.elapsed() < Duration::from_secs(5));
+    assert_eq!(output.status.code(), Some(1));
+    let sentence = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(sentence, "error: the server closed the connection before the load was done\n");
+    let result = result(&output);
+    assert!(result["jobs"][0]["write"]["total_ios"].as_u64().unwrap() > 100);
+    assert_eq!(result["jobs"][0]["error"], 5);
+    let in_flight = result["virtune-load"]["in_flight"].as_array().unwrap();
+    assert!((1..=8).contains(&in_flight.len()), "{in_flight:?}");
+    assert!(in_flight.iter().all(|pending| pending["kind"] == "write" && pending["bytes"] == 4096));
+}
+
+#[test]
+fn a_read_error_is_told_with_its_place() {
+    if !has(QSD) {
+        return;
+    }
+    let below = "driver=null-co,node-name=below,size=1073741824,read-zeroes=off";
+    let faulty = "driver=blkdebug,node-name=top,image=below,inject-error.0.event=none,inject-error.0.iotype=read,inject-error.0.errno=5,inject-error.0.sector=64";
+    let daemon = Daemon::start(&["--blockdev", below, "--blockdev", faulty], 1);
+    let output = run(&daemon.words(), "rw=read iodepth=4 size=1m");
+    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(
+        String::from_utf8_lossy(&output.stderr),
+        "error: a read of 4096 bytes at 32768 failed: Input/output error\n"
+    );
+    let result = result(&output);
+    assert_eq!(result["jobs"][0]["error"], 5);
+    assert_eq!(result["virtune-load"]["in_flight"].as_array().unwrap().len(), 0, "the others ended");
+}
+
+#[test]
+fn requests_that_do_not_fit_the_disk_are_refused() {
+    if !has(QSD) {
+        return;
+    }
+    let daemon = Daemon::start(&NULL, 1);
+    for (words, sentence) in [
+        ("numjobs=3", "the disk offers 1 queue, the load needs 3: export it with num-queues=3"),
+        ("size=2g", "offset 0 and size 2147483648 reach beyond the end of the disk at 1073741824"),
+        ("offset=1g", "there is no room for a block of 4096 bytes at offset 1073741824 of 1073741824"),
+        ("offset=100", "offset 100 is not a multiple of the disk's block of 512 bytes"),
+        ("bs=64m iodepth=1000", "iodepth x bs x numjobs needs 64000 MiB of buffers; 8192 are allowed"),
+        ("--output=/nowhere/o.json", "cannot write the result to /nowhere/o.json: No such file or directory"),
+    ] {
+        assert_eq!(told(2, &daemon.words(), &format!("rw=randread {words}")), sentence);
+    }
+    // none of these disturbed it
+    load(&daemon.words(), "rw=randread number_ios=5");
+}
+
+#[test]
+fn a_read_only_export_is_read_and_never_written() {
+    if !has(QSD) {
+        return;
+    }
+    let daemon = Daemon::export(&NULL, 1, "writable=off");
+    load(&daemon.words(), "rw=randread number_ios=5");
+    let sentence = told(2, &daemon.words(), "--allow-write rw=randwrite number_ios=5");
+    assert!(sentence.ends_with("is read-only: export it with writable=on"), "{sentence}");
+}
+
+#[test]
+fn a_server_that_is_busy_or_gone_is_told() {
+    if !has(QSD) {
+        return;
+    }
+    let mut daemon = Daemon::start(&NULL, 1);
+    let other = spawn(&daemon.words(), "rw=randread rate_iops=10 runtime=60 time_based");
+    std::thread::sleep(Duration::from_millis(300));
+    let sentence = told(1, &daemon.words(), "rw=randread number_ios=5");
+    assert!(sentence.ends_with("does not answer: the server is stuck or serves another client"), "{sentence}");
+    end_with(other, "-TERM");
+    daemon.kill();
+    let sentence = told(1, &daemon.words(), "rw=randread number_ios=5");
+    assert!(sentence.ends_with("Connection refused"), "{sentence}");
+}
+
+#[test]
+fn files_are_looked_at_before_they_are_opened() {
+    let folder = folder();
+    let disk = disk(folder.path(), 1);
+    let words = |path: &str| ["ioengine=io_uring".to_owned(), format!("filename={path}")];
+    assert!(told(2, &words("/nowhere/disk"), "rw=read").ends_with("No such file or directory"));
+    assert!(told(2, &words("/dev/null"), "rw=read").ends_with("is neither a regular file nor a block device"));
+    let before = std::fs::read(&disk).unwrap();
+    let sentence = told(2, &words(disk.to_str().unwrap()), "rw=randwrite number_ios=5");
+    assert!(sentence.ends_with("say --allow-write if that is what you want"), "{sentence}");
+    assert_eq!(std::fs::read(&disk).unwrap(), before);
+    assert_eq!(
+        told(2, &words(disk.to_str().unwrap()), "rw=read bs=2m"),
+        "there is no room for a block of 2097152 bytes at offset 0 of 1048576"
+    );
+    std::fs::write(&disk, b"").unwrap();
+    assert_eq!(
+        told(2, &words(disk.to_str().unwrap()), "rw=read"),
+        "there is no room for a block of 4096 bytes at offset 0 of 0"
+    );
+}
+
+#[test]
+fn help_and_version_are_printed() {
+    let output = run(&["--help"], "");
+    assert!(output.status.success() && String::from_utf8_lossy(&output.stdout).contains("rate_iops"));
+    let output = run(&["--version"], "");
+    assert_eq!(String::from_utf8_lossy(&output.stdout), format!("virtune-load-{}\n", virtune_load::VERSION));
+}
