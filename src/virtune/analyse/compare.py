@@ -20,6 +20,9 @@ ROUNDS_MIN = 6
 """With n paired rounds a two-sided sign test cannot get below p = 2 * 0.5**n. Six is the first n under 0.05 (0.031),
 so fewer rounds are never called a difference, nor the same."""
 
+_LOG_MAX = 700.0
+"""exp() of more than this is no number any more."""
+
 _SIGN_LEVEL = 0.05
 """A difference must also pass the sign test at this level, so that one wild round cannot make it."""
 
@@ -54,16 +57,19 @@ def compare(
 
 
 def interval_of(pairs: Sequence[tuple[float, float]], *, confidence: float) -> Interval | None:
-    """Return candidate/baseline with Student's t interval on ln ratios; None for fewer than two rounds.
+    """Return candidate/baseline with Student's t interval on ln ratios; None for fewer than two rounds, and where
+    the rounds disagree so wildly that the interval has no end.
 
     Source: the t interval of a mean of paired differences, any textbook; the ratio is that of geometric means.
     """
     if len(pairs) < 2:
         return None
-    differences = np.log([candidate / base for base, candidate in pairs])
+    differences = np.array([math.log(candidate) - math.log(base) for base, candidate in pairs])
     mean = float(np.mean(differences))
     error = float(np.std(differences, ddof=1)) / math.sqrt(len(pairs))
     radius = float(stdtrit(len(pairs) - 1, 1 - (1 - confidence) / 2)) * error
+    if abs(mean) + radius > _LOG_MAX:
+        return None
     return Interval(
         estimate=math.exp(mean), low=math.exp(mean - radius), high=math.exp(mean + radius), confidence=confidence
     )
@@ -89,6 +95,8 @@ def _usable(baseline: Sequence[float], candidate: Sequence[float]) -> list[tuple
 def _judge(
     metric: Metric, pairs: Sequence[tuple[float, float]], ratio: Interval | None, *, margin: float, asked: int
 ) -> tuple[Verdict, str]:
+    if ratio is None and len(pairs) >= ROUNDS_MIN:
+        return Verdict.UNDECIDED, "the rounds disagree too wildly for any interval"
     if ratio is None or len(pairs) < ROUNDS_MIN:
         lost = f" ({asked - len(pairs)} of {asked} had no usable value)" if len(pairs) < asked else ""
         return Verdict.UNDECIDED, f"{len(pairs)} paired rounds{lost}; {ROUNDS_MIN} are the fewest that can decide"

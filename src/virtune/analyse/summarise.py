@@ -9,7 +9,7 @@ from virtune.analyse.compare import compare
 from virtune.model.evidence import UNDER_LOAD, Check, StudyRecord, TrialRecord
 from virtune.model.measurement import Histogram, Measurement, merge
 from virtune.model.metric import BY_ID, METRICS, Metric
-from virtune.model.remark import Remark
+from virtune.model.remark import Remark, Weight
 from virtune.model.result import ArmSummary, Beware, Result, Value
 from virtune.model.study import Arm, Study
 from virtune.model.verdict import Comparison
@@ -81,11 +81,11 @@ def _compare(
     confidence: float,
 ) -> Comparison:
     base, other = (_by_round(trials, arm, workload.name, metric) for arm in (baseline, candidate))
-    rounds = sorted(base.keys() & other.keys())
+    done = sorted({record.trial.round for record in _of(trials, candidate, workload.name)})
     return compare(
         metric,
-        (baseline, [base[number] for number in rounds]),
-        (candidate, [other[number] for number in rounds]),
+        (baseline, [base.get(number, math.nan) for number in done]),
+        (candidate, [other.get(number, math.nan) for number in done]),
         workload=workload.name,
         margin=study.margin,
         confidence=confidence,
@@ -102,8 +102,10 @@ def _by_round(trials: Sequence[TrialRecord], arm: str, workload: str, metric: Me
 
 
 def _value(measurement: Measurement | None, metric: Metric) -> float | None:
-    """Return a trial's value; a percentile with too few I/Os beyond it is none, rather than a number by chance."""
-    if measurement is None:
+    """Return a trial's value, none for a trial that is invalid; a percentile with too few I/Os beyond it is none,
+    rather than a number by chance.
+    """
+    if measurement is None or any(remark.weight is Weight.INVALID for remark in measurement.remarks):
         return None
     if metric.percent is not None and measurement.histogram is not None and measurement.histogram.bins:
         if not measurement.histogram.resolves(metric.percent, beyond=20):
