@@ -39,15 +39,22 @@ fn run(invocation: &Invocation) -> Result<(), Failure> {
     sink.put(&report::report(&invocation.jobs, &harvest, invocation.bins))?;
     logs::write(&invocation.jobs, &harvest)?;
     let bad: u64 = harvest.outcomes.iter().map(|outcome| outcome.bad_blocks).sum();
-    match harvest.ending {
-        Ending::Failed(failure) => return Err(failure),
-        Ending::Signal(name) => eprintln!("note: ended early by {name}; the result covers the time until then"),
-        Ending::Complete => {}
-    }
     if bad > 0 {
-        return Err(Failure::Data(format!("{bad} reads did not return what was written (see findings in the result)")));
+        // whatever else happened, this is worse
+        let mut message = format!("{bad} reads did not return what was written (see findings in the result)");
+        if let Ending::Failed(failure) = harvest.ending {
+            message += &format!("; then {failure}");
+        }
+        return Err(Failure::Data(message));
     }
-    Ok(())
+    match harvest.ending {
+        Ending::Failed(failure) => Err(failure),
+        Ending::Signal(name) => {
+            eprintln!("note: ended early by {name}; the result covers the time until then");
+            Ok(())
+        }
+        Ending::Complete => Ok(()),
+    }
 }
 
 fn check(invocation: &Invocation) -> Result<(), Failure> {
