@@ -25,6 +25,9 @@ ALL_CLIENTS = "All clients"
 _LARGEST = 2**64
 """fio counts in 64 bits; a number beyond that is not fio's."""
 
+MOST_FAILURES = 1000
+"""Lines that begin with a brace and are no JSON, as chatter may have some; each costs a walk through the text."""
+
 _START = re.compile(r"^[ \t]*+\{", re.MULTILINE)
 _NOT_A_NUMBER = re.compile(r'"(?:[^"\\]|\\.)*+(?:"|\\?\Z)|-?\b(?:nan|inf|infinity)\b', re.IGNORECASE | re.DOTALL)
 _AGAIN = "let fio write it again: fio --output-format=json+ --output=result.json ..."
@@ -56,9 +59,9 @@ def _objects(text: str) -> Iterator[_Object]:
 
     A start that leads nowhere is followed up where it broke, not one line later: no text is read more than twice.
     """
-    position, found, mended = 0, 0, False
+    position, found, failures, mended = 0, 0, 0, False
     broken: json.JSONDecodeError | None = None
-    while start := _START.search(text, position):
+    while failures < MOST_FAILURES and (start := _START.search(text, position)):
         try:
             value, position = json.JSONDecoder(strict=False).raw_decode(text, start.end() - 1)
         except json.JSONDecodeError as error:
@@ -66,7 +69,7 @@ def _objects(text: str) -> Iterator[_Object]:
                 # fio wrote a number that JSON does not have. Only now, because mending copies the text.
                 text, position, mended = _mend(text[start.end() - 1 :]), 0, True
                 continue
-            broken = broken or error
+            broken, failures = broken or error, failures + 1
             position = max(start.end(), error.pos)
         except (ValueError, RecursionError) as error:
             raise ReadError(f"the JSON is broken: {_why(error)}", hint=_AGAIN) from None
