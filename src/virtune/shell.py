@@ -57,7 +57,7 @@ def find(program: str) -> str:
     path = shutil.which(program)
     if path is None:
         package = PACKAGES.get(program)
-        hint = f"`apt-get install {package}`, or give its path" if package else "install it, or give its path"
+        hint = f"`apt-get install {package}` brings it" if package else "install it first"
         raise MissingToolError(f"`{program}` is not installed", hint=hint)
     return path
 

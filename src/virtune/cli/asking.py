@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From the words of `measure` and `compare` to a study that runs, and its result on stdout."""
+
+import signal
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from virtune.cli.progress import Face
+from virtune.cli.showing import show_result
+from virtune.flows.question import Question, study_for
+from virtune.flows.show import current
+from virtune.flows.study import Leave, run_study
+from virtune.model.errors import Interrupted
+from virtune.model.event import Event
+from virtune.model.result import Result
+from virtune.model.study import Study
+from virtune.store.sqlite import Store
+
+QUICK_ROUNDS, QUICK_SECONDS = 6, 1.0
+"""The fewest rounds that can decide, and the shortest run that still holds thousands of I/Os."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """The words of one call, and where its answer goes."""
+
+    question: Question
+    leave: Leave
+    store: Path
+    as_json: bool
+    report: Path | None
+    quiet: bool
+
+    @classmethod
+    def read(cls, kind: str, words: dict[str, Any]) -> "Asked":
+        """Sort what click parsed."""
+        quick = words.get("quick", False)
+        return cls(
+            question=Question(
+                kind=kind,
+                plan=words.get("plan"),
+                rig=words.get("rig"),
+                settings=words.get("settings", ()),
+                vary=words.get("vary", ()),
+                arms=words.get("arms", ()),
+                workloads=words.get("workloads", ()),
+                baseline=words.get("baseline"),
+                metric=words.get("metric"),
+                margin=words.get("margin"),
+                rounds=words["rounds"] or (QUICK_ROUNDS if quick else None),
+                seconds=words["seconds"] or (QUICK_SECONDS if quick else None),
+                ramp=words["ramp"],
+                seed=words["seed"],
+                scratch=words["scratch"],
+                span=words["span"],
+                target=words["target"],
+            ),
+            leave=Leave(write_to=words["allow_write_to"], in_use=words["allow_in_use"]),
+            store=words["store"],
+            as_json=words["as_json"],
+            report=words["report"],
+            quiet=words["quiet"],
+        )
+
+
+def ask_for(asked: Asked) -> None:
+    """Run the study that was asked for and show what it says."""
+    study, facts = study_for(asked.question)
+    with Store(asked.store) as store:
+        going_on(
+            store,
+            study,
+            lambda say: run_study(study, store=store, say=say, leave=asked.leave, facts=facts),
+            as_json=asked.as_json,
+            report=asked.report,
+            quiet=asked.quiet,
+        )
+
+
+def going_on(
+    store: Store,
+    study: Study,
+    work: Callable[[Callable[[Event], None]], Result],
+    *,
+    as_json: bool,
+    report: Path | None,
+    quiet: bool,
+) -> None:
+    """Run the trials under a face, then show the result; when interrupted, what there is of it."""
+    signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        with Face(quiet=quiet) as face:
+            work(face)
+    except Interrupted:
+        record, result = current(store, study.id)
+        if result.trials_done:
+            show_result(result, record, as_json=as_json, report=report)
+        raise
+    record, result = current(store, study.id)
+    show_result(result, record, as_json=as_json, report=report)
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - the signal's own words
+    """Take a request to end as Ctrl-C: what is finished is kept and everything comes down."""
+    raise KeyboardInterrupt

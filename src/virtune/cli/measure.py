@@ -1,0 +1,37 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`virtune measure`: one disk stack on this host."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from virtune.cli.options import json_option, store_option, target_options, timing_options
+
+
+@click.command(name="measure")
+@click.option("--rig", type=click.Choice(["storage-daemon", "metal"]), default=None,
+              help="What brings the stack up.  [default: storage-daemon]")  # fmt: skip
+@click.option("--set", "settings", multiple=True, metavar="KNOB=VALUE", help="A setting of the stack.")
+@click.option("--workload", "workloads", multiple=True, metavar="NAME|FIO WORDS|FILE",
+              help="A named workload, fio's own words (`rw=randread,bs=4k,iodepth=32`), or a fio job file.  "
+                   "[default: randread-4k]")  # fmt: skip
+@timing_options(rounds=3, seconds=4)
+@target_options
+@click.option(
+    "--report", type=click.Path(path_type=Path, dir_okay=False), help="Write the plain report to this file."
+)
+@click.option("--quiet", "-q", is_flag=True, help="No progress.")
+@json_option
+@store_option
+def command(**asked: Any) -> None:
+    r"""Measure one disk stack on this host.
+
+    \b
+    Examples:
+      virtune measure --rig metal --workload four-corners
+      virtune measure --set disk.aio=native --set disk.format=qcow2
+    """
+    from virtune.cli.asking import Asked, ask_for
+
+    ask_for(Asked.read("measure", asked))

@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`virtune resume`: go on with a study that was interrupted."""
+
+from pathlib import Path
+
+import click
+
+from virtune.cli.options import json_option, store_option
+
+
+@click.command(name="resume")
+@click.argument("study", default="last")
+@click.option("--allow-write-to", metavar="FILE|DEVICE", default=None, help="As it was given when the study began.")
+@click.option("--allow-in-use", is_flag=True, help="As it was given when the study began.")
+@click.option(
+    "--report", type=click.Path(path_type=Path, dir_okay=False), help="Write the plain report to this file."
+)
+@click.option("--quiet", "-q", is_flag=True, help="No progress.")
+@json_option
+@store_option
+def command(
+    study: str,
+    allow_write_to: str | None,
+    allow_in_use: bool,  # noqa: FBT001
+    report: Path | None,
+    quiet: bool,  # noqa: FBT001
+    as_json: bool,  # noqa: FBT001
+    store: Path,
+) -> None:
+    """Go on with STUDY (an id, the beginning of one, or `last`).
+
+    Trials that are finished are kept and not run again; the rest runs in the order that was drawn at first.
+    """
+    from virtune.cli.asking import going_on
+    from virtune.flows.study import Leave, resume_study
+    from virtune.store.sqlite import Store
+
+    with Store(store) as kept:
+        record = kept.get(kept.find(study))
+        leave = Leave(write_to=allow_write_to, in_use=allow_in_use)
+        going_on(
+            kept,
+            record.study,
+            lambda say: resume_study(record, store=kept, say=say, leave=leave),
+            as_json=as_json,
+            report=report,
+            quiet=quiet,
+        )

@@ -1,0 +1,164 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From what was asked to a Study: plan file, flags over it, defaults under both, and the facts of the host."""
+
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from virtune.flows.probe import probe
+from virtune.flows.study import new_study, random_seed
+from virtune.model.errors import PlanError, PreconditionError
+from virtune.model.metric import BY_ID
+from virtune.model.stack import Stack
+from virtune.model.study import DEFAULT_SPAN, Arm, Study
+from virtune.model.workload import Workload
+from virtune.plan.arms import arm_from_text, arms_from_vary, base_stack, check_arms, choose_baseline, make_arm
+from virtune.plan.jobfile import read_job_file
+from virtune.plan.nearest import did_you_mean
+from virtune.plan.planfile import Plan, read_plan
+from virtune.plan.workloads import parse_workload
+from virtune.report.probe_json import probe_document
+
+ROUNDS = {"compare": 8, "measure": 3}
+"""Eight rounds decide differences of about twice the noise; a single stack needs only its spread shown."""
+
+SECONDS = {"compare": 4.0, "measure": 4.0}
+"""fio takes 0.28 s to start and end, whatever it runs: at 4 s and half a second of ramp that is 6 % of a trial."""
+
+RAMP_SECONDS = 0.5
+"""No start-up transient was seen beyond the first 250 ms of a load (method, 1)."""
+
+SPAN_MIN = 8 * 1024**2
+_FILE_BYTES_MAX = 1024**2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """What was asked, as it was written; None and empty where nothing was said."""
+
+    kind: str
+    plan: Path | None = None
+    rig: str | None = None
+    settings: tuple[str, ...] = ()
+    vary: tuple[str, ...] = ()
+    arms: tuple[str, ...] = ()
+    workloads: tuple[str, ...] = ()
+    baseline: str | None = None
+    metric: str | None = None
+    margin: float | None = None
+    rounds: int | None = None
+    seconds: float | None = None
+    ramp: float | None = None
+    seed: int | None = None
+    scratch: Path
+    span: int | None = None
+    target: Path | None = None
+
+
+def study_for(question: Question) -> tuple[Study, str]:
+    """Return the study that answers the question, and the facts of this host as JSON text.
+
+    Raises PlanError, with what is wrong and a hint, before anything is made or run.
+    """
+    plan = Plan() if question.plan is None else read_plan(_text(question.plan))
+    arms = _arms(question, plan)
+    metric = question.metric or plan.metric or "iops"
+    if metric not in BY_ID:
+        raise PlanError(f"no metric {metric!r}", hint=did_you_mean(metric, BY_ID) or f"one of {', '.join(BY_ID)}")
+    span = question.span or plan.span or DEFAULT_SPAN
+    if span < SPAN_MIN:
+        raise PlanError("a span below 8 MiB fits into any cache", hint="`--span 64M` is the least that is sensible")
+    seed = question.seed if question.seed is not None else plan.seed
+    study = Study(
+        id="",
+        created="",
+        kind=question.kind,
+        arms=arms,
+        baseline=choose_baseline(arms, question.baseline or plan.baseline),
+        workloads=_workloads(question.workloads or plan.workload or ("randread-4k",)),
+        rounds=question.rounds or plan.rounds or ROUNDS[question.kind],
+        seconds=_or(question.seconds, plan.seconds, SECONDS[question.kind]),
+        ramp_seconds=_or(question.ramp, plan.ramp, RAMP_SECONDS),
+        seed=random_seed() if seed is None else seed,
+        scratch=str(question.scratch.absolute()),
+        span_bytes=span // 4096 * 4096,
+        target=None if question.target is None else str(question.target.absolute()),
+        metric=metric,
+        margin=_or(question.margin, plan.margin, 0.03),
+        confidence=_or(None, plan.confidence, 0.99),
+    )
+    _sensible(study)
+    return new_study(study), facts_text(question.scratch)
+
+
+def facts_text(scratch: Path) -> str:
+    """Return the facts of this host as JSON text, to be kept with a study."""
+    return json.dumps(probe_document(*probe(scratch)))
+
+
+def _arms(question: Question, plan: Plan) -> tuple[Arm, ...]:
+    rig = question.rig or plan.rig
+    words = [*([f"rig={rig}"] if rig else []), *(question.settings or plan.settings)]
+    base, settings = base_stack(words)
+    if question.kind == "measure":
+        name = base.disk.aio if base.rig == "storage-daemon" else base.rig
+        return check_arms([Arm(name=name, stack=base, settings=settings)])
+    return check_arms(_compared(question, plan, base, settings))
+
+
+def _compared(question: Question, plan: Plan, base: Stack, settings: tuple[tuple[str, str], ...]) -> list[Arm]:
+    own = bool(question.vary or question.arms)
+    vary, texts = (question.vary, question.arms) if own else (plan.vary, ())
+    arms = list(arms_from_vary(base, vary, settings=settings)) if vary else []
+    arms += [arm_from_text(text, base, settings=settings) for text in texts]
+    if not own:
+        arms += [make_arm(name, words, base, settings=settings) for name, words in plan.arms]
+    if len(arms) < 2:
+        hint = "`--vary disk.aio=threads,native,io_uring`, or `--arm` twice"
+        raise PlanError(
+            f"{len(arms) or 'no'} arm{'' if len(arms) == 1 else 's'} to compare: two are needed", hint=hint
+        )
+    return arms
+
+
+def _workloads(words: tuple[str, ...]) -> tuple[Workload, ...]:
+    found: list[Workload] = []
+    for word in words:
+        path = Path(word)
+        if os.sep in word or word.endswith((".fio", ".job", ".ini")):
+            found.append(read_job_file(_text(path), path.stem))
+        else:
+            found += parse_workload(word)
+    names = [workload.name for workload in found]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise PlanError(f"the workload {twice} is asked for twice", hint="once is enough: rounds repeat it")
+    return tuple(found)
+
+
+def _text(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            content = file.read(_FILE_BYTES_MAX + 1)
+    except OSError as error:
+        raise PlanError(f"cannot read {path}: {error.strerror}") from None
+    if len(content) > _FILE_BYTES_MAX:
+        raise PlanError(f"{path} is larger than 1 MiB", hint="is it the file you meant?")
+    try:
+        return content.decode()
+    except UnicodeDecodeError:
+        raise PlanError(f"{path} is not text in UTF-8") from None
+
+
+def _sensible(study: Study) -> None:
+    if not 0.05 <= study.seconds <= 86_400:
+        raise PlanError("a trial takes between 50 ms and a day", hint="`--seconds 3s`")
+    if not 0 <= study.ramp_seconds <= 3600:
+        raise PlanError("a ramp takes at most an hour", hint="`--ramp 500ms`")
+    if study.target is not None and any(arm.stack.disk.backend != "file" for arm in study.arms):
+        raise PreconditionError("backend=null-co has no disk below it, so it cannot be compared on a target")
+
+
+def _or(first: float | None, second: float | None, default: float) -> float:
+    return next((value for value in (first, second) if value is not None), default)
