@@ -61,7 +61,8 @@ def _page_cache(buffered: list[LoadResult], signs: list[str], served: float | No
             " requests as fio, so the cache was mostly cold, but its work is in the numbers."
         )
         return Remark(id="page-cache", weight=Weight.WARNING, text=text, advice=advice)
-    text = f"This went through the page cache: {how[0]}. Nothing here shows how much of it reached a disk."
+    ios = sum(flow.ios or 0 for load in buffered for flow in load.flows)
+    text = f"This went through the page cache: {how[0]}. Nothing shows how many of its {ios:,} I/Os reached a disk."
     return Remark(id="page-cache", weight=Weight.INVALID, text=text, advice=advice)
 
 
