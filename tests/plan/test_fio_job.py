@@ -5,7 +5,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from virtune.model.errors import PlanError, PreconditionError, VirtuneError
@@ -327,6 +327,7 @@ texts = st.one_of(
 )
 
 
+@example("rw=randrw,offset_increment=1%", FILE, 4096, {"psync"})
 @given(texts, st.sampled_from([FILE, NBD]), st.integers(0, 2**30), st.sets(st.sampled_from(sorted(ALL))))
 def test_every_job_stays_on_its_target(text: str, target: Target, size: int, engines: set[str]) -> None:
     with suppress(PlanError, PreconditionError):

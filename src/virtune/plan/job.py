@@ -266,8 +266,8 @@ def _extent(options: dict[str, str], target: Target) -> dict[str, str]:
             f"the workload needs {need}, and the target has {format_bytes(whole)}",
             hint="a larger --span, or smaller size=",
         )
-    found = {"offset": str(first)} if first else {}
-    found |= {"offset_increment": str(step)} if step else {}
+    found = {"offset": str(first)} if "offset" in options else {}
+    found |= {"offset_increment": str(step)} if "offset_increment" in options else {}
     return found | {"size": str(size)}
 
 
@@ -324,7 +324,7 @@ def _unchanged(workload: Workload, text: str, address: dict[str, str], plan: _Pl
 def _own_extent(options: dict[str, str], target: Target) -> None:
     """Refuse an extent that may leave the target: a share is one of the real size, which only fio sees."""
     shares = [key for key in ("size", "offset", "offset_increment") if options.get(key, "").endswith("%")]
-    if shares and options[shares[0]] != "0%":
+    if shares:
         hint = "write it in bytes, or leave size out: the whole target is the default"
         raise PlanError(f"the job file says {shares[0]}={options[shares[0]]}, a share of what fio finds", hint=hint)
     if "size" not in options and {"offset", "offset_increment"} & options.keys():
