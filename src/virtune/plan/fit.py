@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whether every workload of a study can be put on every arm, asked before anything is made or filled."""
+
+from virtune.model.errors import PlanError, PreconditionError
+from virtune.model.stack import Stack
+from virtune.model.study import Study
+from virtune.model.target import FileTarget, NbdTarget, Target
+from virtune.plan.job import fio_job
+
+
+def require_fit(study: Study, *, engines: frozenset[str]) -> None:
+    """Write every job of the study against a target like the one to come.
+
+    Raises PlanError or PreconditionError, naming the arm and the workload, where one cannot be carried as it is meant.
+    """
+    for arm in study.arms:
+        for workload in study.workloads:
+            try:
+                fio_job(
+                    workload,
+                    _target_like(arm.stack, study.span_bytes),
+                    seconds=study.seconds,
+                    ramp_seconds=study.ramp_seconds,
+                    seed=study.seed,
+                    engines=engines,
+                )
+            except (PlanError, PreconditionError) as error:
+                raise type(error)(
+                    f"arm {arm.name} cannot carry {workload.name}: {error.message}", hint=error.hint
+                ) from error
+
+
+def _target_like(stack: Stack, size_bytes: int) -> Target:
+    if stack.rig == "metal" or stack.export == "fuse":
+        return FileTarget(path="/target", size_bytes=size_bytes)
+    return NbdTarget(socket="/socket", export="disk", size_bytes=size_bytes)

@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A workload that an arm cannot carry is refused before anything is made."""
+
+import pytest
+
+from virtune.model.errors import PlanError, PreconditionError
+from virtune.model.study import Study
+from virtune.model.workload import Workload
+from virtune.plan.arms import arm_from_text
+from virtune.plan.fit import require_fit
+from virtune.plan.jobfile import read_job_file
+from virtune.plan.workloads import parse_workload
+
+ENGINES = frozenset({"io_uring", "libaio", "psync", "nbd"})
+
+
+def study(*workloads: Workload, arms: tuple[str, ...] = ("bare:rig=metal", "nbd:", "fuse:disk.export=fuse")) -> Study:
+    return Study(
+        id="s",
+        created="",
+        kind="compare",
+        arms=tuple(arm_from_text(text) for text in arms),
+        baseline="bare",
+        workloads=workloads,
+        rounds=1,
+        seconds=1,
+        ramp_seconds=0,
+        seed=1,
+        scratch="/s",
+        span_bytes=2**24,
+    )
+
+
+def test_what_every_arm_can_carry_passes() -> None:
+    require_fit(study(*parse_workload("four-corners"), *parse_workload("log-sync-16k")), engines=ENGINES)
+    require_fit(
+        study(*parse_workload("io-engine"), arms=("bare:rig=metal", "fuse:disk.export=fuse")), engines=ENGINES
+    )
+
+
+def test_what_one_arm_cannot_carry_is_refused_by_its_name() -> None:
+    with pytest.raises(
+        PreconditionError, match="arm nbd cannot carry io-engine: the target is an NBD export"
+    ) as caught:
+        require_fit(study(*parse_workload("io-engine")), engines=ENGINES)
+    assert "disk.export=fuse" in (caught.value.hint or "")
+    with pytest.raises(PlanError, match="arm bare cannot carry own: the job file says runtime=60"):
+        require_fit(study(read_job_file("[j]\nrw=read\nruntime=60\n", "own")), engines=ENGINES)
