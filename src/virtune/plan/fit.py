@@ -11,7 +11,7 @@ from virtune.plan.job import fio_job
 def require_fit(study: Study, *, engines: frozenset[str]) -> None:
     """Write every job of the study against a target like the one to come.
 
-    Raises PlanError or PreconditionError, naming the arm and the workload, where one cannot be carried as it is meant.
+    Raises PlanError or PreconditionError that names the arm and the workload which do not fit.
     """
     for arm in study.arms:
         for workload in study.workloads:
