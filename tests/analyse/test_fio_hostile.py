@@ -103,7 +103,7 @@ def test_numbers_that_json_does_not_have_are_numbers_that_fio_did_not_have(word:
     mended = "\n".join(lines).replace(f"{word},\n    }}", f"{word}\n    }}")
     result = survive(mended)
     assert result is not None
-    assert result.loads[0].flows[0].ios == 80_361
+    assert result.loads[0].streams[0].ios == 80_361
 
 
 def test_nan_in_a_string_stays_there() -> None:
@@ -120,10 +120,10 @@ def test_constants_and_empty_bins_of_early_fio_3_are_left_out() -> None:
     before = dict(bins)
     bins |= {"FIO_IO_U_PLAT_BITS": 6, "FIO_IO_U_PLAT_NR": 1856, "7": 0}
     document["jobs"][0]["write"]["clat_ns"]["percentile"]["0.00"] = 0
-    flow = read_result(json.dumps(document)).loads[0].flows[0]
-    assert flow.clat is not None
-    assert flow.clat.histogram is not None
-    assert dict(flow.clat.histogram.bins) == {int(value): count for value, count in before.items()}
+    stream = read_result(json.dumps(document)).loads[0].streams[0]
+    assert stream.clat is not None
+    assert stream.clat.histogram is not None
+    assert dict(stream.clat.histogram.bins) == {int(value): count for value, count in before.items()}
 
 
 def test_control_characters_in_names_do_not_reach_a_terminal() -> None:
@@ -167,7 +167,7 @@ LARGE = {
     "starts": '{"jobs"\n' * (LIMIT // 8),
     "nested with numbers": '{"a": [\n' * 600 + "0," * 2_000_000,
     "percentiles": text_of("randread.both") + "| 1.00th=[ 1],\n" * 400_000,
-    "flows": text_of("randread.both").partition("Run status")[0]
+    "streams": text_of("randread.both").partition("Run status")[0]
     + "  read: IOPS=1, BW=1MiB/s (1MB/s)(1MiB/1msec)\n     issued rwts: total=1,1,1,1 short=0,0,0,0 dropped=0,0,0,0\n"
     * 100_000,
     "jobs": "a: (groupid=0, jobs=1): err= 0: pid=1: x\nb: (groupid=1, jobs=1): err= 0: pid=2: x\n" * 200_000,

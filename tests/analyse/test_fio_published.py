@@ -127,7 +127,7 @@ def test_study_1_comes_back_as_published(
 ) -> None:
     result = read_result(variant(recorded(name)))
     agree(result, published)
-    assert result.loads[0].flows[0].iops_stddev == stdev
+    assert result.loads[0].streams[0].iops_stddev == stdev
     assert [device.busy_percent for device in result.devices] == [util]
     load = result.loads[0]
     assert (load.engine, load.pattern, load.depth, load.block_size) == ("libaio", "randread", 32, 4096)

@@ -9,7 +9,7 @@ from virtune.analyse.fio_json import read_json
 from virtune.analyse.fio_text import read_text
 from virtune.analyse.measure import measurement_of
 from virtune.model.errors import ReadError
-from virtune.model.measurement import Flow, Latency, LoadResult
+from virtune.model.measurement import Latency, LoadResult, Stream
 
 WITH_IO = [name for name in BOTH if name != "missing.both"]
 
@@ -24,7 +24,7 @@ def only(name: str) -> LoadResult:
 def test_percentiles_from_bins_are_those_fio_prints(name: str) -> None:
     checked = 0
     for load in read_json(recorded(name)).loads:
-        kinds = [kind for flow in load.flows for kind in (flow.slat, flow.clat, flow.lat)]
+        kinds = [kind for stream in load.streams for kind in (stream.slat, stream.clat, stream.lat)]
         for latency in [*kinds, load.sync]:
             if latency is not None and latency.histogram is not None:
                 assert latency.histogram.count == latency.count
@@ -47,8 +47,8 @@ def test_text_and_json_of_one_run_agree_as_far_as_the_text_goes(name: str) -> No
         assert one.usr_percent == pytest.approx(other.usr_percent, abs=0.006)
         assert one.sys_percent == pytest.approx(other.sys_percent, abs=0.006)
         assert dict(one.depth_levels) == pytest.approx(dict(other.depth_levels), abs=0.0006)
-        assert [flow.direction for flow in one.flows] == [flow.direction for flow in other.flows]
-        for mine, theirs in zip(one.flows, other.flows, strict=True):
+        assert [stream.direction for stream in one.streams] == [stream.direction for stream in other.streams]
+        for mine, theirs in zip(one.streams, other.streams, strict=True):
             agree(mine, theirs)
         latencies_agree(one.sync, other.sync)
     devices = [(d.name, d.reads, d.writes, d.read_merges, d.read_seconds) for d in exact.devices]
@@ -57,7 +57,7 @@ def test_text_and_json_of_one_run_agree_as_far_as_the_text_goes(name: str) -> No
         assert device.busy_percent == pytest.approx(shown.busy_percent, abs=0.006)
 
 
-def agree(exact: Flow, printed: Flow) -> None:
+def agree(exact: Stream, printed: Stream) -> None:
     assert exact.ios == printed.ios
     assert exact.seconds == printed.seconds
     assert (exact.short_ios, exact.dropped_ios) == (printed.short_ios, printed.dropped_ios)
@@ -90,7 +90,7 @@ def test_what_was_asked_is_read_from_the_options() -> None:
     load = only("randrw-group.both")
     assert (load.engine, load.pattern, load.block_size, load.direct) == ("libaio", "randrw", 4096, True)
     assert (load.jobs, load.depth) == (2, 16)
-    assert [flow.direction for flow in load.flows] == ["read", "write"]
+    assert [stream.direction for stream in load.streams] == ["read", "write"]
     assert dict(load.depth_levels)["8"] > 0.99
     assert load.option("iodepth") == "8"
 
@@ -129,16 +129,16 @@ def test_the_rate_asked_for_is_known() -> None:
 
 
 def test_mixed_directions_are_read_and_never_counted_twice() -> None:
-    assert [flow.direction for flow in only("unified-mixed.both").flows] == ["mixed"]
-    assert [flow.direction for flow in only("unified-both.both").flows] == ["read", "write"]
+    assert [stream.direction for stream in only("unified-mixed.both").streams] == ["mixed"]
+    assert [stream.direction for stream in only("unified-both.both").streams] == ["read", "write"]
 
 
 def test_bins_of_the_total_latency_stand_in_where_completion_has_none() -> None:
-    flow = only("lat-percentiles.both").flows[0]
-    assert flow.clat is not None
-    assert flow.lat is not None
-    assert flow.clat.histogram is None
-    assert flow.lat.histogram is not None
+    stream = only("lat-percentiles.both").streams[0]
+    assert stream.clat is not None
+    assert stream.lat is not None
+    assert stream.clat.histogram is None
+    assert stream.lat.histogram is not None
     assert measurement_of(read_result(recorded("lat-percentiles.both"))).get("latency.p99") == 183_296
 
 
@@ -161,20 +161,20 @@ def test_the_sum_of_all_clients_is_not_counted_again(name: str) -> None:
     assert "All clients" in text
     result = read_result(text)
     assert [load.name for load in result.loads] == ["remote", "remote"]
-    ios = sum(flow.ios or 0 for load in result.loads for flow in load.flows)
+    ios = sum(stream.ios or 0 for load in result.loads for stream in load.streams)
     assert ios == {"two-clients.json": 24_783 + 24_792, "two-clients.txt": 22_837 + 22_775}[name]
 
 
 def test_of_status_intervals_the_last_holds() -> None:
     text = recorded("status-interval.txt")
     assert text.count("groupid=0") == 3
-    assert [flow.ios for load in read_result(text).loads for flow in load.flows] == [84_370]
+    assert [stream.ios for load in read_result(text).loads for stream in load.streams] == [84_370]
 
 
 def test_a_recorded_terminal_is_read() -> None:
     text = (recorded("terminal.txt")).replace("read:", "\x1b[32mread\x1b[0m:")
     assert text.count("\r") > 5
-    assert read_result(text).loads[0].flows[0].iops == 41_900
+    assert read_result(text).loads[0].streams[0].iops == 41_900
 
 
 def test_terse_output_is_refused_in_words() -> None:
@@ -186,7 +186,7 @@ def test_terse_output_is_refused_in_words() -> None:
 
 def test_a_run_without_io_is_a_result_in_json_and_none_in_text() -> None:
     load = only("missing.both")
-    assert load.flows == ()
+    assert load.streams == ()
     assert measurement_of(read_result(recorded("missing.both"))).values == ()
     with pytest.raises(ReadError, match="did no I/O at all"):
         read_text(text_of("missing.both"))
@@ -201,13 +201,13 @@ def test_two_runs_in_one_file_are_refused() -> None:
 
 def test_means_of_several_jobs_are_weighted_and_counts_add_up() -> None:
     result = read_result(recorded("sections.both"))
-    flows = [flow for load in result.loads for flow in load.flows]
+    streams = [stream for load in result.loads for stream in load.streams]
     measurement = measurement_of(result)
-    ios = [flow.ios or 0 for flow in flows]
+    ios = [stream.ios or 0 for stream in streams]
     assert measurement.histogram is not None
     assert measurement.histogram.count == sum(ios)
-    assert measurement.get("iops") == pytest.approx(sum(flow.iops for flow in flows))
-    expected = sum(flow.clat.mean_ns * n for flow, n in zip(flows, ios, strict=True) if flow.clat) / sum(ios)
+    assert measurement.get("iops") == pytest.approx(sum(stream.iops for stream in streams))
+    expected = sum(stream.clat.mean_ns * n for stream, n in zip(streams, ios, strict=True) if stream.clat) / sum(ios)
     assert measurement.get("clat.mean") == pytest.approx(expected)
     # percentiles of several distributions need their bins: the text has none, so it has no percentile of the whole
     assert measurement_of(read_text(text_of("sections.both"))).get("latency.p99") is None

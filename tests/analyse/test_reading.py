@@ -10,11 +10,11 @@ from tests.analyse.recordings import recorded
 from virtune.analyse.beside import beside
 from virtune.analyse.explain import LOAD_RULES, RESULT_RULES, explain
 from virtune.analyse.fio import read_result
-from virtune.model.measurement import DeviceUse, FioResult, Flow, Latency, LoadResult
+from virtune.model.measurement import DeviceUse, FioResult, Latency, LoadResult, Stream
 from virtune.model.remark import Remark, Weight
 
 PERCENTILES = ((50.0, 120e3), (95.0, 200e3), (99.0, 300e3), (99.9, 900e3))
-READ = Flow(
+READ = Stream(
     direction="read", ios=2_400_000, bytes=2_400_000 * 4096, seconds=30.0, iops=80_000, bandwidth_bps=80_000 * 4096.0,
     iops_samples=60, iops_min=79_000, iops_max=81_000, iops_mean=80_000, iops_stddev=900,
     slat=Latency(count=2_400_000, mean_ns=3e3), clat=Latency(count=2_400_000, mean_ns=97e3, percentiles=PERCENTILES),
@@ -22,7 +22,7 @@ READ = Flow(
 )  # fmt: skip
 LOAD = LoadResult(
     name="good", engine="libaio", pattern="randread", block_size=4096, direct=True, jobs=1, depth=8, error=0,
-    flows=(READ,), usr_percent=10, sys_percent=30, depth_levels=(("1", 0.001), ("4", 0.001), ("8", 0.999)),
+    streams=(READ,), usr_percent=10, sys_percent=30, depth_levels=(("1", 0.001), ("4", 0.001), ("8", 0.999)),
     options=(("rw", "randread"),),
 )  # fmt: skip
 DEVICE = DeviceUse(name="vda", reads=2_395_000, writes=3, read_seconds=190.0, write_seconds=0.0, busy_percent=80)
@@ -34,7 +34,7 @@ def of_load(**changes: object) -> FioResult:
 
 
 def of_flow(**changes: object) -> FioResult:
-    return of_load(flows=(replace(READ, **changes),))  # type: ignore[arg-type]
+    return of_load(streams=(replace(READ, **changes),))  # type: ignore[arg-type]
 
 
 def of_device(**changes: object) -> FioResult:
@@ -56,7 +56,7 @@ FIRES: dict[str, tuple[FioResult, Weight, tuple[str, ...]]] = {
         Weight.INVALID, ("2,400,000 I/Os", "24,000 requests (1.0%)"),
     ),
     "page-cache, too fast": (
-        replace(of_load(direct=None, flows=(replace(READ, clat=Latency(mean_ns=800)),)), devices=()),
+        replace(of_load(direct=None, streams=(replace(READ, clat=Latency(mean_ns=800)),)), devices=()),
         Weight.INVALID, ("800 ns", "within 2 us"),
     ),
     "page-cache, mmap": (
@@ -118,7 +118,7 @@ SILENT: dict[str, FioResult] = {
     "depth, held back by its rate": of_load(rate_asked_iops=100, depth_levels=(("1", 1.0),)),
     "little": GOOD,
     "little, held back by its rate": of_load(options=(("rate_iops", "100"),), depth=100),
-    "little, without latency": of_load(depth=100, flows=(replace(READ, lat=None),)),
+    "little, without latency": of_load(depth=100, streams=(replace(READ, lat=None),)),
     "little, fsync counted": read_result(recorded("fsync.both")),
     "rate-unmet": of_load(rate_asked_iops=80_500),
     "spread": GOOD,
@@ -184,9 +184,9 @@ def test_jobs_are_named_where_there_are_several_and_clones_are_said_once() -> No
 
 def test_jobs_reported_together_spread_less_than_one() -> None:
     """fio adds the means of 4 jobs and pools their deviations: 10 % of each is 5 % of the sum when independent."""
-    four = of_load(jobs=4, flows=(replace(READ, iops_stddev=2_000, iops_samples=240),))
+    four = of_load(jobs=4, streams=(replace(READ, iops_stddev=2_000, iops_samples=240),))
     assert said(four, "spread") == []
-    (remark,) = said(of_load(jobs=4, flows=(replace(READ, iops_stddev=8_000, iops_samples=240),)), "spread")
+    (remark,) = said(of_load(jobs=4, streams=(replace(READ, iops_stddev=8_000, iops_samples=240),)), "spread")
     assert "20%" in remark.text
     assert "8,000 a job" in remark.text
 
@@ -202,4 +202,4 @@ def test_two_runs_without_samples_are_said_to_show_nothing() -> None:
     remark = beside(GOOD, of_flow(iops_stddev=None))
     assert remark is not None
     assert "nothing here shows how far apart" in remark.text
-    assert beside(GOOD, of_load(flows=())) is None
+    assert beside(GOOD, of_load(streams=())) is None

@@ -4,7 +4,7 @@
 from collections.abc import Iterator
 
 from virtune.analyse.fio_options import SYNCHRONOUS
-from virtune.model.measurement import FioResult, Flow, LoadResult
+from virtune.model.measurement import FioResult, LoadResult, Stream
 from virtune.model.remark import Remark, Weight
 from virtune.model.units import format_ns
 
@@ -32,7 +32,7 @@ def page_cache(result: FioResult) -> Iterator[Remark]:
     blocks that were never written: they are answered without asking the device (`unserved`).
     """
     loads = [load for load in result.loads if load.engine is None or load.engine in CACHEABLE]
-    if len(loads) < len(result.loads) or not any(load.flows for load in loads):
+    if len(loads) < len(result.loads) or not any(load.streams for load in loads):
         return
     served = _served(result)
     signs = [*_too_fast(loads), *([_missed(result, served)] if served is not None and served < SERVED_SHARE else [])]
@@ -61,7 +61,7 @@ def _page_cache(buffered: list[LoadResult], signs: list[str], served: float | No
             " requests as fio, so the cache was mostly cold, but its work is in the numbers."
         )
         return Remark(id="page-cache", weight=Weight.WARNING, text=text, advice=advice)
-    ios = sum(flow.ios or 0 for load in buffered for flow in load.flows)
+    ios = sum(stream.ios or 0 for load in buffered for stream in load.streams)
     text = f"This went through the page cache: {how[0]}. Nothing shows how many of its {ios:,} I/Os reached a disk."
     return Remark(id="page-cache", weight=Weight.INVALID, text=text, advice=advice)
 
@@ -72,10 +72,10 @@ def _how_buffered(load: LoadResult) -> str:
 
 def _too_fast(loads: list[LoadResult]) -> Iterator[str]:
     for load in loads:
-        for flow in load.flows:
-            if flow.clat is not None and flow.clat.mean_ns < NO_DEVICE_NS:
+        for stream in load.streams:
+            if stream.clat is not None and stream.clat.mean_ns < NO_DEVICE_NS:
                 yield (
-                    f"a {one(flow)} completes in {format_ns(flow.clat.mean_ns)} in the mean (clat), and no device"
+                    f"a {one(stream)} completes in {format_ns(stream.clat.mean_ns)} in the mean (clat), and no device"
                     f" does within {format_ns(NO_DEVICE_NS)}"
                 )
                 return
@@ -87,16 +87,16 @@ def _served(result: FioResult) -> float | None:
     Requests are comparable for random I/O only: sequential I/O is merged and read ahead into larger ones.
     """
     patterns = [load.pattern or "" for load in result.loads]
-    flows = [flow for load in result.loads for flow in load.flows]
-    asked = sum(flow.ios or 0 for flow in flows)
-    long_enough = all((flow.seconds or 0) >= COUNTED_SECONDS for flow in flows)
+    streams = [stream for load in result.loads for stream in load.streams]
+    asked = sum(stream.ios or 0 for stream in streams)
+    long_enough = all((stream.seconds or 0) >= COUNTED_SECONDS for stream in streams)
     if not result.devices or not asked or not long_enough or not all(p.startswith("rand") for p in patterns):
         return None
-    return _device_requests(result, flows) / asked
+    return _device_requests(result, streams) / asked
 
 
-def _device_requests(result: FioResult, flows: list[Flow]) -> int:
-    directions = {flow.direction for flow in flows}
+def _device_requests(result: FioResult, streams: list[Stream]) -> int:
+    directions = {stream.direction for stream in streams}
     reads = sum(device.reads + (device.read_merges or 0) for device in result.devices)
     writes = sum(device.writes + (device.write_merges or 0) for device in result.devices)
     both = "mixed" in directions
@@ -104,8 +104,8 @@ def _device_requests(result: FioResult, flows: list[Flow]) -> int:
 
 
 def _missed(result: FioResult, served: float) -> str:
-    flows = [flow for load in result.loads for flow in load.flows]
-    requests, asked = _device_requests(result, flows), sum(flow.ios or 0 for flow in flows)
+    streams = [stream for load in result.loads for stream in load.streams]
+    requests, asked = _device_requests(result, streams), sum(stream.ios or 0 for stream in streams)
     names = ", ".join(dict.fromkeys(device.name for device in result.devices))
     return f"of fio's {asked:,} I/Os, {names} saw {requests:,} requests ({served:.1%})"
 
@@ -118,7 +118,7 @@ def _syncs(load: LoadResult) -> bool:
 def cached_sync(result: FioResult) -> Iterator[Remark]:
     """`cached-sync`: buffered writes with fsync. Their own latency is the page cache's; the disk is in the sync."""
     for load in result.loads:
-        writes = [flow for flow in load.flows if flow.direction == "write" and flow.clat is not None]
+        writes = [stream for stream in load.streams if stream.direction == "write" and stream.clat is not None]
         if load.direct is not False or load.sync is None or not load.sync.count or not writes:
             continue
         clat = writes[0].clat
@@ -133,6 +133,6 @@ def cached_sync(result: FioResult) -> Iterator[Remark]:
             )
 
 
-def one(flow: Flow) -> str:
-    """What one operation of a flow is called."""
-    return "request" if flow.direction == "mixed" else flow.direction
+def one(stream: Stream) -> str:
+    """What one operation of a stream is called."""
+    return "request" if stream.direction == "mixed" else stream.direction

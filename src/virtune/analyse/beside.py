@@ -42,9 +42,9 @@ def beside(first: FioResult, other: FioResult) -> Remark | None:
 
 
 def _chance(result: FioResult) -> float | None:
-    """Half the relative interval (95 %) of a run's IOPS by its samples; None unless it is a single flow with some."""
-    flows = [(load, flow) for load in result.loads for flow in load.flows]
-    if len(flows) != 1:
+    """Half the relative interval (95 %) of a run's IOPS by its samples; None unless it is one stream with some."""
+    streams = [(load, stream) for load in result.loads for stream in load.streams]
+    if len(streams) != 1:
         return None
-    spread = relative_spread(*flows[0])
+    spread = relative_spread(*streams[0])
     return None if spread is None else SPREAD_FACTOR * spread[0] / math.sqrt(spread[1])

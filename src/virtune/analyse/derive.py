@@ -110,7 +110,9 @@ def _cached(result: FioResult, used: Use, stack: Stack, workload: Workload) -> I
     A stack that is meant to be direct is called cached only when the image is seen in the page cache as well: the
     device's bytes are those of the counters' window and fio's are a mean, and a host that stalls moves them apart.
     """
-    asked = sum(f.bandwidth_bps for load in result.loads for f in load.flows if f.direction == "read") * used.seconds
+    asked = (
+        sum(f.bandwidth_bps for load in result.loads for f in load.streams if f.direction == "read") * used.seconds
+    )
     if not used.disks or asked <= 0 or stack.disk.backend != "file":
         return
     share = used.disks[0].read_bytes / asked

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 
 from virtune.analyse.fio_options import SYNCHRONOUS
-from virtune.model.measurement import Flow, LoadResult
+from virtune.model.measurement import LoadResult, Stream
 from virtune.model.remark import Remark, Weight
 from virtune.model.units import format_count, format_ns
 
@@ -37,7 +37,7 @@ IN_SUBMISSION = 0.5
 
 def no_io(load: LoadResult) -> Iterator[Remark]:
     """`no-io`: the job ended without a single I/O."""
-    if not load.flows:
+    if not load.streams:
         yield Remark(
             id="no-io",
             weight=Weight.INVALID,
@@ -62,7 +62,10 @@ def errors(load: LoadResult) -> Iterator[Remark]:
 
 def short_ios(load: LoadResult) -> Iterator[Remark]:
     """`short-ios`: transfers that came back incomplete or were dropped."""
-    short, dropped = sum(flow.short_ios for flow in load.flows), sum(flow.dropped_ios for flow in load.flows)
+    short, dropped = (
+        sum(stream.short_ios for stream in load.streams),
+        sum(stream.dropped_ios for stream in load.streams),
+    )
     if short or dropped:
         yield Remark(
             id="short-ios",
@@ -126,9 +129,9 @@ def depth_in_submission(load: LoadResult) -> Iterator[Remark]:
 
 def in_submission(load: LoadResult) -> float | None:
     """The share of a job's time that passes in submission calls: slat times operations a second."""
-    if not load.flows or any(flow.slat is None for flow in load.flows):
+    if not load.streams or any(stream.slat is None for stream in load.streams):
         return None
-    return math.fsum(flow.iops * flow.slat.mean_ns for flow in load.flows if flow.slat) / 1e9 / load.jobs
+    return math.fsum(stream.iops * stream.slat.mean_ns for stream in load.streams if stream.slat) / 1e9 / load.jobs
 
 
 def _per_job(load: LoadResult) -> int | None:
@@ -169,10 +172,10 @@ def little(load: LoadResult) -> Iterator[Remark]:
 
 def in_flight(load: LoadResult) -> float | None:
     """I/Os in flight in the mean by Little's law, time in fsync included; None when a latency is missing."""
-    seconds = max((flow.seconds or 0 for flow in load.flows), default=0)
-    if seconds < 1 or any(flow.lat is None for flow in load.flows):
+    seconds = max((stream.seconds or 0 for stream in load.streams), default=0)
+    if seconds < 1 or any(stream.lat is None for stream in load.streams):
         return None
-    total = math.fsum(flow.iops * flow.lat.mean_ns for flow in load.flows if flow.lat)
+    total = math.fsum(stream.iops * stream.lat.mean_ns for stream in load.streams if stream.lat)
     if load.sync is not None:
         if load.sync.count is None:
             return None
@@ -183,7 +186,7 @@ def in_flight(load: LoadResult) -> float | None:
 def rate_unmet(load: LoadResult) -> Iterator[Remark]:
     """`rate-unmet`: less than 99 % of the offered load was done, so the disk (or the job) was at its limit."""
     asked = load.rate_asked_iops
-    if asked and load.flows and load.iops < RATE_MET * asked:
+    if asked and load.streams and load.iops < RATE_MET * asked:
         yield Remark(
             id="rate-unmet",
             weight=Weight.WARNING,
@@ -200,8 +203,8 @@ def spread(load: LoadResult) -> Iterator[Remark]:
     if samples were independent. Neighbouring samples are not, so the truth is worse. fio adds up the means of jobs
     that it reports together and pools their deviations, which is undone here.
     """
-    for flow in load.flows:
-        found = relative_spread(load, flow)
+    for stream in load.streams:
+        found = relative_spread(load, stream)
         if found is None or found[0] < SPREAD_LIMIT:
             continue
         relative, samples = found
@@ -209,31 +212,31 @@ def spread(load: LoadResult) -> Iterator[Remark]:
         yield Remark(
             id="spread",
             weight=Weight.WARNING,
-            text=f"{flow.direction} IOPS swung by {relative:.0%} around their mean within this one run: standard"
-            f" deviation {flow.iops_stddev:,.0f}{' a job' if load.jobs > 1 else ''}, mean {flow.iops_mean:,.0f},"
-            f" {flow.iops_samples} samples. Even if the samples were independent, two such runs would differ by up to"
+            text=f"{stream.direction} IOPS swung by {relative:.0%} around their mean within this one run: standard"
+            f" deviation {stream.iops_stddev:,.0f}{' a job' if load.jobs > 1 else ''}, mean {stream.iops_mean:,.0f},"
+            f" {stream.iops_samples} samples. Were the samples independent, two such runs would still differ by up to"
             f" {smallest:.0%} by chance, so one run cannot support a claim of a difference below {smallest:.0%}.",
             advice="compare in interleaved rounds, as `virtune compare` does, and let the rounds decide",
         )
 
 
-def relative_spread(load: LoadResult, flow: Flow) -> tuple[float, float] | None:
-    """The standard deviation of a flow's IOPS samples against their mean, and the number of samples over time.
+def relative_spread(load: LoadResult, stream: Stream) -> tuple[float, float] | None:
+    """The standard deviation of a stream's IOPS samples against their mean, and the number of samples over time.
 
     None where there are too few. For jobs reported together fio gives the sum of their means, the pooled deviation of
     one job and the samples of all; independent jobs are assumed, which makes the spread the smallest it can be.
     """
-    if not flow.iops_stddev or not flow.iops_mean or not flow.iops_samples:
+    if not stream.iops_stddev or not stream.iops_mean or not stream.iops_samples:
         return None
-    samples = flow.iops_samples / load.jobs
-    return (flow.iops_stddev * math.sqrt(load.jobs) / flow.iops_mean, samples) if samples >= FEW_SAMPLES else None
+    samples = stream.iops_samples / load.jobs
+    return (stream.iops_stddev * math.sqrt(load.jobs) / stream.iops_mean, samples) if samples >= FEW_SAMPLES else None
 
 
 def short_run(load: LoadResult) -> Iterator[Remark]:
     """`short-run`: too little time or too few I/Os to see what a disk does in the long run."""
-    seconds = max((flow.seconds or 0 for flow in load.flows), default=0)
-    ios = sum(flow.ios or 0 for flow in load.flows)
-    if load.flows and seconds and ios and (seconds < SHORT_SECONDS or ios < FEW_IOS):
+    seconds = max((stream.seconds or 0 for stream in load.streams), default=0)
+    ios = sum(stream.ios or 0 for stream in load.streams)
+    if load.streams and seconds and ios and (seconds < SHORT_SECONDS or ios < FEW_IOS):
         yield Remark(
             id="short-run",
             weight=Weight.WARNING,

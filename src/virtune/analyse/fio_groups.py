@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from virtune.analyse.fio_options import JobFacts, facts_of
-from virtune.model.measurement import Flow, Latency, LoadResult
+from virtune.model.measurement import Latency, LoadResult, Stream
 
 _T = TypeVar("_T")
 
@@ -31,7 +31,7 @@ class Group:
     key: tuple[str, str, str]
     jobs: int
     error: int
-    flows: list[Flow] = field(default_factory=list)
+    streams: list[Stream] = field(default_factory=list)
     sync: Latency | None = None
     sync_count: int | None = None
     usr: float | None = None
@@ -42,24 +42,24 @@ class Group:
     lost: bool = False
 
     def change(self, kind: str, make: Callable[[Latency | None], Latency | None]) -> None:
-        """Put a kind of latency in its place: `sync` is the group's, the others are the last flow's."""
+        """Put a kind of latency in its place: `sync` is the group's, the others are the last stream's."""
         if kind == "sync":
             self.sync = make(self.sync)
-        elif self.flows and not self.lost:
-            flow = self.flows[-1]
+        elif self.streams and not self.lost:
+            stream = self.streams[-1]
             if kind == "slat":
-                self.flows[-1] = replace(flow, slat=make(flow.slat))
+                self.streams[-1] = replace(stream, slat=make(stream.slat))
             elif kind == "clat":
-                self.flows[-1] = replace(flow, clat=make(flow.clat))
+                self.streams[-1] = replace(stream, clat=make(stream.clat))
             else:
-                self.flows[-1] = replace(flow, lat=make(flow.lat))
+                self.streams[-1] = replace(stream, lat=make(stream.lat))
 
 
 def load_of(group: Group, definitions: list[Definition], options: dict[str, str] | None) -> LoadResult:
     """Make the LoadResult of a group out of its lines, the definitions behind it, and its command line."""
     name, number, _ = group.key
     facts = facts_of(options) if options is not None and len(definitions) < 2 else None
-    flows = tuple(_counted(flow) for flow in group.flows)
+    streams = tuple(_counted(stream) for stream in group.streams)
     return LoadResult(
         name=name or f"group {number}",
         engine=_one(d.engine for d in definitions) or (facts.engine if facts else None),
@@ -69,7 +69,7 @@ def load_of(group: Group, definitions: list[Definition], options: dict[str, str]
         jobs=group.jobs,
         depth=_depth(definitions, facts, group.jobs),
         error=group.error,
-        flows=tuple(flow for flow in flows if flow.direction != "mixed") or flows,
+        streams=tuple(stream for stream in streams if stream.direction != "mixed") or streams,
         usr_percent=group.usr,
         sys_percent=group.sys,
         context_switches=group.switches,
@@ -81,10 +81,12 @@ def load_of(group: Group, definitions: list[Definition], options: dict[str, str]
     )
 
 
-def _counted(flow: Flow) -> Flow:
-    """Every I/O of a flow has each kind of latency, so the issued count is theirs."""
-    slat, clat, lat = (replace(kind, count=flow.ios) if kind else None for kind in (flow.slat, flow.clat, flow.lat))
-    return replace(flow, slat=slat, clat=clat, lat=lat)
+def _counted(stream: Stream) -> Stream:
+    """Every I/O of a stream has each kind of latency, so the issued count is theirs."""
+    slat, clat, lat = (
+        replace(kind, count=stream.ios) if kind else None for kind in (stream.slat, stream.clat, stream.lat)
+    )
+    return replace(stream, slat=slat, clat=clat, lat=lat)
 
 
 def _one(values: Iterable[_T]) -> _T | None:

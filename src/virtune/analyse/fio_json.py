@@ -16,7 +16,7 @@ from typing import Any
 
 from virtune.analyse.fio_options import MOST_JOBS, JobFacts, canonical, facts_of, printable
 from virtune.model.errors import ReadError
-from virtune.model.measurement import DeviceUse, FioResult, Flow, Histogram, Latency, LoadResult
+from virtune.model.measurement import DeviceUse, FioResult, Histogram, Latency, LoadResult, Stream
 
 DIRECTIONS = ("read", "write", "trim", "mixed")
 SECTOR = 512
@@ -102,7 +102,7 @@ def _result(document: _Object) -> FioResult:
         _load(entry, _options(document, entry), _shared(document), names[_name(entry)], f"jobs[{number}]")
         for number, entry in enumerate(entries)
     ]
-    kinds = [kind for load in loads for flow in load.flows for kind in (flow.clat, flow.lat)]
+    kinds = [kind for load in loads for stream in load.streams for kind in (stream.clat, stream.lat)]
     return FioResult(
         source="json+" if any(kind and kind.histogram for kind in kinds) else "json",
         version=printable(version) if isinstance(version, str) else None,
@@ -143,9 +143,9 @@ def _shared(document: _Object) -> dict[str, str]:
 def _load(
     entry: _Object, options: dict[str, str] | None, shared: dict[str, str], alike: int, where: str
 ) -> LoadResult:
-    flows = _flows(entry, where)
+    streams = _flows(entry, where)
     facts = facts_of(options) if options is not None else None
-    jobs, mixed = _jobs(entry, facts, flows, alike)
+    jobs, mixed = _jobs(entry, facts, streams, alike)
     if mixed:
         # What fio echoes is one section of several; only what all of them share is sure.
         facts, options = facts_of(shared), None
@@ -159,7 +159,7 @@ def _load(
         jobs=jobs,
         depth=facts.depth * jobs if facts and not mixed else None,
         error=_int(entry, "error", where) or 0,
-        flows=flows,
+        streams=streams,
         usr_percent=_float(entry, "usr_cpu", where),
         sys_percent=_float(entry, "sys_cpu", where),
         context_switches=_int(entry, "ctx", where),
@@ -171,7 +171,7 @@ def _load(
     )
 
 
-def _jobs(entry: _Object, facts: JobFacts | None, flows: tuple[Flow, ...], alike: int) -> tuple[int, bool]:
+def _jobs(entry: _Object, facts: JobFacts | None, streams: tuple[Stream, ...], alike: int) -> tuple[int, bool]:
     """How many jobs the entry stands for, and whether they are of several kinds.
 
     fio does not say. Without group reporting every clone has an entry; with it the entry's `job_runtime` is the sum
@@ -179,7 +179,7 @@ def _jobs(entry: _Object, facts: JobFacts | None, flows: tuple[Flow, ...], alike
     the name of the first and the options of the last.
     """
     asked = facts.jobs if facts and alike == 1 else 1
-    longest = max((flow.seconds or 0 for flow in flows), default=0.0)
+    longest = max((stream.seconds or 0 for stream in streams), default=0.0)
     total = _float(entry, "job_runtime", "job") or 0.0
     if longest < 0.5:
         return asked, False
@@ -187,18 +187,18 @@ def _jobs(entry: _Object, facts: JobFacts | None, flows: tuple[Flow, ...], alike
     return (counted, True) if counted > asked else (asked, False)
 
 
-def _flows(entry: _Object, where: str) -> tuple[Flow, ...]:
+def _flows(entry: _Object, where: str) -> tuple[Stream, ...]:
     """The directions that did something. `mixed` sums the others, and stands for them only where it is alone."""
     found = [
         _flow(direction, _object(entry, direction, where), f"{where}.{direction}")
         for direction in DIRECTIONS
         if direction in entry
     ]
-    flows = tuple(flow for flow in found if flow is not None)
-    return tuple(flow for flow in flows if flow.direction != "mixed") or flows
+    streams = tuple(stream for stream in found if stream is not None)
+    return tuple(stream for stream in streams if stream.direction != "mixed") or streams
 
 
-def _flow(direction: str, data: _Object, where: str) -> Flow | None:
+def _flow(direction: str, data: _Object, where: str) -> Stream | None:
     """One direction; None for one that did nothing."""
     ios, size = _int(data, "total_ios", where), _int(data, "io_bytes", where)
     iops = _float(data, "iops", where)
@@ -210,7 +210,7 @@ def _flow(direction: str, data: _Object, where: str) -> Flow | None:
         bandwidth = (_float(data, "bw", where) or 0.0) * 1024
     samples = _int(data, "iops_samples", where)
     sampled = samples is None or samples > 0
-    return Flow(
+    return Stream(
         direction=direction,
         ios=ios,
         bytes=size,

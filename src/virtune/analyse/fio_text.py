@@ -15,7 +15,7 @@ from virtune.analyse.fio_groups import Definition, Group, load_of
 from virtune.analyse.fio_lines import amount, nanoseconds, size
 from virtune.analyse.fio_options import MOST_JOBS, printable
 from virtune.model.errors import ReadError
-from virtune.model.measurement import DeviceUse, FioResult, Flow, Latency, LoadResult
+from virtune.model.measurement import DeviceUse, FioResult, Latency, LoadResult, Stream
 
 ALL_CLIENTS = "All clients"
 SECTOR = 512
@@ -119,11 +119,11 @@ class _Reader:
         bandwidth = size(match["bw"], old=old)
         if self._group is None:
             return
-        self._group.lost = bandwidth is None or len(self._group.flows) >= len(_DIRECTIONS)
+        self._group.lost = bandwidth is None or len(self._group.streams) >= len(_DIRECTIONS)
         if bandwidth is None or self._group.lost:
             return
         moved = size(match["io"], old=old) if match["io"] else None
-        flow = Flow(
+        stream = Stream(
             direction=match["direction"],
             ios=None,
             bytes=round(moved) if moved is not None else None,
@@ -131,7 +131,7 @@ class _Reader:
             iops=amount(match["iops"]),
             bandwidth_bps=bandwidth,
         )
-        self._group.flows.append(flow)
+        self._group.streams.append(stream)
 
     def take_unread(self, match: _Match) -> None:  # noqa: ARG002
         """A direction that cannot be read: what follows is its own, and not the direction's before it."""
@@ -168,10 +168,10 @@ class _Reader:
 
     def take_samples(self, match: _Match) -> None:
         """`iops        : min=33208, max=37358, avg=35314.00, stdev=929.21, samples=6`."""
-        if self._group is None or not self._group.flows or self._group.lost:
+        if self._group is None or not self._group.streams or self._group.lost:
             return
-        self._group.flows[-1] = replace(
-            self._group.flows[-1],
+        self._group.streams[-1] = replace(
+            self._group.streams[-1],
             iops_samples=int(match["samples"]) if match["samples"] else None,
             iops_min=amount(match["min"]),
             iops_max=amount(match["max"]),
@@ -199,16 +199,16 @@ class _Reader:
         rows = [_numbers(match["total"]), _numbers(match["short"]), _numbers(dropped["dropped"]) if dropped else []]
         total, short, drop = (dict(zip(_DIRECTIONS, row, strict=False)) for row in rows)
         self._group.sync_count = total.get("sync")
-        self._group.flows = [
+        self._group.streams = [
             replace(
-                flow,
+                stream,
                 ios=sum(total.get(d, 0) for d in _DIRECTIONS[:3])
-                if flow.direction == "mixed"
-                else total.get(flow.direction),
-                short_ios=short.get(flow.direction, 0),
-                dropped_ios=drop.get(flow.direction, 0),
+                if stream.direction == "mixed"
+                else total.get(stream.direction),
+                short_ios=short.get(stream.direction, 0),
+                dropped_ios=drop.get(stream.direction, 0),
             )
-            for flow in self._group.flows
+            for stream in self._group.streams
         ]
 
     def take_failed(self, match: _Match) -> None:

@@ -8,26 +8,26 @@ come from the added histograms; without bins they are given only where there is 
 import math
 from collections.abc import Callable, Iterable, Iterator
 
-from virtune.model.measurement import FioResult, Flow, Histogram, Latency, LoadResult, Measurement, merge
+from virtune.model.measurement import FioResult, Histogram, Latency, LoadResult, Measurement, Stream, merge
 from virtune.model.metric import METRICS
 
 
 def measurement_of(result: FioResult) -> Measurement:
     """Derive the metrics that fio's own output holds; one that is missing was not measured."""
-    flows = _flows(result)
+    streams = _flows(result)
     histogram = merged_histogram(result)
     values: list[tuple[str, float | None]] = [
-        ("iops", math.fsum(flow.iops for flow in flows)),
-        ("bandwidth", math.fsum(flow.bandwidth_bps for flow in flows)),
-        ("latency.mean", _mean(flows, lambda flow: flow.lat)),
-        *_percentiles(flows, histogram),
-        ("slat.mean", _mean(flows, lambda flow: flow.slat)),
-        ("clat.mean", _mean(flows, lambda flow: flow.clat)),
+        ("iops", math.fsum(stream.iops for stream in streams)),
+        ("bandwidth", math.fsum(stream.bandwidth_bps for stream in streams)),
+        ("latency.mean", _mean(streams, lambda stream: stream.lat)),
+        *_percentiles(streams, histogram),
+        ("slat.mean", _mean(streams, lambda stream: stream.slat)),
+        ("clat.mean", _mean(streams, lambda stream: stream.clat)),
         ("sync.mean", _weighted((load.sync.mean_ns, load.sync.count) for load in result.loads if load.sync)),
         ("cpu.load.usr", _cpu(result.loads, lambda load: load.usr_percent)),
         ("cpu.load.sys", _cpu(result.loads, lambda load: load.sys_percent)),
     ]
-    if not flows:
+    if not streams:
         return Measurement(values=())
     measured = tuple((name, value) for name, value in values if value is not None)
     return Measurement(values=measured, histogram=histogram)
@@ -38,32 +38,34 @@ def merged_histogram(result: FioResult) -> Histogram | None:
 
     A job with `lat_percentiles` has bins of the total latency instead; the two kinds are never added.
     """
-    flows = _flows(result)
+    streams = _flows(result)
     for kind in ("clat", "lat"):
-        latencies: list[Latency | None] = [getattr(flow, kind) for flow in flows]
+        latencies: list[Latency | None] = [getattr(stream, kind) for stream in streams]
         histograms = [latency.histogram for latency in latencies if latency and latency.histogram]
-        if histograms and len(histograms) == len(flows):
+        if histograms and len(histograms) == len(streams):
             return merge(histograms)
     return None
 
 
-def _flows(result: FioResult) -> list[Flow]:
-    return [flow for load in result.loads for flow in load.flows]
+def _flows(result: FioResult) -> list[Stream]:
+    return [stream for load in result.loads for stream in load.streams]
 
 
-def _percentiles(flows: list[Flow], histogram: Histogram | None) -> Iterator[tuple[str, float | None]]:
+def _percentiles(streams: list[Stream], histogram: Histogram | None) -> Iterator[tuple[str, float | None]]:
     wanted = [(metric.id, metric.percent) for metric in METRICS if metric.percent is not None]
     if histogram is not None:
         yield from ((name, histogram.percentile(percent)) for name, percent in wanted)
-    elif len(flows) == 1:
-        printed = [kind for kind in (flows[0].clat, flows[0].lat) if kind is not None and kind.percentiles]
+    elif len(streams) == 1:
+        printed = [kind for kind in (streams[0].clat, streams[0].lat) if kind is not None and kind.percentiles]
         yield from ((name, printed[0].percentile(percent)) for name, percent in wanted if printed)
 
 
-def _mean(flows: list[Flow], kind: Callable[[Flow], Latency | None]) -> float | None:
+def _mean(streams: list[Stream], kind: Callable[[Stream], Latency | None]) -> float | None:
     """The mean over all I/Os; None when a direction does not have this kind, as it would be missing in the mean."""
-    found = [(latency.mean_ns, latency.count or flow.ios) for flow in flows if (latency := kind(flow)) is not None]
-    return _weighted(found) if len(found) == len(flows) else None
+    found = [
+        (latency.mean_ns, latency.count or stream.ios) for stream in streams if (latency := kind(stream)) is not None
+    ]
+    return _weighted(found) if len(found) == len(streams) else None
 
 
 def _cpu(loads: Iterable[LoadResult], share: Callable[[LoadResult], float | None]) -> float | None:

@@ -28,11 +28,13 @@ def latency_parts(load: LoadResult) -> Iterator[Remark]:
     slat is the time in the call that hands an I/O over. Growing slat means that handing over blocks: buffered I/O, a
     full queue, no free request. clat is the time until completion was seen: everything below the system call.
     """
-    if not load.flows or any(flow.slat is None or flow.clat is None or not flow.ios for flow in load.flows):
+    if not load.streams or any(
+        stream.slat is None or stream.clat is None or not stream.ios for stream in load.streams
+    ):
         return
-    slat = math.fsum(flow.slat.mean_ns * (flow.ios or 0) for flow in load.flows if flow.slat)
-    clat = math.fsum(flow.clat.mean_ns * (flow.ios or 0) for flow in load.flows if flow.clat)
-    ios = sum(flow.ios or 0 for flow in load.flows)
+    slat = math.fsum(stream.slat.mean_ns * (stream.ios or 0) for stream in load.streams if stream.slat)
+    clat = math.fsum(stream.clat.mean_ns * (stream.ios or 0) for stream in load.streams if stream.clat)
+    ios = sum(stream.ios or 0 for stream in load.streams)
     share = slat / (slat + clat) if slat + clat else 0.0
     parts = f"submission (slat) {format_ns(slat / ios)}, {share:.1%}; completion (clat) {format_ns(clat / ios)}"
     busy = in_submission(load) or 0.0
@@ -50,18 +52,18 @@ def latency_parts(load: LoadResult) -> Iterator[Remark]:
 
 def jitter(load: LoadResult) -> Iterator[Remark]:
     """`jitter`: the median is the usual answer; p95 and p99 against it say how uneven the answers are."""
-    for flow in load.flows:
+    for stream in load.streams:
         printed = [
-            kind for kind in (flow.clat, flow.lat) if kind is not None and (kind.percentiles or kind.histogram)
+            kind for kind in (stream.clat, stream.lat) if kind is not None and (kind.percentiles or kind.histogram)
         ]
-        if not printed or (flow.ios or 0) < ENOUGH_FOR_JITTER:
+        if not printed or (stream.ios or 0) < ENOUGH_FOR_JITTER:
             continue
         p50, p95, p99 = (printed[0].percentile(percent) for percent in (50.0, 95.0, 99.0))
         if p50 and p95 and p99:
             yield Remark(
                 id="jitter",
                 weight=Weight.NOTE,
-                text=f"Half of all {one(flow)}s complete within {format_ns(p50)} (p50): the usual answer. One in 20"
+                text=f"Half of all {one(stream)}s complete within {format_ns(p50)} (p50): the usual answer. One in 20"
                 f" takes more than {format_ns(p95)} (p95, {p95 / p50:.1f} times that), one in 100 more than"
                 f" {format_ns(p99)} (p99, {p99 / p50:.1f} times): the jitter.",
             )
@@ -69,15 +71,15 @@ def jitter(load: LoadResult) -> Iterator[Remark]:
 
 def tail_unresolved(load: LoadResult) -> Iterator[Remark]:
     """`tail-unresolved`: a high percentile that rests on fewer than 100 I/Os beyond it."""
-    for flow in load.flows:
-        shown = [percent for percent in (99.0, 99.9) if _shows(flow.clat, percent) or _shows(flow.lat, percent)]
-        weak = [percent for percent in shown if flow.ios and flow.ios * (100 - percent) / 100 < ENOUGH_BEYOND]
-        if weak and flow.ios:
-            beyond = flow.ios * (100 - weak[0]) / 100
+    for stream in load.streams:
+        shown = [percent for percent in (99.0, 99.9) if _shows(stream.clat, percent) or _shows(stream.lat, percent)]
+        weak = [percent for percent in shown if stream.ios and stream.ios * (100 - percent) / 100 < ENOUGH_BEYOND]
+        if weak and stream.ios:
+            beyond = stream.ios * (100 - weak[0]) / 100
             yield Remark(
                 id="tail-unresolved",
                 weight=Weight.NOTE,
-                text=f"Of {flow.ios:,} {one(flow)}s, about {beyond:.2g} lie beyond p{weak[0]:g}: too few (below"
+                text=f"Of {stream.ios:,} {one(stream)}s, about {beyond:.2g} lie beyond p{weak[0]:g}: too few (below"
                 f" {ENOUGH_BEYOND}) for {' and '.join(f'p{p:g}' for p in weak)} to be compared between runs.",
             )
 
@@ -88,10 +90,14 @@ def _shows(latency: Latency | None, percent: float) -> bool:
 
 def sync_share(load: LoadResult) -> Iterator[Remark]:
     """`sync-share`: how much of the jobs' I/O time is fsync, which has a latency of its own beside the writes'."""
-    if load.sync is None or not load.sync.count or any(flow.lat is None or not flow.ios for flow in load.flows):
+    if (
+        load.sync is None
+        or not load.sync.count
+        or any(stream.lat is None or not stream.ios for stream in load.streams)
+    ):
         return
     syncing = load.sync.mean_ns * load.sync.count
-    moving = math.fsum(flow.lat.mean_ns * (flow.ios or 0) for flow in load.flows if flow.lat)
+    moving = math.fsum(stream.lat.mean_ns * (stream.ios or 0) for stream in load.streams if stream.lat)
     if syncing + moving:
         yield Remark(
             id="sync-share",
@@ -137,20 +143,20 @@ def device_share(result: FioResult) -> Iterator[Remark]:
     The rest is above the device as this kernel sees it: file system, queueing before the driver, wake-ups. In a guest
     "the device" is the virtual disk, so the hypervisor is inside the device's share.
     """
-    flows = [flow for load in result.loads for flow in load.flows]
+    streams = [stream for load in result.loads for stream in load.streams]
     if (
         len(result.devices) != 1
         or any(load.direct is False for load in result.loads)
-        or any(flow.lat is None or not flow.ios or flow.direction == "trim" for flow in flows)
+        or any(stream.lat is None or not stream.ios or stream.direction == "trim" for stream in streams)
     ):
         return
     device = result.devices[0]
-    ios = sum(flow.ios or 0 for flow in flows)
+    ios = sum(stream.ios or 0 for stream in streams)
     requests, ticks = device.reads + device.writes, (device.read_seconds or 0) + (device.write_seconds or 0)
     if not ios or abs(requests / ios - 1) > SAME_REQUESTS or ticks <= 0:
         return
     theirs = ticks / requests * 1e9
-    mine = math.fsum(flow.lat.mean_ns * (flow.ios or 0) for flow in flows if flow.lat) / ios
+    mine = math.fsum(stream.lat.mean_ns * (stream.ios or 0) for stream in streams if stream.lat) / ios
     if theirs <= mine:
         yield Remark(
             id="device-share",

@@ -15,6 +15,13 @@ _DEADLINE_SECONDS = 10.0
 """Block nodes open in milliseconds; a monitor that says nothing for this long hangs."""
 
 
+def listens(path: Path) -> bool:
+    """Whether a monitor takes connections on the socket already, as the kernel lists it; trying would use one up."""
+    flags = "00010000"  # __SO_ACCEPTCON
+    lines = Path("/proc/net/unix").read_text().splitlines()
+    return any(line.split()[3:4] == [flags] and line.endswith(f" {path}") for line in lines)
+
+
 class Monitor:
     """A QMP connection over a unix socket. Use as a context manager."""
 

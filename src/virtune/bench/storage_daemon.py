@@ -22,7 +22,7 @@ from virtune.bench.in_force import (
     engines_of,
     node_checks,
 )
-from virtune.bench.qmp import Monitor
+from virtune.bench.qmp import Monitor, listens
 from virtune.bench.rig import Ground
 from virtune.dialects.qemu import EXPORT, DaemonPlaces, command_line, daemon_commands
 from virtune.model.errors import RigError
@@ -83,7 +83,7 @@ def up(stack: Stack, ground: Ground, warden: shell.Warden) -> Iterator[DaemonBen
     argv = [program, "--chardev", f"socket,id=monitor,path={monitor_at},server=on,wait=off"]
     argv += ["--monitor", "chardev=monitor"]
     with warden.running(argv, name="daemon") as child:
-        _await_socket(monitor_at, child)
+        _await_monitor(monitor_at, child)
         commands = daemon_commands(stack, places)
         with Monitor(monitor_at) as monitor:
             bare = engines_of(child.pid)
@@ -99,7 +99,8 @@ def up(stack: Stack, ground: Ground, warden: shell.Warden) -> Iterator[DaemonBen
                 processes={"daemon": child.pid},
                 in_force=InForce(checks=checks),
                 stack=stack,
-                idle=opened,
+                # opening an image may start a worker already, so only what was there before is no worker
+                idle=bare,
                 child=child,
             )
         finally:
@@ -154,9 +155,10 @@ def _device_check(check: Check, driver: str) -> Check:
     return Check(setting=check.setting, asked=check.asked, found=found, proof=f"{check.proof}: {driver}")
 
 
-def _await_socket(socket: Path, child: shell.Child) -> None:
+def _await_monitor(socket: Path, child: shell.Child) -> None:
+    """Wait until the monitor takes connections: its socket exists a moment before QEMU listens on it."""
     deadline = time.monotonic() + _START_SECONDS
-    while not socket.exists():
+    while not listens(socket):
         if child.poll() is not None:
             raise RigError(f"{PROGRAM} ended at once", hint=child.last_words())
         if time.monotonic() > deadline:

@@ -39,7 +39,7 @@ from virtune.cli.options import json_option, store_option, target_options, timin
 @json_option
 @store_option
 def command(**asked: Any) -> None:
-    r"""Compare disk stacks on this host.
+    """Compare disk stacks on this host.
 
     Every round brings each arm up once, in random order, and loads it with fio; what counts are the differences
     within rounds. Ends in a table, and for every pair of arms: better, worse, same or undecided.
@@ -49,7 +49,7 @@ def command(**asked: Any) -> None:
       virtune compare --vary disk.aio=threads,native,io_uring
       virtune compare --arm metal:rig=metal --arm aio:disk.aio=native --baseline metal
       virtune compare plan.toml --report report.txt
-    """
+    """  # noqa: D301 - click's own mark for lines that are not to be rewrapped
     from virtune.cli.asking import Asked, ask_for
 
     ask_for(Asked.read("compare", asked))

@@ -25,13 +25,13 @@ from virtune.cli.options import json_option, store_option, target_options, timin
 @json_option
 @store_option
 def command(**asked: Any) -> None:
-    r"""Measure one disk stack on this host.
+    """Measure one disk stack on this host.
 
     \b
     Examples:
       virtune measure --rig metal --workload four-corners
       virtune measure --set disk.aio=native --set disk.format=qcow2
-    """
+    """  # noqa: D301 - click's own mark for lines that are not to be rewrapped
     from virtune.cli.asking import Asked, ask_for
 
     ask_for(Asked.read("measure", asked))

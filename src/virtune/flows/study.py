@@ -21,6 +21,7 @@ from virtune.model.evidence import StudyRecord, TrialRecord
 from virtune.model.result import Result
 from virtune.model.study import Study, Trial
 from virtune.model.units import format_count, format_ns
+from virtune.plan.fit import require_fit
 from virtune.plan.interleave import Overhead, estimate_seconds, trials
 from virtune.store.sqlite import Store
 
@@ -102,6 +103,7 @@ def _prepared(study: Study, say: Callable[[Event], None], leave: Leave) -> Itera
             )
         size = min(size, admit(target, writes=writes, allow_write_to=leave.write_to, allow_in_use=leave.in_use))
     engines = fio_engines(fio)
+    require_fit(study, engines=engines)
     with (
         shell.Warden(study.id) as warden,
         Scratch(Path(study.scratch), span_bytes=study.span_bytes, say=say) as scratch,

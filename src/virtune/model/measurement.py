@@ -84,7 +84,7 @@ class Latency:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Flow:
+class Stream:
     """One direction (`read`, `write` or `trim`) of one load."""
 
     direction: str
@@ -142,7 +142,7 @@ class LoadResult:
     jobs: int
     depth: int | None
     error: int
-    flows: tuple[Flow, ...]
+    streams: tuple[Stream, ...]
     usr_percent: float | None
     sys_percent: float | None
     context_switches: int | None = None
@@ -159,12 +159,12 @@ class LoadResult:
     @property
     def iops(self) -> float:
         """Operations a second over all directions."""
-        return math.fsum(flow.iops for flow in self.flows)
+        return math.fsum(stream.iops for stream in self.streams)
 
     @property
     def bandwidth_bps(self) -> float:
         """Bytes a second over all directions."""
-        return math.fsum(flow.bandwidth_bps for flow in self.flows)
+        return math.fsum(stream.bandwidth_bps for stream in self.streams)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

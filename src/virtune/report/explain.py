@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from virtune import __version__
-from virtune.model.measurement import FioResult, Flow, Latency, LoadResult, Measurement
+from virtune.model.measurement import FioResult, Latency, LoadResult, Measurement, Stream
 from virtune.model.metric import METRICS, PERCENTILES
 from virtune.model.remark import Remark, Weight
 from virtune.model.units import format_bytes, format_count, format_ns
@@ -103,10 +103,10 @@ def _document(item: Explained) -> dict[str, Any]:
 
 def _without_bins(load: dict[str, Any]) -> dict[str, Any]:
     """The bins stay where they were read from; what they say is in the metrics."""
-    for flow in load["flows"]:
+    for stream in load["streams"]:
         for kind in _KINDS:
-            if flow[kind] is not None:
-                del flow[kind]["histogram"]
+            if stream[kind] is not None:
+                del stream[kind]["histogram"]
     if load["sync"] is not None:
         del load["sync"]["histogram"]
     return load
@@ -123,7 +123,7 @@ def _headline(item: Explained) -> Text:
 
 def describe(load: LoadResult) -> str:
     """Say in one line what was asked of the disk, as far as the result tells."""
-    seconds = max((flow.seconds or 0 for flow in load.flows), default=0)
+    seconds = max((stream.seconds or 0 for stream in load.streams), default=0)
     words = [
         load.pattern or "",
         f"of {format_bytes(load.block_size)}" if load.block_size else "",
@@ -153,16 +153,16 @@ def _distinct(loads: Sequence[LoadResult]) -> Iterator[LoadResult]:
 
 def _columns(item: Explained, *, alone: bool) -> Iterator[_Column]:
     """A column for every job and direction where there are few, and one for the whole."""
-    flows = [(load, flow) for load in item.result.loads for flow in load.flows]
-    if 1 < len(flows) <= FLOWS_MAX:
+    streams = [(load, stream) for load in item.result.loads for stream in load.streams]
+    if 1 < len(streams) <= FLOWS_MAX:
         several = len(item.result.loads) > 1
-        for load, flow in flows:
-            words = ("" if alone else item.name, load.name if several else "", flow.direction)
-            yield _Column(title=_title(words), cells=dict(_of_flow(load, flow)))
-    last = "together" if len(flows) > 1 else (flows[0][1].direction if flows else "")
+        for load, stream in streams:
+            words = ("" if alone else item.name, load.name if several else "", stream.direction)
+            yield _Column(title=_title(words), cells=dict(_of_flow(load, stream)))
+    last = "together" if len(streams) > 1 else (streams[0][1].direction if streams else "")
     whole = dict(_of_whole(item))
-    if len(flows) == 1:
-        whole = {**dict(_of_flow(*flows[0])), **whole}
+    if len(streams) == 1:
+        whole = {**dict(_of_flow(*streams[0])), **whole}
     yield _Column(title=_title(("" if alone else item.name, last)), cells=whole)
 
 
@@ -171,18 +171,18 @@ def _title(words: Sequence[str]) -> str:
     return "\n".join(w if len(w) <= TITLE_WIDTH else f"..{w[2 - TITLE_WIDTH :]}" for w in words if w)
 
 
-def _of_flow(load: LoadResult, flow: Flow) -> Iterator[tuple[str, str]]:
-    yield "IOPS", format_count(flow.iops)
-    yield "bandwidth", _mebibytes(flow.bandwidth_bps)
-    if flow.ios is not None:
-        yield "I/Os", f"{flow.ios:,}"
-    if flow.iops_stddev is not None and flow.iops_samples != 1:
-        yield "IOPS stdev", f"{flow.iops_stddev:,.0f}"
+def _of_flow(load: LoadResult, stream: Stream) -> Iterator[tuple[str, str]]:
+    yield "IOPS", format_count(stream.iops)
+    yield "bandwidth", _mebibytes(stream.bandwidth_bps)
+    if stream.ios is not None:
+        yield "I/Os", f"{stream.ios:,}"
+    if stream.iops_stddev is not None and stream.iops_samples != 1:
+        yield "IOPS stdev", f"{stream.iops_stddev:,.0f}"
     for kind in _KINDS:
-        latency: Latency | None = getattr(flow, kind)
+        latency: Latency | None = getattr(stream, kind)
         if latency is not None:
             yield f"{kind} mean", _microseconds(latency.mean_ns)
-    shown = [kind for kind in (flow.clat, flow.lat) if kind is not None and (kind.percentiles or kind.histogram)]
+    shown = [kind for kind in (stream.clat, stream.lat) if kind is not None and (kind.percentiles or kind.histogram)]
     for percent in PERCENTILES:
         if shown and (value := shown[0].percentile(percent)) is not None:
             yield f"p{percent:g}", _microseconds(value)
@@ -205,7 +205,7 @@ def _of_whole(item: Explained) -> Iterator[tuple[str, str]]:
         value = item.measurement.get(metric)
         if value is not None:
             yield label, write(value)
-    ios = [flow.ios for load in item.result.loads for flow in load.flows]
+    ios = [stream.ios for load in item.result.loads for stream in load.streams]
     if ios and all(count is not None for count in ios):
         yield "I/Os", f"{sum(count or 0 for count in ios):,}"
     yield from _cpu(item.measurement.get("cpu.load.usr"), item.measurement.get("cpu.load.sys"))
