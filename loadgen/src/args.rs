@@ -53,6 +53,7 @@ pub fn read(arguments: &[String]) -> Result<Request, Failure> {
     let mut output = None;
     let mut journal = None;
     let mut allow_write = false;
+    let mut readonly = false;
     let mut bins = true;
     let mut file = None;
     let mut words = Vec::new();
@@ -68,6 +69,7 @@ pub fn read(arguments: &[String]) -> Result<Request, Failure> {
             ("output", Some(path)) => output = Some(some_path(key, path)?),
             ("journal", Some(path)) => journal = Some(some_path(key, path)?),
             ("allow-write", None) => allow_write = true,
+            ("readonly", None) => readonly = true,
             ("output-format", Some("json+")) => bins = true,
             ("output-format", Some("json")) => bins = false,
             ("output-format", _) => return Err(Failure::usage("output-format: json+ or json")),
@@ -92,6 +94,7 @@ pub fn read(arguments: &[String]) -> Result<Request, Failure> {
         }
         None => vec![Job::read("load", &words)?],
     };
+    let allow_write = allow_write && !readonly;
     let invocation = Invocation { output, journal, allow_write, bins, jobs };
     check_together(&invocation, verify)?;
     Ok(if verify { Request::Verify(invocation) } else { Request::Run(invocation) })
@@ -184,9 +187,6 @@ fn check_together(invocation: &Invocation, verify: bool) -> Result<(), Failure> 
     if invocation.jobs.iter().any(|job| job.place != first.place) {
         return Err(Failure::usage("all jobs must have the same ioengine, filename, direct and hipri"));
     }
-    if invocation.jobs.iter().any(|job| job.grouped != first.grouped) {
-        return Err(Failure::usage("group_reporting belongs in [global]: it is for all jobs or for none"));
-    }
     if verify {
         return match (&invocation.journal, invocation.jobs.len()) {
             (None, _) => Err(Failure::usage("verify needs --journal=FILE")),
@@ -220,6 +220,7 @@ options:
   --output=FILE            write the result there instead of to standard output
   --output-format=FORMAT   json+ (with the histograms' bins) or json [json+]
   --allow-write            needed for any load that writes
+  --readonly               refuse any load that writes, whatever else is said
   --journal=FILE           stamp every block, and note what was acknowledged and what was flushed
   --help, --version
 

@@ -349,6 +349,7 @@ struct Worker {
     batch: Vec<usize>,
     places: Places,
     chance: Chance,
+    contents: Vec<u8>,
     pacers: [Option<Pacer>; 2],
     open_loop: bool,
     spin: Spin,
@@ -371,11 +372,13 @@ impl Worker {
     fn new(plan: Plan, mut queue: Queue, share: Option<Share>, control: Arc<Control>) -> Self {
         let job = &plan.job;
         let mut chance = Chance::new(plan.seed, plan.stream);
-        if job.pattern.writes && share.is_none() {
+        if job.pattern.writes && share.is_none() && !job.zeros {
             for slot in 0..job.depth {
                 chance.fill(queue.buffer(slot));
             }
         }
+        let mut contents = vec![0; if job.pattern.reads && job.pattern.writes { job.block as usize } else { 0 }];
+        chance.fill(&mut contents);
         let (first, stride) = if share.is_some() { (plan.clone, job.clones as u64) } else { (0, 1) };
         let random = job.pattern.random.then_some(job.distribution);
         let places = Places::new(plan.span.blocks, first, stride, random, plan.seed);
@@ -386,6 +389,7 @@ impl Worker {
             batch: Vec::with_capacity(job.depth),
             places,
             chance,
+            contents,
             pacers: [None, None],
             open_loop: job.open_loop(),
             spin: Spin::new(job.rates.iter().flatten().sum()),
@@ -620,6 +624,7 @@ impl Worker {
     /// Fill the buffer of a write, and note it in the journal.
     fn prepare(&mut self, slot: usize, direction: Direction, block: u64) -> Result<Record, Failure> {
         let offset = self.plan.span.offset + block * self.plan.span.block;
+        let reads = self.plan.job.pattern.reads;
         match (direction, &mut self.share) {
             (Direction::Read, None) => {}
             (Direction::Read, Some(share)) => return Ok(share.look(block)),
@@ -628,8 +633,17 @@ impl Worker {
                 crate::stamp::write(self.queue.buffer(slot), share.id(), offset, generation);
                 return Ok(Record { sent: generation, ..Record::default() });
             }
+            (Direction::Write, None) if self.plan.job.zeros => {
+                if reads {
+                    self.queue.buffer(slot).fill(0);
+                }
+            }
             (Direction::Write, None) if self.plan.job.refill => self.chance.fill(self.queue.buffer(slot)),
             (Direction::Write, None) => {
+                if reads {
+                    // a read has left other contents in the buffer
+                    self.queue.buffer(slot).copy_from_slice(&self.contents);
+                }
                 // two words for each sector, so that nothing on the way can deduplicate
                 let buffer = self.queue.buffer(slot);
                 for sector in buffer.chunks_exact_mut(512) {
@@ -700,8 +714,8 @@ impl Worker {
                         done.result,
                     ));
                 }
-                let (open_loop, bytes) = (self.open_loop, self.plan.span.block);
-                self.tally.side(direction).record(ended, bytes, open_loop);
+                let (lat_bins, bytes) = (self.plan.job.lat_bins, self.plan.span.block);
+                self.tally.side(direction).record(ended, bytes, lat_bins);
                 match direction {
                     Direction::Read => {
                         self.check(done.slot, block, expect);

@@ -2,6 +2,7 @@
 //! A job: what is asked of the disk, in fio's words.
 
 use crate::failure::Failure;
+use crate::histogram::PERCENTILES;
 use crate::pacing::Process;
 use crate::quantity;
 use std::time::Duration;
@@ -57,11 +58,19 @@ pub const WORDS: &[Word] = &[
     word("randseed", "", "seed of everything random"),
     flag("randrepeat", "1: the same seed each time unless randseed is given; 0: a new one [1]"),
     word("fsync", "", "flush after every N writes [0: never]"),
+    word("fdatasync", "", "the same: a disk has one kind of flush [0]"),
     flag("end_fsync", "1: flush when the last write is done [0]"),
     word("sync", "", "1: each write is on the medium before it counts as done: FUA or a flush after it [0]"),
     flag("refill_buffers", "1: new random contents for each write [0]"),
-    flag("group_reporting", "1: one result for all clones and jobs together [0]"),
+    flag("zero_buffers", "1: write zeros [0]"),
+    flag("group_reporting", "1: one result for all clones and jobs of a group together [0]"),
+    flag("new_group", "1: a new group begins with this job [0]"),
+    flag("clat_percentiles", "1: percentiles and bins of clat [1, unless those of lat are asked for]"),
+    flag("lat_percentiles", "1: percentiles and bins of lat [0; 1 with rate_iops]"),
+    word("percentile_list", "", "which percentiles are printed, as in 50:99:99.9"),
     flag("thread", "1: clones are threads; always so here"),
+    flag("allow_file_create", "0: no file is created; always so here"),
+    flag("invalidate", "1: begin with an empty page cache; O_DIRECT and daemons have none of ours"),
     word("write_iops_log", "", "PREFIX of a log of I/Os a second, in fio's form"),
     word("write_bw_log", "", "PREFIX of a log of KiB/s, in fio's form"),
     word("write_lat_log", "", "PREFIX of a log of mean latencies (clat and lat), in fio's form"),
@@ -189,8 +198,18 @@ pub struct Job {
     pub sync: bool,
     /// Whether each write gets new contents.
     pub refill: bool,
-    /// Whether all jobs are reported as one.
+    /// Whether each write is of zeros.
+    pub zeros: bool,
+    /// Whether all jobs of a group are reported as one.
     pub grouped: bool,
+    /// Whether a new group begins here.
+    pub new_group: bool,
+    /// Whether the result has percentiles and bins of `clat`.
+    pub clat_bins: bool,
+    /// Whether the result has percentiles and bins of `lat`.
+    pub lat_bins: bool,
+    /// The percentiles that are printed, ascending.
+    pub percentiles: Vec<f64>,
     /// Prefixes of the logs.
     pub logs: Logs,
 }
@@ -238,6 +257,10 @@ struct Draft {
     blkio_driver: Option<String>,
     filename: Option<String>,
     direct: Option<bool>,
+    invalidate: bool,
+    fdatasync: u64,
+    clat_percentiles: Option<bool>,
+    lat_percentiles: Option<bool>,
     rates: Vec<Option<u64>>,
 }
 
@@ -247,6 +270,8 @@ const DEPTH_MAX: u64 = 8192;
 const CLONES_MAX: u64 = 512;
 /// Larger requests than any host takes in one piece.
 const BLOCK_MAX: u64 = 64 << 20;
+/// As many as fio takes.
+const PERCENTILES_MAX: usize = 20;
 /// One start every nanosecond is more than a clock can tell apart.
 const RATE_MAX: u64 = 100_000_000;
 
@@ -280,13 +305,22 @@ impl Draft {
                 end_fsync: false,
                 sync: false,
                 refill: false,
+                zeros: false,
                 grouped: false,
+                new_group: false,
+                clat_bins: true,
+                lat_bins: false,
+                percentiles: PERCENTILES.to_vec(),
                 logs: Logs { iops: None, bandwidth: None, latency: None, every: Duration::from_secs(1) },
             },
             engine: None,
             blkio_driver: None,
             filename: None,
             direct: None,
+            invalidate: false,
+            fdatasync: 0,
+            clat_percentiles: None,
+            lat_percentiles: None,
             rates: Vec::new(),
         }
     }
@@ -321,6 +355,15 @@ impl Draft {
             "random_distribution" => job.distribution = distribution(value)?,
             "norandommap" => must_be_on(value, "places are drawn anew each time, as with norandommap=1")?,
             "thread" => must_be_on(value, "clones are threads here")?,
+            "allow_file_create" if switch(value)? => return Err("no file is created here; make it first".to_owned()),
+            "allow_file_create" => {}
+            "invalidate" => self.invalidate = switch(value)?,
+            "fdatasync" => self.fdatasync = number(value, 0, u64::MAX)?,
+            "zero_buffers" => job.zeros = switch(value)?,
+            "new_group" => job.new_group = switch(value)?,
+            "clat_percentiles" => self.clat_percentiles = Some(switch(value)?),
+            "lat_percentiles" => self.lat_percentiles = Some(switch(value)?),
+            "percentile_list" => job.percentiles = percentiles(value)?,
             "randseed" => job.seed = Some(number(value, 0, u64::MAX)?),
             "randrepeat" => job.repeat = switch(value)?,
             "fsync" => job.fsync = number(value, 0, u64::MAX)?,
@@ -341,7 +384,17 @@ impl Draft {
         self.job.options = options.to_vec();
         self.reach()?;
         self.offer()?;
-        let job = self.job;
+        if self.invalidate && !self.job.place.direct {
+            return Err(Failure::usage("invalidate=1 is not done here: use direct=1, or drop the page cache first"));
+        }
+        if self.fdatasync > 0 && self.job.fsync > 0 {
+            return Err(Failure::usage("fsync and fdatasync are the same flush here: give one of them"));
+        }
+        let mut job = self.job;
+        job.fsync = job.fsync.max(self.fdatasync);
+        // as in fio the percentiles of lat replace those of clat, unless both are asked for
+        job.lat_bins = self.lat_percentiles.unwrap_or(job.open_loop());
+        job.clat_bins = self.clat_percentiles.unwrap_or(!job.lat_bins);
         if job.time_based && job.runtime.is_none() {
             return Err(Failure::usage("time_based needs a runtime"));
         }
@@ -539,6 +592,17 @@ fn distribution(value: &str) -> Result<Distribution, String> {
     }
 }
 
+fn percentiles(value: &str) -> Result<Vec<f64>, String> {
+    let wrong = || format!("`{value}` is not a list such as 50:99:99.9");
+    let mut list: Vec<f64> = value
+        .split(':')
+        .map(|text| text.parse().ok().filter(|percent| (0.0..=100.0).contains(percent)).ok_or_else(wrong))
+        .collect::<Result<_, _>>()?;
+    list.sort_by(f64::total_cmp);
+    list.dedup();
+    if list.len() > PERCENTILES_MAX { Err(format!("more than {PERCENTILES_MAX} percentiles")) } else { Ok(list) }
+}
+
 fn rates(value: &str) -> Result<Vec<Option<u64>>, String> {
     value
         .split(',')
@@ -617,6 +681,14 @@ mod tests {
             (
                 "ioengine=io_uring filename=x rw=randrw rate_iops=,5",
                 "rate_iops: a mix needs a rate for reads and one for writes",
+            ),
+            (
+                "ioengine=io_uring filename=x direct=0 invalidate",
+                "invalidate=1 is not done here: use direct=1, or drop the page cache first",
+            ),
+            (
+                "ioengine=io_uring filename=x percentile_list=50:x",
+                "percentile_list: `50:x` is not a list such as 50:99:99.9",
             ),
             (
                 "ioengine=virtio-blk-vhost-user filename=x direct=0",

@@ -4,7 +4,7 @@
 use crate::check::Finding;
 use crate::engine::{Ending, Harvest, Outcome};
 use crate::failure::Failure;
-use crate::histogram::{Histogram, PERCENTILES};
+use crate::histogram::Histogram;
 use crate::job::Job;
 use crate::tally::{Depths, Side, Spread, Tally, Window, Windows};
 use serde::ser::SerializeMap;
@@ -164,21 +164,13 @@ pub fn report(jobs: &[Job], harvest: &Harvest, bins: bool) -> Report {
         Ending::Failed(failure) => failure.errno(),
         _ => 0,
     };
-    let groups: Vec<Vec<&Outcome>> = if first.grouped {
-        vec![harvest.outcomes.iter().collect()]
-    } else {
-        harvest.outcomes.iter().map(|outcome| vec![outcome]).collect()
-    };
+    let groups = groups(jobs, &harvest.outcomes);
     Report {
         version: format!("virtune-load-{}", crate::VERSION),
         timestamp: now.as_secs(),
         timestamp_ms: now.as_millis() as u64,
         time: calendar(now.as_secs()),
-        jobs: groups
-            .iter()
-            .filter(|group| !group.is_empty())
-            .map(|group| job_report(jobs, group, error, bins))
-            .collect(),
+        jobs: groups.iter().map(|(number, group)| job_report(jobs, *number, group, error, bins)).collect(),
         disk_util: Vec::new(),
         own: Own {
             driver: first.place.driver.name(),
@@ -214,7 +206,25 @@ pub fn report(jobs: &[Job], harvest: &Harvest, bins: bool) -> Report {
     }
 }
 
-fn job_report(jobs: &[Job], group: &[&Outcome], error: i32, bins: bool) -> JobReport {
+/// Put together what is reported together: neighbours of the same group, where group_reporting is on.
+fn groups<'a>(jobs: &[Job], outcomes: &'a [Outcome]) -> Vec<(u32, Vec<&'a Outcome>)> {
+    let mut groups: Vec<(u32, Vec<&Outcome>)> = Vec::new();
+    let (mut number, mut last_job) = (0, 0);
+    for outcome in outcomes {
+        let job = &jobs[outcome.job];
+        if outcome.job != last_job && job.new_group {
+            number += 1;
+        }
+        last_job = outcome.job;
+        match groups.last_mut() {
+            Some((last, group)) if *last == number && job.grouped && jobs[group[0].job].grouped => group.push(outcome),
+            _ => groups.push((number, vec![outcome])),
+        }
+    }
+    groups
+}
+
+fn job_report(jobs: &[Job], number: u32, group: &[&Outcome], error: i32, bins: bool) -> JobReport {
     let job = &jobs[group[0].job];
     let mut sum = group[0].tally.clone();
     for outcome in &group[1..] {
@@ -224,16 +234,15 @@ fn job_report(jobs: &[Job], group: &[&Outcome], error: i32, bins: bool) -> JobRe
     // fio gives CPU time as a share of the added run times of a group's threads
     let thread_seconds: f64 = group.iter().map(|outcome| outcome.tally.seconds()).sum();
     let share = |used: f64| if thread_seconds > 0.0 { 100.0 * used / thread_seconds } else { 0.0 };
-    let open_loop = job.open_loop();
-    let side = |index: usize| side_report(&sum, index, group, bins, open_loop);
+    let side = |index: usize| side_report(&sum, index, group, job, bins);
     let reads_and_writes = {
-        let mut all = sum.sides[0].lat_or_clat(open_loop).clone();
-        all.merge(sum.sides[1].lat_or_clat(open_loop));
+        let mut all = sum.sides[0].lat_or_clat(job).clone();
+        all.merge(sum.sides[1].lat_or_clat(job));
         all
     };
     JobReport {
         jobname: job.name.clone(),
-        groupid: 0,
+        groupid: number,
         error,
         eta: 0,
         elapsed: (seconds + job.ramp.as_secs_f64()).ceil() as u64,
@@ -241,7 +250,10 @@ fn job_report(jobs: &[Job], group: &[&Outcome], error: i32, bins: bool) -> JobRe
         read: side(0),
         write: side(1),
         trim: SideReport::empty(),
-        sync: SyncReport { total_ios: sum.sync.count(), lat_ns: latency(&sum.sync, Some(&sum.sync_bins), bins) },
+        sync: SyncReport {
+            total_ios: sum.sync.count(),
+            lat_ns: latency(&sum.sync, Some(&sum.sync_bins), &job.percentiles, bins),
+        },
         job_runtime: (thread_seconds * 1e3).round() as u64,
         usr_cpu: share(sum.usage.user_seconds),
         sys_cpu: share(sum.usage.system_seconds),
@@ -259,12 +271,12 @@ fn job_report(jobs: &[Job], group: &[&Outcome], error: i32, bins: bool) -> JobRe
 }
 
 impl Side {
-    fn lat_or_clat(&self, open_loop: bool) -> &Histogram {
-        if open_loop { &self.lat_bins } else { &self.clat_bins }
+    fn lat_or_clat(&self, job: &Job) -> &Histogram {
+        if job.lat_bins { &self.lat_bins } else { &self.clat_bins }
     }
 }
 
-fn side_report(sum: &Tally, index: usize, group: &[&Outcome], bins: bool, open_loop: bool) -> SideReport {
+fn side_report(sum: &Tally, index: usize, group: &[&Outcome], job: &Job, bins: bool) -> SideReport {
     let side = &sum.sides[index];
     let seconds = sum.seconds();
     let rate = |amount: f64| if seconds > 0.0 { amount / seconds } else { 0.0 };
@@ -286,9 +298,9 @@ fn side_report(sum: &Tally, index: usize, group: &[&Outcome], bins: bool, open_l
         total_ios: ios,
         short_ios: 0,
         drop_ios: 0,
-        slat_ns: latency(&side.slat, None, bins),
-        clat_ns: latency(&side.clat, Some(&side.clat_bins), bins),
-        lat_ns: latency(&side.lat, open_loop.then_some(&side.lat_bins), bins),
+        slat_ns: latency(&side.slat, None, &[], bins),
+        clat_ns: latency(&side.clat, job.clat_bins.then_some(&side.clat_bins), &job.percentiles, bins),
+        lat_ns: latency(&side.lat, job.lat_bins.then_some(&side.lat_bins), &job.percentiles, bins),
         bw_min: bandwidths.least as u64,
         bw_max: bandwidths.most as u64,
         bw_agg: 100.0,
@@ -305,7 +317,7 @@ fn side_report(sum: &Tally, index: usize, group: &[&Outcome], bins: bool, open_l
 
 impl SideReport {
     fn empty() -> Self {
-        let none = || latency(&Spread::default(), None, false);
+        let none = || latency(&Spread::default(), None, &[], false);
         SideReport {
             io_bytes: 0,
             io_kbytes: 0,
@@ -381,7 +393,7 @@ impl Rates {
     }
 }
 
-fn latency(spread: &Spread, histogram: Option<&Histogram>, bins: bool) -> Latency {
+fn latency(spread: &Spread, histogram: Option<&Histogram>, percentiles: &[f64], bins: bool) -> Latency {
     let counted = histogram.filter(|_| spread.count() > 0);
     Latency {
         min: spread.least(),
@@ -391,7 +403,7 @@ fn latency(spread: &Spread, histogram: Option<&Histogram>, bins: bool) -> Latenc
         count: spread.count(),
         percentile: counted.map(|histogram| {
             Ordered(
-                PERCENTILES
+                percentiles
                     .iter()
                     .map(|&percent| (format!("{percent:.6}"), histogram.percentile(percent).unwrap_or(0)))
                     .collect(),

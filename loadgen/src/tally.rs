@@ -147,7 +147,7 @@ pub struct Side {
     pub lat: Spread,
     /// `clat`, by bins.
     pub clat_bins: Histogram,
-    /// `lat`, by bins; only counted in an open loop, where it is more than `clat`.
+    /// `lat`, by bins; only counted when asked for.
     pub lat_bins: Histogram,
     /// Half seconds, for the spread of the rate.
     pub samples: Windows,
@@ -182,7 +182,7 @@ impl Side {
 
     /// Count a request.
     #[inline]
-    pub fn record(&mut self, ended: Ended, bytes: u64, open_loop: bool) {
+    pub fn record(&mut self, ended: Ended, bytes: u64, lat_bins: bool) {
         let slat = ended.sent_ns - ended.ready_ns;
         let clat = ended.ended_ns - ended.sent_ns;
         self.bytes += bytes;
@@ -190,7 +190,7 @@ impl Side {
         self.clat.record(clat);
         self.lat.record(slat + clat);
         self.clat_bins.record(clat);
-        if open_loop {
+        if lat_bins {
             self.lat_bins.record(slat + clat);
         }
         self.samples.record(ended.ended_ns, clat, slat + clat);

@@ -84,7 +84,8 @@ fn nothing_flushed_is_lost_when_the_daemon_is_killed() {
         let cache = if number % 2 == 0 { "aio=io_uring,cache.direct=on" } else { "aio=threads,cache.direct=off" };
         let node = format!("driver=file,node-name=top,filename={},{cache}", disk.display());
         let mut daemon = Daemon::start(&["--blockdev", &node], 2);
-        let result = load_until_killed(&mut daemon, &journal, "numjobs=2 iodepth=16 fsync=64", life(number));
+        let load = format!("numjobs=2 iodepth=16 fsync=64 randseed={number}");
+        let result = load_until_killed(&mut daemon, &journal, &load, life(number));
         assert_eq!(result["virtune-load"]["bad_blocks"], 0, "{result:#}");
         writes += result["jobs"][0]["write"]["total_ios"].as_u64().unwrap();
         flushes += result["jobs"][0]["sync"]["total_ios"].as_u64().unwrap();

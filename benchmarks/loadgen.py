@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the load generator itself costs, and whether it and fio agree on the same file.
+
+Run it on a quiet machine:  python benchmarks/loadgen.py [cost|agree|added] [--rounds N] [--seconds S]
+Both sides of every ratio run in alternation, and medians over the rounds are printed with their range.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+CRATE = Path(__file__).resolve().parent.parent / "loadgen"
+LOAD = CRATE / "target" / "release" / "virtune-load"
+BARE = CRATE / "target" / "release" / "examples" / "bare"
+DISK_BYTES = 1 << 30
+
+
+def main() -> None:
+    """Build the generator and run the measurements that were asked for."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("what", nargs="*", choices=["cost", "agree", "added"], default=["cost", "added", "agree"])
+    parser.add_argument("--rounds", type=int, default=6)
+    parser.add_argument("--seconds", type=float, default=3.0)
+    asked = parser.parse_args()
+    subprocess.run(["cargo", "build", "--release", "--quiet", "--bins", "--examples"], cwd=CRATE, check=True)
+    with tempfile.TemporaryDirectory(dir=Path.cwd(), prefix="loadgen-") as name:
+        folder = Path(name)
+        for what in asked.what:
+            {"cost": cost, "agree": agree, "added": added}[what](folder, asked.rounds, asked.seconds)
+
+
+def cost(folder: Path, rounds: int, seconds: float) -> None:
+    """How many I/Os a second one core of the generator makes on a device that does nothing."""
+    print("cost: null-co, 4k random read, QD32, one queue; IOPS / CPU of the generator's thread")
+    with daemon(folder, "driver=null-co,node-name=top,size=1073741824,read-zeroes=off") as socket:
+        for extra in ([], ["hipri=1"]):
+            runs = [ours(vhost(socket), 32, seconds, *extra) for _ in range(rounds)]
+            iops = [run["read"]["iops"] for run in runs]
+            cores = [(run["usr_cpu"] + run["sys_cpu"]) / 100 for run in runs]
+            per_core = [one / core for one, core in zip(iops, cores, strict=True)]
+            kind = "poll" if extra else "event"
+            print(f"  {kind:5}  IOPS {shown(iops)}  cores {shown(cores)}  IOPS per core {shown(per_core)}")
+
+
+def added(folder: Path, rounds: int, seconds: float) -> None:
+    """What the generator adds to each request, against the barest client of the same driver, in alternation."""
+    print("added: null-co, 4k random read, polled; time for one request (ns), ours, bare, and the difference")
+    with daemon(folder, "driver=null-co,node-name=top,size=1073741824,read-zeroes=off") as socket:
+        for depth in (1, 32):
+            mine, bare = [], []
+            for _ in range(rounds):
+                mine.append(1e9 / ours(vhost(socket), depth, seconds, "hipri=1")["read"]["iops"])
+                argv = [str(BARE), str(socket), str(depth), str(seconds)]
+                bare.append(float(subprocess.run(argv, check=True, capture_output=True).stdout))
+            more = [one - other for one, other in zip(mine, bare, strict=True)]
+            print(f"  QD{depth:<3} ours {shown(mine)}  bare {shown(bare)}  added {shown(more)}")
+
+
+def agree(folder: Path, rounds: int, seconds: float) -> None:
+    """Ours against fio on one file by io_uring, in alternation, and which goes first alternates too."""
+    print("agree: one file, O_DIRECT, io_uring, 4k random read; ours / fio, median [range]")
+    disk = folder / "disk.raw"
+    fill(disk)
+    for depth in (1, 8, 32):
+        ratios: dict[str, list[float]] = {"IOPS": [], "lat mean": [], "clat p50": [], "clat p99": []}
+        for number in range(rounds):
+            sides = [lambda: ours(metal(disk), depth, seconds), lambda: fios(folder, disk, depth, seconds)]  # noqa: B023
+            first, second = (0, 1) if number % 2 == 0 else (1, 0)
+            done: dict[int, Any] = {first: sides[first]()}
+            done[second] = sides[second]()
+            for key, mine, theirs in zip(ratios, metrics(done[0]), metrics(done[1]), strict=True):
+                ratios[key].append(mine / theirs)
+        print(f"  QD{depth:<3}" + "  ".join(f"{key} {shown(values)}" for key, values in ratios.items()))
+
+
+def metrics(job: Any) -> tuple[float, float, float, float]:
+    """What is compared: IOPS, mean latency, and two percentiles."""
+    read = job["read"]
+    percentile = read["clat_ns"]["percentile"]
+    return read["iops"], read["lat_ns"]["mean"], percentile["50.000000"], percentile["99.000000"]
+
+
+def shown(values: list[float]) -> str:
+    """A median and its range."""
+    digits = 0 if max(values) > 1000 else 3
+    low, middle, high = min(values), statistics.median(values), max(values)
+    return f"{middle:.{digits}f} [{low:.{digits}f} .. {high:.{digits}f}]"
+
+
+def vhost(socket: Path) -> list[str]:
+    """The way to a daemon."""
+    return ["ioengine=virtio-blk-vhost-user", f"filename={socket}"]
+
+
+def metal(disk: Path) -> list[str]:
+    """The way to a file."""
+    return ["ioengine=io_uring", f"filename={disk}"]
+
+
+def ours(way: list[str], depth: int, seconds: float, *extra: str) -> Any:
+    """Run our generator and return its one job."""
+    words = [*way, "rw=randread", "bs=4k", f"iodepth={depth}", "ramp_time=500ms", "time_based", *extra]
+    argv = [str(LOAD), *words, f"runtime={round(seconds * 1000)}ms"]
+    return json.loads(subprocess.run(argv, check=True, capture_output=True).stdout)["jobs"][0]
+
+
+def fios(folder: Path, disk: Path, depth: int, seconds: float) -> Any:
+    """Run fio the same way and return its one job."""
+    output = folder / "fio.json"
+    argv = ["fio", "--name=t", f"--filename={disk}", "--ioengine=io_uring", "--direct=1", "--rw=randread", "--bs=4k"]
+    argv += [f"--iodepth={depth}", "--ramp_time=500ms", "--time_based", f"--runtime={round(seconds * 1000)}ms"]
+    argv += ["--norandommap", "--output-format=json+", f"--output={output}"]
+    subprocess.run(argv, check=True, capture_output=True)
+    return json.loads(output.read_text())["jobs"][0]
+
+
+def fill(disk: Path) -> None:
+    """Write the whole file with bytes that do not compress."""
+    piece = os.urandom(1 << 22)
+    with disk.open("wb") as file:
+        for _ in range(DISK_BYTES // len(piece)):
+            file.write(piece)
+        os.fsync(file.fileno())
+
+
+@contextmanager
+def daemon(folder: Path, node: str) -> Iterator[Path]:
+    """Export a node over vhost-user for as long as the block lasts."""
+    socket = folder / "s"
+    export = f"type=vhost-user-blk,id=e,node-name=top,addr.type=unix,addr.path={socket},writable=on,iothread=io"
+    argv = ["qemu-storage-daemon", "--object", "iothread,id=io", "--blockdev", node, "--export", export]
+    process = subprocess.Popen(argv)
+    try:
+        while not socket.exists():
+            assert process.poll() is None, "the daemon ended"
+            time.sleep(0.01)
+        yield socket
+    finally:
+        process.kill()
+        process.wait()
+        socket.unlink(missing_ok=True)
+
+
+if __name__ == "__main__":
+    main()

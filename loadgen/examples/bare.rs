@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The barest client of the same driver: it keeps a queue full and counts, nothing else.
+//!
+//! benchmarks/loadgen.py takes its time for one request off ours; what is left is what the generator adds.
+//! usage: bare SOCKET DEPTH SECONDS
+
+use std::time::{Duration, Instant};
+use virtune_load::chance::Chance;
+use virtune_load::driver::{Device, Shape};
+use virtune_load::failure::Failure;
+use virtune_load::job::{Driver, Place};
+
+fn main() -> Result<(), Failure> {
+    let words: Vec<String> = std::env::args().collect();
+    let usage = || Failure::usage("usage: bare SOCKET DEPTH SECONDS");
+    let [_, path, depth, seconds] = words.as_slice() else { return Err(usage()) };
+    let depth = depth.parse().map_err(|_| usage())?;
+    let limit = Duration::from_secs_f64(seconds.parse().map_err(|_| usage())?);
+    let place = Place { driver: Driver::VhostUser, path: path.clone(), direct: true, poll: true };
+    let mut device = Device::connect(&place, false)?;
+    let blocks = device.capacity() / 4096;
+    let mut queue = device.start(&[Shape { depth, block: 4096 }])?.remove(0);
+    let mut chance = Chance::new(1, 1);
+    for slot in 0..depth {
+        queue.read(slot, chance.below(blocks) * 4096);
+    }
+    let start = Instant::now();
+    let mut ended = 0u64;
+    while start.elapsed() < limit {
+        queue.wait(1, 1, Duration::from_millis(100))?;
+        while let Some(done) = queue.next_done() {
+            ended += 1;
+            queue.read(done.slot, chance.below(blocks) * 4096);
+            queue.submit()?;
+        }
+    }
+    println!("{}", start.elapsed().as_nanos() as f64 / ended as f64);
+    Ok(())
+}
