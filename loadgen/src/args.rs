@@ -2,7 +2,8 @@
 //! The command line, and job files in fio's ini form.
 
 use crate::failure::Failure;
-use crate::job::{self, Job};
+use crate::job::Job;
+use crate::words;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
@@ -76,8 +77,8 @@ pub fn read(arguments: &[String]) -> Result<Request, Failure> {
             ("eta", Some("never")) => {}
             ("output" | "journal", None) => return Err(Failure::usage(format!("--{key} needs a file: --{key}=FILE"))),
             (_, Some(value)) => words.push((key.to_owned(), value.trim().to_owned())),
-            (_, None) if job::find(key).is_some_and(|word| word.flag) => words.push((key.to_owned(), "1".to_owned())),
-            (_, None) if job::find(key).is_some() => {
+            (_, None) if words::find(key).is_some_and(|word| word.flag) => words.push((key.to_owned(), "1".to_owned())),
+            (_, None) if words::find(key).is_some() => {
                 return Err(Failure::usage(format!("{key}: the value is missing")));
             }
             (_, None) if argument.starts_with('-') => {
@@ -124,10 +125,10 @@ pub fn sections(text: &str) -> Result<Vec<Section>, Failure> {
         }
         let (key, value) = match line.split_once('=') {
             Some((key, value)) => (key.trim(), value.trim()),
-            None if job::find(line).is_some_and(|word| word.flag) => (line, "1"),
+            None if words::find(line).is_some_and(|word| word.flag) => (line, "1"),
             None => return Err(wrong(&format!("`{line}` is not key=value"))),
         };
-        if job::find(key).is_none() {
+        if words::find(key).is_none() {
             return Err(wrong(&format!("{key}: no such option here (see --help)")));
         }
         let option = (key.to_owned(), value.to_owned());
@@ -230,7 +231,7 @@ request; 4 data was lost, torn or misplaced
 words (defaults in brackets):
 ",
     );
-    for word in job::WORDS {
+    for word in words::WORDS {
         let name = if word.alias.is_empty() { word.name.to_owned() } else { format!("{}, {}", word.name, word.alias) };
         let _ = writeln!(text, "  {name:<22} {}", word.meaning);
     }
@@ -313,7 +314,7 @@ mod tests {
     #[test]
     fn help_lists_every_word() {
         let text = help();
-        assert!(job::WORDS.iter().all(|word| text.contains(word.name)));
+        assert!(words::WORDS.iter().all(|word| text.contains(word.name)));
     }
 
     proptest! {

@@ -8,6 +8,7 @@
 pub mod args;
 pub mod chance;
 pub mod check;
+mod control;
 pub mod driver;
 pub mod engine;
 pub mod failure;
@@ -20,9 +21,12 @@ pub mod places;
 pub mod quantity;
 pub mod report;
 pub mod signals;
+mod spin;
 pub mod stamp;
 pub mod tally;
 pub mod verify;
+pub mod words;
+mod worker;
 
 /// The version of this program.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");

@@ -1,0 +1,547 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A worker: the thread that keeps one queue full, counts what ends and notes it in the journal.
+
+use crate::chance::Chance;
+use crate::check::{self, Finding};
+use crate::control::{Control, Ending, State};
+use crate::driver::{Done, Queue};
+use crate::failure::Failure;
+use crate::job::{Direction, Job};
+use crate::journal::{Record, Share, Span};
+use crate::pacing::Pacer;
+use crate::places::Places;
+use crate::spin::Spin;
+use crate::tally::{Ended, Tally, Usage, batch_class};
+use nix::sys::resource::{UsageWho, getrusage};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+/// How often a thread with nothing to do looks whether it should end.
+const LOOK: Duration = Duration::from_millis(100);
+/// How long requests in flight may take to end after the load did.
+const DRAIN_LIMIT: Duration = Duration::from_secs(30);
+/// How often another block is drawn when the first has a request in flight (only with a journal).
+const REDRAWS: u32 = 32;
+
+/// A request that was in flight when the run ended without it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pending {
+    /// `read`, `write` or `flush`.
+    pub kind: &'static str,
+    /// Where.
+    pub offset: u64,
+    /// How many bytes.
+    pub bytes: u64,
+    /// The generation that a write carried, with a journal.
+    pub generation: Option<u32>,
+}
+
+/// What one thread brought home.
+pub struct Outcome {
+    /// Which job it ran.
+    pub job: usize,
+    /// What it counted.
+    pub tally: Tally,
+    /// What never ended.
+    pub pending: Vec<Pending>,
+    /// What reading back stamped blocks showed, the first few.
+    pub findings: Vec<Finding>,
+    /// How many blocks did not hold what they should.
+    pub bad_blocks: u64,
+}
+
+/// What one thread is to do.
+pub(crate) struct Plan {
+    pub(crate) job: Job,
+    pub(crate) index: usize,
+    pub(crate) clone: u64,
+    pub(crate) span: Span,
+    pub(crate) seed: u64,
+    pub(crate) stream: u64,
+}
+
+/// What is in a slot.
+#[derive(Clone, Debug)]
+enum Task {
+    Idle,
+    Move { direction: Direction, block: u64, expect: Record },
+    Flush { vouched: Vec<(u64, u32)> },
+}
+
+struct Slot {
+    task: Task,
+    ready_ns: u64,
+    sent_ns: u64,
+}
+
+/// One queue, and everything that its thread needs to keep it full.
+pub(crate) struct Worker {
+    plan: Plan,
+    queue: Queue,
+    share: Option<Share>,
+    control: Arc<Control>,
+    slots: Vec<Slot>,
+    free: Vec<usize>,
+    batch: Vec<usize>,
+    places: Places,
+    chance: Chance,
+    contents: Vec<u8>,
+    pacers: [Option<Pacer>; 2],
+    open_loop: bool,
+    spin: Spin,
+    drawn: Option<(Direction, u64)>,
+    sent: u64,
+    limit: u64,
+    writes_since_flush: u64,
+    flush_due: bool,
+    last_flush: bool,
+    counting: bool,
+    count_from_ns: u64,
+    end_ns: u64,
+    tally: Tally,
+    usage: Usage,
+    findings: Vec<Finding>,
+    bad_blocks: u64,
+}
+
+impl Worker {
+    pub(crate) fn new(plan: Plan, mut queue: Queue, share: Option<Share>, control: Arc<Control>) -> Self {
+        let job = &plan.job;
+        let mut chance = Chance::new(plan.seed, plan.stream);
+        if job.pattern.writes && share.is_none() && !job.zeros {
+            for slot in 0..job.depth {
+                chance.fill(queue.buffer(slot));
+            }
+        }
+        let mut contents = vec![0; if job.pattern.reads && job.pattern.writes { job.block as usize } else { 0 }];
+        chance.fill(&mut contents);
+        let (first, stride) = if share.is_some() { (plan.clone, job.clones as u64) } else { (0, 1) };
+        let random = job.pattern.random.then_some(job.distribution);
+        let places = Places::new(plan.span.blocks, first, stride, random, plan.seed);
+        let by_size = if job.time_based { u64::MAX } else { plan.span.blocks.div_ceil(stride) };
+        Worker {
+            slots: (0..job.depth).map(|_| Slot { task: Task::Idle, ready_ns: 0, sent_ns: 0 }).collect(),
+            free: (0..job.depth).rev().collect(),
+            batch: Vec::with_capacity(job.depth),
+            places,
+            chance,
+            contents,
+            pacers: [None, None],
+            open_loop: job.open_loop(),
+            spin: Spin::new(job.rates.iter().flatten().sum()),
+            drawn: None,
+            sent: 0,
+            limit: job.ios.unwrap_or(u64::MAX).min(by_size),
+            writes_since_flush: 0,
+            flush_due: false,
+            last_flush: job.end_fsync,
+            counting: false,
+            count_from_ns: 0,
+            end_ns: u64::MAX,
+            tally: Tally::new(0, None),
+            usage: Usage::default(),
+            findings: Vec::new(),
+            bad_blocks: 0,
+            plan,
+            queue,
+            share,
+            control,
+        }
+    }
+
+    pub(crate) fn run(mut self) -> Outcome {
+        self.begin();
+        if let Err(failure) = self.work() {
+            self.control.end(Ending::Failed(failure), State::Drain);
+            // what is in flight may still end; the first failure is the one to tell
+            let _ = self.work();
+        }
+        if self.control.state() == State::Abandon {
+            // what ended before the server went is still in our memory
+            while matches!(self.reap(0, Duration::ZERO), Ok(1..)) {}
+        }
+        self.finish()
+    }
+
+    fn begin(&mut self) {
+        let job = &self.plan.job;
+        let start = self.control.clock.start_ns.load(Ordering::Relaxed);
+        self.count_from_ns = start + job.ramp.as_nanos() as u64;
+        if let Some(runtime) = job.runtime {
+            self.end_ns = self.count_from_ns + runtime.as_nanos() as u64;
+        }
+        let phase = self.plan.clone as f64 / job.clones as f64;
+        for (side, rate) in job.rates.iter().enumerate() {
+            self.pacers[side] = rate.map(|rate| {
+                let chance = Chance::new(self.plan.seed ^ 0x5041_4345, self.plan.stream * 2 + side as u64);
+                Pacer::new(rate, job.process, start, phase, chance)
+            });
+        }
+        if self.open_loop {
+            // the kernel may otherwise wake us 50 us late to save power
+            let _ = nix::sys::prctl::set_timerslack(1);
+        }
+        if job.ramp.is_zero() {
+            self.start_counting();
+        }
+    }
+
+    fn work(&mut self) -> Result<(), Failure> {
+        let mut now = self.control.clock.now();
+        let mut give_up = u64::MAX;
+        loop {
+            if !self.counting && now >= self.count_from_ns {
+                self.start_counting();
+            }
+            let state = self.control.state();
+            if state == State::Abandon {
+                return Ok(());
+            }
+            let sending = state == State::Run && now < self.end_ns && self.sent < self.limit;
+            if sending {
+                now = self.send(now)?;
+            } else if self.flush_due && state == State::Run && self.sent >= self.limit && !self.free.is_empty() {
+                self.flush_due = false;
+                self.send_flush(now);
+                now = self.hand_over()?;
+            } else if self.queue.in_flight() == 0 {
+                if !self.last_flush || state != State::Run {
+                    return Ok(());
+                }
+                self.last_flush = false;
+                self.send_flush(now);
+                now = self.hand_over()?;
+            } else if give_up == u64::MAX {
+                give_up = now + DRAIN_LIMIT.as_nanos() as u64;
+            } else if now >= give_up {
+                let failure = Failure::run(format!(
+                    "{} requests did not end within {} s after the load: the server is stuck",
+                    self.queue.in_flight(),
+                    DRAIN_LIMIT.as_secs()
+                ));
+                self.control.end(Ending::Failed(failure), State::Abandon);
+                return Ok(());
+            }
+            let (least, limit) = self.patience(sending, now);
+            let ended = if self.queue.in_flight() > 0 || limit.is_zero() {
+                self.reap(least, limit)?
+            } else {
+                std::thread::sleep(limit);
+                0
+            };
+            let before = now;
+            now = self.control.clock.now();
+            if self.open_loop && ended == 0 {
+                self.spin.slept(limit, now - before);
+            }
+        }
+    }
+
+    /// How many completions to wait for, and how long: until the next intended start, when a slot is free for it.
+    fn patience(&self, sending: bool, now: u64) -> (usize, Duration) {
+        let due = match self.next_due() {
+            Some(due) if sending && !self.free.is_empty() => due,
+            _ => return (1, LOOK),
+        };
+        let left = due.min(self.end_ns).saturating_sub(now);
+        let spin = self.spin.nanos();
+        if left <= spin {
+            return (0, Duration::ZERO);
+        }
+        let limit = Duration::from_nanos(left - spin).min(LOOK);
+        (usize::from(self.queue.in_flight() > 0), limit)
+    }
+
+    fn next_due(&self) -> Option<u64> {
+        self.pacers.iter().flatten().map(Pacer::due).min()
+    }
+
+    /// Send whatever may be sent now; return the time.
+    fn send(&mut self, freed_ns: u64) -> Result<u64, Failure> {
+        let mut now = freed_ns;
+        while let Some(&slot) = self.free.last() {
+            if self.batch.len() >= self.plan.job.batch {
+                now = self.hand_over()?;
+            }
+            if self.flush_due {
+                self.flush_due = false;
+                self.send_flush(now);
+                continue;
+            }
+            if self.sent >= self.limit {
+                break;
+            }
+            let Some((direction, ready_ns)) = self.draw_direction(freed_ns, now) else {
+                break;
+            };
+            let Some(block) = self.draw_block(direction) else {
+                break;
+            };
+            if let Some(pacer) = &mut self.pacers[direction as usize] {
+                pacer.take();
+            }
+            let expect = self.prepare(slot, direction, block)?;
+            self.free.pop();
+            self.slots[slot] = Slot { task: Task::Move { direction, block, expect }, ready_ns, sent_ns: ready_ns };
+            let offset = self.plan.span.offset + block * self.plan.span.block;
+            match direction {
+                Direction::Read => self.queue.read(slot, offset),
+                Direction::Write => self.queue.write(slot, offset, self.plan.job.sync),
+            }
+            self.sent += 1;
+            self.batch.push(slot);
+            self.tally.mark_depth(self.queue.in_flight());
+            if direction == Direction::Write && self.plan.job.fsync > 0 {
+                self.writes_since_flush += 1;
+                if self.writes_since_flush == self.plan.job.fsync {
+                    self.writes_since_flush = 0;
+                    self.flush_due = true;
+                }
+            }
+        }
+        if self.batch.is_empty() { Ok(now) } else { self.hand_over() }
+    }
+
+    /// Tell the device of the requests in the batch, and note the time after it: as in fio, what the hand-over itself
+    /// takes is `slat`, and `clat` begins when the device knows.
+    fn hand_over(&mut self) -> Result<u64, Failure> {
+        self.queue.submit()?;
+        let now = self.control.clock.now();
+        self.tally.submit[batch_class(self.batch.len())] += 1;
+        for slot in self.batch.drain(..) {
+            self.slots[slot].sent_ns = now;
+        }
+        Ok(now)
+    }
+
+    /// The direction of the next request and when it could start; None when nothing is due.
+    fn draw_direction(&mut self, freed_ns: u64, now: u64) -> Option<(Direction, u64)> {
+        if self.open_loop {
+            let due = |side: usize| self.pacers[side].as_ref().map_or(u64::MAX, Pacer::due);
+            let (read, write) = (due(0), due(1));
+            let (direction, due) = if read <= write { (Direction::Read, read) } else { (Direction::Write, write) };
+            return (due <= now && due < self.end_ns).then_some((direction, due));
+        }
+        let pattern = self.plan.job.pattern;
+        let direction = match (pattern.reads, pattern.writes) {
+            (true, false) => Direction::Read,
+            (false, true) => Direction::Write,
+            _ => match self.drawn {
+                Some((direction, _)) => direction,
+                None if self.chance.below(100) < self.plan.job.read_percent => Direction::Read,
+                None => Direction::Write,
+            },
+        };
+        Some((direction, freed_ns))
+    }
+
+    /// The next block; None when every block that was drawn has a request in flight (only with a journal).
+    fn draw_block(&mut self, direction: Direction) -> Option<u64> {
+        let Some(share) = &self.share else {
+            return Some(self.places.next(direction, &mut self.chance));
+        };
+        if let Some((_, block)) = self.drawn.take_if(|(drawn, block)| *drawn == direction && !share.busy(*block)) {
+            return Some(block);
+        }
+        for _ in 0..REDRAWS {
+            let block = self.places.next(direction, &mut self.chance);
+            if !share.busy(block) {
+                return Some(block);
+            }
+            if !self.plan.job.pattern.random {
+                // a sequence keeps its order: wait for this very block
+                self.drawn = Some((direction, block));
+                return None;
+            }
+        }
+        None
+    }
+
+    /// Fill the buffer of a write, and note it in the journal.
+    fn prepare(&mut self, slot: usize, direction: Direction, block: u64) -> Result<Record, Failure> {
+        let offset = self.plan.span.offset + block * self.plan.span.block;
+        let reads = self.plan.job.pattern.reads;
+        match (direction, &mut self.share) {
+            (Direction::Read, None) => {}
+            (Direction::Read, Some(share)) => return Ok(share.look(block)),
+            (Direction::Write, Some(share)) => {
+                let generation = share.send(block)?;
+                crate::stamp::write(self.queue.buffer(slot), share.id(), offset, generation);
+                return Ok(Record { sent: generation, ..Record::default() });
+            }
+            (Direction::Write, None) if self.plan.job.zeros => {
+                if reads {
+                    self.queue.buffer(slot).fill(0);
+                }
+            }
+            (Direction::Write, None) if self.plan.job.refill => self.chance.fill(self.queue.buffer(slot)),
+            (Direction::Write, None) => {
+                if reads {
+                    // a read has left other contents in the buffer
+                    self.queue.buffer(slot).copy_from_slice(&self.contents);
+                }
+                // two words for each sector, so that nothing on the way can deduplicate
+                let buffer = self.queue.buffer(slot);
+                for sector in buffer.chunks_exact_mut(512) {
+                    sector[..8].copy_from_slice(&offset.to_le_bytes());
+                    sector[8..16].copy_from_slice(&self.sent.to_le_bytes());
+                }
+            }
+        }
+        Ok(Record::default())
+    }
+
+    fn send_flush(&mut self, ready_ns: u64) {
+        let Some(slot) = self.free.pop() else { return };
+        let vouched = self.share.as_mut().map(Share::flush_starts).unwrap_or_default();
+        self.slots[slot] = Slot { task: Task::Flush { vouched }, ready_ns, sent_ns: ready_ns };
+        self.queue.flush(slot);
+        self.batch.push(slot);
+    }
+
+    /// Wait for requests to end, and return how many did.
+    fn reap(&mut self, least: usize, limit: Duration) -> Result<usize, Failure> {
+        let ended = self.queue.wait(least, self.plan.job.batch_ended, limit)?;
+        if ended == 0 {
+            return Ok(0);
+        }
+        let now = self.control.clock.now();
+        if !self.counting && now >= self.count_from_ns {
+            self.start_counting();
+        }
+        self.tally.complete[batch_class(ended)] += 1;
+        let mut result = Ok(ended);
+        while let Some(done) = self.queue.next_done() {
+            let settled = self.settle(done, now);
+            if result.is_ok() {
+                result = settled.map(|()| ended);
+            }
+        }
+        result
+    }
+
+    /// Count a request that ended, and note it in the journal.
+    fn settle(&mut self, done: Done, now: u64) -> Result<(), Failure> {
+        let slot = &mut self.slots[done.slot];
+        let task = std::mem::replace(&mut slot.task, Task::Idle);
+        let ended = Ended { ready_ns: slot.ready_ns, sent_ns: slot.sent_ns, ended_ns: now };
+        self.free.push(done.slot);
+        self.tally.end_ns = now;
+        match task {
+            Task::Idle => Ok(()),
+            Task::Flush { vouched } => {
+                if done.result != 0 {
+                    return Err(io_failure("a flush", done.result));
+                }
+                let latency = now - ended.ready_ns;
+                self.tally.sync.record(latency);
+                self.tally.sync_bins.record(latency);
+                match &mut self.share {
+                    Some(share) => share.flush_ends(&vouched),
+                    None => Ok(()),
+                }
+            }
+            Task::Move { direction, block, expect } => {
+                if done.result != 0 {
+                    let offset = self.plan.span.offset + block * self.plan.span.block;
+                    let kind = if direction == Direction::Read { "a read" } else { "a write" };
+                    return Err(io_failure(
+                        &format!("{kind} of {} bytes at {offset}", self.plan.span.block),
+                        done.result,
+                    ));
+                }
+                let (lat_bins, bytes) = (self.plan.job.lat_bins, self.plan.span.block);
+                self.tally.side(direction).record(ended, bytes, lat_bins);
+                match direction {
+                    Direction::Read => {
+                        self.check(done.slot, block, expect);
+                        Ok(())
+                    }
+                    Direction::Write => match &mut self.share {
+                        Some(share) => share.acknowledge(block, expect.sent, self.plan.job.sync),
+                        None => Ok(()),
+                    },
+                }
+            }
+        }
+    }
+
+    /// With a journal, every read is looked at.
+    fn check(&mut self, slot: usize, block: u64, expect: Record) {
+        let Some(share) = &mut self.share else { return };
+        share.looked(block);
+        let offset = self.plan.span.offset + block * self.plan.span.block;
+        let verdict = check::judge(self.queue.buffer(slot), share.id(), offset, expect);
+        if let Some(finding) = verdict.finding(offset, expect) {
+            self.bad_blocks += 1;
+            if self.findings.len() < check::FINDINGS_MAX {
+                self.findings.push(finding);
+            }
+        }
+    }
+
+    fn start_counting(&mut self) {
+        let start = self.count_from_ns;
+        let logs = &self.plan.job.logs;
+        self.tally = Tally::new(start, logs.any().then_some(logs.every));
+        self.usage = thread_usage();
+        self.counting = true;
+    }
+
+    fn finish(mut self) -> Outcome {
+        if !self.counting {
+            self.start_counting();
+        }
+        self.tally.usage = thread_usage().since(self.usage);
+        let until = self.end_ns.min(self.control.clock.now());
+        if self.sent < self.limit {
+            // time went on after the last request that ended, so it belongs to the rate
+            self.tally.end_ns = self.tally.end_ns.max(until);
+            if self.open_loop {
+                self.tally.unsent = self.pacers.iter_mut().flatten().map(|pacer| pacer.left_before(until)).sum();
+            }
+        }
+        let span = self.plan.span;
+        let pending = self
+            .slots
+            .iter()
+            .filter_map(|slot| match &slot.task {
+                Task::Idle => None,
+                Task::Flush { .. } => Some(Pending { kind: "flush", offset: 0, bytes: 0, generation: None }),
+                Task::Move { direction, block, expect } => Some(Pending {
+                    kind: if *direction == Direction::Read { "read" } else { "write" },
+                    offset: span.offset + block * span.block,
+                    bytes: span.block,
+                    generation: (*direction == Direction::Write && self.share.is_some()).then_some(expect.sent),
+                }),
+            })
+            .collect();
+        Outcome {
+            job: self.plan.index,
+            tally: self.tally,
+            pending,
+            findings: self.findings,
+            bad_blocks: self.bad_blocks,
+        }
+    }
+}
+
+fn io_failure(what: &str, result: i32) -> Failure {
+    let errno = result.checked_neg().unwrap_or(0);
+    Failure::Run { message: format!("{what} failed: {}", std::io::Error::from_raw_os_error(errno)), errno }
+}
+
+fn thread_usage() -> Usage {
+    let Ok(usage) = getrusage(UsageWho::RUSAGE_THREAD) else {
+        return Usage::default();
+    };
+    let seconds = |time: nix::sys::time::TimeVal| time.tv_sec() as f64 + time.tv_usec() as f64 / 1e6;
+    Usage {
+        user_seconds: seconds(usage.user_time()),
+        system_seconds: seconds(usage.system_time()),
+        switches: usage.voluntary_context_switches() + usage.involuntary_context_switches(),
+        major_faults: usage.major_page_faults(),
+        minor_faults: usage.minor_page_faults(),
+    }
+}
