@@ -64,7 +64,7 @@ def main() -> None:
     ratio = interval_of(found, confidence=0.95)
     assert ratio is not None
     change, low, high = ((value - 1) * 100 for value in (ratio.estimate, ratio.low, ratio.high))
-    print(f"\n{pairs} pairs of {seconds:g} s: watching changes IOPS by {change:+.2f} % [{low:+.2f}, {high:+.2f}] (95 %)")
+    print(f"\n{pairs} pairs of {seconds:g} s: watching changes IOPS by {change:+.2f} % [{low:+.2f}, {high:+.2f}]")
 
 
 main()

@@ -14,7 +14,7 @@ from virtune.model.stack import Stack
 from virtune.model.study import DEFAULT_SPAN, Arm, Study
 from virtune.model.workload import Workload
 from virtune.plan.arms import arm_from_text, arms_from_vary, base_stack, check_arms, choose_baseline, make_arm
-from virtune.plan.jobfile import read_job_file
+from virtune.plan.jobfile import own_times, read_job_file
 from virtune.plan.nearest import did_you_mean
 from virtune.plan.planfile import Plan, read_plan
 from virtune.plan.workloads import parse_workload
@@ -28,6 +28,12 @@ SECONDS = {"compare": 4.0, "measure": 4.0}
 
 RAMP_SECONDS = 0.5
 """No start-up transient was seen beyond the first 250 ms of a load (method, 1)."""
+
+MARGIN = 0.03
+"""A difference of less than 3 % is not worth a restart (method, 5)."""
+
+CONFIDENCE = 0.99
+"""Of all verdicts together: at most one comparison in a hundred says something that is not so."""
 
 SPAN_MIN = 8 * 1024**2
 _FILE_BYTES_MAX = 1024**2
@@ -70,23 +76,25 @@ def study_for(question: Question) -> tuple[Study, str]:
     if span < SPAN_MIN:
         raise PlanError("a span below 8 MiB fits into any cache", hint="`--span 64M` is the least that is sensible")
     seed = question.seed if question.seed is not None else plan.seed
+    workloads = _workloads(question.workloads or plan.workload or ("randread-4k",))
+    own_seconds, own_ramp = _own_times(workloads)
     study = Study(
         id="",
         created="",
         kind=question.kind,
         arms=arms,
         baseline=choose_baseline(arms, question.baseline or plan.baseline),
-        workloads=_workloads(question.workloads or plan.workload or ("randread-4k",)),
+        workloads=workloads,
         rounds=question.rounds or plan.rounds or ROUNDS[question.kind],
-        seconds=_or(question.seconds, plan.seconds, SECONDS[question.kind]),
-        ramp_seconds=_or(question.ramp, plan.ramp, RAMP_SECONDS),
+        seconds=_or(question.seconds, plan.seconds, own_seconds, SECONDS[question.kind]),
+        ramp_seconds=_or(question.ramp, plan.ramp, own_ramp, RAMP_SECONDS),
         seed=random_seed() if seed is None else seed,
         scratch=str(question.scratch.absolute()),
         span_bytes=span // 4096 * 4096,
         target=None if question.target is None else str(question.target.absolute()),
         metric=metric,
-        margin=_or(question.margin, plan.margin, 0.03),
-        confidence=_or(None, plan.confidence, 0.99),
+        margin=_or(question.margin, plan.margin, MARGIN),
+        confidence=_or(plan.confidence, CONFIDENCE),
     )
     _sensible(study)
     return new_study(study), facts_text(question.scratch)
@@ -160,5 +168,13 @@ def _sensible(study: Study) -> None:
         raise PreconditionError("backend=null-co has no disk below it, so it cannot be compared on a target")
 
 
-def _or(first: float | None, second: float | None, default: float) -> float:
-    return next((value for value in (first, second) if value is not None), default)
+def _own_times(workloads: tuple[Workload, ...]) -> tuple[float | None, float | None]:
+    """Return the times that job files say for themselves; `fio_job` refuses those that disagree with the study's."""
+    said = [own_times(workload) for workload in workloads]
+    seconds, ramps = ([pair[index] for pair in said if pair[index] is not None] for index in (0, 1))
+    return (seconds[0] if seconds else None), (ramps[0] if ramps else None)
+
+
+def _or(*values: float | None) -> float:
+    """Return the first that was said; the last is the default."""
+    return next(value for value in values if value is not None)

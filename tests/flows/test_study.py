@@ -1,0 +1,244 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A study under bad luck: killed, interrupted, lied to; nothing is lost and nothing is left."""
+
+import contextlib
+import os
+import signal
+import stat
+import subprocess
+import time
+from pathlib import Path
+from random import Random
+
+import pytest
+from tests.conftest import User, eventually, marked_processes
+
+from virtune import warden
+
+pytestmark = pytest.mark.real
+
+ARMS = ("--arm", "metal:rig=metal", "--arm", "daemon:disk.aio=native", "--arm", "fuse:disk.export=fuse")
+SHORT = ("--rounds", "3", "--seconds", "0.4", "--ramp", "0.1", "-q")
+
+
+def directories() -> list[Path]:
+    return sorted(warden.run_directory("").parent.glob(f"{warden.run_directory('').name}*"))
+
+
+def children(pid: int, name: str) -> list[int]:
+    """Processes of that name below a process, or marked as of its run."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            if entry.name.isdigit() and (entry / "comm").read_text().strip() == name:
+                parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+                if parent == pid:
+                    found.append(int(entry.name))
+    return found
+
+
+def under_load(process: "subprocess.Popen[str]") -> int:
+    """Wait until a load runs (fio is also asked for its engines, and fills scratch); returns fio's pid."""
+
+    def loads() -> list[int]:
+        commands = {pid: Path(f"/proc/{pid}/cmdline") for pid in children(process.pid, "fio")}
+        return [pid for pid, command in commands.items() if command.exists() and b"load.fio" in command.read_bytes()]
+
+    assert eventually(lambda: bool(loads()), seconds=40), process.poll()
+    time.sleep(0.3)
+    return loads()[0]
+
+
+def nothing_is_left() -> bool:
+    return marked_processes() == [] and directories() == []
+
+
+def test_a_comparison_ends_in_everything_that_was_promised(user: User, tmp_path: Path) -> None:
+    report = tmp_path / "report.txt"
+    ran = user.run("compare", *ARMS, *SHORT, "--report", str(report), "--json")
+    found = ran.json()
+    assert [arm["name"] for arm in found["arms"]] == ["metal", "daemon", "fuse"]
+    for arm in found["arms"]:
+        assert len(arm["rounds"]) == 3
+        assert all(check["agrees"] in (True, None) for check in arm["in_force"])
+        values = arm["workloads"][0]["values"]
+        wanted = {"iops", "bandwidth", "latency.mean", "latency.p50", "latency.p99.9", "slat.mean", "clat.mean",
+                  "cpu.load.usr", "cpu.load.sys", "cpu_per_io", "device.util"}  # fmt: skip
+        assert wanted <= values.keys()
+        assert values["iops"]["value"] > 0
+    seen = {check["setting"]: check["found"] for check in found["arms"][1]["in_force"] if check["found"]}
+    assert seen["disk.aio"] == "native"
+    assert seen["O_DIRECT"] == "on"
+    assert len(found["comparisons"]) == 3
+    assert {c["verdict"] for c in found["comparisons"]} == {"undecided"}  # three rounds can decide nothing
+    text = report.read_text()
+    assert "\x1b" not in text
+    for words in ("verdicts on IOPS", "single rounds", "how it was measured", "to run it again", "in force"):
+        assert words in text
+    assert nothing_is_left()
+
+
+def test_a_study_is_listed_shown_again_and_its_evidence_is_kept(user: User) -> None:
+    first = user.run("compare", *ARMS, *SHORT, "--json").json()
+    again = user.run("show", "last", "--json").json()
+    assert again["arms"] == first["arms"]
+    assert again["comparisons"] == first["comparisons"]
+    listed = user.run("list", "--json").json()["studies"]
+    assert [(study["id"], study["finished"], study["trials_done"]) for study in listed] == [
+        (first["study"]["id"], True, 9)
+    ]
+    names = user.run("show", first["study"]["id"][:15], "--trial", "2").stdout
+    for name in ("fio.json", "job.fio", "counters.jsonl", "command.txt", "rig.txt"):
+        assert f"==> {name} (" in names
+    assert "no trial 99" in user.run("show", "last", "--trial", "99", status=1).stderr
+
+
+def test_a_plan_file_asks_what_flags_ask(user: User) -> None:
+    plan = user.home / "plan.toml"
+    plan.write_text(
+        'workload = ["rw=randread,bs=16k,iodepth=4"]\nrounds = 1\nseconds = "300ms"\nramp = "100ms"\nseed = 42\n'
+        'baseline = "b"\n[[arm]]\nname = "a"\nrig = "metal"\n[[arm]]\nname = "b"\ndisk.aio = "io_uring"\n'
+    )
+    found = user.run("compare", str(plan), "--json", "-q").json()
+    assert found["study"]["baseline"] == "b"
+    assert found["study"]["seed"] == 42
+    assert found["arms"][1]["stack"]["disk"]["aio"] == "io_uring"
+
+
+def test_the_same_seed_gives_the_same_order(user: User) -> None:
+    orders = []
+    for _ in range(2):
+        found = user.run(
+            "compare", *ARMS[:4], "--seed", "3", "--rounds", "2", "--seconds", "0.1", "-q", "--json"
+        ).json()
+        orders.append(sorted((r["number"], arm["name"]) for arm in found["arms"] for r in arm["rounds"]))
+    assert orders[0] == orders[1]
+
+
+@pytest.mark.parametrize("program", ["fio", "qemu-storage-daemon"])
+def test_a_killed_program_costs_one_attempt_and_the_study_goes_on(program: str, user: User) -> None:
+    process = user.start("compare", *ARMS[2:], "--rounds", "2", "--seconds", "1", "--ramp", "0.1", "--json")
+    fio = under_load(process)
+    os.kill(fio if program == "fio" else children(process.pid, program[:15])[0], signal.SIGKILL)
+    out, err = process.communicate(timeout=90)
+    assert process.returncode == 0, err
+    assert "failed and is run again" in err
+    assert "SIGKILL" in err
+    found = user.run("show", "last", "--json").json()
+    assert all(r["measurement"] for arm in found["arms"] for r in arm["rounds"])
+    assert [r["attempt"] for arm in found["arms"] for r in arm["rounds"]].count(2) == 1
+    assert out.startswith("{")
+    assert nothing_is_left()
+
+
+def test_ctrl_c_keeps_what_is_done_shows_it_and_leaves_a_clean_host(user: User) -> None:
+    process = user.start("compare", *ARMS[:4], "--rounds", "4", "--seconds", "1", "--ramp", "0.1")
+    assert process.stderr is not None
+    lines = []
+    for line in process.stderr:
+        lines.append(line)
+        if line.startswith("[3/"):
+            break
+    under_load(process)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=30)
+    assert process.returncode == 130, err
+    assert "3 of 8 trials are kept" in err
+    assert "virtune resume" in err
+    assert "3 of 8 trials" in out
+    assert nothing_is_left()
+    found = user.run("resume", "--json", "-q").json()
+    assert found["study"]["finished"]
+    assert found["study"]["trials_done"] == 8
+    assert nothing_is_left()
+
+
+def test_twenty_kills_at_random_instants_lose_nothing_and_leave_nothing(user: User) -> None:
+    chance = Random(4)
+    process = user.start("compare", *ARMS, "--rounds", "4", "--seconds", "0.4", "--ramp", "0.1", "-q")
+    kept: list[tuple[int, str]] = []
+    for _ in range(20):
+        time.sleep(chance.uniform(0.1, 2.0))
+        process.kill()
+        process.communicate(timeout=30)
+        assert eventually(nothing_is_left, seconds=10), (marked_processes(), directories())
+        if not user.store.exists() and not (user.home / "virtune" / "virtune.sqlite").exists():
+            process = user.start("compare", *ARMS, "--rounds", "4", "--seconds", "0.4", "--ramp", "0.1", "-q")
+            continue
+        listed = user.run("list", "--json").json()["studies"]
+        if not listed:
+            process = user.start("compare", *ARMS, "--rounds", "4", "--seconds", "0.4", "--ramp", "0.1", "-q")
+            continue
+        rounds = [r for arm in user.run("show", "last", "--json").json()["arms"] for r in arm["rounds"]]
+        now = sorted((r["number"], r["ended"]) for r in rounds if r["measurement"])
+        assert set(kept) <= set(now), "a finished trial was lost or run again"
+        kept = now
+        process = user.start("resume", "-q")
+    process.communicate(timeout=120)
+    found = user.run("show", "last", "--json").json()
+    assert found["study"]["finished"]
+    assert found["study"]["trials_done"] == 12
+    assert eventually(nothing_is_left)
+
+
+def test_when_the_guard_is_killed_as_well_clean_finds_and_removes_all(user: User) -> None:
+    process = user.start("compare", *ARMS[2:], "--rounds", "2", "--seconds", "20", "-q")
+    under_load(process)
+    for pid in [
+        *children(process.pid, "python"),
+        *children(process.pid, "python3"),
+        *children(process.pid, "python3.11"),
+    ]:
+        os.kill(pid, signal.SIGKILL)
+    process.kill()
+    process.communicate(timeout=30)
+    assert marked_processes()
+    said = user.run("clean", "--scratch", str(user.scratch)).stdout
+    assert "(fio)" in said
+    assert nothing_is_left()
+    assert "nothing was left behind" in user.run("clean", "--scratch", str(user.scratch)).stdout
+
+
+def test_a_daemon_that_lies_stops_the_study_with_exit_3_and_says_why(user: User, tmp_path: Path) -> None:
+    shim = tmp_path / "bin" / "qemu-storage-daemon"
+    shim.parent.mkdir()
+    shim.write_text((Path(__file__).parents[1] / "bench" / "lying_daemon.py").read_text())
+    shim.chmod(shim.stat().st_mode | stat.S_IXUSR)
+    user.env["REAL_PATH"] = os.environ["PATH"]
+    ran = user.run("measure", "--set", "disk.aio=io_uring", path=f"{shim.parent}:{os.environ['PATH']}", status=3)
+    assert "arm 'io_uring': disk.aio=io_uring was asked for, and threads is what runs" in ran.stderr
+    assert "hint: seen by:" in ran.stderr
+    assert nothing_is_left()
+
+
+def test_what_qemu_refuses_is_a_failure_with_its_words(user: User, tmp_path: Path) -> None:
+    wrong = tmp_path / "bin" / "qemu-storage-daemon"
+    wrong.parent.mkdir()
+    wrong.write_text("#!/bin/sh\necho 'no license to store' >&2\nexit 7\n")
+    wrong.chmod(0o755)
+    path = f"{wrong.parent}:{os.environ['PATH']}"
+    ran = user.run("compare", "--arm", "a:", "--arm", "b:", "--rounds", "1", path=path, status=1)
+    assert "no trial of arm" in ran.stderr
+    assert "no license to store" in ran.stderr
+
+
+@pytest.mark.parametrize("program", ["fio", "qemu-storage-daemon"])
+def test_a_missing_program_is_one_sentence_and_how_to_get_it(program: str, user: User, tmp_path: Path) -> None:
+    place = tmp_path / "path"
+    place.mkdir()
+    for name in ("fio", "qemu-storage-daemon", "qemu-img"):
+        real = next(p for d in os.environ["PATH"].split(":") if (p := Path(d) / name).exists())
+        if name != program:
+            (place / name).symlink_to(real)
+    ran = user.run("compare", "--arm", "a:", "--arm", "b:", path=str(place), status=3)
+    assert f"`{program}` is not installed" in ran.stderr
+    assert "apt-get install" in ran.stderr
+
+
+def test_writes_go_through_every_cache_mode(user: User) -> None:
+    modes = ("none", "writeback", "writethrough", "directsync", "unsafe")
+    found = user.run("compare", "--vary", f"disk.cache={','.join(modes)}", "--workload", "log-sync-16k",
+                     "--rounds", "1", "--seconds", "0.3", "--ramp", "0", "--json", "-q").json()  # fmt: skip
+    assert [arm["name"] for arm in found["arms"]] == [f"cache={mode}" for mode in modes]
+    for arm in found["arms"]:
+        assert arm["rounds"][0]["measurement"]["values"]["sync.mean"] > 0

@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Numbers we know beforehand must come out of virtune, whatever the speed of the machine."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.conftest import User
+
+pytestmark = pytest.mark.real
+
+NULL = ("--set", "disk.backend=null-co")
+
+
+def values(ran: Any, arm: int = 0) -> dict[str, float]:
+    found = ran.json()["arms"][arm]["workloads"][0]["values"]
+    return {name: value["value"] for name, value in found.items()}
+
+
+def measure(user: User, *words: str, workload: str, seconds: str = "2", rounds: str = "1") -> Any:
+    times = ("--rounds", rounds, "--seconds", seconds, "--ramp", "0", "--json", "-q")
+    return user.run("measure", *words, "--workload", workload, *times)
+
+
+def test_count_a_prime_number_of_ios_is_counted_exactly(user: User) -> None:
+    job = user.home / "prime.fio"
+    job.write_text("[prime]\nrw=randread\nbs=4k\niodepth=1\nnumber_ios=23\n")
+    user.run("measure", "--rig", "metal", "--workload", str(job), "--rounds", "1", "--json", "-q")
+    raw = user.run("show", "last", "--trial", "1", "--capture", "fio.json").stdout
+    assert json.loads(raw[raw.index("{") :])["jobs"][0]["read"]["total_ios"] == 23
+
+
+def test_rate_a_throttle_of_500_gives_510(user: User) -> None:
+    # 500 a second, and the bucket of a tenth of a second's worth (50) spread over the 5 s
+    ran = measure(user, *NULL, "--set", "disk.throttle_iops=500", workload="rw=randread,bs=4k,iodepth=8", seconds="5")
+    assert values(ran)["iops"] == pytest.approx(510, abs=3)
+
+
+def test_latency_a_device_of_2_ms_takes_2_ms(user: User) -> None:
+    ran = measure(user, *NULL, "--set", "disk.null_latency_ns=2000000", workload="rw=randread,bs=4k,iodepth=1")
+    found = values(ran)
+    assert 2.0e6 <= found["latency.mean"] <= 3.5e6
+    assert found["latency.p50"] >= 2.0e6
+    assert found["iops"] <= 500
+
+
+@pytest.mark.parametrize("depth", [1, 8])
+def test_little_s_law_holds_of_a_closed_loop(depth: int, user: User) -> None:
+    ran = measure(user, *NULL, "--set", "disk.null_latency_ns=500000", workload=f"rw=randread,bs=4k,iodepth={depth}")
+    found = values(ran)
+    assert found["iops"] * found["latency.mean"] / 1e9 == pytest.approx(depth, rel=0.03)
+
+
+def test_sum_the_device_sees_the_requests_that_fio_made(user: User) -> None:
+    ran = user.run("measure", "--rig", "metal", "--workload", "rw=randread,bs=4k,iodepth=4", "--rounds", "1",
+                   "--seconds", "3", "--json", "-q")  # fmt: skip
+    used = json.loads(user.run("show", "last", "--json").stdout)["arms"][0]["rounds"][0]["measurement"]["values"]
+    assert used["iops"] == pytest.approx(values(ran)["iops"])
+    lines = user.run("show", "last", "--trial", "1", "--capture", "counters.jsonl").stdout.splitlines()
+    samples = [json.loads(line) for line in lines[1:]]
+    marks = {sample.get("mark"): sample for sample in samples}
+    reads = [int(marks[name]["diskstats"][0].split()[3]) for name in ("begin", "stop")]
+    seconds = (marks["stop"]["t"] - marks["begin"]["t"]) / 1e9
+    # Others may use the device as well, and the rate within the run is no constant: at least nearly all is there.
+    assert (reads[1] - reads[0]) / seconds > 0.85 * used["iops"]
+
+
+def test_a_planted_tenth_is_found_and_equal_arms_are_not_called_different(user: User) -> None:
+    words = [*NULL, "--arm", "full:disk.throttle_iops=5000", "--arm", "again:disk.throttle_iops=5000"]
+    ran = user.run("compare", *words, "--arm", "less:disk.throttle_iops=4500", "--workload",
+                   "rw=randread,bs=4k,iodepth=16", "--rounds", "6", "--seconds", "1", "--json", "-q")  # fmt: skip
+    verdicts = {(c["baseline"], c["candidate"]): c for c in ran.json()["comparisons"]}
+    assert verdicts["full", "less"]["verdict"] == "worse"
+    assert verdicts["again", "less"]["verdict"] == "worse"
+    assert verdicts["full", "less"]["ratio"]["estimate"] == pytest.approx(0.9, abs=0.02)
+    assert verdicts["full", "again"]["verdict"] in ("same", "undecided")
+
+
+def test_the_same_stack_twice_is_never_better_or_worse(user: User) -> None:
+    ran = user.run("compare", "--rig", "metal", "--arm", "a:", "--arm", "b:", "--quick", "--json", "-q")
+    assert [c["verdict"] for c in ran.json()["comparisons"]] in (["same"], ["undecided"])
+
+
+def test_reads_of_unwritten_blocks_are_refused(user: User, tmp_path: Path) -> None:
+    sparse = tmp_path / "sparse.raw"
+    with sparse.open("wb") as file:
+        file.truncate(64 * 1024**2)
+    ran = user.run("measure", "--rig", "metal", "--target", str(sparse), status=3)
+    assert f"64 MiB of {sparse} were never written" in ran.stderr
