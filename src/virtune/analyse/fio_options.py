@@ -21,6 +21,9 @@ SYNCHRONOUS = frozenset({"sync", "psync", "vsync", "pvsync", "pvsync2", "mmap", 
 MOST_JOBS = 4096
 """fio itself refuses to run more jobs (REAL_MAX_JOBS), so no result has more."""
 
+_REMOTE = frozenset({"nbd", "rbd", "rados", "http", "libiscsi", "gfapi", "gfapi_async", "nfs", "null", "net"})
+"""Engines whose load goes over a protocol, or nowhere."""
+
 _ALIASES = {"readwrite": "rw", "blocksize": "bs", "odirect": "direct", "io_size": "size"}
 _MOST = 1_000_000
 """No fio takes a depth or a number of jobs beyond this; what is larger is not a number to reckon with."""
@@ -78,7 +81,12 @@ def whole(text: str) -> int | None:
 
 
 def _direct(options: Mapping[str, str]) -> bool | None:
-    """Whether O_DIRECT is in use. `buffered=0` is fio's other way to write `direct=1`; the default is buffered."""
+    """Whether O_DIRECT is in use. `buffered=0` is fio's other way to write `direct=1`; the default is buffered.
+
+    None for engines that open no file of this host: whether their server does is not theirs to say.
+    """
+    if options.get("ioengine", "").partition(":")[0] in _REMOTE:
+        return None
     if "direct" in options:
         return {"1": True, "0": False}.get(options["direct"])
     if "buffered" in options:

@@ -12,28 +12,31 @@ from virtune.analyse.beside import beside
 from virtune.analyse.explain import explain
 from virtune.analyse.fio import LIMIT, read_result, refuse_length
 from virtune.analyse.measure import measurement_of
-from virtune.cli.options import json_option
+from virtune.cli.options import json_option, store_option
 from virtune.cli.showing import put
-from virtune.model.errors import ReadError, UsageError
+from virtune.model.errors import ReadError, StoreError, UsageError
 from virtune.report.explain import Explained, explained_document, render
 
 
 @click.command(name="explain")
-@click.argument("inputs", metavar="FILE|-...", nargs=-1, required=True)
+@click.argument("inputs", metavar="FILE|RUN|-...", nargs=-1, required=True)
 @json_option
-def command(inputs: tuple[str, ...], *, as_json: bool) -> None:
+@store_option
+def command(inputs: tuple[str, ...], *, as_json: bool, store: Path) -> None:
     """Read fio results and say what they mean.
 
     FILE is what any fio wrote: JSON, JSON+ or its normal text, with or without a terminal's or a log's lines around
-    it. `-` reads standard input. Several files are shown side by side.
+    it. `-` reads standard input. RUN is a study in the store (an id, the beginning of one, or `last`): the first
+    trial of each of its arms, or the one trial that `RUN:NUMBER` names. Several are shown side by side.
 
     \b
     Examples:
       virtune explain result.json
       fio job.fio | virtune explain -
       virtune explain before.txt after.txt
+      virtune explain last:3
     """  # noqa: D301 - click wants the escape itself
-    explained = [_explain(name, load_input(name)) for name in inputs]
+    explained = [_explain(shown, text) for name in inputs for shown, text in load_input(name, store)]
     remarks = [beside(explained[0].result, other.result) for other in explained[1:]]
     together = tuple(remark for remark in remarks if remark is not None)
     if as_json:
@@ -42,24 +45,39 @@ def command(inputs: tuple[str, ...], *, as_json: bool) -> None:
         put(render(explained, together))
 
 
-def load_input(name: str) -> str:
-    """Return the text that a name on the command line stands for: `-` is standard input, all else a file.
-
-    Whatever else a name may come to stand for is looked up here.
-    """
+def load_input(name: str, store: Path) -> list[tuple[str, str]]:
+    """Return what a name stands for, as (name to show, text): `-` is standard input, then a file, then a study."""
     try:
         if name == "-":
-            content = sys.stdin.buffer.read(LIMIT + 1)
+            content, shown = sys.stdin.buffer.read(LIMIT + 1), "standard input"
         else:
+            shown = _printable(Path(name).name)
             with Path(name).open("rb") as file:
                 content = file.read(LIMIT + 1)
     except FileNotFoundError:
-        raise UsageError(f"no file {name!r}", hint="give the path of a fio result, or - for standard input") from None
+        return _from_store(name, store)
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         raise UsageError(f"cannot read {name!r}: {reason}", hint="give the path of a fio result") from None
     refuse_length(len(content))
-    return _decode(content)
+    return [(shown, _decode(content))]
+
+
+def _from_store(name: str, store: Path) -> list[tuple[str, str]]:
+    from virtune.flows.show import fio_outputs
+    from virtune.store.sqlite import Store
+
+    unknown = UsageError(f"no file and no study {name!r}", hint="give the path of a fio result, a study, or -")
+    study, _, number = name.partition(":")
+    if not store.exists() or not (number.isdecimal() or number == "") or len(number) > 9:
+        raise unknown
+    with Store(store) as kept:
+        try:
+            found = kept.find(study)
+        except StoreError:
+            raise unknown from None
+        outputs = fio_outputs(kept, found, int(number) if number else None)
+    return [(label, _decode(content)) for label, content in outputs]
 
 
 def _decode(content: bytes) -> str:
@@ -68,8 +86,7 @@ def _decode(content: bytes) -> str:
     return content.decode(encoding, errors="replace")
 
 
-def _explain(name: str, text: str) -> Explained:
-    shown = "standard input" if name == "-" else _printable(Path(name).name)
+def _explain(shown: str, text: str) -> Explained:
     try:
         result = read_result(text)
     except ReadError as error:

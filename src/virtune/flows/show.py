@@ -35,6 +35,25 @@ def captures_of(store: Store, study_id: str, number: int, name: str | None) -> S
     return found
 
 
+def fio_outputs(store: Store, study_id: str, number: int | None) -> list[tuple[str, bytes]]:
+    """Return fio's own output as it came, with a label: of one trial, or of each arm's first trial."""
+    record = store.get(study_id)
+    done = [trial for trial in record.trials if trial.measurement is not None]
+    if number is None:
+        firsts = {(trial.trial.workload, trial.trial.arm): trial for trial in reversed(done)}
+        chosen = [trial for trial in done if trial in firsts.values()]
+    else:
+        chosen = [trial for trial in done if trial.trial.number == number]
+    if not chosen:
+        which = "trial with a measurement" if number is None else f"measured trial {number}"
+        raise StoreError(f"study {study_id} has no {which}")
+    return [
+        (f"{trial.trial.arm} (trial {trial.trial.number})", capture.content)
+        for trial in chosen
+        for capture in captures_of(store, study_id, trial.trial.number, "fio.json")
+    ]
+
+
 def _by_todays_method(store: Store, record: StudyRecord, trial: TrialRecord) -> TrialRecord:
     if trial.measurement is None or trial.measurement.method == METHOD:
         return trial

@@ -130,6 +130,7 @@ def describe(load: LoadResult) -> str:
         f"by {load.engine}" if load.engine else "",
     ]
     direct = {True: "direct=1", False: "buffered", None: "direct= not known"}[load.direct]
+    direct = "over NBD" if load.engine == "nbd" else direct
     facts = [
         " ".join(word for word in words if word),
         f"{load.jobs} {'job' if load.jobs == 1 else 'jobs'}",
