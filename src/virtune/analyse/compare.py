@@ -9,9 +9,7 @@ rounds are.
 
 import math
 from collections.abc import Sequence
-
-import numpy as np
-from scipy.special import stdtrit
+from statistics import fmean, stdev
 
 from virtune.model.metric import Metric
 from virtune.model.verdict import Comparison, Interval, Verdict
@@ -64,9 +62,12 @@ def interval_of(pairs: Sequence[tuple[float, float]], *, confidence: float) -> I
     """
     if len(pairs) < 2:
         return None
-    differences = np.array([math.log(candidate) - math.log(base) for base, candidate in pairs])
-    mean = float(np.mean(differences))
-    error = float(np.std(differences, ddof=1)) / math.sqrt(len(pairs))
+    # scipy takes longer to load than a study of a thousand trials takes to be read, so only who compares pays
+    from scipy.special import stdtrit
+
+    differences = [math.log(candidate) - math.log(base) for base, candidate in pairs]
+    mean = fmean(differences)
+    error = stdev(differences) / math.sqrt(len(pairs))
     radius = float(stdtrit(len(pairs) - 1, 1 - (1 - confidence) / 2)) * error
     if abs(mean) + radius > _LOG_MAX:
         return None
@@ -106,7 +107,7 @@ def _judge(
     if ratio.low > 1 - margin and ratio.high < 1 + margin:
         return Verdict.SAME, f"any difference is smaller than {margin:.0%}"
     if ratio.low <= 1.0 <= ratio.high:
-        return Verdict.UNDECIDED, f"the interval holds both 'no change' and more than {margin:.0%}"
+        return Verdict.UNDECIDED, f"both 'no change' and more than {margin:.0%} are possible"
     if sign_test(pairs) > _SIGN_LEVEL:
         return Verdict.UNDECIDED, "single rounds make the difference; the others do not agree"
     if (ratio.low > 1.0) == (metric.better == "higher"):

@@ -15,24 +15,34 @@ from virtune.model.study import Arm, Study
 from virtune.model.verdict import Comparison
 from virtune.model.workload import Workload
 
+BEYOND = 20
+"""So many latencies of one trial must lie beyond a percentile for the trial to have one."""
+
+Rows = dict[tuple[str, str], dict[int, dict[str, float]]]
+"""(arm, workload) -> round -> metric id -> value: what can be compared, read out of the trials once."""
+
 
 def summarise(record: StudyRecord, *, elapsed_seconds: float | None = None) -> Result:
     """Say what a study's trials say together; a study with no finished trial gives empty summaries."""
     study = record.study
-    done = [trial for trial in record.trials if trial.measurement is not None]
+    rows = _rows(record.trials)
+    by_arm: dict[tuple[str, str], list[TrialRecord]] = {}
+    for trial in record.trials:
+        by_arm.setdefault((trial.trial.arm, trial.trial.workload), []).append(trial)
     arms = tuple(
-        _summary(arm, workload, _of(record.trials, arm.name, workload.name))
+        _summary(arm, workload, by_arm.get((arm.name, workload.name), []))
         for workload in study.workloads
         for arm in study.arms
     )
+    done = sum(1 for trial in record.trials if trial.measurement is not None)
     return Result(
         study=study,
         finished=record.finished,
-        trials_done=len(done),
+        trials_done=done,
         arms=arms,
-        verdicts=tuple(_verdicts(study, record.trials)),
-        differences=tuple(_differences(study, record.trials)),
-        measured_seconds=len(done) * study.seconds,
+        verdicts=tuple(_verdicts(study, rows)),
+        differences=tuple(_differences(study, rows)),
+        measured_seconds=done * study.seconds,
         elapsed_seconds=elapsed_seconds,
     )
 
@@ -49,69 +59,65 @@ def confidence_of_one(study: Study) -> float:
     return 1 - (1 - study.confidence) / max(1, count)
 
 
-def _of(trials: Iterable[TrialRecord], arm: str, workload: str) -> list[TrialRecord]:
-    return [trial for trial in trials if (trial.trial.arm, trial.trial.workload) == (arm, workload)]
+def _rows(trials: Iterable[TrialRecord]) -> Rows:
+    rows: Rows = {}
+    for record in trials:
+        trial = record.trial
+        rows.setdefault((trial.arm, trial.workload), {})[trial.round] = _comparable(record.measurement)
+    return rows
 
 
-def _verdicts(study: Study, trials: Sequence[TrialRecord]) -> Iterable[Comparison]:
+def _comparable(measurement: Measurement | None) -> dict[str, float]:
+    """Return what of a trial may be compared: nothing of an invalid one, and no percentile that too few I/Os lie
+    beyond, since that is a number by chance.
+    """
+    if measurement is None or any(remark.weight is Weight.INVALID for remark in measurement.remarks):
+        return {}
+    count = None if measurement.histogram is None else measurement.histogram.count
+    values = dict(measurement.values)
+    for metric in METRICS:
+        if metric.percent is not None and count is not None and count * (1 - metric.percent / 100) < BEYOND:
+            values.pop(metric.id, None)
+    return values
+
+
+def _verdicts(study: Study, rows: Rows) -> Iterable[Comparison]:
     confidence = confidence_of_one(study)
     for workload in study.workloads:
         for baseline, candidate in pairs_of(study):
-            yield _compare(study, trials, workload, BY_ID[study.metric], baseline, candidate, confidence)
+            yield _compare(study, rows, workload, BY_ID[study.metric], baseline, candidate, confidence)
 
 
-def _differences(study: Study, trials: Sequence[TrialRecord]) -> Iterable[Comparison]:
+def _differences(study: Study, rows: Rows) -> Iterable[Comparison]:
     for workload in study.workloads:
         for arm in study.arms:
             if arm.name == study.baseline:
                 continue
             for metric in METRICS:
-                found = _compare(study, trials, workload, metric, study.baseline, arm.name, study.confidence)
+                found = _compare(study, rows, workload, metric, study.baseline, arm.name, study.confidence)
                 if found.rounds:
                     yield found
 
 
 def _compare(
     study: Study,
-    trials: Sequence[TrialRecord],
+    rows: Rows,
     workload: Workload,
     metric: Metric,
     baseline: str,
     candidate: str,
     confidence: float,
 ) -> Comparison:
-    base, other = (_by_round(trials, arm, workload.name, metric) for arm in (baseline, candidate))
-    done = sorted({record.trial.round for record in _of(trials, candidate, workload.name)})
+    base, other = (rows.get((arm, workload.name), {}) for arm in (baseline, candidate))
+    done = sorted(base.keys() & other.keys())
     return compare(
         metric,
-        (baseline, [base.get(number, math.nan) for number in done]),
-        (candidate, [other.get(number, math.nan) for number in done]),
+        (baseline, [base[number].get(metric.id, math.nan) for number in done]),
+        (candidate, [other[number].get(metric.id, math.nan) for number in done]),
         workload=workload.name,
         margin=study.margin,
         confidence=confidence,
     )
-
-
-def _by_round(trials: Sequence[TrialRecord], arm: str, workload: str, metric: Metric) -> dict[int, float]:
-    found = {}
-    for record in _of(trials, arm, workload):
-        value = _value(record.measurement, metric)
-        if value is not None:
-            found[record.trial.round] = value
-    return found
-
-
-def _value(measurement: Measurement | None, metric: Metric) -> float | None:
-    """Return a trial's value, none for a trial that is invalid; a percentile with too few I/Os beyond it is none,
-    rather than a number by chance.
-    """
-    if measurement is None or any(remark.weight is Weight.INVALID for remark in measurement.remarks):
-        return None
-    if metric.percent is not None and measurement.histogram is not None and measurement.histogram.bins:
-        if not measurement.histogram.resolves(metric.percent, beyond=20):
-            return None
-        return measurement.histogram.percentile(metric.percent)
-    return measurement.get(metric.id)
 
 
 def _summary(arm: Arm, workload: Workload, records: list[TrialRecord]) -> ArmSummary:

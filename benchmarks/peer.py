@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""virtune's figure against the same fio command run by hand on the same export, in alternation.
+
+    python benchmarks/peer.py [PAIRS] [SECONDS]
+
+For each aio engine: the export is up all the time; in random order, fio runs once under virtune (watched, its threads
+looked at) and once by hand. Prints the ratio of IOPS, virtune's to by hand, with its 95 % interval.
+"""
+
+import subprocess
+import sys
+from pathlib import Path
+from random import Random
+
+from virtune.analyse.compare import interval_of
+from virtune.analyse.fio import read_result
+from virtune.bench.counters import Sampler
+from virtune.bench.load import Moments, fio_engines, run_load
+from virtune.bench.rig import Bench, Ground, up
+from virtune.bench.scratch import Scratch
+from virtune.model.stack import Disk, Stack
+from virtune.plan.job import fio_job
+from virtune.plan.workloads import parse_workload
+from virtune.probe.devices import backing_of
+from virtune.shell import Warden
+
+SPAN = 1024**3
+RAMP = 0.5
+
+
+def by_virtune(bench: Bench, warden: Warden, job: str, seconds: float) -> float:
+    """Load the bench as a trial does."""
+    assert bench.image is not None
+    with Sampler(
+        devices=backing_of(bench.image).names, processes=bench.processes, files={"image": bench.image}
+    ) as sampler:
+        moments = Moments(
+            begin_seconds=RAMP,
+            end_seconds=RAMP + seconds,
+            on_begin=lambda pid: sampler.add_process("load", pid),
+            on_end=lambda: None,
+        )
+        loaded = run_load("fio", job, (), bench=bench, warden=warden, moments=moments, flushes=False)
+    return sum(part.iops for part in read_result(loaded.output.decode()).loads)
+
+
+def by_hand(directory: Path, job: str) -> float:
+    """Run fio as a person would."""
+    (directory / "hand.fio").write_text(job)
+    command = ["fio", "--output-format=json+", "--output=hand.json", "--eta=never", "hand.fio"]
+    subprocess.run(command, cwd=directory, check=True, capture_output=True)
+    return sum(part.iops for part in read_result((directory / "hand.json").read_text()).loads)
+
+
+def main() -> None:
+    """Compare each engine and print its ratio."""
+    pairs = int(sys.argv[1]) if len(sys.argv) > 1 else 12
+    seconds = float(sys.argv[2]) if len(sys.argv) > 2 else 2.0
+    chance = Random(2)
+    (workload,) = parse_workload("randread-4k")
+    with (
+        Warden("peer") as warden,
+        Scratch(Path("/var/tmp/virtune"), span_bytes=SPAN, say=lambda _: None) as scratch,
+    ):
+        for engine in ("threads", "native", "io_uring"):
+            stack = Stack(disk=Disk(aio=engine))
+            image = scratch.image_for(stack.disk, warden)
+            found = []
+            with up(stack, Ground(image=image, size_bytes=SPAN, writes=False), warden) as bench:
+                for number in range(pairs):
+                    engines = fio_engines("fio")
+                    job = fio_job(
+                        workload, bench.target, seconds=seconds, ramp_seconds=RAMP, seed=number, engines=engines
+                    ).text
+                    pair = {}
+                    for way in chance.sample(["hand", "virtune"], 2):
+                        hand = way == "hand"
+                        pair[way] = (
+                            by_hand(warden.directory, job) if hand else by_virtune(bench, warden, job, seconds)
+                        )
+                    found.append((pair["hand"], pair["virtune"]))
+            ratio = interval_of(found, confidence=0.95)
+            assert ratio is not None
+            change, low, high = ((value - 1) * 100 for value in (ratio.estimate, ratio.low, ratio.high))
+            print(f"{engine:9} virtune against by hand: {change:+.2f} % [{low:+.2f}, {high:+.2f}]", flush=True)
+
+
+main()
