@@ -21,14 +21,17 @@ from typing import ClassVar
 
 
 class VirtuneError(Exception):
-    """An error with one clear sentence, and where it helps a hint with the next thing to type."""
+    """An error with one clear sentence, and where it helps a hint with the next thing to type.
+
+    What cannot be printed (an escape sequence in a file name, say) is shown as `?`: messages quote hostile input.
+    """
 
     exit_code: ClassVar[int] = 1
 
     def __init__(self, message: str, *, hint: str | None = None) -> None:
-        super().__init__(message)
-        self.message = message
-        self.hint = hint
+        self.message = _printable(message)
+        self.hint = None if hint is None else _printable(hint)
+        super().__init__(self.message)
 
 
 class RigError(VirtuneError):
@@ -81,3 +84,7 @@ class Interrupted(VirtuneError):  # noqa: N818 - the user's wish is not an error
     """The user asked to stop; what was finished is kept."""
 
     exit_code = 130
+
+
+def _printable(text: str) -> str:
+    return "".join(character if character.isprintable() else "?" for character in text)

@@ -53,16 +53,16 @@ def format_count(number: float) -> str:
         return f"{number:,.0f}" if abs(number) >= 100 else _digits(number)
     for unit, scale in (("k", 1e3), ("M", 1e6)):
         if abs(number) < scale * 1e3:
-            return _measured(number / scale) + unit
-    return _measured(number / 1e9) + "G"
+            return _digits(number / scale) + unit
+    return _digits(number / 1e9) + "G"
 
 
 def format_ns(nanoseconds: float) -> str:
     """Write a time measured in nanoseconds with the unit that keeps it readable."""
     for unit, scale in (("ns", 1.0), ("us", 1e3), ("ms", 1e6)):
         if abs(nanoseconds) < scale * 1e3:
-            return f"{_measured(nanoseconds / scale)} {unit}"
-    return f"{_measured(nanoseconds / 1e9)} s"
+            return f"{_digits(nanoseconds / scale)} {unit}"
+    return f"{_digits(nanoseconds / 1e9)} s"
 
 
 def format_seconds(seconds: float) -> str:
