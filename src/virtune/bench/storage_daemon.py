@@ -7,7 +7,6 @@ AIO context) can be told from what the daemon had before.
 
 import contextlib
 import signal
-import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +21,7 @@ from virtune.bench.in_force import (
     engines_of,
     node_checks,
 )
-from virtune.bench.qmp import Monitor, listens
+from virtune.bench.qmp import Monitor
 from virtune.bench.rig import Ground
 from virtune.dialects.qemu import EXPORT, DaemonPlaces, command_line, daemon_commands
 from virtune.model.errors import RigError
@@ -32,9 +31,6 @@ from virtune.model.target import FileTarget, NbdTarget, Target
 from virtune.warden import mounts_below, unmount
 
 PROGRAM = "qemu-storage-daemon"
-
-_START_SECONDS = 10.0
-"""The monitor's socket appears within 20 ms on an idle machine; on a machine that is busy it may take seconds."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -83,9 +79,8 @@ def up(stack: Stack, ground: Ground, warden: shell.Warden) -> Iterator[DaemonBen
     argv = [program, "--chardev", f"socket,id=monitor,path={monitor_at},server=on,wait=off"]
     argv += ["--monitor", "chardev=monitor"]
     with warden.running(argv, name="daemon") as child:
-        _await_monitor(monitor_at, child)
         commands = daemon_commands(stack, places)
-        with Monitor(monitor_at) as monitor:
+        with _monitor(monitor_at, child) as monitor:
             bare = engines_of(child.pid)
             for command in commands:
                 monitor.execute(command.execute, command.arguments)
@@ -109,6 +104,17 @@ def up(stack: Stack, ground: Ground, warden: shell.Warden) -> Iterator[DaemonBen
             # every look with ENOTCONN until it is unmounted.
             for mount in mounts_below(warden.directory):
                 unmount(mount)
+
+
+@contextlib.contextmanager
+def _monitor(socket: Path, child: shell.Child) -> Iterator[Monitor]:
+    """Connect to the daemon's monitor; a daemon that ends instead is an error with its own last words."""
+    with contextlib.ExitStack() as stack:
+        try:
+            monitor = stack.enter_context(Monitor(socket, gone=lambda: child.poll() is not None))
+        except RigError as error:
+            raise RigError(f"{PROGRAM}: {error.message}", hint=child.last_words()) from None
+        yield monitor
 
 
 def _places(ground: Ground, directory: Path) -> DaemonPlaces:
@@ -153,14 +159,3 @@ def _device_check(check: Check, driver: str) -> Check:
     """On a block device QEMU's `file` back end is called `host_device`."""
     found = check.asked if check.found == driver else check.found
     return Check(setting=check.setting, asked=check.asked, found=found, proof=f"{check.proof}: {driver}")
-
-
-def _await_monitor(socket: Path, child: shell.Child) -> None:
-    """Wait until the monitor takes connections: its socket exists a moment before QEMU listens on it."""
-    deadline = time.monotonic() + _START_SECONDS
-    while not listens(socket):
-        if child.poll() is not None:
-            raise RigError(f"{PROGRAM} ended at once", hint=child.last_words())
-        if time.monotonic() > deadline:
-            raise RigError(f"{PROGRAM} did not open its monitor within {_START_SECONDS:g} s", hint=child.last_words())
-        time.sleep(0.002)
