@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The words of the command line: help, mistakes, exit codes; never a traceback."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.conftest import User
+
+from virtune.cli import VERBS
+
+
+def test_help_loads_nothing_heavy() -> None:
+    done = subprocess.run(
+        [sys.executable, "-X", "importtime", "-m", "virtune", "--help"], capture_output=True, text=True, check=True
+    )
+    assert "compare" in done.stdout
+    loaded = {line.split("|")[-1].strip() for line in done.stderr.splitlines()}
+    assert "click" in loaded
+    heavy = {"rich", "pydantic", "sqlalchemy", "numpy", "scipy", "qemu.qmp", "asyncio", "virtune.flows", "subprocess"}
+    assert not heavy & loaded
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_verb_has_help_that_fits(verb: str, user: User) -> None:
+    ran = user.run(verb, "--help")
+    assert ran.stdout.startswith(f"Usage: virtune {verb}")
+    assert all(len(line) <= 100 for line in ran.stdout.splitlines())
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "sentence", "hint"),
+    [
+        ("comprae", 2, "no command 'comprae'", "did you mean `virtune compare`?"),
+        ("compare --vary disk.aoi=native,threads", 2, "there is no knob 'disk.aoi'", "`disk.aio`"),
+        ("compare --vary disk.aio=native,uring", 2, "'uring' is not one of threads, native, io_uring", "`io_uring`"),
+        ("compare --vary disk.aio=native", 2, "1 arm to compare: two are needed", "--vary"),
+        ("compare", 2, "no arms to compare: two are needed", "--arm"),
+        ("compare --arm a:disk.aio=native,disk.cache=writeback --arm b:", 2, "aio=native needs O_DIRECT", ""),
+        ("compare --arm a: --arm b: --baseline c", 2, "'c'", ""),
+        ("compare --arm a: --arm b: --metric iosp", 2, "no metric 'iosp'", "`iops`"),
+        ("compare --arm a: --arm b: --workload randred-4k", 2, "'randred-4k'", "`randread-4k`"),
+        ("compare --arm a: --arm b: --workload rw=randread,filename=/dev/sda", 2, "filename", ""),
+        ("compare --arm a: --arm b: --workload rw=randread,ioengine=exec", 2, "exec", ""),
+        ("compare --arm a: --arm b: --rounds 0", 2, "'--rounds'", "--help"),
+        ("compare --arm a: --arm b: --seconds soon", 2, "not a time", "--help"),
+        ("compare --arm a: --arm b: --span 4k --rounds 1", 2, "not a size|option|below 8 MiB", ""),
+        ("compare nowhere.toml", 2, "cannot read nowhere.toml: No such file", ""),
+        ("measure --target /dev/null", 3, "neither a file nor a block device", ""),
+        ("measure --target nowhere.raw", 3, "cannot use .*nowhere.raw: No such file", ""),
+        ("measure --set rig=metal --set disk.aio=native", 2, "", ""),
+        ("show nothing", 1, "no study 'nothing'", "virtune list"),
+        ("resume nothing", 1, "no study 'nothing'", "virtune list"),
+        ("explain nowhere.json", 2, "no file and no study 'nowhere.json'", ""),
+        ("knobs disk.aoi", 2, "there is no knob 'disk.aoi'", "`disk.aio`"),
+        ("probe --no-such", 2, "no such option", "--help"),
+    ],
+)
+def test_a_mistake_is_one_sentence_a_hint_and_a_code(
+    words: str, status: int, sentence: str, hint: str, user: User
+) -> None:
+    import re
+
+    if "--span" in words:
+        user.scratch = user.home
+        command = [sys.executable, "-m", "virtune", *words.split()]
+        done = subprocess.run(command, capture_output=True, text=True, env=user.env, cwd=user.home)
+        code, stderr, stdout = done.returncode, done.stderr, done.stdout
+    else:
+        ran = user.run(*words.split(), status=None)
+        code, stderr, stdout = ran.status, ran.stderr, ran.stdout
+    assert code == status, stderr
+    lines = stderr.splitlines()
+    assert lines[0].startswith("error: ")
+    assert re.search(sentence, lines[0], re.IGNORECASE), lines[0]
+    assert not lines[0].endswith(".")
+    assert hint in stderr
+    assert len(lines) <= 4
+    assert stdout == ""
+
+
+def test_scratch_that_cannot_be_made_is_a_precondition(user: User, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    command = [sys.executable, "-m", "virtune", "measure", "--scratch", str(tmp_path / "file" / "x")]
+    done = subprocess.run(command, capture_output=True, text=True, env=user.env)
+    assert done.returncode == 3
+    assert "for scratch files" in done.stderr
+
+
+def test_a_reader_that_goes_away_is_no_error(user: User) -> None:
+    command = f"{sys.executable} -m virtune knobs --no-ask | head -1"
+    done = subprocess.run(["bash", "-c", f"set -o pipefail; {command}"], capture_output=True, text=True, env=user.env)
+    assert done.stderr == ""
+    assert done.returncode == 0
+
+
+def test_colours_only_for_a_terminal(user: User) -> None:
+    env = {name: value for name, value in user.env.items() if name != "NO_COLOR"}
+    done = subprocess.run([sys.executable, "-m", "virtune", "knobs", "--no-ask"], capture_output=True, env=env)
+    assert b"\x1b[" not in done.stdout
+    assert os.environ.get("FORCE_COLOR") is None
