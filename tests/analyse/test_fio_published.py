@@ -183,7 +183,7 @@ def test_study_2_measured_the_page_cache() -> None:
 
 
 @pytest.mark.parametrize("split", [False, True])
-def test_the_command_line_adds_that_study_2_was_buffered(split: bool) -> None:  # noqa: FBT001
+def test_the_command_line_adds_that_study_2_was_buffered(split: bool) -> None:
     words = ["$ fio --name=randwrite --ioengine=libaio --rw=randwrite", "--bs=4k --size=1G --numjobs=4"]
     words += ["--time_based --runtime=30s --group_reporting"]
     command = (" \\\n    " if split else " ").join(words)
