@@ -7,6 +7,7 @@ Both sides of every ratio run in alternation, and medians over the rounds are pr
 
 import argparse
 import json
+import math
 import os
 import statistics
 import subprocess
@@ -29,12 +30,17 @@ def main() -> None:
     parser.add_argument("what", nargs="*", choices=["cost", "agree", "added"], default=["cost", "added", "agree"])
     parser.add_argument("--rounds", type=int, default=6)
     parser.add_argument("--seconds", type=float, default=3.0)
+    parser.add_argument("--depths", type=int, nargs="+", default=[1, 8, 32])
+    parser.add_argument("--rw", default="randread", choices=["randread", "randwrite"])
     asked = parser.parse_args()
     subprocess.run(["cargo", "build", "--release", "--quiet", "--bins", "--examples"], cwd=CRATE, check=True)
     with tempfile.TemporaryDirectory(dir=Path.cwd(), prefix="loadgen-") as name:
         folder = Path(name)
         for what in asked.what:
-            {"cost": cost, "agree": agree, "added": added}[what](folder, asked.rounds, asked.seconds)
+            if what == "agree":
+                agree(folder, asked.rounds, asked.seconds, depths=asked.depths, rw=asked.rw)
+            else:
+                {"cost": cost, "added": added}[what](folder, asked.rounds, asked.seconds)
 
 
 def cost(folder: Path, rounds: int, seconds: float) -> None:
@@ -64,28 +70,35 @@ def added(folder: Path, rounds: int, seconds: float) -> None:
             print(f"  QD{depth:<3} ours {shown(mine)}  bare {shown(bare)}  added {shown(more)}")
 
 
-def agree(folder: Path, rounds: int, seconds: float) -> None:
+def agree(folder: Path, rounds: int, seconds: float, *, depths: list[int], rw: str) -> None:
     """Ours against fio on one file by io_uring, in alternation, and which goes first alternates too."""
-    print("agree: one file, O_DIRECT, io_uring, 4k random read; ours / fio, median [range]")
+    print(f"agree: one file, O_DIRECT, io_uring, 4k {rw}; ours / fio: mean of the logs +- standard error [range]")
     disk = folder / "disk.raw"
     fill(disk)
-    for depth in (1, 8, 32):
+    for depth in depths:
         ratios: dict[str, list[float]] = {"IOPS": [], "lat mean": [], "clat p50": [], "clat p99": []}
         for number in range(rounds):
-            sides = [lambda: ours(metal(disk), depth, seconds), lambda: fios(folder, disk, depth, seconds)]  # noqa: B023
-            first, second = (0, 1) if number % 2 == 0 else (1, 0)
-            done: dict[int, Any] = {first: sides[first]()}
-            done[second] = sides[second]()
-            for key, mine, theirs in zip(ratios, metrics(done[0]), metrics(done[1]), strict=True):
-                ratios[key].append(mine / theirs)
-        print(f"  QD{depth:<3}" + "  ".join(f"{key} {shown(values)}" for key, values in ratios.items()))
+            ours_first = number % 2 == 0
+            mine = ours(metal(disk), depth, seconds, rw=rw) if ours_first else None
+            other = fios(folder, disk, depth, seconds, rw=rw)
+            mine = mine or ours(metal(disk), depth, seconds, rw=rw)
+            side = "read" if rw == "randread" else "write"
+            for key, one, two in zip(ratios, metrics(mine[side]), metrics(other[side]), strict=True):
+                ratios[key].append(one / two)
+        print(f"  QD{depth:<3}" + "  ".join(f"{key} {ratio(values)}" for key, values in ratios.items()))
 
 
-def metrics(job: Any) -> tuple[float, float, float, float]:
+def ratio(values: list[float]) -> str:
+    """The mean of ratios, as logs, how uncertain it is, and their range."""
+    logs = [math.log(value) for value in values]
+    error = statistics.stdev(logs) / math.sqrt(len(logs)) if len(logs) > 1 else math.inf
+    return f"{math.exp(statistics.fmean(logs)):.3f} +- {error:.3f} [{min(values):.2f} .. {max(values):.2f}]"
+
+
+def metrics(side: Any) -> tuple[float, float, float, float]:
     """What is compared: IOPS, mean latency, and two percentiles."""
-    read = job["read"]
-    percentile = read["clat_ns"]["percentile"]
-    return read["iops"], read["lat_ns"]["mean"], percentile["50.000000"], percentile["99.000000"]
+    percentile = side["clat_ns"]["percentile"]
+    return side["iops"], side["lat_ns"]["mean"], percentile["50.000000"], percentile["99.000000"]
 
 
 def shown(values: list[float]) -> str:
@@ -105,17 +118,17 @@ def metal(disk: Path) -> list[str]:
     return ["ioengine=io_uring", f"filename={disk}"]
 
 
-def ours(way: list[str], depth: int, seconds: float, *extra: str) -> Any:
+def ours(way: list[str], depth: int, seconds: float, *extra: str, rw: str = "randread") -> Any:
     """Run our generator and return its one job."""
-    words = [*way, "rw=randread", "bs=4k", f"iodepth={depth}", "ramp_time=500ms", "time_based", *extra]
+    words = [*way, "--allow-write", f"rw={rw}", "bs=4k", f"iodepth={depth}", "ramp_time=500ms", "time_based", *extra]
     argv = [str(LOAD), *words, f"runtime={round(seconds * 1000)}ms"]
     return json.loads(subprocess.run(argv, check=True, capture_output=True).stdout)["jobs"][0]
 
 
-def fios(folder: Path, disk: Path, depth: int, seconds: float) -> Any:
+def fios(folder: Path, disk: Path, depth: int, seconds: float, *, rw: str) -> Any:
     """Run fio the same way and return its one job."""
     output = folder / "fio.json"
-    argv = ["fio", "--name=t", f"--filename={disk}", "--ioengine=io_uring", "--direct=1", "--rw=randread", "--bs=4k"]
+    argv = ["fio", "--name=t", f"--filename={disk}", "--ioengine=io_uring", "--direct=1", f"--rw={rw}", "--bs=4k"]
     argv += [f"--iodepth={depth}", "--ramp_time=500ms", "--time_based", f"--runtime={round(seconds * 1000)}ms"]
     argv += ["--norandommap", "--output-format=json+", f"--output={output}"]
     subprocess.run(argv, check=True, capture_output=True)

@@ -15,7 +15,7 @@ use std::sync::{Arc, Barrier, mpsc};
 use std::time::Duration;
 
 /// How often the supervisor looks at the server and for signals.
-const WATCH: Duration = Duration::from_millis(20);
+const WATCH: Duration = Duration::from_millis(50);
 /// The seed of loads that give none, so that they repeat.
 const SEED: u64 = 0x76_69_72_74_75_6e_65;
 
