@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Agreement: fio and we measure the same device and must say the same.
 //!
-//! The device answers each read after 2 ms, whatever the machine, so a difference would be one between the programs.
+//! The device answers each read after 10 ms, whatever the machine, so a difference would be one between the programs.
 //! It is a FUSE file, because fio without libblkio cannot drive a vhost-user socket.
 
 mod common;
@@ -25,7 +25,7 @@ impl SlowFile {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("slow");
         std::fs::write(&path, b"").unwrap();
-        let node = "driver=null-co,node-name=top,size=1073741824,read-zeroes=off,latency-ns=2000000";
+        let node = "driver=null-co,node-name=top,size=1073741824,read-zeroes=off,latency-ns=10000000";
         let export = format!("type=fuse,id=e,node-name=top,mountpoint={}", path.display());
         let daemon =
             Command::new("qemu-storage-daemon").args(["--blockdev", node, "--export", &export]).spawn().unwrap();
@@ -79,21 +79,29 @@ fn fio_and_we_say_the_same_of_the_same_device() {
     }
     let file = SlowFile::new();
     let words = format!("--filename={} --ioengine=io_uring --direct=1 --rw=randread --bs=4k", file.path.display());
-    for depth in [1, 8] {
-        let words = format!("{words} --iodepth={depth} --ramp_time=200ms --runtime=1s --time_based --norandommap");
+    let words = format!("{words} --ramp_time=200ms --runtime=1s --time_based --norandommap");
+    for depth in [4, 16] {
+        let words = format!("{words} --iodepth={depth}");
         let mut ratios: Vec<[f64; 3]> = Vec::new();
-        for _ in 0..3 {
+        // a busy machine disturbs one of a pair; a difference between the programs would be there in every round
+        while ratios.len() < ROUNDS_MAX && (ratios.len() < ROUNDS_MIN || !agree(&ratios)) {
             let [ours, theirs] = [numbers(&load(&[""; 0], &words)), numbers(&fio(&words))];
             ratios.push(std::array::from_fn(|index| ours[index] / theirs[index]));
         }
         println!("QD{depth}: ours / fio, IOPS p50 p99: {ratios:.3?}");
-        let mut sorted: [Vec<f64>; 3] = std::array::from_fn(|index| ratios.iter().map(|ratio| ratio[index]).collect());
-        sorted.iter_mut().for_each(|values| values.sort_by(f64::total_cmp));
-        let far = |ratio: f64| (ratio - 1.0).abs();
-        assert!(far(sorted[0][1]) <= 0.03, "QD{depth}: IOPS differ: {:?}", sorted[0]);
-        assert!(far(sorted[1][1]) <= 0.05, "QD{depth}: p50 differ: {:?}", sorted[1]);
-        // others disturb the tail of one of a pair on a busy machine: the round that was disturbed least counts
-        let nearest = sorted[2].iter().map(|&ratio| far(ratio)).fold(f64::INFINITY, f64::min);
-        assert!(nearest <= 0.05, "QD{depth}: p99 differ: {:?}", sorted[2]);
+        assert!(agree(&ratios), "QD{depth}: {ratios:.3?}");
     }
+}
+
+/// Rounds of which the medians are taken, and how many more there may be until these agree.
+const ROUNDS_MIN: usize = 3;
+const ROUNDS_MAX: usize = 15;
+
+/// Whether the medians of IOPS, p50 and p99 agree to 3, 5 and 5 %.
+fn agree(ratios: &[[f64; 3]]) -> bool {
+    [0.03, 0.05, 0.05].iter().enumerate().all(|(index, limit)| {
+        let mut values: Vec<f64> = ratios.iter().map(|ratio| ratio[index]).collect();
+        values.sort_by(f64::total_cmp);
+        (values[values.len() / 2] - 1.0).abs() <= *limit
+    })
 }
