@@ -1,70 +1,81 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What watching costs: IOPS with and without the counters, in alternation, on one stack that is up all the time.
+"""What watching costs: IOPS of seconds with a sample of the counters in them, against seconds without.
 
-    python benchmarks/watching.py [PAIRS] [SECONDS]
+    python benchmarks/watching.py [PAIRS]
 
-A null device behind the storage daemon is loaded, because nothing there hides the CPU that the sampler takes: the
-load is bound by the CPU alone. Prints the ratio of IOPS, watched to unwatched, with its 95 % interval.
+One fio loads a null device behind the storage daemon all the time, because nothing there hides the CPU that the
+sampler takes: the load is bound by the CPU alone. Of every two neighbouring seconds one, drawn at random, is sampled as
+trials are sampled (once a second), so that the host's own ups and downs fall on both alike. Prints the ratio of IOPS,
+sampled to not sampled, with its 95 % interval, and the CPU time of a sample.
 """
 
+import statistics
 import sys
+import time
 from pathlib import Path
 from random import Random
 
 from virtune.analyse.compare import interval_of
-from virtune.analyse.fio import read_result
 from virtune.bench.counters import Sampler
-from virtune.bench.load import Moments, run_load
-from virtune.bench.rig import Bench, Ground, up
+from virtune.bench.rig import Ground, up
 from virtune.model.stack import Disk, Stack
 from virtune.model.target import NbdTarget
 from virtune.probe.devices import backing_of
 from virtune.shell import Warden
 
 
-def iops(bench: Bench, warden: Warden, seconds: float, *, watched: bool) -> float:
-    """Load the bench once and return what fio says."""
-    assert isinstance(bench.target, NbdTarget)
-    job = f"[load]\nthread=1\nioengine=nbd\nuri={bench.target.uri}\nrw=randread\nbs=4k\niodepth=32\ntime_based\n"
-    job += f"runtime={round(seconds * 1000)}ms\nramp_time=300ms\n"
+def per_second(log: Path) -> dict[int, float]:
+    """Read fio's IOPS log (ms since the epoch, I/Os a second over the last 100 ms) into means of whole seconds."""
+    found: dict[int, list[float]] = {}
+    for line in log.read_text().splitlines():
+        milliseconds, value = line.split(",")[:2]
+        found.setdefault((int(milliseconds) - 50) // 1000, []).append(float(value))
+    return {second: statistics.fmean(values) for second, values in found.items() if len(values) >= 9}
 
-    def load(sampler: Sampler | None) -> bytes:
-        moments = Moments(
-            begin_seconds=0.4,
-            end_seconds=0.3 + seconds,
-            on_begin=lambda pid: sampler.add_process("load", pid) if sampler else None,
-            on_end=lambda: None,
-        )
-        return run_load("fio", job, (), bench=bench, warden=warden, moments=moments, flushes=False).output
 
-    if not watched:
-        return sum(part.iops for part in read_result(load(None).decode()).loads)
-    with Sampler(
-        devices=backing_of(Path.cwd()).names, processes=bench.processes, files={"image": Path(__file__)}
-    ) as sampler:
-        return sum(part.iops for part in read_result(load(sampler).decode()).loads)
+def watch(sampler: Sampler, pairs: int) -> tuple[list[tuple[int, int]], list[float]]:
+    """Sample one second of each pair; returns (not sampled, sampled) and the CPU seconds of each sample."""
+    chance = Random(1)
+    found, cost = [], []
+    start = int(time.time()) + 2
+    for number in range(pairs):
+        seconds = [start + 2 * number, start + 2 * number + 1]
+        sampled = chance.choice(seconds)
+        time.sleep(max(0.0, sampled + 0.4 - time.time()))
+        begun = time.thread_time()
+        sampler.sample()
+        cost.append(time.thread_time() - begun)
+        found.append((seconds[0] + seconds[1] - sampled, sampled))
+    return found, cost
 
 
 def main() -> None:
-    """Run the pairs and print the ratio."""
-    pairs = int(sys.argv[1]) if len(sys.argv) > 1 else 30
-    seconds = float(sys.argv[2]) if len(sys.argv) > 2 else 2.0
-    chance = Random(1)
+    """Load, sample, compare."""
+    pairs = int(sys.argv[1]) if len(sys.argv) > 1 else 60
     stack = Stack(disk=Disk(backend="null-co"))
-    found = []
     with (
         Warden("watching") as warden,
         up(stack, Ground(image=None, size_bytes=1024**3, writes=False), warden) as bench,
     ):
-        for number in range(1, pairs + 1):
-            order = chance.sample([False, True], 2)
-            by_kind = {watched: iops(bench, warden, seconds, watched=watched) for watched in order}
-            found.append((by_kind[False], by_kind[True]))
-            print(f"{number:3}  unwatched {by_kind[False]:9.0f}  watched {by_kind[True]:9.0f}", flush=True)
+        assert isinstance(bench.target, NbdTarget)
+        job = f"[load]\nthread=1\nioengine=nbd\nuri={bench.target.uri}\nrw=randread\nbs=4k\niodepth=32\ntime_based\n"
+        job += f"runtime={2 * pairs + 6}s\nwrite_iops_log=load\nlog_avg_msec=100\nlog_unix_epoch=1\nper_job_logs=0\n"
+        (warden.directory / "load.fio").write_text(job)
+        sampler = Sampler(
+            devices=backing_of(Path.cwd()).names, processes=bench.processes, files={"image": Path(__file__)}
+        )
+        with warden.running(["fio", "--eta=never", "load.fio"], name="load") as fio:
+            time.sleep(1)
+            sampler.add_process("load", fio.pid)
+            seconds, cost = watch(sampler, pairs)
+            fio.wait(30)
+        iops = per_second(warden.directory / "load_iops.log")
+    found = [(iops[off], iops[on]) for off, on in seconds if off in iops and on in iops]
     ratio = interval_of(found, confidence=0.95)
     assert ratio is not None
     change, low, high = ((value - 1) * 100 for value in (ratio.estimate, ratio.low, ratio.high))
-    print(f"\n{pairs} pairs of {seconds:g} s: watching changes IOPS by {change:+.2f} % [{low:+.2f}, {high:+.2f}]")
+    print(f"{len(found)} pairs of seconds: sampling changes IOPS by {change:+.2f} % [{low:+.2f}, {high:+.2f}] (95 %)")
+    print(f"CPU time of a sample: median {statistics.median(cost) * 1e3:.2f} ms, of 1000 ms of each CPU")
 
 
 main()
