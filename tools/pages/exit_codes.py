@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The page of exit codes: what virtune ends with, and which errors end with which."""
+
+import inspect
+from collections.abc import Iterator
+
+from tools.pages.markdown import code, plain, table, whole
+from virtune.model import errors
+from virtune.model.errors import VirtuneError
+
+MEANINGS: dict[int, str] = {
+    0: "it ran, whatever the verdict; also when the reader of its output went away",
+    1: "something failed that should have worked",
+    2: "the command line, a plan, a workload or a file to read is wrong; nothing was run",
+    3: "a precondition: this host or this target does not allow it, or something else runs than was asked for",
+    130: "interrupted: what is finished is kept, and `virtune resume` goes on",
+}
+"""An error with another code stops the generation."""
+
+
+def page() -> str:
+    """Return the page."""
+    return whole("Exit codes", _lines())
+
+
+def _lines() -> Iterator[str]:
+    kinds = list(_below(VirtuneError))
+    unknown = {kind.exit_code for kind in kinds} - MEANINGS.keys()
+    if unknown:
+        raise KeyError(f"exit codes without a meaning: {unknown}")
+    yield "Every error is one sentence on stderr, then, where it helps, a hint with the next thing to type."
+    yield "Data goes to stdout, everything else to stderr. `VIRTUNE_DEBUG=1` shows the traceback of such an"
+    yield "error instead, and then the code is always 1.\n"
+    yield from table(("code", "means"), ((str(number), plain(words)) for number, words in MEANINGS.items()))
+    yield plain(inspect.cleandoc(errors.__doc__ or "").rpartition("\n\n")[2]) + "\n"
+    yield "## Errors\n"
+    yield from table(
+        ("error", "code", "when"),
+        ((code(kind.__name__), str(kind.exit_code), plain(_first(kind))) for kind in kinds),
+    )
+
+
+def _below(kind: type[VirtuneError]) -> Iterator[type[VirtuneError]]:
+    yield kind
+    for child in kind.__subclasses__():
+        yield from _below(child)
+
+
+def _first(kind: type[VirtuneError]) -> str:
+    return " ".join((kind.__doc__ or "").partition("\n\n")[0].split())

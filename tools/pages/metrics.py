@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The page of metrics: what is measured, in which unit, which way is better, where it comes from."""
+
+from collections.abc import Iterator
+
+from tools.pages.markdown import code, plain, table, whole
+from tools.schemas.parts import IN_WORDS
+from virtune.model.metric import METRICS, Metric
+from virtune.model.result import Value
+
+_PERCENTILE = (
+    "fio's bins of completion latency, added over jobs and directions. Without bins as fio printed it, and only where"
+    " there is a single direction."
+)
+
+SOURCES: dict[str, str] = {
+    "iops": "fio: completed I/Os a second, added over jobs and directions.",
+    "bandwidth": "fio: bytes a second, added over jobs and directions.",
+    "latency.mean": "fio: total latency (lat), from handing over to completion, in the mean over all I/Os.",
+    "slat.mean": "fio: time in the call that hands an I/O over, in the mean over all I/Os. Not with engines that have"
+    " no such call.",
+    "clat.mean": "fio: time from handing over to completion, in the mean over all I/Os.",
+    "sync.mean": "fio: latency of fsync and fdatasync, in the mean over all of them. It is in no other latency.",
+    "cpu.load.usr": "fio: user CPU time of its jobs, in % of one CPU, in the mean over the jobs.",
+    "cpu.load.sys": "fio: kernel CPU time of its jobs, in % of one CPU, in the mean over the jobs.",
+    "cpu.rig": "/proc: CPU time of qemu-storage-daemon in the measured time, in % of one CPU. None on metal.",
+    "cpu_per_io": "/proc: CPU time of fio and qemu-storage-daemon together in the measured time, divided by the"
+    " number of I/Os.",
+    "device.util": "/proc/diskstats: share of the measured time in which the first device below the image had a"
+    " request. A device with several queues may be busy all the time and still take more.",
+}
+"""By metric, but the percentiles, which share one. A metric without words stops the generation."""
+
+
+def page() -> str:
+    """Return the page."""
+    return whole("Metrics", _lines())
+
+
+def _lines() -> Iterator[str]:
+    yield "What `--metric` takes, and what JSON documents have under `metrics` and `values`. Base units"
+    yield "throughout; tables write them as people read them. A metric that is missing was not measured: it is"
+    yield "never 0 by default.\n"
+    yield from table(("id", "label", "unit", "better", "where it comes from"), (_row(metric) for metric in METRICS))
+    yield "The mean latency is the total one, the percentiles are those of completion (what fio prints by"
+    yield "default). Where handing over blocks, `slat.mean` is large, and the mean may lie far above the"
+    yield "median.\n"
+    yield "## Over rounds\n"
+    yield "- A rate or a time of an arm is the geometric mean of its rounds, which is what the ratios compare;"
+    yield "  a share in % is the plain mean."
+    yield "- A percentile of an arm comes from the histograms of all its rounds, added, and never from a mean"
+    yield "  of percentiles. It is marked (`~` in tables, `resolved: false` in JSON) when fewer than 100 I/Os"
+    yield "  lie beyond it, and in a single round it is left out of comparisons when fewer than 20 do."
+    yield f"- {plain(_spread())}"
+    yield "- A round with a remark of weight **invalid** counts for no comparison ([remarks](remarks.md))."
+    yield "- A pair of arms is judged on one metric (`--metric`, iops by default), with the errors of all pairs"
+    yield "  and workloads bounded together. The other metrics are shown as differences to the baseline, each"
+    yield "  for itself.\n"
+    units = (f"{code(unit)} {words}" for unit, words in IN_WORDS.items())
+    yield f"Units: {', '.join(units)}."
+
+
+def _spread() -> str:
+    sentences = " ".join((Value.__doc__ or "").split()).split(". ")
+    return next(sentence for sentence in sentences if sentence.startswith("`spread`")) + "."
+
+
+def _row(metric: Metric) -> tuple[str, ...]:
+    source = _PERCENTILE if metric.percent is not None else SOURCES[metric.id]
+    return code(metric.id), metric.label, code(metric.unit), metric.better, plain(source)

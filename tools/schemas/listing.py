@@ -1,0 +1,30 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The schema of the list of studies: what `virtune list --json` writes."""
+
+from tools.schemas.parts import identity
+from tools.schemas.result import KINDS
+from tools.schemas.shape import moment, rows, switch, table, text, whole, word, written
+from virtune.report.listing import SCHEMA
+
+
+def schema() -> str:
+    """Return the schema as text."""
+    study = table(
+        "One study.",
+        {
+            "id": text("By which `show`, `resume` and `explain` find it; the beginning of it is enough."),
+            "created": moment("When it was begun, in UTC."),
+            "kind": word("The verb that made it.", KINDS),
+            "arms": rows("The names of its arms, in the order they were given.", text("A name."), minItems=1),
+            "workloads": rows("The names of its workloads.", text("A name."), minItems=1),
+            "trials": whole("Trials that it consists of.", minimum=1),
+            "trials_done": whole("Trials that gave a measurement.", minimum=0),
+            "attempts_failed": whole("Attempts at trials that failed; a trial is tried twice.", minimum=0),
+            "finished": switch("Whether every trial gave a measurement."),
+        },
+    )
+    body = table(
+        "What `virtune list --json` writes.",
+        {"schema": identity(SCHEMA), "studies": rows("The studies in the store, the newest first.", study)},
+    )
+    return written(SCHEMA, "The studies in a store", body)

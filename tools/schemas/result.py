@@ -1,0 +1,256 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The schema of a study's result: what `virtune compare`, `measure`, `resume` and `show` write with `--json`."""
+
+from tools.schemas import probe
+from tools.schemas.parts import IN_WORDS, by_metric, identity, measured, metric_word, program_version, remark
+from tools.schemas.shape import (
+    Schema,
+    Shapes,
+    by_name,
+    exactly,
+    maybe,
+    moment,
+    number,
+    rows,
+    switch,
+    table,
+    text,
+    whole,
+    word,
+    written,
+)
+from virtune.flows.question import ROUNDS
+from virtune.model.knobs import KNOBS
+from virtune.model.metric import METRICS
+from virtune.model.stack import Stack
+from virtune.model.verdict import Interval, Verdict
+from virtune.report.result_json import SCHEMA
+
+KINDS = tuple(ROUNDS)
+"""The verbs that make studies."""
+
+_PLACED = {".".join(knob.place): knob for knob in KNOBS if knob.place}
+
+WORDS: dict[str, str] = {
+    "Stack.rig": "What brings the stack up; `metal` is no QEMU at all, and the rest then means nothing.",
+    "Stack.export": _PLACED["export"].what,
+    "Stack.disk": "The disk; null is QEMU's default.",
+    "Interval.estimate": "The ratio itself: of geometric means over the rounds. 1 is no change.",
+    "Interval.low": "The lower end of the interval.",
+    "Interval.high": "The upper end of the interval.",
+    "Interval.confidence": "The confidence of this interval, 0 to 1.",
+} | {f"Disk.{place.removeprefix('disk.')}": knob.what for place, knob in _PLACED.items() if "disk." in place}
+"""By `Class.field`; of what a knob sets, the words are the knob's."""
+
+_UNITS = {
+    "Disk.cluster_size": "in bytes",
+    "Disk.l2_cache_size": "in bytes",
+    "Disk.throttle_iops": "in I/Os a second",
+    "Disk.throttle_bps": "in bytes a second",
+    "Disk.null_latency_ns": "in nanoseconds",
+}
+
+
+def schema() -> str:
+    """Return the schema as text."""
+    shapes = Shapes(WORDS | {name: f"{WORDS[name]} Here {unit}." for name, unit in _UNITS.items()})
+    stack, ratio = shapes.of(Stack), shapes.of(Interval)
+    if shapes.unused():
+        raise KeyError(f"words for what is gone: {', '.join(shapes.unused())}")
+    facts, of_facts = probe.document()
+    definitions = {
+        "Comparison": _comparison("verdict", ratio),
+        "Difference": _comparison("difference", ratio),
+        "Trial": _trial(),
+        "Value": _value(),
+        "Facts": facts,
+    }
+    body = table(
+        "What `virtune compare`, `measure`, `resume` and `show` write with `--json`. Base units throughout: ns,"
+        " bytes, 1/s, CPU seconds per I/O; only shares of a CPU and of time are in %.",
+        {
+            "schema": identity(SCHEMA),
+            "virtune": program_version(),
+            "study": _study(),
+            "facts": maybe({"description": "The host as it was when the study began.", "$ref": "#/$defs/Facts"}),
+            "metrics": table("All that there are.", {one.id: _metric(one.unit, one.better) for one in METRICS}),
+            "arms": rows("The stacks under comparison, in the order they were given.", _arm(stack), minItems=1),
+            "comparisons": rows(
+                "Every pair of arms on the study's metric, for each workload; their errors are bounded together.",
+                {"$ref": "#/$defs/Comparison"},
+            ),
+            "differences": rows(
+                "Every metric of every arm against the baseline, each for itself: with many of them, some are"
+                " chance.",
+                {"$ref": "#/$defs/Difference"},
+            ),
+        },
+    )  # fmt: skip
+    return written(SCHEMA, "The result of a study", body, definitions | shapes.definitions | of_facts)
+
+
+def _metric(unit: str, better: str) -> Schema:
+    return table(
+        f"A metric, in {IN_WORDS[unit]}.",
+        {
+            "label": text("Its name in tables."),
+            "unit": exactly("Its unit.", unit),
+            "better": exactly("Which way is better.", better),
+        },
+    )
+
+
+def _study() -> Schema:
+    job = table(
+        "One fio job.",
+        {
+            "name": text("Its name."),
+            "options": by_name("Its options in fio's words.", text("The value, as text.")),
+        },
+    )
+    workload = table(
+        "What is asked of the disk.",
+        {
+            "name": text("Its name."),
+            "meaning": text("What it stands for, in words."),
+            "jobs": rows("The jobs, which run together.", job, minItems=1),
+        },
+    )
+    return table(
+        "What was to be found out, and how.",
+        {
+            "id": text("By which `show`, `resume` and `explain` find it."),
+            "kind": word("The verb that made it.", KINDS),
+            "created": moment("When it was begun, in UTC."),
+            "finished": switch("Whether every trial gave a measurement."),
+            "trials": whole("Trials that it consists of.", minimum=1),
+            "trials_done": whole("Trials that gave a measurement.", minimum=0),
+            "measured_seconds": number("Measured time of these together, in seconds.", minimum=0),
+            "baseline": text("The arm that the others are held against."),
+            "metric": metric_word("The metric of the verdicts."),
+            "rounds": whole("Rounds: each tries every arm under every workload once.", minimum=1),
+            "seconds": number("Measured time of one trial, in seconds.", exclusiveMinimum=0),
+            "ramp_seconds": number("The time before it that is thrown away, in seconds.", minimum=0),
+            "seed": whole("Seed of the order of trials and of random offsets.", minimum=0),
+            "margin": number("The smallest relative difference worth knowing (0.03 is 3 %).", exclusiveMinimum=0),
+            "confidence": number("Of all `comparisons` together, 0 to 1.", exclusiveMinimum=0, exclusiveMaximum=1),
+            "span_bytes": whole("Size of the scratch image, or how much of a target is used, in bytes.", minimum=1),
+            "scratch": text("The directory of the scratch images."),
+            "target": maybe(text("The user's own file or device that was loaded; null for scratch images.")),
+            "workloads": rows("The workloads, in the order they were given.", workload, minItems=1),
+        },
+    )
+
+
+def _arm(stack: Schema) -> Schema:
+    asked = ["rig", *(knob.id for knob in KNOBS if knob.place)]
+    return table(
+        "One stack under comparison.",
+        {
+            "name": text("Its name."),
+            "stack": {"description": "All of the stack.", **stack},
+            "settings": by_name("What was asked for, by knob.", text("The value as it was written."), asked),
+            "in_force": rows("What was found on the running processes.", _check()),
+            "workloads": rows("What it did, by workload.", _summary(), minItems=1),
+            "rounds": rows("Its trials so far, by number.", {"$ref": "#/$defs/Trial"}),
+        },
+    )
+
+
+def _check() -> Schema:
+    check = table(
+        "One setting: as asked, and as found on the running process.",
+        {
+            "setting": text("The knob, or what shows it (O_DIRECT, load.direct)."),
+            "asked": text("The value that was asked for."),
+            "found": maybe(text("The value that runs; null where the running system gives no way to see it.")),
+            "agrees": {"description": "Whether both are the same; null where it could not be seen.",
+                       "type": ["boolean", "null"]},
+            "proof": text("How it was seen."),
+        },
+    )  # fmt: skip
+    unseen = {"properties": {"found": {"type": "null"}}}
+    return check | {
+        "if": unseen,
+        "then": {"properties": {"agrees": {"type": "null"}}},
+        "else": {"properties": {"agrees": {"type": "boolean"}}},
+    }
+
+
+def _value() -> Schema:
+    return table(
+        "One metric of one arm over the rounds.",
+        {
+            "value": number(
+                "The geometric mean of rates and times, the mean of shares in %; a percentile comes from the added"
+                " histograms. In the metric's unit."
+            ),
+            "rounds": whole("Rounds that it rests on.", minimum=1),
+            "spread": maybe(number("Relative standard deviation of the rounds (0.03 is 3 %); null without one.")),
+            "resolved": switch("False for a percentile with fewer than 100 I/Os beyond it."),
+        },
+    )
+
+
+def _summary() -> Schema:
+    with_rounds = remark()
+    with_rounds["properties"]["rounds"] = whole("In how many rounds it was made; the text is the first's.", minimum=1)
+    with_rounds["required"].append("rounds")
+    return table(
+        "One workload over all rounds.",
+        {
+            "workload": text("Its name."),
+            "rounds": whole("Rounds that gave a measurement.", minimum=0),
+            "values": by_metric("By metric. One that is missing was not measured.", {"$ref": "#/$defs/Value"}),
+            "remarks": rows("What to beware of.", with_rounds),
+            "failures": rows("Why trials failed.", text("A reason.")),
+        },
+    )
+
+
+def _trial() -> Schema:
+    measurement = table(
+        "What was measured.",
+        {
+            "method": whole("The number of the way in which it was derived from the evidence.", minimum=1),
+            "values": measured("By metric. One that is missing was not measured."),
+            "remarks": rows("What to beware of.", remark()),
+        },
+    )
+    trial = table(
+        "The arm under one workload, once.",
+        {
+            "round": whole("The round, from 1.", minimum=1),
+            "number": whole("Its place in the order of running, from 1; `show --trial` takes it.", minimum=1),
+            "workload": text("The workload's name."),
+            "ended": moment("When it ended, in UTC."),
+            "attempt": whole("The attempt that counts, from 1.", minimum=1),
+            "failure": maybe(text("Why it failed; null when it did not.")),
+            "measurement": maybe(measurement),
+        },
+    )
+    return trial | {
+        "if": {"properties": {"failure": {"type": "null"}}},
+        "then": {"properties": {"measurement": {"type": "object"}}},
+        "else": {"properties": {"measurement": {"type": "null"}}},
+    }
+
+
+def _comparison(key: str, ratio: Schema) -> Schema:
+    found = table(
+        "Two arms, one workload, one metric, paired by round.",
+        {
+            "workload": text("The workload's name."),
+            "metric": metric_word("The metric."),
+            "baseline": text("The arm that is held against."),
+            "candidate": text("The arm that is judged."),
+            "rounds": whole("Rounds that both arms have a usable value in.", minimum=0),
+            "ratio": maybe({"description": "candidate / baseline; null where there were too few rounds.", **ratio}),
+            "why": text("The reason of the verdict, in words."),
+            key: word("What may be said of the candidate. `undecided` is an answer.", Verdict),
+        },
+    )
+    return found | {
+        "if": {"properties": {"ratio": {"type": "null"}}},
+        "then": {"properties": {key: {"const": Verdict.UNDECIDED.value}}},
+    }
