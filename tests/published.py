@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The published schemas, and every way to spoil a document that one of them must notice."""
+
+import copy
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from jsonschema import Draft202012Validator
+
+REFERENCE = Path(__file__).parents[1] / "docs" / "reference"
+SCHEMAS = ("explain", "knobs", "list", "plan", "probe", "result")
+
+OPEN = frozenset({"settings", "options", "values", "unknown", "spelled"})
+"""Objects whose keys are names: one fewer is as good a document."""
+
+Path_ = tuple[str | int, ...]
+
+
+def schema(name: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((REFERENCE / f"{name}.schema.json").read_text())
+    return found
+
+
+def validator(name: str) -> Draft202012Validator:
+    return Draft202012Validator(schema(name))
+
+
+def complaints(name: str, document: object) -> list[str]:
+    """What a schema has against a document: the place, and the reason."""
+    return [f"{error.json_path}: {error.message[:200]}" for error in validator(name).iter_errors(document)]
+
+
+def strictly(text: str) -> Any:
+    """Read JSON as other programs do, which know no NaN and no Infinity."""
+
+    def refuse(word: str) -> None:
+        raise ValueError(f"{word} is no JSON")
+
+    return json.loads(text, parse_constant=refuse)
+
+
+def spoiled(document: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the document with a key too many, a key too few, or a value of another type, each at every place."""
+    for path, value in _places(document, ()):
+        where = ".".join(map(str, path))
+        if isinstance(value, dict):
+            yield f"{where}: stranger", _changed(document, path, {**value, "stranger": 1})
+            if path and path[-1] in OPEN:
+                continue
+            for key in value:
+                fewer = {name: inner for name, inner in value.items() if name != key}
+                yield f"{where}: no {key}", _changed(document, path, fewer)
+        elif not isinstance(value, list):
+            other = 7 if isinstance(value, str) else {"stranger": 1}
+            yield f"{where}: {other} for {value!r}", _changed(document, path, other)
+
+
+def _places(value: Any, path: Path_) -> Iterator[tuple[Path_, Any]]:
+    yield path, value
+    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, one in inner:
+        yield from _places(one, (*path, key))
+
+
+def _changed(document: Any, path: Path_, value: Any) -> Any:
+    if not path:
+        return value
+    copied = copy.deepcopy(document)
+    place = copied
+    for key in path[:-1]:
+        place = place[key]
+    place[path[-1]] = value
+    return copied

@@ -1,0 +1,193 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Documents keep to their published schemas, and a document that was changed does not."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.analyse.recordings import RESULTS, recorded
+from tests.probe.machines import CAPTURES, unpack
+from tests.published import complaints, spoiled, strictly, validator
+
+from virtune.analyse.beside import beside
+from virtune.analyse.explain import explain
+from virtune.analyse.fio import read_result
+from virtune.analyse.host import judge_host
+from virtune.analyse.measure import measurement_of
+from virtune.analyse.summarise import summarise
+from virtune.model.errors import ReadError
+from virtune.model.evidence import Check, InForce, Listed, StudyRecord, TrialRecord
+from virtune.model.knobs import KNOBS
+from virtune.model.measurement import Measurement
+from virtune.model.remark import Remark, Weight
+from virtune.model.study import Study, Trial
+from virtune.plan.arms import arms_from_vary, base_stack
+from virtune.plan.workloads import parse_workload
+from virtune.probe.host import host_facts
+from virtune.report.explain import Explained, explained_document
+from virtune.report.knobs import knobs_document
+from virtune.report.listing import listing_document
+from virtune.report.probe_json import probe_document
+from virtune.report.result_json import result_document
+
+MACHINES = sorted(path.parent.name for path in CAPTURES.glob("*/tree.json"))
+WHEN = "2026-01-02T03:04:05+00:00"
+
+
+def as_read(document: object) -> Any:
+    """A document as another program reads it."""
+    return strictly(json.dumps(document))
+
+
+def study(rounds: int) -> Study:
+    names = ("threads", "native")
+    return Study(
+        id="20260102-030405-abcd",
+        created=WHEN,
+        kind="compare",
+        arms=arms_from_vary(base_stack(())[0], ["disk.aio=threads,native"]),
+        baseline="threads",
+        workloads=parse_workload("randread-4k"),
+        rounds=rounds,
+        seconds=4.0,
+        ramp_seconds=0.5,
+        seed=1,
+        scratch="/var/tmp/virtune",
+        span_bytes=2**30,
+        trials=tuple(
+            Trial(number=2 * number + index + 1, round=number + 1, arm=arm, workload="randread-4k")
+            for number in range(rounds)
+            for index, arm in enumerate(names)
+        ),
+    )
+
+
+def record(rounds: int, *, facts: str = "", failing: bool = False) -> StudyRecord:
+    """A study with a known result; of a failing one the last trial gave nothing."""
+    asked = study(rounds)
+    remark = Remark(id="depth", weight=Weight.WARNING, text="the queue never filled", advice="more jobs")
+    check = Check(setting="disk.aio", asked="threads", found="threads", proof="no ring")
+    unseen = Check(setting="disk.discard", asked="unmap", found=None, proof="QEMU does not show it")
+    trials = tuple(
+        TrialRecord(
+            trial=trial,
+            ended=WHEN,
+            in_force=InForce(checks=(check, unseen)),
+            measurement=Measurement(
+                values=(("iops", 1000.0 + trial.number % 5 + 100 * (trial.arm == "native")), ("cpu_per_io", 1e-6)),
+                remarks=(remark,),
+            ),
+        )
+        for trial in asked.trials
+    )
+    if failing:
+        trials = (*trials[:-1], replace(trials[-1], measurement=None, failure="fio went away", attempt=2))
+    return StudyRecord(study=asked, facts=facts, finished=not failing, trials=trials)
+
+
+def result(kept: StudyRecord) -> Any:
+    return as_read(result_document(summarise(kept), kept))
+
+
+def test_a_result_with_a_verdict_a_failure_and_facts_keeps_to_the_schema(tmp_path: Path) -> None:
+    facts = host_facts("/var/tmp/virtune", unpack("small-vm", tmp_path))
+    kept = record(8, facts=json.dumps(probe_document(facts, judge_host(facts))), failing=True)
+    found = result(kept)
+    assert complaints("result", found) == []
+    assert found["comparisons"][0]["verdict"] == "better"
+    assert found["facts"]["host"]["cpu"]["online"] == 2
+    assert found["arms"][1]["rounds"][-1]["failure"] == "fio went away"
+
+
+def test_a_study_that_has_just_begun_keeps_to_the_schema() -> None:
+    kept = replace(record(1), trials=())
+    found = result(kept)
+    assert complaints("result", found) == []
+    assert found["facts"] is None
+
+
+def test_whatever_is_changed_in_a_result_is_noticed() -> None:
+    found, judge = result(record(1, failing=True)), validator("result")
+    assert judge.is_valid(found)
+    missed = [what for what, changed in spoiled(found) if judge.is_valid(changed)]
+    assert missed == []
+
+
+@pytest.mark.parametrize(
+    ("place", "value"),
+    [
+        (("comparisons", 0, "verdict"), "faster"),
+        (("comparisons", 0, "verdict"), "better"),  # without a ratio nothing is better
+        (("comparisons", 0, "metric"), "iops.max"),
+        (("arms", 0, "rounds", 0, "failure"), "it failed, and measured all the same"),
+        (("arms", 0, "in_force", 1, "agrees"), True),  # what could not be seen cannot agree
+        (("arms", 0, "in_force", 0, "agrees"), None),
+        (("arms", 0, "stack", "disk", "aio"), "posix"),
+        (("arms", 0, "settings"), {"disk.aoi": "native"}),
+        (("study", "created"), "yesterday"),
+        (("study", "confidence"), 1.5),
+        (("schema",), "virtune/result/2"),
+    ],
+)
+def test_words_that_mean_nothing_are_refused(place: tuple[str | int, ...], value: object) -> None:
+    found = result(record(1))
+    assert complaints("result", found) == []
+    inner = found
+    for key in place[:-1]:
+        inner = inner[key]
+    inner[place[-1]] = value
+    assert complaints("result", found) != []
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_the_facts_of_every_recorded_machine_keep_to_the_schema(machine: str, tmp_path: Path) -> None:
+    facts = host_facts("/var/tmp/virtune", unpack(machine, tmp_path))
+    assert complaints("probe", as_read(probe_document(facts, judge_host(facts)))) == []
+
+
+def test_whatever_is_changed_in_facts_is_noticed(tmp_path: Path) -> None:
+    facts = host_facts("/var/tmp/virtune", unpack("small-vm", tmp_path))
+    found, judge = as_read(probe_document(facts, judge_host(facts))), validator("probe")
+    missed = [what for what, changed in spoiled(found) if judge.is_valid(changed)]
+    assert missed == []
+
+
+def explained(name: str) -> Explained:
+    read = read_result(recorded(name))
+    return Explained(name=name, result=read, measurement=measurement_of(read), remarks=explain(read))
+
+
+def test_every_recorded_fio_result_keeps_to_the_schema() -> None:
+    judge = validator("explain")
+    for name in RESULTS:
+        try:
+            one = explained(name)
+        except ReadError:  # what cannot be read has no document
+            continue
+        together = beside(one.result, one.result)
+        found = as_read(explained_document([one, one], [together] if together else []))
+        assert [f"{name} {error.json_path}: {error.message}" for error in judge.iter_errors(found)] == []
+
+
+def test_whatever_is_changed_in_an_explanation_is_noticed() -> None:
+    one = explained(RESULTS[0])
+    found, judge = as_read(explained_document([one])), validator("explain")
+    assert judge.is_valid(found)
+    # a metric that is missing was not measured, so one fewer is as good a document
+    changes = [(what, changed) for what, changed in spoiled(found) if not what.startswith("results.0.metrics: no")]
+    assert [what for what, changed in changes if judge.is_valid(changed)] == []
+
+
+def test_knobs_and_lists_keep_to_their_schemas_and_changes_are_noticed() -> None:
+    listed = [Listed(study=study(1), finished=False, done=1, failed=1)]
+    documents = {
+        "knobs": as_read(knobs_document(KNOBS[:12], {}, asked=False)),
+        "list": as_read(listing_document(listed)),
+    }
+    assert complaints("knobs", as_read(knobs_document(KNOBS, {}, asked=False))) == []
+    for name, found in documents.items():
+        assert complaints(name, found) == []
+        judge = validator(name)
+        assert [what for what, changed in spoiled(found) if judge.is_valid(changed)] == []

@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The published schemas are sound, strict, and say what every key means."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from jsonschema import Draft202012Validator
+from tests.published import REFERENCE, SCHEMAS, schema
+from tools.schemas.facts_words import FACTS
+from tools.schemas.shape import Shapes
+
+from virtune.model.facts import HostFacts
+from virtune.report import explain, knobs, listing, probe_json, result_json
+
+WRITTEN = {
+    "explain": explain.SCHEMA,
+    "knobs": knobs.SCHEMA,
+    "list": listing.SCHEMA,
+    "probe": probe_json.SCHEMA,
+    "result": result_json.SCHEMA,
+}
+
+
+def objects(part: Any, path: str = "$") -> Iterator[tuple[str, dict[str, Any]]]:
+    """Every object in a schema that names its properties."""
+    if isinstance(part, dict):
+        if part.get("type") == "object" or part.get("type") == ["object", "null"]:
+            yield path, part
+        for key, inner in part.items():
+            yield from objects(inner, f"{path}.{key}")
+    elif isinstance(part, list):
+        for index, inner in enumerate(part):
+            yield from objects(inner, f"{path}[{index}]")
+
+
+def test_there_is_a_schema_for_every_document() -> None:
+    assert {path.name for path in REFERENCE.glob("*.json")} == {f"{name}.schema.json" for name in SCHEMAS}
+    for name, identity in WRITTEN.items():
+        found = schema(name)
+        assert found["properties"]["schema"]["const"] == identity
+        assert found["$id"] == f"urn:{identity.replace('/', ':')}"
+
+
+@pytest.mark.parametrize("name", SCHEMAS)
+def test_a_schema_is_sound_and_says_who_made_it(name: str) -> None:
+    found = schema(name)
+    Draft202012Validator.check_schema(found)
+    assert next(iter(found)) == "$comment"
+    assert "tools.reference" in found["$comment"]
+    used = str(found)
+    for definition in found.get("$defs", {}):
+        assert f"#/$defs/{definition}'" in used, definition
+
+
+@pytest.mark.parametrize("name", SCHEMAS)
+def test_every_key_has_words_and_no_stranger_is_let_in(name: str) -> None:
+    seen = 0
+    for path, part in objects(schema(name)):
+        if part.keys() == {"type"}:  # says only that it is not null
+            continue
+        assert "additionalProperties" in part, path
+        for key, one in part.get("properties", {}).items():
+            assert len(one.get("description", "")) >= 5, f"{path}.{key}"
+            seen += 1
+        if "properties" in part:
+            assert part["additionalProperties"] is False, path
+    assert seen >= 9
+
+
+def test_a_fact_without_words_stops_the_generation_and_so_do_words_without_a_fact() -> None:
+    fewer = {name: words for name, words in FACTS.items() if name != "KernelFacts.release"}
+    with pytest.raises(KeyError, match=r"KernelFacts\.release"):
+        Shapes(fewer).of(HostFacts)
+    shapes = Shapes(FACTS | {"KernelFacts.colour": "Its colour."})
+    shapes.of(HostFacts)
+    assert shapes.unused() == ["KernelFacts.colour"]
