@@ -88,7 +88,7 @@ def test_six_is_the_first_number_of_rounds_that_can_decide() -> None:
     ("a", "b", "why"),
     [
         ([], [], "0 paired rounds"),
-        ([1.0], [2.0], "1 paired rounds"),
+        ([1.0], [2.0], "1 paired round;"),
         ([5.0] * 8, [5.0] * 8, "exactly the same ratio"),
         ([5.0] * 8, [6.0] * 8, "exactly the same ratio"),
         ([0.0] * 8, [1.0] * 8, r"8 of 8 had no usable value"),

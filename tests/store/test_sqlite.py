@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from virtune.model.errors import StoreError
+from virtune.model.errors import StoreError, UsageError
 from virtune.model.evidence import Capture, Check, InForce, TrialRecord
 from virtune.model.measurement import METHOD, Histogram, Measurement
 from virtune.model.remark import Remark, Weight
@@ -101,9 +101,9 @@ def test_studies_are_found_by_the_beginning_of_their_id_and_by_last(store: Store
     assert store.find("last") == "20260102-000000-bbbb"
     assert store.find("20260101") == STUDY.id
     assert [listed.study.id for listed in store.list()] == ["20260102-000000-bbbb", STUDY.id]
-    with pytest.raises(StoreError, match="'2026' fits 2 studies"):
+    with pytest.raises(UsageError, match="'2026' fits 2 studies"):
         store.find("2026")
-    with pytest.raises(StoreError, match="no study 'x'"):
+    with pytest.raises(UsageError, match="no study 'x'"):
         store.find("x")
 
 

@@ -100,7 +100,8 @@ def _judge(
         return Verdict.UNDECIDED, "the rounds disagree too wildly for any interval"
     if ratio is None or len(pairs) < ROUNDS_MIN:
         lost = f" ({asked - len(pairs)} of {asked} had no usable value)" if len(pairs) < asked else ""
-        return Verdict.UNDECIDED, f"{len(pairs)} paired rounds{lost}; {ROUNDS_MIN} are the fewest that can decide"
+        rounds = "1 paired round" if len(pairs) == 1 else f"{len(pairs)} paired rounds"
+        return Verdict.UNDECIDED, f"{rounds}{lost}; {ROUNDS_MIN} are the fewest that can decide"
     if ratio.low == ratio.high:
         # Counters and clocks never agree to the last digit: equal values are a sign of a stuck source.
         return Verdict.UNDECIDED, "every round gave exactly the same ratio, which no measurement does"

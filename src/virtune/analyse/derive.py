@@ -9,7 +9,7 @@ from virtune.analyse.explain import explain
 from virtune.analyse.fio import read_result
 from virtune.analyse.measure import measurement_of
 from virtune.analyse.use import use
-from virtune.model.counters import Counters, Use
+from virtune.model.counters import Use
 from virtune.model.errors import LoadError, ReadError, StoreError
 from virtune.model.measurement import FioResult, Measurement
 from virtune.model.remark import Remark, Weight
@@ -24,6 +24,9 @@ DIRECT_CACHED_READS = 0.9
 
 RESIDENT_BYTES = 1024**2
 """Less of the image than this in the page cache cannot serve reads that are spread over all of it."""
+
+WINDOW_SECONDS = 0.25
+"""In less than this the kernel's clock ticks of 10 ms are too coarse, and fio's own start weighs too much."""
 
 PRESSURE_PERCENT = 25.0
 """From this share of time in which some task waited for a CPU, the CPU is part of what is measured (method, 6)."""
@@ -59,16 +62,15 @@ def derive(parts: Mapping[str, bytes], *, stack: Stack, workload: Workload) -> M
 
 
 def _use(parts: Mapping[str, bytes]) -> Use | None:
-    """Return what the host used in the measured time; None when its counters cannot be read."""
+    """Return what the host used in the measured time; None when its counters cannot be read or say nothing of it."""
     try:
         counters = read_counters(parts["counters.jsonl"])
-        return use(counters, begin_ns=_mark(counters, "begin"), end_ns=_mark(counters, "stop"))
+        used = use(counters, begin_ns=counters.mark("begin"), end_ns=counters.mark("stop"))
     except (KeyError, StoreError):
         return None
-
-
-def _mark(counters: Counters, name: str) -> int | None:
-    return counters.mark(name)
+    load = used.role("load")
+    saw_the_load = load is not None and load.cpu_seconds > 0
+    return used if saw_the_load and used.seconds >= WINDOW_SECONDS else None
 
 
 def _host_values(base: Measurement, used: Use) -> Iterator[tuple[str, float]]:

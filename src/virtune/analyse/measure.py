@@ -39,7 +39,7 @@ def merged_histogram(result: FioResult) -> Histogram | None:
     A job with `lat_percentiles` has bins of the total latency instead; the two kinds are never added.
     """
     streams = _flows(result)
-    for kind in ("clat", "lat"):
+    for kind in ("lat", "clat"):
         latencies: list[Latency | None] = [getattr(stream, kind) for stream in streams]
         histograms = [latency.histogram for latency in latencies if latency and latency.histogram]
         if histograms and len(histograms) == len(streams):

@@ -93,7 +93,7 @@ def _differences(study: Study, rows: Rows) -> Iterable[Comparison]:
         for arm in study.arms:
             if arm.name == study.baseline:
                 continue
-            for metric in METRICS:
+            for metric in (metric for metric in METRICS if metric.compared):
                 found = _compare(study, rows, workload, metric, study.baseline, arm.name, study.confidence)
                 if found.rounds:
                     yield found

@@ -105,7 +105,8 @@ def _sentence(text: str) -> str:
 
 
 def _say(message: str, hint: str | None, code: int) -> int:
-    click.echo(click.style("error:", fg="red", bold=True) + f" {message}", err=True)
+    colour = False if os.environ.get("NO_COLOR") else None  # None: as the terminal is
+    click.echo(click.style("error:", fg="red", bold=True) + f" {message}", err=True, color=colour)
     if hint:
-        click.echo(f"\n{click.style('hint:', fg='cyan')} {hint}", err=True)
+        click.echo(f"\n{click.style('hint:', fg='cyan')} {hint}", err=True, color=colour)
     return code

@@ -50,6 +50,7 @@ class Asked:
                 baseline=words.get("baseline"),
                 metric=words.get("metric"),
                 margin=words.get("margin"),
+                confidence=words.get("confidence"),
                 rounds=words["rounds"] or (QUICK_ROUNDS if quick else None),
                 seconds=words["seconds"] or (QUICK_SECONDS if quick else None),
                 ramp=words["ramp"],

@@ -29,6 +29,8 @@ from virtune.cli.options import json_option, store_option, target_options, timin
 )
 @click.option("--margin", type=click.FloatRange(0.001, 0.5), default=None,
               help="The smallest difference worth knowing, as a share.  [default: 0.03]")  # fmt: skip
+@click.option("--confidence", type=click.FloatRange(0.5, 1, max_open=True), default=None,
+              help="Of all verdicts together.  [default: 0.99]")  # fmt: skip
 @click.option("--quick", is_flag=True, help="6 rounds of 1 s: enough to see large differences.")
 @timing_options(rounds=8, seconds=4)
 @target_options

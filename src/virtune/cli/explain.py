@@ -14,7 +14,7 @@ from virtune.analyse.fio import LIMIT, read_result, refuse_length
 from virtune.analyse.measure import measurement_of
 from virtune.cli.options import json_option, store_option
 from virtune.cli.showing import put
-from virtune.model.errors import ReadError, StoreError, UsageError
+from virtune.model.errors import ReadError, UsageError
 from virtune.report.explain import Explained, explained_document, render
 
 
@@ -74,7 +74,7 @@ def _from_store(name: str, store: Path) -> list[tuple[str, str]]:
     with Store(store) as kept:
         try:
             found = kept.find(study)
-        except StoreError:
+        except UsageError:
             raise unknown from None
         outputs = fio_outputs(kept, found, int(number) if number else None)
     return [(label, _decode(content)) for label, content in outputs]

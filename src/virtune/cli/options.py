@@ -98,7 +98,7 @@ def timing_options(*, rounds: int, seconds: float) -> Callable[[Command], Comman
                          help=f"Measured time of one trial.  [default: {seconds:g}s]"),
             click.option("--ramp", type=SecondsType(), default=None,
                          help="Time before it that is thrown away.  [default: 500ms]"),
-            click.option("--seed", type=click.IntRange(0, 2**31 - 1), default=None,
+            click.option("--seed", type=click.IntRange(0, 2**63 - 1), default=None,
                          help="Seed of the random order and offsets.  [default: drawn, and recorded]"),
         )  # fmt: skip
         for option in reversed(options):

@@ -53,6 +53,7 @@ class Question:
     baseline: str | None = None
     metric: str | None = None
     margin: float | None = None
+    confidence: float | None = None
     rounds: int | None = None
     seconds: float | None = None
     ramp: float | None = None
@@ -94,7 +95,7 @@ def study_for(question: Question) -> tuple[Study, str]:
         target=None if question.target is None else str(question.target.absolute()),
         metric=metric,
         margin=_or(question.margin, plan.margin, MARGIN),
-        confidence=_or(plan.confidence, CONFIDENCE),
+        confidence=_or(question.confidence, plan.confidence, CONFIDENCE),
     )
     _sensible(study)
     return new_study(study), facts_text(question.scratch)

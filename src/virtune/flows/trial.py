@@ -21,9 +21,9 @@ from virtune.plan.job import FioJob, fio_job
 from virtune.probe.devices import backing_of
 from virtune.shell import Warden
 
-_SETTLE_SECONDS = 0.15
-"""fio needs this long from its start until its ramp begins, and it ends its run this much later than asked. The
-counters of the measured time are read inside of that, so that they speak of nothing else."""
+_SETTLE_SECONDS = 0.3
+"""fio needs about half of this from its start until its ramp begins, and ends its run that much later than asked. The
+counters of the measured time are read inside of it, so that they speak of nothing else."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,10 +128,9 @@ def _moments(study: Study, sampler: Sampler) -> Moments:
     def on_end() -> None:
         sampler.sample(mark="stop")
 
-    begin = study.ramp_seconds + _SETTLE_SECONDS
     return Moments(
-        begin_seconds=begin,
-        end_seconds=max(begin + study.seconds / 2, study.ramp_seconds + study.seconds - _SETTLE_SECONDS / 3),
+        begin_seconds=study.ramp_seconds + min(_SETTLE_SECONDS, study.seconds / 3),
+        end_seconds=study.ramp_seconds + study.seconds - min(_SETTLE_SECONDS, study.seconds) / 6,
         on_begin=on_begin,
         on_end=on_end,
     )

@@ -13,6 +13,7 @@ class Metric:
     """A quantity: its id in JSON, a short label, the base unit and which way is better.
 
     `percent` is set for percentiles: those of several trials come from merged histograms, never from a mean.
+    `compared` is False for shares of a CPU or device: more of them is worse at equal IOPS and natural at more IOPS.
     """
 
     id: str
@@ -20,6 +21,7 @@ class Metric:
     unit: Literal["1/s", "B/s", "ns", "%", "s/io"]
     better: Literal["higher", "lower"]
     percent: float | None = None
+    compared: bool = True
 
 
 METRICS: tuple[Metric, ...] = (
@@ -39,11 +41,11 @@ METRICS: tuple[Metric, ...] = (
     Metric(id="slat.mean", label="slat mean", unit="ns", better="lower"),
     Metric(id="clat.mean", label="clat mean", unit="ns", better="lower"),
     Metric(id="sync.mean", label="sync mean", unit="ns", better="lower"),
-    Metric(id="cpu.load.usr", label="load %usr", unit="%", better="lower"),
-    Metric(id="cpu.load.sys", label="load %sys", unit="%", better="lower"),
-    Metric(id="cpu.rig", label="rig CPU", unit="%", better="lower"),
+    Metric(id="cpu.load.usr", label="load %usr", unit="%", better="lower", compared=False),
+    Metric(id="cpu.load.sys", label="load %sys", unit="%", better="lower", compared=False),
+    Metric(id="cpu.rig", label="rig CPU", unit="%", better="lower", compared=False),
     Metric(id="cpu_per_io", label="CPU per I/O", unit="s/io", better="lower"),
-    Metric(id="device.util", label="device busy", unit="%", better="lower"),
+    Metric(id="device.util", label="device busy", unit="%", better="lower", compared=False),
 )
 
 BY_ID: dict[str, Metric] = {metric.id: metric for metric in METRICS}

@@ -15,6 +15,10 @@ READING = frozenset({"read", "randread", "rw", "readwrite", "randrw"})
 """fio's `rw` words that read."""
 
 
+INLINE = "fio: "
+"""How the meaning of a workload begins that was given in fio's own words; the words follow."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
     """One fio job: its options as fio spells them, values as text. `name` is free of spaces."""

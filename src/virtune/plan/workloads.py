@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from zlib import crc32
 
 from virtune.model.errors import PlanError
-from virtune.model.workload import Job, Workload, job
+from virtune.model.workload import INLINE, Job, Workload, job
 from virtune.plan.nearest import did_you_mean, quoted
 from virtune.plan.options import SHAPING, check_together, read_option
 
@@ -134,7 +134,7 @@ def parse_workload(text: str) -> tuple[Workload, ...]:
     if len({one.name for one in jobs}) < len(jobs):
         raise PlanError(f"{where}: two jobs have the same name")
     meaning = " + ".join(",".join(f"{key}={value}" for key, value in one.options) for one in jobs)
-    return (Workload(name=name or short_name(jobs), meaning=f"fio: {meaning}", jobs=jobs),)
+    return (Workload(name=name or short_name(jobs), meaning=f"{INLINE}{meaning}", jobs=jobs),)
 
 
 def short_name(jobs: tuple[Job, ...]) -> str:

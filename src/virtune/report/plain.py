@@ -15,6 +15,7 @@ from virtune.model.metric import BY_ID
 from virtune.model.result import Result, Value
 from virtune.model.study import Arm, Study
 from virtune.model.units import format_seconds
+from virtune.model.workload import INLINE, Workload
 from virtune.report.result import all_checks, render, value_text
 
 
@@ -44,11 +45,22 @@ def command_again(study: Study) -> str:
     if study.kind == "compare":
         words += ["--baseline", study.baseline]
     for workload in study.workloads:
-        words += ["--workload", workload.name]
+        words += ["--workload", _asked(workload)]
     words += ["--rounds", str(study.rounds), "--seconds", f"{study.seconds:g}", "--ramp", f"{study.ramp_seconds:g}"]
     words += ["--seed", str(study.seed), "--span", str(study.span_bytes)]
+    if study.kind == "compare":
+        words += ["--metric", study.metric, "--margin", f"{study.margin:g}", "--confidence", f"{study.confidence:g}"]
     words += ["--target", study.target] if study.target else ["--scratch", study.scratch]
     return shlex.join(words)
+
+
+def _asked(workload: Workload) -> str:
+    """Write a workload as it can be asked for: a profile by its name, inline words as they were."""
+    if workload.verbatim is not None:
+        return f"{workload.name}.fio"
+    if workload.meaning.startswith(INLINE):
+        return f"{workload.name}: {workload.meaning.removeprefix(INLINE)}"
+    return workload.name
 
 
 def _section(title: str, body: RenderableType) -> tuple[RenderableType, RenderableType]:

@@ -47,10 +47,9 @@ def headline(result: Result) -> Text:
     text.append(f"{study.kind} {study.id}", style="bold")
     text.append(f"  {result.trials_done} of {total} trials", style="" if result.trials_done == total else "yellow")
     span = f"target {study.target}" if study.target else f"span {format_bytes(study.span_bytes)}"
-    text.append(
-        f"\n{study.rounds} rounds x {format_seconds(study.seconds)} (+ {format_seconds(study.ramp_seconds)} ramp), "
-        f"interleaved at random (seed {study.seed}), {span}"
-    )
+    rounds = "1 round" if study.rounds == 1 else f"{study.rounds} rounds"
+    times = f"{format_seconds(study.seconds)} (+ {format_seconds(study.ramp_seconds)} ramp)"
+    text.append(f"\n{rounds} x {times}, interleaved at random (seed {study.seed}), {span}")
     return text
 
 
@@ -122,14 +121,18 @@ def in_force(result: Result) -> list[RenderableType]:
         proofs = [check.proof for check in checks if check.setting in ("disk.aio", "load.direct") and check.found]
         line = Text(", ".join(words))
         line.append(f"\n{'; '.join(proofs)}" if proofs else "", style="dim")
-        line.append(f"\nasked for, and QEMU does not show it: {', '.join(unseen)}" if unseen else "", style="yellow")
-        wrong = any(check.agrees is False for check in checks)
-        table.add_row(
-            Text(arm.name, style="bold"), Text("NOT", style="red") if wrong else Text("ok", style="green"), line
-        )
+        line.append("\n" if unseen and line.plain else "")
+        line.append(f"asked for, and not to be seen: {', '.join(unseen)}" if unseen else "", style="yellow")
+        table.add_row(Text(arm.name, style="bold"), _mark(checks), line)
     if not table.row_count:
         return []
     return [Text("\nin force, as seen on the running processes", style="bold"), table]
+
+
+def _mark(checks: Sequence[Check]) -> Text:
+    if any(check.agrees is False for check in checks):
+        return Text("NOT", style="red")
+    return Text("ok", style="green") if any(check.agrees for check in checks) else Text("?", style="yellow")
 
 
 def all_checks(result: Result) -> RenderableType:

@@ -17,7 +17,7 @@ import sqlalchemy as sa
 from pydantic import TypeAdapter, ValidationError
 from sqlalchemy.exc import SQLAlchemyError
 
-from virtune.model.errors import StoreError
+from virtune.model.errors import StoreError, UsageError
 from virtune.model.evidence import Capture, InForce, Listed, StudyRecord, TrialRecord
 from virtune.model.measurement import METHOD, Measurement
 from virtune.model.study import Study, Trial
@@ -137,10 +137,10 @@ class Store:
         if len(fitting) == 1:
             return str(fitting[0])
         if fitting:
-            raise StoreError(
+            raise UsageError(
                 f"{name!r} fits {len(fitting)} studies", hint=f"write more of it: {', '.join(fitting[:5])}"
             )
-        raise StoreError(f"no study {name!r} in {self.path}", hint="`virtune list` shows what is there")
+        raise UsageError(f"no study {name!r} in {self.path}", hint="`virtune list` shows what is there")
 
     def get(self, study_id: str) -> StudyRecord:
         """Return a study with its trials; each with the measurement of the newest method that is kept."""
