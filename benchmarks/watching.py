@@ -5,8 +5,8 @@
 
 One fio loads a null device behind the storage daemon all the time, because nothing there hides the CPU that the
 sampler takes: the load is bound by the CPU alone. Of every two neighbouring seconds one, drawn at random, is
-sampled as trials are sampled (once a second), so that the host's own ups and downs fall on both alike. Prints the ratio of IOPS,
-sampled to not sampled, with its 95 % interval, and the CPU time of a sample.
+sampled as trials are sampled (once a second), so that the host's own ups and downs fall on both alike. Prints the
+ratio of IOPS, sampled to not sampled, with its 95 % interval, and the CPU time of a sample.
 """
 
 import statistics
