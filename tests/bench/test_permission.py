@@ -32,7 +32,13 @@ def loop_device(tmp_path: Path) -> Iterator[Path]:
 
 
 def look(target: Path, *, writes: bool = False, name: Path | None = None, in_use: bool = False) -> int:
-    return admit(target, writes=writes, allow_write_to=None if name is None else str(name), allow_in_use=in_use)
+    return admit(
+        target,
+        span_bytes=1 << 40,
+        writes=writes,
+        allow_write_to=None if name is None else str(name),
+        allow_in_use=in_use,
+    )
 
 
 def test_reading_a_written_file_needs_no_leave(image: Path) -> None:

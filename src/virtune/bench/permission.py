@@ -13,12 +13,12 @@ from virtune.model.units import format_bytes
 from virtune.probe.claims import claims
 
 
-def admit(target: Path, *, writes: bool, allow_write_to: str | None, allow_in_use: bool) -> int:
+def admit(target: Path, *, span_bytes: int, writes: bool, allow_write_to: str | None, allow_in_use: bool) -> int:
     """Return the size in bytes of a user's own target if it may be loaded; raises RefusedTargetError with the reason.
 
     Writing needs the target's own name in `allow_write_to`, and, where somebody uses the target, `allow_in_use` too.
-    Reading changes nothing and needs no leave, but blocks that were never written are refused: they are answered
-    without asking the disk.
+    Reading changes nothing and needs no leave, but blocks that were never written are refused, in as much of the
+    target as is used (`span_bytes`): they are answered without asking the disk.
     """
     try:
         real = target.resolve(strict=True)
@@ -33,7 +33,7 @@ def admit(target: Path, *, writes: bool, allow_write_to: str | None, allow_in_us
     if size < 1024**2:
         raise RefusedTargetError(f"{target} holds {format_bytes(size)}; at least 1 MiB is needed to measure anything")
     if stat.S_ISREG(kind):
-        _refuse_unwritten(target, real, size)
+        _refuse_unwritten(target, real, min(size, span_bytes))
     return size
 
 

@@ -101,7 +101,10 @@ def _prepared(study: Study, say: Callable[[Event], None], leave: Leave) -> Itera
             raise RefusedTargetError(
                 "a target of your own is used as it is, so format=raw is the only one it can have"
             )
-        size = min(size, admit(target, writes=writes, allow_write_to=leave.write_to, allow_in_use=leave.in_use))
+        found = admit(
+            target, span_bytes=size, writes=writes, allow_write_to=leave.write_to, allow_in_use=leave.in_use
+        )
+        size = min(size, found)
     engines = fio_engines(fio)
     require_fit(study, engines=engines)
     with (
@@ -120,17 +123,17 @@ def _run(study: Study, left: tuple[Trial, ...], tools: Tools, *, store: Store, s
     estimate = estimate_seconds(study, done=total - len(left), overhead=OVERHEAD)
     say(StudyStarted(study=study, done=total - len(left), seconds_left=estimate))
     clock = _Clock(estimate / max(1, len(left)))
-    for index, trial in enumerate(left):
-        say(TrialStarted(trial=trial, of=total, seconds_left=clock.left(len(left) - index)))
-        try:
+    ended = total - len(left)
+    try:
+        for index, trial in enumerate(left):
+            say(TrialStarted(trial=trial, of=total, seconds_left=clock.left(len(left) - index)))
             record = _attempt(study, trial, tools, store, say)
-        except KeyboardInterrupt:
-            raise Interrupted(
-                f"interrupted; {total - len(left) + index} of {total} trials are kept",
-                hint=f"`virtune resume {study.id}` goes on",
-            ) from None
-        clock.tick()
-        say(TrialEnded(trial=trial, of=total, summary=_line(record), failure=record.failure))
+            ended += 1
+            clock.tick()
+            say(TrialEnded(trial=trial, of=total, summary=_line(record), failure=record.failure))
+    except KeyboardInterrupt:
+        hint = f"`virtune resume {study.id}` goes on"
+        raise Interrupted(f"interrupted; {ended} of {total} trials are kept", hint=hint) from None
     _require_something(study, store.get(study.id))
 
 

@@ -28,8 +28,8 @@ def plain_report(result: Result, record: StudyRecord) -> RenderableType:
         *_section("how it was measured", Text("\n".join(_method(result)))),
         *_section("arms", _arms(result.study)),
         *_section("workloads", Text("\n".join(_workloads(result.study)))),
-        *_section("host", Text("\n".join(_host(record.facts)))),
         *_section("to run it again", Text(command_again(result.study))),
+        *_section("host", Text("\n".join(_host(record.facts)))),
     )
 
 
