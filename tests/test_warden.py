@@ -19,7 +19,7 @@ START = """
     from virtune.shell import Warden
     with Warden({run!r}) as found:
         child = found.start(["sh", "-c", "setsid sleep 300 & exec sleep 300"], name="child")
-        print(child.pid, flush=True)
+        print(found.run_id, flush=True)
         time.sleep(0.2)
         {then}
 """
@@ -44,10 +44,9 @@ def marked(run_id: str) -> list[int]:
     ],
 )
 def test_children_and_theirs_are_gone_whatever_the_end(then: str, number: signal.Signals | None) -> None:
-    run_id = f"w{os.getpid()}-{number or then.split('(')[0].replace(' ', '')}"
-    process = start(run_id, then)
+    process = start(f"w{os.getpid()}", then)
     assert process.stdout is not None
-    assert int(process.stdout.readline()) > 0
+    run_id = process.stdout.readline().strip()
     if number is not None:
         assert eventually(lambda: len(marked(run_id)) >= 2)
         process.send_signal(number)
@@ -57,10 +56,9 @@ def test_children_and_theirs_are_gone_whatever_the_end(then: str, number: signal
 
 
 def test_when_the_guard_is_killed_too_the_run_is_found_abandoned_and_swept() -> None:
-    run_id = f"w{os.getpid()}-both"
-    process = start(run_id, "time.sleep(60)")
+    process = start(f"w{os.getpid()}-both", "time.sleep(60)")
     assert process.stdout is not None
-    process.stdout.readline()
+    run_id = process.stdout.readline().strip()
     guard = subprocess.run(["pgrep", "-f", f"warden.py {run_id} "], capture_output=True, text=True, check=True)
     for pid in (int(guard.stdout), process.pid):
         os.kill(pid, signal.SIGKILL)
@@ -105,3 +103,32 @@ def test_a_command_that_fails_is_shown_as_it_can_be_pasted() -> None:
         run(["ls", "/no such place"], timeout_seconds=10)
     assert caught.value.hint is not None
     assert "No such file" in caught.value.hint
+
+
+def test_what_cannot_be_unmounted_is_not_deleted_from(tmp_path: Path) -> None:
+    precious = tmp_path / "precious"
+    precious.mkdir()
+    (precious / "data").write_text("all I have")
+    directory = tmp_path / "run" / "with ünïcode \\ and blank"
+    inner = directory / "mount ü"
+    inner.mkdir(parents=True)
+    subprocess.run(["mount", "--bind", precious, inner], check=True)
+    try:
+        assert warden.mounts_below(directory) == [str(inner)]
+        warden.sweep("nobody", directory)
+    finally:
+        subprocess.run(["umount", "-l", inner], check=False, capture_output=True)
+    assert (precious / "data").read_text() == "all I have"
+    assert not directory.exists()
+
+
+def test_a_place_for_temporary_files_that_sockets_cannot_bear_is_not_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = "from virtune import warden; print(warden.run_directory('x'))"
+    for name in ("a,b", "l" * 80):
+        place = tmp_path / name
+        place.mkdir()
+        monkeypatch.setenv("TMPDIR", str(place))
+        said = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+        assert said.stdout.startswith("/tmp/virtune-run-x")

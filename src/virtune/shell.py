@@ -8,6 +8,7 @@ our session removes all that carries the mark when virtune is gone, however it w
 
 import contextlib
 import os
+import secrets
 import shlex
 import shutil
 import signal
@@ -148,13 +149,16 @@ class Warden:
     `directory` is a private directory for sockets, logs and mounts of this run; it is removed with the run.
     """
 
-    def __init__(self, run_id: str) -> None:
-        self.run_id = run_id
-        self.directory = warden.run_directory(run_id)
+    def __init__(self, name: str) -> None:
+        # A run of its own each time: what an earlier run of the same study left is not in the way.
+        self.run_id = f"{name}-{secrets.token_hex(2)}"
+        self.directory = warden.run_directory(self.run_id)
         self._guard: subprocess.Popen[bytes] | None = None
         self._children: list[Child] = []
 
     def __enter__(self) -> Self:
+        for left in warden.abandoned():
+            warden.sweep(warden.run_id_of(left), left)
         warden.make_run_directory(self.directory, pid=os.getpid())
         self._guard = subprocess.Popen(
             [sys.executable, "-I", "-S", warden.__file__, self.run_id, str(self.directory)],

@@ -10,6 +10,7 @@ session, but keep their environment), unmounts what is mounted below the run's d
 import contextlib
 import ctypes
 import os
+import re
 import shutil
 import signal
 import sys
@@ -24,12 +25,16 @@ MARK = "VIRTUNE_RUN"
 _PREFIX = "virtune-run-"
 _OWNER = "owner"
 _MNT_DETACH = 2
+_OCTAL = re.compile(rb"\\([0-7]{3})")
+_SHORT = 60
+"""A longer TMPDIR would leave no room for a socket's name; `,` would end an option of QEMU's."""
+
 _PATIENCE_SECONDS = 2.0
 
 
 def run_directory(run_id: str) -> Path:
     """Return where a run keeps sockets, logs and mounts. Short, because unix socket paths end at 107 bytes."""
-    return Path(tempfile.gettempdir()) / f"{_PREFIX}{run_id}"
+    return _temporary() / f"{_PREFIX}{run_id}"
 
 
 def make_run_directory(directory: Path, *, pid: int) -> None:
@@ -41,7 +46,7 @@ def make_run_directory(directory: Path, *, pid: int) -> None:
 def abandoned() -> list[Path]:
     """Return the directories of runs whose virtune is gone (ours only: never another user's)."""
     found = []
-    for directory in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
+    for directory in _temporary().glob(f"{_PREFIX}*"):
         with contextlib.suppress(OSError):
             if directory.is_symlink() or directory.stat().st_uid != os.getuid():
                 continue
@@ -63,15 +68,22 @@ def sweep(run_id: str, directory: Path) -> list[str]:
     """Remove all that a run left; returns what was removed, in words."""
     removed = [f"process {pid} ({name})" for pid, name in _end_marked(run_id)]
     removed += [f"mount {mount}" for mount in reversed(mounts_below(directory)) if unmount(mount)]
-    if directory.exists():
+    # What could not be unmounted is somebody's data: nothing below it may be deleted.
+    if directory.exists() and not mounts_below(directory):
         shutil.rmtree(directory, ignore_errors=True)
-        removed.append(f"directory {directory}")
+        if not directory.exists():
+            removed.append(f"directory {directory}")
     return removed
 
 
 def run_id_of(directory: Path) -> str:
     """Return the run id in the name of a run's directory."""
     return directory.name.removeprefix(_PREFIX)
+
+
+def _temporary() -> Path:
+    place = tempfile.gettempdir()
+    return Path("/tmp" if len(place) > _SHORT or not place.isprintable() or "," in place else place)  # noqa: S108
 
 
 def _owner_lives(directory: Path) -> bool:
@@ -108,8 +120,9 @@ def _end_marked(run_id: str) -> list[tuple[int, str]]:
 def mounts_below(directory: Path) -> list[str]:
     """Return what is mounted below a directory, in the order it was mounted."""
     with contextlib.suppress(OSError):
-        lines = Path("/proc/self/mountinfo").read_text().splitlines()
-        points = [line.split()[4].encode().decode("unicode_escape") for line in lines]
+        lines = Path("/proc/self/mountinfo").read_bytes().splitlines()
+        # the kernel writes blanks and the like as \ooo, byte by byte
+        points = [os.fsdecode(_OCTAL.sub(lambda m: bytes([int(m[1], 8)]), line.split()[4])) for line in lines]
         return [point for point in points if point.startswith(f"{directory}/")]
     return []
 

@@ -115,3 +115,30 @@ def test_a_mounted_block_device_is_refused(loop_device: Path, tmp_path: Path) ->
             look(loop_device, writes=True, name=loop_device)
     finally:
         subprocess.run(["umount", place], check=True)
+
+
+def test_a_file_under_a_loop_device_is_in_use_mounted_or_not(loop_device: Path, tmp_path: Path) -> None:
+    backing = tmp_path / "backing.raw"
+    with pytest.raises(RefusedTargetError, match=rf"the loop device {loop_device.name} stands on it"):
+        look(backing, writes=True, name=backing)
+
+
+def test_a_file_that_holds_a_filesystem_needs_a_second_word(tmp_path: Path) -> None:
+    image = tmp_path / "fs.raw"
+    image.write_bytes(b"\1" * 16 * MIB)
+    subprocess.run(["mkfs.ext4", "-q", "-F", "-E", "nodiscard", image], check=True)
+    with pytest.raises(RefusedTargetError, match="it is signed: ext4"):
+        look(image, writes=True, name=image)
+
+
+def test_a_target_on_a_read_only_filesystem_is_refused_before_anything_runs(tmp_path: Path) -> None:
+    place = tmp_path / "ro"
+    place.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=16m", "none", place], check=True)
+    try:
+        (place / "x.raw").write_bytes(b"x" * 4 * MIB)
+        subprocess.run(["mount", "-o", "remount,ro", place], check=True)
+        with pytest.raises(RefusedTargetError, match="is read-only"):
+            look(place / "x.raw", writes=True, name=place / "x.raw")
+    finally:
+        subprocess.run(["umount", "-l", place], check=True)

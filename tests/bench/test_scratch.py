@@ -93,7 +93,7 @@ def test_halves_that_a_killed_run_left_are_removed_and_nothing_else(tmp_path: Pa
     (tmp_path / "mine.raw").touch()
     (tmp_path / "virtune-mine.raw").touch()
     with scratch_in(tmp_path):
-        assert sorted(path.name for path in tmp_path.iterdir()) == [".lock", "mine.raw", "virtune-mine.raw"]
+        assert sorted(path.name for path in tmp_path.iterdir()) == ["mine.raw", "virtune-mine.raw", "virtune.lock"]
 
 
 def test_only_what_virtune_made_is_listed_for_removal(tmp_path: Path, warden: Warden) -> None:
@@ -137,3 +137,47 @@ def test_a_disk_that_fills_up_meanwhile_is_one_sentence_and_leaves_nothing(small
     ):
         scratch.image_for(Disk(), warden)
     assert list(scratch_files(small_disk)) == []
+
+
+def test_a_place_where_everybody_writes_gets_a_directory_of_our_own(tmp_path: Path, warden: Warden) -> None:
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    shared.chmod(0o1777)
+    with scratch_in(shared) as scratch:
+        image = scratch.image_for(Disk(), warden)
+    assert image.parent == shared / f"virtune-scratch-{os.geteuid()}"
+    assert image.parent.stat().st_mode & 0o077 == 0
+
+
+def test_a_link_planted_under_an_image_s_name_is_never_written_through(tmp_path: Path, warden: Warden) -> None:
+    victim = tmp_path / "victim"
+    victim.write_bytes(b"precious" * 1024**2)
+    place = tmp_path / "place"
+    place.mkdir(mode=0o700)
+    image = place / f"virtune-{SMALL}.raw"
+    image.symlink_to(victim)
+    found = victim.stat()
+    forged = {"format": 2, "made_by": "virtune", "span": SMALL, "device": found.st_dev, "inode": found.st_ino}
+    image.with_name(image.name + ".virtune.json").write_text(json.dumps(forged))
+    with scratch_in(place) as scratch:
+        made = scratch.image_for(Disk(), warden)
+    assert not made.is_symlink()
+    assert victim.read_bytes() == b"precious" * 1024**2
+
+
+@pytest.mark.parametrize("name", ["virtune-notes.txt.partial", "virtune-thesis.tex", "virtune-x.partial"])
+def test_names_that_only_look_like_ours_are_left_alone(name: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text("mine")
+    (tmp_path / f"{name}.virtune.json").write_text("{}")
+    with scratch_in(tmp_path):
+        assert list(scratch_files(tmp_path)) == []
+    assert (tmp_path / name).read_text() == "mine"
+
+
+def test_a_qcow2_image_that_was_trimmed_is_made_anew(tmp_path: Path, warden: Warden) -> None:
+    with scratch_in(tmp_path) as scratch:
+        image = scratch.image_for(Disk(format="qcow2"), warden)
+        inode = image.stat().st_ino
+        subprocess.run(["qemu-io", "-f", "qcow2", "-c", "discard 0 4M", "--discard=unmap", image], check=False)
+        subprocess.run(["fallocate", "--punch-hole", "--offset=1M", "--length=4M", image], check=True)
+        assert scratch.image_for(Disk(format="qcow2"), warden).stat().st_ino != inode

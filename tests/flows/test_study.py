@@ -217,8 +217,8 @@ def test_what_qemu_refuses_is_a_failure_with_its_words(user: User, tmp_path: Pat
     wrong.write_text("#!/bin/sh\necho 'no license to store' >&2\nexit 7\n")
     wrong.chmod(0o755)
     path = f"{wrong.parent}:{os.environ['PATH']}"
-    ran = user.run("compare", "--arm", "a:", "--arm", "b:", "--rounds", "1", path=path, status=1)
-    assert "no trial of arm" in ran.stderr
+    ran = user.run("compare", "--arm", "a:", "--arm", "b:", "--rounds", "1", path=path, status=3)
+    assert "arm 'a' does not come up" in ran.stderr
     assert "no license to store" in ran.stderr
 
 
@@ -242,3 +242,53 @@ def test_writes_go_through_every_cache_mode(user: User) -> None:
     assert [arm["name"] for arm in found["arms"]] == [f"cache={mode}" for mode in modes]
     for arm in found["arms"]:
         assert arm["rounds"][0]["measurement"]["values"]["sync.mean"] > 0
+
+
+def test_a_resume_after_everything_was_killed_sweeps_and_goes_on(user: User) -> None:
+    process = user.start("compare", *ARMS[2:], "--rounds", "2", "--seconds", "1", "-q")
+    under_load(process)
+    for pid in children(process.pid, Path(os.path.realpath("/proc/self/exe")).name[:15]) or []:
+        os.kill(pid, signal.SIGKILL)
+    for name in ("python", "python3", "python3.11"):
+        for pid in children(process.pid, name):
+            os.kill(pid, signal.SIGKILL)
+    process.kill()
+    process.communicate(timeout=30)
+    found = user.run("resume", "-q", "--json").json()
+    assert found["study"]["finished"]
+    assert nothing_is_left()
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ("--set disk.backend=null-co --vary disk.aio=threads,native", "opens nothing, so aio means nothing there"),
+        (
+            "--set disk.backend=null-co --vary disk.cache=none,writeback",
+            "opens nothing, so cache means nothing there",
+        ),
+        ("--vary disk.preallocation=off,full", "virtune writes raw images in full"),
+    ],
+)
+def test_a_name_that_would_not_be_in_force_is_refused(words: str, sentence: str, user: User) -> None:
+    assert sentence in user.run("compare", *words.split(), status=2).stderr
+
+
+def test_fio_s_own_words_may_hold_a_slash(user: User) -> None:
+    words = ("--workload", "rw=randread,bssplit=4k/60:64k/40", "--rounds", "1", "--seconds", "0.3", "--json", "-q")
+    assert user.run("measure", "--rig", "metal", *words).json()["arms"][0]["rounds"][0]["measurement"]
+
+
+def test_a_report_that_cannot_be_written_is_known_before_anything_runs(user: User) -> None:
+    ran = user.run("measure", "--rig", "metal", "--report", "/nonexistent/r.txt", status=3)
+    assert "cannot write the report" in ran.stderr
+    assert "trial" not in ran.stderr
+
+
+def test_scratch_in_memory_is_said_to_be_no_disk(user: User) -> None:
+    user.scratch = Path(f"/dev/shm/virtune-test-{os.getpid()}")
+    try:
+        found = user.run("measure", "--rig", "metal", "--rounds", "1", "--seconds", "1", "--json", "-q").json()
+        assert "no-device" in {remark["id"] for remark in found["arms"][0]["workloads"][0]["remarks"]}
+    finally:
+        user.run("clean", "--scratch", str(user.scratch), "--images")

@@ -28,6 +28,9 @@ RESIDENT_BYTES = 1024**2
 WINDOW_SECONDS = 0.25
 """In less than this the kernel's clock ticks of 10 ms are too coarse, and fio's own start weighs too much."""
 
+UNSERVED_READS = 0.5
+"""A host that stalls moves the counters' window and fio's mean apart, but never by half."""
+
 PRESSURE_PERCENT = 25.0
 """From this share of time in which some task waited for a CPU, the CPU is part of what is measured (method, 6)."""
 
@@ -56,7 +59,13 @@ def derive(parts: Mapping[str, bytes], *, stack: Stack, workload: Workload) -> M
         raise LoadError("fio completed no I/O")
     used = _use(parts)
     values = base.values if used is None else (*base.values, *_host_values(base, used))
-    said = tuple(r for r in explain(result) if r.weight is not Weight.NOTE and r.id not in _OF_SINGLE_RUNS)
+    meant = all(job.get("direct", "1") in ("0", "false") or job.get("ioengine", "") == "mmap" for job in workload)
+    said = tuple(
+        # a workload that is buffered on purpose may be compared with itself, and is told what it measures
+        replace(r, weight=Weight.WARNING) if meant and r.id == "page-cache" else r
+        for r in explain(result)
+        if r.weight is not Weight.NOTE and r.id not in _OF_SINGLE_RUNS
+    )
     more = () if used is None else tuple(_host_remarks(result, used, stack, workload))
     return replace(base, values=values, remarks=(*said, *more))
 
@@ -112,16 +121,32 @@ def _cached(result: FioResult, used: Use, stack: Stack, workload: Workload) -> I
     A stack that is meant to be direct is called cached only when the image is seen in the page cache as well: the
     device's bytes are those of the counters' window and fio's are a mean, and a host that stalls moves them apart.
     """
-    asked = (
-        sum(f.bandwidth_bps for load in result.loads for f in load.streams if f.direction == "read") * used.seconds
-    )
+    if not used.disks and stack.disk.backend == "file":
+        yield Remark(
+            id="no-device",
+            weight=Weight.WARNING,
+            text="no block device is seen behind the image (memory, an overlay, a network?), so it cannot be told "
+            "whether a disk served it or only a page cache",
+            advice="`--scratch DIR` on the disk that is meant; `virtune probe --scratch DIR` says what DIR lies on",
+        )
+    streams = (stream for load in result.loads for stream in load.streams if stream.direction == "read")
+    asked = sum(stream.bandwidth_bps for stream in streams) * used.seconds
     if not used.disks or asked <= 0 or stack.disk.backend != "file":
         return
     share = used.disks[0].read_bytes / asked
     direct = stack.rig == "metal" or stack.disk.cache in DIRECT_CACHES
     unexpected = direct and all(job.get("direct", "1") not in ("0", "false") for job in workload)
     resident = max((cache.end_bytes for cache in used.caches), default=0)
-    if share >= (DIRECT_CACHED_READS if unexpected else CACHED_READS) or (unexpected and resident < RESIDENT_BYTES):
+    if share >= (DIRECT_CACHED_READS if unexpected else CACHED_READS):
+        return
+    if unexpected and resident < RESIDENT_BYTES:
+        if share < UNSERVED_READS:
+            yield Remark(
+                id="unserved",
+                weight=Weight.INVALID,
+                text=f"{used.disks[0].name} served {share:.0%} of what was read, and no page cache had the rest",
+                advice="blocks that hold no data are answered without the disk: fill the image anew",
+            )
         return
     yield Remark(
         id="page-cache",

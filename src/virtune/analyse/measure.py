@@ -17,7 +17,7 @@ def measurement_of(result: FioResult) -> Measurement:
     streams = _flows(result)
     histogram = merged_histogram(result)
     values: list[tuple[str, float | None]] = [
-        ("iops", math.fsum(stream.iops for stream in streams)),
+        ("iops", math.fsum(_iops(stream) for stream in streams)),
         ("bandwidth", math.fsum(stream.bandwidth_bps for stream in streams)),
         ("latency.mean", _mean(streams, lambda stream: stream.lat)),
         *_percentiles(streams, histogram),
@@ -31,6 +31,16 @@ def measurement_of(result: FioResult) -> Measurement:
         return Measurement(values=())
     measured = tuple((name, value) for name, value in values if value is not None)
     return Measurement(values=measured, histogram=histogram)
+
+
+def _iops(stream: Stream) -> float:
+    """Completions a second: as many as latencies were counted.
+
+    fio's own figure leaves out the I/Os that were in flight when the ramp ended, although it counts their bytes and
+    latencies: at depth 32 and 200 IOPS that is 8 % over 2 s. Where no latencies were counted, fio's figure stands.
+    """
+    counted = next((kind.count for kind in (stream.lat, stream.clat) if kind is not None and kind.count), None)
+    return counted / stream.seconds if counted and stream.seconds else stream.iops
 
 
 def merged_histogram(result: FioResult) -> Histogram | None:

@@ -104,7 +104,13 @@ def _load_checks(pid: int, bench: Bench) -> tuple[Check, ...]:
     if not isinstance(bench.target, FileTarget):
         return ()
     found, proof = in_force.direct_of(pid, Path(bench.target.path))
-    return (Check(setting="load.direct", asked=found or "unknown", found=found, proof=proof),)
+    held = in_force.engines_of(pid)
+    engine = "io_uring" if held.rings else "libaio" if held.contexts else None
+    seen = {"io_uring": "fio holds an io_uring", "libaio": "fio maps a kernel AIO context", None: "leaves no trace"}
+    return (
+        Check(setting="load.engine", asked=engine or "unknown", found=engine, proof=seen[engine]),
+        Check(setting="load.direct", asked=found or "unknown", found=found, proof=proof),
+    )
 
 
 def _read(output: Path, child: shell.Child) -> bytes:

@@ -7,8 +7,9 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
+from virtune import shell
 from virtune.bench.scratch import never_written
-from virtune.model.errors import RefusedTargetError
+from virtune.model.errors import RefusedTargetError, VirtuneError
 from virtune.model.units import format_bytes
 from virtune.probe.claims import claims
 
@@ -41,7 +42,10 @@ def _refuse_writing(target: Path, real: Path, *, allow_write_to: str | None, all
     if allow_write_to is None or Path(allow_write_to).resolve() != real:
         hint = f"if everything on it may be lost: `--allow-write-to {target}`"
         raise RefusedTargetError(f"the workload writes, and {target} was not made by virtune", hint=hint)
-    reasons = [claim.text for claim in claims(real)] if stat.S_ISBLK(real.stat().st_mode) else []
+    if not os.access(real, os.W_OK):
+        raise RefusedTargetError(f"{target} cannot be written to: it, or its filesystem, is read-only")
+    is_device = stat.S_ISBLK(real.stat().st_mode)
+    reasons = [claim.text for claim in claims(real)] if is_device else [*_loops_over(real), *_signature(real)]
     reasons += [f"open in process {pid} ({name})" for pid, name in _holders(real)]
     if reasons and not allow_in_use:
         hint = "`--allow-in-use` overrides this, and destroys what is there"
@@ -62,6 +66,25 @@ def _size(real: Path) -> int:
         return os.lseek(descriptor, 0, os.SEEK_END)
     finally:
         os.close(descriptor)
+
+
+def _loops_over(real: Path) -> Iterator[str]:
+    """Loop devices that stand on the file, mounted or not: the kernel holds it, and no process is seen to."""
+    wanted = real.stat()
+    for name in Path("/sys/block").glob("loop*/loop/backing_file"):
+        with contextlib.suppress(OSError):
+            found = Path(name.read_text().rstrip("\n")).stat()
+            if (found.st_dev, found.st_ino) == (wanted.st_dev, wanted.st_ino):
+                yield f"the loop device {name.parts[3]} stands on it"
+
+
+def _signature(real: Path) -> Iterator[str]:
+    """What blkid finds in a file, as it would on a device."""
+    with contextlib.suppress(VirtuneError):
+        found = shell.run([shell.find("blkid"), "-p", "-o", "export", str(real)], timeout_seconds=10, ok=(0, 2))
+        kind = next((line.partition("=")[2] for line in found.stdout.splitlines() if line.startswith("TYPE=")), None)
+        if kind is not None:
+            yield f"it is signed: {kind}"
 
 
 def _holders(real: Path) -> Iterator[tuple[int, str]]:

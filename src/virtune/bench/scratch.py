@@ -10,7 +10,9 @@ import contextlib
 import fcntl
 import json
 import os
+import re
 import shutil
+import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import TracebackType
@@ -26,7 +28,10 @@ from virtune.probe.extents import unwritten_bytes
 
 _WITNESS = ".virtune.json"
 _PARTIAL = ".partial"
-_FORMAT = 1
+_LOCK = "virtune.lock"
+_FORMAT = 2
+_OURS = re.compile(r"virtune-\d+(-[a-z0-9-]+)?\.(raw|qcow2)(\.partial|\.virtune\.json)?")
+"""The names of what virtune makes in a scratch directory; nothing else is ever looked at or removed."""
 _SPARE_BYTES = 64 * 1024**2
 """Left free beside an image, so that filling a scratch directory never takes the last block of a filesystem."""
 
@@ -42,8 +47,9 @@ class Scratch:
 
     def __enter__(self) -> Self:
         try:
-            self.directory.mkdir(parents=True, exist_ok=True)
-            self._lock = os.open(self.directory / ".lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+            self.directory = private(self.directory)
+            flags = os.O_CREAT | os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
+            self._lock = os.open(self.directory / _LOCK, flags, 0o600)
         except OSError as error:
             hint = "`--scratch DIR` names a directory you may write to"
             raise PreconditionError(
@@ -55,8 +61,9 @@ class Scratch:
             os.close(self._lock)
             hint = "wait for it, or use another directory with `--scratch DIR`"
             raise PreconditionError(f"another virtune measures in {self.directory}", hint=hint) from None
-        for left in self.directory.glob(f"virtune-*{_PARTIAL}"):
-            left.unlink(missing_ok=True)
+        for left in scratch_files(self.directory):
+            if left.name.endswith(_PARTIAL):
+                left.unlink(missing_ok=True)
         return self
 
     def __exit__(
@@ -138,21 +145,40 @@ class Scratch:
         self._say(StepEnded(what=what))
 
 
+def private(directory: Path) -> Path:
+    """Return a directory that only we write to, making it: `directory` itself, or a directory of our own in it.
+
+    A name in a place where everybody writes can be prepared by anybody, with links to what is to be overwritten.
+    """
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if _only_ours(directory):
+        return directory
+    inner = directory / f"virtune-scratch-{os.geteuid()}"
+    inner.mkdir(mode=0o700, exist_ok=True)
+    if inner.is_symlink() or not _only_ours(inner):
+        raise PreconditionError(
+            f"{inner} can be written by others", hint="`--scratch DIR` names a directory of yours"
+        )
+    return inner
+
+
 def scratch_files(directory: Path) -> Iterator[Path]:
     """Yield what virtune made in a directory: images with their witness, and halves that a killed run left."""
-    yield from sorted(directory.glob(f"virtune-*{_PARTIAL}"))
-    for witness in sorted(directory.glob(f"virtune-*{_WITNESS}")):
-        yield witness
-        image = witness.with_name(witness.name.removesuffix(_WITNESS))
-        if image.exists():
-            yield image
+    for path in sorted(directory.iterdir()):
+        if not _OURS.fullmatch(path.name) or path.is_symlink() or not path.is_file():
+            continue
+        image = path.with_name(path.name.removesuffix(_WITNESS))
+        if path.name.endswith(_PARTIAL) or is_ours(image) or (path != image and not image.exists()):
+            yield path
 
 
 def is_ours(path: Path) -> bool:
     """Whether virtune made this image: its witness names this very inode."""
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
         witness = json.loads(path.with_name(path.name + _WITNESS).read_text())
-        return bool(witness["inode"] == path.stat().st_ino and witness["format"] == _FORMAT)
+        found = path.lstat()
+        known = [witness["format"], witness["device"], witness["inode"]]
+        return stat.S_ISREG(found.st_mode) and known == [_FORMAT, found.st_dev, found.st_ino]
     return False
 
 
@@ -182,13 +208,22 @@ def _valid(path: Path, span: int) -> bool:
         witness = json.loads(path.with_name(path.name + _WITNESS).read_text())
         if witness["span"] != span:
             return False
-        return path.suffix == ".qcow2" or (path.stat().st_size == span and never_written(path, span) == 0)
+        if path.suffix == ".qcow2":
+            # clusters that a trim or zeroes gave back are answered without the disk, and the file shrinks with them
+            return path.stat().st_blocks * 512 >= span
+        return path.stat().st_size == span and never_written(path, span) == 0
     return False
 
 
 def _witness(path: Path, span: int) -> None:
-    content = {"format": _FORMAT, "made_by": "virtune", "span": span, "inode": path.stat().st_ino}
+    found = path.lstat()
+    content = {"format": _FORMAT, "made_by": "virtune", "span": span, "device": found.st_dev, "inode": found.st_ino}
     path.with_name(path.name + _WITNESS).write_text(json.dumps(content) + "\n")
+
+
+def _only_ours(directory: Path) -> bool:
+    found = directory.stat()
+    return found.st_uid == os.geteuid() and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
 
 
 def _qcow2_options(disk: Disk) -> dict[str, str]:

@@ -97,6 +97,9 @@ def run(arguments: list[str]) -> int:
         # The reader (head, less) went away: that is its right, and no error of ours.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except OSError as error:
+        # what is ours to read and write is caught where it is known; left is where we print to
+        return _say(f"cannot write the output: {error.strerror}", None, 1)
 
 
 def _sentence(text: str) -> str:

@@ -13,7 +13,7 @@ from virtune.cli.showing import show_result
 from virtune.flows.question import Question, study_for
 from virtune.flows.show import current
 from virtune.flows.study import Leave, run_study
-from virtune.model.errors import Interrupted
+from virtune.model.errors import Interrupted, LoadError, NotInForceError, PreconditionError
 from virtune.model.event import Event
 from virtune.model.result import Result
 from virtune.model.study import Study
@@ -51,8 +51,8 @@ class Asked:
                 metric=words.get("metric"),
                 margin=words.get("margin"),
                 confidence=words.get("confidence"),
-                rounds=words["rounds"] or (QUICK_ROUNDS if quick else None),
-                seconds=words["seconds"] or (QUICK_SECONDS if quick else None),
+                rounds=QUICK_ROUNDS if quick and words["rounds"] is None else words["rounds"],
+                seconds=QUICK_SECONDS if quick and words["seconds"] is None else words["seconds"],
                 ramp=words["ramp"],
                 seed=words["seed"],
                 scratch=words["scratch"],
@@ -69,6 +69,8 @@ class Asked:
 
 def ask_for(asked: Asked) -> None:
     """Run the study that was asked for and show what it says."""
+    if asked.report is not None:
+        _require_writable(asked.report)
     study, facts = study_for(asked.question)
     with Store(asked.store) as store:
         going_on(
@@ -95,13 +97,22 @@ def going_on(
     try:
         with Face(quiet=quiet) as face:
             work(face)
-    except Interrupted:
+    except (Interrupted, LoadError, NotInForceError):
         record, result = current(store, study.id)
         if result.trials_done:
             show_result(result, record, as_json=as_json, report=report)
         raise
     record, result = current(store, study.id)
     show_result(result, record, as_json=as_json, report=report)
+
+
+def _require_writable(report: Path) -> None:
+    """Look before an hour of measuring whether the report can be written."""
+    try:
+        with report.open("a"):
+            pass
+    except OSError as error:
+        raise PreconditionError(f"cannot write the report {report}: {error.strerror}") from None
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - the signal's own words

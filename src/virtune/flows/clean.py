@@ -4,7 +4,7 @@
 from pathlib import Path
 
 from virtune import warden
-from virtune.bench.scratch import Scratch, scratch_files
+from virtune.bench.scratch import Scratch, private, scratch_files
 from virtune.model.units import format_bytes
 
 
@@ -16,8 +16,9 @@ def clean(scratch: Path, *, images: bool) -> list[str]:
     removed: list[str] = []
     for directory in warden.abandoned():
         removed += warden.sweep(warden.run_id_of(directory), directory)
-    if scratch.is_dir() and any(scratch_files(scratch)):
-        removed += _scratch(scratch, images=images)
+    if scratch.is_dir():
+        place = private(scratch)
+        removed += _scratch(place, images=images) if any(scratch_files(place)) else []
     return removed
 
 
@@ -29,8 +30,4 @@ def _scratch(scratch: Path, *, images: bool) -> list[str]:
         gone = halves + ([path for path in scratch_files(scratch) if path not in halves] if images else [])
         for path in gone:
             path.unlink(missing_ok=True)
-    if images:
-        (scratch / ".lock").unlink(missing_ok=True)
-        if not any(scratch.iterdir()):
-            scratch.rmdir()
     return [f"{path} ({format_bytes(sizes.get(path, 0))})" for path in gone]

@@ -73,7 +73,7 @@ def study_for(question: Question) -> tuple[Study, str]:
     metric = question.metric or plan.metric or "iops"
     if metric not in BY_ID:
         raise PlanError(f"no metric {metric!r}", hint=did_you_mean(metric, BY_ID) or f"one of {', '.join(BY_ID)}")
-    span = question.span or plan.span or DEFAULT_SPAN
+    span = int(_or(question.span, plan.span, DEFAULT_SPAN))
     if span < SPAN_MIN:
         raise PlanError("a span below 8 MiB fits into any cache", hint="`--span 64M` is the least that is sensible")
     seed = question.seed if question.seed is not None else plan.seed
@@ -135,7 +135,8 @@ def _workloads(words: tuple[str, ...]) -> tuple[Workload, ...]:
     found: list[Workload] = []
     for word in words:
         path = Path(word)
-        if os.sep in word or word.endswith((".fio", ".job", ".ini")):
+        # fio's own words may hold a slash (bssplit=4k/60), a path seldom holds a `=`
+        if path.is_file() or ("=" not in word and (os.sep in word or word.endswith((".fio", ".job", ".ini")))):
             found.append(read_job_file(_text(path), path.stem))
         else:
             found += parse_workload(word)

@@ -11,11 +11,13 @@ from pathlib import Path
 
 from virtune import shell
 from virtune.analyse.summarise import summarise
+from virtune.bench.in_force import require_in_force
 from virtune.bench.load import fio_engines
 from virtune.bench.permission import admit
+from virtune.bench.rig import up
 from virtune.bench.scratch import Scratch
-from virtune.flows.trial import Tools, run_trial
-from virtune.model.errors import Interrupted, LoadError, RefusedTargetError
+from virtune.flows.trial import Tools, ground_for, run_trial
+from virtune.model.errors import Interrupted, LoadError, PreconditionError, RefusedTargetError, RigError
 from virtune.model.event import Event, Noticed, StudyStarted, TrialEnded, TrialStarted
 from virtune.model.evidence import StudyRecord, TrialRecord
 from virtune.model.result import Result
@@ -23,6 +25,7 @@ from virtune.model.study import Study, Trial
 from virtune.model.units import format_count, format_ns
 from virtune.plan.fit import require_fit
 from virtune.plan.interleave import Overhead, estimate_seconds, trials
+from virtune.probe.kernel import try_io_uring
 from virtune.store.sqlite import Store
 
 OVERHEAD = Overhead(up=0.05, load=0.35)
@@ -93,6 +96,8 @@ def _prepared(study: Study, say: Callable[[Event], None], leave: Leave) -> Itera
     fio = shell.find("fio")
     if any(arm.stack.rig == "storage-daemon" for arm in study.arms):
         shell.find("qemu-storage-daemon")
+    if any(arm.stack.disk.format == "qcow2" for arm in study.arms):
+        shell.find("qemu-img")
     target = None if study.target is None else Path(study.target)
     writes = any(workload.writes for workload in study.workloads)
     size = study.span_bytes
@@ -105,7 +110,7 @@ def _prepared(study: Study, say: Callable[[Event], None], leave: Leave) -> Itera
             target, span_bytes=size, writes=writes, allow_write_to=leave.write_to, allow_in_use=leave.in_use
         )
         size = min(size, found)
-    engines = fio_engines(fio)
+    engines = _usable(fio_engines(fio), say)
     require_fit(study, engines=engines)
     with (
         shell.Warden(study.id) as warden,
@@ -115,7 +120,28 @@ def _prepared(study: Study, say: Callable[[Event], None], leave: Leave) -> Itera
         if target is None:
             for disk in {arm.stack.disk for arm in study.arms if arm.stack.disk.backend == "file"}:
                 scratch.image_for(disk, warden)
+        _require_all_come_up(study, tools)
         yield tools
+
+
+def _usable(engines: frozenset[str], say: Callable[[Event], None]) -> frozenset[str]:
+    """Leave out io_uring where the kernel refuses it to us: that fio was built with it says nothing of this host."""
+    if "io_uring" in engines and try_io_uring() is False:
+        say(Noticed(text="io_uring does not work here (`virtune probe` says why), so fio uses another engine"))
+        return engines - {"io_uring"}
+    return engines
+
+
+def _require_all_come_up(study: Study, tools: Tools) -> None:
+    """Bring every arm up once before anything is measured: what QEMU refuses is known at once, not after an hour."""
+    for arm in study.arms:
+        for workload in study.workloads[:1]:
+            try:
+                with up(arm.stack, ground_for(arm.stack, workload, study, tools), tools.warden) as bench:
+                    require_in_force(arm.name, bench.in_force.checks)
+            except RigError as error:
+                said = f": {error.hint}" if error.hint else ""
+                raise PreconditionError(f"arm {arm.name!r} does not come up: {error.message}{said}") from None
 
 
 def _run(study: Study, left: tuple[Trial, ...], tools: Tools, *, store: Store, say: Callable[[Event], None]) -> None:

@@ -74,6 +74,7 @@ def ground_for(stack: Stack, workload: Workload, study: Study, tools: Tools) -> 
     if stack.disk.backend == "null-co":
         return Ground(image=None, size_bytes=study.span_bytes, writes=workload.writes)
     if tools.target is not None:
+        drop_cache(tools.target)
         return Ground(image=tools.target, size_bytes=tools.target_bytes, writes=workload.writes)
     image = tools.scratch.image_for(stack.disk, tools.warden)
     drop_cache(image)
@@ -138,10 +139,16 @@ def _moments(study: Study, sampler: Sampler) -> Moments:
 
 def _judged(checks: tuple[Check, ...], job: FioJob) -> list[Check]:
     """Hold what was seen of fio itself against what its job asked for."""
-    asked = {"load.direct": "on" if job.direct else "off"}
+    asked = {"load.direct": "on" if job.direct else "off", "load.engine": "+".join(sorted(engines_in(job.text)))}
     return [
         Check(setting=c.setting, asked=asked.get(c.setting, c.asked), found=c.found, proof=c.proof) for c in checks
     ]
+
+
+def engines_in(job: str) -> set[str]:
+    """Return the engines that a job file names."""
+    lines = (line.partition("=") for line in job.splitlines())
+    return {value.strip() for name, _, value in lines if name.strip() == "ioengine"}
 
 
 def _flushes(workload: Workload) -> bool:

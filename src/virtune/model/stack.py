@@ -97,6 +97,15 @@ def contradictions(stack: Stack) -> tuple[str, ...]:
         found.append("extended_l2 needs clusters of at least 16k")
     if disk.backend == "null-co" and disk.format != "raw":
         found.append("backend=null-co holds no data, so format=qcow2 cannot be on it")
+    if disk.backend == "null-co":
+        meaningless = ("aio", "cache", "discard", "detect_zeroes")
+        found += [
+            f"backend=null-co opens nothing, so {n} means nothing there"
+            for n in meaningless
+            if getattr(disk, n) != getattr(Disk(), n)
+        ]
+    if disk.format != "qcow2" and disk.preallocation is not None:
+        found.append("preallocation is for qcow2 here: virtune writes raw images in full, whatever was asked")
     if disk.backend == "file" and disk.null_latency_ns:
         found.append("null_latency_ns belongs to backend=null-co")
     return tuple(found)

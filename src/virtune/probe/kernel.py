@@ -37,7 +37,7 @@ def kernel_facts(root: Path = tree.ROOT) -> KernelFacts:
         io_uring=IoUringFacts(
             built=_built(release, root),
             disabled=tree.number("/proc/sys/kernel/io_uring_disabled", root),
-            usable=_try_io_uring() if root == tree.ROOT else RECORDED,
+            usable=try_io_uring() if root == tree.ROOT else RECORDED,
         ),
         aio_used=tree.number("/proc/sys/fs/aio-nr", root),
         aio_limit=tree.number("/proc/sys/fs/aio-max-nr", root),
@@ -53,7 +53,7 @@ def kernel_facts(root: Path = tree.ROOT) -> KernelFacts:
     )
 
 
-def _try_io_uring() -> bool | Unknown:
+def try_io_uring() -> bool | Unknown:
     """Set up a ring of one entry and close it: no switch, filter or limit can then still be in the way."""
     libc = ctypes.CDLL(None, use_errno=True)
     parameters = ctypes.create_string_buffer(_PARAMETER_BYTES)

@@ -21,8 +21,12 @@ from virtune.model.workload import Workload
 COLUMNS_MAX = 5
 """Arms beside one another in 100 columns; more are set below, the baseline again in front."""
 
+ROUNDS_TOLD = 6
+"""Of fewer rounds no interval is shown: none of them can decide anything, and the widest run into the millions."""
+
 _COMPARED = (
-    "iops", "latency.mean", "latency.p50", "latency.p90", "latency.p95", "latency.p99", "latency.p99.9", "cpu_per_io",
+    "iops", "latency.mean", "latency.p50", "latency.p90", "latency.p95", "latency.p99", "latency.p99.9",
+    "sync.mean", "cpu_per_io",
 )  # fmt: skip
 """What is shown against the baseline. Bandwidth says what IOPS says; shares of a CPU say what CPU per I/O says."""
 
@@ -100,7 +104,9 @@ def verdict_sentence(comparison: Comparison) -> Text:
         text.append("undecided", style=_STYLE[comparison.verdict])
     if comparison.ratio is not None:
         text.append(f", {metric.label} ")
-        text.append(difference_text(comparison.ratio), style=_STYLE[comparison.verdict])
+        told = comparison.rounds >= ROUNDS_TOLD
+        difference = difference_text(comparison.ratio) if told else f"{_percent(comparison.ratio.estimate)} %"
+        text.append(difference, style=_STYLE[comparison.verdict])
     if comparison.verdict in (Verdict.UNDECIDED, Verdict.SAME):
         text.append(f": {comparison.why}", style="dim")
     return text
@@ -118,7 +124,11 @@ def in_force(result: Result) -> list[RenderableType]:
             f"{setting.removeprefix('disk.')}={check.found}" for setting, check in found.items() if _telling(check)
         ]
         unseen = [f"{check.setting}={check.asked}" for check in checks if check.found is None]
-        proofs = [check.proof for check in checks if check.setting in ("disk.aio", "load.direct") and check.found]
+        proofs = [
+            check.proof
+            for check in checks
+            if check.setting in ("disk.aio", "load.engine", "load.direct") and check.found
+        ]
         line = Text(", ".join(words))
         line.append(f"\n{'; '.join(proofs)}" if proofs else "", style="dim")
         line.append("\n" if unseen and line.plain else "")
@@ -176,6 +186,8 @@ def reading_notes(study: Study) -> Iterator[str]:
             "arms with cache=writeback, writethrough or unsafe go through the host's page cache, dropped before each "
             f"trial; a span of {format_bytes(study.span_bytes)} fits into it, so it warms while they run"
         )
+    if any(job.get("fsync", "0") != "0" for workload in study.workloads for job in workload):
+        yield "the latencies are those of reads and writes; a flush is waited for besides, and is `sync mean`"
     if any(arm.stack.disk.cache == "unsafe" for arm in study.arms):
         yield "cache=unsafe ignores flushes: it loses data when the host dies, whatever its speed"
 
@@ -187,12 +199,13 @@ def _workload(result: Result, workload: Workload) -> list[RenderableType]:
     parts: list[RenderableType] = [title]
     parts += [_values(result, workload, arms) for arms in _chunks(study)]
     if len(study.arms) > 1:
-        parts += [_differences(result, workload, arms) for arms in _chunks(study)]
+        parts += [table for arms in _chunks(study) if (table := _differences(result, workload, arms)).row_count]
         verdicts = [c for c in result.verdicts if c.workload == workload.name]
         parts.append(Text(f"\nverdicts on {BY_ID[study.metric].label}", style="bold"))
         parts += [Padding(verdict_sentence(comparison), (0, 0, 0, 2)) for comparison in verdicts]
-        share = f"{(1 - study.confidence) * 100:.3g} %"
-        parts.append(Padding(Text(f"chance that any of these is wrong: at most {share}", style="dim"), (0, 0, 0, 2)))
+        if any(comparison.verdict is not Verdict.UNDECIDED for comparison in verdicts):
+            words = f"all of these hold together at {study.confidence:.3g} confidence"
+            parts.append(Padding(Text(words, style="dim"), (0, 0, 0, 2)))
     return parts
 
 
@@ -226,6 +239,8 @@ def _differences(result: Result, workload: Workload, arms: Sequence[Arm]) -> Tab
 def _cell(comparison: Comparison | None) -> Text:
     if comparison is None or comparison.ratio is None:
         return Text("-", style="dim")
+    if comparison.rounds < ROUNDS_TOLD:
+        return Text(f"{_percent(comparison.ratio.estimate)} %", style="dim")
     return Text(difference_text(comparison.ratio), style=_STYLE[comparison.verdict])
 
 

@@ -114,7 +114,7 @@ class Store:
             sa.select(STUDIES.c.study, STUDIES.c.finished, done, failed)
             .outerjoin(TRIALS, TRIALS.c.study_id == STUDIES.c.id)
             .group_by(STUDIES.c.id)
-            .order_by(STUDIES.c.created.desc(), STUDIES.c.id.desc())
+            .order_by(sa.literal_column("studies.rowid").desc())
         )
         with self._transaction() as db:
             rows = db.execute(query).all()
@@ -127,7 +127,8 @@ class Store:
         """Return the id of the study that `name` means: an id, the beginning of one, or `last`."""
         with self._transaction() as db:
             ids = [
-                row.id for row in db.execute(sa.select(STUDIES.c.id).order_by(STUDIES.c.created.desc(), STUDIES.c.id))
+                row.id
+                for row in db.execute(sa.select(STUDIES.c.id).order_by(sa.literal_column("studies.rowid").desc()))
             ]
         if name == "last" and ids:
             return str(ids[0])
