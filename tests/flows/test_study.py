@@ -18,7 +18,7 @@ from virtune import warden
 pytestmark = pytest.mark.real
 
 ARMS = ("--arm", "metal:rig=metal", "--arm", "daemon:disk.aio=native", "--arm", "fuse:disk.export=fuse")
-SHORT = ("--rounds", "3", "--seconds", "0.4", "--ramp", "0.1", "-q")
+SHORT = ("--rounds", "3", "--seconds", "0.7", "--ramp", "0.1", "-q")
 
 
 def directories() -> list[Path]:
