@@ -2,8 +2,10 @@
 """What tests share: places, a look at what was left running, a virtune to call as a user would."""
 
 import contextlib
+import functools
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -15,8 +17,9 @@ from typing import Any
 import pytest
 
 from virtune.bench.scratch import Scratch
+from virtune.model.errors import MissingToolError
 from virtune.model.event import Event
-from virtune.shell import Warden
+from virtune.shell import Warden, find_generator
 
 SPAN = 64 * 1024**2
 """Scratch images of tests: filled in a blink, large enough for random reads to be random."""
@@ -92,6 +95,23 @@ def scratch(scratch_directory: Path) -> Iterator[Scratch]:
 
     with Scratch(scratch_directory, span_bytes=SPAN, say=say) as found:
         yield found
+
+
+@functools.cache
+def generator() -> str:
+    """The path of virtune-load, built first where it is missing; without cargo the test is skipped and says why."""
+    with contextlib.suppress(MissingToolError):
+        return find_generator()
+    cargo = shutil.which("cargo")
+    if cargo is None:
+        pytest.skip("virtune-load is missing and cannot be built: install Rust 1.89 or newer (cargo), and try again")
+    words = [cargo, "build", "-q", "--release", "--locked"]
+    place = Path(__file__).parents[1] / "loadgen"
+    env = {name: value for name, value in os.environ.items() if name != "CARGO_TARGET_DIR"}
+    done = subprocess.run(words, cwd=place, capture_output=True, text=True, env=env)
+    if done.returncode:
+        pytest.skip(f"virtune-load is missing, and `cargo build --release` in loadgen/ failed: {done.stderr[-300:]}")
+    return find_generator()
 
 
 def marked_processes() -> list[str]:

@@ -32,6 +32,15 @@ PACKAGES: Mapping[str, str] = {
 }
 """Which Debian or Ubuntu package brings a program."""
 
+GENERATOR = "virtune-load"
+"""Our own load generator, optional everywhere: fio with libblkio can stand in for it, and other exports need none."""
+
+GENERATOR_PLACES = (
+    Path(__file__).resolve().parents[2] / "loadgen" / "target" / "release",
+    Path(sys.executable).parent,
+)
+"""Where it is when it is not on the PATH: built in a checkout, or installed beside the Python that runs us."""
+
 _GRACE_SECONDS = 3.0
 """How long an asked process may take before it is asked harder. fio needs up to a second to write its result."""
 
@@ -60,6 +69,18 @@ def find(program: str) -> str:
         package = PACKAGES.get(program)
         hint = f"`apt-get install {package}` brings it" if package else "install it first"
         raise MissingToolError(f"`{program}` is not installed", hint=hint)
+    return path
+
+
+def find_generator(beyond: Sequence[Path] = GENERATOR_PLACES) -> str:
+    """Return the path of `virtune-load`: from PATH, or from the first of these directories that holds it.
+
+    Raises MissingToolError with how to get it, and what does without.
+    """
+    path = shutil.which(GENERATOR) or shutil.which(GENERATOR, path=os.pathsep.join(map(str, beyond)))
+    if path is None:
+        hint = "`cargo build --release` in loadgen/ makes it; disk.export=nbd does without"
+        raise MissingToolError(f"`{GENERATOR}` is not installed, and a vhost-user-blk export needs it", hint=hint)
     return path
 
 

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.conftest import SPAN, eventually, marked_processes
+from tests.conftest import SPAN, eventually, generator, marked_processes
 
 from virtune.bench.in_force import require_in_force
 from virtune.bench.load import Moments, run_load
@@ -16,8 +16,10 @@ from virtune.bench.rig import Bench, Ground, up
 from virtune.bench.scratch import Scratch
 from virtune.model.errors import LoadError, NotInForceError, RigError
 from virtune.model.stack import Disk, Stack
-from virtune.model.target import NbdTarget
+from virtune.model.target import FileTarget, NbdTarget, VhostUserTarget
 from virtune.model.units import Bytes
+from virtune.plan.job import fio_job
+from virtune.plan.workloads import parse_workload
 from virtune.shell import Warden
 
 pytestmark = pytest.mark.real
@@ -37,22 +39,34 @@ STACKS = {
     "qcow2-full": Stack(disk=Disk(format="qcow2", preallocation="full", l2_cache_size=Bytes(1024**2))),
     "limited": Stack(disk=Disk(throttle_iops=5000, throttle_bps=Bytes(50 * 1024**2))),
     "unmap": Stack(disk=Disk(aio="native", discard="unmap", detect_zeroes="unmap")),
+    "fuse-iothread": Stack(export="fuse", iothread=True, poll_max_ns=0, disk=Disk(aio="native")),
+    "vhost-threads": Stack(export="vhost-user-blk"),
+    "vhost-native": Stack(export="vhost-user-blk", disk=Disk(aio="native")),
+    "vhost-io_uring": Stack(export="vhost-user-blk", poll_max_ns=0, disk=Disk(aio="io_uring")),
+    "vhost-two-queues": Stack(export="vhost-user-blk", num_queues=2, disk=Disk(aio="io_uring", cache="writeback")),
+    "vhost-qcow2": Stack(export="vhost-user-blk", disk=Disk(aio="native", format="qcow2")),
+    "vhost-main-loop": Stack(export="vhost-user-blk", iothread=False, disk=Disk(aio="io_uring")),
+    "vhost-limited": Stack(export="vhost-user-blk", disk=Disk(throttle_iops=5000, throttle_bps=Bytes(50 * 1024**2))),
+    "vhost-null": Stack(export="vhost-user-blk", disk=Disk(backend="null-co")),
     "null": Stack(disk=Disk(backend="null-co", null_latency_ns=100_000)),
 }
 
 
 def load(bench: Bench, warden: Warden, *, seconds: float = 0.6, depth: int = 32) -> bytes:
     """Load a bench with random reads for a moment."""
-    target = bench.target
-    engine = (
-        f"ioengine=nbd\nuri={target.uri}"
-        if isinstance(target, NbdTarget)
-        else f"ioengine=libaio\nfilename={target.path}\ndirect=1"
-    )
+    program, engine = "fio", ""
+    match bench.target:
+        case NbdTarget(uri=uri):
+            engine = f"ioengine=nbd\nuri={uri}"
+        case FileTarget(path=path):
+            engine = f"ioengine=libaio\nfilename={path}\ndirect=1"
+        case VhostUserTarget(socket=socket, queues=queues):
+            program = generator()
+            engine = f"ioengine=virtio-blk-vhost-user\nfilename={socket}\nnumjobs={queues}\ngroup_reporting=1"
     job = f"[load]\nthread=1\nrw=randread\nbs=4k\niodepth={depth}\ntime_based\nruntime={round(seconds * 1000)}ms\n"
     moments = Moments(begin_seconds=0.1, end_seconds=seconds, on_begin=lambda _: None, on_end=lambda: None)
     loaded = run_load(
-        "fio", f"{job}size={SPAN}\n{engine}\n", (), bench=bench, warden=warden, moments=moments, flushes=False
+        program, f"{job}size={SPAN}\n{engine}\n", (), bench=bench, warden=warden, moments=moments, flushes=False
     )
     bench.in_force = type(bench.in_force)(checks=(*bench.in_force.checks, *loaded.checks))
     return loaded.output
@@ -79,6 +93,14 @@ def test_a_stack_comes_up_carries_load_and_shows_what_is_in_force(
         assert found["O_DIRECT"] == ("on" if stack.disk.cache in ("none", "directsync") else "off")
         assert found["disk.format"] == stack.disk.format
         assert found["cache.no-flush"] == ("on" if stack.disk.cache == "unsafe" else "off")
+    if stack.export == "vhost-user-blk":
+        assert found["export.num_queues"] == str(stack.queues)
+        assert found["export.iothread"] == ("on" if stack.in_iothread else "off")
+    if stack.in_iothread and not stack.disk.throttle_iops:
+        seen = [check for check in bench.in_force.checks if check.setting == "export.iothread"]
+        assert [check.found for check in seen if "under load" in check.proof] == ["on"]
+    if stack.poll_max_ns is not None:
+        assert found["iothread.poll_max_ns"] == str(stack.poll_max_ns)
     if stack.disk.throttle_iops:
         assert found["disk.throttle_iops"] == "5000"
         assert found["disk.throttle_bps"] == str(50 * 1024**2)
@@ -137,6 +159,38 @@ def test_a_daemon_that_runs_another_engine_than_asked_is_found_out(
         assert [check.found for check in under_load] == ["threads"]
 
 
+@pytest.mark.parametrize(
+    ("lie", "stack", "message"),
+    [
+        ("aio", STACKS["vhost-native"], "disk.aio=native was asked for, and threads is what runs"),
+        ("aio", STACKS["vhost-io_uring"], "disk.aio=io_uring was asked for, and threads is what runs"),
+        ("iothread", STACKS["vhost-native"], "export.iothread=on was asked for, and off is what runs"),
+        ("queues", STACKS["vhost-two-queues"], "export.num_queues=2 was asked for, and 1 is what runs"),
+        ("poll", STACKS["vhost-io_uring"], "iothread.poll_max_ns=0 was asked for, and 32768 is what runs"),
+    ],
+)
+@pytest.mark.usefixtures("lying_path")
+def test_a_daemon_that_serves_vhost_user_otherwise_than_asked_is_found_out(
+    lie: str, stack: Stack, message: str, scratch: Scratch, warden: Warden, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LIE", lie)
+    with up(stack, ground(stack, scratch, warden), warden) as bench:
+        if lie in ("aio", "iothread"):
+            load(bench, warden)
+        with pytest.raises(NotInForceError, match=message):
+            require_in_force("x", list(bench.in_force.checks))
+        under_load = {check.setting: check.found for check in bench.in_force.checks if "under load" in check.proof}
+        if lie == "aio":  # workers do the I/O, and the IOThread still serves
+            assert under_load == {"disk.aio": "threads", "export.iothread": "on"}
+
+
+def test_one_export_is_loaded_again_and_again(scratch: Scratch, warden: Warden) -> None:
+    stack = STACKS["vhost-native"]
+    with up(stack, ground(stack, scratch, warden), warden) as bench:
+        for _ in range(5):
+            load(bench, warden, seconds=0.2)
+
+
 def test_qemu_s_own_words_come_through_when_it_refuses(warden: Warden, tmp_path: Path) -> None:
     with (
         pytest.raises(RigError, match=r"QEMU refused `blockdev-add`.*No such file"),
@@ -147,10 +201,12 @@ def test_qemu_s_own_words_come_through_when_it_refuses(warden: Warden, tmp_path:
 
 
 @pytest.mark.parametrize("victim", ["daemon", "load"])
+@pytest.mark.parametrize("name", ["native", "vhost-native"])
 def test_a_process_killed_under_load_is_a_load_error_that_names_it(
-    victim: str, scratch: Scratch, warden: Warden
+    name: str, victim: str, scratch: Scratch, warden: Warden
 ) -> None:
-    stack = STACKS["native"]
+    stack = STACKS[name]
+    named = "qemu-storage-daemon was" if victim == "daemon" else "fio.*" if name == "native" else "virtune-load.*"
 
     def kill(pid: int) -> None:
         os.kill(bench.processes["daemon"] if victim == "daemon" else pid, signal.SIGKILL)
@@ -158,12 +214,13 @@ def test_a_process_killed_under_load_is_a_load_error_that_names_it(
     moments = Moments(begin_seconds=0.3, end_seconds=5, on_begin=kill, on_end=lambda: None)
     begun = time.monotonic()
     with (
-        pytest.raises(LoadError, match="killed by SIGKILL"),
+        pytest.raises(LoadError, match=f"^{named}.*killed by SIGKILL"),
         up(stack, ground(stack, scratch, warden), warden) as bench,
     ):
-        assert isinstance(bench.target, NbdTarget)
-        job = f"[load]\nthread=1\nrw=randread\nioengine=nbd\nuri={bench.target.uri}\ntime_based\nruntime=20\n"
-        run_load("fio", job, (), bench=bench, warden=warden, moments=moments, flushes=False)
+        (workload,) = parse_workload("randread-4k")
+        job = fio_job(workload, bench.target, seconds=20, ramp_seconds=0, seed=1, engines=frozenset({"nbd"}))
+        program = generator() if name == "vhost-native" else "fio"
+        run_load(program, job.text, job.arguments, bench=bench, warden=warden, moments=moments, flushes=False)
     assert time.monotonic() - begun < 8
     assert eventually(lambda: marked_processes() == [])
 

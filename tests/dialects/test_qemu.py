@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tests.conftest import eventually
 
-from virtune.dialects.qemu import DaemonPlaces, command_line, daemon_commands
+from virtune.dialects.qemu import DaemonPlaces, command_line, daemon_commands, thread_commands
 from virtune.model.stack import Disk, Stack
 from virtune.model.units import Bytes
 
@@ -61,6 +61,29 @@ def test_a_block_device_and_a_load_that_only_reads() -> None:
     assert daemon_commands(Stack(), places)[-1].arguments["writable"] is False
 
 
+def test_a_vhost_user_export_has_its_iothread_first_and_its_queues() -> None:
+    commands = daemon_commands(Stack(export="vhost-user-blk", num_queues=2, poll_max_ns=0), PLACES)
+    assert [c.execute for c in commands] == ["object-add", "blockdev-add", "blockdev-add", "block-export-add"]
+    assert commands[0].arguments == {"qom-type": "iothread", "id": "iothread0", "poll-max-ns": 0}
+    assert commands[-1].arguments == {
+        "type": "vhost-user-blk",
+        "id": "export0",
+        "node-name": "format0",
+        "writable": True,
+        "writethrough": False,
+        "iothread": "iothread0",
+        "addr": {"type": "unix", "path": "/x/nbd.sock"},
+        "num-queues": 2,
+    }
+
+
+def test_an_export_from_the_main_loop_has_no_iothread() -> None:
+    commands = daemon_commands(Stack(export="vhost-user-blk", iothread=False), PLACES)
+    assert [c.execute for c in commands] == ["blockdev-add", "blockdev-add", "block-export-add"]
+    assert "iothread" not in commands[-1].arguments
+    assert thread_commands(Stack()) == thread_commands(Stack(rig="metal")) == ()
+
+
 @pytest.mark.real
 @pytest.mark.parametrize(
     "stack",
@@ -69,6 +92,8 @@ def test_a_block_device_and_a_load_that_only_reads() -> None:
         Stack(disk=Disk(aio="io_uring", cache="unsafe", discard="unmap", detect_zeroes="unmap")),
         Stack(export="fuse", disk=Disk(cache="writethrough")),
         Stack(disk=Disk(backend="null-co", throttle_iops=100, throttle_bps=Bytes(1024**2))),
+        Stack(export="vhost-user-blk", num_queues=2, poll_max_ns=1000, disk=Disk(aio="native", cache="directsync")),
+        Stack(export="fuse", iothread=True),
     ],
 )
 def test_the_line_can_be_pasted(stack: Stack, tmp_path: Path) -> None:

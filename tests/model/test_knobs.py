@@ -40,9 +40,15 @@ def test_every_number_of_the_knowledge_base_has_a_knob() -> None:
 
 
 def test_the_knobs_that_are_turned_are_exactly_what_a_stack_holds() -> None:
-    places = {("disk", field.name) for field in fields(Disk)} | {("export",)}
-    assert {knob.place for knob in TURNED} == places
-    assert all(knob.id == f"disk.{knob.place[-1]}" for knob in TURNED)
+    of_the_export = {
+        "disk.export": ("export",),
+        "export.num_queues": ("num_queues",),
+        "export.iothread": ("iothread",),
+        "iothread.poll_max_ns": ("poll_max_ns",),
+    }
+    of_the_disk = {f"disk.{field.name}": ("disk", field.name) for field in fields(Disk)}
+    assert {knob.id: knob.place for knob in TURNED} == of_the_disk | of_the_export
+    assert {place[0] for place in of_the_export.values()} == {f.name for f in fields(Stack)} - {"rig", "disk"}
 
 
 @each_turned_knob

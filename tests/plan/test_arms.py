@@ -87,6 +87,59 @@ def test_metal_is_a_rig_without_the_bases_disk() -> None:
     ]
 
 
+def test_vhost_user_is_short_for_a_rig_and_its_export() -> None:
+    base, settings = base_stack(["rig=vhost-user", "export.num_queues=2"])
+    assert base == Stack(rig="storage-daemon", export="vhost-user-blk", num_queues=2)
+    assert base.in_iothread
+    assert settings == (("rig", "vhost-user"), ("export.num_queues", "2"))
+    with pytest.raises(PlanError, match="both cannot be set"):
+        base_stack(["disk.export=nbd", "rig=vhost-user"])
+
+
+def test_an_arm_may_leave_the_rig_of_its_base() -> None:
+    base, settings = base_stack(["rig=vhost-user", "disk.aio=native"])
+    same, nbd, fuse, bare = (
+        arm_from_text(text, base, settings=settings)
+        for text in ("same:", "nbd:rig=storage-daemon", "fuse:disk.export=fuse", "bare:rig=metal")
+    )
+    assert same.stack.export == "vhost-user-blk"
+    assert (nbd.stack.export, nbd.settings) == ("nbd", (("disk.aio", "native"), ("rig", "storage-daemon")))
+    assert (fuse.stack.export, fuse.settings) == ("fuse", (("disk.aio", "native"), ("disk.export", "fuse")))
+    assert bare.stack == Stack(rig="metal")
+    base, settings = base_stack(["disk.export=fuse"])
+    vhost = arm_from_text("v:rig=vhost-user", base, settings=settings)
+    assert (vhost.stack.export, vhost.settings) == ("vhost-user-blk", (("rig", "vhost-user"),))
+
+
+def test_rigs_are_varied_like_knobs() -> None:
+    arms = arms_from_vary(Stack(), ["rig=metal,storage-daemon,vhost-user"])
+    assert [arm.stack.export for arm in arms] == ["nbd", "nbd", "vhost-user-blk"]
+    assert [arm.name for arm in arms] == ["metal", "storage-daemon", "vhost-user"]
+
+
+@pytest.mark.parametrize(
+    ("texts", "message"),
+    [
+        (["export.num_queues=2"], "num_queues belongs to export=vhost-user-blk, and the export is nbd"),
+        (["export.num_queues=1", "disk.export=fuse"], "num_queues belongs to export=vhost-user-blk"),
+        (["export.iothread=on"], "QEMU 7.2 aborts when a client of such an export disconnects"),
+        (["iothread.poll_max_ns=0"], "poll_max_ns belongs to an IOThread, and the export has none"),
+        (["rig=vhost-user", "export.iothread=off", "iothread.poll_max_ns=0"], "poll_max_ns belongs to an IOThread"),
+        (["rig=metal", "export.iothread=on"], "rig=metal has no QEMU, so iothread means nothing there"),
+        (["rig=metal", "export.num_queues=2"], "rig=metal has no QEMU, so num_queues means nothing there"),
+    ],
+)
+def test_what_an_export_cannot_have_is_refused(texts: list[str], message: str) -> None:
+    with pytest.raises(PlanError, match=message):
+        arm_from_text(f"a:{','.join(texts)}")
+
+
+def test_what_an_export_can_have_is_not() -> None:
+    for words in ("rig=vhost-user,export.num_queues=4,iothread.poll_max_ns=0", "disk.export=fuse,export.iothread=on",
+                  "rig=vhost-user,export.iothread=off", "export.iothread=off"):  # fmt: skip
+        assert arm_from_text(f"a:{words}").name == "a"
+
+
 def test_a_stack_may_be_compared_with_itself_when_both_are_named() -> None:
     arms = check_arms([arm_from_text("a:"), arm_from_text("b:")])
     assert arms[0].stack == arms[1].stack

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.conftest import User
+from tests.conftest import User, generator
 
 pytestmark = pytest.mark.real
 
@@ -52,6 +52,35 @@ def test_latency_a_device_of_2_ms_takes_2_ms(user: User) -> None:
     assert 2.0e6 <= found["latency.mean"] <= 3.5e6
     assert found["latency.p50"] >= 2.0e6
     assert found["iops"] <= 500
+
+
+VHOST = ("--rig", "vhost-user", *NULL)
+
+
+def test_rate_a_throttle_of_5000_over_vhost_user_gives_its_arithmetic(user: User) -> None:
+    generator()
+    # 5000 a second, and the bucket of a tenth of a second's worth (500) spread over the 3 s
+    ran = measure(
+        user, *VHOST, "--set", "disk.throttle_iops=5000", workload="rw=randread,bs=4k,iodepth=32", seconds="3"
+    )
+    assert values(ran)["iops"] == pytest.approx(5167, rel=0.01)
+
+
+@pytest.mark.parametrize("iothread", ["on", "off"])
+def test_latency_a_device_of_2_ms_takes_2_ms_over_vhost_user(iothread: str, user: User) -> None:
+    generator()
+    words = ("--set", "disk.null_latency_ns=2000000", "--set", f"export.iothread={iothread}")
+    found = values(measure(user, *VHOST, *words, workload="rw=randread,bs=4k,iodepth=1"))
+    assert 2.0e6 <= found["latency.mean"] <= 3.5e6
+    assert found["latency.p50"] >= 2.0e6
+    assert found["iops"] == pytest.approx(1e9 / found["latency.mean"], rel=0.03)
+
+
+def test_little_s_law_holds_over_two_queues(user: User) -> None:
+    generator()
+    words = ("--set", "disk.null_latency_ns=500000", "--set", "export.num_queues=2")
+    found = values(measure(user, *VHOST, *words, workload="rw=randread,bs=4k,iodepth=4,numjobs=2"))
+    assert found["iops"] * found["latency.mean"] / 1e9 == pytest.approx(8, rel=0.03)
 
 
 @pytest.mark.parametrize("depth", [1, 8])

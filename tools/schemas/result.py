@@ -34,6 +34,9 @@ _PLACED = {".".join(knob.place): knob for knob in KNOBS if knob.place}
 WORDS: dict[str, str] = {
     "Stack.rig": "What brings the stack up; `metal` is no QEMU at all, and the rest then means nothing.",
     "Stack.export": _PLACED["export"].what,
+    "Stack.num_queues": "Queues of a vhost-user-blk export; null is one.",
+    "Stack.iothread": "Whether an IOThread serves the export; null is the default of the kind of export.",
+    "Stack.poll_max_ns": "How long that IOThread polls at most, in ns; null is QEMU's default.",
     "Stack.disk": "The disk; null is QEMU's default.",
     "Interval.estimate": "The ratio itself: of geometric means over the rounds. 1 is no change.",
     "Interval.low": "The lower end of the interval.",

@@ -21,7 +21,10 @@ SYNCHRONOUS = frozenset({"sync", "psync", "vsync", "pvsync", "pvsync2", "mmap", 
 MOST_JOBS = 4096
 """fio itself refuses to run more jobs (REAL_MAX_JOBS), so no result has more."""
 
-_REMOTE = frozenset({"nbd", "rbd", "rados", "http", "libiscsi", "gfapi", "gfapi_async", "nfs", "null", "net"})
+_REMOTE = frozenset(
+    {"nbd", "libblkio", "rbd", "rados", "http", "libiscsi", "gfapi", "gfapi_async", "nfs", "null", "net",
+     "virtio-blk-vhost-user"}
+)  # fmt: skip
 """Engines whose load goes over a protocol, or nowhere."""
 
 _ALIASES = {"readwrite": "rw", "blocksize": "bs", "odirect": "direct", "io_size": "size"}

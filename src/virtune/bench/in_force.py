@@ -69,7 +69,7 @@ def engine_check_under_load(stack: Stack, pid: int, idle: Engines, *, flushes: b
     `flushes`: whether the load makes QEMU flush. Every engine flushes in worker threads, so then they prove nothing
     against native or io_uring.
     """
-    spent = dict(_cpu_by_thread(pid))
+    spent = dict(cpu_by_thread(pid))
     total = sum(spent.values())
     if total < _CPU_NS_ENOUGH:
         return None
@@ -154,6 +154,15 @@ def node_checks(
             )
 
 
+def cpu_by_thread(pid: int) -> Iterator[tuple[int, int]]:
+    """Nanoseconds on a CPU by thread id; the kernel's own io_uring workers are not QEMU's and are left out."""
+    for tid in _threads(pid):
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            place = Path(f"/proc/{pid}/task/{tid}")
+            if not place.joinpath("comm").read_text().startswith("iou-"):
+                yield tid, int(place.joinpath("schedstat").read_text().split()[0])
+
+
 def require_in_force(arm: str, checks: Sequence[Check]) -> None:
     """Raise NotInForceError for the first setting that was asked for and does not run."""
     for check in InForce(checks=tuple(checks)).mismatches:
@@ -208,15 +217,6 @@ def _threads(pid: int) -> list[int]:
     with contextlib.suppress(OSError):
         return [int(entry.name) for entry in Path(f"/proc/{pid}/task").iterdir()]
     return []
-
-
-def _cpu_by_thread(pid: int) -> Iterator[tuple[int, int]]:
-    """Nanoseconds on a CPU by thread id; the kernel's own io_uring workers are not QEMU's and are left out."""
-    for tid in _threads(pid):
-        with contextlib.suppress(OSError, ValueError, IndexError):
-            place = Path(f"/proc/{pid}/task/{tid}")
-            if not place.joinpath("comm").read_text().startswith("iou-"):
-                yield tid, int(place.joinpath("schedstat").read_text().split()[0])
 
 
 def _on(value: bool) -> str:  # noqa: FBT001

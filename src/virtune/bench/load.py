@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A load: one fio, from its job file to its JSON, watched while it runs."""
+"""A load: one fio or virtune-load, from its job file to its JSON, watched while it runs."""
 
 import signal
 import time
@@ -21,12 +21,15 @@ within a second of its `runtime`, since it only waits for what is in flight."""
 _TICK_SECONDS = 0.02
 """How often fio and the rig are looked at; the end of fio is noticed without delay."""
 
+_CAUSE_SECONDS = 0.2
+"""A load may notice sooner than we do that its rig is gone, so the rig is given this long to be seen ended."""
+
 _MAX_OUTPUT_BYTES = 64 * 1024**2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loaded:
-    """What a load that came to its end left: fio's JSON as it came, and what was seen in force while it ran."""
+    """What a load that came to its end left: its JSON as it came, and what was seen in force while it ran."""
 
     output: bytes
     command: str
@@ -35,7 +38,7 @@ class Loaded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Moments:
-    """When, after the start of fio, something is to be done: called once each, in this order."""
+    """When, after the start of the load, something is to be done: called once each, in this order."""
 
     begin_seconds: float
     end_seconds: float
@@ -50,7 +53,7 @@ def fio_engines(fio: str) -> frozenset[str]:
 
 
 def run_load(
-    fio: str,
+    program: str,
     job: str,
     arguments: tuple[str, ...],
     *,
@@ -59,18 +62,34 @@ def run_load(
     moments: Moments,
     flushes: bool,
 ) -> Loaded:
-    """Run one fio to its end and return its output; raises LoadError with the reason when it has none."""
+    """Run one load to its end and return its output; raises LoadError with the reason when it has none.
+
+    `program` is the path of fio or of virtune-load, which takes fio's words.
+    """
+    name = Path(program).name
     job_file, output = warden.directory / "load.fio", warden.directory / "load.json"
     job_file.write_text(job)
     output.unlink(missing_ok=True)
-    argv = [fio, *arguments, "--output-format=json+", f"--output={output}", "--eta=never", str(job_file)]
+    argv = [program, *arguments, "--output-format=json+", f"--output={output}", "--eta=never", str(job_file)]
     with warden.running(argv, name="load", ask=signal.SIGINT) as child:
         checks = _watch(child, bench, moments, flushes=flushes)
         status = child.wait(0)
     if status:
+        _require_rig(bench)
         how = f"killed by {signal.Signals(-status).name}" if status < 0 else f"exit {status}"
-        raise LoadError(f"fio ended early: {how}", hint=child.last_words() or _first_complaint(output))
-    return Loaded(output=_read(output, child), command=" ".join(argv), checks=checks)
+        raise LoadError(f"{name} ended early: {how}", hint=child.last_words() or _first_complaint(output))
+    return Loaded(output=_read(output, child, name), command=" ".join(argv), checks=checks)
+
+
+def _require_rig(bench: Bench) -> None:
+    """Raise LoadError with what befell the rig, if it is that which ended the load."""
+    deadline = time.monotonic() + _CAUSE_SECONDS
+    while True:
+        if (trouble := bench.trouble()) is not None:
+            raise LoadError(trouble)
+        if time.monotonic() > deadline:
+            return
+        time.sleep(_TICK_SECONDS)
 
 
 def _watch(child: shell.Child, bench: Bench, moments: Moments, *, flushes: bool) -> tuple[Check, ...]:
@@ -95,7 +114,7 @@ def _watch(child: shell.Child, bench: Bench, moments: Moments, *, flushes: bool)
             moments.on_end()
         if time.monotonic() > deadline:
             child.end(signal.SIGINT, signal.SIGTERM)
-            raise LoadError(f"fio did not end {_PATIENCE_SECONDS:g} s after its run time: the load is stuck")
+            raise LoadError(f"the load did not end {_PATIENCE_SECONDS:g} s after its run time: it is stuck")
     return checks
 
 
@@ -113,13 +132,13 @@ def _load_checks(pid: int, bench: Bench) -> tuple[Check, ...]:
     )
 
 
-def _read(output: Path, child: shell.Child) -> bytes:
+def _read(output: Path, child: shell.Child, name: str) -> bytes:
     try:
         if output.stat().st_size > _MAX_OUTPUT_BYTES:
-            raise LoadError(f"fio's output is larger than {_MAX_OUTPUT_BYTES} bytes")
+            raise LoadError(f"{name}'s output is larger than {_MAX_OUTPUT_BYTES} bytes")
         return output.read_bytes()
     except OSError:
-        raise LoadError("fio left no output", hint=child.last_words()) from None
+        raise LoadError(f"{name} left no output", hint=child.last_words()) from None
 
 
 def _first_complaint(output: Path) -> str | None:

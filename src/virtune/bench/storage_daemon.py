@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The rig `storage-daemon`: QEMU's block layer without a guest, exported over NBD or FUSE.
+"""The rig `storage-daemon`: QEMU's block layer without a guest, exported over NBD, FUSE or vhost-user-blk.
 
 The daemon is started bare and told by QMP what to open, so that what the image brought with it (an io_uring, a native
-AIO context) can be told from what the daemon had before.
+AIO context) can be told from what the daemon had before. An IOThread is made before that, and counts as what was
+there: it is no worker thread.
 """
 
 import contextlib
@@ -13,9 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from virtune import shell
+from virtune.bench.export_in_force import Served, export_checks, iothread_check_under_load, iothread_of
 from virtune.bench.in_force import (
     Engines,
     cache_checks,
+    cpu_by_thread,
     engine_check,
     engine_check_under_load,
     engines_of,
@@ -23,11 +26,12 @@ from virtune.bench.in_force import (
 )
 from virtune.bench.qmp import Monitor
 from virtune.bench.rig import Ground
-from virtune.dialects.qemu import EXPORT, DaemonPlaces, command_line, daemon_commands
+from virtune.bench.vhost_user import queues_of
+from virtune.dialects.qemu import EXPORT, IOTHREAD, DaemonPlaces, command_line, daemon_commands, thread_commands
 from virtune.model.errors import RigError
 from virtune.model.evidence import Check, InForce
 from virtune.model.stack import Stack
-from virtune.model.target import FileTarget, NbdTarget, Target
+from virtune.model.target import FileTarget, NbdTarget, Target, VhostUserTarget
 from virtune.warden import mounts_below, unmount
 
 PROGRAM = "qemu-storage-daemon"
@@ -35,7 +39,11 @@ PROGRAM = "qemu-storage-daemon"
 
 @dataclass(slots=True, kw_only=True)
 class DaemonBench:
-    """A storage daemon with one export."""
+    """A storage daemon with one export.
+
+    `idle` is what it was before it opened anything, `spent` what each thread had used of a CPU when all was up, and
+    `iothread` the thread that is to serve the export, None for the main loop.
+    """
 
     target: Target
     image: Path | None
@@ -44,14 +52,18 @@ class DaemonBench:
     in_force: InForce
     stack: Stack
     idle: Engines
+    spent: Mapping[int, int]
+    iothread: int | None
     child: shell.Child
 
     def under_load(self, *, flushes: bool) -> tuple[Check, ...]:
         """Look who does the I/O now."""
-        if self.stack.disk.backend != "file":
-            return ()
-        check = engine_check_under_load(self.stack, self.child.pid, self.idle, flushes=flushes)
-        return () if check is None else (check,)
+        checks = []
+        if self.stack.disk.backend == "file":
+            checks.append(engine_check_under_load(self.stack, self.child.pid, self.idle, flushes=flushes))
+        if self.iothread is not None:
+            checks.append(iothread_check_under_load(self.stack, self.child.pid, self.iothread, self.spent))
+        return tuple(check for check in checks if check is not None)
 
     def trouble(self) -> str | None:
         """Say how the daemon ended, None while it runs."""
@@ -79,13 +91,18 @@ def up(stack: Stack, ground: Ground, warden: shell.Warden) -> Iterator[DaemonBen
     argv = [program, "--chardev", f"socket,id=monitor,path={monitor_at},server=on,wait=off"]
     argv += ["--monitor", "chardev=monitor"]
     with warden.running(argv, name="daemon") as child:
+        threads = thread_commands(stack)
         commands = daemon_commands(stack, places)
         with _monitor(monitor_at, child) as monitor:
+            started = engines_of(child.pid)
+            for command in threads:
+                monitor.execute(command.execute, command.arguments)
             bare = engines_of(child.pid)
-            for command in commands:
+            for command in commands[len(threads) :]:
                 monitor.execute(command.execute, command.arguments)
             opened = engines_of(child.pid)
-            checks = _checks(stack, ground, child.pid, monitor, bare, opened)
+            served = _served(stack, places, monitor, bare.threads - started.threads)
+            checks = (*export_checks(stack, served), *_checks(stack, ground, child.pid, monitor, bare, opened))
         try:
             yield DaemonBench(
                 target=_target(stack, places),
@@ -96,6 +113,8 @@ def up(stack: Stack, ground: Ground, warden: shell.Warden) -> Iterator[DaemonBen
                 stack=stack,
                 # opening an image may start a worker already, so only what was there before is no worker
                 idle=bare,
+                spent=dict(cpu_by_thread(child.pid)),
+                iothread=iothread_of(served),
                 child=child,
             )
         finally:
@@ -122,7 +141,7 @@ def _places(ground: Ground, directory: Path) -> DaemonPlaces:
     return DaemonPlaces(
         image="" if image is None else str(image.resolve()),
         size_bytes=ground.size_bytes,
-        socket=str(directory / "nbd.sock"),
+        socket=str(directory / "disk.sock"),
         mountpoint=str(directory / "disk"),
         block_device=image is not None and image.is_block_device(),
         writable=ground.writes,
@@ -132,7 +151,21 @@ def _places(ground: Ground, directory: Path) -> DaemonPlaces:
 def _target(stack: Stack, places: DaemonPlaces) -> Target:
     if stack.export == "fuse":
         return FileTarget(path=places.mountpoint, size_bytes=places.size_bytes)
+    if stack.export == "vhost-user-blk":
+        return VhostUserTarget(socket=places.socket, size_bytes=places.size_bytes, queues=stack.queues)
     return NbdTarget(socket=places.socket, export=EXPORT, size_bytes=places.size_bytes)
+
+
+def _served(stack: Stack, places: DaemonPlaces, monitor: Monitor, threads: frozenset[int]) -> Served:
+    exports = monitor.execute("query-block-exports")
+    asked = stack.in_iothread
+    thread = {"path": f"/objects/{IOTHREAD}", "property": "poll-max-ns"}
+    return Served(
+        kind=exports[0]["type"] if exports else None,
+        threads=threads if asked else frozenset(),
+        poll_max_ns=monitor.execute("qom-get", thread) if asked else None,
+        queues=queues_of(Path(places.socket)) if stack.export == "vhost-user-blk" else None,
+    )
 
 
 def _checks(
@@ -141,9 +174,7 @@ def _checks(
     nodes: list[Mapping[str, Any]] = monitor.execute("query-named-block-nodes")
     limited = stack.disk.throttle_iops or stack.disk.throttle_bps
     limits = monitor.execute("qom-get", {"path": "/objects/limits0", "property": "limits"}) if limited else None
-    exports = monitor.execute("query-block-exports")
-    kind = exports[0]["type"] if exports else None
-    checks = [Check(setting="disk.export", asked=stack.export, found=kind, proof="QMP query-block-exports")]
+    checks: list[Check] = []
     if ground.image is not None and stack.disk.backend == "file":
         checks.append(engine_check(stack, bare, opened))
         checks += cache_checks(stack, pid, ground.image, nodes)

@@ -11,8 +11,9 @@ from virtune.cli.options import json_option, store_option, target_options, timin
 
 @click.command(name="compare")
 @click.argument("plan", required=False, type=click.Path(path_type=Path, dir_okay=False))
-@click.option("--rig", type=click.Choice(["storage-daemon", "metal"]), default=None,
-              help="What brings the stacks up.  [default: storage-daemon]")  # fmt: skip
+@click.option("--rig", type=click.Choice(["storage-daemon", "vhost-user", "metal"]), default=None,
+              help="What brings the stacks up; vhost-user is a storage daemon that is loaded as a guest's virtio "
+                   "queues load it.  [default: storage-daemon]")  # fmt: skip
 @click.option(
     "--vary", multiple=True, metavar="KNOB=A,B,...", help="One arm for each value; repeat for combinations."
 )
@@ -50,6 +51,7 @@ def command(**asked: Any) -> None:
     Examples:
       virtune compare --vary disk.aio=threads,native,io_uring
       virtune compare --arm metal:rig=metal --arm aio:disk.aio=native --baseline metal
+      virtune compare --vary disk.aio=native,io_uring --rig vhost-user
       virtune compare plan.toml --report report.txt
     """  # noqa: D301 - click's own mark for lines that are not to be rewrapped
     from virtune.cli.asking import Asked, ask_for

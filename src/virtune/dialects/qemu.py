@@ -4,6 +4,8 @@
 A disk is a chain of block nodes: `file0` (how the image is opened: aio, cache) below `format0` (raw or qcow2) below,
 where a limit is asked for, `limit0` (throttle). `blockdev-add` inherits nothing from node to node, so the cache
 options are written on every node they belong to: set only on the format node, `cache.no-flush` would be lost.
+
+What serves the export comes first: QEMU takes a command line in order, and an export must find its IOThread.
 """
 
 import json
@@ -22,6 +24,10 @@ FORMAT_NODE = "format0"
 
 EXPORT = "disk"
 """The name of the NBD export."""
+
+
+IOTHREAD = "iothread0"
+"""The thread that serves the export, where it has one of its own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +56,20 @@ class DaemonPlaces:
 
 def daemon_commands(stack: Stack, places: DaemonPlaces) -> tuple[Command, ...]:
     """Render what a `qemu-storage-daemon` must be told, in order, to bring this stack up."""
+    return (*thread_commands(stack), *_disk_commands(stack, places))
+
+
+def thread_commands(stack: Stack) -> tuple[Command, ...]:
+    """Render what makes the IOThread of the export, nothing where there is none; the first of `daemon_commands`."""
+    if not stack.in_iothread:
+        return ()
+    thread: dict[str, Any] = {"qom-type": "iothread", "id": IOTHREAD}
+    if stack.poll_max_ns is not None:
+        thread["poll-max-ns"] = stack.poll_max_ns
+    return (Command(execute="object-add", arguments=thread),)
+
+
+def _disk_commands(stack: Stack, places: DaemonPlaces) -> tuple[Command, ...]:
     disk = stack.disk
     commands = [Command(execute="blockdev-add", arguments=_file_node(disk, places))]
     commands.append(Command(execute="blockdev-add", arguments=_format_node(disk, places)))
@@ -113,9 +133,14 @@ def _export(stack: Stack, places: DaemonPlaces, node: str) -> tuple[Command, ...
     # writethrough and directsync make every write durable before it is acknowledged. A guest's device does that
     # by announcing no write cache; an export does it by flushing after each write.
     export["writethrough"] = stack.disk.cache in ("writethrough", "directsync")
+    if stack.in_iothread:
+        export["iothread"] = IOTHREAD
     if stack.export == "fuse":
         fuse = {"type": "fuse", **export, "mountpoint": places.mountpoint, "growable": False}
         return (Command(execute="block-export-add", arguments=fuse),)
+    if stack.export == "vhost-user-blk":
+        at = {"addr": {"type": "unix", "path": places.socket}, "num-queues": stack.queues}
+        return (Command(execute="block-export-add", arguments={"type": "vhost-user-blk", **export, **at}),)
     server = {"addr": {"type": "unix", "data": {"path": places.socket}}}
     return (
         Command(execute="nbd-server-start", arguments=server),

@@ -23,6 +23,7 @@ from virtune.model.evidence import StudyRecord, TrialRecord
 from virtune.model.result import Result
 from virtune.model.study import Study, Trial
 from virtune.model.units import format_count, format_ns
+from virtune.plan.exported import program_for
 from virtune.plan.fit import require_fit
 from virtune.plan.interleave import Overhead, estimate_seconds, trials
 from virtune.probe.kernel import try_io_uring
@@ -112,11 +113,21 @@ def _prepared(study: Study, say: Callable[[Event], None], leave: Leave) -> Itera
         size = min(size, found)
     engines = _usable(fio_engines(fio), say)
     require_fit(study, engines=engines)
+    programs = {"fio": fio}
+    if any(arm.stack.export == "vhost-user-blk" for arm in study.arms) and program_for(engines) != "fio":
+        programs |= {shell.GENERATOR: shell.find_generator()}
     with (
         shell.Warden(study.id) as warden,
         Scratch(Path(study.scratch), span_bytes=study.span_bytes, say=say) as scratch,
     ):
-        tools = Tools(fio=fio, engines=engines, scratch=scratch, warden=warden, target=target, target_bytes=size)
+        tools = Tools(
+            programs=programs,
+            engines=engines,
+            scratch=scratch,
+            warden=warden,
+            target=target,
+            target_bytes=size,
+        )
         if target is None:
             for disk in {arm.stack.disk for arm in study.arms if arm.stack.disk.backend == "file"}:
                 scratch.image_for(disk, warden)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """One trial: a stack up, proven, loaded, watched, taken down, and its evidence."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -21,16 +22,20 @@ from virtune.plan.job import FioJob, fio_job
 from virtune.probe.devices import backing_of
 from virtune.shell import Warden
 
-_SETTLE_SECONDS = 0.3
-"""fio needs about half of this from its start until its ramp begins, and ends its run that much later than asked. The
-counters of the measured time are read inside of it, so that they speak of nothing else."""
+_SETTLE_SECONDS = {"fio": 0.3, "virtune-load": 0.05}
+"""fio needs about half of this from its start until its ramp begins, and it ends its run that much later than asked;
+our own generator takes 0.01 s for both. The counters of the measured time are read inside of that, so that they speak
+of nothing else."""
+
+_END_SECONDS = 0.05
+"""So long before the end the counters of the measured time are read: no load ends sooner than it was asked to."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tools:
-    """What trials share: the programs, the engines of this fio, the scratch images and the warden."""
+    """What trials share: the programs that load by name, the engines of this fio, the scratch images, the warden."""
 
-    fio: str
+    programs: Mapping[str, str]
     engines: frozenset[str]
     scratch: Scratch
     warden: Warden
@@ -106,12 +111,12 @@ def _load(
     try:
         with sampler:
             loaded = run_load(
-                tools.fio,
+                tools.programs[job.program],
                 job.text,
                 job.arguments,
                 bench=bench,
                 warden=tools.warden,
-                moments=_moments(study, sampler),
+                moments=_moments(study, sampler, _SETTLE_SECONDS[job.program]),
                 flushes=_flushes(workload),
             )
         captures.append(Capture(name="fio.json", content=loaded.output))
@@ -121,7 +126,7 @@ def _load(
         captures.append(Capture(name="counters.jsonl", content=sampler.content()))
 
 
-def _moments(study: Study, sampler: Sampler) -> Moments:
+def _moments(study: Study, sampler: Sampler, settle_seconds: float) -> Moments:
     def on_begin(pid: int) -> None:
         sampler.add_process("load", pid)
         sampler.sample(mark="begin")
@@ -130,8 +135,8 @@ def _moments(study: Study, sampler: Sampler) -> Moments:
         sampler.sample(mark="stop")
 
     return Moments(
-        begin_seconds=study.ramp_seconds + min(_SETTLE_SECONDS, study.seconds / 3),
-        end_seconds=study.ramp_seconds + study.seconds - min(_SETTLE_SECONDS, study.seconds) / 6,
+        begin_seconds=study.ramp_seconds + min(settle_seconds, study.seconds / 3),
+        end_seconds=study.ramp_seconds + study.seconds - min(_END_SECONDS, study.seconds / 6),
         on_begin=on_begin,
         on_end=on_end,
     )

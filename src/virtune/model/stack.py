@@ -5,6 +5,7 @@ A knob with a `place` sets the attribute of that path; `with_setting` is the onl
 always in its canonical form and two equal Stacks compare equal.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal
 
@@ -19,7 +20,9 @@ Aio = Literal["threads", "native", "io_uring"]
 Preallocation = Literal["off", "metadata", "falloc", "full"]
 Discard = Literal["ignore", "unmap"]
 DetectZeroes = Literal["off", "on", "unmap"]
-ExportKind = Literal["nbd", "fuse"]
+ExportKind = Literal["nbd", "fuse", "vhost-user-blk"]
+
+_OF_EXPORT = ("export", "num_queues", "iothread", "poll_max_ns")
 
 DIRECT_CACHES: frozenset[str] = frozenset({"none", "directsync"})
 """The cache modes that open the image with O_DIRECT."""
@@ -50,11 +53,30 @@ class Disk:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stack:
-    """A rig and what it brings up. With rig `metal` there is no QEMU, and the disk's QEMU options do not apply."""
+    """A rig and what it brings up. With rig `metal` there is no QEMU, and the disk's QEMU options do not apply.
+
+    `export` and what follows it say how the storage daemon hands the disk out: over how many queues, from a thread of
+    its own or from the daemon's main loop, and how long that thread polls.
+    """
 
     rig: Rig = "storage-daemon"
     export: ExportKind = "nbd"
+    num_queues: int | None = None
+    iothread: bool | None = None
+    poll_max_ns: int | None = None
     disk: Disk = field(default_factory=Disk)
+
+    @property
+    def queues(self) -> int:
+        """The queues that the export offers: one, unless more are asked for."""
+        return self.num_queues or 1
+
+    @property
+    def in_iothread(self) -> bool:
+        """Whether an IOThread serves the export. A vhost-user-blk export gets one, as a guest's disk should."""
+        if self.rig == "metal":
+            return False
+        return self.export == "vhost-user-blk" if self.iothread is None else self.iothread
 
 
 def with_setting(stack: Stack, knob: Knob, value: str | int | bool) -> Stack:  # noqa: FBT001
@@ -81,9 +103,9 @@ def contradictions(stack: Stack) -> tuple[str, ...]:
     disk = stack.disk
     if stack.rig == "metal":
         touched = [f.name for f in fields(Disk) if getattr(disk, f.name) != getattr(Disk(), f.name)]
-        touched += ["export"] if stack.export != Stack().export else []
+        touched += [name for name in _OF_EXPORT if getattr(stack, name) != getattr(Stack(), name)]
         return tuple(f"rig=metal has no QEMU, so {name} means nothing there" for name in touched)
-    found = []
+    found = [*_export_contradictions(stack)]
     if disk.aio == "native" and disk.cache not in DIRECT_CACHES and disk.backend == "file":
         found.append(f"aio=native needs O_DIRECT: use cache=none or directsync instead of {disk.cache}")
     if disk.detect_zeroes == "unmap" and disk.discard != "unmap":
@@ -109,6 +131,18 @@ def contradictions(stack: Stack) -> tuple[str, ...]:
     if disk.backend == "file" and disk.null_latency_ns:
         found.append("null_latency_ns belongs to backend=null-co")
     return tuple(found)
+
+
+def _export_contradictions(stack: Stack) -> Iterator[str]:
+    if stack.num_queues is not None and stack.export != "vhost-user-blk":
+        yield f"num_queues belongs to export=vhost-user-blk, and the export is {stack.export}"
+    if stack.iothread and stack.export == "nbd":
+        yield (
+            "iothread=on cannot be with export=nbd: QEMU 7.2 aborts when a client of such an export disconnects; "
+            "use export=vhost-user-blk or fuse"
+        )
+    if stack.poll_max_ns is not None and not stack.in_iothread:
+        yield "poll_max_ns belongs to an IOThread, and the export has none: only an IOThread polls this way"
 
 
 def _replace(value: Any, place: tuple[str, ...], new: object) -> Any:

@@ -26,4 +26,16 @@ class NbdTarget:
         return f"nbd+unix:///{self.export}?socket={self.socket}"
 
 
-Target = FileTarget | NbdTarget
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VhostUserTarget:
+    """A vhost-user-blk export on a unix socket: the virtqueues of a guest's disk, without the guest.
+
+    fio's `libblkio` engine can load it, and `virtune-load`; each clone of a job takes one of its `queues`.
+    """
+
+    socket: str
+    size_bytes: int
+    queues: int = 1
+
+
+Target = FileTarget | NbdTarget | VhostUserTarget

@@ -5,12 +5,13 @@
     --vary disk.aio=threads,native,io_uring     one arm per value; several --vary give all combinations
     --arm fast:disk.aio=native,disk.cache=none  one arm with a name; `--arm same:` is the base again
     rig=metal                                   may stand where a knob may: the same load without QEMU
+    rig=vhost-user                              short for rig=storage-daemon,disk.export=vhost-user-blk
 
 Without a name for it, the first arm is the baseline.
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 
@@ -22,8 +23,17 @@ from virtune.model.study import Arm
 from virtune.plan.nearest import did_you_mean, quoted
 from virtune.plan.workloads import check_name
 
-RIGS = ("metal", "storage-daemon")
-"""What `rig=` may be."""
+Value = str | int | bool
+Setting = tuple[str, str]
+
+RIGS: Mapping[str, Callable[[Stack], Stack]] = {
+    "metal": lambda stack: replace(stack, rig="metal"),
+    "storage-daemon": lambda stack: replace(stack, rig="storage-daemon"),
+    "vhost-user": lambda stack: replace(stack, rig="storage-daemon", export="vhost-user-blk"),
+}
+"""What `rig=` may be, and what it makes of a stack."""
+
+_VHOST_USER: Setting = ("rig", "vhost-user")
 
 ARMS_MAX = 1000
 """Arms of one study; more than that is a search, not a comparison."""
@@ -33,9 +43,6 @@ _MUTE = frozenset({"off", "none", "auto", "full"})
 
 NAME_LONGEST = 100
 """No knob's id is longer; looking for the nearest one costs the square of its length."""
-
-Value = str | int | bool
-Setting = tuple[str, str]
 
 
 def parse_setting(text: str) -> tuple[Knob, Value]:
@@ -59,6 +66,11 @@ def apply_settings(base: Stack, texts: Sequence[str]) -> tuple[Stack, tuple[Sett
             raise PlanError(f"{known} is set twice")
         stack = turn(stack)
         settings[known] = value
+    if _VHOST_USER in settings.items() and "disk.export" in settings:
+        raise PlanError(
+            "rig=vhost-user says what disk.export is, so both cannot be set",
+            hint="rig=vhost-user is short for rig=storage-daemon,disk.export=vhost-user-blk",
+        )
     return stack, tuple(settings.items())
 
 
@@ -181,8 +193,7 @@ def _turn(name: str, text: str) -> tuple[Callable[[Stack], Stack], str]:
     if name == "rig":
         if text not in RIGS:
             raise PlanError(f"{quoted(text)} is no rig", hint=did_you_mean(text, RIGS) or " | ".join(RIGS))
-        rig = RIGS[RIGS.index(text)]
-        return (lambda stack: replace(stack, rig=rig)), "rig"
+        return RIGS[text], "rig"
     knob = _knob(name)
     value = _read(knob, text)
     if not knob.place:
@@ -209,12 +220,20 @@ def _values(text: str) -> tuple[str, tuple[str, ...]]:
 
 
 def _arm(name: str, texts: Sequence[str], base: Stack, settings: tuple[Setting, ...]) -> Arm:
-    """Turn an arm's knobs. What the base says about QEMU's disk does not reach an arm on metal, where none is."""
+    """Turn an arm's knobs. What the base says about QEMU's disk does not reach an arm on metal, where none is.
+
+    Another rig or export than the base's takes the place of `rig=vhost-user`, which says both.
+    """
     own = apply_settings(Stack(), texts)[1]
+    named = {key for key, _ in own}
     if ("rig", "metal") in own:
         base, settings = Stack(), ()
+    elif _VHOST_USER in own:
+        settings = tuple(pair for pair in settings if pair[0] != "disk.export")
+    elif _VHOST_USER in settings and named & {"rig", "disk.export"}:
+        base = replace(base, export=Stack().export)
+        settings = tuple(pair for pair in settings if pair != _VHOST_USER)
     stack = apply_settings(base, texts)[0]
-    named = {key for key, _ in own}
     return Arm(name=name, stack=stack, settings=(*(pair for pair in settings if pair[0] not in named), *own))
 
 

@@ -4,7 +4,7 @@
 from virtune.model.errors import PlanError, PreconditionError
 from virtune.model.stack import Stack
 from virtune.model.study import Study
-from virtune.model.target import FileTarget, NbdTarget, Target
+from virtune.model.target import FileTarget, NbdTarget, Target, VhostUserTarget
 from virtune.plan.job import fio_job
 
 
@@ -33,4 +33,6 @@ def require_fit(study: Study, *, engines: frozenset[str]) -> None:
 def _target_like(stack: Stack, size_bytes: int) -> Target:
     if stack.rig == "metal" or stack.export == "fuse":
         return FileTarget(path="/target", size_bytes=size_bytes)
+    if stack.export == "vhost-user-blk":
+        return VhostUserTarget(socket="/socket", size_bytes=size_bytes, queues=stack.queues)
     return NbdTarget(socket="/socket", export="disk", size_bytes=size_bytes)

@@ -10,6 +10,8 @@ What fio 3.33 does, and why the job is written as it is (each was tried):
 * In a job file `#` and `;` end a value anywhere in it, `${X}` is replaced and `$ncpus` is evaluated through a shell.
 * With `group_reporting` different jobs are merged as well, unless each begins a `new_group`.
 * The nbd engine takes `sync=1` and ignores it, and fails at `fdatasync` and `sync_file_range`.
+* What is said over an export is another matter (`plan.exported`), and a vhost-user-blk export may be loaded by
+  virtune-load in place of fio, from the same job file.
 * `randseed` decides even with `randrepeat=0`; fio multiplies it by the number of the clone, so it must not be 0.
 """
 
@@ -18,9 +20,19 @@ from dataclasses import dataclass
 from typing import assert_never
 
 from virtune.model.errors import PlanError, PreconditionError
-from virtune.model.target import FileTarget, NbdTarget, Target
-from virtune.model.units import format_bytes, parse_bytes
+from virtune.model.target import FileTarget, NbdTarget, Target, VhostUserTarget
 from virtune.model.workload import Job, Workload
+from virtune.plan import generator
+from virtune.plan.exported import (
+    FIO,
+    Chosen,
+    on_nbd,
+    on_vhost_user,
+    program_for,
+    refuse_on_libblkio,
+    refuse_on_nbd,
+)
+from virtune.plan.extent import extent_of, own_extent
 from virtune.plan.nearest import quoted
 from virtune.plan.options import ENGINE_OPTIONS, ENGINES, SYNCHRONOUS, check_together, read_option
 from virtune.plan.workloads import check_name
@@ -34,23 +46,21 @@ ENDS_ITSELF = frozenset({"number_ios", "io_size", "loops"})
 _DEFAULT_ENGINES = ("io_uring", "libaio", "psync")
 _UNSAFE = re.compile(r"[#;$`\\%]")
 _ADDRESS = re.compile(r"[A-Za-z0-9/._@-]{1,107}", re.ASCII)
-_PAGE = 4096
-
-Chosen = tuple[str, str]
-"""What was decided for the user, and why."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FioJob:
     """A job file, the arguments that come before it, and what virtune decided: (what, why).
 
-    `direct` says whether fio opens the target with O_DIRECT. Output options are the caller's.
+    `program` is what runs it: fio, or virtune-load, which takes fio's words. `direct` says whether fio opens the
+    target with O_DIRECT. Output options are the caller's.
     """
 
     text: str
     arguments: tuple[str, ...]
     chosen: tuple[Chosen, ...]
     direct: bool
+    program: str = FIO
 
 
 def fio_job(
@@ -70,22 +80,34 @@ def fio_job(
     if not 0.001 <= seconds <= 10**6 or not 0 <= ramp_seconds <= 10**6:
         raise PlanError(f"a load cannot run {seconds:g} s after a ramp of {ramp_seconds:g} s")
     times = {"runtime": _milliseconds(seconds), "ramp_time": _milliseconds(ramp_seconds)}
-    plan = _Plan(target=target, times=times, seed=str(seed % (2**31 - 1) + 1), engines=engines)
+    program = program_for(engines) if isinstance(target, VhostUserTarget) else FIO
+    plan = _Plan(target=target, times=times, seed=str(seed % (2**31 - 1) + 1), engines=engines, program=program)
     _check_jobs(workload)
+    if isinstance(target, VhostUserTarget):
+        generator.require_room(workload.jobs, target.queues)
     address = _address(target)
     if workload.verbatim is not None:
         return _unchanged(workload, workload.verbatim, address, plan)
     chosen: list[Chosen] = []
     sections = [(job.name, _section(job, address, plan, workload, chosen)) for job in workload.jobs]
+    return _written(workload, sections, plan, chosen)
+
+
+def _written(
+    workload: Workload, sections: list[tuple[str, dict[str, str]]], plan: "_Plan", chosen: list[Chosen]
+) -> FioJob:
+    """Write the job file. fio is told when it must not write, virtune-load when it may."""
     lines = [f"# {workload.name}: written by virtune", "[global]", "thread=1"]
     for name, options in sections:
         lines += ["", f"[{name}]", *(f"{key}={value}" for key, value in options.items())]
     directs = {options["direct"] for _, options in sections if "direct" in options}
+    allowed = () if plan.program == FIO else ("--allow-write",)
     return FioJob(
         text="\n".join(lines) + "\n",
-        arguments=() if workload.writes else ("--readonly",),
+        arguments=allowed if workload.writes else ("--readonly",),
         chosen=tuple(dict.fromkeys(chosen)),
         direct=_one_direct(directs),
+        program=plan.program,
     )
 
 
@@ -97,6 +119,7 @@ class _Plan:
     times: dict[str, str]
     seed: str
     engines: frozenset[str]
+    program: str
 
 
 def _check_jobs(workload: Workload) -> None:
@@ -130,6 +153,12 @@ def _address(target: Target) -> dict[str, str]:
                 hint = "letters, digits and / . _ @ - are safe in it"
                 raise PreconditionError(f"fio's job file cannot name the NBD export {quoted(uri)}", hint=hint)
             return {"ioengine": "nbd", "uri": uri}
+        case VhostUserTarget(socket=socket):
+            if not _ADDRESS.fullmatch(socket):
+                hint = "letters, digits and / . _ @ - are safe in it"
+                raise PreconditionError(f"a job file cannot name the socket {quoted(socket)}", hint=hint)
+            driver = "virtio-blk-vhost-user"
+            return {"ioengine": "libblkio", "libblkio_driver": driver, "libblkio_path": socket}
         case _:
             assert_never(target)
 
@@ -138,9 +167,8 @@ def _section(
     job: Job, address: dict[str, str], plan: _Plan, workload: Workload, chosen: list[Chosen]
 ) -> dict[str, str]:
     options = job.as_dict()
-    on_target = _on_file if isinstance(plan.target, FileTarget) else _on_nbd
-    own = on_target(options, plan, chosen)
-    extent = _extent(options, plan.target)
+    own = _on_target(options, plan, chosen)
+    extent = extent_of(options, plan.target)
     section = {**address, **own, **{k: v for k, v in options.items() if k not in own}, **extent}
     section |= plan.times if "number_ios" not in options else {"runtime": plan.times["runtime"]}
     section |= {} if "number_ios" in options else {"time_based": "1"}
@@ -151,6 +179,21 @@ def _section(
     if len(workload.jobs) > 1:
         section["new_group"] = "1"
     return section
+
+
+def _on_target(options: dict[str, str], plan: _Plan, chosen: list[Chosen]) -> dict[str, str]:
+    """Return what the target's type adds to a job, and take out of `options` what means nothing there."""
+    match plan.target:
+        case FileTarget():
+            return _on_file(options, plan, chosen)
+        case NbdTarget():
+            _require_engine(options.pop("ioengine", "nbd"), plan)
+            return on_nbd(options, chosen)
+        case VhostUserTarget():
+            _require_engine(options.pop("ioengine", "libblkio"), plan)
+            return on_vhost_user(options, plan.program, chosen)
+        case _:
+            assert_never(plan.target)
 
 
 def _defaults(job: Job, seed: str) -> dict[str, str]:
@@ -214,78 +257,23 @@ def _require_engine(engine: str, plan: _Plan) -> None:
     if isinstance(plan.target, NbdTarget) and engine != "nbd":
         hint = "use disk.export=fuse (or rig=metal), where any engine works, or leave ioengine out"
         raise PreconditionError(f"the target is an NBD export, which ioengine={engine} cannot load", hint=hint)
+    if isinstance(plan.target, VhostUserTarget):
+        if engine != "libblkio":
+            hint = "use disk.export=fuse (or rig=metal), where any engine works, or leave ioengine out"
+            raise PreconditionError(
+                f"the target is a vhost-user-blk export, which ioengine={engine} cannot load", hint=hint
+            )
+        return  # what fio lacks virtune-load has
     if engine not in plan.engines:
         have = ", ".join(e for e in ENGINES if e in plan.engines)
         hint = "use disk.export=fuse, or a fio built with libnbd" if engine == "nbd" else f"it has {have}"
         raise PreconditionError(f"this fio has no engine {engine}", hint=hint)
 
 
-def _on_nbd(options: dict[str, str], plan: _Plan, chosen: list[Chosen]) -> dict[str, str]:
-    """Return nbd's options; what means nothing there is taken out of `options`, what would mean less is refused."""
-    _require_engine(options.pop("ioengine", "nbd"), plan)
-    fuse = "use disk.export=fuse, where fio opens a file"
-    _refuse_on_nbd(options, fuse)
-    for name, why in (
-        ("direct", "an NBD client has no page cache; disk.cache decides what QEMU does"),
-        ("invalidate", "an NBD client has no page cache to drop"),
-        ("sync", "it is off, and NBD has none"),
-    ):
-        if name in options:
-            chosen.append((f"{name}={options.pop(name)} is left out", why))
-    flushes = options.pop("fdatasync", "0")
-    if flushes != "0":
-        if options.get("fsync", "0") != "0":
-            raise PreconditionError("over NBD fsync and fdatasync are the same flush, so both cannot be", hint=fuse)
-        chosen.append((f"fsync={flushes}", "over NBD fdatasync is the same flush, and fio's nbd engine knows fsync"))
-        return {"ioengine": "nbd", "fsync": flushes}
-    return {"ioengine": "nbd"}
-
-
-def _refuse_on_nbd(options: dict[str, str], hint: str) -> None:
-    """Refuse what fio's nbd engine would ignore or fail at although the load would then be another one."""
-    if options.get("sync", "none") not in ("none", "0"):
-        hint = f"write fsync=1 for a flush after every write, or {hint}"
-        raise PreconditionError("O_SYNC cannot be said over NBD: fio would take sync and ignore it", hint=hint)
-    if options.get("direct") == "0":
-        raise PreconditionError("direct=0 asks for a page cache, and an NBD client has none", hint=hint)
-    bound = [name for name in (*ENGINE_OPTIONS, "sync_file_range") if name in options]
-    if bound:
-        raise PreconditionError(f"fio's nbd engine has no {bound[0]}", hint=hint)
-
-
-def _extent(options: dict[str, str], target: Target) -> dict[str, str]:
-    """Return the first byte and the size that each clone touches; refuse what leaves the target or holds no block."""
-    whole = target.size_bytes
-    first, step = _share(options.get("offset", "0"), whole), _share(options.get("offset_increment", "0"), whole)
-    last = first + step * (int(options.get("numjobs", "1")) - 1)
-    size = _share(options["size"], whole) if "size" in options else whole - last
-    block = _largest_block(options)
-    if size < block or last + size > whole:
-        need = format_bytes(last + max(size, block))
-        raise PreconditionError(
-            f"the workload needs {need}, and the target has {format_bytes(whole)}",
-            hint="a larger --span, or smaller size=",
-        )
-    found = {"offset": str(first)} if "offset" in options else {}
-    found |= {"offset_increment": str(step)} if "offset_increment" in options else {}
-    return found | {"size": str(size)}
-
-
-def _share(text: str, whole: int) -> int:
-    """Read a size, or a share of the whole such as `50%`, the latter on a page boundary."""
-    if text.endswith("%"):
-        return whole * int(text[:-1]) // 100 // _PAGE * _PAGE
-    return parse_bytes(text)
-
-
-def _largest_block(options: dict[str, str]) -> int:
-    sizes = [parse_bytes(size) for size in re.split("[,-]", options.get("bsrange", options.get("bs", "4k")))]
-    sizes += [parse_bytes(part.partition("/")[0]) for part in re.split("[,:]", options.get("bssplit", "")) if part]
-    return max(sizes)
-
-
 def _unchanged(workload: Workload, text: str, address: dict[str, str], plan: _Plan) -> FioJob:
     """Give a user's own job file to fio as it is; arguments before it are defaults that the file may override."""
+    if plan.program != FIO:
+        return _rewritten(workload, address, plan)
     chosen: list[Chosen] = [("the job file runs unchanged", "what it does not say is given before it")]
     arguments = {"thread": "1", **address, "size": str(plan.target.size_bytes), "allow_file_create": "0"}
     for job in workload.jobs:
@@ -293,14 +281,17 @@ def _unchanged(workload: Workload, text: str, address: dict[str, str], plan: _Pl
         if isinstance(plan.target, FileTarget):
             _require_engine(options.get("ioengine", "psync"), plan)
             chosen += _limits(options.get("ioengine", "psync"), options.get("direct", "0"), options)
+        elif isinstance(plan.target, VhostUserTarget):
+            _require_engine(options.get("ioengine", "libblkio"), plan)
+            refuse_on_libblkio(options)
         else:
             _require_engine(options.get("ioengine", "nbd"), plan)
-            _refuse_on_nbd(options, "use disk.export=fuse, where fio opens a file")
+            refuse_on_nbd(options)
             if options.get("fdatasync", "0") != "0":
                 raise PreconditionError(
                     "fio's nbd engine fails at fdatasync", hint="write fsync, the same flush there"
                 )
-        _own_extent(options, plan.target)
+        own_extent(options, plan.target)
         for key, said in plan.times.items():
             _same_time(key, options.get(key), said)
         arguments |= {key: value for key, value in _defaults(job, plan.seed).items() if key != "norandommap"}
@@ -321,17 +312,24 @@ def _unchanged(workload: Workload, text: str, address: dict[str, str], plan: _Pl
     )
 
 
-def _own_extent(options: dict[str, str], target: Target) -> None:
-    """Refuse an extent that may leave the target: a share is one of the real size, which only fio sees."""
-    shares = [key for key in ("size", "offset", "offset_increment") if options.get(key, "").endswith("%")]
-    if shares:
-        hint = "write it in bytes, or leave size out: the whole target is the default"
-        raise PlanError(f"the job file says {shares[0]}={options[shares[0]]}, a share of what fio finds", hint=hint)
-    if "size" not in options and {"offset", "offset_increment"} & options.keys():
-        raise PlanError(
-            "the job file says offset without size", hint="write size= as well, so that it ends on the target"
-        )
-    _extent(options, target)
+def _rewritten(workload: Workload, address: dict[str, str], plan: _Plan) -> FioJob:
+    """Write a user's own job file anew for virtune-load, whose arguments would win over what stands in the file."""
+    why = "virtune-load takes what the file leaves open from the file itself, and keeps no map of random places"
+    chosen: list[Chosen] = [("the job file is written anew", why)]
+    sections = []
+    for job in workload.jobs:
+        options = {key: value for key, value in job.as_dict().items() if key not in ("description", "disk_util")}
+        own = _on_target(options, plan, chosen)
+        own_extent(options, plan.target)
+        for key, said in plan.times.items():
+            _same_time(key, options.get(key), said)
+        section = {**address, **own, "size": str(plan.target.size_bytes), **plan.times, **_defaults(job, plan.seed)}
+        if not ENDS_ITSELF & options.keys():
+            section["time_based"] = "1"
+        if "zero_buffers" in options:
+            section.pop("refill_buffers", None)
+        sections.append((job.name, section | options))
+    return _written(workload, sections, plan, chosen)
 
 
 def _same_time(key: str, in_file: str | None, asked: str) -> None:

@@ -173,14 +173,7 @@ def notes(result: Result) -> list[RenderableType]:
 
 def reading_notes(study: Study) -> Iterator[str]:
     """Say what of the set-up a reader must know to read the figures rightly."""
-    rigs = {arm.stack.rig for arm in study.arms}
-    exports = {arm.stack.export for arm in study.arms if arm.stack.rig == "storage-daemon"}
-    if "metal" in rigs and "storage-daemon" in rigs:
-        way = "/".join(sorted(exports)).upper()
-        yield (
-            f"the storage-daemon arms are reached over {way}, which a guest's virtio disk is not: against metal the "
-            "difference holds the export's cost too; among themselves they compare fairly"
-        )
+    yield from _export_notes(study)
     if any(arm.stack.disk.cache in ("writeback", "writethrough", "unsafe") for arm in study.arms):
         yield (
             "arms with cache=writeback, writethrough or unsafe go through the host's page cache, dropped before each "
@@ -190,6 +183,27 @@ def reading_notes(study: Study) -> Iterator[str]:
         yield "the latencies are those of reads and writes; a flush is waited for besides, and is `sync mean`"
     if any(arm.stack.disk.cache == "unsafe" for arm in study.arms):
         yield "cache=unsafe ignores flushes: it loses data when the host dies, whatever its speed"
+
+
+def _export_notes(study: Study) -> Iterator[str]:
+    """Say what the way to the disk adds to its figures."""
+    metal = any(arm.stack.rig == "metal" for arm in study.arms)
+    exports = {arm.stack.export for arm in study.arms if arm.stack.rig == "storage-daemon"}
+    others = exports - {"vhost-user-blk"}
+    if metal and others:
+        way = "/".join(sorted(others)).upper()
+        yield (
+            f"the arms that are reached over {way}, which a guest's virtio disk is not, hold the export's cost too "
+            "against metal; among themselves they compare fairly"
+        )
+    if "vhost-user-blk" in exports:
+        against = "; against metal the difference holds the virtqueue's cost, as in a guest" if metal else ""
+        yield (
+            "arms over vhost-user-blk show what a guest's virtio queue would see, without the guest's own cost: no "
+            f"guest kernel, no exits, no interrupts{against}"
+        )
+    if len(exports) > 1:
+        yield "arms with different exports differ by what the exports cost as well, not by the disk's settings alone"
 
 
 def _workload(result: Result, workload: Workload) -> list[RenderableType]:

@@ -150,6 +150,7 @@ KNOBS: tuple[Knob, ...] = (
             "proxmox": "args: only",
         },
         source=(tried("default, and live by qom-set"), documented(VIRSH), code("QEMU, adaptive polling since 2.9")),
+        place=("poll_max_ns",),
     ),
     _knob(
         id="iothread.poll_grow",

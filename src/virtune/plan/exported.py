@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a load may say over an export: NBD by fio's nbd engine, vhost-user-blk by fio's libblkio or by virtune-load.
+
+What means nothing there is taken out and said to be; what would then be another load is refused.
+"""
+
+from collections.abc import Mapping
+
+from virtune.model.errors import PreconditionError
+from virtune.plan import generator
+from virtune.plan.options import ENGINE_OPTIONS
+
+FIO = "fio"
+
+Chosen = tuple[str, str]
+"""What was decided for the user, and why."""
+
+_FUSE = "use disk.export=fuse, where fio opens a file"
+
+
+def program_for(engines: frozenset[str]) -> str:
+    """Return the program that loads a vhost-user-blk export: fio where it has the engine, else virtune-load."""
+    return FIO if "libblkio" in engines else generator.PROGRAM
+
+
+def on_nbd(options: dict[str, str], chosen: list[Chosen]) -> dict[str, str]:
+    """Return nbd's options; what means nothing there is taken out of `options`, what would mean less is refused."""
+    refuse_on_nbd(options, _FUSE)
+    for name, why in (
+        ("direct", "an NBD client has no page cache; disk.cache decides what QEMU does"),
+        ("invalidate", "an NBD client has no page cache to drop"),
+        ("sync", "it is off, and NBD has none"),
+    ):
+        _leave_out(name, why, options, chosen)
+    flushes = options.pop("fdatasync", "0")
+    if flushes != "0":
+        if options.get("fsync", "0") != "0":
+            raise PreconditionError("over NBD fsync and fdatasync are the same flush, so both cannot be", hint=_FUSE)
+        chosen.append((f"fsync={flushes}", "over NBD fdatasync is the same flush, and fio's nbd engine knows fsync"))
+        return {"ioengine": "nbd", "fsync": flushes}
+    return {"ioengine": "nbd"}
+
+
+def refuse_on_nbd(options: Mapping[str, str], hint: str = _FUSE) -> None:
+    """Refuse what fio's nbd engine would ignore or fail at although the load would then be another one."""
+    if options.get("sync", "none") not in ("none", "0"):
+        hint = f"write fsync=1 for a flush after every write, or {hint}"
+        raise PreconditionError("O_SYNC cannot be said over NBD: fio would take sync and ignore it", hint=hint)
+    if options.get("direct") == "0":
+        raise PreconditionError("direct=0 asks for a page cache, and an NBD client has none", hint=hint)
+    bound = [name for name in (*ENGINE_OPTIONS, "sync_file_range") if name in options]
+    if bound:
+        raise PreconditionError(f"fio's nbd engine has no {bound[0]}", hint=hint)
+
+
+def on_vhost_user(options: dict[str, str], program: str, chosen: list[Chosen]) -> dict[str, str]:
+    """Return what vhost-user adds; what means nothing there is taken out of `options`, the rest is checked."""
+    if options.get("direct") == "0":
+        raise PreconditionError(
+            "direct=0 asks for a page cache, and a vhost-user client has none",
+            hint="disk.cache decides what QEMU does; disk.export=fuse is a file that fio opens",
+        )
+    _leave_out("direct", "a virtqueue has no page cache; disk.cache decides what QEMU does", options, chosen)
+    _leave_out("invalidate", "a virtqueue has no page cache to drop", options, chosen)
+    if program == FIO:
+        refuse_on_libblkio(options)
+        _leave_out("sync", "it is off, and fio's libblkio engine has none", options, chosen)
+        return {"ioengine": "libblkio"}
+    for name in generator.FLUSHES:
+        if not generator.writes(options):
+            _leave_out(name, "the job writes nothing that could be flushed", options, chosen)
+    generator.require_known(options)
+    options.update(generator.spelled(options))
+    if "rate_iops" in options:
+        chosen.append(
+            ("an open loop", "virtune-load starts requests by a timetable and counts latency from the intended start")
+        )
+    return {"ioengine": "libblkio"}
+
+
+def refuse_on_libblkio(options: Mapping[str, str]) -> None:
+    """Refuse what fio's libblkio engine would ignore although the load would then be another one."""
+    if options.get("sync", "none") not in ("none", "0"):
+        raise PreconditionError(
+            "fio's libblkio engine would take sync and ignore it", hint="write fsync=1: a flush after every write"
+        )
+    bound = [name for name in (*ENGINE_OPTIONS, "sync_file_range") if name in options and name != "hipri"]
+    if bound:
+        raise PreconditionError(f"fio's libblkio engine has no {bound[0]}", hint=_FUSE)
+
+
+def _leave_out(name: str, why: str, options: dict[str, str], chosen: list[Chosen]) -> None:
+    if name in options:
+        chosen.append((f"{name}={options.pop(name)} is left out", why))
