@@ -13,6 +13,7 @@ demo:  ## Install what is needed, then compare threads, native, io_uring and bar
 test:  ## Everything: style, types, house rules, tests on real fio and QEMU
 	@tools/setup dev
 	$(MAKE) --no-print-directory check
+	@tools/test-load
 	$(VENV)/pytest
 
 check:  ## Style, types and house rules only
