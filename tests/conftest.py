@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What tests share: places, a look at what was left running, a virtune to call as a user would."""
 
+import atexit
 import contextlib
 import functools
 import json
@@ -8,6 +9,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -15,11 +17,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from virtune.bench.scratch import Scratch
 from virtune.model.errors import MissingToolError
 from virtune.model.event import Event
 from virtune.shell import Warden, find_generator
+
+settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("any machine")  # how fast examples are drawn depends on who else uses the CPUs
+
+TEMPORARY = tempfile.mkdtemp(prefix="vt", dir="/tmp")
+"""Where the runs of these tests keep their sockets, so that other runs on this machine are not taken for theirs."""
+
+os.environ["TMPDIR"] = tempfile.tempdir = TEMPORARY
+atexit.register(shutil.rmtree, TEMPORARY, ignore_errors=True)
 
 SPAN = 64 * 1024**2
 """Scratch images of tests: filled in a blink, large enough for random reads to be random."""
@@ -115,11 +127,13 @@ def generator() -> str:
 
 
 def marked_processes() -> list[str]:
-    """Every process on this host that a virtune run started: `pid comm`."""
+    """Every process that a virtune run of these tests started: `pid comm`."""
     found = []
+    ours = f"TMPDIR={TEMPORARY}".encode()
     for entry in Path("/proc").iterdir():
         with contextlib.suppress(OSError):
-            if entry.name.isdigit() and b"VIRTUNE_RUN=" in (entry / "environ").read_bytes():
+            variables = (entry / "environ").read_bytes().split(b"\0") if entry.name.isdigit() else []
+            if ours in variables and any(variable.startswith(b"VIRTUNE_RUN=") for variable in variables):
                 found.append(f"{entry.name} {(entry / 'comm').read_text().strip()}")
     return found
 

@@ -3,6 +3,7 @@
 
 import contextlib
 import os
+import shutil
 import signal
 import stat
 import subprocess
@@ -286,9 +287,10 @@ def test_a_report_that_cannot_be_written_is_known_before_anything_runs(user: Use
 
 
 def test_scratch_in_memory_is_said_to_be_no_disk(user: User) -> None:
-    user.scratch = Path(f"/dev/shm/virtune-test-{os.getpid()}")
+    user.scratch = Path(f"/dev/shm/virtune-no-disk-{os.getpid()}")
     try:
         found = user.run("measure", "--rig", "metal", "--rounds", "1", "--seconds", "1", "--json", "-q").json()
         assert "no-device" in {remark["id"] for remark in found["arms"][0]["workloads"][0]["remarks"]}
     finally:
         user.run("clean", "--scratch", str(user.scratch), "--images")
+        shutil.rmtree(user.scratch)

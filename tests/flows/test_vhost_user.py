@@ -17,7 +17,7 @@ from virtune.analyse.fio import read_result
 
 pytestmark = pytest.mark.real
 
-SHORT = ("--rounds", "2", "--seconds", "0.4", "--ramp", "0.1", "--json", "-q")
+SHORT = ("--rounds", "2", "--seconds", "0.7", "--ramp", "0.1", "--json", "-q")
 
 
 def test_metal_nbd_and_vhost_user_in_one_study(user: User) -> None:

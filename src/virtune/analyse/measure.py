@@ -16,8 +16,9 @@ def measurement_of(result: FioResult) -> Measurement:
     """Derive the metrics that fio's own output holds; one that is missing was not measured."""
     streams = _flows(result)
     histogram = merged_histogram(result)
+    exact = result.source.startswith("json")  # a text rounds IOPS and seconds for people
     values: list[tuple[str, float | None]] = [
-        ("iops", math.fsum(_iops(stream) for stream in streams)),
+        ("iops", math.fsum(_iops(stream) if exact else stream.iops for stream in streams)),
         ("bandwidth", math.fsum(stream.bandwidth_bps for stream in streams)),
         ("latency.mean", _mean(streams, lambda stream: stream.lat)),
         *_percentiles(streams, histogram),

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """From the words of `measure` and `compare` to a study that runs, and its result on stdout."""
 
+import contextlib
 import signal
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from virtune.cli.showing import show_result
 from virtune.flows.question import Question, study_for
 from virtune.flows.show import current
 from virtune.flows.study import Leave, run_study
-from virtune.model.errors import Interrupted, LoadError, NotInForceError, PreconditionError
+from virtune.model.errors import Interrupted, LoadError, NotInForceError, PreconditionError, StoreError
 from virtune.model.event import Event
 from virtune.model.result import Result
 from virtune.model.study import Study
@@ -98,9 +99,10 @@ def going_on(
         with Face(quiet=quiet) as face:
             work(face)
     except (Interrupted, LoadError, NotInForceError):
-        record, result = current(store, study.id)
-        if result.trials_done:
-            show_result(result, record, as_json=as_json, report=report)
+        with contextlib.suppress(StoreError):  # it ended before it was kept: then there is nothing of it to show
+            record, result = current(store, study.id)
+            if result.trials_done:
+                show_result(result, record, as_json=as_json, report=report)
         raise
     record, result = current(store, study.id)
     show_result(result, record, as_json=as_json, report=report)
