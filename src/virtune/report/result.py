@@ -202,6 +202,9 @@ def _export_notes(study: Study) -> Iterator[str]:
             "arms over vhost-user-blk show what a guest's virtio queue would see, without the guest's own cost: no "
             f"guest kernel, no exits, no interrupts{against}"
         )
+    if metal and "vhost-user-blk" in exports:
+        # measured on one file in alternation: see benchmarks/loadgen.md
+        yield "metal is loaded by fio, vhost-user-blk by virtune-load: on one and the same file they agree to about 3 %"
     if len(exports) > 1:
         yield "arms with different exports differ by what the exports cost as well, not by the disk's settings alone"
 
