@@ -204,7 +204,7 @@ def _export_notes(study: Study) -> Iterator[str]:
         )
     if metal and "vhost-user-blk" in exports:
         # measured on one file in alternation: see benchmarks/loadgen.md
-        yield "metal is loaded by fio, vhost-user-blk by virtune-load: on one and the same file they agree to about 3 %"
+        yield "metal is loaded by fio, vhost-user-blk by virtune-load: on one file the two agree to about 3 %"
     if len(exports) > 1:
         yield "arms with different exports differ by what the exports cost as well, not by the disk's settings alone"
 
