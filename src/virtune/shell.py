@@ -201,25 +201,35 @@ class Warden:
             self._guard.stdin.close()
             self._guard.wait()
 
-    def start(self, command: Sequence[str], *, name: str) -> Child:
-        """Start a process in its own session, its output going to `<directory>/<name>.log`."""
+    def start(self, command: Sequence[str], *, name: str, keep: tuple[int, ...] = ()) -> Child:
+        """Start a process in its own session, its output going to `<directory>/<name>.log`.
+
+        `keep` are open descriptors of ours that the process gets under the same numbers.
+        """
         log = self.directory / f"{name}.log"
         with log.open("ab") as stream:
-            child = Child(self._popen(command, stream), command, log)
+            child = Child(self._popen(command, stream, keep), command, log)
         self._children.append(child)
         return child
 
     @contextlib.contextmanager
-    def running(self, command: Sequence[str], *, name: str, ask: signal.Signals = signal.SIGTERM) -> Iterator[Child]:
+    def running(
+        self,
+        command: Sequence[str],
+        *,
+        name: str,
+        ask: signal.Signals = signal.SIGTERM,
+        keep: tuple[int, ...] = (),
+    ) -> Iterator[Child]:
         """Start a process and end it with the block."""
-        child = self.start(command, name=name)
+        child = self.start(command, name=name, keep=keep)
         try:
             yield child
         finally:
             child.end(ask)
             self._children.remove(child)
 
-    def _popen(self, command: Sequence[str], log: IO[bytes]) -> subprocess.Popen[bytes]:
+    def _popen(self, command: Sequence[str], log: IO[bytes], keep: tuple[int, ...]) -> subprocess.Popen[bytes]:
         try:
             return subprocess.Popen(
                 command,
@@ -229,6 +239,7 @@ class Warden:
                 cwd=self.directory,
                 env=_plain_environment() | {warden.MARK: self.run_id},
                 start_new_session=True,
+                pass_fds=keep,
             )
         except FileNotFoundError:
             raise MissingToolError(f"`{command[0]}` is not installed") from None

@@ -14,7 +14,6 @@ import shutil
 import socket
 import sys
 import threading
-import time
 
 LIES = {
     "aio": (rb'"aio": ?"[a-z_]+"', b'"aio": "threads"'),
@@ -31,23 +30,20 @@ def relay(source: socket.socket, sink: socket.socket) -> None:
 
 def main() -> None:
     arguments = sys.argv[1:]
-    at = next(i for i, word in enumerate(arguments) if word.startswith("socket,id=monitor,path="))
-    asked = arguments[at].split("path=")[1].split(",")[0]
-    arguments[at] = arguments[at].replace(asked, asked + ".real")
+    at = next(i for i, word in enumerate(arguments) if word.startswith("socket,id=monitor,fd="))
+    asked = int(arguments[at].partition("fd=")[2])
+    ours, theirs = socket.socketpair()
     if os.fork():
+        os.set_inheritable(asked, False)
+        os.set_inheritable(theirs.fileno(), True)
+        arguments[at] = f"socket,id=monitor,fd={theirs.fileno()}"
         real = shutil.which("qemu-storage-daemon", path=os.environ["REAL_PATH"])
         assert real is not None
         os.execv(real, [real, *arguments])
-    while not os.path.exists(asked + ".real"):
-        time.sleep(0.005)
-    listener = socket.socket(socket.AF_UNIX)
-    listener.bind(asked)
-    listener.listen(1)
-    client, _ = listener.accept()
-    server = socket.socket(socket.AF_UNIX)
-    server.connect(asked + ".real")
-    threading.Thread(target=relay, args=(server, client), daemon=True).start()
-    relay(client, server)
+    theirs.close()
+    client = socket.socket(fileno=asked)
+    threading.Thread(target=relay, args=(ours, client), daemon=True).start()
+    relay(client, ours)
 
 
 main()

@@ -8,6 +8,7 @@ there: it is no worker thread.
 
 import contextlib
 import signal
+import socket
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -83,17 +84,13 @@ def up(stack: Stack, ground: Ground, warden: shell.Warden) -> Iterator[DaemonBen
     """
     program = shell.find(PROGRAM)
     places = _places(ground, warden.directory)
-    for left in (places.socket, str(warden.directory / "qmp.sock")):
-        Path(left).unlink(missing_ok=True)
+    Path(places.socket).unlink(missing_ok=True)
     if stack.export == "fuse":
         Path(places.mountpoint).touch()
-    monitor_at = warden.directory / "qmp.sock"
-    argv = [program, "--chardev", f"socket,id=monitor,path={monitor_at},server=on,wait=off"]
-    argv += ["--monitor", "chardev=monitor"]
-    with warden.running(argv, name="daemon") as child:
+    with _daemon(program, warden) as (child, connection):
         threads = thread_commands(stack)
         commands = daemon_commands(stack, places)
-        with _monitor(monitor_at, child) as monitor:
+        with _monitor(connection, child) as monitor:
             started = engines_of(child.pid)
             for command in threads:
                 monitor.execute(command.execute, command.arguments)
@@ -126,11 +123,23 @@ def up(stack: Stack, ground: Ground, warden: shell.Warden) -> Iterator[DaemonBen
 
 
 @contextlib.contextmanager
-def _monitor(socket: Path, child: shell.Child) -> Iterator[Monitor]:
-    """Connect to the daemon's monitor; a daemon that ends instead is an error with its own last words."""
+def _daemon(program: str, warden: shell.Warden) -> Iterator[tuple[shell.Child, socket.socket]]:
+    """Start a bare daemon with a monitor that is connected from the start, and yield it with our end."""
+    ours, theirs = socket.socketpair()
+    with ours, contextlib.ExitStack() as stack:
+        with theirs:
+            end = theirs.fileno()
+            argv = [program, "--chardev", f"socket,id=monitor,fd={end}", "--monitor", "chardev=monitor"]
+            child = stack.enter_context(warden.running(argv, name="daemon", keep=(end,)))
+        yield child, ours
+
+
+@contextlib.contextmanager
+def _monitor(connection: socket.socket, child: shell.Child) -> Iterator[Monitor]:
+    """Take up the daemon's monitor; a daemon that ends instead is an error with its own last words."""
     with contextlib.ExitStack() as stack:
         try:
-            monitor = stack.enter_context(Monitor(socket, gone=lambda: child.poll() is not None))
+            monitor = stack.enter_context(Monitor(connection))
         except RigError as error:
             raise RigError(f"{PROGRAM}: {error.message}", hint=child.last_words()) from None
         yield monitor
