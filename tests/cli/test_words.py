@@ -101,3 +101,13 @@ def test_colours_only_for_a_terminal(user: User) -> None:
     done = subprocess.run([sys.executable, "-m", "virtune", "knobs", "--no-ask"], capture_output=True, env=env)
     assert b"\x1b[" not in done.stdout
     assert os.environ.get("FORCE_COLOR") is None
+
+
+@pytest.mark.parametrize(
+    "words", ["knobs", "knobs disk.aio", "probe", "list", "measure --help", "knobs disk.ai\u00f6"]
+)
+def test_no_locale_costs_a_result(words: str, user: User) -> None:
+    user.env |= {"LC_ALL": "C", "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    ran = user.run(*words.split(), status=None)
+    assert (ran.stdout + ran.stderr).isascii()
+    assert ran.status in (0, 2), ran.stderr

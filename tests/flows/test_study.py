@@ -106,6 +106,58 @@ def test_a_plan_file_asks_what_flags_ask(user: User) -> None:
     assert found["arms"][1]["stack"]["disk"]["aio"] == "io_uring"
 
 
+def test_a_plan_file_s_job_files_lie_beside_it(user: User) -> None:
+    folder = user.home / "plans"
+    folder.mkdir()
+    (folder / "mine.fio").write_text("[mine]\nrw=randread\nbs=4k\nnumber_ios=7\n")
+    (folder / "plan.toml").write_text(
+        'workload = "mine.fio"\nrounds = 1\nrig = "metal"\n[[arm]]\nname = "a"\n[[arm]]\nname = "b"\n'
+    )
+    found = user.run("compare", "plans/plan.toml", "--json", "-q").json()
+    assert [workload["name"] for workload in found["study"]["workloads"]] == ["mine"]
+    ran = user.run("compare", "plans/plan.toml", "--workload", "mine.fio", status=2)
+    assert "cannot read mine.fio" in ran.stderr
+
+
+def interrupted(user: User, *words: str) -> None:
+    """Start a study and stop it in its second trial."""
+    process = user.start("measure", *words, "--rounds", "3", "--seconds", "1", "--ramp", "0")
+    assert process.stderr is not None
+    for line in process.stderr:
+        if line.startswith("[1/"):
+            break
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=30)
+    assert process.returncode == 130
+
+
+def test_a_target_that_was_replaced_is_not_gone_on_with(user: User) -> None:
+    target = user.home / "mine.raw"
+    content = os.urandom(8 * 1024**2)
+    target.write_bytes(content)
+    os.sync()
+    interrupted(user, "--rig", "metal", "--target", str(target))
+    kept = target.rename(user.home / "kept.raw")
+    target.write_bytes(content)  # the same bytes, the same size: another file
+    ran = user.run("resume", status=3)
+    assert f"{target} is not what study" in ran.stderr
+    assert "another file has its name now" in ran.stderr
+    target.unlink()
+    assert "it is gone" in user.run("resume", status=3).stderr
+    kept.rename(target)
+    assert user.run("resume", "--json", "-q").json()["study"]["finished"]
+
+
+def test_a_scratch_image_that_was_made_anew_is_not_gone_on_with(user: User, tmp_path: Path) -> None:
+    user.scratch = tmp_path / "own"
+    interrupted(user, "--set", "disk.format=qcow2")
+    user.run("clean", "--scratch", str(user.scratch), "--images")
+    assert "it is gone" in user.run("resume", status=3).stderr
+    user.run("measure", "--set", "disk.format=qcow2", "--rounds", "1", "--seconds", "100ms", "-q")
+    first = user.run("list", "--json").json()["studies"][-1]["id"]
+    assert "another file has its name now" in user.run("resume", first, status=3).stderr
+
+
 def test_the_same_seed_gives_the_same_order(user: User) -> None:
     orders = []
     for _ in range(2):

@@ -5,8 +5,10 @@ Data goes to stdout, everything else to stderr. Errors are one sentence, then a 
 `virtune.model.errors` gives them; a traceback is shown only when VIRTUNE_DEBUG is set.
 """
 
+import codecs
 import difflib
 import importlib
+import io
 import os
 import sys
 
@@ -27,6 +29,9 @@ VERBS: dict[str, str] = {
     "clean": "Remove what an earlier run left behind: processes, mounts, scratch files",
 }
 """Every verb with its one line of help. The module of a verb is `virtune.cli.<verb>`; it has `command`."""
+
+
+_ASCII = {"\u2026": ">", "\u00b5": "u", "\u00d7": "x", "\u2013": "-", "\u2014": "-", "\u2265": ">=", "\u2264": "<="}
 
 
 class LazyGroup(click.Group):
@@ -73,7 +78,19 @@ def cli() -> None:
 
 def main() -> None:
     """Run the command line and exit: 0 it ran, 1 failure, 2 usage, 3 precondition, 130 interrupted."""
+    codecs.register_error("virtune", _nearest)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="virtune")
     sys.exit(run(sys.argv[1:]))
+
+
+def _nearest(error: UnicodeError) -> tuple[str, int]:
+    """Write what a terminal's character set lacks as the nearest that it has: no locale may cost a result."""
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    lacking = error.object[error.start : error.end]
+    return "".join(_ASCII.get(character, "?") for character in lacking), error.end
 
 
 def run(arguments: list[str]) -> int:

@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from virtune.cli.options import json_option, store_option, target_options, timing_options
+from virtune.model.study import CONFIDENCE_BELOW, CONFIDENCE_MIN, MARGIN_MAX, MARGIN_MIN
 
 
 @click.command(name="compare")
@@ -28,9 +29,9 @@ from virtune.cli.options import json_option, store_option, target_options, timin
 @click.option(
     "--metric", default=None, help="The metric of the verdicts, such as iops or latency.p99.  [default: iops]"
 )
-@click.option("--margin", type=click.FloatRange(0.001, 0.5), default=None,
+@click.option("--margin", type=click.FloatRange(MARGIN_MIN, MARGIN_MAX), default=None,
               help="The smallest difference worth knowing, as a share.  [default: 0.03]")  # fmt: skip
-@click.option("--confidence", type=click.FloatRange(0.5, 1, max_open=True), default=None,
+@click.option("--confidence", type=click.FloatRange(CONFIDENCE_MIN, CONFIDENCE_BELOW, max_open=True), default=None,
               help="Of all verdicts together.  [default: 0.99]")  # fmt: skip
 @click.option("--quick", is_flag=True, help="6 rounds of 1 s: enough to see large differences.")
 @timing_options(rounds=8, seconds=4)

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import click
 
-from virtune.model.study import DEFAULT_SPAN
+from virtune.model.study import DEFAULT_SPAN, ROUNDS_MAX, SEED_MAX
 from virtune.model.units import format_bytes, parse_bytes, parse_seconds
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -92,13 +92,13 @@ def timing_options(*, rounds: int, seconds: float) -> Callable[[Command], Comman
 
     def add(command: Command) -> Command:
         options = (
-            click.option("--rounds", type=click.IntRange(1, 10_000), default=None,
+            click.option("--rounds", type=click.IntRange(1, ROUNDS_MAX), default=None,
                          help=f"Rounds: every arm once a round.  [default: {rounds}]"),
             click.option("--seconds", type=SecondsType(), default=None,
                          help=f"Measured time of one trial.  [default: {seconds:g}s]"),
             click.option("--ramp", type=SecondsType(), default=None,
                          help="Time before it that is thrown away.  [default: 500ms]"),
-            click.option("--seed", type=click.IntRange(0, 2**63 - 1), default=None,
+            click.option("--seed", type=click.IntRange(0, SEED_MAX), default=None,
                          help="Seed of the random order and offsets.  [default: drawn, and recorded]"),
         )  # fmt: skip
         for option in reversed(options):

@@ -11,7 +11,7 @@ from virtune.flows.study import new_study, random_seed
 from virtune.model.errors import PlanError, PreconditionError
 from virtune.model.metric import BY_ID
 from virtune.model.stack import Stack
-from virtune.model.study import DEFAULT_SPAN, Arm, Study
+from virtune.model.study import DEFAULT_SPAN, RAMP_MAX, SECONDS_MAX, SECONDS_MIN, Arm, Study
 from virtune.model.workload import Workload
 from virtune.plan.arms import arm_from_text, arms_from_vary, base_stack, check_arms, choose_baseline, make_arm
 from virtune.plan.jobfile import own_times, read_job_file
@@ -34,6 +34,8 @@ MARGIN = 0.03
 
 CONFIDENCE = 0.99
 """Of all verdicts together: at most one comparison in a hundred says something that is not so."""
+
+DEFAULT_WORKLOADS = ("randread-4k",)
 
 SPAN_MIN = 8 * 1024**2
 _FILE_BYTES_MAX = 1024**2
@@ -77,7 +79,7 @@ def study_for(question: Question) -> tuple[Study, str]:
     if span < SPAN_MIN:
         raise PlanError("a span below 8 MiB fits into any cache", hint="`--span 64M` is the least that is sensible")
     seed = question.seed if question.seed is not None else plan.seed
-    workloads = _workloads(question.workloads or plan.workload or ("randread-4k",))
+    workloads = _workloads_of(question, plan)
     own_seconds, own_ramp = _own_times(workloads)
     study = Study(
         id="",
@@ -131,10 +133,17 @@ def _compared(question: Question, plan: Plan, base: Stack, settings: tuple[tuple
     return arms
 
 
-def _workloads(words: tuple[str, ...]) -> tuple[Workload, ...]:
+def _workloads_of(question: Question, plan: Plan) -> tuple[Workload, ...]:
+    """Read the workloads; job files that a plan file names lie where it lies, wherever virtune is called from."""
+    if question.plan is not None and not question.workloads:
+        return _workloads(plan.workload or DEFAULT_WORKLOADS, question.plan.parent)
+    return _workloads(question.workloads or DEFAULT_WORKLOADS, Path())
+
+
+def _workloads(words: tuple[str, ...], folder: Path) -> tuple[Workload, ...]:
     found: list[Workload] = []
     for word in words:
-        path = Path(word)
+        path = folder / word
         # fio's own words may hold a slash (bssplit=4k/60), a path seldom holds a `=`
         if path.is_file() or ("=" not in word and (os.sep in word or word.endswith((".fio", ".job", ".ini")))):
             found.append(read_job_file(_text(path), path.stem))
@@ -162,9 +171,9 @@ def _text(path: Path) -> str:
 
 
 def _sensible(study: Study) -> None:
-    if not 0.05 <= study.seconds <= 86_400:
+    if not SECONDS_MIN <= study.seconds <= SECONDS_MAX:
         raise PlanError("a trial takes between 50 ms and a day", hint="`--seconds 3s`")
-    if not 0 <= study.ramp_seconds <= 3600:
+    if not 0 <= study.ramp_seconds <= RAMP_MAX:
         raise PlanError("a ramp takes at most an hour", hint="`--ramp 500ms`")
     if study.target is not None and any(arm.stack.disk.backend != "file" for arm in study.arms):
         raise PreconditionError("backend=null-co has no disk below it, so it cannot be compared on a target")

@@ -16,6 +16,7 @@ from virtune.bench.load import fio_engines
 from virtune.bench.permission import admit
 from virtune.bench.rig import up
 from virtune.bench.scratch import Scratch
+from virtune.flows.images import identities, require_same_images
 from virtune.flows.trial import Tools, ground_for, run_trial
 from virtune.model.errors import Interrupted, LoadError, PreconditionError, RefusedTargetError, RigError
 from virtune.model.event import Event, Noticed, StudyStarted, TrialEnded, TrialStarted
@@ -68,6 +69,7 @@ def run_study(study: Study, *, store: Store, say: Callable[[Event], None], leave
     Raises Interrupted when the user stopped it (what was finished is kept), LoadError when an arm gave nothing.
     """
     with _prepared(study, say, leave) as tools:
+        study = replace(study, images=identities(_loaded(study, tools)))
         store.add_study(study, facts=facts)
         _run(study, study.trials, tools, store=store, say=say)
     return finished_result(store, study.id)
@@ -77,7 +79,9 @@ def resume_study(record: StudyRecord, *, store: Store, say: Callable[[Event], No
     """Run what is left of a study; finished trials are never run again."""
     study = record.study
     if record.left:
+        require_same_images(study)
         with _prepared(study, say, leave) as tools:
+            require_same_images(study)  # a scratch image that was damaged has been made anew just now
             _run(study, record.left, tools, store=store, say=say)
     return finished_result(store, study.id)
 
@@ -133,6 +137,15 @@ def _prepared(study: Study, say: Callable[[Event], None], leave: Leave) -> Itera
                 scratch.image_for(disk, warden)
         _require_all_come_up(study, tools)
         yield tools
+
+
+def _loaded(study: Study, tools: Tools) -> Iterator[Path]:
+    """Yield every file and device that the study's arms load."""
+    if tools.target is not None:
+        yield tools.target
+        return
+    for disk in {arm.stack.disk for arm in study.arms if arm.stack.disk.backend == "file"}:
+        yield tools.scratch.image_for(disk, tools.warden)
 
 
 def _usable(engines: frozenset[str], say: Callable[[Event], None]) -> frozenset[str]:

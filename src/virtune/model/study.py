@@ -13,6 +13,15 @@ meet, and fits on any disk. It does NOT exceed the host's RAM: a stack that goes
 served from RAM, which virtune detects and says."""
 
 
+ROUNDS_MAX = 10_000
+SEED_MAX = 2**63 - 1
+SECONDS_MIN, SECONDS_MAX = 0.05, 86_400.0
+RAMP_MAX = 3600.0
+MARGIN_MIN, MARGIN_MAX = 0.001, 0.5
+CONFIDENCE_MIN, CONFIDENCE_BELOW = 0.5, 1.0
+"""What may be asked for, in flags and in plan files alike; times in seconds."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arm:
     """One Stack under comparison. `settings` are the knobs as they were asked for, by id, in the user's order."""
@@ -33,11 +42,26 @@ class Trial:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Identity:
+    """What tells an image or block device from another one of the same name.
+
+    `device` is the lasting name of the device it lies on (or is), `inode` and `born_ns` (time of birth since 1970)
+    are a file's own, `size_bytes` is None where it changes by itself.
+    """
+
+    path: str
+    device: str
+    inode: int | None
+    born_ns: int | None
+    size_bytes: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Study:
     """What is to be found out, and how. Everything needed to run it again is in here.
 
     `margin` is the smallest relative difference worth knowing (0.03 = 3 %); `confidence` holds for all
-    verdicts of the study's main metric together.
+    verdicts of the study's main metric together. `images` is what was loaded when the study began.
     """
 
     id: str
@@ -57,6 +81,7 @@ class Study:
     margin: float = 0.03
     confidence: float = 0.99
     trials: tuple[Trial, ...] = ()
+    images: tuple[Identity, ...] = ()
 
     def arm(self, name: str) -> Arm:
         """Return the arm of that name; raises KeyError when there is none."""

@@ -19,7 +19,8 @@
     name = "bare"
     rig = "metal"
 
-A flag of the command line goes over the same key of the file. Whatever is not known here is refused by its name.
+A flag of the command line goes over the same key of the file, and has the same bounds. Job files are looked for where
+the plan file lies. Whatever is not known here is refused by its name.
 """
 
 import math
@@ -36,6 +37,17 @@ from virtune.model.knob import Choice, Domain, Number, Size, Switch, Text
 from virtune.model.knobs import KNOBS
 from virtune.model.metric import BY_ID
 from virtune.model.stack import Stack
+from virtune.model.study import (
+    CONFIDENCE_BELOW,
+    CONFIDENCE_MIN,
+    MARGIN_MAX,
+    MARGIN_MIN,
+    RAMP_MAX,
+    ROUNDS_MAX,
+    SECONDS_MAX,
+    SECONDS_MIN,
+    SEED_MAX,
+)
 from virtune.model.units import parse_bytes, parse_seconds
 from virtune.plan.arms import ARMS_MAX, RIGS, apply_settings
 from virtune.plan.nearest import did_you_mean, quoted
@@ -117,12 +129,12 @@ def plan_schema() -> dict[str, Any]:
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema, "title": "A plan of virtune"}
 
 
-def _seconds(low: float, value: object) -> float:
+def _seconds(low: float, high: float, value: object) -> float:
     seconds = value if not isinstance(value, str) else parse_seconds(value)
     if isinstance(seconds, bool) or not isinstance(seconds, int | float):
         raise ValueError('write a number of seconds or a time such as "500ms"')  # noqa: TRY004 - pydantic reads it
-    if not math.isfinite(seconds) or not low <= seconds <= 86_400:
-        raise ValueError(f"is outside {low:g} s..1 day")
+    if not math.isfinite(seconds) or not low <= seconds <= high:
+        raise ValueError(f"is outside {low:g} s..{high:g} s")
     return float(seconds)
 
 
@@ -190,21 +202,27 @@ class _File(BaseModel):
     baseline: Annotated[
         str | None, Field(description="the arm the others are held against; the first one if unsaid")
     ] = None
-    rounds: Annotated[int | None, Field(ge=1, le=10_000, description="how often every arm is tried")] = None
+    rounds: Annotated[int | None, Field(ge=1, le=ROUNDS_MAX, description="how often every arm is tried")] = None
     seconds: Annotated[
-        float | None, BeforeValidator(partial(_seconds, 0.05)), _TIME, Field(description="measured time")
+        float | None,
+        BeforeValidator(partial(_seconds, SECONDS_MIN, SECONDS_MAX)),
+        _TIME,
+        Field(description="measured time"),
     ] = None
     ramp: Annotated[
-        float | None, BeforeValidator(partial(_seconds, 0)), _TIME, Field(description="time before that")
+        float | None, BeforeValidator(partial(_seconds, 0.0, RAMP_MAX)), _TIME, Field(description="time before that")
     ] = None
-    seed: Annotated[int | None, Field(ge=0, le=2**63 - 1, description="of the order of trials and of offsets")] = None
+    seed: Annotated[int | None, Field(ge=0, le=SEED_MAX, description="of the order of trials and of offsets")] = None
     metric: Annotated[
         str | None, BeforeValidator(partial(_one_of, tuple(BY_ID))), _METRIC, Field(description="compared")
     ] = None
     margin: Annotated[
-        float | None, Field(gt=0, lt=1, description="the smallest relative difference worth knowing")
+        float | None,
+        Field(ge=MARGIN_MIN, le=MARGIN_MAX, description="the smallest relative difference worth knowing"),
     ] = None
-    confidence: Annotated[float | None, Field(ge=0.5, lt=1, description="of all verdicts together")] = None
+    confidence: Annotated[
+        float | None, Field(ge=CONFIDENCE_MIN, lt=CONFIDENCE_BELOW, description="of all verdicts together")
+    ] = None
     span: Annotated[int | None, BeforeValidator(_size), _SIZE, Field(description="how much of a disk is touched")] = (
         None
     )

@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The images and devices of a study: the same from its first trial to its last, however often it is interrupted."""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from virtune.model.errors import RefusedTargetError
+from virtune.model.study import Identity, Study
+from virtune.model.units import format_bytes
+from virtune.probe.identity import identity_of
+
+
+def identities(paths: Iterable[Path]) -> tuple[Identity, ...]:
+    """Return what is loaded, so that a study that goes on later can tell whether it still is."""
+    found = (identity_of(path) for path in sorted(set(paths)))
+    return tuple(one for one in found if one is not None)
+
+
+def require_same_images(study: Study) -> None:
+    """Raise RefusedTargetError when a file or device is not the one that the study began with.
+
+    Rounds before and after would stand in one table as if they were of one disk.
+    """
+    for begun in study.images:
+        reason = _replaced(begun, identity_of(Path(begun.path)))
+        if reason is not None:
+            raise RefusedTargetError(
+                f"{begun.path} is not what study {study.id} began with: {reason}",
+                hint=f"ask the question anew; `virtune show {study.id} --report FILE` has its command line, and what"
+                " is finished stays",
+            )
+
+
+def _replaced(begun: Identity, now: Identity | None) -> str | None:
+    """Say in words how one differs from the other; None for the same."""
+    if now is None:
+        return "it is gone"
+    if begun.device != now.device:
+        return f"it was on the device {begun.device}, and is on {now.device}"
+    if begun.inode != now.inode or (begun.born_ns and now.born_ns and begun.born_ns != now.born_ns):
+        return "another file has its name now"
+    if begun.size_bytes and now.size_bytes and begun.size_bytes != now.size_bytes:
+        return f"it had {format_bytes(begun.size_bytes)}, and has {format_bytes(now.size_bytes)}"
+    return None

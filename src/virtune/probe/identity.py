@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What tells an image or a device from another one under the same name: a replaced one must not go on as the old."""
+
+import ctypes
+import os
+import stat
+import struct
+from pathlib import Path
+
+from virtune.model.facts import Unknown
+from virtune.model.study import Identity
+from virtune.probe import tree
+from virtune.probe.devices import backing_of, sysfs_of
+
+_AT_FDCWD = -100
+_STATX_BTIME = 0x800
+_STATX_BYTES = 256
+_MASK_AT, _BTIME_AT = 0, 80
+"""Offsets in struct statx of `stx_mask` (u32) and `stx_btime` (s64 seconds, u32 ns): linux/stat.h."""
+
+_NAMES = ("dm/uuid", "md/uuid", "wwid", "device/wwid", "serial", "device/serial")
+"""Where sysfs keeps the name that a device keeps over reboots, in the order of their worth."""
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def identity_of(path: Path) -> Identity | None:
+    """Return what identifies a file or block device; None when there is none.
+
+    A loop device is identified by the file that it stands on. A filesystem gives the inode of a file that was removed
+    to the next one, so that the time of birth is needed beside it. A qcow2 file grows and shrinks by itself.
+    """
+    try:
+        found = path.stat()
+        if stat.S_ISBLK(found.st_mode):
+            return _of_device(path, found)
+        size = None if path.suffix == ".qcow2" else found.st_size
+        return Identity(
+            path=str(path), device=_below(path), inode=found.st_ino, born_ns=_born_ns(path), size_bytes=size
+        )
+    except OSError:
+        return None
+
+
+def loop_file(path: str | Path) -> Path | None:
+    """Return the file that a loop device stands on; None for anything else, and where it cannot be seen from here."""
+    devices = backing_of(path).devices
+    if not devices or devices[0].kind != "loop" or not Path(path).is_block_device():
+        return None
+    file = Path(devices[0].label)
+    return file if file.is_file() else None
+
+
+def _of_device(path: Path, found: os.stat_result) -> Identity:
+    number = f"{os.major(found.st_rdev)}:{os.minor(found.st_rdev)}"
+    sectors = tree.number(f"/sys/dev/block/{number}/size")
+    size = None if isinstance(sectors, Unknown) else sectors * 512
+    file = loop_file(path)
+    if file is not None:
+        inode, born, device = file.stat().st_ino, _born_ns(file), f"{_below(file)} {file}"
+        return Identity(path=str(path), device=device, inode=inode, born_ns=born, size_bytes=size)
+    return Identity(path=str(path), device=_lasting(number), inode=None, born_ns=None, size_bytes=size)
+
+
+def _below(path: Path) -> str:
+    """Name the first device behind a file, or its filesystem where no device is seen."""
+    backing = backing_of(path)
+    return _lasting(backing.devices[0].number) if backing.devices else f"{backing.filesystem} {backing.source}"
+
+
+def _lasting(number: str) -> str:
+    """Name a device by what lasts over reboots; by its number where the kernel knows nothing better."""
+    home = sysfs_of(number)
+    if home is None:
+        return number
+    partition = tree.text(f"{home}/partition")
+    whole = home if isinstance(partition, Unknown) else tree.parent(home)
+    names = (tree.text(f"{whole}/{name}") for name in _NAMES)
+    name = next((found for found in names if found and not isinstance(found, Unknown)), None)
+    if name is None:
+        return number
+    return name if isinstance(partition, Unknown) else f"{name} partition {partition}"
+
+
+def _born_ns(path: Path) -> int | None:
+    """Ask statx(2) when a file was made; None where the C library or the filesystem does not tell."""
+    buffer = ctypes.create_string_buffer(_STATX_BYTES)
+    try:
+        failed = _libc.statx(_AT_FDCWD, os.fsencode(path), 0, _STATX_BTIME, buffer)
+    except AttributeError:
+        return None
+    (mask,) = struct.unpack_from("=I", buffer, _MASK_AT)
+    if failed or not mask & _STATX_BTIME:
+        return None
+    seconds, nanoseconds = struct.unpack_from("=qI", buffer, _BTIME_AT)
+    return int(seconds) * 10**9 + int(nanoseconds)
