@@ -2,11 +2,15 @@
 """Numbers we know beforehand must come out of virtune, whatever the speed of the machine."""
 
 import json
+import os
+import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.conftest import User, generator
+
+from virtune.probe.devices import backing_of
 
 pytestmark = pytest.mark.real
 
@@ -118,6 +122,24 @@ def test_a_planted_tenth_is_found_and_equal_arms_are_not_called_different(user: 
 def test_the_same_stack_twice_is_never_better_or_worse(user: User) -> None:
     ran = user.run("compare", "--rig", "metal", "--arm", "a:", "--arm", "b:", "--quick", "--json", "-q")
     assert [c["verdict"] for c in ran.json()["comparisons"]] in (["same"], ["undecided"])
+
+
+def test_a_loop_device_over_a_cached_file_is_no_disk(user: User) -> None:
+    if not backing_of(user.home).devices:
+        pytest.skip("no block device is seen behind the temporary directory, so nothing can tell what it served")
+    backing = user.home / "backing.raw"
+    backing.write_bytes(os.urandom(32 * 1024**2))
+    os.sync()
+    found = subprocess.run(["losetup", "-f", "--show", backing], capture_output=True, text=True, check=True)
+    try:
+        ran = measure(
+            user, "--rig", "metal", "--target", found.stdout.strip(), workload="rw=randread,bs=64k,iodepth=8"
+        )
+    finally:
+        subprocess.run(["losetup", "-d", found.stdout.strip()], check=True)
+    remarks = {remark["id"]: remark for remark in ran.json()["arms"][0]["workloads"][0]["remarks"]}
+    assert remarks["page-cache"]["weight"] == "invalid"
+    assert not remarks["page-cache"]["text"].startswith("loop")
 
 
 def test_reads_of_unwritten_blocks_are_refused(user: User, tmp_path: Path) -> None:

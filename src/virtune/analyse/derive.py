@@ -9,7 +9,7 @@ from virtune.analyse.explain import explain
 from virtune.analyse.fio import read_result
 from virtune.analyse.measure import measurement_of
 from virtune.analyse.use import use
-from virtune.model.counters import Use
+from virtune.model.counters import DiskUse, Use
 from virtune.model.errors import LoadError, ReadError, StoreError
 from virtune.model.measurement import FioResult, Measurement
 from virtune.model.remark import Remark, Weight
@@ -115,6 +115,15 @@ def _host_remarks(result: FioResult, used: Use, stack: Stack, workload: Workload
         )
 
 
+def _medium(used: Use) -> DiskUse:
+    """Return the device whose reads tell what the page cache did not serve.
+
+    A loop device counts every read, whether its file's pages came from below or from memory: the one below it tells.
+    """
+    loops = (disk for disk in used.disks if not disk.name.startswith("loop"))
+    return next(loops, used.disks[0]) if used.disks[0].name.startswith("loop") else used.disks[0]
+
+
 def _cached(result: FioResult, used: Use, stack: Stack, workload: Workload) -> Iterator[Remark]:
     """Reads that never reached the device came from the host's page cache (bytes, because requests are merged).
 
@@ -133,7 +142,8 @@ def _cached(result: FioResult, used: Use, stack: Stack, workload: Workload) -> I
     asked = sum(stream.bandwidth_bps for stream in streams) * used.seconds
     if not used.disks or asked <= 0 or stack.disk.backend != "file":
         return
-    share = used.disks[0].read_bytes / asked
+    disk = _medium(used)
+    share = disk.read_bytes / asked
     direct = stack.rig == "metal" or stack.disk.cache in DIRECT_CACHES
     unexpected = direct and all(job.get("direct", "1") not in ("0", "false") for job in workload)
     resident = max((cache.end_bytes for cache in used.caches), default=0)
@@ -144,13 +154,13 @@ def _cached(result: FioResult, used: Use, stack: Stack, workload: Workload) -> I
             yield Remark(
                 id="unserved",
                 weight=Weight.INVALID,
-                text=f"{used.disks[0].name} served {share:.0%} of what was read, and no page cache had the rest",
+                text=f"{disk.name} served {share:.0%} of what was read, and no page cache had the rest",
                 advice="blocks that hold no data are answered without the disk: fill the image anew",
             )
         return
     yield Remark(
         id="page-cache",
         weight=Weight.INVALID if unexpected else Weight.WARNING,
-        text=f"{used.disks[0].name} served {share:.0%} of the bytes that were read, the page cache the rest",
+        text=f"{disk.name} served {share:.0%} of the bytes that were read, the page cache the rest",
         advice="this says nothing of the disk" if unexpected else "compare it only with arms that are cached as well",
     )

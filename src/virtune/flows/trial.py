@@ -20,6 +20,7 @@ from virtune.model.workload import Workload
 from virtune.plan.interleave import trial_seed
 from virtune.plan.job import FioJob, fio_job
 from virtune.probe.devices import backing_of
+from virtune.probe.identity import loop_file
 from virtune.shell import Warden
 
 _SETTLE_SECONDS = {"fio": 0.3, "virtune-load": 0.05}
@@ -79,7 +80,8 @@ def ground_for(stack: Stack, workload: Workload, study: Study, tools: Tools) -> 
     if stack.disk.backend == "null-co":
         return Ground(image=None, size_bytes=study.span_bytes, writes=workload.writes)
     if tools.target is not None:
-        drop_cache(tools.target)
+        for place in {tools.target, _file_of(tools.target) or tools.target}:
+            drop_cache(place)
         return Ground(image=tools.target, size_bytes=tools.target_bytes, writes=workload.writes)
     image = tools.scratch.image_for(stack.disk, tools.warden)
     drop_cache(image)
@@ -106,7 +108,8 @@ def _load(
     captures.append(_text("job.fio", job.text))
     captures.append(_text("choices.txt", "".join(f"{what}: {why}\n" for what, why in job.chosen)))
     devices = backing_of(bench.image).names if bench.image is not None else ()
-    files = {"image": bench.image} if bench.image is not None and bench.image.is_file() else {}
+    file = None if bench.image is None else _file_of(bench.image)
+    files = {} if file is None else {"image": file}
     sampler = Sampler(devices=devices, processes=bench.processes, files=files)
     try:
         with sampler:
@@ -124,6 +127,11 @@ def _load(
         seen += _judged(loaded.checks, job)
     finally:
         captures.append(Capture(name="counters.jsonl", content=sampler.content()))
+
+
+def _file_of(image: Path) -> Path | None:
+    """Return the file whose pages the host may hold: the image, or what a loop device stands on."""
+    return image if image.is_file() else loop_file(image)
 
 
 def _moments(study: Study, sampler: Sampler, settle_seconds: float) -> Moments:
