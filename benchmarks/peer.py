@@ -16,7 +16,7 @@ from virtune.analyse.compare import interval_of
 from virtune.analyse.fio import read_result
 from virtune.bench.counters import Sampler
 from virtune.bench.load import Moments, fio_engines, run_load
-from virtune.bench.rig import Bench, Ground, up
+from virtune.bench.rig import Bench, Ground, session
 from virtune.bench.scratch import Scratch
 from virtune.model.stack import Disk, Stack
 from virtune.plan.job import fio_job
@@ -61,12 +61,13 @@ def main() -> None:
     with (
         Warden("peer") as warden,
         Scratch(Path("/var/tmp/virtune"), span_bytes=SPAN, say=lambda _: None) as scratch,
+        session(warden) as rigs,
     ):
         for engine in ("threads", "native", "io_uring"):
             stack = Stack(disk=Disk(aio=engine))
             image = scratch.image_for(stack.disk, warden)
             found = []
-            with up(stack, Ground(image=image, size_bytes=SPAN, writes=False), warden) as bench:
+            with rigs.up(stack, Ground(image=image, size_bytes=SPAN, writes=False)) as bench:
                 for number in range(pairs):
                     engines = fio_engines("fio")
                     job = fio_job(

@@ -17,7 +17,7 @@ from random import Random
 
 from virtune.analyse.compare import interval_of
 from virtune.bench.counters import Sampler
-from virtune.bench.rig import Ground, up
+from virtune.bench.rig import Ground, session
 from virtune.model.stack import Disk, Stack
 from virtune.model.target import NbdTarget
 from virtune.probe.devices import backing_of
@@ -55,7 +55,8 @@ def main() -> None:
     stack = Stack(disk=Disk(backend="null-co"))
     with (
         Warden("watching") as warden,
-        up(stack, Ground(image=None, size_bytes=1024**3, writes=False), warden) as bench,
+        session(warden) as rigs,
+        rigs.up(stack, Ground(image=None, size_bytes=1024**3, writes=False)) as bench,
     ):
         assert isinstance(bench.target, NbdTarget)
         job = f"[load]\nthread=1\nioengine=nbd\nuri={bench.target.uri}\nrw=randread\nbs=4k\niodepth=32\ntime_based\n"

@@ -5,6 +5,7 @@ import os
 import signal
 import stat
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from tests.conftest import SPAN, eventually, generator, marked_processes
 
 from virtune.bench.in_force import require_in_force
 from virtune.bench.load import Moments, run_load
-from virtune.bench.rig import Bench, Ground, up
+from virtune.bench.rig import Bench, Ground, Session, session
 from virtune.bench.scratch import Scratch
 from virtune.model.errors import LoadError, NotInForceError, RigError
 from virtune.model.stack import Disk, Stack
@@ -52,6 +53,12 @@ STACKS = {
 }
 
 
+@pytest.fixture
+def rigs(warden: Warden) -> Iterator[Session]:
+    with session(warden) as found:
+        yield found
+
+
 def load(bench: Bench, warden: Warden, *, seconds: float = 0.6, depth: int = 32) -> bytes:
     """Load a bench with random reads for a moment."""
     program, engine = "fio", ""
@@ -79,10 +86,10 @@ def ground(stack: Stack, scratch: Scratch, warden: Warden, *, writes: bool = Fal
 
 @pytest.mark.parametrize("name", STACKS)
 def test_a_stack_comes_up_carries_load_and_shows_what_is_in_force(
-    name: str, scratch: Scratch, warden: Warden
+    name: str, scratch: Scratch, warden: Warden, rigs: Session
 ) -> None:
     stack = STACKS[name]
-    with up(stack, ground(stack, scratch, warden), warden) as bench:
+    with rigs.up(stack, ground(stack, scratch, warden)) as bench:
         output = load(bench, warden)
         pids = list(bench.processes.values())
     assert b'"total_ios"' in output
@@ -111,18 +118,18 @@ def test_a_stack_comes_up_carries_load_and_shows_what_is_in_force(
 
 
 def test_what_the_daemon_does_not_show_is_said_to_be_unseen_and_never_to_agree(
-    scratch: Scratch, warden: Warden
+    scratch: Scratch, warden: Warden, rigs: Session
 ) -> None:
     stack = STACKS["directsync"]
-    with up(stack, ground(stack, scratch, warden), warden) as bench:
+    with rigs.up(stack, ground(stack, scratch, warden)) as bench:
         cache = next(check for check in bench.in_force.checks if check.setting == "disk.cache")
     assert cache.found is None
     assert cache.agrees is None
 
 
-def test_what_is_only_read_is_opened_read_only(scratch: Scratch, warden: Warden) -> None:
+def test_what_is_only_read_is_opened_read_only(scratch: Scratch, warden: Warden, rigs: Session) -> None:
     stack = STACKS["native"]
-    with up(stack, ground(stack, scratch, warden), warden) as bench:
+    with rigs.up(stack, ground(stack, scratch, warden)) as bench:
         assert bench.image is not None
         pid = bench.processes["daemon"]
         links = {entry.name: os.readlink(entry) for entry in Path(f"/proc/{pid}/fd").iterdir()}
@@ -147,10 +154,10 @@ def lying_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 @pytest.mark.parametrize("engine", ["native", "io_uring"])
 @pytest.mark.usefixtures("lying_path")
 def test_a_daemon_that_runs_another_engine_than_asked_is_found_out(
-    engine: str, scratch: Scratch, warden: Warden
+    engine: str, scratch: Scratch, warden: Warden, rigs: Session
 ) -> None:
     stack = STACKS[engine]
-    with up(stack, ground(stack, scratch, warden), warden) as bench:
+    with rigs.up(stack, ground(stack, scratch, warden)) as bench:
         assert bench.in_force.mismatches
         with pytest.raises(NotInForceError, match=f"disk.aio={engine} was asked for, and threads is what runs"):
             require_in_force("x", list(bench.in_force.checks))
@@ -171,10 +178,16 @@ def test_a_daemon_that_runs_another_engine_than_asked_is_found_out(
 )
 @pytest.mark.usefixtures("lying_path")
 def test_a_daemon_that_serves_vhost_user_otherwise_than_asked_is_found_out(
-    lie: str, stack: Stack, message: str, scratch: Scratch, warden: Warden, monkeypatch: pytest.MonkeyPatch
+    lie: str,
+    stack: Stack,
+    message: str,
+    scratch: Scratch,
+    warden: Warden,
+    rigs: Session,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("LIE", lie)
-    with up(stack, ground(stack, scratch, warden), warden) as bench:
+    with rigs.up(stack, ground(stack, scratch, warden)) as bench:
         if lie in ("aio", "iothread"):
             load(bench, warden)
         with pytest.raises(NotInForceError, match=message):
@@ -184,17 +197,17 @@ def test_a_daemon_that_serves_vhost_user_otherwise_than_asked_is_found_out(
             assert under_load == {"disk.aio": "threads", "export.iothread": "on"}
 
 
-def test_one_export_is_loaded_again_and_again(scratch: Scratch, warden: Warden) -> None:
+def test_one_export_is_loaded_again_and_again(scratch: Scratch, warden: Warden, rigs: Session) -> None:
     stack = STACKS["vhost-native"]
-    with up(stack, ground(stack, scratch, warden), warden) as bench:
+    with rigs.up(stack, ground(stack, scratch, warden)) as bench:
         for _ in range(5):
             load(bench, warden, seconds=0.2)
 
 
-def test_qemu_s_own_words_come_through_when_it_refuses(warden: Warden, tmp_path: Path) -> None:
+def test_qemu_s_own_words_come_through_when_it_refuses(rigs: Session, tmp_path: Path) -> None:
     with (
         pytest.raises(RigError, match=r"QEMU refused `blockdev-add`.*No such file"),
-        up(STACKS["native"], Ground(image=tmp_path / "none.raw", size_bytes=SPAN, writes=False), warden),
+        rigs.up(STACKS["native"], Ground(image=tmp_path / "none.raw", size_bytes=SPAN, writes=False)),
     ):
         pytest.fail("a stack without its image came up")
     assert marked_processes() == []
@@ -203,7 +216,7 @@ def test_qemu_s_own_words_come_through_when_it_refuses(warden: Warden, tmp_path:
 @pytest.mark.parametrize("victim", ["daemon", "load"])
 @pytest.mark.parametrize("name", ["native", "vhost-native"])
 def test_a_process_killed_under_load_is_a_load_error_that_names_it(
-    name: str, victim: str, scratch: Scratch, warden: Warden
+    name: str, victim: str, scratch: Scratch, warden: Warden, rigs: Session
 ) -> None:
     stack = STACKS[name]
     named = "qemu-storage-daemon was" if victim == "daemon" else "fio.*" if name == "native" else "virtune-load.*"
@@ -215,7 +228,7 @@ def test_a_process_killed_under_load_is_a_load_error_that_names_it(
     begun = time.monotonic()
     with (
         pytest.raises(LoadError, match=f"^{named}.*killed by SIGKILL"),
-        up(stack, ground(stack, scratch, warden), warden) as bench,
+        rigs.up(stack, ground(stack, scratch, warden)) as bench,
     ):
         (workload,) = parse_workload("randread-4k")
         job = fio_job(workload, bench.target, seconds=20, ramp_seconds=0, seed=1, engines=frozenset({"nbd"}))
@@ -225,10 +238,10 @@ def test_a_process_killed_under_load_is_a_load_error_that_names_it(
     assert eventually(lambda: marked_processes() == [])
 
 
-def test_a_fuse_mount_is_gone_even_when_its_daemon_is_killed(scratch: Scratch, warden: Warden) -> None:
+def test_a_fuse_mount_is_gone_even_when_its_daemon_is_killed(scratch: Scratch, warden: Warden, rigs: Session) -> None:
     stack = STACKS["fuse"]
-    with up(stack, ground(stack, scratch, warden), warden) as bench:
+    with rigs.up(stack, ground(stack, scratch, warden)) as bench:
         os.kill(bench.processes["daemon"], signal.SIGKILL)
-    with up(stack, ground(stack, scratch, warden), warden) as bench:
+    with rigs.up(stack, ground(stack, scratch, warden)) as bench:
         load(bench, warden, seconds=0.3)
     assert str(warden.directory) not in Path("/proc/self/mounts").read_text()

@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """The rig `metal`: fio straight on a file or block device, the yardstick for every other stack."""
 
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from virtune.bench.rig import Ground
 from virtune.model.errors import RigError
-from virtune.model.evidence import Check, InForce
+from virtune.model.evidence import Changeover, Check, InForce
+from virtune.model.stack import Stack
 from virtune.model.target import FileTarget, Target
 
 
@@ -20,6 +22,7 @@ class MetalBench:
     command: str = ""
     processes: Mapping[str, int] = field(default_factory=dict)
     in_force: InForce = field(default_factory=InForce)
+    changeover: Changeover | None = None
 
     def under_load(self, *, flushes: bool) -> tuple[Check, ...]:  # noqa: ARG002 - the port's word
         """Nothing of ours runs here; fio itself is looked at by the load."""
@@ -30,8 +33,18 @@ class MetalBench:
         return None
 
 
-def up(ground: Ground) -> MetalBench:
-    """Give the image itself as target."""
-    if ground.image is None:
-        raise RigError("rig=metal needs an image or a device")
-    return MetalBench(target=FileTarget(path=str(ground.image), size_bytes=ground.size_bytes), image=ground.image)
+class MetalSession:
+    """Nothing is started and nothing is kept from trial to trial."""
+
+    @contextlib.contextmanager
+    def up(self, stack: Stack, ground: Ground, *, restart: bool = False) -> Iterator[MetalBench]:  # noqa: ARG002
+        """Give the image itself as target."""
+        if ground.image is None:
+            raise RigError("rig=metal needs an image or a device")
+        yield MetalBench(target=FileTarget(path=str(ground.image), size_bytes=ground.size_bytes), image=ground.image)
+
+
+@contextlib.contextmanager
+def session() -> Iterator[MetalSession]:
+    """Yield the rig; nothing is to be made ready."""
+    yield MetalSession()

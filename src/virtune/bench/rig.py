@@ -1,26 +1,35 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A rig brings a Stack up and takes it down: a `with` block that yields a Bench with a target."""
+"""A rig brings Stacks up and takes them down: a `with` for the study, and in it a `with` for each trial.
+
+What a rig started (a daemon, a guest) may live as long as the study, and arms are switched in it; how an arm came to
+run is part of the evidence.
+"""
 
 import contextlib
 from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, assert_never
 
-from virtune.model.evidence import Check, InForce
-from virtune.model.stack import Stack
+from virtune.model.evidence import Changeover, Check, InForce
+from virtune.model.stack import Rig, Stack
 from virtune.model.target import Target
 from virtune.shell import Warden
 
 
 class Bench(Protocol):
-    """A Stack that is up: where the load lands, which processes carry it, and what is in force."""
+    """A Stack that is up: where the load lands, which processes carry it, what is in force, how it came to run.
+
+    `changeover` is None for a rig that has no process of its own.
+    """
 
     target: Target
     processes: Mapping[str, int]
     image: Path | None
     in_force: InForce
     command: str
+    changeover: Changeover | None
 
     def under_load(self, *, flushes: bool) -> tuple[Check, ...]:
         """Look again while the load runs; only then is it seen who does the I/O."""
@@ -40,22 +49,48 @@ class Ground:
     writes: bool
 
 
-@contextlib.contextmanager
-def up(stack: Stack, ground: Ground, warden: Warden) -> Iterator[Bench]:
-    """Bring a stack up, and down again with the block.
+class Session(Protocol):
+    """A rig for as long as a study lasts. One stack is up at a time."""
 
-    Raises RigError when it does not come up. What is in force is recorded, and judged by the caller.
-    """
+    def up(self, stack: Stack, ground: Ground, *, restart: bool = False) -> AbstractContextManager[Bench]:
+        """Bring a stack up, and down again with the block; with `restart` in a process that carried none before.
+
+        Raises RigError when it does not come up. What is in force is recorded, and judged by the caller. Whatever
+        went wrong in the block or before it, the next stack comes up all the same: in a new process, where it must.
+        """
+        ...
+
+
+@contextlib.contextmanager
+def session(warden: Warden) -> Iterator[Session]:
+    """Yield the rigs of a study as one: each is made ready when a stack asks for it, and all end with the block."""
+    with contextlib.ExitStack() as ends:
+        yield _Rigs(warden, ends)
+
+
+class _Rigs:
+    """Every rig that a stack asked for so far, by its name."""
+
+    def __init__(self, warden: Warden, ends: contextlib.ExitStack) -> None:
+        self._warden, self._ends = warden, ends
+        self._ready: dict[str, Session] = {}
+
+    def up(self, stack: Stack, ground: Ground, *, restart: bool = False) -> AbstractContextManager[Bench]:
+        if stack.rig not in self._ready:
+            self._ready[stack.rig] = self._ends.enter_context(_session_of(stack.rig, self._warden))
+        return self._ready[stack.rig].up(stack, ground, restart=restart)
+
+
+def _session_of(rig: Rig, warden: Warden) -> AbstractContextManager[Session]:
     # A rig's module brings its own weight (asyncio, QMP), so it is loaded when it is used.
-    match stack.rig:
+    match rig:
         case "metal":
             from virtune.bench import metal
 
-            yield metal.up(ground)
+            return metal.session()
         case "storage-daemon":
             from virtune.bench import storage_daemon
 
-            with storage_daemon.up(stack, ground, warden) as bench:
-                yield bench
+            return storage_daemon.session(warden)
         case _:
-            assert_never(stack.rig)
+            assert_never(rig)

@@ -9,6 +9,7 @@ there: it is no worker thread.
 import contextlib
 import signal
 import socket
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,7 +31,7 @@ from virtune.bench.rig import Ground
 from virtune.bench.vhost_user import queues_of
 from virtune.dialects.qemu import EXPORT, IOTHREAD, DaemonPlaces, command_line, daemon_commands, thread_commands
 from virtune.model.errors import RigError
-from virtune.model.evidence import Check, InForce
+from virtune.model.evidence import Changeover, Check, InForce
 from virtune.model.stack import Stack
 from virtune.model.target import FileTarget, NbdTarget, Target, VhostUserTarget
 from virtune.warden import mounts_below, unmount
@@ -56,6 +57,7 @@ class DaemonBench:
     spent: Mapping[int, int]
     iothread: int | None
     child: shell.Child
+    changeover: Changeover | None = None
 
     def under_load(self, *, flushes: bool) -> tuple[Check, ...]:
         """Look who does the I/O now."""
@@ -76,8 +78,30 @@ class DaemonBench:
         return f"{PROGRAM} was {how}" + (f": {words}" if words else "") if status < 0 else f"{PROGRAM} {how}"
 
 
+class DaemonSession:
+    """A daemon of its own for every stack."""
+
+    def __init__(self, warden: shell.Warden) -> None:
+        self._warden = warden
+
+    @contextlib.contextmanager
+    def up(self, stack: Stack, ground: Ground, *, restart: bool = False) -> Iterator[DaemonBench]:  # noqa: ARG002
+        """Start a daemon with this stack, and end it with the block; raises RigError when anything is refused."""
+        begun = time.monotonic()
+        with _up(stack, ground, self._warden) as bench:
+            seconds, process = time.monotonic() - begun, bench.child.pid
+            bench.changeover = Changeover(swapped=None, seconds=seconds, process=process, why="as for every arm")
+            yield bench
+
+
 @contextlib.contextmanager
-def up(stack: Stack, ground: Ground, warden: shell.Warden) -> Iterator[DaemonBench]:
+def session(warden: shell.Warden) -> Iterator[DaemonSession]:
+    """Yield the rig; nothing is to be made ready."""
+    yield DaemonSession(warden)
+
+
+@contextlib.contextmanager
+def _up(stack: Stack, ground: Ground, warden: shell.Warden) -> Iterator[DaemonBench]:
     """Start a daemon, open the stack's nodes, export them; take it all down with the block.
 
     Raises RigError with QEMU's own words when anything is refused.

@@ -14,7 +14,7 @@ from virtune.analyse.summarise import summarise
 from virtune.bench.in_force import require_in_force
 from virtune.bench.load import fio_engines
 from virtune.bench.permission import admit
-from virtune.bench.rig import up
+from virtune.bench.rig import session
 from virtune.bench.scratch import Scratch
 from virtune.flows.images import identities, require_same_images
 from virtune.flows.trial import Tools, ground_for, run_trial
@@ -123,10 +123,12 @@ def _prepared(study: Study, say: Callable[[Event], None], leave: Leave) -> Itera
     with (
         shell.Warden(study.id) as warden,
         Scratch(Path(study.scratch), span_bytes=study.span_bytes, say=say) as scratch,
+        session(warden) as rigs,
     ):
         tools = Tools(
             programs=programs,
             engines=engines,
+            rigs=rigs,
             scratch=scratch,
             warden=warden,
             target=target,
@@ -161,7 +163,7 @@ def _require_all_come_up(study: Study, tools: Tools) -> None:
     for arm in study.arms:
         for workload in study.workloads[:1]:
             try:
-                with up(arm.stack, ground_for(arm.stack, workload, study, tools), tools.warden) as bench:
+                with tools.rigs.up(arm.stack, ground_for(arm.stack, workload, study, tools), restart=True) as bench:
                     require_in_force(arm.name, bench.in_force.checks)
             except RigError as error:
                 said = f": {error.hint}" if error.hint else ""

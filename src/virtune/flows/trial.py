@@ -10,10 +10,10 @@ from virtune.analyse.derive import derive
 from virtune.bench.counters import Sampler
 from virtune.bench.in_force import require_in_force
 from virtune.bench.load import Moments, run_load
-from virtune.bench.rig import Bench, Ground, up
+from virtune.bench.rig import Bench, Ground, Session
 from virtune.bench.scratch import Scratch, drop_cache
 from virtune.model.errors import LoadError, RigError
-from virtune.model.evidence import Capture, Check, InForce, TrialRecord
+from virtune.model.evidence import Capture, Changeover, Check, InForce, TrialRecord
 from virtune.model.stack import Stack
 from virtune.model.study import Study, Trial
 from virtune.model.workload import Workload
@@ -34,10 +34,13 @@ _END_SECONDS = 0.05
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tools:
-    """What trials share: the programs that load by name, the engines of this fio, the scratch images, the warden."""
+    """What trials share: the programs that load by name, the engines of this fio, the rigs, the scratch images, the
+    warden.
+    """
 
     programs: Mapping[str, str]
     engines: frozenset[str]
+    rigs: Session
     scratch: Scratch
     warden: Warden
     target: Path | None
@@ -54,8 +57,11 @@ def run_trial(study: Study, trial: Trial, tools: Tools) -> tuple[TrialRecord, tu
     ground = ground_for(arm.stack, workload, study, tools)
     captures: list[Capture] = []
     seen: list[Check] = []
+    changeover: Changeover | None = None
     try:
-        with up(arm.stack, ground, tools.warden) as bench:
+        with tools.rigs.up(arm.stack, ground) as bench:
+            changeover = bench.changeover
+            captures += [] if changeover is None else [_text("changeover.txt", changeover.text + "\n")]
             seen += bench.in_force.checks
             captures.append(_text("rig.txt", bench.command))
             require_in_force(arm.name, seen)
@@ -68,7 +74,7 @@ def run_trial(study: Study, trial: Trial, tools: Tools) -> tuple[TrialRecord, tu
     record = TrialRecord(
         trial=trial,
         ended=datetime.now(UTC).isoformat(timespec="seconds"),
-        in_force=InForce(checks=tuple(seen)),
+        in_force=InForce(checks=tuple(seen), changeover=changeover),
         measurement=measurement,
         failure=failure,
     )

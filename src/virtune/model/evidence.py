@@ -38,10 +38,36 @@ class Check:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Changeover:
+    """How an arm came to run, after the one before it: in a new process, or swapped into one that had carried others.
+
+    `swapped` names what was exchanged (`export`, `disk`), None for a new process, and `why` says then what a new
+    one was needed for. `seconds` is what it took to take down what was up before and to bring this up; `process` is
+    the id of the process, and `carried` how many arms it had carried before.
+    """
+
+    swapped: str | None
+    seconds: float
+    process: int
+    carried: int = 0
+    why: str = ""
+
+    @property
+    def text(self) -> str:
+        """Say it in words: `export swapped in 23 ms (process 4711 had carried 12 arms before)`."""
+        took = f"in {self.seconds * 1e3:.0f} ms"
+        if self.swapped is None:
+            return f"new process {took} (process {self.process}; {self.why})"
+        arms = "1 arm" if self.carried == 1 else f"{self.carried} arms"
+        return f"{self.swapped} swapped {took} (process {self.process} had carried {arms} before)"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class InForce:
-    """All checks of one stack that is up."""
+    """All checks of one stack that is up, and how it came to run; that is None where no process carries it."""
 
     checks: tuple[Check, ...] = ()
+    changeover: Changeover | None = None
 
     @property
     def mismatches(self) -> tuple[Check, ...]:
