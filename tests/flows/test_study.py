@@ -294,7 +294,10 @@ def test_writes_go_through_every_cache_mode(user: User) -> None:
                      "--rounds", "1", "--seconds", "0.3", "--ramp", "0", "--json", "-q").json()  # fmt: skip
     assert [arm["name"] for arm in found["arms"]] == [f"cache={mode}" for mode in modes]
     for arm in found["arms"]:
-        assert arm["rounds"][0]["measurement"]["values"]["sync.mean"] > 0
+        found_values = arm["rounds"][0]["measurement"]["values"]
+        assert found_values["sync.mean"] > 0
+        assert 0 < found_values["sync.p50"] <= found_values["sync.p99"] <= found_values["sync.p99.9"]
+    assert "sync p99" in user.run("show", "last").stdout
 
 
 def test_a_resume_after_everything_was_killed_sweeps_and_goes_on(user: User) -> None:

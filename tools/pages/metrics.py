@@ -13,6 +13,8 @@ _PERCENTILE = (
     " there is a single direction."
 )
 
+_FLUSH_PERCENTILE = "fio: its bins of the latency of fsync and fdatasync, added over jobs."
+
 SOURCES: dict[str, str] = {
     "iops": "fio: completed I/Os a second, added over jobs and directions.",
     "bandwidth": "fio: bytes a second, added over jobs and directions.",
@@ -29,7 +31,7 @@ SOURCES: dict[str, str] = {
     "device.util": "/proc/diskstats: share of the measured time in which the first device below the image had a"
     " request. A device with several queues may be busy all the time and still take more.",
 }
-"""By metric, but the percentiles, which share one. A metric without words stops the generation."""
+"""By metric, but the percentiles, which share one a distribution. A metric without words stops the generation."""
 
 
 def page() -> str:
@@ -66,5 +68,6 @@ def _spread() -> str:
 
 
 def _row(metric: Metric) -> tuple[str, ...]:
-    source = _PERCENTILE if metric.percent is not None else SOURCES[metric.id]
+    of = {"latency": _PERCENTILE, "sync": _FLUSH_PERCENTILE}[metric.of]
+    source = of if metric.percent is not None else SOURCES[metric.id]
     return code(metric.id), metric.label, code(metric.unit), metric.better, plain(source)

@@ -16,6 +16,7 @@ def measurement_of(result: FioResult) -> Measurement:
     """Derive the metrics that fio's own output holds; one that is missing was not measured."""
     streams = _flows(result)
     histogram = merged_histogram(result)
+    flushes = merged_flushes(result)
     exact = result.source.startswith("json")  # a text rounds IOPS and seconds for people
     values: list[tuple[str, float | None]] = [
         ("iops", math.fsum(_iops(stream) if exact else stream.iops for stream in streams)),
@@ -25,13 +26,14 @@ def measurement_of(result: FioResult) -> Measurement:
         ("slat.mean", _mean(streams, lambda stream: stream.slat)),
         ("clat.mean", _mean(streams, lambda stream: stream.clat)),
         ("sync.mean", _weighted((load.sync.mean_ns, load.sync.count) for load in result.loads if load.sync)),
+        *_flush_percentiles(result, flushes),
         ("cpu.load.usr", _cpu(result.loads, lambda load: load.usr_percent)),
         ("cpu.load.sys", _cpu(result.loads, lambda load: load.sys_percent)),
     ]
     if not streams:
         return Measurement(values=())
     measured = tuple((name, value) for name, value in values if value is not None)
-    return Measurement(values=measured, histogram=histogram)
+    return Measurement(values=measured, histogram=histogram, flushes=flushes)
 
 
 def _iops(stream: Stream) -> float:
@@ -58,12 +60,31 @@ def merged_histogram(result: FioResult) -> Histogram | None:
     return None
 
 
+def merged_flushes(result: FioResult) -> Histogram | None:
+    """Add the latencies of all jobs' flushes; None unless every job that flushed has bins."""
+    kinds = [load.sync for load in result.loads if load.sync is not None]
+    histograms = [kind.histogram for kind in kinds if kind.histogram is not None]
+    return merge(histograms) if histograms and len(histograms) == len(kinds) else None
+
+
+def _flush_percentiles(result: FioResult, merged: Histogram | None) -> Iterator[tuple[str, float | None]]:
+    """As of I/Os: from the added bins, or as printed where a single job flushed."""
+    wanted = [(m.id, m.percent) for m in METRICS if m.percent is not None and m.of == "sync"]
+    kinds = [load.sync for load in result.loads if load.sync is not None]
+    if merged is not None:
+        yield from ((name, merged.percentile(percent)) for name, percent in wanted)
+    elif len(kinds) == 1:
+        yield from ((name, kinds[0].percentile(percent)) for name, percent in wanted)
+
+
 def _flows(result: FioResult) -> list[Stream]:
     return [stream for load in result.loads for stream in load.streams]
 
 
 def _percentiles(streams: list[Stream], histogram: Histogram | None) -> Iterator[tuple[str, float | None]]:
-    wanted = [(metric.id, metric.percent) for metric in METRICS if metric.percent is not None]
+    wanted = [
+        (metric.id, metric.percent) for metric in METRICS if metric.percent is not None and metric.of == "latency"
+    ]
     if histogram is not None:
         yield from ((name, histogram.percentile(percent)) for name, percent in wanted)
     elif len(streams) == 1:

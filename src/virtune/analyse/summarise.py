@@ -8,7 +8,7 @@ from itertools import combinations
 from virtune.analyse.compare import compare
 from virtune.model.evidence import UNDER_LOAD, Check, StudyRecord, TrialRecord
 from virtune.model.measurement import Histogram, Measurement, merge
-from virtune.model.metric import BY_ID, METRICS, Metric
+from virtune.model.metric import BY_ID, DISTRIBUTIONS, METRICS, Metric
 from virtune.model.remark import Remark, Weight
 from virtune.model.result import ArmSummary, Beware, Result, Value
 from virtune.model.study import Arm, Study
@@ -73,10 +73,11 @@ def _comparable(measurement: Measurement | None) -> dict[str, float]:
     """
     if measurement is None or any(remark.weight is Weight.INVALID for remark in measurement.remarks):
         return {}
-    count = None if measurement.histogram is None else measurement.histogram.count
     values = dict(measurement.values)
+    found = {kind: measurement.histogram_of(kind) for kind in DISTRIBUTIONS}
+    counts = {kind: histogram.count for kind, histogram in found.items() if histogram is not None}
     for metric in METRICS:
-        if metric.percent is not None and count is not None and count * (1 - metric.percent / 100) < BEYOND:
+        if metric.percent is not None and counts.get(metric.of, math.inf) * (1 - metric.percent / 100) < BEYOND:
             values.pop(metric.id, None)
     return values
 
@@ -122,19 +123,25 @@ def _compare(
 
 def _summary(arm: Arm, workload: Workload, records: list[TrialRecord]) -> ArmSummary:
     measured = [record.measurement for record in records if record.measurement is not None]
-    histograms = [m.histogram for m in measured if m.histogram is not None and m.histogram.bins]
-    merged = merge(histograms) if histograms and len(histograms) == len(measured) else None
-    values = (_over_rounds(metric, measured, merged) for metric in METRICS)
+    merged = {kind: _merged(m.histogram_of(kind) for m in measured) for kind in DISTRIBUTIONS}
+    values = (_over_rounds(metric, measured, merged[metric.of]) for metric in METRICS)
     return ArmSummary(
         arm=arm.name,
         workload=workload.name,
         rounds=len(measured),
         values=tuple(value for value in values if value is not None),
-        histogram=merged,
+        histogram=merged["latency"],
         in_force=_in_force(records),
         remarks=_remarks(measured),
         failures=tuple(record.failure for record in records if record.failure is not None),
     )
+
+
+def _merged(histograms: Iterable[Histogram | None]) -> Histogram | None:
+    """Add the distributions of all rounds; None unless every round has one."""
+    found = list(histograms)
+    filled = [histogram for histogram in found if histogram is not None and histogram.bins]
+    return merge(filled) if filled and len(filled) == len(found) else None
 
 
 def _over_rounds(metric: Metric, measured: Sequence[Measurement], merged: Histogram | None) -> Value | None:

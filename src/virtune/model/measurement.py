@@ -10,13 +10,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 
+from virtune.model.metric import Distribution
 from virtune.model.remark import Remark
 
-METHOD = 2
+METHOD = 3
 """The number of the way in which measurements are derived from evidence.
 
 1  first light: fio json+, combined directions, host counters by difference of first and last sample
 2  IOPS from completions: fio's own leaves out what was in flight at the end of the ramp (depth / seconds too low)
+3  latency p99.99, and the distribution of flushes
 """
 
 
@@ -180,7 +182,7 @@ class FioResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measurement:
-    """What one trial told us: base metrics by id (see `virtune.model.metric`), the distribution, and remarks.
+    """What one trial told us: base metrics by id (see `virtune.model.metric`), the distributions, and remarks.
 
     `values` holds only what was measured: a metric that is missing was not measured, never zero by default.
     """
@@ -188,7 +190,12 @@ class Measurement:
     method: int = METHOD
     values: tuple[tuple[str, float], ...]
     histogram: Histogram | None = None
+    flushes: Histogram | None = None
     remarks: tuple[Remark, ...] = ()
+
+    def histogram_of(self, kind: Distribution) -> Histogram | None:
+        """Return the distribution of I/Os (`latency`) or of flushes (`sync`)."""
+        return self.flushes if kind == "sync" else self.histogram
 
     def get(self, metric: str) -> float | None:
         """Return a metric's value, or None when it was not measured."""

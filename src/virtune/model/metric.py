@@ -4,8 +4,15 @@
 from dataclasses import dataclass
 from typing import Literal
 
-PERCENTILES: tuple[float, ...] = (50.0, 70.0, 90.0, 95.0, 99.0, 99.9)
+PERCENTILES: tuple[float, ...] = (50.0, 70.0, 90.0, 95.0, 99.0, 99.9, 99.99)
 """The percentiles every table shows: those of the studies virtune reproduces, and the tail people pay for."""
+
+FLUSH_PERCENTILES: tuple[float, ...] = (50.0, 99.0, 99.9)
+"""Flushes are fewer than I/Os, so fewer of their percentiles say anything."""
+
+Distribution = Literal["latency", "sync"]
+DISTRIBUTIONS: tuple[Distribution, ...] = ("latency", "sync")
+"""What percentiles may be of: I/Os, and flushes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -13,6 +20,7 @@ class Metric:
     """A quantity: its id in JSON, a short label, the base unit and which way is better.
 
     `percent` is set for percentiles: those of several trials come from merged histograms, never from a mean.
+    `of` names the distribution that a percentile is of.
     `compared` is False for shares of a CPU or device: more of them is worse at equal IOPS and natural at more IOPS.
     """
 
@@ -22,6 +30,7 @@ class Metric:
     better: Literal["higher", "lower"]
     percent: float | None = None
     compared: bool = True
+    of: Distribution = "latency"
 
 
 METRICS: tuple[Metric, ...] = (
@@ -41,6 +50,17 @@ METRICS: tuple[Metric, ...] = (
     Metric(id="slat.mean", label="slat mean", unit="ns", better="lower"),
     Metric(id="clat.mean", label="clat mean", unit="ns", better="lower"),
     Metric(id="sync.mean", label="sync mean", unit="ns", better="lower"),
+    *(
+        Metric(
+            id=f"sync.p{percent:g}",
+            label=f"sync p{percent:g}",
+            unit="ns",
+            better="lower",
+            percent=percent,
+            of="sync",
+        )
+        for percent in FLUSH_PERCENTILES
+    ),
     Metric(id="cpu.load.usr", label="load %usr", unit="%", better="lower", compared=False),
     Metric(id="cpu.load.sys", label="load %sys", unit="%", better="lower", compared=False),
     Metric(id="cpu.rig", label="rig CPU", unit="%", better="lower", compared=False),

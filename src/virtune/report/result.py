@@ -26,7 +26,7 @@ ROUNDS_TOLD = 6
 
 _COMPARED = (
     "iops", "latency.mean", "latency.p50", "latency.p90", "latency.p95", "latency.p99", "latency.p99.9",
-    "sync.mean", "cpu_per_io",
+    "sync.mean", "sync.p99", "cpu_per_io",
 )  # fmt: skip
 """What is shown against the baseline. Bandwidth says what IOPS says; shares of a CPU say what CPU per I/O says."""
 
