@@ -96,7 +96,7 @@ def arms_from_vary(base: Stack, texts: Sequence[str], *, settings: tuple[Setting
         count *= len(values)
     if count > ARMS_MAX:
         raise PlanError(f"{count:,} arms are more than {ARMS_MAX:,}", hint="vary fewer knobs or values at once")
-    label = _labels(varied)
+    label = labels(varied)
     arms = []
     for choice in product(*(values for _, values in varied)):
         own = tuple(zip(names, choice, strict=True))
@@ -237,7 +237,7 @@ def _arm(name: str, texts: Sequence[str], base: Stack, settings: tuple[Setting, 
     return Arm(name=name, stack=stack, settings=(*(pair for pair in settings if pair[0] not in named), *own))
 
 
-def _labels(varied: Sequence[tuple[str, tuple[str, ...]]]) -> Callable[[Sequence[Setting]], str]:
+def labels(varied: Sequence[tuple[str, tuple[str, ...]]]) -> Callable[[Sequence[Setting]], str]:
     """Choose how to name combinations: by values alone where these speak for themselves, else by knob and value."""
     values = [value for _, several in varied for value in several]
     short = [name.rpartition(".")[2] for name, _ in varied]

@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""QEMU's command line for a guest's disk: a Stack as `-object`, `-blockdev` and `-device virtio-blk-pci`.
+
+The nodes are those that a storage daemon is given, so what was measured is what is written; only what serves the disk
+differs, a virtio-blk device in the place of an export.
+"""
+
+import json
+import shlex
+from collections.abc import Sequence
+from typing import Any
+
+from virtune.dialects.qemu import FORMAT_NODE, IOTHREAD, DaemonPlaces, daemon_commands
+from virtune.model.stack import Stack
+from virtune.model.units import Bytes
+
+DEVICE = "virtio-disk0"
+"""The id of the device."""
+
+_FLAGS = {"object-add": "-object", "blockdev-add": "-blockdev"}
+
+
+def guest_arguments(stack: Stack, *, image: str, size_bytes: int, block_device: bool = False) -> tuple[str, ...]:
+    """Return the words that give a guest this disk, in the order that QEMU needs.
+
+    `size_bytes` is that of a disk without an image. An IOThread and queues are written where the stack has them: an
+    export over NBD has neither, and then QEMU's defaults stand.
+    """
+    places = DaemonPlaces(image=image, size_bytes=size_bytes, socket="", mountpoint="", block_device=block_device)
+    words: list[str] = []
+    node = FORMAT_NODE
+    for command in daemon_commands(stack, places):
+        if command.execute in _FLAGS:
+            words += [_FLAGS[command.execute], _json(dict(command.arguments))]
+            node = command.arguments.get("node-name", node)
+    return (*words, "-device", _json(_device(stack, node)))
+
+
+def guest_command_line(arguments: Sequence[str]) -> str:
+    """Write the words one pair a line, to be pasted behind a `qemu-system-...` of one's own."""
+    pairs = zip(arguments[::2], arguments[1::2], strict=True)
+    return " \\\n".join(shlex.join(pair) for pair in pairs)
+
+
+def image_line(stack: Stack, *, image: str, size_bytes: int) -> str | None:
+    """Return the `qemu-img` line that makes an image with the stack's layout, None for one that needs none."""
+    disk = stack.disk
+    if disk.backend != "file" or disk.format == "raw":
+        return None
+    asked: dict[str, Bytes | str | bool | None] = {
+        "cluster_size": disk.cluster_size,
+        "extended_l2": disk.extended_l2,
+        "lazy_refcounts": disk.lazy_refcounts,
+        "preallocation": disk.preallocation,
+    }
+    options = [f"{name}={_word(value)}" for name, value in asked.items() if value is not None]
+    words = ["qemu-img", "create", "-f", disk.format, *(["-o", ",".join(options)] if options else [])]
+    return shlex.join([*words, image, str(size_bytes)])
+
+
+def _device(stack: Stack, node: str) -> dict[str, Any]:
+    device: dict[str, Any] = {"driver": "virtio-blk-pci", "id": DEVICE, "drive": node}
+    if stack.num_queues is not None:
+        device["num-queues"] = stack.num_queues
+    if stack.in_iothread:
+        device["iothread"] = IOTHREAD
+    # a guest that sees no write cache sends no flush: QEMU then makes each write durable before it says so
+    device["write-cache"] = "off" if stack.disk.cache in ("writethrough", "directsync") else "on"
+    return device
+
+
+def _json(value: dict[str, Any]) -> str:
+    return json.dumps(value, separators=(",", ":"))
+
+
+def _word(value: object) -> str:
+    return ("on" if value else "off") if isinstance(value, bool) else str(value)

@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Durability: what a write of the guest survives, once it is completed and once it is flushed.
+
+Stacks that promise different things are not faster or slower than each other: one of them does less. So a search
+ranks only stacks of one class. The class is what the guest is promised; `Survives` says what happens beyond that.
+
+    every-write   what is completed survives a power cut             cache=writethrough, directsync
+    flush         what was flushed survives a power cut              cache=none, writeback; a plain O_DIRECT file
+    volatile      even what was flushed is lost when the host dies   cache=unsafe
+    nothing       nothing is kept at all                             backend=null-co
+
+All of it holds as far as the drive honours a flush, which nothing above the drive can see.
+"""
+
+from dataclasses import dataclass
+from enum import IntEnum, StrEnum
+from typing import assert_never
+
+from virtune.model.stack import Stack
+
+
+class Promise(StrEnum):
+    """The class of a stack: what it promises to a guest, the strongest first."""
+
+    EVERY_WRITE = "every-write"
+    FLUSH = "flush"
+    VOLATILE = "volatile"
+    NOTHING = "nothing"
+
+
+class Survives(IntEnum):
+    """The worst event that data outlives; each includes those before it."""
+
+    NOTHING = 0
+    PROCESS_KILL = 1
+    HOST_CRASH = 2
+    POWER_CUT = 3
+
+
+_ORDER = tuple(Promise)
+
+_EVENTS = {
+    Survives.NOTHING: "not even the end of the QEMU process",
+    Survives.PROCESS_KILL: "the end of the QEMU process",
+    Survives.HOST_CRASH: "a crash of the host's kernel",
+    Survives.POWER_CUT: "a power cut",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Durability:
+    """What a stack promises: the class, and what a completed and a flushed write outlive. `why` names the cause."""
+
+    promise: Promise
+    completed: Survives
+    flushed: Survives
+    why: str
+
+    def weaker_than(self, promise: Promise) -> bool:
+        """Whether this promises less than that class."""
+        return _ORDER.index(self.promise) > _ORDER.index(promise)
+
+    @property
+    def words(self) -> str:
+        """Say it in one sentence."""
+        if self.completed is self.flushed:
+            return f"a completed write survives {_EVENTS[self.completed]} ({self.why})"
+        return (
+            f"a flushed write survives {_EVENTS[self.flushed]}, one only completed {_EVENTS[self.completed]} "
+            f"({self.why})"
+        )
+
+
+def durability_of(stack: Stack) -> Durability:
+    """Return what a stack promises.
+
+    QEMU keeps the metadata of a qcow2 image in its own memory until a flush, so there a completed write that
+    allocated a cluster does not even outlive the process. `cache=unsafe` drops the flush of the file, not that of the
+    metadata to the page cache (QEMU: block/io.c, bdrv_co_flush and BDRV_O_NO_FLUSH).
+    """
+    disk = stack.disk
+    if stack.rig == "metal":
+        direct = "opened with O_DIRECT, as the load does by default"
+        return _durability(Promise.FLUSH, Survives.HOST_CRASH, Survives.POWER_CUT, direct)
+    if disk.backend == "null-co":
+        return _durability(Promise.NOTHING, Survives.NOTHING, Survives.NOTHING, "backend=null-co keeps no data")
+    why = f"cache={disk.cache}" + (", qcow2 metadata in QEMU's memory" if disk.format == "qcow2" else "")
+    in_memory = disk.format == "qcow2"
+    match disk.cache:
+        case "writethrough" | "directsync":
+            return _durability(Promise.EVERY_WRITE, Survives.POWER_CUT, Survives.POWER_CUT, f"cache={disk.cache}")
+        case "none":
+            completed = Survives.NOTHING if in_memory else Survives.HOST_CRASH
+            return _durability(Promise.FLUSH, completed, Survives.POWER_CUT, why)
+        case "writeback":
+            completed = Survives.NOTHING if in_memory else Survives.PROCESS_KILL
+            return _durability(Promise.FLUSH, completed, Survives.POWER_CUT, why)
+        case "unsafe":
+            completed = Survives.NOTHING if in_memory else Survives.PROCESS_KILL
+            return _durability(Promise.VOLATILE, completed, Survives.PROCESS_KILL, why)
+        case _:
+            assert_never(disk.cache)
+
+
+def _durability(promise: Promise, completed: Survives, flushed: Survives, why: str) -> Durability:
+    return Durability(promise=promise, completed=completed, flushed=flushed, why=why)

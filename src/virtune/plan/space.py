@@ -1,0 +1,340 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The space of a search: the knob table, what this host's QEMU has of it, and what the user varies and fixes.
+
+    --vary disk.aio=threads,native   these values         --vary disk.aio     all values that the host has
+    --fix disk.cache=none            one value, everywhere, the baseline included
+    --baseline disk.aio=threads      what is there now; the base of the rig where nothing is said
+
+Without `--vary` the knobs of the rig's path are varied that a disk can change without a new image. What contradicts
+itself is removed with QEMU's reason, and what promises another durability than asked for is kept apart.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+
+from virtune.model.durability import Promise, durability_of
+from virtune.model.errors import PlanError
+from virtune.model.knob import Answer, Change, Choice, Knob, Standing, Switch
+from virtune.model.knobs import BY_ID
+from virtune.model.space import Apart, Factor, Removed, Space
+from virtune.model.stack import DIRECT_CACHES, Stack, contradictions
+from virtune.model.study import Arm
+from virtune.model.units import Bytes, format_bytes
+from virtune.plan.arms import apply_settings, labels, parse_setting
+from virtune.plan.nearest import quoted
+
+BASELINE = "baseline"
+"""The name of the arm that is there now."""
+
+CONFIGURATIONS_MAX = 20_000
+"""More combinations than this are not looked through: the values want thinking about, not searching."""
+
+QUEUES_MAX = 8
+"""More queues than this serve no disk that a storage daemon serves from one thread (knob K22)."""
+
+_COSTLY = frozenset({Change.OFFLINE, Change.POWEROFF, Change.GUEST_REBOOT, Change.HOST_REBOOT})
+
+POLL_DEFAULT_NS = 32768
+"""QEMU's own poll-max-ns of an IOThread on Linux (knob K36)."""
+
+_CLUSTER_DEFAULT = Bytes(65536)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """What a user said of a space, as it was written."""
+
+    rig: str | None = None
+    vary: tuple[str, ...] = ()
+    fix: tuple[str, ...] = ()
+    baseline: str | None = None
+    durability: Promise | None = None
+    span_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Host:
+    """What the host has: QEMU's answers by knob, whether the kernel gives us io_uring (None: unknown), and so on."""
+
+    answers: Mapping[str, tuple[Answer, ...]]
+    program: str
+    io_uring: bool | None = None
+    cpus: int = 1
+    memory_bytes: int | None = None
+
+
+def space_of(asked: Asked, host: Host) -> Space:
+    """Return the configurations to search.
+
+    Raises PlanError for words that say nothing sensible, and when fewer than two configurations are left.
+    """
+    fixed = [*([f"rig={asked.rig}"] if asked.rig else []), *asked.fix]
+    base, settings = apply_settings(Stack(), fixed)
+    if base.rig == "metal":
+        raise PlanError("rig=metal has nothing to tune: no QEMU is in between", hint="`--rig vhost-user`")
+    baseline = _baseline(asked, base, settings)
+    wanted, gone = _factors(asked, baseline.stack, {name for name, _ in settings}, host)
+    count = 1
+    for factor in wanted:
+        count *= len(factor.values)
+    if count > CONFIGURATIONS_MAX:
+        raise PlanError(
+            f"{count:,} configurations are more than {CONFIGURATIONS_MAX:,}",
+            hint="name fewer values by `--vary KNOB=A,B`, or hold a knob by `--fix KNOB=VALUE`",
+        )
+    promise = asked.durability or durability_of(baseline.stack).promise
+    sorter, label = _Sorter(baseline=baseline, promise=promise, cached=_cached(asked, host)), _labels(wanted)
+    for own in combinations(wanted, base):
+        stack = apply_settings(base, [f"{name}={value}" for name, value in own])[0]
+        sorter.take(Arm(name=label(own), stack=stack, settings=(*settings, *own)))
+    return sorter.space(wanted, gone)
+
+
+def effective(stack: Stack) -> Stack:
+    """Return the stack with what QEMU does unasked written out, so that stacks which run alike are equal."""
+    disk = stack.disk
+    if disk.format == "qcow2":
+        disk = replace(
+            disk,
+            cluster_size=disk.cluster_size or _CLUSTER_DEFAULT,
+            extended_l2=bool(disk.extended_l2),
+            lazy_refcounts=bool(disk.lazy_refcounts),
+            preallocation=disk.preallocation or "off",
+        )
+    polls = stack.in_iothread and stack.poll_max_ns is None
+    return replace(
+        stack,
+        disk=disk,
+        num_queues=stack.queues,
+        iothread=stack.in_iothread,
+        poll_max_ns=POLL_DEFAULT_NS if polls else stack.poll_max_ns,
+    )
+
+
+def _baseline(asked: Asked, base: Stack, settings: tuple[tuple[str, str], ...]) -> Arm:
+    words = [word for word in (asked.baseline or "").split(",") if word.strip()]
+    if asked.baseline is not None and not words:
+        raise PlanError("the baseline says nothing", hint="`--baseline disk.aio=threads,disk.cache=none`")
+    stack, own = apply_settings(base, words)
+    twice = next((name for name, _ in own if name in dict(settings)), None)
+    if twice is not None:
+        raise PlanError(f"{twice} is fixed and part of the baseline", hint="what is fixed holds for the baseline too")
+    found = contradictions(stack)
+    if found:
+        raise PlanError(f"the baseline cannot be: {found[0]}", hint="; ".join(found[1:]) or None)
+    return Arm(name=BASELINE, stack=stack, settings=(*settings, *own))
+
+
+def _factors(
+    asked: Asked, base: Stack, fixed: set[str], host: Host
+) -> tuple[tuple[Factor, ...], tuple[Removed, ...]]:
+    """Return the knobs to vary with the values that the host has, and what it has not."""
+    factors: list[Factor] = []
+    gone: list[Removed] = []
+    for knob, values in _varied(asked.vary, host) if asked.vary else _by_default(base, fixed, host):
+        if knob.id in fixed:
+            raise PlanError(f"{knob.id} is varied and fixed", hint="one of the two")
+        if knob.id in [factor.knob for factor in factors]:
+            raise PlanError(f"{knob.id} is varied twice", hint="list its values once")
+        missing = {value: why for value in values if (why := _missing(knob, value, host))}
+        gone += [Removed(what=f"{knob.id}={value}", count=None, why=why) for value, why in missing.items()]
+        kept = tuple(value for value in values if value not in missing)
+        if kept:
+            factors.append(Factor(knob=knob.id, values=kept, costly=knob.change in _COSTLY))
+    return tuple(factors), tuple(gone)
+
+
+def _varied(texts: Sequence[str], host: Host) -> Iterator[tuple[Knob, tuple[str, ...]]]:
+    for text in texts:
+        name, equals, words = text.partition("=")
+        if not equals:
+            knob = _turnable(name.strip())
+            yield knob, _all_values(knob, host)
+            continue
+        values = tuple(word.strip() for word in words.split(","))
+        if "" in values:
+            raise PlanError(f"{quoted(text)} has an empty value", hint="write disk.aio=threads,native")
+        if len(set(values)) < len(values):
+            raise PlanError(
+                f"{quoted(text)} has a value twice", hint="the same configuration cannot win against itself"
+            )
+        knobs = [parse_setting(f"{name}={value}")[0] for value in values]
+        yield _turnable(knobs[0].id), values
+
+
+def _turnable(name: str) -> Knob:
+    if name not in BY_ID:
+        # the search for what was meant, and its hint, are those of a setting
+        parse_setting(f"{name}=x")
+        raise PlanError(f"{quoted(name)} means several knobs", hint="name one of them")
+    knob = BY_ID[name]
+    if not knob.place:
+        raise PlanError(
+            f"{knob.id} is known to virtune, and it cannot turn it yet", hint=f"`virtune knobs {knob.id}`"
+        )
+    return knob
+
+
+def _all_values(knob: Knob, host: Host) -> tuple[str, ...]:
+    if knob.id in _USUAL:
+        return _USUAL[knob.id]
+    if knob.id == "export.num_queues":
+        return _queue_counts(host)
+    match knob.domain:
+        case Choice(values=values):
+            return values
+        case Switch():
+            return ("off", "on")
+        case _:
+            raise PlanError(f"{knob.id} has no short list of values", hint=f"name them: `--vary {knob.id}=A,B`")
+
+
+_USUAL: Mapping[str, tuple[str, ...]] = {
+    "iothread.poll_max_ns": ("0", str(POLL_DEFAULT_NS)),
+    "disk.cluster_size": ("64k", "2M"),
+}
+"""Of numbers that have no list of values: QEMU's default, and the other value that is recommended at times."""
+
+
+def _queue_counts(host: Host) -> tuple[str, ...]:
+    """One queue, and powers of two up to one for each CPU, which is what QEMU gives a guest of that many."""
+    counts = [1]
+    while counts[-1] * 2 <= min(host.cpus, QUEUES_MAX):
+        counts.append(counts[-1] * 2)
+    return tuple(map(str, counts))
+
+
+def _by_default(base: Stack, fixed: set[str], host: Host) -> Iterator[tuple[Knob, tuple[str, ...]]]:
+    """The knobs of the rig's path that need no new image; a format is chosen for its features, not for its speed."""
+    names = [] if base.disk.backend == "null-co" else ["disk.aio", "disk.cache"]
+    if base.export != "nbd":
+        names += ["export.iothread", "iothread.poll_max_ns"]
+    if base.export == "vhost-user-blk":
+        names.append("export.num_queues")
+    for name in names:
+        if name not in fixed:
+            yield BY_ID[name], _all_values(BY_ID[name], host)
+
+
+def _missing(knob: Knob, value: str, host: Host) -> str | None:
+    """Say why this host does not have that value, None where it has it or nobody knows."""
+    if knob.id == "disk.aio" and value == "io_uring" and host.io_uring is False:
+        return "the kernel refuses io_uring to us (`virtune probe` says why)"
+    for answer in host.answers.get(knob.id, ()):
+        if not answer.program.startswith(host.program):
+            continue
+        if answer.standing is Standing.ABSENT:
+            return f"{answer.program} does not have it: {answer.detail}"
+        if answer.standing is Standing.VALUES and value not in answer.values:
+            return f"{answer.program} was built without it"
+    return None
+
+
+def _cached(asked: Asked, host: Host) -> str | None:
+    """Say why a cache mode that goes through the page cache is not tried unasked, None where it may be.
+
+    Where all of the span fits into the host's RAM, what such a stack shows is the RAM's speed, not the disk's.
+    """
+    named = any(text.partition("=")[0].strip() == "disk.cache" for text in asked.vary)
+    if named or host.memory_bytes is None or not 0 < asked.span_bytes < host.memory_bytes:
+        return None
+    span, memory = format_bytes(asked.span_bytes), format_bytes(host.memory_bytes)
+    return (
+        f"a span of {span} fits into this host's {memory}, so the page cache would be measured and not the disk: "
+        "a larger --span, or name them: --vary disk.cache=none,writeback"
+    )
+
+
+class _Sorter:
+    """Puts each configuration where it belongs: ranked, removed with a reason, or apart."""
+
+    def __init__(self, *, baseline: Arm, promise: Promise, cached: str | None) -> None:
+        self._baseline, self._promise, self._cached = baseline, promise, cached
+        self._seen = {effective(baseline.stack)}
+        self._ranked: list[Arm] = []
+        self._apart: list[Apart] = []
+        self._removed: Counter[str] = Counter()
+        self._example: dict[str, str] = {}
+
+    def take(self, arm: Arm) -> None:
+        """Sort one configuration in; one that runs like another is not wanted twice."""
+        found = contradictions(arm.stack)
+        if not found and effective(arm.stack) in self._seen:
+            return
+        durability = durability_of(arm.stack)
+        if found:
+            self._remove(arm, found[0])
+        elif durability.promise is not self._promise:
+            self._apart.append(Apart(arm=arm, durability=durability))
+        elif self._cached is not None and arm.stack.disk.cache not in DIRECT_CACHES:
+            self._remove(arm, self._cached)
+        else:
+            self._ranked.append(arm)
+        self._seen.add(effective(arm.stack))
+
+    def space(self, factors: tuple[Factor, ...], gone: tuple[Removed, ...]) -> Space:
+        """Return what was sorted; raises PlanError when there is nothing to choose from."""
+        in_class = durability_of(self._baseline.stack).promise is self._promise
+        left = len(self._ranked) + in_class
+        if left < 2:
+            words = "one configuration is" if left else "no configuration is"
+            raise PlanError(f"{words} left to rank", hint=self._why_few())
+        reasons = (Removed(what=self._example[why], count=count, why=why) for why, count in self._removed.items())
+        return Space(
+            factors=factors,
+            arms=(self._baseline, *self._ranked),
+            baseline=self._baseline.name,
+            promise=self._promise,
+            ranked_baseline=in_class,
+            removed=(*gone, *reasons),
+            apart=tuple(self._apart),
+        )
+
+    def _remove(self, arm: Arm, why: str) -> None:
+        self._removed[why] += 1
+        self._example.setdefault(why, arm.name)
+
+    def _why_few(self) -> str:
+        if self._apart:
+            return f"{len(self._apart)} promise another durability than {self._promise}: `--durability` chooses"
+        if self._removed:
+            return self._removed.most_common(1)[0][0]
+        return "`--vary disk.aio` makes a choice"
+
+
+def combinations(factors: Sequence[Factor], base: Stack) -> Iterator[tuple[tuple[str, str], ...]]:
+    """Yield every choice of values, once; what means nothing beside the other values is left out of a choice."""
+    names = [factor.knob for factor in factors]
+    seen = set()
+    for choice in product(*(factor.values for factor in factors)):
+        own = meaningful(tuple(zip(names, choice, strict=True)), base)
+        if own not in seen:
+            seen.add(own)
+            yield own
+
+
+def meaningful(own: tuple[tuple[str, str], ...], base: Stack) -> tuple[tuple[str, str], ...]:
+    """Leave out the settings that mean nothing beside the others: how an IOThread polls where none is."""
+    others = [f"{name}={value}" for name, value in own if name not in _DEPENDS]
+    stack = apply_settings(base, others)[0]
+    return tuple((name, value) for name, value in own if name not in _DEPENDS or _DEPENDS[name](stack))
+
+
+_DEPENDS: Mapping[str, Callable[[Stack], bool]] = {
+    "iothread.poll_max_ns": lambda stack: stack.in_iothread,
+    "export.num_queues": lambda stack: stack.export == "vhost-user-blk",
+    **dict.fromkeys(
+        ("disk.cluster_size", "disk.extended_l2", "disk.l2_cache_size", "disk.lazy_refcounts", "disk.preallocation"),
+        lambda stack: stack.disk.format == "qcow2",
+    ),
+}
+"""Knobs that mean something only beside other values, and when they do."""
+
+
+def _labels(factors: Sequence[Factor]) -> Callable[[Sequence[tuple[str, str]]], str]:
+    """Name a configuration by the values of what really varies."""
+    varied = {factor.knob for factor in factors if len(factor.values) > 1}
+    label = labels([(factor.knob, factor.values) for factor in factors if factor.knob in varied])
+    return lambda own: label([pair for pair in own if pair[0] in varied])

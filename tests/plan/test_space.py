@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The space of a search: what is ranked, what is removed and why, what is kept apart."""
+
+import pytest
+
+from virtune.model.durability import Promise, durability_of
+from virtune.model.errors import PlanError
+from virtune.model.knob import Answer, Standing
+from virtune.model.space import Space
+from virtune.model.stack import contradictions
+from virtune.plan.space import Asked, Host, effective, space_of
+
+DAEMON = "qemu-storage-daemon 7.2.0"
+ALL = Answer(program=DAEMON, standing=Standing.VALUES, values=("threads", "native", "io_uring"))
+HOST = Host(answers={"disk.aio": (ALL,)}, program="qemu-storage-daemon", io_uring=True, cpus=4)
+SMALL = Host(answers=HOST.answers, program=HOST.program, cpus=4, memory_bytes=8 * 1024**3)
+
+
+def names(space: Space) -> list[str]:
+    return [arm.name for arm in space.ranked]
+
+
+def sound(space: Space) -> None:
+    stacks = [effective(arm.stack) for arm in space.arms]
+    assert len(set(stacks)) == len(stacks)
+    assert len({arm.name for arm in space.arms}) == len(space.arms)
+    for arm in space.arms:
+        assert contradictions(arm.stack) == ()
+    for arm in space.ranked:
+        assert durability_of(arm.stack).promise is space.promise
+    for apart in space.apart:
+        assert apart.durability.promise is not space.promise
+
+
+def test_without_words_the_rigs_path_is_varied_within_one_class() -> None:
+    space = space_of(Asked(), HOST)
+    sound(space)
+    assert [factor.knob for factor in space.factors] == ["disk.aio", "disk.cache"]
+    assert space.promise is Promise.FLUSH
+    # baseline is threads+none; native with the page cache cannot be
+    assert names(space) == [
+        "baseline",
+        "aio=threads+cache=writeback",
+        "aio=native+cache=none",
+        "aio=io_uring+cache=none",
+        "aio=io_uring+cache=writeback",
+    ]
+    assert all("O_DIRECT" in removed.why for removed in space.removed)
+    assert {apart.durability.promise for apart in space.apart} == {Promise.EVERY_WRITE, Promise.VOLATILE}
+
+
+def test_what_drops_flushes_is_never_ranked_unless_that_class_is_chosen() -> None:
+    for durability in (None, Promise.FLUSH, Promise.EVERY_WRITE):
+        space = space_of(Asked(durability=durability), HOST)
+        sound(space)
+        assert not any(arm.stack.disk.cache == "unsafe" for arm in space.ranked)
+        assert any(apart.arm.stack.disk.cache == "unsafe" for apart in space.apart)
+        assert space.ranked_baseline == (durability is not Promise.EVERY_WRITE)
+    chosen = space_of(Asked(durability=Promise.VOLATILE), HOST)
+    assert {arm.stack.disk.cache for arm in chosen.ranked} == {"unsafe"}
+    assert not chosen.ranked_baseline
+
+
+def test_an_iothread_and_queues_are_varied_where_the_rig_has_them_and_mean_nothing_without() -> None:
+    space = space_of(Asked(rig="vhost-user", fix=("disk.cache=none", "disk.aio=native")), HOST)
+    sound(space)
+    # off x {1,2,4} queues, on x {0, 32768} ns x {1,2,4} queues; one of them is the baseline
+    assert len(space.ranked) == 3 + 6
+    assert not any(arm.stack.poll_max_ns is not None and not arm.stack.in_iothread for arm in space.arms)
+
+
+def test_what_the_host_does_not_have_is_removed_with_the_reason() -> None:
+    two = Answer(program=DAEMON, standing=Standing.VALUES, values=("threads", "native"))
+    host = Host(answers={"disk.aio": (two,)}, program="qemu-storage-daemon")
+    space = space_of(Asked(vary=("disk.aio",)), host)
+    assert names(space) == ["baseline", "native"]
+    assert [(r.what, r.count) for r in space.removed] == [("disk.aio=io_uring", None)]
+    assert "built without it" in space.removed[0].why
+    refused = Host(answers={"disk.aio": (ALL,)}, program="qemu-storage-daemon", io_uring=False)
+    assert "kernel refuses" in space_of(Asked(vary=("disk.aio",)), refused).removed[0].why
+    absent = Answer(program=DAEMON, standing=Standing.ABSENT, detail="no blockdev-add qcow2 lazy-refcounts")
+    gone = Host(answers={"disk.lazy_refcounts": (absent,)}, program="qemu-storage-daemon")
+    space = space_of(Asked(vary=("disk.lazy_refcounts", "disk.aio"), fix=("disk.format=qcow2",)), gone)
+    assert {r.what for r in space.removed} == {"disk.lazy_refcounts=off", "disk.lazy_refcounts=on"}
+
+
+def test_the_page_cache_is_not_tried_unasked_where_the_span_fits_into_it() -> None:
+    space = space_of(Asked(span_bytes=1024**3), SMALL)
+    assert {arm.stack.disk.cache for arm in space.ranked} == {"none"}
+    assert any("fits into this host's 8 GiB" in removed.why for removed in space.removed)
+    named = space_of(Asked(span_bytes=1024**3, vary=("disk.cache=none,writeback",)), SMALL)
+    assert names(named) == ["baseline", "writeback"] or names(named) == ["baseline", "cache=writeback"]
+    large = space_of(Asked(span_bytes=16 * 1024**3), SMALL)
+    assert "writeback" in {arm.stack.disk.cache for arm in large.ranked}
+
+
+def test_the_baseline_may_be_named_and_lie_outside_of_what_is_varied() -> None:
+    vary, fix = ("disk.throttle_iops=1000,1100",), ("disk.backend=null-co",)
+    space = space_of(Asked(vary=vary, fix=fix, baseline="disk.throttle_iops=900"), HOST)
+    assert names(space) == ["baseline", "throttle_iops=1000", "throttle_iops=1100"]
+    assert dict(space.arms[0].settings) == {"disk.backend": "null-co", "disk.throttle_iops": "900"}
+    assert space.promise is Promise.NOTHING
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        (Asked(rig="metal"), "nothing to tune"),
+        (Asked(vary=("disk.iao",)), "no knob 'disk.iao'"),
+        (Asked(vary=("disk.aio=threads,threads",)), "value twice"),
+        (Asked(vary=("disk.aio=threads,",)), "empty value"),
+        (Asked(vary=("disk.aio",), fix=("disk.aio=native",)), "varied and fixed"),
+        (Asked(vary=("disk.aio", "disk.aio=native,threads")), "varied twice"),
+        (Asked(vary=("disk.throttle_iops",)), "no short list"),
+        (Asked(vary=("device.share_rw",)), "cannot turn it yet"),
+        (Asked(vary=("disk.cache=unsafe",)), "one configuration is left to rank"),
+        (Asked(vary=("disk.aio=threads",)), "one configuration is left to rank"),
+        (Asked(baseline="disk.aio=native,disk.cache=writeback"), "the baseline cannot be"),
+        (Asked(baseline=","), "the baseline says nothing"),
+        (Asked(fix=("disk.aio=native",), baseline="disk.aio=threads"), "fixed and part of the baseline"),
+        (Asked(vary=(f"disk.throttle_iops={','.join(map(str, range(1, 20_003)))}",)), "configurations are more than"),
+    ],
+)
+def test_words_that_make_no_space_are_refused(asked: Asked, message: str) -> None:
+    with pytest.raises(PlanError) as caught:
+        space_of(asked, HOST)
+    assert message in caught.value.message
