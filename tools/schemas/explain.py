@@ -27,6 +27,7 @@ WORDS: dict[str, str] = {
     "LoadResult.rate_asked_iops": "The load that was offered, in operations a second over all jobs; null for a closed"
     " loop.",
     "LoadResult.errors": "I/Os that failed while fio went on, a count.",
+    "LoadResult.group": "fio's number of the reporting group; null where the source does not say.",
     "LoadResult.options": "Pairs of name and value: the job's options as fio echoes them; null where it does not.",
     "Stream.direction": "read, write or trim; `mixed` where fio was told to sum them up.",
     "Stream.ios": "Completed I/Os, a count.",

@@ -23,10 +23,11 @@ from virtune.flows.question import ROUNDS
 from virtune.model.knobs import KNOBS
 from virtune.model.metric import METRICS
 from virtune.model.stack import Stack
+from virtune.model.study import IMPORT
 from virtune.model.verdict import Interval, Verdict
 from virtune.report.result_json import SCHEMA
 
-KINDS = tuple(ROUNDS)
+KINDS = (*ROUNDS, IMPORT)
 """The verbs that make studies."""
 
 _PLACED = {".".join(knob.place): knob for knob in KNOBS if knob.place}
@@ -119,6 +120,7 @@ def _study() -> Schema:
             "jobs": rows("The jobs, which run together.", job, minItems=1),
         },
     )
+    unknown = "; null for imported results."
     return table(
         "What was to be found out, and how.",
         {
@@ -128,18 +130,19 @@ def _study() -> Schema:
             "finished": switch("Whether every trial gave a measurement."),
             "trials": whole("Trials that it consists of.", minimum=1),
             "trials_done": whole("Trials that gave a measurement.", minimum=0),
-            "measured_seconds": number("Measured time of these together, in seconds.", minimum=0),
+            "measured_seconds": maybe(number(f"Measured time of these together, in seconds{unknown}", minimum=0)),
             "baseline": text("The arm that the others are held against."),
             "metric": metric_word("The metric of the verdicts."),
             "rounds": whole("Rounds: each tries every arm under every workload once.", minimum=1),
-            "seconds": number("Measured time of one trial, in seconds.", exclusiveMinimum=0),
-            "ramp_seconds": number("The time before it that is thrown away, in seconds.", minimum=0),
-            "seed": whole("Seed of the order of trials and of random offsets.", minimum=0),
+            "seconds": maybe(number(f"Measured time of one trial, in seconds{unknown}", exclusiveMinimum=0)),
+            "ramp_seconds": maybe(number(f"The time before it that is thrown away, in seconds{unknown}", minimum=0)),
+            "seed": maybe(whole(f"Seed of the order of trials and of random offsets{unknown}", minimum=0)),
             "margin": number("The smallest relative difference worth knowing (0.03 is 3 %).", exclusiveMinimum=0),
             "confidence": number("Of all `comparisons` together, 0 to 1.", exclusiveMinimum=0, exclusiveMaximum=1),
-            "span_bytes": whole("Size of the scratch image, or how much of a target is used, in bytes.", minimum=1),
-            "scratch": text("The directory of the scratch images."),
+            "span_bytes": maybe(whole(f"Bytes of the scratch image, or used of a target{unknown}", minimum=1)),
+            "scratch": maybe(text(f"The directory of the scratch images{unknown}")),
             "target": maybe(text("The user's own file or device that was loaded; null for scratch images.")),
+            "paired": switch("Whether arms ran in turn and are compared within rounds; imported results are not."),
             "workloads": rows("The workloads, in the order they were given.", workload, minItems=1),
         },
     )
@@ -151,8 +154,9 @@ def _arm(stack: Schema) -> Schema:
         "One stack under comparison.",
         {
             "name": text("Its name."),
-            "stack": {"description": "All of the stack.", **stack},
+            "stack": maybe({"description": "All of the stack; null for an imported arm.", **stack}),
             "settings": by_name("What was asked for, by knob.", text("The value as it was written."), asked),
+            "options": by_name("Of an imported arm: what its jobs say beside their workloads.", text("The value.")),
             "in_force": rows("What was found on the running processes.", _check()),
             "workloads": rows("What it did, by workload.", _summary(), minItems=1),
             "rounds": rows("Its trials so far, by number.", {"$ref": "#/$defs/Trial"}),
@@ -226,7 +230,7 @@ def _trial() -> Schema:
             "round": whole("The round, from 1.", minimum=1),
             "number": whole("Its place in the order of running, from 1; `show --trial` takes it.", minimum=1),
             "workload": text("The workload's name."),
-            "ended": moment("When it ended, in UTC."),
+            "ended": maybe(moment("When it ended, in UTC; null where an imported result does not say.")),
             "attempt": whole("The attempt that counts, from 1.", minimum=1),
             "failure": maybe(text("Why it failed; null when it did not.")),
             "measurement": maybe(measurement),
@@ -249,6 +253,7 @@ def _comparison(key: str, ratio: Schema) -> Schema:
             "candidate": text("The arm that is judged."),
             "rounds": whole("Rounds that both arms have a usable value in.", minimum=0),
             "ratio": maybe({"description": "candidate / baseline; null where there were too few rounds.", **ratio}),
+            "change": maybe(number("Of arms that are not paired: the ratio of their geometric means, else null.")),
             "why": text("The reason of the verdict, in words."),
             key: word("What may be said of the candidate. `undecided` is an answer.", Verdict),
         },

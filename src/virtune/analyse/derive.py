@@ -6,11 +6,13 @@ from dataclasses import replace
 
 from virtune.analyse.counters import read_counters
 from virtune.analyse.explain import explain
-from virtune.analyse.fio import read_result
+from virtune.analyse.fio import read_result, text_of
+from virtune.analyse.imported import meant_of
 from virtune.analyse.measure import measurement_of
 from virtune.analyse.use import use
 from virtune.model.counters import DiskUse, Use
 from virtune.model.errors import LoadError, ReadError, StoreError
+from virtune.model.evidence import FIO_OUTPUTS
 from virtune.model.measurement import FioResult, Measurement
 from virtune.model.remark import Remark, Weight
 from virtune.model.stack import DIRECT_CACHES, Stack
@@ -48,8 +50,9 @@ def derive(parts: Mapping[str, bytes], *, stack: Stack, workload: Workload) -> M
     Raises LoadError when fio's output cannot be read or says that the load failed.
     """
     try:
-        result = read_result(parts["fio.json"].decode(errors="replace"))
-    except (ReadError, KeyError) as error:
+        output = next(parts[name] for name in FIO_OUTPUTS if name in parts)
+        result = meant_of(read_result(text_of(output)), parts)
+    except (ReadError, StopIteration) as error:
         raise LoadError(f"fio's output cannot be read: {error}") from None
     failed = [load for load in result.loads if load.error]
     if failed:

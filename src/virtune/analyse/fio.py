@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """fio's result in whatever form it comes: JSON, JSON+ or the text for people. The door, with its limits."""
 
+import codecs
 import re
 
 from virtune.analyse.fio_json import holds_json, read_json
@@ -14,6 +15,12 @@ LIMIT = 32 * 1024**2
 jobs; what is longer costs gigabytes of memory to take apart and is not one fio result."""
 
 _TERSE = re.compile(r"^(?:\d;fio-\d|[2-5];[^;\n]{1,200};\d)", re.MULTILINE)
+
+
+def text_of(content: bytes) -> str:
+    """Text of any bytes: UTF-8, or UTF-16 as some shells redirect it; the rest shows as replacement characters."""
+    encoding = "utf-16" if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) else "utf-8-sig"
+    return content.decode(encoding, errors="replace")
 
 
 def read_result(text: str) -> FioResult:

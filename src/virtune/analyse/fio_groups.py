@@ -78,6 +78,7 @@ def load_of(group: Group, definitions: list[Definition], options: dict[str, str]
         rate_asked_iops=facts.rate_iops * group.jobs if facts and facts.rate_iops else None,
         errors=group.errors,
         options=tuple(options.items()) if facts and options is not None else None,
+        group=int(number),
     )
 
 

@@ -108,6 +108,7 @@ def _result(document: _Object) -> FioResult:
         version=printable(version) if isinstance(version, str) else None,
         loads=tuple(loads),
         devices=tuple(_devices(document)),
+        ended=_float(document, "timestamp", "document"),
     )
 
 
@@ -168,6 +169,7 @@ def _load(
         rate_asked_iops=facts.rate_iops * jobs if facts and facts.rate_iops and not mixed else None,
         errors=_int(entry, "total_err", where) or 0,
         options=tuple(options.items()) if options is not None else None,
+        group=_int(entry, "groupid", where),
     )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from itertools import combinations
 
 from virtune.analyse.compare import compare
+from virtune.analyse.unpaired import compare_unpaired
 from virtune.model.evidence import UNDER_LOAD, Check, StudyRecord, TrialRecord
 from virtune.model.measurement import Histogram, Measurement, merge
 from virtune.model.metric import BY_ID, DISTRIBUTIONS, METRICS, Metric
@@ -110,6 +111,15 @@ def _compare(
     confidence: float,
 ) -> Comparison:
     base, other = (rows.get((arm, workload.name), {}) for arm in (baseline, candidate))
+    if not study.paired:
+        return compare_unpaired(
+            metric,
+            (baseline, [row.get(metric.id, math.nan) for row in base.values()]),
+            (candidate, [row.get(metric.id, math.nan) for row in other.values()]),
+            workload=workload.name,
+            margin=study.margin,
+            confidence=confidence,
+        )
     done = sorted(base.keys() & other.keys())
     return compare(
         metric,

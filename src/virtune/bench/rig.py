@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, assert_never
 
+from virtune.model.errors import RigError
 from virtune.model.evidence import Changeover, Check, InForce
 from virtune.model.stack import Rig, Stack
 from virtune.model.target import Target
@@ -92,5 +93,7 @@ def _session_of(rig: Rig, warden: Warden) -> AbstractContextManager[Session]:
             from virtune.bench import storage_daemon
 
             return storage_daemon.session(warden)
+        case "unknown":
+            raise RigError("this stack was not made here, so nothing brings it up", hint="its results were imported")
         case _:
             assert_never(rig)

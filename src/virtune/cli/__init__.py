@@ -9,6 +9,7 @@ import codecs
 import difflib
 import importlib
 import io
+import keyword
 import os
 import sys
 
@@ -25,10 +26,12 @@ VERBS: dict[str, str] = {
     "resume": "Go on with a study that was interrupted",
     "list": "List the studies in the store",
     "show": "Show a study again: table, verdicts, report or JSON",
+    "import": "Keep fio results that were made elsewhere as a study",
     "explain": "Read a fio result (JSON, JSON+ or text) and say what it means",
     "clean": "Remove what an earlier run left behind: processes, mounts, scratch files",
 }
-"""Every verb with its one line of help. The module of a verb is `virtune.cli.<verb>`; it has `command`."""
+"""Every verb with its one line of help. The module of a verb is `virtune.cli.<verb>`; it has `command`. Python's own
+words (`import`) have an underscore behind them there."""
 
 
 _ASCII = {"\u2026": ">", "\u00b5": "u", "\u00d7": "x", "\u2013": "-", "\u2014": "-", "\u2265": ">=", "\u2264": "<="}
@@ -43,7 +46,7 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
         if cmd_name not in VERBS:
             return None
-        module = importlib.import_module(f"virtune.cli.{cmd_name}")
+        module = importlib.import_module(f"virtune.cli.{cmd_name}{'_' * keyword.iskeyword(cmd_name)}")
         command = module.command
         assert isinstance(command, click.Command)  # noqa: S101 - a verb without a command is our own mistake
         return command

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """`virtune explain`: read fio results and say what they mean."""
 
-import codecs
 import json
 import sys
 from pathlib import Path
@@ -10,7 +9,7 @@ import click
 
 from virtune.analyse.beside import beside
 from virtune.analyse.explain import explain
-from virtune.analyse.fio import LIMIT, read_result, refuse_length
+from virtune.analyse.fio import LIMIT, read_result, refuse_length, text_of
 from virtune.analyse.measure import measurement_of
 from virtune.cli.options import json_option, store_option
 from virtune.cli.showing import put
@@ -60,7 +59,7 @@ def load_input(name: str, store: Path) -> list[tuple[str, str]]:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         raise UsageError(f"cannot read {name!r}: {reason}", hint="give the path of a fio result") from None
     refuse_length(len(content))
-    return [(shown, _decode(content))]
+    return [(shown, text_of(content))]
 
 
 def _from_store(name: str, store: Path) -> list[tuple[str, str]]:
@@ -77,13 +76,7 @@ def _from_store(name: str, store: Path) -> list[tuple[str, str]]:
         except UsageError:
             raise unknown from None
         outputs = fio_outputs(kept, found, int(number) if number else None)
-    return [(label, _decode(content)) for label, content in outputs]
-
-
-def _decode(content: bytes) -> str:
-    """Text of any bytes: UTF-8, or UTF-16 as some shells redirect it; the rest shows as replacement characters."""
-    encoding = "utf-16" if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) else "utf-8-sig"
-    return content.decode(encoding, errors="replace")
+    return [(label, text_of(content)) for label, content in outputs]
 
 
 def _explain(shown: str, text: str) -> Explained:

@@ -34,7 +34,9 @@ def show_result(result: Result, record: StudyRecord, *, as_json: bool, report: P
 def put(renderable: RenderableType) -> None:
     """Write to stdout; outside a terminal 100 columns wide and without colour."""
     terminal = sys.stdout.isatty()
-    Console(width=None if terminal else 100, highlight=False, soft_wrap=False).print(renderable)
+    Console(width=None if terminal else 100, highlight=False, soft_wrap=False, markup=False, emoji=False).print(
+        renderable
+    )
 
 
 def write_report(result: Result, record: StudyRecord, path: Path) -> None:
@@ -43,7 +45,10 @@ def write_report(result: Result, record: StudyRecord, path: Path) -> None:
 
     try:
         with path.open("w", encoding="utf-8") as file:
-            console = Console(file=file, width=REPORT_COLUMNS, highlight=False, no_color=True, force_terminal=False)
+            console = Console(
+                file=file, width=REPORT_COLUMNS, highlight=False, markup=False, emoji=False, no_color=True,
+                force_terminal=False,
+            )  # fmt: skip
             console.print(plain_report(result, record))
     except OSError as error:
         raise PreconditionError(f"cannot write the report {path}: {error.strerror}") from None

@@ -72,9 +72,7 @@ def study_for(question: Question) -> tuple[Study, str]:
     """
     plan = Plan() if question.plan is None else read_plan(_text(question.plan))
     arms = _arms(question, plan)
-    metric = question.metric or plan.metric or "iops"
-    if metric not in BY_ID:
-        raise PlanError(f"no metric {metric!r}", hint=did_you_mean(metric, BY_ID) or f"one of {', '.join(BY_ID)}")
+    metric = checked_metric(question.metric or plan.metric or "iops")
     span = int(_or(question.span, plan.span, DEFAULT_SPAN))
     if span < SPAN_MIN:
         raise PlanError("a span below 8 MiB fits into any cache", hint="`--span 64M` is the least that is sensible")
@@ -101,6 +99,13 @@ def study_for(question: Question) -> tuple[Study, str]:
     )
     _sensible(study)
     return new_study(study), facts_text(question.scratch)
+
+
+def checked_metric(name: str) -> str:
+    """Return the name of a metric; raises PlanError for another word, with what may have been meant."""
+    if name not in BY_ID:
+        raise PlanError(f"no metric {name!r}", hint=did_you_mean(name, BY_ID) or f"one of {', '.join(BY_ID)}")
+    return name
 
 
 def facts_text(scratch: Path) -> str:

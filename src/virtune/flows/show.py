@@ -7,7 +7,7 @@ from dataclasses import replace
 from virtune.analyse.derive import derive
 from virtune.analyse.summarise import summarise
 from virtune.model.errors import LoadError, StoreError
-from virtune.model.evidence import Capture, StudyRecord, TrialRecord
+from virtune.model.evidence import FIO_OUTPUTS, Capture, StudyRecord, TrialRecord
 from virtune.model.measurement import METHOD
 from virtune.model.result import Result
 from virtune.store.sqlite import Store
@@ -50,7 +50,8 @@ def fio_outputs(store: Store, study_id: str, number: int | None) -> list[tuple[s
     return [
         (f"{trial.trial.arm} (trial {trial.trial.number})", capture.content)
         for trial in chosen
-        for capture in captures_of(store, study_id, trial.trial.number, "fio.json")
+        for capture in captures_of(store, study_id, trial.trial.number, None)
+        if capture.name in FIO_OUTPUTS
     ]
 
 

@@ -18,7 +18,7 @@ from virtune.bench.rig import session
 from virtune.bench.scratch import Scratch
 from virtune.flows.images import identities, require_same_images
 from virtune.flows.trial import Tools, ground_for, run_trial
-from virtune.model.errors import Interrupted, LoadError, PreconditionError, RefusedTargetError, RigError
+from virtune.model.errors import Interrupted, LoadError, PreconditionError, RefusedTargetError, RigError, UsageError
 from virtune.model.event import Event, Noticed, StudyStarted, TrialEnded, TrialStarted
 from virtune.model.evidence import StudyRecord, TrialRecord
 from virtune.model.result import Result
@@ -78,6 +78,8 @@ def run_study(study: Study, *, store: Store, say: Callable[[Event], None], leave
 def resume_study(record: StudyRecord, *, store: Store, say: Callable[[Event], None], leave: Leave) -> Result:
     """Run what is left of a study; finished trials are never run again."""
     study = record.study
+    if study.imported:
+        raise UsageError(f"study {study.id} was imported: there is nothing to run", hint="`virtune show` shows it")
     if record.left:
         require_same_images(study)
         with _prepared(study, say, leave) as tools:

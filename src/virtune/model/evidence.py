@@ -15,6 +15,12 @@ class Capture:
     content: bytes
 
 
+FIO_OUTPUTS = ("fio.json", "fio.txt")
+"""The captures that hold what fio wrote; a trial has one of them."""
+
+IMPORTED = "import.json"
+"""The capture of an imported trial that says which file it came from, and which reporting group of it is meant."""
+
 UNDER_LOAD = "under load"
 """The words in the proof of a check that was made while the load ran."""
 

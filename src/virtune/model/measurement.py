@@ -134,7 +134,8 @@ class LoadResult:
     `depth` is the number of I/Os in flight that were asked for (iodepth x numjobs); `depth_levels` the share of
     requests (0..1) that fio saw at each depth class, from its IO depths line. CPU is in % of one CPU, averaged over
     the jobs. `errors` counts I/Os that failed while fio went on. `options` are the job's own as fio echoes them;
-    None where the source does not echo them, so that "not set" and "not known" stay apart.
+    None where the source does not echo them, so that "not set" and "not known" stay apart. `group` is fio's number of
+    the reporting group: jobs behind a `stonewall` ran after those of lower groups, not beside them.
     """
 
     name: str
@@ -154,6 +155,7 @@ class LoadResult:
     rate_asked_iops: float | None = None
     errors: int = 0
     options: tuple[tuple[str, str], ...] | None = None
+    group: int | None = None
 
     def option(self, name: str) -> str | None:
         """Return a job option as fio echoed it; None when it was not set, or is not known."""
@@ -172,12 +174,16 @@ class LoadResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FioResult:
-    """One fio run as read from its output, whatever form that had. `source` is `json+`, `json` or `text`."""
+    """One fio run as read from its output, whatever form that had. `source` is `json+`, `json` or `text`.
+
+    `ended` is when fio wrote it, in seconds since 1970; None where the source does not say, or not in which zone.
+    """
 
     source: str
     version: str | None
     loads: tuple[LoadResult, ...]
     devices: tuple[DeviceUse, ...] = ()
+    ended: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,9 @@ from typing import Any, Literal
 from virtune.model.knob import Knob
 from virtune.model.units import Bytes
 
-Rig = Literal["metal", "storage-daemon"]
+Rig = Literal["metal", "storage-daemon", "unknown"]
+"""`unknown` is the rig of results that were made elsewhere: nothing is known of their stack."""
+
 Backend = Literal["file", "null-co"]
 Format = Literal["raw", "qcow2"]
 Cache = Literal["none", "writeback", "writethrough", "directsync", "unsafe"]

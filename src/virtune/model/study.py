@@ -7,6 +7,9 @@ from virtune.model.stack import Stack
 from virtune.model.units import Bytes
 from virtune.model.workload import Workload
 
+IMPORT = "import"
+"""The kind of a study whose results were read from files."""
+
 DEFAULT_SPAN = Bytes(1024**3)
 """1 GiB: fills in a few seconds, is larger than any drive's or controller's own cache segment that a demo would
 meet, and fits on any disk. It does NOT exceed the host's RAM: a stack that goes through the page cache will be
@@ -24,11 +27,16 @@ CONFIDENCE_MIN, CONFIDENCE_BELOW = 0.5, 1.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arm:
-    """One Stack under comparison. `settings` are the knobs as they were asked for, by id, in the user's order."""
+    """One Stack under comparison. `settings` are the knobs as they were asked for, by id, in the user's order.
+
+    `options` belong to an imported arm, whose stack is unknown: what its jobs say beside their workloads, as fio's
+    options.
+    """
 
     name: str
     stack: Stack
     settings: tuple[tuple[str, str], ...] = ()
+    options: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +70,9 @@ class Study:
 
     `margin` is the smallest relative difference worth knowing (0.03 = 3 %); `confidence` holds for all
     verdicts of the study's main metric together. `images` is what was loaded when the study began.
+
+    A study of kind IMPORT holds results that were made elsewhere. It has no seed, times, scratch or span of its own
+    (all are zero or empty), and `paired` is False: its rounds are repeats, of which no two arms share one.
     """
 
     id: str
@@ -82,6 +93,12 @@ class Study:
     confidence: float = 0.99
     trials: tuple[Trial, ...] = ()
     images: tuple[Identity, ...] = ()
+    paired: bool = True
+
+    @property
+    def imported(self) -> bool:
+        """Whether its results were made elsewhere and only read."""
+        return self.kind == IMPORT
 
     def arm(self, name: str) -> Arm:
         """Return the arm of that name; raises KeyError when there is none."""

@@ -28,7 +28,9 @@ class Interval:
 class Comparison:
     """One candidate arm against the baseline, one workload, one metric, paired by round.
 
-    `ratio` is None when there were too few rounds to compute one; `why` is the reason in words.
+    `ratio` is None when there were too few rounds to compute one; `why` is the reason in words. Of arms that are not
+    paired (results read from files) `rounds` counts the runs of the arm with fewer, and `change` is the ratio of
+    their geometric means, which even one run each has.
     """
 
     workload: str
@@ -39,3 +41,4 @@ class Comparison:
     ratio: Interval | None
     verdict: Verdict
     why: str
+    change: float | None = None

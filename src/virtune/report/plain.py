@@ -16,6 +16,7 @@ from virtune.model.result import Result, Value
 from virtune.model.study import Arm, Study
 from virtune.model.units import format_seconds
 from virtune.model.workload import INLINE, Workload
+from virtune.report import imported
 from virtune.report.result import all_checks, render, value_text
 
 
@@ -28,7 +29,7 @@ def plain_report(result: Result, record: StudyRecord) -> RenderableType:
         *_section("how it was measured", Text("\n".join(_method(result)))),
         *_section("arms", _arms(result.study)),
         *_section("workloads", Text("\n".join(_workloads(result.study)))),
-        *_section("to run it again", Text(command_again(result.study))),
+        *(() if result.study.imported else _section("to run it again", Text(command_again(result.study)))),
         *_section("host", Text("\n".join(_host(record.facts)))),
     )
 
@@ -90,6 +91,9 @@ def _rounds(result: Result, record: StudyRecord) -> Table:
 
 def _method(result: Result) -> Iterator[str]:
     study = result.study
+    if study.imported:
+        yield from imported.method(study)
+        return
     yield f"virtune's method {METHOD}; {result.trials_done} of {len(study.trials)} trials, each of"
     yield f"{format_seconds(study.seconds)} after {format_seconds(study.ramp_seconds)} of ramp that is thrown away."
     yield "Every round holds every arm under every workload once, in an order drawn anew (the seed is above);"
@@ -110,6 +114,8 @@ def _arms(study: Study) -> Table:
 
 
 def _settings(arm: Arm) -> str:
+    if arm.stack.rig == "unknown":
+        return ", ".join(f"{name}={value}" for name, value in arm.options) or "its files do not say"
     return (
         ", ".join(f"{name}={value}" for name, value in arm.settings)
         or f"rig={arm.stack.rig}, everything else default"

@@ -17,12 +17,16 @@ from virtune.model.study import Arm, Study
 from virtune.model.units import format_bytes, format_count, format_ns, format_seconds
 from virtune.model.verdict import Comparison, Interval, Verdict
 from virtune.model.workload import Workload
+from virtune.report import imported
 
 COLUMNS_MAX = 5
 """Arms beside one another in 100 columns; more are set below, the baseline again in front."""
 
 ROUNDS_TOLD = 6
 """Of fewer rounds no interval is shown: none of them can decide anything, and the widest run into the millions."""
+
+REPEATS_TOLD = 4
+"""The same of runs that are not paired: each arm's repeats add to what is known."""
 
 _COMPARED = (
     "iops", "latency.mean", "latency.p50", "latency.p90", "latency.p95", "latency.p99", "latency.p99.9",
@@ -46,6 +50,8 @@ def render(result: Result) -> RenderableType:
 def headline(result: Result) -> Text:
     """Say what was run, in two lines."""
     study = result.study
+    if study.imported:
+        return imported.headline(result)
     total = len(study.trials)
     text = Text()
     text.append(f"{study.kind} {study.id}", style="bold")
@@ -104,9 +110,11 @@ def verdict_sentence(comparison: Comparison) -> Text:
         text.append("undecided", style=_STYLE[comparison.verdict])
     if comparison.ratio is not None:
         text.append(f", {metric.label} ")
-        told = comparison.rounds >= ROUNDS_TOLD
+        told = _told(comparison)
         difference = difference_text(comparison.ratio) if told else f"{_percent(comparison.ratio.estimate)} %"
         text.append(difference, style=_STYLE[comparison.verdict])
+    elif comparison.change is not None:
+        text.append(f", {metric.label} {_percent(comparison.change)} %", style=_STYLE[comparison.verdict])
     if comparison.verdict in (Verdict.UNDECIDED, Verdict.SAME):
         text.append(f": {comparison.why}", style="dim")
     return text
@@ -173,6 +181,9 @@ def notes(result: Result) -> list[RenderableType]:
 
 def reading_notes(study: Study) -> Iterator[str]:
     """Say what of the set-up a reader must know to read the figures rightly."""
+    if study.imported:
+        yield from imported.notes(study)
+        return
     yield from _export_notes(study)
     if any(arm.stack.disk.cache in ("writeback", "writethrough", "unsafe") for arm in study.arms):
         yield (
@@ -248,15 +259,22 @@ def _differences(result: Result, workload: Workload, arms: Sequence[Arm]) -> Tab
     found = {(c.candidate, c.metric): c for c in result.differences if c.workload == workload.name}
     for name in _COMPARED:
         cells = [found.get((arm.name, name)) for arm in others]
-        if any(cell is not None and cell.ratio is not None for cell in cells):
+        if any(cell is not None and (cell.ratio is not None or cell.change is not None) for cell in cells):
             table.add_row(BY_ID[name].label, *(_cell(cell) for cell in cells))
     return table
 
 
+def _told(comparison: Comparison) -> bool:
+    """Whether there is enough behind an interval to show it; repeats that are not paired can decide with fewer."""
+    return comparison.rounds >= (ROUNDS_TOLD if comparison.change is None else REPEATS_TOLD)
+
+
 def _cell(comparison: Comparison | None) -> Text:
+    if comparison is not None and comparison.ratio is None and comparison.change is not None:
+        return Text(f"{_percent(comparison.change)} %", style="dim")
     if comparison is None or comparison.ratio is None:
         return Text("-", style="dim")
-    if comparison.rounds < ROUNDS_TOLD:
+    if not _told(comparison):
         return Text(f"{_percent(comparison.ratio.estimate)} %", style="dim")
     return Text(difference_text(comparison.ratio), style=_STYLE[comparison.verdict])
 

@@ -19,6 +19,7 @@ from virtune.model.remark import Remark
 from virtune.model.result import ArmSummary, Result, Value
 from virtune.model.study import Arm, Study
 from virtune.model.verdict import Comparison
+from virtune.report.imported import without_unknowns
 
 SCHEMA = "virtune/result/1"
 
@@ -26,7 +27,7 @@ SCHEMA = "virtune/result/1"
 def result_document(result: Result, record: StudyRecord) -> dict[str, Any]:
     """Return everything a result says, as plain JSON values in base units (ns, bytes, 1/s, CPU seconds per I/O)."""
     study = result.study
-    return {
+    document = {
         "schema": SCHEMA,
         "virtune": __version__,
         "study": _study(study, result),
@@ -36,6 +37,7 @@ def result_document(result: Result, record: StudyRecord) -> dict[str, Any]:
         "comparisons": [_comparison(c, "verdict") for c in result.verdicts],
         "differences": [_comparison(c, "difference") for c in result.differences],
     }
+    return without_unknowns(document) if study.imported else document
 
 
 def _study(study: Study, result: Result) -> dict[str, Any]:
@@ -58,6 +60,7 @@ def _study(study: Study, result: Result) -> dict[str, Any]:
         "span_bytes": study.span_bytes,
         "scratch": study.scratch,
         "target": study.target,
+        "paired": study.paired,
         "workloads": [
             {"name": w.name, "meaning": w.meaning, "jobs": [{"name": j.name, "options": j.as_dict()} for j in w]}
             for w in study.workloads
@@ -71,6 +74,7 @@ def _arm(arm: Arm, result: Result, record: StudyRecord) -> dict[str, Any]:
         "name": arm.name,
         "stack": asdict(arm.stack),
         "settings": dict(arm.settings),
+        "options": dict(arm.options),
         "in_force": _checks(check for summary in summaries for check in summary.in_force),
         "workloads": [_summary(summary) for summary in summaries],
         "rounds": [
@@ -131,6 +135,7 @@ def _comparison(comparison: Comparison, key: str) -> dict[str, Any]:
         "candidate": comparison.candidate,
         "rounds": comparison.rounds,
         "ratio": None if comparison.ratio is None else asdict(comparison.ratio),
+        "change": comparison.change,
         "why": comparison.why,
     }
     return document | {key: comparison.verdict.value}

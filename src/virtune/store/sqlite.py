@@ -56,9 +56,8 @@ class Store:
 
     def add_study(self, study: Study, *, facts: str) -> None:
         """Keep a study before its first trial. `facts` is the JSON text of the host's facts."""
-        row = {"id": study.id, "created": study.created, "kind": study.kind, "study": study_to_json(study)}
         with self._transaction() as db:
-            db.execute(STUDIES.insert().values(**row, facts=facts, finished=0))
+            _put_study(db, study, facts=facts, finished=False)
 
     def finish(self, study_id: str) -> None:
         """Mark a study as finished: nothing is left to run."""
@@ -72,33 +71,16 @@ class Store:
 
     def add_trial(self, study_id: str, record: TrialRecord, captures: Sequence[Capture]) -> None:
         """Keep a trial that is over. When this returns, it is on the disk."""
-        trial = record.trial
         with self._transaction() as db:
-            attempt = db.execute(
-                sa.select(sa.func.count())
-                .select_from(TRIALS)
-                .where(TRIALS.c.study_id == study_id, TRIALS.c.number == trial.number)
-            ).scalar_one()
-            inserted = db.execute(
-                TRIALS.insert().values(
-                    study_id=study_id,
-                    number=trial.number,
-                    attempt=attempt + 1,
-                    round=trial.round,
-                    arm=trial.arm,
-                    workload=trial.workload,
-                    ended=record.ended,
-                    failure=record.failure,
-                    in_force=_dump(InForce, record.in_force),
-                )
-            )
-            assert inserted.inserted_primary_key is not None  # noqa: S101 - an insert of one row has one
-            key: int = inserted.inserted_primary_key[0]
-            for capture in captures:
-                content = zlib.compress(capture.content, 6)
-                db.execute(CAPTURES.insert().values(trial_id=key, name=capture.name, content=content))
-            if record.measurement is not None:
-                _put_measurement(db, key, record.measurement)
+            _put_trial(db, study_id, record, captures)
+
+    def add_whole(self, record: StudyRecord, captures: Sequence[Sequence[Capture]]) -> None:
+        """Keep a study that is over, with the captures of each of its trials: all of it or nothing."""
+        study = record.study
+        with self._transaction() as db:
+            _put_study(db, study, facts=record.facts, finished=record.finished)
+            for trial, mine in zip(record.trials, captures, strict=True):
+                _put_trial(db, study.id, trial, mine)
 
     def add_measurement(self, study_id: str, number: int, measurement: Measurement) -> None:
         """Keep what a newer method derived from a trial's captures, beside what older methods had derived."""
@@ -208,6 +190,40 @@ def _trials_of(study_id: str) -> sa.Select[Any]:
 def _last_attempt(study_id: str, number: int) -> sa.Select[int]:
     wanted = (TRIALS.c.study_id == study_id, TRIALS.c.number == number)
     return sa.select(TRIALS.c.id).where(*wanted).order_by(TRIALS.c.attempt.desc()).limit(1)
+
+
+def _put_study(db: sa.Connection, study: Study, *, facts: str, finished: bool) -> None:
+    row = {"id": study.id, "created": study.created, "kind": study.kind, "study": study_to_json(study)}
+    db.execute(STUDIES.insert().values(**row, facts=facts, finished=int(finished)))
+
+
+def _put_trial(db: sa.Connection, study_id: str, record: TrialRecord, captures: Sequence[Capture]) -> None:
+    trial = record.trial
+    attempt = db.execute(
+        sa.select(sa.func.count())
+        .select_from(TRIALS)
+        .where(TRIALS.c.study_id == study_id, TRIALS.c.number == trial.number)
+    ).scalar_one()
+    inserted = db.execute(
+        TRIALS.insert().values(
+            study_id=study_id,
+            number=trial.number,
+            attempt=attempt + 1,
+            round=trial.round,
+            arm=trial.arm,
+            workload=trial.workload,
+            ended=record.ended,
+            failure=record.failure,
+            in_force=_dump(InForce, record.in_force),
+        )
+    )
+    assert inserted.inserted_primary_key is not None  # noqa: S101 - an insert of one row has one
+    key: int = inserted.inserted_primary_key[0]
+    for capture in captures:
+        content = zlib.compress(capture.content, 6)
+        db.execute(CAPTURES.insert().values(trial_id=key, name=capture.name, content=content))
+    if record.measurement is not None:
+        _put_measurement(db, key, record.measurement)
 
 
 def _put_measurement(db: sa.Connection, key: int, measurement: Measurement) -> None:

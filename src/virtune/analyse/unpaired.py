@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Two arms whose runs do not belong together in pairs: results of other days, read from files.
+
+Repeats are the unit. The interval is Welch's t on ln(metric), which lets the arms spread differently; a rank test
+must agree, so that one wild run cannot make a difference. What changed on the host between the runs of one arm and
+those of the other is in the difference, and no interval can know of it.
+"""
+
+import math
+from collections.abc import Sequence
+from statistics import fmean, variance
+
+from virtune.model.metric import Metric
+from virtune.model.verdict import Comparison, Interval, Verdict
+
+REPEATS_MIN = 4
+"""Runs of each arm. With 4 and 4 the exact rank test can reach p = 2 / C(8, 4) = 0.029; with 3 and 4 it is 0.057."""
+
+_RANK_LEVEL = 0.05
+_LOG_MAX = 700.0
+
+
+def compare_unpaired(
+    metric: Metric,
+    baseline: tuple[str, Sequence[float]],
+    candidate: tuple[str, Sequence[float]],
+    *,
+    workload: str,
+    margin: float,
+    confidence: float,
+) -> Comparison:
+    """Compare two arms by their repeats. Values that are missing, zero or not finite are left out.
+
+    `rounds` of the Comparison are the usable repeats of the arm that has fewer. With one run each there is a `change`
+    and no interval; degenerate input is undecided with its reason, never an exception.
+    """
+    base, other = _usable(baseline[1]), _usable(candidate[1])
+    fewest = min(len(base), len(other))
+    change = math.exp(_bounded(fmean(other) - fmean(base))) if fewest else None
+    ratio = welch(base, other, confidence=confidence)
+    verdict, why = _judge(metric, base, other, ratio, margin=margin, change=change)
+    lost = len(baseline[1]) + len(candidate[1]) - len(base) - len(other)
+    return Comparison(
+        workload=workload,
+        metric=metric.id,
+        baseline=baseline[0],
+        candidate=candidate[0],
+        rounds=fewest,
+        ratio=ratio,
+        verdict=verdict,
+        why=why + (f" ({lost} run{'' if lost == 1 else 's'} had no usable value)" if lost else ""),
+        change=change,
+    )
+
+
+def welch(base: Sequence[float], other: Sequence[float], *, confidence: float) -> Interval | None:
+    """Return exp(mean(other) - mean(base)) with Welch's interval; None for fewer than two values of either.
+
+    Source: Welch 1947, the degrees of freedom after Satterthwaite; any textbook.
+    """
+    if min(len(base), len(other)) < 2:
+        return None
+    from scipy.special import stdtrit
+
+    parts = [variance(values) / len(values) for values in (base, other)]
+    difference, squared = fmean(other) - fmean(base), math.fsum(parts)
+    weights = math.fsum(part**2 / (len(values) - 1) for part, values in zip(parts, (base, other), strict=True))
+    freedom = squared**2 / weights if weights > 0 else float(len(base) + len(other) - 2)
+    radius = float(stdtrit(freedom, 1 - (1 - confidence) / 2)) * math.sqrt(squared)
+    if not abs(difference) + radius <= _LOG_MAX:
+        return None
+    low, high = math.exp(difference - radius), math.exp(difference + radius)
+    return Interval(estimate=math.exp(difference), low=low, high=high, confidence=confidence)
+
+
+def rank_test(base: Sequence[float], other: Sequence[float]) -> float:
+    """Return the two-sided p of the Mann-Whitney test that both arms are alike; exact for few runs without ties."""
+    # scipy.stats takes most of a second to load, and only who compares files needs it
+    from scipy.stats import mannwhitneyu
+
+    return float(mannwhitneyu(base, other, alternative="two-sided").pvalue)
+
+
+def _usable(values: Sequence[float]) -> list[float]:
+    return [math.log(value) for value in values if math.isfinite(value) and value > 0]
+
+
+def _bounded(value: float) -> float:
+    return max(-_LOG_MAX, min(_LOG_MAX, value))
+
+
+def _judge(
+    metric: Metric,
+    base: Sequence[float],
+    other: Sequence[float],
+    ratio: Interval | None,
+    *,
+    margin: float,
+    change: float | None,
+) -> tuple[Verdict, str]:
+    fewest = min(len(base), len(other))
+    if fewest == 0 or change is None:
+        return Verdict.UNDECIDED, "one of the two has no usable value"
+    if len(base) == len(other) == 1:
+        return Verdict.UNDECIDED, "one run each cannot decide"
+    if fewest < REPEATS_MIN:
+        runs = f"{len(base)} and {len(other)} runs; {REPEATS_MIN} of each are the fewest that can decide"
+        return Verdict.UNDECIDED, runs
+    if ratio is None:
+        return Verdict.UNDECIDED, "the runs disagree too wildly for any interval"
+    if ratio.low == ratio.high:
+        return Verdict.UNDECIDED, "every run gave exactly the same value, which no measurement does"
+    if ratio.low > 1 - margin and ratio.high < 1 + margin:
+        return Verdict.SAME, f"any difference is smaller than {margin:.0%}"
+    if ratio.low <= 1.0 <= ratio.high:
+        return Verdict.UNDECIDED, f"both 'no change' and more than {margin:.0%} are possible"
+    if rank_test(base, other) > _RANK_LEVEL:
+        return Verdict.UNDECIDED, "single runs make the difference; the others do not agree"
+    if (ratio.low > 1.0) == (metric.better == "higher"):
+        return Verdict.BETTER, "the whole interval is on the better side"
+    return Verdict.WORSE, "the whole interval is on the worse side"

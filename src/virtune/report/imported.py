@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is to be said of a study whose results were made elsewhere, and what is not: it was not there to see it."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from rich.text import Text
+
+from virtune.model.result import Result
+from virtune.model.study import Study
+
+_ABSENT = ("seconds", "ramp_seconds", "seed", "span_bytes", "scratch", "measured_seconds")
+_SHOWN_MAX = 60
+
+
+def headline(result: Result) -> Text:
+    """Say what was read, in two lines."""
+    study = result.study
+    text = Text()
+    text.append(f"{study.kind} {study.id}", style="bold")
+    total = len(study.trials)
+    text.append(f"  {result.trials_done} of {total} results", style="" if result.trials_done == total else "yellow")
+    runs = "one run" if study.rounds == 1 else f"up to {study.rounds} runs"
+    text.append(f"\n{runs} of each arm and workload, made elsewhere and read from what was kept of them")
+    return text
+
+
+def notes(study: Study) -> Iterator[str]:
+    """Say what a reader must know of figures that virtune did not measure together."""
+    if len(study.arms) > 1:
+        yield (
+            "the arms did not run in turn: what else changed on their hosts between their runs is in the "
+            "differences, and no interval knows of it"
+        )
+        different = list(_different(study))
+        if different:
+            yield f"the jobs of the arms differ besides: {'; '.join(different)}"
+    yield "nobody looked whether what the jobs asked for was in force, or what else used the host meanwhile"
+
+
+def method(study: Study) -> Iterator[str]:
+    """Say how the figures came about."""
+    yield "The results were made elsewhere; their raw files are kept as they were. Figures are derived from fio's"
+    yield "output by the same rules as virtune's own. Runs of one arm are repeats; no run of one arm belongs to a run"
+    yield "of another. A difference is that of the means of logarithms; its interval is Welch's, which lets the arms"
+    yield "spread differently, and a rank test (Mann-Whitney) must agree. Neither knows what changed on the hosts"
+    yield f"between the arms' runs. 'same' means: the whole interval lies within +-{study.margin:.0%}."
+
+
+def without_unknowns(document: dict[str, Any]) -> dict[str, Any]:
+    """Return a result document with null for all that an imported study has no knowledge of."""
+    known = document["study"] | dict.fromkeys(_ABSENT)
+    return document | {"study": known, "arms": [_arm(arm) for arm in document["arms"]]}
+
+
+def _arm(arm: dict[str, Any]) -> dict[str, Any]:
+    rounds = [one | {"ended": one["ended"] or None} for one in arm["rounds"]]
+    return arm | {"stack": None, "rounds": rounds}
+
+
+def _different(study: Study) -> Iterator[str]:
+    """Name each option in which the arms' jobs differ, with the value of each arm; file names differ by nature."""
+    said = {arm.name: dict(arm.options) for arm in study.arms if arm.options}
+    for name in dict.fromkeys(key for options in said.values() for key in options):
+        values = {arm: options.get(name, "not set") for arm, options in said.items()}
+        if len(set(values.values())) > 1:
+            yield f"{name} ({', '.join(f'{arm}: {_short(value)}' for arm, value in values.items())})"
+
+
+def _short(value: str) -> str:
+    return value if len(value) <= _SHOWN_MAX else f"{value[: _SHOWN_MAX - 3]}..."

@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Arms whose runs are no pairs: a planted difference is found, none is not, and degenerate input decides nothing."""
+
+import math
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from virtune.analyse.unpaired import REPEATS_MIN, compare_unpaired, rank_test, welch
+from virtune.model.metric import BY_ID
+from virtune.model.verdict import Comparison, Verdict
+
+
+def compared(base: list[float], other: list[float], *, metric: str = "iops", confidence: float = 0.99) -> Comparison:
+    return compare_unpaired(
+        BY_ID[metric], ("a", base), ("b", other), workload="w", margin=0.03, confidence=confidence
+    )
+
+
+def test_welch_is_the_interval_of_the_textbook() -> None:
+    # scipy's own, on the same logarithms
+    from scipy.stats import ttest_ind
+
+    chance = Random(1)
+    base = [chance.gauss(5.0, 0.02) for _ in range(6)]
+    other = [chance.gauss(5.1, 0.08) for _ in range(9)]
+    found = welch(base, other, confidence=0.95)
+    assert found is not None
+    theirs = ttest_ind(other, base, equal_var=False).confidence_interval(0.95)
+    assert (math.log(found.low), math.log(found.high)) == pytest.approx((theirs.low, theirs.high))
+
+
+@pytest.mark.parametrize("runs", [4, 6, 10])
+def test_two_arms_alike_are_seldom_called_different(runs: int) -> None:
+    chance = Random(7)
+    wrong = 0
+    for _ in range(400):
+        base, other = ([math.exp(chance.gauss(9, 0.05)) for _ in range(runs)] for _ in range(2))
+        wrong += compared(base, other, confidence=0.95).verdict in (Verdict.BETTER, Verdict.WORSE)
+    assert wrong / 400 <= 0.075  # nominal 0.05; two standard errors of 400 trials above it
+
+
+def test_a_planted_tenth_is_found_and_has_the_right_sign() -> None:
+    chance = Random(3)
+    base = [math.exp(chance.gauss(9, 0.02)) for _ in range(6)]
+    other = [1.1 * math.exp(chance.gauss(9, 0.02)) for _ in range(6)]
+    assert compared(base, other).verdict is Verdict.BETTER
+    assert compared(other, base).verdict is Verdict.WORSE
+    assert compared(base, other, metric="latency.p99").verdict is Verdict.WORSE
+    assert compared(base, other).ratio is not None
+
+
+def test_one_run_each_shows_the_difference_and_cannot_decide() -> None:
+    found = compared([100.0], [150.0])
+    assert (found.verdict, found.ratio, found.rounds) == (Verdict.UNDECIDED, None, 1)
+    assert found.change == pytest.approx(1.5)
+    assert found.why == "one run each cannot decide"
+
+
+def test_fewer_runs_than_the_rank_test_needs_decide_nothing() -> None:
+    assert rank_test([1.0, 2.0, 3.0], [4.0, 5.0, 6.0, 7.0]) > 0.05  # which is why
+    assert rank_test([1.0, 2.0, 3.0, 3.5], [4.0, 5.0, 6.0, 7.0]) < 0.05
+    fewer = [100.0 + n / 10 for n in range(REPEATS_MIN - 1)]
+    found = compared(fewer, [value * 2 for value in fewer])
+    assert found.verdict is Verdict.UNDECIDED
+    assert "3 and 3 runs; 4 of each" in found.why
+
+
+def test_one_wild_run_makes_no_difference() -> None:
+    base = [100.0, 101.0, 99.0, 100.5, 99.5, 100.2]
+    assert compared(base, [100.1, 100.6, 99.2, 99.9, 101.2, 1e6]).verdict is Verdict.UNDECIDED
+
+
+def test_equal_values_are_a_stuck_source() -> None:
+    found = compared([100.0] * 5, [200.0] * 5)
+    assert found.verdict is Verdict.UNDECIDED
+    assert "exactly the same" in found.why
+
+
+number = st.floats(allow_nan=True, allow_infinity=True)
+
+
+@given(st.lists(number, max_size=8), st.lists(number, max_size=8))
+def test_no_values_raise_and_too_few_never_decide(base: list[float], other: list[float]) -> None:
+    found = compared(base, other)
+    usable = [sum(1 for value in values if math.isfinite(value) and value > 0) for values in (base, other)]
+    assert found.rounds == min(usable)
+    if min(usable) < REPEATS_MIN:
+        assert found.verdict is Verdict.UNDECIDED
+    if found.ratio is not None:
+        assert 0 <= found.ratio.low <= found.ratio.estimate <= found.ratio.high < math.inf
