@@ -1,16 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """virtune's figure against the same fio command run by hand on the same export, in alternation.
 
-    python benchmarks/peer.py [PAIRS] [SECONDS]
+    python benchmarks/peer.py ENGINE PAIRS [SECONDS] [FILE]
 
-For each aio engine: the export is up all the time; in random order, fio runs once under virtune (watched, its threads
-looked at) and once by hand. Prints the ratio of IOPS, virtune's to by hand, with its 95 % interval.
+The export with that aio engine is up all the time; in random order, fio runs once under virtune (watched, its threads
+looked at) and once by hand. Prints the ratio of IOPS, virtune's to by hand, with its 95 % interval. With FILE the
+pairs are kept there and all that it holds count, so that a machine need not be quiet for long at a time.
 """
 
+import json
 import subprocess
 import sys
 from pathlib import Path
 from random import Random
+from typing import cast
 
 from virtune.analyse.compare import interval_of
 from virtune.analyse.fio import read_result
@@ -18,14 +21,14 @@ from virtune.bench.counters import Sampler
 from virtune.bench.load import Moments, fio_engines, run_load
 from virtune.bench.rig import Bench, Ground, session
 from virtune.bench.scratch import Scratch
-from virtune.model.stack import Disk, Stack
+from virtune.model.stack import Aio, Disk, Stack
 from virtune.plan.job import fio_job
 from virtune.plan.workloads import parse_workload
 from virtune.probe.devices import backing_of
 from virtune.shell import Warden
 
 SPAN = 1024**3
-RAMP = 0.5
+RAMP = 0.25
 
 
 def by_virtune(bench: Bench, warden: Warden, job: str, seconds: float) -> float:
@@ -53,37 +56,41 @@ def by_hand(directory: Path, job: str) -> float:
 
 
 def main() -> None:
-    """Compare each engine and print its ratio."""
-    pairs = int(sys.argv[1]) if len(sys.argv) > 1 else 12
-    seconds = float(sys.argv[2]) if len(sys.argv) > 2 else 2.0
-    chance = Random(2)
+    """Run the pairs of one engine and print the ratio of all."""
+    engine, pairs = sys.argv[1], int(sys.argv[2])
+    seconds = float(sys.argv[3]) if len(sys.argv) > 3 else 2.0
+    kept = Path(sys.argv[4]) if len(sys.argv) > 4 else None
+    found = [] if kept is None or not kept.exists() else [tuple(pair) for pair in json.loads(kept.read_text())]
+    chance = Random(len(found))
     (workload,) = parse_workload("randread-4k")
+    stack = Stack(disk=Disk(aio=cast(Aio, engine)))
     with (
         Warden("peer") as warden,
         Scratch(Path("/var/tmp/virtune"), span_bytes=SPAN, say=lambda _: None) as scratch,
         session(warden) as rigs,
     ):
-        for engine in ("threads", "native", "io_uring"):
-            stack = Stack(disk=Disk(aio=engine))
-            image = scratch.image_for(stack.disk, warden)
-            found = []
-            with rigs.up(stack, Ground(image=image, size_bytes=SPAN, writes=False)) as bench:
-                for number in range(pairs):
-                    engines = fio_engines("fio")
-                    job = fio_job(
-                        workload, bench.target, seconds=seconds, ramp_seconds=RAMP, seed=number, engines=engines
-                    ).text
-                    pair = {}
-                    for way in chance.sample(["hand", "virtune"], 2):
-                        hand = way == "hand"
-                        pair[way] = (
-                            by_hand(warden.directory, job) if hand else by_virtune(bench, warden, job, seconds)
-                        )
-                    found.append((pair["hand"], pair["virtune"]))
-            ratio = interval_of(found, confidence=0.95)
-            assert ratio is not None
-            change, low, high = ((value - 1) * 100 for value in (ratio.estimate, ratio.low, ratio.high))
-            print(f"{engine:9} virtune against by hand: {change:+.2f} % [{low:+.2f}, {high:+.2f}]", flush=True)
+        image = scratch.image_for(stack.disk, warden)
+        with rigs.up(stack, Ground(image=image, size_bytes=SPAN, writes=False)) as bench:
+            for number in range(pairs):
+                job = fio_job(
+                    workload,
+                    bench.target,
+                    seconds=seconds,
+                    ramp_seconds=RAMP,
+                    seed=number,
+                    engines=fio_engines("fio"),
+                ).text
+                pair = {}
+                for way in chance.sample(["hand", "virtune"], 2):
+                    hand = way == "hand"
+                    pair[way] = by_hand(warden.directory, job) if hand else by_virtune(bench, warden, job, seconds)
+                found.append((pair["hand"], pair["virtune"]))
+    if kept is not None:
+        kept.write_text(json.dumps(found))
+    ratio = interval_of(found, confidence=0.95)
+    assert ratio is not None
+    change, low, high = ((value - 1) * 100 for value in (ratio.estimate, ratio.low, ratio.high))
+    print(f"{engine}: virtune against by hand {change:+.2f} % [{low:+.2f}, {high:+.2f}], {len(found)} pairs")
 
 
 main()
