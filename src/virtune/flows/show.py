@@ -4,7 +4,6 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from virtune.analyse.derive import derive
 from virtune.analyse.summarise import summarise
 from virtune.model.errors import LoadError, StoreError
 from virtune.model.evidence import FIO_OUTPUTS, Capture, StudyRecord, TrialRecord
@@ -58,6 +57,9 @@ def fio_outputs(store: Store, study_id: str, number: int | None) -> list[tuple[s
 def _by_todays_method(store: Store, record: StudyRecord, trial: TrialRecord) -> TrialRecord:
     if trial.measurement is None or trial.measurement.method == METHOD:
         return trial
+    # the readers of raw evidence take a tenth of a second to load, and seldom is anything derived anew
+    from virtune.analyse.derive import derive
+
     study, number = record.study, trial.trial.number
     parts = {capture.name: capture.content for capture in store.captures(study.id, number)}
     try:
