@@ -1,0 +1,244 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Other people's XML: read into elements that know where they stand in the text, and altered only there.
+
+Nothing is ever rendered again: an alteration replaces the bytes of one attribute or one element, so comments, order,
+quotes and what nobody here knows stay as they are. A document type is refused, and with it every entity and every
+reference to something outside; size, depth and number of elements are bounded.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from xml.parsers import expat
+from xml.sax.saxutils import escape
+
+from virtune.model.errors import ReadError
+
+BYTES_MAX = 4 * 1024 * 1024
+"""libvirt carries no string longer than this (REMOTE_STRING_MAX in its remote_protocol.x)."""
+
+DEPTH_MAX = 512
+"""A chain of 200 backing files, the longest that libvirt follows, nests about 400 deep."""
+
+ELEMENTS_MAX = 150_000
+"""10,000 disks of 12 elements each fit; what is more is no domain, and would only cost memory."""
+
+_ATTRIBUTE = re.compile(rb"""\s+([^\s=/<>"']+)\s*=\s*("[^"]*"|'[^']*')""")
+_INDENT = re.compile(rb"\n[ \t]*\Z")
+
+
+@dataclass(slots=True)
+class Element:
+    """One element: its name as written, attributes, own text, children; `start:end` are its bytes in the text.
+
+    `opened` is where its start tag ends; an element without content (`<a/>`) ends there.
+    """
+
+    tag: str
+    attributes: dict[str, str]
+    start: int
+    line: int
+    parent: "Element | None"
+    opened: int = 0
+    end: int = 0
+    text: str = ""
+    children: list["Element"] = field(default_factory=list)
+
+    def get(self, name: str) -> str | None:
+        """Return an attribute, None where it is not written or empty."""
+        return self.attributes.get(name) or None
+
+    def child(self, tag: str) -> "Element | None":
+        """Return the first child of a name."""
+        return next((one for one in self.children if one.tag == tag), None)
+
+    def find(self, path: str) -> "Element | None":
+        """Return the first descendant by names with slashes between."""
+        found: Element | None = self
+        for tag in path.split("/"):
+            found = found.child(tag) if found is not None else None
+        return found
+
+    def all(self, path: str) -> Iterator["Element"]:
+        """Yield all descendants by names with slashes between."""
+        *way, last = path.split("/")
+        parents = [self]
+        for tag in way:
+            parents = [one for parent in parents for one in parent.children if one.tag == tag]
+        for parent in parents:
+            yield from (one for one in parent.children if one.tag == last)
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """A text and its root element."""
+
+    text: bytes
+    root: Element
+
+
+def read_document(text: bytes) -> Document:
+    """Read XML that may be hostile; raises ReadError with the line and the reason."""
+    if len(text) > BYTES_MAX:
+        raise ReadError(f"it is larger than {BYTES_MAX // 1024**2} MiB, which libvirt itself would not carry")
+    reader = _Reader()
+    try:
+        root = reader.read(text)
+    except expat.ExpatError as error:
+        reason = expat.errors.messages.get(error.code, "not well-formed")
+        raise ReadError(f"line {error.lineno}: it is no XML: {reason}") from None
+    except (ValueError, LookupError) as error:  # an encoding that Python does not know
+        raise ReadError(f"it is no XML that can be read: {error}") from None
+    return Document(text, root)
+
+
+class _Reader:
+    """Builds elements from expat's events; `CurrentByteIndex` says where each begins."""
+
+    def __init__(self) -> None:
+        self._parser = expat.ParserCreate()
+        self._parser.buffer_text = True
+        self._parser.XmlDeclHandler = self._declared
+        self._parser.StartDoctypeDeclHandler = self._doctype
+        self._parser.StartElementHandler = self._start
+        self._parser.EndElementHandler = self._end
+        self._parser.CharacterDataHandler = self._characters
+        self._root: Element | None = None
+        self._open: Element | None = None
+        self._bytes = b""
+        self._depth = self._count = 0
+        self._text: list[str] = []
+
+    def read(self, text: bytes) -> Element:
+        if text.startswith((b"\xff\xfe", b"\xfe\xff", b"\0<", b"<\0")):
+            raise ReadError("it is written in UTF-16, and libvirt writes and reads UTF-8")
+        self._bytes = text
+        self._parser.Parse(text, True)  # noqa: FBT003 - expat takes it so
+        assert self._root is not None  # noqa: S101 - expat refuses a text without a root
+        return self._root
+
+    def _declared(self, version: str, encoding: str | None, standalone: int) -> None:  # noqa: ARG002 - expat's words
+        if encoding and encoding.lower() not in ("utf-8", "utf8", "us-ascii", "ascii"):
+            raise ReadError(f"it is written in {encoding[:40]}, and libvirt writes and reads UTF-8")
+
+    def _doctype(self, *words: object) -> None:  # noqa: ARG002
+        raise ReadError("it declares a document type, which no domain has; entities are not read")
+
+    def _start(self, tag: str, attributes: dict[str, str]) -> None:
+        self._depth += 1
+        self._count += 1
+        if self._depth > DEPTH_MAX:
+            raise ReadError(f"its elements are nested more than {DEPTH_MAX} deep")
+        if self._count > ELEMENTS_MAX:
+            raise ReadError(f"it has more than {ELEMENTS_MAX:,} elements")
+        start = self._parser.CurrentByteIndex
+        element = Element(tag, attributes, start, self._parser.CurrentLineNumber, self._open)
+        element.opened = _tag_end(self._bytes, start + 1 + len(tag.encode()))
+        if self._open is None:
+            self._root = element
+        else:
+            self._open.children.append(element)
+        self._open = element
+        self._text.clear()
+
+    def _end(self, tag: str) -> None:  # noqa: ARG002
+        element = self._open
+        assert element is not None  # noqa: S101 - expat pairs start and end
+        if not element.children:
+            element.text = "".join(self._text).strip()
+        # of `<a/>` there is no end tag; else expat stands at `</`, and the tag may have blanks before its `>`
+        empty = self._bytes[element.opened - 2 : element.opened] == b"/>"
+        element.end = element.opened if empty else self._bytes.index(b">", self._parser.CurrentByteIndex) + 1
+        self._text.clear()
+        self._open = element.parent
+        self._depth -= 1
+
+    def _characters(self, text: str) -> None:
+        self._text.append(text)
+
+
+def set_attribute(document: Document, element: Element, name: str, value: str) -> bytes:
+    """Return the text with one attribute of one element changed or added."""
+    text = document.text
+    for found in _ATTRIBUTE.finditer(text, element.start, element.opened):
+        if found[1].decode() == name:
+            quote = chr(found[2][0])
+            return _spliced(text, found.start(2) + 1, found.end(2) - 1, _quoted(value, quote))
+    at = _attributes_end(document, element)
+    return _spliced(text, at, at, f" {name}='{_quoted(value, chr(39)).decode()}'".encode())
+
+
+def remove_attribute(document: Document, element: Element, name: str) -> bytes:
+    """Return the text without one attribute of one element."""
+    for found in _ATTRIBUTE.finditer(document.text, element.start, element.opened):
+        if found[1].decode() == name:
+            return _spliced(document.text, found.start(), found.end(), b"")
+    return document.text
+
+
+def set_text(document: Document, element: Element, value: str) -> bytes:
+    """Return the text with the content of an element without children changed."""
+    if element.end == element.opened:
+        return _spliced(document.text, element.start, element.end, _filled(document, element, escape(value).encode()))
+    closing = document.text.rindex(b"</", element.start, element.end)
+    return _spliced(document.text, element.opened, closing, escape(value).encode())
+
+
+def remove_element(document: Document, element: Element) -> bytes:
+    """Return the text without an element; an element alone on its line takes the line with it."""
+    text, start = document.text, element.start
+    before = _INDENT.search(text, max(0, start - 200), start)
+    if before and text[element.end : element.end + 1] in (b"\n", b"\r"):
+        start = before.start()
+    return _spliced(text, start, element.end, b"")
+
+
+def add_child(document: Document, parent: Element, xml: str, *, after: tuple[str, ...] = ()) -> bytes:
+    """Return the text with an element added to a parent: after the last child of one of the names, else first.
+
+    It is set on a line of its own, indented as its new siblings are, where these are.
+    """
+    text = document.text
+    if parent.end == parent.opened:
+        before = _INDENT.search(text, max(0, parent.start - 200), parent.start)
+        inner = xml if before is None else f"{before[0].decode()}  {xml}{before[0].decode()}"
+        return _spliced(text, parent.start, parent.end, _filled(document, parent, inner.encode()))
+    last = next((one for name in after for one in reversed(parent.children) if one.tag == name), None)
+    at = parent.opened if last is None else last.end
+    sibling = last or (parent.children[0] if parent.children else None)
+    if sibling is not None:
+        before = _INDENT.search(text, max(0, sibling.start - 200), sibling.start)
+        return _spliced(text, at, at, ((before[0] if before else b"") + xml.encode()))
+    before = _INDENT.search(text, max(0, parent.start - 200), parent.start)
+    indent = before[0] + b"  " if before else b""
+    closing = text.rindex(b"</", parent.start, parent.end)
+    blank = not text[parent.opened : closing].strip()
+    tail = before[0] if before and blank else b""
+    return _spliced(text, at, closing if blank else at, indent + xml.encode() + tail)
+
+
+def _filled(document: Document, element: Element, inner: bytes) -> bytes:
+    """Open an element that has no content, and put something in."""
+    head = document.text[element.start : _attributes_end(document, element)]
+    return head + b">" + inner + f"</{element.tag}>".encode()
+
+
+def _attributes_end(document: Document, element: Element) -> int:
+    """Where the last attribute (or the name) of a start tag ends."""
+    ends = [found.end() for found in _ATTRIBUTE.finditer(document.text, element.start, element.opened)]
+    return ends[-1] if ends else element.start + 1 + len(element.tag.encode())
+
+
+def _tag_end(text: bytes, at: int) -> int:
+    """Where a start tag ends whose name ends at `at`: expat has found it well-formed, so quotes pair."""
+    while found := _ATTRIBUTE.match(text, at):
+        at = found.end()
+    return text.index(b">", at) + 1
+
+
+def _quoted(value: str, quote: str) -> bytes:
+    return escape(value, {quote: "&quot;" if quote == '"' else "&apos;"}).encode()
+
+
+def _spliced(text: bytes, start: int, end: int, new: bytes) -> bytes:
+    return text[:start] + new + text[end:]

@@ -1,0 +1,189 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A Domain: one VM as its configuration describes it, with its disks; what is not written there is None.
+
+This is what somebody else's configuration says, in all of its words; a `Stack` is what virtune brings up. `disk_of`
+gives the one from the other, with QEMU's defaults where nothing is written.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal, cast
+
+from virtune.model.stack import Aio, Cache, DetectZeroes, Discard, Disk, Format
+
+SourceKind = Literal["file", "block", "network", "volume", "nvme", "vhostuser", "vhostvdpa", "dir", "none"]
+
+IOTHREAD_BUSES: frozenset[str] = frozenset({"virtio"})
+"""Buses whose disks name their IOThread themselves; disks on `scsi` share that of their controller."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DiskSource:
+    """Where a disk's data is. `name` is a path, a device, `pool/volume`, or `protocol:name`."""
+
+    kind: SourceKind
+    name: str = ""
+    protocol: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DomainDisk:
+    """One disk of a domain: where it is, how QEMU opens it, and as what the guest sees it.
+
+    `mapping` are the IOThreads its queues are spread over, `limits` the throttle's settings by libvirt's names,
+    `backing` how many images stand below it where the configuration lists them. `line` is where it is written.
+    """
+
+    target: str
+    line: int
+    device: str = "disk"
+    bus: str | None = None
+    source: DiskSource
+    driver: str | None = None
+    format: str | None = None
+    cache: str | None = None
+    io: str | None = None
+    discard: str | None = None
+    detect_zeroes: str | None = None
+    copy_on_read: str | None = None
+    iothread: int | None = None
+    mapping: tuple[int, ...] = ()
+    queues: int | None = None
+    queue_size: int | None = None
+    ioeventfd: str | None = None
+    metadata_cache_bytes: int | None = None
+    limits: tuple[tuple[str, int], ...] = ()
+    controller: int = 0
+    rotation_rate: int | None = None
+    backing: int | None = None
+    read_only: bool = False
+    shareable: bool = False
+    transient: bool = False
+
+    @property
+    def holds_data(self) -> bool:
+        """Whether it is a disk of the guest: no CD-ROM, no floppy, nothing that is only read."""
+        return self.device in ("disk", "lun") and self.source.kind != "none" and not self.read_only
+
+    @property
+    def opened_here(self) -> bool:
+        """Whether the host's kernel opens it as a file or block device, so that cache and engine mean something."""
+        return self.source.kind in ("file", "block", "volume")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Controller:
+    """One controller of disks."""
+
+    kind: str
+    index: int
+    line: int
+    model: str | None = None
+    queues: int | None = None
+    iothread: int | None = None
+    mapping: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DomainThread:
+    """One IOThread of a domain, and how long it polls where that is written."""
+
+    number: int
+    poll_max_ns: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Domain:
+    """One VM as it is configured. `pins` are CPU sets by `vcpu:0`, `iothread:1`, `emulator`."""
+
+    name: str
+    uuid: str | None
+    kind: str
+    line: int
+    vcpus: int
+    machine: str | None = None
+    emulator: str | None = None
+    threads: tuple[DomainThread, ...] = ()
+    threads_line: int = 0
+    pins: tuple[tuple[str, str], ...] = ()
+    kvm_hidden: bool = False
+    host_devices: int = 0
+    io_weight: int | None = None
+    disks: tuple[DomainDisk, ...] = ()
+    controllers: tuple[Controller, ...] = ()
+    written: frozenset[str] = frozenset()
+
+    def disk(self, target: str) -> DomainDisk | None:
+        """Return a disk by its target."""
+        return next((disk for disk in self.disks if disk.target == target), None)
+
+    def controller_of(self, disk: DomainDisk) -> Controller | None:
+        """Return the SCSI controller that a disk hangs on."""
+        return next((one for one in self.controllers if one.kind == "scsi" and one.index == disk.controller), None)
+
+    def threads_of(self, disk: DomainDisk) -> tuple[int, ...]:
+        """Return the IOThreads that serve a disk, none for the main loop."""
+        if disk.bus == "scsi":
+            controller = self.controller_of(disk)
+            return () if controller is None else _threads(controller)
+        return _threads(disk)
+
+    @property
+    def threads_used(self) -> frozenset[int]:
+        """Return the IOThreads that any disk or controller names."""
+        return frozenset(one for place in (*self.disks, *self.controllers) for one in _threads(place))
+
+    def pin(self, what: str) -> str | None:
+        """Return the CPU set that something is pinned to."""
+        return dict(self.pins).get(what)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Turn:
+    """One knob of one place of a domain, and the value that it is to have; None takes it away.
+
+    `at` is a disk's target (`vda`), an IOThread (`iothread:1`), a controller (`scsi:0`), empty for the domain.
+    """
+
+    knob: str
+    at: str = ""
+    value: str | None
+
+
+def disk_of(disk: DomainDisk) -> Disk | None:
+    """Return what QEMU makes of a disk of the host, as a Disk; None where a Stack has no words for it."""
+    if not disk.opened_here or disk.format not in ("raw", "qcow2", None):
+        return None
+    limits = dict(disk.limits)
+    return Disk(
+        format=cast("Format", disk.format or "raw"),
+        aio=cast("Aio", disk.io or "threads"),
+        cache=cast("Cache", cache_of(disk)),
+        discard=cast("Discard", disk.discard or "ignore"),
+        detect_zeroes=cast("DetectZeroes", disk.detect_zeroes or "off"),
+        throttle_iops=limits.get("total_iops_sec") or None,
+    )
+
+
+def cache_of(disk: DomainDisk) -> str:
+    """Return the cache mode in force: QEMU's default is writeback."""
+    return disk.cache if disk.cache not in (None, "default") else "writeback"
+
+
+def measuring(disk: DomainDisk, **changed: str) -> str | None:
+    """Return the command that measures a disk's settings against changed ones; None where a Stack has no words."""
+    now = disk_of(disk)
+    if now is None:
+        return None
+    base = {"format": now.format, "cache": now.cache, "aio": now.aio, "discard": now.discard}
+    arms = (("now", base), ("then", base | changed))
+    return "virtune compare " + " ".join(f"--arm {name}:{','.join(_settings(values))}" for name, values in arms)
+
+
+def _settings(values: dict[str, str]) -> Iterator[str]:
+    for name, value in values.items():
+        yield f"disk.{name}={value}"
+
+
+def _threads(place: DomainDisk | Controller) -> tuple[int, ...]:
+    return place.mapping or ((place.iothread,) if place.iothread is not None else ())

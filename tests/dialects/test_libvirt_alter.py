@@ -1,0 +1,205 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A knob turned in domain XML touches what it names and not one byte more."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from virtune.dialects.libvirt import read_domain
+from virtune.dialects.libvirt_alter import (
+    CONTROLLER_ATTRIBUTES,
+    DRIVER_ATTRIBUTES,
+    LIMITS,
+    REFUSALS,
+    alter,
+    refusal,
+)
+from virtune.dialects.xml_text import (
+    Element,
+    add_child,
+    read_document,
+    remove_attribute,
+    remove_element,
+    set_attribute,
+)
+from virtune.model.domain import Turn
+from virtune.model.errors import PlanError
+from virtune.model.knobs import BY_ID, KNOBS
+
+DOMAINS = Path(__file__).parents[1] / "captures" / "domains"
+FILES = sorted(DOMAINS.glob("*.xml"))
+
+
+def changed(before: bytes, after: bytes) -> tuple[int, bytes, bytes]:
+    """Where two texts differ: the offset, the bytes that went, and those that came."""
+    start = next(
+        (i for i, (a, b) in enumerate(zip(before, after, strict=False)) if a != b), min(len(before), len(after))
+    )
+    tail = 0
+    while tail < min(len(before), len(after)) - start and before[-1 - tail] == after[-1 - tail]:
+        tail += 1
+    return start, before[start : len(before) - tail], after[start : len(after) - tail]
+
+
+def disk_element(text: bytes, target: str) -> Element:
+    root = read_document(text).root
+    domain = root if root.tag == "domain" else root.find("domain")
+    assert domain is not None
+    for disk in domain.all("devices/disk"):
+        named = disk.child("target")
+        if named is not None and named.get("dev") == target:
+            return disk
+    raise AssertionError(target)
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_the_difference_is_within_the_named_element(path: Path) -> None:
+    text = path.read_bytes()
+    for disk in read_domain(text).disks:
+        element = disk_element(text, disk.target)
+        driver = element.child("driver")
+        for knob, word in DRIVER_ATTRIBUTES.items():
+            altered = alter(text, Turn(knob=knob, at=disk.target, value="7"))
+            start, gone, came = changed(text, altered)
+            assert element.start < start < element.end
+            if driver is not None:
+                assert driver.start < start < driver.end
+            assert len(gone) <= 12
+            assert b"7" in came
+            made = disk_element(altered, disk.target).child("driver")
+            assert made is not None
+            assert made.get(word) == "7"
+            if driver is None:
+                continue
+            if driver.get(word) is None:
+                assert alter(altered, Turn(knob=knob, at=disk.target, value=None)) == text
+            else:
+                assert alter(altered, Turn(knob=knob, at=disk.target, value=driver.get(word))) == text
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_threads_pins_and_polling_are_made_where_they_are_missing(path: Path) -> None:
+    text = path.read_bytes()
+    turns = (
+        Turn(knob="iothread.count", value="4"),
+        Turn(knob="iothread.pin", at="iothread:4", value="2-3"),
+        Turn(knob="emulator.pin", value="0"),
+        Turn(knob="vcpu.pin", at="vcpu:0", value="1"),
+        Turn(knob="iothread.poll_max_ns", at="iothread:4", value="32768"),
+    )
+    altered = alter(text, *turns)
+    found = read_domain(altered)
+    assert len(found.threads) == 4
+    assert [(found.pin(place)) for place in ("iothread:4", "emulator", "vcpu:0")] == ["2-3", "0", "1"]
+    assert found.threads[3].poll_max_ns == 32768
+    assert found.disks == tuple(
+        type(one)(**{name: getattr(one, name) for name in one.__slots__} | {"line": now.line})
+        for one, now in zip(read_domain(text).disks, found.disks, strict=True)
+    )
+    removed = alter(altered, *(Turn(knob=turn.knob, at=turn.at, value=None) for turn in turns[1:4]))
+    assert read_domain(removed).pin("iothread:4") is None
+
+
+def test_every_line_that_no_turn_names_stays_as_it_is() -> None:
+    text = (DOMAINS / "hand-written.xml").read_bytes()
+    altered = alter(text, Turn(knob="disk.aio", at="vda", value="io_uring"))
+    before, after = text.splitlines(), altered.splitlines()
+    assert [b for a, b in zip(before, after, strict=True) if a != b] == [
+        b"""\t\t\t\tname='qemu'   cache = "none" io='io_uring' ></driver >"""
+    ]
+
+
+def test_another_bus_gives_the_old_address_away() -> None:
+    text = (DOMAINS / "vagrant-sata.xml").read_bytes()
+    altered = alter(text, Turn(knob="device.bus", at="sda", value="virtio"))
+    disk = disk_element(altered, "sda")
+    assert disk.child("address") is None
+    assert read_domain(altered).disks[0].bus == "virtio"
+    assert len(altered.splitlines()) == len(text.splitlines()) - 1
+
+
+def test_controllers_limits_and_caches() -> None:
+    text = (DOMAINS / "ovirt-scsi.xml").read_bytes()
+    altered = alter(text, Turn(knob="scsi.num_queues", at="scsi:0", value="2"))
+    assert changed(text, altered)[1:] == (b"4", b"2")
+    bare = (DOMAINS / "virt-install-scsi.xml").read_bytes()
+    assert b"<driver iothread='1'/>" in alter(bare, Turn(knob="device.iothread", at="scsi:0", value="1"))
+    limited = (DOMAINS / "virt-manager-limits.xml").read_bytes()
+    assert changed(limited, alter(limited, Turn(knob="disk.throttle_iops", at="vda", value="3000")))[1:] == (
+        b"2",
+        b"3",
+    )
+    plain = (DOMAINS / "virt-install-default.xml").read_bytes()
+    for turn, says in (
+        (
+            Turn(knob="disk.throttle_bps", at="vda", value="1"),
+            b"<iotune><total_bytes_sec>1</total_bytes_sec></iotune>",
+        ),
+        (Turn(knob="disk.cache_size", at="vda", value="4194304"), b"<max_size unit='bytes'>4194304</max_size>"),
+        (Turn(knob="device.rotation_rate", at="sda", value="1"), b"rotation_rate='1'"),
+    ):
+        altered = alter(plain, turn)
+        assert says in altered
+        read_domain(altered)
+    cached = alter(plain, Turn(knob="disk.cache_size", at="vda", value="1048576"))
+    again = alter(cached, Turn(knob="disk.cache_size", at="vda", value="2097152"))
+    assert read_domain(again).disks[0].metadata_cache_bytes == 2097152
+    hidden = (DOMAINS / "virt-manager-hidden-no-gpu.xml").read_bytes()
+    assert not read_domain(alter(hidden, Turn(knob="cpu.kvm_hidden", value=None))).kvm_hidden
+
+
+@pytest.mark.parametrize("knob", sorted(REFUSALS))
+def test_what_xml_cannot_say_is_refused_with_the_reason(knob: str) -> None:
+    assert knob in BY_ID
+    with pytest.raises(PlanError, match=r"cannot be written into a libvirt domain: \w+"):
+        alter(b"<domain/>", Turn(knob=knob, at="vda", value="1"))
+
+
+def test_every_knob_is_turned_or_refused() -> None:
+    for knob in KNOBS:
+        assert refusal(knob.id) is None or len(refusal(knob.id) or "") > 10
+    assert {*DRIVER_ATTRIBUTES, *CONTROLLER_ATTRIBUTES, *LIMITS} <= BY_ID.keys()
+
+
+@pytest.mark.parametrize(
+    "turn",
+    [
+        Turn(knob="disk.cache", at="vdz", value="none"),
+        Turn(knob="device.iothread", at="scsi:9", value="1"),
+        Turn(knob="disk.cache", at="scsi:0", value="none"),
+        Turn(knob="iothread.pin", at="iothread:x", value="1"),
+        Turn(knob="iothread.pin", at="iothread:1", value="1'/><x y='"),
+        Turn(knob="device.bus", at="sda", value=None),
+        Turn(knob="cpu.kvm_hidden", value="on"),
+    ],
+    ids=str,
+)
+def test_a_place_or_value_that_cannot_be_is_refused(turn: Turn) -> None:
+    with pytest.raises(PlanError):
+        alter((DOMAINS / "virt-install-scsi.xml").read_bytes(), turn)
+
+
+@given(
+    value=st.text(st.characters(exclude_categories=("Cs", "Cc", "Cn")), max_size=20),
+    blanks=st.text(" \t\n", min_size=1, max_size=3),
+    quote=st.sampled_from("'\""),
+    empty=st.booleans(),
+)
+def test_attributes_survive_any_blanks_quotes_and_values(value: str, blanks: str, quote: str, empty: bool) -> None:
+    end = f"{blanks}/>" if empty else f"{blanks}></b >"
+    text = f"<a>é<!-- <b c='1'/> --><b{blanks}x={quote}a>b{quote}{blanks}c = {quote}old{quote}{end}</a>".encode()
+    document = read_document(text)
+    element = document.root.children[0]
+    altered = set_attribute(document, element, "c", value)
+    found = read_document(altered).root.children[0]
+    assert found.attributes == {"x": "a>b", "c": value}
+    assert found.end - found.start == element.end - element.start + len(altered) - len(text)
+    without = read_document(remove_attribute(document, element, "c")).root.children[0]
+    assert without.attributes == {"x": "a>b"}
+    more = read_document(set_attribute(document, element, "d", value)).root.children[0]
+    assert more.attributes == {"x": "a>b", "c": "old", "d": value}
+    grown = read_document(add_child(document, element, "<k/>"))
+    assert [one.tag for one in grown.root.children[0].children] == ["k"]
+    assert read_document(remove_element(document, element)).root.children == []
