@@ -9,7 +9,8 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from tools.pages import cli, exit_codes, knobs, metrics, plan, remarks, workloads
+from tools.pages import cli, exit_codes, knobs, metrics, plan, remarks, rules, workloads
+from tools.schemas import audit as audit_schema
 from tools.schemas import explain as explain_schema
 from tools.schemas import knobs as knobs_schema
 from tools.schemas import listing as list_schema
@@ -27,7 +28,9 @@ PAGES: dict[str, Callable[[], str]] = {
     "metrics.md": metrics.page,
     "plan.md": plan.page,
     "remarks.md": remarks.page,
+    "rules.md": rules.page,
     "workloads.md": workloads.page,
+    "audit.schema.json": audit_schema.schema,
     "explain.schema.json": explain_schema.schema,
     "knobs.schema.json": knobs_schema.schema,
     "list.schema.json": list_schema.schema,

@@ -13,6 +13,7 @@ MEANINGS: dict[int, str] = {
     1: "something failed that should have worked",
     2: "the command line, a plan, a workload or a file to read is wrong; nothing was run",
     3: "a precondition: this host or this target does not allow it, or something else runs than was asked for",
+    4: "a threshold was breached: `audit` found something at least as grave as `--fail-on` says",
     130: "interrupted: what is finished is kept, and `virtune resume` goes on",
 }
 """An error with another code stops the generation."""

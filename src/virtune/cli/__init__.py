@@ -24,6 +24,7 @@ VERBS: dict[str, str] = {
     "measure": "Measure one disk stack on this host",
     "compare": "Compare disk stacks on this host, in interleaved rounds",
     "resume": "Go on with a study that was interrupted",
+    "audit": "Find what in the configuration of VMs stands in the way of their disks",
     "list": "List the studies in the store",
     "show": "Show a study again: table, verdicts, report or JSON",
     "import": "Keep fio results that were made elsewhere as a study",

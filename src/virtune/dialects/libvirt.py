@@ -133,7 +133,7 @@ def _written(root: Element, devices: Element | None) -> Iterator[str]:
 def _disk(disk: Element) -> DomainDisk:
     target = disk.child("target")
     name = (target.get("dev") if target is not None else None) or ""
-    driver = disk.child("driver") or Element("driver", {}, disk.start, disk.line, disk)
+    driver = disk.child("driver") or Element("driver", {}, disk.start, disk.line, disk.source, disk)
     limits = disk.child("iotune")
     size = driver.find("metadata_cache/max_size")
     return DomainDisk(
@@ -206,7 +206,7 @@ def _backing(disk: Element) -> int | None:
 
 
 def _controller(one: Element) -> Controller:
-    driver = one.child("driver") or Element("driver", {}, one.start, one.line, one)
+    driver = one.child("driver") or Element("driver", {}, one.start, one.line, one.source, one)
     return Controller(
         kind=one.get("type") or "",
         index=_attribute(one, "index") or 0,

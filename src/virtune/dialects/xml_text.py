@@ -29,20 +29,30 @@ _INDENT = re.compile(rb"\n[ \t]*\Z")
 
 @dataclass(slots=True)
 class Element:
-    """One element: its name as written, attributes, own text, children; `start:end` are its bytes in the text.
+    """One element: its name as written, attributes, own text, children; `start:end` are its bytes in `source`.
 
-    `opened` is where its start tag ends; an element without content (`<a/>`) ends there.
+    `closing` is where its end tag begins, None for one without (`<a/>`).
     """
 
     tag: str
     attributes: dict[str, str]
     start: int
     line: int
+    source: bytes
     parent: "Element | None"
-    opened: int = 0
-    end: int = 0
+    closing: int | None = None
     text: str = ""
     children: list["Element"] = field(default_factory=list)
+
+    @property
+    def opened(self) -> int:
+        """Where its start tag ends; found when it is asked for, which is when something is altered."""
+        return _tag_end(self.source, self.start + 1 + len(self.tag.encode()))
+
+    @property
+    def end(self) -> int:
+        """Where it ends."""
+        return self.opened if self.closing is None else self.source.index(b">", self.closing) + 1
 
     def get(self, name: str) -> str | None:
         """Return an attribute, None where it is not written or empty."""
@@ -131,9 +141,8 @@ class _Reader:
             raise ReadError(f"its elements are nested more than {DEPTH_MAX} deep")
         if self._count > ELEMENTS_MAX:
             raise ReadError(f"it has more than {ELEMENTS_MAX:,} elements")
-        start = self._parser.CurrentByteIndex
-        element = Element(tag, attributes, start, self._parser.CurrentLineNumber, self._open)
-        element.opened = _tag_end(self._bytes, start + 1 + len(tag.encode()))
+        parser = self._parser
+        element = Element(tag, attributes, parser.CurrentByteIndex, parser.CurrentLineNumber, self._bytes, self._open)
         if self._open is None:
             self._root = element
         else:
@@ -146,9 +155,10 @@ class _Reader:
         assert element is not None  # noqa: S101 - expat pairs start and end
         if not element.children:
             element.text = "".join(self._text).strip()
-        # of `<a/>` there is no end tag; else expat stands at `</`, and the tag may have blanks before its `>`
-        empty = self._bytes[element.opened - 2 : element.opened] == b"/>"
-        element.end = element.opened if empty else self._bytes.index(b">", self._parser.CurrentByteIndex) + 1
+        # of `<a/>` there is no end tag, and expat stands behind it; else it stands at `</`
+        at = self._parser.CurrentByteIndex
+        empty = not element.children and not self._text and self._bytes[at - 2 : at] == b"/>"
+        element.closing = None if empty else at
         self._text.clear()
         self._open = element.parent
         self._depth -= 1

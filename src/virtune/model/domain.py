@@ -129,9 +129,15 @@ class Domain:
         return _threads(disk)
 
     @property
+    def runs_qemu(self) -> bool:
+        """Whether QEMU serves its disks, whatever accelerates it."""
+        return self.kind in ("kvm", "qemu", "hvf", "kqemu")
+
+    @property
     def threads_used(self) -> frozenset[int]:
         """Return the IOThreads that any disk or controller names."""
-        return frozenset(one for place in (*self.disks, *self.controllers) for one in _threads(place))
+        places: tuple[DomainDisk | Controller, ...] = (*self.disks, *self.controllers)
+        return frozenset(one for place in places for one in _threads(place))
 
     def pin(self, what: str) -> str | None:
         """Return the CPU set that something is pinned to."""
@@ -175,7 +181,7 @@ def measuring(disk: DomainDisk, **changed: str) -> str | None:
     now = disk_of(disk)
     if now is None:
         return None
-    base = {"format": now.format, "cache": now.cache, "aio": now.aio, "discard": now.discard}
+    base: dict[str, str] = {"format": now.format, "cache": now.cache, "aio": now.aio, "discard": now.discard}
     arms = (("now", base), ("then", base | changed))
     return "virtune compare " + " ".join(f"--arm {name}:{','.join(_settings(values))}" for name, values in arms)
 

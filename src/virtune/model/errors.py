@@ -14,7 +14,8 @@
     │   └── NotInForceError      exit 3   a setting was asked for and is not what runs
     └── Interrupted              exit 130 the user asked to stop
 
-Exit codes 4 (a threshold was breached) and 5 (undecided) are left for commands that are given a threshold.
+Exit code 4 says that a threshold was breached (`audit --fail-on`); 5 (undecided) is left for commands that are given
+one.
 """
 
 from typing import ClassVar

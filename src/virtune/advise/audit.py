@@ -1,0 +1,35 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The audit: every rule asked about one domain, what was found in the order of weight."""
+
+from virtune.advise import device, durability, engine, placement, running
+from virtune.advise.rule import RULES
+from virtune.model.domain import Controller, DomainDisk
+from virtune.model.finding import Finding, Rule, Seen, Subject
+
+ROOMS = (durability, engine, device, placement, running)
+"""The modules whose rules are asked, in the order of the reference page."""
+
+
+def rules() -> tuple[Rule, ...]:
+    """Return every rule."""
+    return tuple(RULES.values())
+
+
+def audit(subject: Subject) -> tuple[Finding, ...]:
+    """Ask every rule, and return what they found: the gravest first, then by place."""
+    found = [_finding(rule, subject, seen) for rule in RULES.values() for seen in rule.check(subject)]
+    return tuple(sorted(found, key=lambda one: (-one.rule.severity.rank, one.line, one.rule.id)))
+
+
+def _finding(rule: Rule, subject: Subject, seen: Seen) -> Finding:
+    domain = subject.domain
+    at, line = "", domain.line
+    match seen.at:
+        case DomainDisk(target=target):
+            written = domain.disk(target)
+            at, line = target, written.line if written is not None else domain.line
+        case Controller(kind=kind, index=index, line=place):
+            at, line = f"{kind}:{index}", place
+        case None:
+            pass
+    return Finding(rule=rule, domain=domain.name, uuid=domain.uuid, at=at, line=line, seen=seen)

@@ -1,0 +1,197 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rules of the device, its queues and its threads."""
+
+import re
+from collections.abc import Iterator
+
+from virtune.advise.rule import below, rule
+from virtune.model.domain import IOTHREAD_BUSES, Turn
+from virtune.model.finding import Confidence, Seen, Severity, Subject, Version
+from virtune.model.knob import Change, Risk
+
+_MACHINE = re.compile(r"(?:pc|q35|i440fx|virt)-(\d+)\.(\d+)$")
+
+
+def machine_version(machine: str | None) -> Version | None:
+    """Return QEMU's version in a machine type (`pc-q35-7.2`); a distribution's own (`rhel9.4.0`) has none."""
+    found = _MACHINE.search(machine or "")
+    return (int(found[1]), int(found[2])) if found else None
+
+
+def _free_thread(subject: Subject) -> tuple[str, tuple[Turn, ...]]:
+    """An IOThread that no disk uses, and the turns that make it where there is none."""
+    unused = [one.number for one in subject.domain.threads if one.number not in subject.domain.threads_used]
+    if unused:
+        return str(unused[0]), ()
+    number = str(len(subject.domain.threads) + 1)
+    return number, (Turn(knob="iothread.count", value=number),)
+
+
+@rule(
+    "R27",
+    Severity.TRY,
+    risk=Risk.AVAILABILITY,
+    source="https://www.qemu.org/2021/01/19/virtio-blk-scsi-configuration/",
+)
+def emulated_bus(subject: Subject) -> Iterator[Seen]:
+    """IDE, SATA and USB disks leave the guest for every register and can have no IOThread; virtio was made for this.
+
+    The guest must have the driver in its initramfs and name its disks by UUID, or it does not boot.
+    """
+    for disk in subject.disks:
+        if disk.bus in ("ide", "sata", "usb") and disk.device == "disk":
+            yield Seen(
+                at=disk,
+                seen=f"bus={disk.bus}",
+                advice="virtio, once the guest has its driver",
+                turns=(Turn(knob="device.bus", at=disk.target, value="virtio"),),
+            )
+
+
+@rule("R28", Severity.TRY, source="https://www.qemu.org/docs/master/system/devices/nvme.html; its author's figures")
+def emulated_nvme(subject: Subject) -> Iterator[Seen]:
+    """An emulated NVMe disk has no IOThread and, unless told so, no ioeventfd: 153 KIOPS at depth 64 against 313."""
+    for disk in subject.disks:
+        if disk.bus == "nvme" and disk.opened_here:
+            yield Seen(
+                at=disk,
+                seen="bus=nvme, emulated",
+                advice="compare with virtio, or with ioeventfd=on by qemu:override",
+                turns=(Turn(knob="device.bus", at=disk.target, value="virtio"),),
+            )
+
+
+@rule(
+    "R29",
+    Severity.WARNING,
+    takes=Change.POWEROFF,
+    source="tested argv; OpenStack Nova driver.py, _get_guest_iothread",
+)
+def idle_iothread(subject: Subject) -> Iterator[Seen]:
+    """An IOThread that no disk and no controller names does nothing: its disk stays in QEMU's main loop."""
+    idle = [one.number for one in subject.domain.threads if one.number not in subject.domain.threads_used]
+    if not idle:
+        return
+    bare = [
+        disk
+        for disk in subject.disks
+        if disk.bus in IOTHREAD_BUSES and not subject.domain.threads_of(disk) and disk.source.kind != "vhostuser"
+    ]
+    turns = tuple(
+        Turn(knob="device.iothread", at=disk.target, value=str(number))
+        for disk, number in zip(bare, idle, strict=False)
+    )
+    named = ", ".join(map(str, idle))
+    yield Seen(
+        seen=f"{len(subject.domain.threads)} IOThreads, and nothing uses {named}",
+        turns=turns,
+        advice="name it on a virtio disk or a virtio-scsi controller, or remove it",
+    )
+
+
+@rule(
+    "R30",
+    Severity.TRY,
+    confidence=Confidence.PUBLISHED,
+    takes=Change.REPLUG,
+    source="https://libvirt.org/formatdomain.html; https://pve.proxmox.com/pve-docs/chapter-qm.html",
+)
+def in_the_main_loop(subject: Subject) -> Iterator[Seen]:
+    """Without an IOThread a disk shares QEMU's main loop with monitor, display, timers and all other such disks."""
+    for disk in subject.disks:
+        bare = disk.bus in IOTHREAD_BUSES and not subject.domain.threads_of(disk)
+        if bare and disk.opened_here and not subject.domain.threads:
+            number, made = _free_thread(subject)
+            yield Seen(
+                at=disk,
+                seen="no IOThread",
+                advice="at depth 8 and more, compare with an IOThread of its own",
+                turns=(*made, Turn(knob="device.iothread", at=disk.target, value=number)),
+                measure="virtune compare --rig vhost-user --vary export.iothread=off,on",
+            )
+
+
+@rule("R33", Severity.WARNING, confidence=Confidence.PLAUSIBLE, source="the lock of qcow2's metadata in QEMU")
+def mapping_on_qcow2(subject: Subject) -> Iterator[Seen]:
+    """Queues spread over several IOThreads still meet at the lock of a qcow2 image's metadata when they allocate."""
+    for disk in subject.disks:
+        if len(disk.mapping) > 1 and disk.format == "qcow2":
+            yield Seen(
+                at=disk,
+                seen=f"{len(disk.mapping)} IOThreads on a qcow2 image",
+                advice="expect no scaling of writes that allocate; raw or preallocated does",
+            )
+
+
+@rule("R34", Severity.TRY, confidence=Confidence.PUBLISHED, takes=Change.REPLUG, source="QEMU commit 9445e1e15e66")
+def one_queue_for_many(subject: Subject) -> Iterator[Seen]:
+    """Machine types before 5.2 give a virtio disk one queue; one a vCPU took 101 disks from 78k to 104k IOPS."""
+    old = below(machine_version(subject.domain.machine), (5, 2))
+    for disk in subject.disks:
+        few = disk.queues if disk.queues is not None else 1 if old else None
+        if disk.bus == "virtio" and few is not None and few < subject.domain.vcpus and disk.opened_here:
+            yield Seen(
+                at=disk,
+                seen=f"{few} queues for {subject.domain.vcpus} vCPUs",
+                advice="compare with one a vCPU",
+                turns=(Turn(knob="device.num_queues", at=disk.target, value=str(subject.domain.vcpus)),),
+                measure=f"virtune compare --rig vhost-user --vary export.num_queues={few},{subject.domain.vcpus}",
+            )
+
+
+@rule("R38", Severity.WARNING, risk=Risk.AVAILABILITY, source="QEMU commits 9445e1e15e66, c9b7d9ec21df, 1bf8a989a566")
+def old_machine_type(subject: Subject) -> Iterator[Seen]:
+    """A machine type keeps the defaults of its QEMU: before 5.0 queues of 128 and 126 segments, before 5.2 one queue.
+
+    A newer type changes the guest's devices; Windows detects them anew.
+    """
+    version = machine_version(subject.domain.machine)
+    if below(version, (5, 1)) and any(disk.bus == "virtio" for disk in subject.disks):
+        yield Seen(
+            seen=f"machine type {subject.domain.machine}",
+            advice="consider a newer one, or set queues and queue_size by hand",
+        )
+
+
+@rule(
+    "R39",
+    Severity.TRY,
+    takes=Change.LIVE,
+    risk=Risk.PERFORMANCE,
+    confidence=Confidence.PUBLISHED,
+    source="https://libvirt.org/manpages/virsh.html",
+)
+def polling_is_off(subject: Subject) -> Iterator[Seen]:
+    """An IOThread that does not poll pays a wake-up for every request; polling pays with CPU time."""
+    for thread in subject.domain.threads:
+        if thread.poll_max_ns == 0 and thread.number in subject.domain.threads_used:
+            yield Seen(
+                seen=f"IOThread {thread.number} polls 0 ns",
+                advice="at depth 1 on flash, compare with 32768 ns",
+                turns=(Turn(knob="iothread.poll_max_ns", at=f"iothread:{thread.number}", value="32768"),),
+                measure="virtune compare --rig vhost-user --vary export.poll_max_ns=0,32768",
+            )
+
+
+@rule(
+    "R43", Severity.TRY, confidence=Confidence.PLAUSIBLE, source="https://www.besthub.dev (exposing hypervisor CPUID)"
+)
+def kvm_is_hidden(subject: Subject) -> Iterator[Seen]:
+    """A guest from which KVM is hidden has no kvmclock and does not poll before it halts. Some GPU drivers want it
+    so.
+    """
+    if subject.domain.kvm_hidden and not subject.domain.host_devices:
+        yield Seen(
+            seen="KVM is hidden, and no host device is passed through",
+            advice="show it",
+            turns=(Turn(knob="cpu.kvm_hidden", value=None),),
+        )
+
+
+@rule("R47", Severity.WARNING, takes=Change.LIVE, source="https://libvirt.org/formatdomain.html#elementsDisks")
+def limited_on_purpose(subject: Subject) -> Iterator[Seen]:
+    """A disk with a limit is as slow as its limit; whoever looks for another cause will not find one."""
+    for disk in subject.disks:
+        limits = [f"{name}={value}" for name, value in disk.limits if value and name.endswith("_sec")]
+        if limits:
+            yield Seen(at=disk, seen=", ".join(limits), advice="keep it if it is meant; raise it if it is not")

@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The template `flash`: the configuration of the study of host datapaths, for disks on flash, with its exceptions.
+
+cache=none, io=io_uring where that is sound, discard=unmap, an IOThread pinned to a CPU of its own. Spinning disks and
+old kernels keep what they have, known-bad versions are respected, and no format, bus or image is touched: these
+need a
+guest that is prepared and an image made anew.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from virtune.advise.rule import below, words
+from virtune.model.domain import IOTHREAD_BUSES, Domain, DomainDisk, Turn
+from virtune.model.finding import Subject
+
+NAME = "flash"
+
+KERNEL_MIN, QEMU_MIN = (5, 10), (5, 0)
+"""The study: io_uring from kernel 5.1 on, 5.10 advised; QEMU has it since 5.0."""
+
+KNOWN_BAD = ((7, 1), (10, 1))
+"""QEMU versions in which io_uring hangs."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Template:
+    """What a template changes in a domain, and what it leaves alone with the reason."""
+
+    turns: tuple[Turn, ...]
+    left: tuple[str, ...]
+
+
+def flash(subject: Subject) -> Template:
+    """Return the turns that bring a domain to the configuration, only those that change something."""
+    turns: list[Turn] = []
+    left: list[str] = []
+    threads = _Threads(subject.domain)
+    for disk in subject.disks:
+        because = _exempt(subject, disk)
+        if because:
+            left.append(f"{disk.target}: {because}")
+            continue
+        turns += _engine(subject, disk, left)
+        if disk.discard is None and not disk.shareable:
+            turns.append(Turn(knob="disk.discard", at=disk.target, value="unmap"))
+        if disk.bus in IOTHREAD_BUSES and not subject.domain.threads_of(disk):
+            turns.append(Turn(knob="device.iothread", at=disk.target, value=threads.take()))
+        elif disk.bus not in IOTHREAD_BUSES and disk.bus != "scsi":
+            left.append(f"{disk.target}: bus={disk.bus} has no IOThread; virtio needs the guest's driver first")
+    turns = [*threads.made(), *turns, *_pins(subject, threads.used, left)]
+    return Template(turns=tuple(turns), left=tuple(left))
+
+
+def _exempt(subject: Subject, disk: DomainDisk) -> str | None:
+    if not disk.opened_here:
+        return f"{disk.source.kind} disks are not opened by this host's kernel"
+    if subject.image(disk).rotational:
+        return "it lies on a spinning disk, where the study keeps the old engine"
+    return None
+
+
+def _engine(subject: Subject, disk: DomainDisk, left: list[str]) -> Iterator[Turn]:
+    host = subject.host
+    reasons = (
+        (below(host.kernel, KERNEL_MIN), f"kernel {words(host.kernel)} is older than {words(KERNEL_MIN)}"),
+        (below(host.qemu, QEMU_MIN), f"QEMU {words(host.qemu)} has no io_uring"),
+        (host.qemu is not None and host.qemu[:2] in KNOWN_BAD, f"QEMU {words(host.qemu)} hangs with io_uring"),
+        (
+            host.qemu in ((10, 2, 0), (10, 2, 1)) and disk.bus in ("ide", "sata"),
+            "QEMU 10.2 is slow with it on this bus",
+        ),
+        (host.io_uring_disabled == 2 or host.io_uring_usable is False, "this host does not allow io_uring"),
+    )
+    because = next((text for holds, text in reasons if holds), None)
+    if disk.cache in ("writethrough", "directsync"):
+        left.append(f"{disk.target}: cache={disk.cache} promises durable writes, so it stays")
+    elif disk.cache != "none":
+        yield Turn(knob="disk.cache", at=disk.target, value="none")
+    if because:
+        left.append(f"{disk.target}: io stays, {because}")
+    elif disk.io != "io_uring":
+        yield Turn(knob="disk.aio", at=disk.target, value="io_uring")
+
+
+class _Threads:
+    """Hands out IOThreads: those that nothing uses, then new ones."""
+
+    def __init__(self, domain: Domain) -> None:
+        self._count = len(domain.threads)
+        self._free = [one.number for one in domain.threads if one.number not in domain.threads_used]
+        self._highest = max((one.number for one in domain.threads), default=0)
+        self._made = 0
+        self.used: list[str] = []
+
+    def take(self) -> str:
+        if self._free:
+            number = self._free.pop(0)
+        else:
+            self._made += 1
+            number = self._highest + self._made
+        self.used.append(str(number))
+        return str(number)
+
+    def made(self) -> tuple[Turn, ...]:
+        if not self._made:
+            return ()
+        return (Turn(knob="iothread.count", value=str(self._count + self._made)),)
+
+
+def _pins(subject: Subject, threads: list[str], left: list[str]) -> Iterator[Turn]:
+    """Pin new IOThreads to CPUs that no vCPU of this domain is pinned to; without such CPUs nothing is pinned."""
+    cpus = subject.host.cpus
+    if not threads:
+        return
+    if cpus is None or not subject.domain.pins:
+        left.append("IOThreads are not pinned: which CPUs are free is known only where vCPUs are pinned")
+        return
+    taken = {cpu for what, places in subject.domain.pins if what != "emulator" for cpu in cpus_of(places)}
+    free = [cpu for cpu in range(cpus) if cpu not in taken]
+    for thread, cpu in zip(threads, free, strict=False):
+        yield Turn(knob="iothread.pin", at=f"iothread:{thread}", value=str(cpu))
+    if len(free) < len(threads):
+        left.append(f"{len(threads) - len(free)} IOThreads are not pinned: every other CPU is taken by a vCPU")
+
+
+def cpus_of(places: str) -> frozenset[int]:
+    """Return the CPUs of a set as libvirt writes it: `0-3,^2,7`; what is no such set is empty."""
+    chosen: set[int] = set()
+    for word in places.split(","):
+        first, _, last = word.strip().lstrip("^").partition("-")
+        if not first.isdecimal() or len(first) > 5 or (last and (not last.isdecimal() or len(last) > 5)):
+            continue
+        span = set(range(int(first), int(last or first) + 1))
+        chosen = chosen - span if word.strip().startswith("^") else chosen | span
+    return frozenset(chosen)

@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rules of the host around a domain: CPUs, memory, weights."""
+
+from collections.abc import Iterator
+
+from virtune.advise.rule import rule
+from virtune.model.domain import cache_of
+from virtune.model.finding import Confidence, Seen, Severity, Subject
+from virtune.model.knob import Change, Risk
+
+DIRTY_BYTES_MAX = 10 * 10**9
+"""Ten seconds of a drive that writes 1 GB/s: a host that may hold more dirty pages stalls its guests for longer."""
+
+
+@rule(
+    "R41",
+    Severity.TRY,
+    confidence=Confidence.PUBLISHED,
+    takes=Change.LIVE,
+    source="https://libvirt.org/formatdomain.html; RHEL tuning guide",
+)
+def more_vcpus_than_cpus(subject: Subject) -> Iterator[Seen]:
+    """A vCPU or IOThread that waits for a CPU answers late, whatever the disk does."""
+    cpus = subject.host.cpus
+    if cpus is not None and subject.domain.vcpus > cpus:
+        yield Seen(
+            seen=f"{subject.domain.vcpus} vCPUs on {cpus} CPUs",
+            advice="fewer vCPUs, or pin vCPUs, IOThreads and emulator to CPUs of their own",
+        )
+
+
+@rule("R84", Severity.ERROR, takes=Change.LIVE, source="sched_setaffinity(2): a set without an online CPU is refused")
+def pinned_to_no_cpu(subject: Subject) -> Iterator[Seen]:
+    """A thread pinned to CPUs that the host does not have cannot start."""
+    cpus = subject.host.cpus
+    for what, places in subject.domain.pins:
+        numbers = [int(word) for word in places.replace("-", ",").split(",") if word.isdecimal() and len(word) < 6]
+        if cpus is not None and numbers and min(numbers) >= cpus:
+            yield Seen(
+                seen=f"{what} is pinned to {places}, and the host has {cpus} CPUs", advice="pin it to one it has"
+            )
+
+
+@rule(
+    "R44",
+    Severity.TRY,
+    confidence=Confidence.PLAUSIBLE,
+    takes=Change.LIVE,
+    risk=Risk.PERFORMANCE,
+    source="https://github.com/redhat-performance/tuned",
+)
+def slow_governor(subject: Subject) -> Iterator[Seen]:
+    """A CPU that clocks up only under load answers single requests late."""
+    slow = sorted(set(subject.host.governors or ()) - {"performance"})
+    if slow and any(disk.opened_here for disk in subject.disks):
+        yield Seen(seen=f"CPU governor {', '.join(slow)}", advice="for latency at depth 1, compare with performance")
+
+
+@rule(
+    "R45",
+    Severity.TRY,
+    confidence=Confidence.PUBLISHED,
+    takes=Change.LIVE,
+    source="https://docs.kernel.org/admin-guide/sysctl/vm.html",
+)
+def much_dirty_memory(subject: Subject) -> Iterator[Seen]:
+    """With cache=writeback guests write into the host's memory until the kernel makes them wait for all of it."""
+    host = subject.host
+    if host.memory_bytes is None or host.dirty_percent is None or host.dirty_bytes:
+        return
+    held = host.memory_bytes * host.dirty_percent // 100
+    for disk in subject.disks:
+        if cache_of(disk) == "writeback" and disk.opened_here and held > DIRTY_BYTES_MAX:
+            yield Seen(
+                at=disk,
+                seen=f"cache=writeback, and the host may hold {held / 1e9:.0f} GB dirty",
+                advice="bound it by vm.dirty_bytes and vm.dirty_background_bytes",
+            )
+
+
+@rule("R46", Severity.WARNING, takes=Change.LIVE, source="https://docs.kernel.org/admin-guide/cgroup-v2.html")
+def weight_without_effect(subject: Subject) -> Iterator[Seen]:
+    """A weight of I/O works with the scheduler bfq or with io.cost, and does nothing otherwise."""
+    if subject.domain.io_weight is None:
+        return
+    for disk in subject.disks:
+        scheduler = subject.image(disk).scheduler
+        if scheduler is not None and scheduler != "bfq":
+            yield Seen(
+                at=disk,
+                seen=f"a weight, and the scheduler below is {scheduler}",
+                advice="remove the weight, or set up bfq or io.cost",
+            )

@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`virtune audit`: what in the configuration of VMs stands in the way of their disks."""
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+
+from virtune.cli.options import json_option
+from virtune.flows.audit import audit_all
+from virtune.flows.domains import Found, from_libvirt, from_paths
+from virtune.model.errors import UsageError
+from virtune.model.finding import Audited, Severity, Unread
+
+BREACHED, UNREADABLE = 4, 2
+
+
+@click.command("audit")
+@click.argument("paths", metavar="[FILE|FOLDER]...", nargs=-1, type=click.Path(path_type=Path))
+@click.option("--connect", metavar="URI", default=None, help="Audit the domains of this libvirt (qemu:///system).")
+@click.option(
+    "--domain", "domains", metavar="NAME", multiple=True, help="Only this domain of it; may be given again."
+)
+@click.option(
+    "--here", is_flag=True, help="The files' domains run on this host: look at its kernel, QEMU and images."
+)
+@click.option(
+    "--fail-on",
+    type=click.Choice([*(one.value for one in Severity), "never"]),
+    default=Severity.WARNING.value,
+    show_default=True,
+    help="Exit 4 when a finding is at least this grave.",
+)
+@json_option
+@click.option("--sarif", "as_sarif", is_flag=True, help="Write SARIF 2.1.0 to stdout, for code scanners.")
+def command(
+    paths: tuple[Path, ...],
+    *,
+    connect: str | None,
+    domains: tuple[str, ...],
+    here: bool,
+    fail_on: str,
+    as_json: bool,
+    as_sarif: bool,
+) -> int:
+    """Find what in the configuration of VMs stands in the way of their disks, or puts their data at risk.
+
+    FILE is a domain's XML as `virsh dumpxml` prints it; of a FOLDER every *.xml is read. A libvirt is only read from.
+    Errors and warnings hold as they stand; a `try` is a thing worth measuring, with the command that does it.
+    docs/reference/rules.md has every rule.
+
+    \b
+    virtune audit vm.xml
+    virtune audit /etc/libvirt/qemu --here
+    virtune audit --connect qemu:///system --domain web1
+    virtune audit domains/ --sarif > audit.sarif
+    """  # noqa: D301 - \b is click's mark for lines to keep
+    if as_json and as_sarif:
+        raise UsageError("--json and --sarif cannot both be written to stdout")
+    if domains and not connect:
+        raise UsageError("--domain names a domain of a libvirt", hint="add --connect qemu:///system")
+    if not paths and not connect:
+        raise UsageError("nothing to audit", hint="name files or folders of domain XML, or --connect qemu:///system")
+    from virtune.report.audit import SHOWN_IN_FULL
+
+    diffs = sys.maxsize if as_json or as_sarif else SHOWN_IN_FULL
+    results = list(audit_all(_found(paths, connect, domains, here=here), diffs=diffs))
+    audited = [one for one in results if isinstance(one, Audited)]
+    unread = [one for one in results if isinstance(one, Unread)]
+    _show(audited, unread, as_json=as_json, as_sarif=as_sarif)
+    if fail_on != "never":
+        limit = Severity(fail_on).rank
+        if any(finding.rule.severity.rank >= limit for one in audited for finding in one.findings):
+            return BREACHED
+    return UNREADABLE if unread else 0
+
+
+def _found(
+    paths: tuple[Path, ...], connect: str | None, domains: tuple[str, ...], *, here: bool
+) -> Iterator[Found | Unread]:
+    if paths:
+        yield from from_paths(paths, here=here)
+    if connect:
+        from virtune.probe.virsh import Virsh
+
+        yield from from_libvirt(Virsh(connect), domains)
+
+
+def _show(audited: list[Audited], unread: list[Unread], *, as_json: bool, as_sarif: bool) -> None:
+    if as_sarif:
+        from virtune.advise.audit import rules
+        from virtune.report.sarif import sarif
+
+        click.echo(json.dumps(sarif(rules(), audited, unread), indent=2))
+    elif as_json:
+        from virtune.report.audit import document
+
+        click.echo(json.dumps(document(audited, unread), indent=2))
+    else:
+        from virtune.report.audit import page
+
+        click.echo("\n".join(page(audited, unread)))

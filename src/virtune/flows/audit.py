@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The audit of domains: every rule asked of every domain that was found, and the differences that would mend it."""
+
+import difflib
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+
+from virtune.advise.audit import audit
+from virtune.dialects.libvirt_alter import alter
+from virtune.flows.domains import Found
+from virtune.model.domain import Turn
+from virtune.model.errors import VirtuneError
+from virtune.model.finding import Audited, Finding, Unread
+
+_SECRET = re.compile(r"(passwd|password)=(\"[^\"]*\"|'[^']*')")
+
+
+def audit_all(found: Iterable[Found | Unread], *, diffs: int) -> Iterator[Audited | Unread]:
+    """Yield what the rules say of every domain, in their order.
+
+    The changes of the first `diffs` findings are written as differences, which cost more than finding them.
+    """
+    for one in found:
+        if isinstance(one, Unread):
+            yield one
+            continue
+        findings = audit(one.subject)
+        if diffs > 0:
+            findings = tuple(_with_diff(one, finding) for finding in findings)
+            diffs -= len(findings)
+        domain = one.subject.domain
+        yield Audited(origin=one.origin, domain=domain.name, uuid=domain.uuid, findings=findings)
+
+
+def _with_diff(found: Found, finding: Finding) -> Finding:
+    if not finding.seen.turns:
+        return finding
+    try:
+        return replace(finding, diff=difference(found, finding.seen.turns))
+    except VirtuneError:  # a disk without a name, or two of one: then words must do
+        return finding
+
+
+def difference(found: Found, turns: tuple[Turn, ...]) -> str:
+    """Return what turns change in a domain's text, as a unified difference; passwords are never shown."""
+    return unified(found.text, alter(found.text, *turns), name=found.subject.domain.name)
+
+
+def unified(before: bytes, after: bytes, *, name: str) -> str:
+    """Return a unified difference of two texts; empty when there is none. Passwords are never shown."""
+    old, new = (text.decode(errors="replace").splitlines() for text in (before, after))
+    lines = difflib.unified_diff(old, new, f"{name}.xml", f"{name}.xml (changed)", n=2, lineterm="")
+    return _SECRET.sub(r"\1='***'", "\n".join(lines))

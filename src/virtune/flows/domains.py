@@ -1,0 +1,170 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Domains from wherever they are: files, folders of files, a libvirt; each with what is known around it."""
+
+import os
+import stat
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TypeVar
+
+from virtune.bench.in_force import direct_of, engines_of
+from virtune.dialects.libvirt import is_other_libvirt_object, read_domain
+from virtune.dialects.qemu_argv import disks_of_argv
+from virtune.dialects.xml_text import BYTES_MAX
+from virtune.model.domain import Domain
+from virtune.model.errors import ReadError, UsageError
+from virtune.model.facts import Program, Unknown
+from virtune.model.finding import HostView, ProcessDisk, Running, Subject, Unread
+from virtune.probe.cpu import cpu_facts
+from virtune.probe.host import memory_facts
+from virtune.probe.images import image_views
+from virtune.probe.kernel import kernel_facts
+from virtune.probe.libvirt import libvirt_facts
+from virtune.probe.processes import argv_of, process_of_domain
+from virtune.probe.qemu import qemu_facts
+from virtune.probe.virsh import DumpedDomain, Virsh, version_of
+
+Fact = TypeVar("Fact")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """A domain as it was found: where, its configuration's text, and as a Subject."""
+
+    origin: str
+    text: bytes
+    subject: Subject
+
+
+def from_paths(paths: Sequence[Path], *, here: bool) -> Iterator[Found | Unread]:
+    """Yield the domains of files and folders. With `here` they are taken to run on this host.
+
+    A folder's files that hold other objects of libvirt are passed over, and so are its links, which libvirt makes for
+    domains that start by themselves. Raises UsageError for a path that is not there.
+    """
+    host = this_host() if here else HostView()
+    for path in paths:
+        if path.is_dir():
+            for file in sorted(path.rglob("*.xml")):
+                if not file.is_symlink():
+                    yield from _from_file(file, host, here=here, named=False)
+        elif not path.exists():
+            raise UsageError(f"no file and no folder {str(path)!r}")
+        else:
+            yield from _from_file(path, host, here=here, named=True)
+
+
+def _from_file(path: Path, host: HostView, *, here: bool, named: bool) -> Iterator[Found | Unread]:
+    text = b""
+    try:
+        text = read_limited(path)
+        domain = read_domain(text)
+    except ReadError as error:
+        if named or not is_other_libvirt_object(text):
+            yield Unread(origin=str(path), because=error.message)
+        return
+    view = replace(host, images=image_views(domain)) if here else host
+    yield Found(origin=str(path), text=text, subject=Subject(domain=domain, host=view))
+
+
+def read_limited(path: Path) -> bytes:
+    """Read a file that may be anything: only a regular one, and never more than a domain may have."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        raise ReadError(f"it cannot be read: {(error.strerror or '').lower()}") from None
+    with os.fdopen(descriptor, "rb") as file:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise ReadError("it is no regular file")
+        return file.read(BYTES_MAX + 1)
+
+
+def from_libvirt(virsh: Virsh, names: Sequence[str] = ()) -> Iterator[Found | Unread]:
+    """Yield the domains of a libvirt, all or those named (by name or UUID), as they will start next.
+
+    Of those that run on this host the process is looked at as well.
+    """
+    facts = virsh.facts()
+    host = this_host() if facts.local else HostView(cpus=facts.cpus)
+    host = replace(host, libvirt=facts.libvirt)
+    if facts.hypervisor == "QEMU":
+        host = replace(host, qemu=facts.hypervisor_version)
+    uuids = tuple(virsh.uuid(name) for name in names) or virsh.uuids()
+    for dumped in virsh.dump(uuids):
+        try:
+            yield found_in(virsh.uri, dumped, host, local=facts.local)
+        except ReadError as error:
+            yield Unread(origin=f"{virsh.uri} {dumped.uuid}", because=error.message)
+
+
+def found_in(uri: str, dumped: DumpedDomain, host: HostView, *, local: bool) -> Found:
+    """Return what libvirt gave of one domain, with what is known of its images and its process."""
+    text = (dumped.inactive or dumped.live or "").encode()
+    domain = read_domain(text)
+    view = replace(host, images=image_views(domain)) if local else host
+    running = None
+    if dumped.live is not None:
+        live = read_domain(dumped.live.encode())
+        running = _running(dumped, live, local=local)
+    return Found(origin=uri, text=text, subject=Subject(domain=domain, host=view, running=running))
+
+
+def _running(dumped: DumpedDomain, live: Domain, *, local: bool) -> Running:
+    pid = process_of_domain(dumped.uuid) if local else None
+    if pid is None:
+        return Running(state=dumped.state, reason=dumped.reason, live=live)
+    engines, opened = engines_of(pid), disks_of_argv(argv_of(pid))
+    shown = []
+    for disk in live.disks:
+        if disk.source.kind not in ("file", "block") or not disk.holds_data:
+            continue
+        direct, _ = direct_of(pid, Path(disk.source.name))
+        node = opened.get(disk.source.name)
+        shown.append(
+            ProcessDisk(
+                target=disk.target,
+                direct=None if direct is None else direct == "on",
+                aio=node.aio if node is not None else None,
+                no_flush=node.no_flush if node is not None else None,
+            )
+        )
+    # a process of somebody else shows no descriptors and no maps: then its engines are not known
+    readable = os.access(f"/proc/{pid}/fd", os.R_OK | os.X_OK) and os.access(f"/proc/{pid}/maps", os.R_OK)
+    return Running(
+        state=dumped.state,
+        reason=dumped.reason,
+        live=live,
+        pid=pid,
+        rings=engines.rings if readable else None,
+        contexts=engines.contexts if readable else None,
+        disks=tuple(shown),
+    )
+
+
+def this_host() -> HostView:
+    """Return what rules may ask of this host."""
+    kernel, cpu, memory = kernel_facts(), cpu_facts(), memory_facts()
+    emulators, libvirt = qemu_facts().emulators, libvirt_facts()
+    release = _known(kernel.release)
+    qemu = _known(emulators[0].version) if emulators else None
+    daemon = libvirt.daemon
+    libvirt_version = _known(daemon.version) if isinstance(daemon, Program) else None
+    return HostView(
+        kernel=version_of(release) if release else None,
+        qemu=version_of(qemu) if qemu else None,
+        libvirt=version_of(libvirt_version) if libvirt_version else None,
+        io_uring_disabled=_known(kernel.io_uring.disabled),
+        io_uring_usable=_known(kernel.io_uring.usable),
+        aio_used=_known(kernel.aio_used),
+        aio_limit=_known(kernel.aio_limit),
+        cpus=_known(cpu.online),
+        memory_bytes=_known(memory.total_bytes),
+        dirty_percent=_known(kernel.dirty_percent),
+        dirty_bytes=_known(kernel.dirty_bytes),
+        governors=_known(cpu.governors),
+    )
+
+
+def _known(fact: Fact | Unknown) -> Fact | None:
+    return None if isinstance(fact, Unknown) else fact

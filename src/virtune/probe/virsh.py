@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: Apache-2.0
+"""libvirt by its own client: domains listed, their XML read, on a connection that cannot write unless told to.
+
+`virsh` and not the Python binding: it comes with libvirt itself, speaks every URI that the user's libvirt does (SSH
+with the user's own configuration included), and needs no compiler. Domains are named by UUID, never by name, so no
+name can be taken for an option.
+"""
+
+import re
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from virtune import shell
+from virtune.model.errors import MissingToolError, PreconditionError, VirtuneError
+
+_PATIENCE_SECONDS = 60.0
+"""A host at the end of a slow line, with an SSH handshake to make, needs some seconds for a hundred domains."""
+
+_BATCH = 50
+"""Domains asked for in one call: a call costs 30 ms, and an SSH handshake more."""
+
+_VERSION = re.compile(r"(\d+)\.(\d+)(?:\.(\d+))?")
+_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_LOCAL = re.compile(r"(qemu|xen|ch)(\+unix)?:///")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DumpedDomain:
+    """One domain as libvirt gives it: the XML of its next start, that of now where it runs, its state and why."""
+
+    uuid: str
+    inactive: str | None
+    live: str | None
+    state: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectionFacts:
+    """What is at the other end of a URI. `local`: it is this host, so its files and processes can be looked at."""
+
+    hypervisor: str
+    hypervisor_version: tuple[int, ...] | None
+    libvirt: tuple[int, ...] | None
+    cpus: int | None
+    local: bool
+
+
+class Virsh:
+    """A libvirt URI, read-only unless `write`."""
+
+    def __init__(self, uri: str, *, write: bool = False) -> None:
+        self.uri = uri
+        self._words = [shell.find("virsh"), "-q", *([] if write else ["-r"]), "-c", uri]
+
+    def run(self, *words: str, ok: tuple[int, ...] = (0,)) -> str:
+        """Run one command of virsh and return what it printed; raises PreconditionError with libvirt's own words."""
+        try:
+            return shell.run([*self._words, *words], timeout_seconds=_PATIENCE_SECONDS, ok=ok).stdout
+        except MissingToolError:
+            raise
+        except VirtuneError as error:
+            said = (error.hint or error.message).removeprefix("error: ")
+            if "onnect" in said or "authenti" in said:
+                raise PreconditionError(f"cannot reach libvirt at {self.uri}: {said}", hint=_HINT) from None
+            raise LibvirtRefused(f"libvirt refused `{words[0]}`: {said}") from None
+
+    def facts(self) -> ConnectionFacts:
+        """Return what the connection leads to."""
+        said = self.run("version", "--daemon", ok=(0, 1)) or self.run("version")
+        running = re.search(r"Running hypervisor: (\S+) (\S+)", said)
+        daemon = re.search(r"Running against daemon: (\S+)", said) or re.search(r"Using library: libvirt (\S+)", said)
+        cpus = re.search(r"^CPU\(s\):\s+(\d+)", self.run("nodeinfo", ok=(0, 1)), re.MULTILINE)
+        return ConnectionFacts(
+            hypervisor=running[1] if running else "unknown",
+            hypervisor_version=version_of(running[2]) if running else None,
+            libvirt=version_of(daemon[1]) if daemon else None,
+            cpus=int(cpus[1]) if cpus else None,
+            local=_LOCAL.match(self.uri) is not None,
+        )
+
+    def uuids(self) -> tuple[str, ...]:
+        """Return the UUIDs of all domains, running or not."""
+        return tuple(word for word in self.run("list", "--all", "--uuid").split() if _UUID.fullmatch(word))
+
+    def uuid(self, domain: str) -> str:
+        """Return the UUID of a domain given by name or UUID; raises PreconditionError when there is none."""
+        if domain.startswith("-") or not domain.isprintable() or not domain:
+            raise PreconditionError(f"no domain {domain!r}")
+        try:
+            found = self.run("domuuid", "--domain", domain).strip()
+        except LibvirtRefused:
+            raise PreconditionError(
+                f"no domain {domain!r} at {self.uri}", hint=f"`virsh -c {self.uri} list --all` lists them"
+            ) from None
+        return found
+
+    def dump(self, uuids: Sequence[str], *, secrets_too: bool = False) -> tuple[DumpedDomain, ...]:
+        """Return domains with their XML. One that vanishes in between is left out.
+
+        `secrets_too` needs a connection that may write: without it a password is missing from the XML.
+        """
+        found: list[DumpedDomain] = []
+        for start in range(0, len(uuids), _BATCH):
+            found += self._batch(uuids[start : start + _BATCH], "--security-info" if secrets_too else "")
+        return tuple(found)
+
+    def _batch(self, uuids: Sequence[str], flag: str) -> list[DumpedDomain]:
+        # no text of a domain can hold what is drawn here, so it parts the answers
+        mark = f"virtune-{secrets.token_hex(16)}"
+        asked = [f"echo {mark} {number} {part}; {words}" for number, uuid in enumerate(uuids) for part, words in (
+            ("state", f"domstate {uuid} --reason"),
+            ("live", f"dumpxml {uuid} {flag}"),
+            ("inactive", f"dumpxml {uuid} --inactive {flag}"),
+        )]  # fmt: skip
+        said = self.run("; ".join(asked), ok=(0, 1))
+        answers: dict[tuple[int, str], str] = {}
+        for piece in said.split(mark)[1:]:
+            head = re.match(r" (\d+) (state|live|inactive)", piece)
+            if head is not None:
+                answers[int(head[1]), head[2]] = piece[head.end() :]
+        return [one for index, uuid in enumerate(uuids) if (one := _dumped(uuid, index, answers)) is not None]
+
+
+class LibvirtRefused(VirtuneError):  # noqa: N818 - it is libvirt that errs on us
+    """libvirt did not do what it was asked."""
+
+
+_HINT = "`virsh -c URI list --all` must work first; URIs are libvirt's own (qemu:///system, qemu+ssh://host/system)"
+
+
+def version_of(text: str) -> tuple[int, ...] | None:
+    """Return the numbers at the beginning of a version."""
+    found = _VERSION.match(text)
+    return tuple(int(part) for part in found.groups() if part is not None) if found else None
+
+
+def _dumped(uuid: str, index: int, answers: dict[tuple[int, str], str]) -> DumpedDomain | None:
+    state, _, reason = answers.get((index, "state"), "").strip().partition(" (")
+    texts = {part: answers.get((index, part), "").strip() for part in ("live", "inactive")}
+    if not state or not texts["live"]:
+        return None
+    active = state not in ("shut off", "crashed")
+    return DumpedDomain(
+        uuid=uuid,
+        inactive=texts["inactive"] + "\n" if texts["inactive"] else None,
+        live=texts["live"] + "\n" if active else None,
+        state=state,
+        reason=reason.rstrip(")"),
+    )

@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An audit as SARIF 2.1.0, the form in which code scanners hand their findings to others.
+
+https://docs.oasis-open.org/sarif/sarif/v2.1.0/sarif-v2.1.0.html
+"""
+
+from collections.abc import Sequence
+from pathlib import PurePath
+from typing import Any
+from urllib.parse import quote
+
+from virtune import __version__
+from virtune.model.finding import Audited, Finding, Rule, Severity, Unread
+
+_LEVELS = {Severity.TRY: "note", Severity.WARNING: "warning", Severity.ERROR: "error"}
+
+
+def sarif(rules: Sequence[Rule], audited: Sequence[Audited], unread: Sequence[Unread]) -> dict[str, Any]:
+    """Return the log; what could not be read stands under the invocation, which then was no success."""
+    places = {rule.id: number for number, rule in enumerate(rules)}
+    invocation: dict[str, Any] = {"executionSuccessful": not unread}
+    if unread:
+        invocation["toolExecutionNotifications"] = [
+            {"level": "error", "message": {"text": f"{one.origin}: {one.because}"}} for one in unread
+        ]
+    return {
+        "$schema": "https://json.schemastore.org/sarif-2.1.0.json",
+        "version": "2.1.0",
+        "runs": [
+            {
+                "tool": {
+                    "driver": {"name": "virtune", "version": __version__, "rules": [_rule(one) for one in rules]}
+                },
+                "invocations": [invocation],
+                "results": [_result(one, finding, places) for one in audited for finding in one.findings],
+            }
+        ],
+    }
+
+
+def _rule(rule: Rule) -> dict[str, Any]:
+    return {
+        "id": rule.id,
+        "name": rule.name,
+        "shortDescription": {"text": rule.name.replace("-", " ")},
+        "fullDescription": {"text": rule.why},
+        "help": {"text": f"Source: {rule.source}"},
+        "defaultConfiguration": {"level": _LEVELS[rule.severity]},
+    }
+
+
+def _result(one: Audited, finding: Finding, places: dict[str, int]) -> dict[str, Any]:
+    place = f"{one.domain}/{finding.at}" if finding.at else one.domain
+    location: dict[str, Any] = {"logicalLocations": [{"fullyQualifiedName": place, "kind": "resource"}]}
+    if "://" not in one.origin:
+        location["physicalLocation"] = {
+            "artifactLocation": {"uri": quote(PurePath(one.origin).as_posix())},
+            "region": {"startLine": finding.line},
+        }
+    change = f"\n\n{finding.diff}" if finding.diff else ""
+    return {
+        "ruleId": finding.rule.id,
+        "ruleIndex": places[finding.rule.id],
+        "level": _LEVELS[finding.rule.severity],
+        "message": {"text": f"{finding.seen.seen}: {finding.seen.advice}{change}"},
+        "locations": [location],
+        "partialFingerprints": {"virtune/1": f"{one.uuid or one.domain}/{finding.at}/{finding.rule.id}"},
+    }

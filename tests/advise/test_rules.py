@@ -1,0 +1,220 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every rule of the audit fires where it should, and is silent where it should be."""
+
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import pytest
+
+from virtune.advise.audit import audit, rules
+from virtune.advise.rule import rule
+from virtune.dialects.libvirt import read_domain
+from virtune.dialects.libvirt_alter import alter
+from virtune.model.finding import HostView, ImageView, ProcessDisk, Running, Severity, Subject
+from virtune.model.knobs import BY_ID
+
+QCOW2_BIG = ImageView(
+    size_bytes=1024**4, allocated_bytes=1024**4, cluster_bytes=65536, extended_l2=False, backing=False
+)
+SPARSE = ImageView(size_bytes=10 * 1024**3, allocated_bytes=1024**3, filesystem="ext4", free_share=0.5)
+FULL = replace(SPARSE, allocated_bytes=10 * 1024**3)
+
+
+def xml(
+    driver: str = "", *, bus: str = "virtio", rest: str = "", machine: str = "pc-q35-7.2", vcpus: int = 2,
+    kind: str = "block", inner: str = "", form: str = "raw", more: str = "",
+) -> bytes:  # fmt: skip
+    source = {
+        "block": "<source dev='/d'/>",
+        "file": "<source file='/d'/>",
+        "network": "<source protocol='rbd' name='p/v'/>",
+    }[kind]
+    return f"""<domain type='kvm'>
+  <name>g</name>
+  <vcpu>{vcpus}</vcpu>
+  {rest}
+  <os><type machine='{machine}'>hvm</type></os>
+  <devices>
+    <disk type='{kind}' device='disk'>
+      <driver name='qemu' type='{form}' {driver}/>
+      {source}
+      <target dev='vda' bus='{bus}'/>
+      {inner}
+    </disk>
+    {more}
+  </devices>
+</domain>
+""".encode()
+
+
+class Case(NamedTuple):
+    """A text and what rules see of it."""
+
+    text: bytes
+    subject: Subject
+
+
+def on(text: bytes, image: ImageView | None = None, running: Running | None = None, **host: Any) -> Case:
+    view = HostView(images={} if image is None else {"/d": image}, **host)
+    return Case(text, Subject(domain=read_domain(text), host=view, running=running))
+
+
+def runs(
+    now: bytes, then: bytes, *, state: str = "running", reason: str = "booted", direct: bool | None = None,
+    rings: int = 1, contexts: int = 1,
+) -> Case:  # fmt: skip
+    shown = (ProcessDisk(target="vda", direct=direct),)
+    running = Running(
+        state=state, reason=reason, live=read_domain(now), pid=1, rings=rings, contexts=contexts, disks=shown
+    )
+    return on(then, running=running, qemu=(7, 2, 22))
+
+
+ONE = "<iothreads>1</iothreads>"
+GOOD = xml("cache='none' io='io_uring' discard='unmap' iothread='1'", rest=ONE)
+THREAD_0 = "<iothreads>1</iothreads><iothreadids><iothread id='1'><poll max='{}'/></iothread></iothreadids>"
+HIDDEN = "<features><kvm><hidden state='on'/></kvm></features>"
+GPU = "<hostdev mode='subsystem' type='pci'/>"
+WEIGHT = "<blkiotune><weight>500</weight></blkiotune>"
+PIN = "<cputune><vcpupin vcpu='0' cpuset='{}'/></cputune>"
+MAPPED = b"><iothreads><iothread id='1'/><iothread id='2'/></iothreads></driver>"
+CHAIN = "<backingStore><backingStore><backingStore><backingStore/></backingStore></backingStore></backingStore>"
+IOTUNE = "<iotune><total_iops_sec>500</total_iops_sec></iotune>"
+
+CASES: dict[str, tuple[Case, Case]] = {
+    "R01": (on(xml("cache='unsafe'")), on(xml("cache='unsafe'", inner="<transient/>"))),
+    "R04": (
+        on(xml("discard='unmap'", form="qcow2"), qemu=(11, 0, 0)),
+        on(xml("discard='unmap'", form="qcow2"), qemu=(11, 0, 1)),
+    ),
+    "R08": (
+        on(xml(kind="file"), replace(SPARSE, free_share=0.01)),
+        on(xml(kind="file"), replace(FULL, free_share=0.01)),
+    ),
+    "R10": (on(xml("io='native' cache='writeback'")), on(xml("io='native' cache='directsync'"))),
+    "R11": (
+        on(xml("io='native' cache='none'", kind="file"), SPARSE),
+        on(xml("io='native' cache='none'", kind="file"), FULL),
+    ),
+    "R12": (
+        on(xml("io='io_uring'"), io_uring_disabled=2),
+        on(xml("io='io_uring'"), io_uring_disabled=0, qemu=(7, 2)),
+    ),
+    "R13": (
+        runs(xml("io='io_uring'"), xml("io='io_uring'"), rings=0),
+        runs(xml("io='io_uring'"), xml("io='io_uring'")),
+    ),
+    "R14": (
+        on(xml("io='io_uring'", bus="sata"), qemu=(10, 2, 1)),
+        on(xml("io='io_uring'", bus="virtio"), qemu=(10, 2, 1)),
+    ),
+    "R16": (on(xml("io='native'", kind="network")), on(xml(kind="network"))),
+    "R17": (
+        on(xml("io='native' cache='none'"), aio_used=65000, aio_limit=65536),
+        on(xml("io='native' cache='none'"), aio_used=1000, aio_limit=65536),
+    ),
+    "R18": (on(xml()), on(xml("cache='none'"))),
+    "R19": (on(xml("cache='directsync'"), qemu=(9, 2, 0)), on(xml("cache='directsync'"), qemu=(10, 0, 0))),
+    "R20": (
+        on(xml("cache='none'", kind="file"), replace(FULL, filesystem="btrfs", copy_on_write=True)),
+        on(xml("cache='none'", kind="file"), replace(FULL, filesystem="btrfs", copy_on_write=False)),
+    ),
+    "R22": (
+        on(xml(form="qcow2"), QCOW2_BIG),
+        on(xml(form="qcow2"), replace(QCOW2_BIG, size_bytes=256 * 1024**3)),
+    ),
+    "R23": (
+        on(xml(inner=CHAIN)),
+        on(xml(inner="<backingStore><backingStore/></backingStore>")),
+    ),
+    "R24": (on(xml(form="qcow2"), replace(QCOW2_BIG, backing=True)), on(xml(form="qcow2"), QCOW2_BIG)),
+    "R25": (on(xml(), ImageView(rotational=False)), on(xml(), ImageView(rotational=True))),
+    "R26": (on(xml("detect_zeroes='on'")), on(xml("detect_zeroes='off'"))),
+    "R27": (on(xml(bus="sata")), on(xml(bus="scsi"))),
+    "R28": (on(xml(bus="nvme")), on(xml())),
+    "R29": (on(xml(rest=ONE)), on(GOOD)),
+    "R30": (on(xml()), on(GOOD)),
+    "R33": (on(xml(form="qcow2").replace(b" />", MAPPED, 1)), on(xml().replace(b" />", MAPPED, 1))),
+    "R34": (on(xml(machine="pc-i440fx-5.1")), on(xml(machine="pc-i440fx-5.2"))),
+    "R36": (on(xml("queue_size='500'")), on(xml("queue_size='512'"))),
+    "R37": (on(xml(rest=THREAD_0.format(0)), libvirt=(9, 0, 0)), on(xml(rest=THREAD_0.format(0)), libvirt=(9, 4, 0))),
+    "R38": (on(xml(machine="pc-q35-4.2")), on(xml(machine="pc-q35-rhel7.6.0"))),
+    "R39": (on(xml("iothread='1'", rest=THREAD_0.format(0))), on(xml("iothread='1'", rest=THREAD_0.format(5000)))),
+    "R41": (on(xml(vcpus=8), cpus=4), on(xml(vcpus=4), cpus=4)),
+    "R43": (on(xml(rest=HIDDEN)), on(xml(rest=HIDDEN, more=GPU))),
+    "R44": (on(xml(), governors=("powersave",)), on(xml(), governors=("performance",))),
+    "R45": (
+        on(xml(), memory_bytes=256 * 10**9, dirty_percent=20, dirty_bytes=0),
+        on(xml(), memory_bytes=256 * 10**9, dirty_percent=20, dirty_bytes=10**9),
+    ),
+    "R46": (on(xml(rest=WEIGHT), ImageView(scheduler="none")), on(xml(rest=WEIGHT), ImageView(scheduler="bfq"))),
+    "R47": (on(xml(inner=IOTUNE)), on(xml(inner="<iotune><total_iops_sec>0</total_iops_sec></iotune>"))),
+    "R80": (runs(xml("cache='none'"), xml()), runs(xml("cache='writeback'"), xml())),
+    "R81": (
+        runs(xml("cache='none'"), xml("cache='none'"), direct=False),
+        runs(xml("cache='none'"), GOOD, direct=True),
+    ),
+    "R82": (on(xml("detect_zeroes='unmap'")), on(xml("detect_zeroes='unmap' discard='unmap'"))),
+    "R83": (on(xml("iothread='2'", rest=ONE)), on(GOOD)),
+    "R84": (on(xml(rest=PIN.format("64-65")), cpus=4), on(xml(rest=PIN.format("0-65")), cpus=4)),
+}
+"""By rule: a subject that it finds something in, and one much like it that it does not."""
+
+
+def found(case: Case) -> list[str]:
+    return [finding.rule.id for finding in audit(case.subject)]
+
+
+def test_every_rule_has_a_case() -> None:
+    assert CASES.keys() == {one.id for one in rules()}
+
+
+@pytest.mark.parametrize("identity", CASES)
+def test_a_rule_fires_and_is_silent(identity: str) -> None:
+    fires, silent = CASES[identity]
+    assert identity in found(fires)
+    assert identity not in found(silent)
+
+
+@pytest.mark.parametrize("identity", CASES)
+def test_what_a_rule_advises_can_be_written_and_mends_it(identity: str) -> None:
+    text, subject = CASES[identity][0]
+    for finding in audit(subject):
+        if finding.rule.id != identity or not finding.seen.turns:
+            continue
+        assert all(turn.knob in BY_ID for turn in finding.seen.turns)
+        mended = alter(text, *finding.seen.turns)
+        assert identity not in found(Case(mended, replace(subject, domain=read_domain(mended))))
+
+
+def test_the_configuration_of_the_study_and_a_domain_of_another_hypervisor_are_left_in_peace() -> None:
+    host: dict[str, Any] = {
+        "qemu": (7, 2, 22),
+        "libvirt": (9, 0, 0),
+        "kernel": (6, 1),
+        "cpus": 8,
+        "io_uring_disabled": 0,
+    }
+    assert found(on(GOOD, ImageView(rotational=False, scheduler="none"), **host)) == []
+    assert found(on(xml("cache='unsafe'").replace(b"'kvm'", b"'xen'"))) == []
+
+
+def test_a_paused_domain_and_a_disk_that_is_only_plugged_in_are_told() -> None:
+    paused = runs(GOOD, GOOD, state="paused", reason="I/O error")
+    assert "R08" in found(paused)
+    extra = GOOD.replace(b"</devices>", b"<disk><source file='/x'/><target dev='vdb' bus='virtio'/></disk></devices>")
+    assert "R80" in found(runs(extra, GOOD))
+    assert found(runs(GOOD, GOOD)) == []
+
+
+def test_rules_say_why_whence_and_what_it_takes() -> None:
+    for one in rules():
+        assert len(one.why) > 40, one.id
+        assert one.why.endswith("."), one.id
+        assert len(one.source) > 10, one.id
+        assert one.name.count("-") >= 1, one.id
+
+
+def test_two_rules_cannot_have_one_id() -> None:
+    with pytest.raises(ValueError, match="R01"):
+        rule("R01", Severity.ERROR, source="nowhere")(lambda subject: iter(()))

@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`virtune audit` as a user calls it: on files and folders, as table, JSON and SARIF, with its exit codes."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from tests.conftest import User
+from tests.published import complaints, spoiled, strictly, validator
+
+from virtune.advise.audit import rules
+from virtune.report.sarif import sarif
+
+DOMAINS = Path(__file__).parents[1] / "captures" / "domains"
+
+
+def file(name: str) -> str:
+    return str(DOMAINS / f"{name}.xml")
+
+
+def test_a_bad_domain_is_named_with_the_change_that_mends_it(user: User) -> None:
+    ran = user.run("audit", file("vagrant-cache-unsafe"), status=4)
+    assert "error   R01  vda      cache=unsafe   (line 31)" in ran.stdout
+    assert "+      <driver name='qemu' type='qcow2' cache='none' discard='unmap'/>" in ran.stdout
+    assert "[power-off]" in ran.stdout
+    assert ran.stdout.splitlines()[-1] == "1 domain: 1 error, 2 try"
+
+
+def test_of_the_study_s_own_configuration_nothing_is_said(user: User) -> None:
+    ran = user.run("audit", file("study3-flash"))
+    assert ran.stdout.splitlines()[-1] == "1 domain: nothing found"
+
+
+@pytest.mark.parametrize(
+    ("name", "limit", "status"),
+    [
+        ("boxes-fedora", "warning", 0),
+        ("boxes-fedora", "try", 4),
+        ("nova-2026-iothread", "warning", 4),
+        ("nova-2026-iothread", "error", 0),
+        ("vagrant-cache-unsafe", "never", 0),
+    ],
+)
+def test_the_exit_code_follows_the_threshold(user: User, name: str, limit: str, status: int) -> None:
+    user.run("audit", file(name), "--fail-on", limit, status=status)
+
+
+def test_a_folder_is_audited_as_a_whole(user: User, tmp_path: Path) -> None:
+    ran = user.run("audit", str(DOMAINS), status=4)
+    assert "R30  in-the-main-loop: " in ran.stdout
+    assert ran.stdout.splitlines()[-1].startswith("55 domains: ")
+    folder = tmp_path / "qemu"
+    (folder / "networks").mkdir(parents=True)
+    (folder / "networks" / "default.xml").write_text("<network><name>default</name></network>")
+    (folder / "a.xml").write_bytes((DOMAINS / "virt-install-etc.xml").read_bytes())
+    (folder / "autostart").mkdir()
+    (folder / "autostart" / "a.xml").symlink_to("../a.xml")
+    (folder / "broken.xml").write_text("<domain>")
+    os.mkfifo(folder / "pipe.xml")
+    ran = user.run("audit", str(folder), status=2)
+    assert ran.stdout.splitlines()[-1] == "1 domain: 1 try; 2 not read"
+    assert "broken.xml: line 1: it is no XML" in ran.stdout
+    assert "pipe.xml: it is no regular file" in ran.stdout
+
+
+def test_the_document_keeps_to_its_schema_and_every_change_of_it_is_noticed(user: User) -> None:
+    names = ("vagrant-cache-unsafe", "virt-install-default", "study3-flash", "virt-install-print-xml")
+    found = strictly(user.run("audit", *map(file, names), "/dev/null", "--json", status=4).stdout)
+    assert complaints("audit", found) == []
+    assert [one["domain"] for one in found["domains"]] == ["proj_ci", "web1", "flash", "printed"]
+    assert found["unread"][0]["origin"] == "/dev/null"
+    small = {**found, "domains": found["domains"][:1]}
+    schema = validator("audit")
+    for what, document in spoiled(small):
+        assert not schema.is_valid(document), what
+
+
+def test_sarif_is_what_code_scanners_read(user: User) -> None:
+    log = json.loads(user.run("audit", str(DOMAINS), "--sarif", status=4).stdout)
+    (run,) = log["runs"]
+    assert (log["version"], run["tool"]["driver"]["name"]) == ("2.1.0", "virtune")
+    known = [one["id"] for one in run["tool"]["driver"]["rules"]]
+    assert known == [one.id for one in rules()]
+    assert len(run["results"]) > 40
+    for result in run["results"]:
+        assert known[result["ruleIndex"]] == result["ruleId"]
+        assert result["level"] in ("error", "warning", "note")
+        place = result["locations"][0]["physicalLocation"]
+        assert place["region"]["startLine"] >= 1
+        assert Path(place["artifactLocation"]["uri"]).exists()
+    prints = [json.dumps([one["partialFingerprints"], one["locations"]]) for one in run["results"]]
+    assert len(set(prints)) == len(prints)
+    lost = sarif(rules(), [], [])
+    assert lost["runs"][0]["invocations"] == [{"executionSuccessful": True}]
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "says"),
+    [
+        ((), 2, "nothing to audit"),
+        (("/nowhere/x.xml",), 2, "no file and no folder"),
+        (("--domain", "x"), 2, "--domain names a domain of a libvirt"),
+        ((file("boxes-fedora"), "--json", "--sarif"), 2, "cannot both"),
+        (("/dev/zero",), 2, ""),
+    ],
+)
+def test_what_cannot_be_audited_is_said_in_a_sentence(
+    user: User, words: tuple[str, ...], status: int, says: str
+) -> None:
+    ran = user.run("audit", *words, status=status)
+    assert says in ran.stderr + ran.stdout
+
+
+def test_passwords_and_control_characters_are_not_printed(user: User, tmp_path: Path) -> None:
+    text = (DOMAINS / "vagrant-cache-unsafe.xml").read_text()
+    secret = text.replace("</emulator>", "</emulator>\n    <graphics type='vnc' passwd='geheim'/>")
+    path = tmp_path / "a\x1b[31m.xml"
+    path.write_text(secret.replace("proj_ci</name>", "p\u202ename</name>"))
+    ran = user.run("audit", str(path), status=4)
+    assert "passwd='***'" in ran.stdout
+    assert "geheim" not in ran.stdout
+    assert "\x1b" not in ran.stdout
+    assert "\u202e" not in ran.stdout

@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The page of rules: everything that `virtune audit` asks of a domain."""
+
+from collections.abc import Iterator
+
+from tools.pages.markdown import plain, table, whole
+from virtune.advise.audit import rules
+from virtune.model.finding import Rule, Severity
+
+_MEANINGS = {
+    Severity.ERROR: "does not work, or puts data at risk; holds without a measurement",
+    Severity.WARNING: "is not what it seems to be; holds without a measurement",
+    Severity.TRY: "may be quicker: measure it before you believe it",
+}
+
+
+def page() -> str:
+    """Return the page."""
+    return whole("Rules", _lines())
+
+
+def _lines() -> Iterator[str]:
+    yield "What `virtune audit` looks for in the configuration of VMs. A rule speaks only of facts that are there;"
+    yield "where one is unknown (a file says nothing of its host), it is silent. Ids are stable.\n"
+    yield from table(("severity", "means"), ((one.value, _MEANINGS[one]) for one in reversed(Severity)))
+    for severity in reversed(Severity):
+        yield f"## {severity.value.capitalize()}\n"
+        for rule in rules():
+            if rule.severity is severity:
+                yield from _rule(rule)
+
+
+def _rule(rule: Rule) -> Iterator[str]:
+    yield f"### {rule.id} {rule.name}\n"
+    yield f"{plain(rule.why)}\n"
+    takes = rule.takes.value if rule.takes else "nothing is to be applied"
+    yield f"Applying takes: {takes}. Risk: {rule.risk.value}. Confidence: {rule.confidence.value}.\n"
+    yield f"Source: {plain(rule.source)}\n"
