@@ -21,6 +21,9 @@ from virtune.model.standing import Contrast
 Values = NDArray[np.float64]
 """ln(metric), blocks x arms; NaN is "not measured"."""
 
+LN_MAX = 745.2
+"""No ln of a positive double lies further from 0; what does is no measurement."""
+
 HUBER_K = 1.5
 """Differences of more than so many (robust) standard deviations count as that many: 96 % efficient when nothing is
 wrong, and a dip of the host is one block's trouble, not the verdict's (Huber 1964)."""
@@ -86,7 +89,7 @@ def contrasts(
     """
     if not pairs:
         return []
-    usable = np.where(np.isfinite(values), values, np.nan)
+    usable = np.where(np.abs(values) <= LN_MAX, values, np.nan)
     found = usable[:, [a for a, _ in pairs]] - usable[:, [b for _, b in pairs]]
     blocks = (~np.isnan(found)).sum(axis=0)
     known = blocks >= 2

@@ -1,8 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A Contrast: what the blocks so far say of two arms, in an interval that holds at any time."""
+"""A Contrast: what the blocks so far say of two arms. A Standing: what they say of a race of many."""
 
 import math
 from dataclasses import dataclass
+from enum import StrEnum
+
+_LOG_MAX = 700.0
+"""exp() of more than this is no number any more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,3 +36,79 @@ class Contrast:
     def high(self) -> float:
         """The upper end of the interval; infinity where there is none."""
         return self.mean + self.radius
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RaceRules:
+    """How a race is run.
+
+    An arm that can be at most `margin` (0.03 = 3 %) better than the leader is not worth more measuring. `error` is
+    the probability that anything the race says, at any time, is not so. The first look comes after `blocks_min`
+    blocks, the next ones at numbers of blocks that grow by `growth`. With `contenders_first` only arms whose distance
+    to the leader is below `hot` standard errors are measured until none of them is open: the best is found sooner,
+    its distance to the rest is known later. After `slices_max` slices the race stops as it is (None: never).
+    """
+
+    margin: float = 0.03
+    error: float = 0.05
+    blocks_min: int = 3
+    growth: float = 1.08
+    contenders_first: bool = False
+    hot: float = 1.5
+    slices_max: int | None = None
+
+
+class Place(StrEnum):
+    """Where an arm stands. `parked`: too close below the margin to be worth more measuring, or behind."""
+
+    LEADER = "leader"
+    OPEN = "open"
+    PARKED = "parked"
+    ELIMINATED = "eliminated"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Runner:
+    """One arm of a race. `against_leader` is leader - arm on the logarithm; None for the leader itself, and before
+    the first look. Of an eliminated arm it is what eliminated it, after `out_after` blocks.
+    """
+
+    arm: str
+    place: Place
+    blocks: int
+    against_leader: Contrast | None = None
+    out_after: int | None = None
+
+    @property
+    def better_at_most(self) -> float | None:
+        """How much better than the leader this arm may be (0.1 = 10 %); 0 if it cannot, None if there is no bound."""
+        if self.place in (Place.LEADER, Place.ELIMINATED):
+            return 0.0
+        if self.against_leader is None or not -self.against_leader.low < _LOG_MAX:
+            return None
+        return max(0.0, math.expm1(-self.against_leader.low))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """A race so far: who leads, who is out, and at most how far the leader is below the best.
+
+    `distance` (0.03 = "at most 3 % below the best") holds with probability 1 - error whenever it is read; None where
+    there is no bound yet. It speaks of the arms that gave values: `failed` ones are not covered. `up_next` are the
+    arms of the next block, none when the race is over: `certified`, or out of slices. `slices_left` forecasts what a
+    certificate still takes, None where that cannot be said.
+    """
+
+    blocks: int
+    slices: int
+    leader: str | None
+    runners: tuple[Runner, ...]
+    distance: float | None
+    certified: bool
+    up_next: tuple[str, ...]
+    slices_left: int | None
+
+    def runner(self, arm: str) -> Runner:
+        """Return an arm's place; raises KeyError when there is none of that name."""
+        return {runner.arm: runner for runner in self.runners}[arm]

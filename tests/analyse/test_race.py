@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A race finds the best, says how far from it the leader may be, stops by itself, and is nothing but its history."""
+
+import math
+
+import numpy as np
+import pytest
+from benchmarks.hosts import Host, landscape
+from hypothesis import given
+from hypothesis import strategies as st
+
+from virtune.analyse.race import Race, standing_after
+from virtune.model.standing import Place, RaceRules, Standing
+
+Block = dict[str, float]
+LEVELS = {"slow": 0.0, "best": 0.30, "near": 0.295, "middle": 0.15}
+
+
+def raced(levels: dict[str, float], rules: RaceRules, *, seed: int = 1, sd: float = 0.03) -> tuple[Race, list[Block]]:
+    """Run a race of arms with these levels to its end."""
+    chance = np.random.default_rng(seed)
+    race, history = Race(list(levels), rules), list[Block]()
+    while race.standing.up_next and len(history) < 400:
+        host = chance.standard_normal()  # what a block shares
+        history.append({arm: levels[arm] + host + sd * chance.standard_normal() for arm in race.standing.up_next})
+        race.add(history[-1])
+    return race, history
+
+
+@pytest.mark.parametrize("contenders_first", [False, True])
+def test_the_best_is_found_and_the_others_have_their_places(contenders_first: bool) -> None:
+    standing = raced(LEVELS, RaceRules(contenders_first=contenders_first))[0].standing
+    assert standing.certified
+    assert standing.up_next == ()
+    assert standing.leader in ("best", "near")
+    assert standing.distance is not None
+    assert standing.distance <= 0.03
+    places = {runner.arm: runner.place for runner in standing.runners}
+    assert places["slow"] in (Place.ELIMINATED, Place.PARKED)
+    assert {places["best"], places["near"]} == {Place.LEADER, Place.PARKED}
+    assert standing.slices < 4 * standing.blocks  # whoever is settled is not measured again
+
+
+def test_the_same_history_gives_the_same_standing_so_a_killed_race_goes_on() -> None:
+    rules = RaceRules(contenders_first=True)
+    race, history = raced(LEVELS, rules)
+    assert standing_after(list(LEVELS), rules, history) == race.standing
+    half = standing_after(list(LEVELS), rules, history[: len(history) // 2])
+    assert set(half.up_next) == set(history[len(history) // 2])
+
+
+def test_out_of_slices_it_stops_and_still_says_what_holds() -> None:
+    standing = raced(LEVELS, RaceRules(slices_max=40), sd=0.15)[0].standing
+    assert not standing.certified
+    assert standing.up_next == ()
+    assert standing.slices <= 40
+    assert standing.distance is not None
+    assert standing.distance > 0.03
+    assert standing.slices_left is not None
+    assert standing.slices_left > 0
+
+
+def test_the_forecast_shrinks_to_about_what_it_takes() -> None:
+    race, history = raced({"a": 0.0, "b": 0.0, "c": -0.02}, RaceRules(), seed=3, sd=0.06)
+    forecast = standing_after(["a", "b", "c"], RaceRules(), history[:12]).slices_left
+    assert forecast is not None
+    left = race.standing.slices - 36
+    assert left / 3 < forecast < left * 3
+
+
+def test_before_the_first_look_all_run_and_nothing_is_said() -> None:
+    standing = standing_after(["a", "b"], RaceRules(), [{"a": 1.0, "b": 2.0}])
+    assert (standing.leader, standing.distance, standing.certified) == (None, None, False)
+    assert standing.up_next == ("a", "b")
+    assert standing.slices_left is None
+
+
+def test_an_arm_that_never_gives_a_value_is_set_aside_and_named() -> None:
+    chance = np.random.default_rng(2)
+    blocks = [{"a": 0.2 + n, "b": n, "dead": math.nan} for n in 0.02 * chance.standard_normal(4)]
+    standing = standing_after(["a", "b", "dead"], RaceRules(), blocks)
+    assert standing.runner("dead").place is Place.FAILED
+    assert "dead" not in standing.up_next
+    nothing = standing_after(["a", "b"], RaceRules(), [{"a": math.nan, "b": math.nan}] * 3)
+    assert (nothing.leader, nothing.distance, nothing.certified, nothing.up_next) == (None, None, False, ())
+
+
+def test_equal_values_certify_nothing() -> None:
+    standing = standing_after(["a", "b"], RaceRules(), [{"a": 1.0, "b": 1.0}] * 30)
+    assert not standing.certified
+    assert standing.distance is None
+    assert standing.runner("b").place is Place.OPEN
+
+
+@given(
+    st.lists(st.fixed_dictionaries({}, optional={arm: st.floats() for arm in "abc"}), max_size=14),
+    st.booleans(),
+)
+def test_nothing_that_can_be_measured_breaks_it(history: list[Block], contenders_first: bool) -> None:
+    standing = standing_after(["a", "b", "c"], RaceRules(contenders_first=contenders_first), history)
+    assert standing.blocks == len(history)
+    assert not standing.certified or standing.distance is not None
+
+
+def simulated(kind: str, seed: int, rules: RaceRules) -> tuple[Standing, float]:
+    """A race of eight stacks on a simulated host: its end, and how far below the best its leader is (ln)."""
+    stacks, chance = landscape(8, np.random.default_rng([5, seed])), np.random.default_rng([6, seed])
+    host, race = Host(kind, chance, seconds=1200), Race([str(arm) for arm in range(8)], rules)
+    while race.standing.up_next:
+        order = chance.permutation(race.standing.up_next)
+        race.add({arm: host.run(stacks, int(arm), seconds=1.0, ramp_seconds=0.5) for arm in order})
+    truth = stacks.truth(kind)
+    return race.standing, float(truth.max() - truth[int(race.standing.leader or 0)])
+
+
+@pytest.mark.parametrize(("kind", "near"), [("quiet", 39), ("drift", 38), ("shared", 36)])
+def test_the_chosen_is_near_the_best_and_the_stated_distance_is_true(kind: str, near: int) -> None:
+    found = [
+        simulated(kind, seed, RaceRules(contenders_first=kind == "shared", slices_max=160)) for seed in range(40)
+    ]
+    assert sum(math.expm1(gap) <= 0.03 for _, gap in found) >= near
+    true = [standing.distance is None or math.expm1(gap) <= standing.distance + 1e-12 for standing, gap in found]
+    assert sum(true) >= 38
