@@ -11,6 +11,7 @@ from pathlib import Path
 
 from tools.pages import cli, exit_codes, knobs, metrics, plan, remarks, rules, workloads
 from tools.schemas import audit as audit_schema
+from tools.schemas import domains as domains_schema
 from tools.schemas import explain as explain_schema
 from tools.schemas import knobs as knobs_schema
 from tools.schemas import listing as list_schema
@@ -31,6 +32,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "rules.md": rules.page,
     "workloads.md": workloads.page,
     "audit.schema.json": audit_schema.schema,
+    "domains.schema.json": domains_schema.schema,
     "explain.schema.json": explain_schema.schema,
     "knobs.schema.json": knobs_schema.schema,
     "list.schema.json": list_schema.schema,

@@ -3,14 +3,13 @@
 
 import json
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import click
 
 from virtune.cli.options import json_option
 from virtune.flows.audit import audit_all
-from virtune.flows.domains import Found, from_libvirt, from_paths
+from virtune.flows.domains import everywhere
 from virtune.model.errors import UsageError
 from virtune.model.finding import Audited, Severity, Unread
 
@@ -66,7 +65,7 @@ def command(
     from virtune.report.audit import SHOWN_IN_FULL
 
     diffs = sys.maxsize if as_json or as_sarif else SHOWN_IN_FULL
-    results = list(audit_all(_found(paths, connect, domains, here=here), diffs=diffs))
+    results = list(audit_all(everywhere(paths, connect, domains, here=here), diffs=diffs))
     audited = [one for one in results if isinstance(one, Audited)]
     unread = [one for one in results if isinstance(one, Unread)]
     _show(audited, unread, as_json=as_json, as_sarif=as_sarif)
@@ -75,17 +74,6 @@ def command(
         if any(finding.rule.severity.rank >= limit for one in audited for finding in one.findings):
             return BREACHED
     return UNREADABLE if unread else 0
-
-
-def _found(
-    paths: tuple[Path, ...], connect: str | None, domains: tuple[str, ...], *, here: bool
-) -> Iterator[Found | Unread]:
-    if paths:
-        yield from from_paths(paths, here=here)
-    if connect:
-        from virtune.probe.virsh import Virsh
-
-        yield from from_libvirt(Virsh(connect), domains)
 
 
 def _show(audited: list[Audited], unread: list[Unread], *, as_json: bool, as_sarif: bool) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`virtune probe`: the facts of this host, on one page or as JSON."""
+"""`virtune probe`: the facts of this host, or of a libvirt's domains, on one page or as JSON."""
 
 import json
 from pathlib import Path
@@ -8,9 +8,15 @@ import click
 
 from virtune.cli.options import DEFAULT_SCRATCH, json_option
 from virtune.cli.showing import put
+from virtune.model.errors import UsageError
 
 
 @click.command("probe")
+@click.argument("paths", metavar="[FILE|FOLDER]...", nargs=-1, type=click.Path(path_type=Path))
+@click.option("--connect", metavar="URI", default=None, help="Show the domains of this libvirt instead of the host.")
+@click.option(
+    "--domain", "domains", metavar="NAME", multiple=True, help="Only this domain of it; may be given again."
+)
 @click.option(
     "--scratch",
     type=click.Path(path_type=Path),
@@ -19,17 +25,27 @@ from virtune.cli.showing import put
     help="Directory for scratch images: its filesystem and disks are looked at, nothing is left in it.",
 )
 @json_option
-def command(scratch: Path, *, as_json: bool) -> None:
+def command(
+    paths: tuple[Path, ...], connect: str | None, domains: tuple[str, ...], scratch: Path, *, as_json: bool
+) -> int:
     """Show the facts of this host that decide about disk I/O, and what to beware of.
 
     Nothing is changed. io_uring, O_DIRECT and KVM are tried, as far as that leaves nothing behind; that /dev/kvm
     opens does not yet mean that a guest boots.
 
+    With --connect, or files of domain XML, the domains are shown: their disks as they start next, as they run, and
+    what the running QEMU shows to be in force. A libvirt is only read from.
+
     \b
     virtune probe
     virtune probe --scratch /var/lib/libvirt/images
     virtune probe --json | jq .findings
+    virtune probe --connect qemu:///system
     """  # noqa: D301 - \b is click's mark for lines to keep
+    if domains and not connect:
+        raise UsageError("--domain names a domain of a libvirt", hint="add --connect qemu:///system")
+    if paths or connect:
+        return _domains(paths, connect, domains, as_json=as_json)
     from virtune.flows.probe import probe
 
     facts, remarks = probe(scratch)
@@ -37,7 +53,18 @@ def command(scratch: Path, *, as_json: bool) -> None:
         from virtune.report.probe_json import probe_document
 
         click.echo(json.dumps(probe_document(facts, remarks), indent=2))
-        return
+        return 0
     from virtune.report.probe import render
 
     put(render(facts, remarks))
+    return 0
+
+
+def _domains(paths: tuple[Path, ...], connect: str | None, domains: tuple[str, ...], *, as_json: bool) -> int:
+    from virtune.flows.domain_probe import probe_domains
+    from virtune.flows.domains import everywhere
+    from virtune.report.domains import document, page
+
+    found, unread = probe_domains(everywhere(paths, connect, domains, here=False))
+    click.echo(json.dumps(document(found, unread), indent=2) if as_json else "\n".join(page(found, unread)))
+    return 2 if unread else 0

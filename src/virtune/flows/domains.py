@@ -37,13 +37,22 @@ class Found:
     subject: Subject
 
 
+def everywhere(
+    paths: Sequence[Path], connect: str | None, names: Sequence[str], *, here: bool
+) -> Iterator[Found | Unread]:
+    """Yield the domains of files and folders, then those of a libvirt, which is only read from."""
+    yield from from_paths(paths, here=here)
+    if connect:
+        yield from from_libvirt(Virsh(connect), names)
+
+
 def from_paths(paths: Sequence[Path], *, here: bool) -> Iterator[Found | Unread]:
     """Yield the domains of files and folders. With `here` they are taken to run on this host.
 
     A folder's files that hold other objects of libvirt are passed over, and so are its links, which libvirt makes for
     domains that start by themselves. Raises UsageError for a path that is not there.
     """
-    host = this_host() if here else HostView()
+    host = this_host() if here and paths else HostView()
     for path in paths:
         if path.is_dir():
             for file in sorted(path.rglob("*.xml")):
