@@ -13,7 +13,10 @@ MEANINGS: dict[int, str] = {
     1: "something failed that should have worked",
     2: "the command line, a plan, a workload or a file to read is wrong; nothing was run",
     3: "a precondition: this host or this target does not allow it, or something else runs than was asked for",
-    4: "a threshold was breached: `audit` found something at least as grave as `--fail-on` says",
+    4: "a threshold was breached: of `--fail-if`, where the whole interval of the change lies beyond the limit, or of"
+    " `audit --fail-on`, where something at least as grave was found",
+    5: "a condition of `--fail-if` is undecided and none was breached: the interval of the change straddles the"
+    " limit, or nothing can be concluded (one run each, too few rounds, a metric that was not measured)",
     130: "interrupted: what is finished is kept, and `virtune resume` goes on",
 }
 """An error with another code stops the generation."""

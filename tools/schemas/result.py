@@ -20,6 +20,7 @@ from tools.schemas.shape import (
     written,
 )
 from virtune.flows.question import ROUNDS
+from virtune.model.condition import Outcome
 from virtune.model.knobs import KNOBS
 from virtune.model.metric import METRICS
 from virtune.model.stack import Stack
@@ -88,9 +89,31 @@ def schema() -> str:
                 " chance.",
                 {"$ref": "#/$defs/Difference"},
             ),
+            "conditions": rows("What became of each `--fail-if`, for each workload and arm.", _condition()),
         },
     )  # fmt: skip
     return written(SCHEMA, "The result of a study", body, definitions | shapes.definitions | of_facts)
+
+
+def _condition() -> Schema:
+    ratio = "of candidate / baseline; null where there is no interval."
+    return table(
+        "One condition held against one comparison. All of them together hold at the study's confidence.",
+        {
+            "condition": text("The condition."),
+            "metric": metric_word("The metric."),
+            "limit": number("The ratio candidate / baseline that is the limit (1.05 is +5 %).", minimum=0),
+            "workload": text("The workload's name."),
+            "baseline": text("The arm that is held against."),
+            "candidate": text("The arm that is judged."),
+            "low": maybe(number(f"The lower end of the interval {ratio}")),
+            "high": maybe(number(f"The upper end of the interval {ratio}")),
+            "confidence": maybe(number("The confidence of this interval, 0 to 1.")),
+            "outcome": word("`breached`: the whole interval lies beyond the limit; `held`: on the near side of it;"
+                            " `undecided`: it straddles the limit, or nothing can be concluded.", Outcome),
+            "why": text("The reason, in words."),
+        },
+    )  # fmt: skip
 
 
 def _metric(unit: str, better: str) -> Schema:

@@ -73,9 +73,13 @@ def meant_of(result: FioResult, captures: Mapping[str, bytes]) -> FioResult:
     return replace(result, loads=loads)
 
 
-def shape_of(workload: Workload) -> Shape:
-    """Return what a workload of our own asks, in the same terms as what is read from a result."""
-    return tuple(_asked(job.as_dict(), job.depth, job.as_dict().get("numjobs", "1")) for job in workload)
+def shape_of(workload: Workload, *, complete: bool) -> Shape:
+    """Return what a workload in the store asks. Of one that was imported, what it does not say is unknown
+    (`complete` is False); in one of our own it has fio's default.
+    """
+    if complete:
+        return tuple(_asked(job.as_dict(), job.depth, job.get("numjobs", "1")) for job in workload)
+    return tuple({name: job.as_dict().get(name) for name in sorted(_SHAPE)} for job in workload)
 
 
 def differing(one: Shape, other: Shape) -> list[tuple[str, str, str]]:

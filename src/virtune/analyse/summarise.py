@@ -60,6 +60,17 @@ def confidence_of_one(study: Study) -> float:
     return 1 - (1 - study.confidence) / max(1, count)
 
 
+def against_baseline(record: StudyRecord, metric: Metric, *, confidence: float) -> list[Comparison]:
+    """Compare every other arm with the baseline on one metric, under every workload; each at this confidence."""
+    study, rows = record.study, _rows(record.trials)
+    others = [arm.name for arm in study.arms if arm.name != study.baseline]
+    return [
+        _compare(study, rows, workload, metric, study.baseline, other, confidence)
+        for workload in study.workloads
+        for other in others
+    ]
+
+
 def _rows(trials: Iterable[TrialRecord]) -> Rows:
     rows: Rows = {}
     for record in trials:

@@ -9,12 +9,13 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from virtune.cli.gate import Gate, require_writable
 from virtune.cli.progress import Face
 from virtune.cli.showing import show_result
 from virtune.flows.question import Question, study_for
 from virtune.flows.show import current
 from virtune.flows.study import Leave, run_study
-from virtune.model.errors import Interrupted, LoadError, NotInForceError, PreconditionError, StoreError
+from virtune.model.errors import Interrupted, LoadError, NotInForceError, StoreError
 from virtune.model.event import Event
 from virtune.model.result import Result
 from virtune.model.study import Study
@@ -34,9 +35,10 @@ class Asked:
     as_json: bool
     report: Path | None
     quiet: bool
+    gate: Gate | None = None
 
     @classmethod
-    def read(cls, kind: str, words: dict[str, Any]) -> "Asked":
+    def read(cls, kind: str, words: dict[str, Any], *, gate: Gate | None = None) -> "Asked":
         """Sort what click parsed."""
         quick = words.get("quick", False)
         return cls(
@@ -65,22 +67,24 @@ class Asked:
             as_json=words["as_json"],
             report=words["report"],
             quiet=words["quiet"],
+            gate=gate,
         )
 
 
-def ask_for(asked: Asked) -> None:
-    """Run the study that was asked for and show what it says."""
+def ask_for(asked: Asked) -> int:
+    """Run the study that was asked for and show what it says; returns the exit code."""
     if asked.report is not None:
-        _require_writable(asked.report)
+        require_writable(asked.report)
     study, facts = study_for(asked.question)
     with Store(asked.store) as store:
-        going_on(
+        return going_on(
             store,
             study,
             lambda say: run_study(study, store=store, say=say, leave=asked.leave, facts=facts),
             as_json=asked.as_json,
             report=asked.report,
             quiet=asked.quiet,
+            gate=asked.gate,
         )
 
 
@@ -92,8 +96,12 @@ def going_on(
     as_json: bool,
     report: Path | None,
     quiet: bool,
-) -> None:
-    """Run the trials under a face, then show the result; when interrupted, what there is of it."""
+    gate: Gate | None = None,
+) -> int:
+    """Run the trials under a face, then show the result; when interrupted, what there is of it.
+
+    Returns the exit code that the conditions ask for.
+    """
     signal.signal(signal.SIGTERM, _interrupt)
     try:
         with Face(quiet=quiet) as face:
@@ -102,19 +110,10 @@ def going_on(
         with contextlib.suppress(StoreError):  # it ended before it was kept: then there is nothing of it to show
             record, result = current(store, study.id)
             if result.trials_done:
-                show_result(result, record, as_json=as_json, report=report)
+                show_result(result, record, as_json=as_json, report=report, gate=gate)
         raise
     record, result = current(store, study.id)
-    show_result(result, record, as_json=as_json, report=report)
-
-
-def _require_writable(report: Path) -> None:
-    """Look before an hour of measuring whether the report can be written."""
-    try:
-        with report.open("a"):
-            pass
-    except OSError as error:
-        raise PreconditionError(f"cannot write the report {report}: {error.strerror}") from None
+    return show_result(result, record, as_json=as_json, report=report, gate=gate)
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - the signal's own words

@@ -1,17 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`virtune compare`: disk stacks on this host, in interleaved rounds."""
+"""`virtune compare`: disk stacks on this host, in interleaved rounds, or what exists already."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 
+from virtune.cli.gate import Gate, gate_options
 from virtune.cli.options import json_option, store_option, target_options, timing_options
+from virtune.model.errors import ReadError, UsageError
 from virtune.model.study import CONFIDENCE_BELOW, CONFIDENCE_MIN, MARGIN_MAX, MARGIN_MIN
+
+_LIVE = {
+    name: name.replace("_", "-")
+    for name in ("rig", "vary", "rounds", "seconds", "ramp", "seed", "quick", "span", "target", "allow_write_to",
+                 "allow_in_use")
+} | {"arms": "arm", "settings": "set", "workloads": "workload"}  # fmt: skip
+"""What only a comparison that is yet to be measured can be told, by the word in its option."""
 
 
 @click.command(name="compare")
-@click.argument("plan", required=False, type=click.Path(path_type=Path, dir_okay=False))
+@click.argument("inputs", metavar="[PLAN.toml | BEFORE AFTER...]", nargs=-1)
 @click.option("--rig", type=click.Choice(["storage-daemon", "vhost-user", "metal"]), default=None,
               help="What brings the stacks up; vhost-user is a storage daemon that is loaded as a guest's virtio "
                    "queues load it.  [default: storage-daemon]")  # fmt: skip
@@ -39,22 +49,83 @@ from virtune.model.study import CONFIDENCE_BELOW, CONFIDENCE_MIN, MARGIN_MAX, MA
 @click.option(
     "--report", type=click.Path(path_type=Path, dir_okay=False), help="Write the plain report to this file."
 )
+@click.option("--different-jobs", is_flag=True,
+              help="Compare results whose jobs ask for different things (another iodepth), and say so.")  # fmt: skip
+@gate_options
 @click.option("--quiet", "-q", is_flag=True, help="No progress.")
 @json_option
 @store_option
-def command(**asked: Any) -> None:
-    """Compare disk stacks on this host.
+def command(**asked: Any) -> int:
+    """Compare disk stacks on this host, or results that exist already.
 
     Every round brings each arm up once, in random order, and loads it with fio; what counts are the differences
     within rounds. Ends in a table, and for every pair of arms: better, worse, same or undecided.
+
+    BEFORE and AFTER are fio results, folders of them, or runs in the store (STUDY or STUDY:ARM): each is an arm, and
+    what a folder holds of one job are repeats. Arms of one study are compared within its rounds. All others did not
+    run in turn: with four repeats and more of each there is a verdict by Welch's interval and a rank test, and one
+    run each cannot decide.
 
     \b
     Examples:
       virtune compare --vary disk.aio=threads,native,io_uring
       virtune compare --arm metal:rig=metal --arm aio:disk.aio=native --baseline metal
       virtune compare --vary disk.aio=native,io_uring --rig vhost-user
-      virtune compare plan.toml --report report.txt
+      virtune compare plan.toml --report report.txt --fail-if 'latency.p99 > +5%'
+      virtune compare before/ after/ --fail-if 'iops < -3%' --markdown comment.md --junit result.xml
+      virtune compare monday.json tuesday.json
     """  # noqa: D301 - click's own mark for lines that are not to be rewrapped
     from virtune.cli.asking import Asked, ask_for
 
-    ask_for(Asked.read("compare", asked))
+    gate = Gate.read(asked)
+    inputs, different_jobs = asked.pop("inputs"), asked.pop("different_jobs")
+    if len(inputs) > 1 or (inputs and not _is_plan(Path(inputs[0]))):
+        return _existing(inputs, asked, gate, different_jobs=different_jobs)
+    if different_jobs:
+        raise UsageError("--different-jobs is for results that exist already", hint="`virtune compare BEFORE AFTER`")
+    asked["plan"] = Path(inputs[0]) if inputs else None
+    return ask_for(Asked.read("compare", asked, gate=gate))
+
+
+def _is_plan(path: Path) -> bool:
+    """Whether the one thing that was named is a plan; a folder, or what holds a fio result, is none."""
+    if path.is_dir():
+        return False
+    from virtune.analyse.fio import LIMIT, read_result, text_of
+
+    try:
+        with path.open("rb") as file:
+            read_result(text_of(file.read(LIMIT)))
+    except (OSError, ReadError):
+        return True  # who reads the plan says what is wrong with it
+    return False
+
+
+def _existing(inputs: Sequence[str], asked: dict[str, Any], gate: Gate, *, different_jobs: bool) -> int:
+    from virtune.analyse.summarise import summarise
+    from virtune.cli.showing import show_result
+    from virtune.flows.against import hold_against
+    from virtune.flows.imported import Terms
+    from virtune.flows.question import CONFIDENCE, MARGIN, checked_metric
+
+    for name in _LIVE:
+        if asked.get(name):
+            raise UsageError(
+                f"--{_LIVE[name]} is for what is measured now, and {inputs[0]} exists already",
+                hint="`virtune compare BEFORE AFTER`, or a plan alone",
+            )
+    if len(inputs) == 1:
+        raise UsageError(f"{inputs[0]} alone has nothing to be compared with", hint="`virtune compare BEFORE AFTER`")
+
+    def say(text: str) -> None:
+        if not asked["quiet"]:
+            click.echo(text, err=True)
+
+    terms = Terms(
+        baseline=asked["baseline"],
+        metric=checked_metric(asked["metric"] or "iops"),
+        margin=asked["margin"] or MARGIN,
+        confidence=asked["confidence"] or CONFIDENCE,
+    )
+    record = hold_against(inputs, asked["store"], terms, different_jobs=different_jobs, say=say)
+    return show_result(summarise(record), record, as_json=asked["as_json"], report=asked["report"], gate=gate)

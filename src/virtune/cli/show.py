@@ -3,9 +3,11 @@
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import click
 
+from virtune.cli.gate import Gate, gate_options
 from virtune.cli.options import json_option, store_option
 
 
@@ -16,6 +18,7 @@ from virtune.cli.options import json_option, store_option
 @click.option(
     "--report", type=click.Path(path_type=Path, dir_okay=False), help="Write the plain report to this file."
 )
+@gate_options
 @json_option
 @store_option
 def command(
@@ -25,12 +28,14 @@ def command(
     report: Path | None,
     as_json: bool,  # noqa: FBT001
     store: Path,
-) -> None:
+    **asked: Any,
+) -> int:
     """Show STUDY (an id, the beginning of one, or `last`) again: table, verdicts, what was in force."""
     from virtune.cli.showing import show_result
     from virtune.flows.show import captures_of, current
     from virtune.store.sqlite import Store
 
+    gate = Gate.read({**asked, "as_json": as_json})
     with Store(store) as kept:
         name = kept.find(study)
         if trial is not None:
@@ -41,6 +46,6 @@ def command(
                 sys.stdout.buffer.flush()
                 if capture is None:
                     click.echo()
-            return
+            return 0
         record, result = current(kept, name)
-    show_result(result, record, as_json=as_json, report=report)
+    return show_result(result, record, as_json=as_json, report=report, gate=gate)

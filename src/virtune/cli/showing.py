@@ -6,8 +6,9 @@ import sys
 from pathlib import Path
 
 import click
-from rich.console import Console, RenderableType
+from rich.console import Console, Group, RenderableType
 
+from virtune.cli.gate import STDOUT, Gate, exit_code
 from virtune.model.errors import PreconditionError
 from virtune.model.evidence import StudyRecord
 from virtune.model.result import Result
@@ -15,20 +16,27 @@ from virtune.model.result import Result
 REPORT_COLUMNS = 110
 
 
-def show_result(result: Result, record: StudyRecord, *, as_json: bool, report: Path | None) -> None:
-    """Write a result where it was asked for."""
+def show_result(
+    result: Result, record: StudyRecord, *, as_json: bool, report: Path | None, gate: Gate | None = None
+) -> int:
+    """Write a result where it was asked for; returns the exit code that its conditions ask for."""
+    gate = gate or Gate()
+    rulings = gate.rulings(record)
     if report is not None:
         write_report(result, record, report)
     if as_json:
         from virtune.report.result_json import result_document
 
-        click.echo(json.dumps(result_document(result, record), indent=2))
-        return
-    from virtune.report.result import render
+        click.echo(json.dumps(result_document(result, record, rulings), indent=2))
+    elif gate.markdown != STDOUT:
+        from virtune.report.conditions import conditions
+        from virtune.report.result import render
 
-    put(render(result))
+        put(Group(render(result), *conditions(rulings)))
+    gate.write(result, rulings)
     if report is not None:
         click.echo(f"\nreport: {report}", err=True)
+    return exit_code(rulings)
 
 
 def put(renderable: RenderableType) -> None:

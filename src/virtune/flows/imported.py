@@ -67,7 +67,7 @@ def record_of(
     Runs of one name and different shape are different workloads: anywhere, or with `each_alone` within one arm only,
     so that it can be seen that two arms do not agree.
     """
-    names = _workload_names(runs, each_alone=each_alone)
+    names = workload_names(runs, each_alone=each_alone)
     arms = list(dict.fromkeys(run.arm for run in runs))
     if terms.baseline is not None and terms.baseline not in arms:
         raise UsageError(f"no arm {terms.baseline!r}", hint=f"there are {', '.join(arms)}")
@@ -154,7 +154,8 @@ def _moment(seconds: float) -> str:
         return ""
 
 
-def _workload_names(runs: Sequence[Run], *, each_alone: bool) -> list[str]:
+def workload_names(runs: Sequence[Run], *, each_alone: bool) -> list[str]:
+    """Return the name of each run's workload: that of its jobs, with their shape where one name means several."""
     shapes: dict[str, list[Shape]] = {}
     several: set[str] = set()
     for arm in dict.fromkeys(run.arm for run in runs) if each_alone else ("",):

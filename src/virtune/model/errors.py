@@ -14,8 +14,8 @@
     │   └── NotInForceError      exit 3   a setting was asked for and is not what runs
     └── Interrupted              exit 130 the user asked to stop
 
-Exit code 4 says that a threshold was breached (`audit --fail-on`); 5 (undecided) is left for commands that are given
-one.
+Exit codes 4 and 5 are no errors: 4 says that a threshold was breached (`--fail-if`, `audit --fail-on`), and 5 that a
+condition of `--fail-if` may be breached and is not shown to be.
 """
 
 from typing import ClassVar

@@ -17,7 +17,7 @@ def headline(result: Result) -> Text:
     """Say what was read, in two lines."""
     study = result.study
     text = Text()
-    text.append(f"{study.kind} {study.id}", style="bold")
+    text.append(f"{study.kind} {study.id}" if study.id else "comparison, not kept", style="bold")
     total = len(study.trials)
     text.append(f"  {result.trials_done} of {total} results", style="" if result.trials_done == total else "yellow")
     runs = "one run" if study.rounds == 1 else f"up to {study.rounds} runs"
@@ -32,10 +32,17 @@ def notes(study: Study) -> Iterator[str]:
             "the arms did not run in turn: what else changed on their hosts between their runs is in the "
             "differences, and no interval knows of it"
         )
-        different = list(_different(study))
+        different = [what for what in _different(study) if not _is_shape(what)]
         if different:
-            yield f"the jobs of the arms differ besides: {'; '.join(different)}"
+            yield f"the arms differ besides: {'; '.join(different)}"
     yield "nobody looked whether what the jobs asked for was in force, or what else used the host meanwhile"
+
+
+def warnings(study: Study) -> Iterator[str]:
+    """Say which workloads are not the same in all arms, although they are compared."""
+    different = [what for what in _different(study) if _is_shape(what)]
+    if different:
+        yield f"the jobs ask for different things, and their difference is none of the arms: {'; '.join(different)}"
 
 
 def method(study: Study) -> Iterator[str]:
@@ -65,6 +72,11 @@ def _different(study: Study) -> Iterator[str]:
         values = {arm: options.get(name, "not set") for arm, options in said.items()}
         if len(set(values.values())) > 1:
             yield f"{name} ({', '.join(f'{arm}: {_short(value)}' for arm, value in values.items())})"
+
+
+def _is_shape(what: str) -> bool:
+    """Whether an option belongs to a workload (`randread: iodepth`) and not to the arm."""
+    return ": " in what.partition(" (")[0]
 
 
 def _short(value: str) -> str:

@@ -89,7 +89,7 @@ def _with_unit(metric: Metric, number: float) -> str:
 
 def difference_text(ratio: Interval) -> str:
     """Write a ratio as a difference in percent with its interval: `-12.3 % [-15.0, -9.5]`."""
-    return f"{_percent(ratio.estimate)} % [{_percent(ratio.low)}, {_percent(ratio.high)}]"
+    return f"{percent_text(ratio.estimate)} % [{percent_text(ratio.low)}, {percent_text(ratio.high)}]"
 
 
 def verdict_sentence(comparison: Comparison) -> Text:
@@ -111,10 +111,10 @@ def verdict_sentence(comparison: Comparison) -> Text:
     if comparison.ratio is not None:
         text.append(f", {metric.label} ")
         told = _told(comparison)
-        difference = difference_text(comparison.ratio) if told else f"{_percent(comparison.ratio.estimate)} %"
+        difference = difference_text(comparison.ratio) if told else f"{percent_text(comparison.ratio.estimate)} %"
         text.append(difference, style=_STYLE[comparison.verdict])
     elif comparison.change is not None:
-        text.append(f", {metric.label} {_percent(comparison.change)} %", style=_STYLE[comparison.verdict])
+        text.append(f", {metric.label} {percent_text(comparison.change)} %", style=_STYLE[comparison.verdict])
     if comparison.verdict in (Verdict.UNDECIDED, Verdict.SAME):
         text.append(f": {comparison.why}", style="dim")
     return text
@@ -175,6 +175,8 @@ def notes(result: Result) -> list[RenderableType]:
             lines.append(_bullet(f"{same[0][1].remark.text} (rounds: {who})", style, weight.value))
     for summary in result.arms:
         lines += [_bullet(f"{summary.arm}: a trial failed: {reason}", "red", "failed") for reason in summary.failures]
+    if result.study.imported:
+        lines += [_bullet(text, "yellow", "warning") for text in imported.warnings(result.study)]
     lines += [_bullet(text, "dim", "note") for text in reading_notes(result.study)]
     return [Text("\nto beware of", style="bold"), *(Padding(line, (0, 0, 0, 2)) for line in lines)] if lines else []
 
@@ -260,7 +262,7 @@ def _differences(result: Result, workload: Workload, arms: Sequence[Arm]) -> Tab
     for name in _COMPARED:
         cells = [found.get((arm.name, name)) for arm in others]
         if any(cell is not None and (cell.ratio is not None or cell.change is not None) for cell in cells):
-            table.add_row(BY_ID[name].label, *(_cell(cell) for cell in cells))
+            table.add_row(BY_ID[name].label, *(change_cell(cell) for cell in cells))
     return table
 
 
@@ -269,13 +271,13 @@ def _told(comparison: Comparison) -> bool:
     return comparison.rounds >= (ROUNDS_TOLD if comparison.change is None else REPEATS_TOLD)
 
 
-def _cell(comparison: Comparison | None) -> Text:
+def change_cell(comparison: Comparison | None) -> Text:
     if comparison is not None and comparison.ratio is None and comparison.change is not None:
-        return Text(f"{_percent(comparison.change)} %", style="dim")
+        return Text(f"{percent_text(comparison.change)} %", style="dim")
     if comparison is None or comparison.ratio is None:
         return Text("-", style="dim")
     if not _told(comparison):
-        return Text(f"{_percent(comparison.ratio.estimate)} %", style="dim")
+        return Text(f"{percent_text(comparison.ratio.estimate)} %", style="dim")
     return Text(difference_text(comparison.ratio), style=_STYLE[comparison.verdict])
 
 
@@ -329,7 +331,7 @@ def _bullet(text: str, style: str, word: str) -> Text:
     return line
 
 
-def _percent(ratio: float) -> str:
+def percent_text(ratio: float) -> str:
     """Write a ratio as a signed percentage with as many digits as it bears."""
     value = (ratio - 1) * 100
     return f"{value:+,.0f}" if abs(value) >= 100 else f"{value:+.1f}"

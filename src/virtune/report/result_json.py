@@ -7,11 +7,12 @@ virtune/result/1   first light
 """
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from typing import Any
 
 from virtune import __version__
+from virtune.model.condition import Ruling
 from virtune.model.evidence import Check, StudyRecord
 from virtune.model.measurement import Measurement
 from virtune.model.metric import BY_ID
@@ -19,12 +20,13 @@ from virtune.model.remark import Remark
 from virtune.model.result import ArmSummary, Result, Value
 from virtune.model.study import Arm, Study
 from virtune.model.verdict import Comparison
+from virtune.report.conditions import conditions_document
 from virtune.report.imported import without_unknowns
 
 SCHEMA = "virtune/result/1"
 
 
-def result_document(result: Result, record: StudyRecord) -> dict[str, Any]:
+def result_document(result: Result, record: StudyRecord, rulings: Sequence[Ruling] = ()) -> dict[str, Any]:
     """Return everything a result says, as plain JSON values in base units (ns, bytes, 1/s, CPU seconds per I/O)."""
     study = result.study
     document = {
@@ -36,6 +38,7 @@ def result_document(result: Result, record: StudyRecord) -> dict[str, Any]:
         "arms": [_arm(arm, result, record) for arm in study.arms],
         "comparisons": [_comparison(c, "verdict") for c in result.verdicts],
         "differences": [_comparison(c, "difference") for c in result.differences],
+        "conditions": conditions_document(rulings),
     }
     return without_unknowns(document) if study.imported else document
 

@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Conditions held against what was measured: breached, held, or undecided.
+
+A breach needs effect and significance at once: the whole interval of the change lies beyond the limit. A condition is
+held when the whole interval lies on the near side of the limit. An interval that straddles the limit, or a comparison
+that can bear no conclusion at all (one run each, too few rounds, a metric that was not measured), leaves it
+undecided. The intervals of all conditions, workloads and arms hold together at the study's confidence (Bonferroni).
+"""
+
+from collections.abc import Iterator, Sequence
+
+from virtune.analyse.compare import ROUNDS_MIN
+from virtune.analyse.summarise import against_baseline
+from virtune.analyse.unpaired import REPEATS_MIN
+from virtune.model.condition import Condition, Outcome, Ruling
+from virtune.model.errors import UsageError
+from virtune.model.evidence import StudyRecord
+from virtune.model.metric import BY_ID
+from virtune.model.verdict import Comparison, Interval, Verdict
+
+
+def rule(record: StudyRecord, conditions: Sequence[Condition]) -> tuple[Ruling, ...]:
+    """Hold every condition against every candidate under every workload; raises UsageError for a single arm."""
+    study = record.study
+    if conditions and len(study.arms) < 2:
+        raise UsageError("one arm has no baseline that a condition could be held against", hint="compare two")
+    return tuple(_rulings(record, conditions))
+
+
+def _rulings(record: StudyRecord, conditions: Sequence[Condition]) -> Iterator[Ruling]:
+    study = record.study
+    count = len(conditions) * len(study.workloads) * (len(study.arms) - 1)
+    confidence = 1 - (1 - study.confidence) / max(1, count)
+    for condition in conditions:
+        for comparison in against_baseline(record, BY_ID[condition.metric], confidence=confidence):
+            outcome, why = _judge(condition, comparison, paired=study.paired)
+            yield Ruling(condition=condition, comparison=comparison, outcome=outcome, why=why)
+
+
+def _judge(condition: Condition, comparison: Comparison, *, paired: bool) -> tuple[Outcome, str]:
+    ratio, limit = comparison.ratio, condition.limit
+    if ratio is None or not _sound(comparison, ratio, paired=paired):
+        return Outcome.UNDECIDED, comparison.why if comparison.rounds else "it was not measured in both"
+    above, below = ratio.low > limit, ratio.high < limit
+    if not (above or below):
+        return Outcome.UNDECIDED, "it may be beyond the limit and is not shown to be; more rounds narrow the interval"
+    if above == (condition.relation == ">"):
+        return Outcome.BREACHED, "the whole interval is beyond the limit"
+    return Outcome.HELD, "the whole interval is within the limit"
+
+
+def _sound(comparison: Comparison, ratio: Interval, *, paired: bool) -> bool:
+    """Whether an interval may be relied on. One with 'no change' in it is, although it decides no verdict; one
+    without is undecided because the second opinion does not agree, or because there are too few rounds.
+    """
+    if ratio.low >= ratio.high:
+        return False
+    if comparison.verdict is not Verdict.UNDECIDED:
+        return True
+    enough = comparison.rounds >= (ROUNDS_MIN if paired else REPEATS_MIN)
+    return enough and ratio.low <= 1.0 <= ratio.high

@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What CI asks of a comparison: conditions with an exit code, Markdown for people, JUnit for its dashboard."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+
+from virtune.model.condition import Condition, Outcome, Ruling
+from virtune.model.errors import PreconditionError, UsageError
+from virtune.model.evidence import StudyRecord
+from virtune.model.result import Result
+
+BREACHED, UNDECIDED = 4, 5
+"""Exit codes; see docs/reference/exit-codes.md."""
+
+STDOUT = "-"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gate:
+    """The conditions of one call, and the files that tell of them."""
+
+    conditions: tuple[Condition, ...] = ()
+    markdown: str | None = None
+    junit: Path | None = None
+
+    @classmethod
+    def read(cls, words: dict[str, Any]) -> "Gate":
+        """Take its own out of what click parsed; looks at once whether its files can be written."""
+        from virtune.plan.conditions import parse_conditions
+
+        gate = cls(
+            conditions=parse_conditions(words.pop("fail_if")),
+            markdown=words.pop("markdown"),
+            junit=words.pop("junit"),
+        )
+        if gate.junit is not None and not gate.conditions:
+            raise UsageError("--junit writes what became of conditions", hint="`--fail-if 'latency.p99 > +5%'`")
+        if gate.markdown == STDOUT and words.get("as_json"):
+            raise UsageError("--json and --markdown - both write to stdout", hint="`--markdown FILE`")
+        for path in (gate.junit, None if gate.markdown in (None, STDOUT) else Path(str(gate.markdown))):
+            if path is not None:
+                require_writable(path)
+        return gate
+
+    def rulings(self, record: StudyRecord) -> tuple[Ruling, ...]:
+        """Hold the conditions against what was measured."""
+        if not self.conditions:
+            return ()
+        from virtune.analyse.conditions import rule
+
+        return rule(record, self.conditions)
+
+    def write(self, result: Result, rulings: tuple[Ruling, ...]) -> None:
+        """Write the files that were asked for."""
+        if self.markdown is not None:
+            from virtune.report.markdown import markdown
+
+            text = markdown(result, rulings)
+            if self.markdown == STDOUT:
+                click.echo(text, nl=False)
+            else:
+                _put(Path(self.markdown), text)
+        if self.junit is not None:
+            from virtune.report.junit import junit
+
+            _put(self.junit, junit(result.study, rulings))
+
+
+def exit_code(rulings: tuple[Ruling, ...]) -> int:
+    """Return what to exit with: a breach weighs more than what is undecided."""
+    outcomes = {ruling.outcome for ruling in rulings}
+    if Outcome.BREACHED in outcomes:
+        return BREACHED
+    return UNDECIDED if Outcome.UNDECIDED in outcomes else 0
+
+
+def gate_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add --fail-if, --markdown and --junit."""
+    options = (
+        click.option("--fail-if", "fail_if", multiple=True, metavar="CONDITION",
+                     help="A change that is not to be, such as 'latency.p99 > +5%' or 'iops < -3%'; repeat for more. "
+                          "Exit 4 when one is shown to be, 5 when one may be and is not shown."),
+        click.option("--markdown", metavar="FILE|-", help="Write Markdown, as for a comment on a change."),
+        click.option("--junit", type=click.Path(path_type=Path, dir_okay=False),
+                     help="Write JUnit XML: one test for each condition, workload and arm."),
+    )  # fmt: skip
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+def require_writable(path: Path) -> None:
+    """Look before an hour of measuring whether a file can be written."""
+    try:
+        with path.open("a"):
+            pass
+    except OSError as error:
+        raise PreconditionError(f"cannot write {path}: {error.strerror}") from None
+
+
+def _put(path: Path, text: str) -> None:
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise PreconditionError(f"cannot write {path}: {error.strerror}") from None

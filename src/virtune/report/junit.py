@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Conditions as JUnit XML, for the dashboards of CI: one test case for each condition, workload and arm.
+
+A breach is a failure. What is undecided is skipped, with the reason: it is neither passed nor failed.
+"""
+
+from collections.abc import Sequence
+from xml.etree import ElementTree as ET
+
+from virtune.model.condition import Outcome, Ruling
+from virtune.model.study import Study
+from virtune.report.conditions import sentence
+
+
+def junit(study: Study, rulings: Sequence[Ruling]) -> str:
+    """Return the document. Names come from files of strangers: what XML cannot carry is shown as `?`."""
+    suite = ET.Element(
+        "testsuite",
+        name=_xml(f"virtune {study.kind} {study.id}".strip()),
+        tests=str(len(rulings)),
+        failures=str(sum(ruling.outcome is Outcome.BREACHED for ruling in rulings)),
+        errors="0",
+        skipped=str(sum(ruling.outcome is Outcome.UNDECIDED for ruling in rulings)),
+        timestamp=study.created.partition("+")[0],
+    )
+    for ruling in rulings:
+        where = f"{ruling.comparison.workload}.{ruling.comparison.candidate}"
+        case = ET.SubElement(suite, "testcase", classname=_xml(where), name=_xml(ruling.condition.text), time="0")
+        message = _xml(sentence(ruling))
+        if ruling.outcome is Outcome.BREACHED:
+            ET.SubElement(case, "failure", type="breached", message=message).text = message
+        elif ruling.outcome is Outcome.UNDECIDED:
+            ET.SubElement(case, "skipped", message=f"undecided: {message}")
+        else:
+            ET.SubElement(case, "system-out").text = message
+    root = ET.Element("testsuites")
+    root.append(suite)
+    ET.indent(root)
+    return '<?xml version="1.0" encoding="UTF-8"?>\n' + ET.tostring(root, encoding="unicode") + "\n"
+
+
+def _xml(text: str) -> str:
+    return "".join(character if character.isprintable() and character < "\ufffe" else "?" for character in text)

@@ -1,0 +1,229 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Comparing what exists already, with conditions: verdicts, exit codes, Markdown and JUnit, and what is refused."""
+
+import json
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+from junitparser import Error, Failure, JUnitXml, Skipped, TestSuite
+from markdown_it import MarkdownIt
+from tests.analyse.recordings import FOLDER
+from tests.cli.test_import import BENCH, Capture, Kept, result
+from tests.published import complaints, strictly
+
+from virtune.plan.conditions import parse_condition
+
+MARKDOWN = MarkdownIt("gfm-like", {"linkify": False})
+
+
+@pytest.fixture
+def kept(tmp_path: Path, capsys: Capture) -> Kept:
+    return Kept(tmp_path, capsys)
+
+
+def repeats(folder: Path, name: str, *, speed: float, runs: int = 6, noise: float = 0.01, **changes: object) -> Path:
+    """Runs of one job that a real result was made into: its count of I/Os is what is planted."""
+    chance = Random(name)
+    for number in range(1, runs + 1):
+        scale = speed * (1 + chance.gauss(0, noise))
+        result(folder / name, f"run-{number}.json", scale=scale, **dict(changes))
+    return folder / name
+
+
+@pytest.fixture
+def before(tmp_path: Path) -> Path:
+    return repeats(tmp_path, "before", speed=1.0)
+
+
+@pytest.fixture
+def slower(tmp_path: Path) -> Path:
+    return repeats(tmp_path, "slower", speed=0.9)
+
+
+def outcomes(document: dict[str, Any]) -> list[str]:
+    assert complaints("result", document) == []
+    return [one["outcome"] for one in document["conditions"]]
+
+
+def test_a_planted_tenth_breaches_what_it_breaches_and_holds_the_rest(kept: Kept, before: Path, slower: Path) -> None:
+    words = ("compare", str(before), str(slower), "--json")
+    found = strictly(kept(*words, "--fail-if", "iops < -3%", status=4))
+    assert outcomes(found) == ["breached"]
+    (verdict,) = found["comparisons"]
+    assert (verdict["verdict"], verdict["rounds"]) == ("worse", 6)
+    assert verdict["ratio"]["low"] < 0.9 < verdict["ratio"]["high"]
+    assert found["study"]["paired"] is False
+    assert outcomes(strictly(kept(*words, "--fail-if", "iops < -20%", status=0))) == ["held"]
+    assert outcomes(strictly(kept(*words, "--fail-if", "iops < -10%", status=5))) == ["undecided"]
+    both = ("--fail-if", "iops < -10%", "--fail-if", "iops < -3%")
+    assert outcomes(strictly(kept(*words, *both, status=4))) == ["undecided", "breached"]
+    assert outcomes(strictly(kept(*words, "--fail-if", "iops > +3%", status=0))) == ["held"]
+    # the other way round a tenth slower is a ninth faster
+    assert outcomes(strictly(kept("compare", str(slower), str(before), "--json", "--fail-if", "iops < -3%"))) == [
+        "held"
+    ]
+
+
+def test_conditions_hold_together_so_their_intervals_are_wider(kept: Kept, before: Path, slower: Path) -> None:
+    words = ("compare", str(before), str(slower), "--json", "--fail-if", "iops < -20%")
+    one = strictly(kept(*words))["conditions"]
+    two = strictly(kept(*words, "--fail-if", "latency.p99 > +50%", status=5))["conditions"]
+    assert (one[0]["confidence"], two[0]["confidence"]) == (pytest.approx(0.99), pytest.approx(0.995))
+    assert two[0]["low"] < one[0]["low"]
+    assert "exactly the same value" in two[1]["why"]  # which the planted runs have in common
+
+
+def test_one_run_each_shows_the_difference_and_is_undecided(kept: Kept) -> None:
+    files = (str(FOLDER / "study1-before.txt"), str(FOLDER / "study1-after.txt"))
+    shown = " ".join(kept("compare", *files, "--fail-if", "iops < -3%", status=5).split())
+    assert "undecided, IOPS +14.8 %: one run each cannot decide" in shown
+    assert "iops < -3%: undecided for study1-after against study1-before" in shown
+    assert "the arms did not run in turn" in shown
+
+
+def test_other_jobs_are_refused_or_compared_with_a_warning(kept: Kept, tmp_path: Path) -> None:
+    one = repeats(tmp_path, "one", speed=1.0)
+    deep = repeats(tmp_path, "deep", speed=1.0, iodepth="64")
+    kept("compare", str(one), str(deep), status=2)
+    assert "job asks deep for something else: iodepth is 64, and 8 in one" in kept.err
+    shown = " ".join(kept("compare", str(one), str(deep), "--different-jobs").split())
+    assert "warning: the jobs ask for different things" in shown
+    assert "job: iodepth (one: 8, deep: 64)" in shown.replace("; ", ", ")
+    engine = repeats(tmp_path, "engine", speed=1.0, ioengine="io_uring")
+    shown = " ".join(kept("compare", str(one), str(engine)).split())
+    assert "the arms differ besides: ioengine" in shown
+    assert "warning" not in shown
+
+
+def test_workloads_match_by_name_and_what_only_one_has_is_left_out_and_said(kept: Kept, tmp_path: Path) -> None:
+    for arm in ("a", "b"):
+        result(tmp_path / arm, "reads.json", jobname="reads")
+        result(tmp_path / arm, "more.json", jobname="more")
+    result(tmp_path / "b", "alone.json", jobname="alone")
+    shown = kept("compare", str(tmp_path / "a"), str(tmp_path / "b"))
+    assert "left out: alone is not in all of them" in kept.err
+    assert shown.count("one run each cannot decide") == 2
+    named = result(tmp_path, "named.json", jobname="otherwise")
+    kept("compare", str(tmp_path / "a" / "reads.json"), str(named))
+    assert "held against one another: otherwise, reads" in kept.err
+    kept("compare", str(tmp_path / "a"), str(named), status=2)
+    assert "no workload is in all of them" in kept.err
+    assert "named has otherwise" in kept.err
+
+
+def test_what_is_in_the_store_is_compared_too_and_arms_of_one_import_stay_unpaired(
+    kept: Kept, tmp_path: Path, before: Path, slower: Path
+) -> None:
+    kept("import", str(before), str(slower), "--quiet")
+    found = strictly(kept("compare", "last:before", "last:slower", "--json", "--fail-if", "iops < -3%", status=4))
+    assert found["study"]["paired"] is False
+    assert outcomes(found) == ["breached"]
+    shown = strictly(kept("show", "last", "--json", "--fail-if", "iops < -3%", status=4))
+    assert outcomes(shown) == ["breached"]
+    mixed = strictly(kept("compare", str(before), "last:slower", "--json", "--fail-if", "iops < -3%", status=4))
+    assert [arm["name"] for arm in mixed["arms"]] == ["before", "slower"]
+    kept("compare", "last", str(before), status=2)
+    assert "has 2 arms" in kept.err
+    assert "last:before, last:slower" in kept.err
+    kept("compare", "last:before", "last:nobody", status=2)
+    kept("compare", "nosuch", str(before), status=2)
+    assert "no file, folder or study 'nosuch'" in kept.err
+    kept("compare", str(before), status=2)
+    kept("compare", str(before), str(slower), "--rounds", "3", status=2)
+    assert "--rounds is for what is measured now" in kept.err
+
+
+def test_a_plan_is_still_a_plan_and_a_result_alone_is_none(kept: Kept, tmp_path: Path) -> None:
+    plan = tmp_path / "plan.toml"
+    plan.write_text("wrokload = 1\n")
+    kept("compare", str(plan), status=2)
+    assert "wrokload" in kept.err
+    kept("compare", str(BENCH / "ssd/4k/randread-8-1.json"), status=2)
+    assert "has nothing to be compared with" in kept.err
+    kept("compare", str(tmp_path / "missing.toml"), status=2)
+    assert "cannot read" in kept.err
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("latency.p9 > +5%", "did you mean `latency.p"),
+        ("p99 > +5%", "did you mean `latency.p99` or `sync.p99`?"),
+        ("iosp < -3%", "did you mean `iops`?"),
+        ("iops < 3%", "`iops < -3%`?"),
+        ("iops < -100%", "could never fail"),
+        ("iops -3%", "is no condition"),
+        ("latency.p99 > 1ms", "is no condition"),
+        ("device.util > +5%", "is a share of time"),
+        ("iops < -3..1%", "is no condition"),
+        ("iops < -.%", "is no condition"),
+        ("\x1b[31m", "is no condition"),
+    ],
+)
+def test_a_condition_that_cannot_be_read_is_said_before_anything_is_done(kept: Kept, text: str, said: str) -> None:
+    kept("show", "--fail-if", text, status=2)
+    assert said in kept.err
+    assert "\x1b" not in kept.err
+
+
+def test_conditions_are_written_again_as_they_are_meant() -> None:
+    assert parse_condition(" latency.p99>+5 % ").text == "latency.p99 > +5%"
+    found = parse_condition("iops < -2.5%")
+    assert found.relation == "<"
+    assert found.limit == pytest.approx(0.975)
+    assert parse_condition("iops < 0%").limit == 1
+
+
+def test_junit_is_what_dashboards_read(kept: Kept, tmp_path: Path, before: Path, slower: Path) -> None:
+    path = tmp_path / "junit.xml"
+    conditions = [word for text in ("iops < -3%", "iops < -10%", "iops < -20%") for word in ("--fail-if", text)]
+    kept("compare", str(before), str(slower), *conditions, "--junit", str(path), status=4)
+    xml = JUnitXml.fromfile(str(path))
+    (suite,) = list(xml)
+    assert isinstance(suite, TestSuite)
+    assert (suite.tests, suite.failures, suite.skipped, suite.errors) == (3, 1, 1, 0)
+    cases = {case.name: case for case in suite}
+    assert {case.classname for case in cases.values()} == {"job.slower"}
+    (failure,) = cases["iops < -3%"].result
+    assert isinstance(failure, Failure)
+    assert not isinstance(failure, Error)
+    assert "slower against before (job): IOPS -" in str(failure.message)
+    (skipped,) = cases["iops < -10%"].result
+    assert isinstance(skipped, Skipped)
+    assert cases["iops < -20%"].result == []
+    kept("show", "--junit", str(path), status=2)
+    assert "--junit writes what became of conditions" in kept.err
+
+
+def test_hostile_names_are_text_in_markdown_and_junit(kept: Kept, tmp_path: Path) -> None:
+    name = "</td><script>|`*[x](http://evil)* @everyone ]]> & \x1b[31m\ud800 #1"
+    one = repeats(tmp_path, "a|b <img>", speed=1.0, runs=2, jobname=name)
+    other = repeats(tmp_path, "www.x.y", speed=0.9, runs=2, jobname=name)
+    page, report = tmp_path / "page.md", tmp_path / "junit.xml"
+    asked = ("--fail-if", "iops < -3%", "--markdown", str(page), "--junit", str(report))
+    kept("compare", str(one), str(other), *asked, status=5)
+    assert len(list(JUnitXml.fromfile(str(report)))) == 1
+    tokens = MARKDOWN.parse(page.read_text())
+    inline = [child for token in tokens for child in token.children or ()]
+    kinds = {token.type for token in [*tokens, *inline]}
+    assert not kinds & {"html_inline", "html_block", "link_open", "image", "code_inline", "em_open"}
+    assert {"table_open", "bullet_list_open"} <= kinds
+    shown = "".join(child.content for child in inline)
+    assert "</td><script>|`*[x](http:" in shown
+    assert "@everyone" not in shown  # a space without width stands in it
+    assert "\x1b" not in page.read_text()
+    rows = [row for row in page.read_text().splitlines() if row.startswith("| fails if")]
+    assert len(rows) == 1
+
+
+def test_markdown_on_stdout_stands_alone(kept: Kept, before: Path, slower: Path) -> None:
+    page = kept("compare", str(before), str(slower), "--markdown", "-", "--fail-if", "iops < -3%", status=4)
+    assert page.startswith("### virtune: ")
+    assert "**breached**" in page
+    assert "slower is worse than before, IOPS" in page.replace("\\", "")
+    kept("compare", str(before), str(slower), "--markdown", "-", "--json", status=2)
+    assert "both write to stdout" in kept.err
+    kept("compare", str(before), str(slower), "--markdown", "/nowhere/x.md", status=3)
+    assert json.dumps("cannot write /nowhere/x.md")[1:-1] in kept.err
