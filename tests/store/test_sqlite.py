@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from virtune.model.errors import StoreError, UsageError
-from virtune.model.evidence import Capture, Check, InForce, TrialRecord
+from virtune.model.evidence import Capture, Check, InForce, Listed, TrialRecord
 from virtune.model.measurement import METHOD, Histogram, Measurement
 from virtune.model.remark import Remark, Weight
 from virtune.model.stack import Disk, Stack
@@ -85,6 +85,7 @@ def test_every_attempt_is_kept_and_the_last_one_counts(store: Store) -> None:
     assert [trial.attempt for trial in kept.trials] == [2]
     assert kept.trials[0].measurement == MEASURED
     (listed,) = store.list()
+    assert isinstance(listed, Listed)
     assert (listed.done, listed.failed, listed.finished) == (1, 1, False)
 
 
@@ -100,7 +101,10 @@ def test_studies_are_found_by_the_beginning_of_their_id_and_by_last(store: Store
     store.add_study(replace(STUDY, id="20260102-000000-bbbb", created="2026-01-02T00:00:00+00:00"), facts="")
     assert store.find("last") == "20260102-000000-bbbb"
     assert store.find("20260101") == STUDY.id
-    assert [listed.study.id for listed in store.list()] == ["20260102-000000-bbbb", STUDY.id]
+    assert [listed.study.id for listed in store.list() if isinstance(listed, Listed)] == [
+        "20260102-000000-bbbb",
+        STUDY.id,
+    ]
     with pytest.raises(UsageError, match="'2026' fits 2 studies"):
         store.find("2026")
     with pytest.raises(UsageError, match="no study 'x'"):

@@ -23,8 +23,13 @@ def schema() -> str:
             "finished": switch("Whether every trial gave a measurement."),
         },
     )
+    damaged = table("A study that cannot be read.", {"id": text("Its id."), "why": text("What is wrong with it.")})
     body = table(
         "What `virtune list --json` writes.",
-        {"schema": identity(SCHEMA), "studies": rows("The studies in the store, the newest first.", study)},
+        {
+            "schema": identity(SCHEMA),
+            "studies": rows("The studies in the store, the newest first.", study),
+            "damaged": rows("Those that cannot be read.", damaged),
+        },
     )
     return written(SCHEMA, "The studies in a store", body)

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import click
 
-from virtune.cli.options import json_option, store_option
+from virtune.cli.options import json_option, no_store, store_option
+from virtune.model.evidence import Damaged, Listed
 
 
 @click.command(name="list")
@@ -18,11 +19,13 @@ def command(as_json: bool, store: Path) -> None:  # noqa: FBT001
     from virtune.report.listing import listing, listing_document
     from virtune.store.sqlite import Store
 
-    with Store(store) as kept:
-        studies = kept.list()
+    studies: tuple[Listed | Damaged, ...] = ()
+    if no_store(store) is None:
+        with Store(store) as kept:
+            studies = kept.list()
     if as_json:
         click.echo(json.dumps(listing_document(studies), indent=2))
     elif studies:
-        put(listing(studies))
+        put(listing(studies, store=str(store)))
     else:
         click.echo("no studies yet; `virtune compare` makes one", err=True)

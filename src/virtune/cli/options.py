@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 import click
 
+from virtune.model.errors import UsageError
 from virtune.model.study import DEFAULT_SPAN, ROUNDS_MAX, SEED_MAX
 from virtune.model.units import format_bytes, parse_bytes, parse_seconds
 
@@ -59,6 +60,26 @@ def store_option(command: Command) -> Command:
         default=default_store,
         help="SQLite file that keeps all studies.  [default: in your data directory]",
     )(command)
+
+
+def no_store(store: Path) -> str | None:
+    """Return what to say of a store that is to be read and is not there; None when it is there.
+
+    Reading makes no store: a misspelled name would look like an empty one. Raises UsageError where it was named.
+    """
+    if store.exists():
+        return None
+    source = click.get_current_context().get_parameter_source("store")
+    if source is not click.core.ParameterSource.DEFAULT:
+        raise UsageError(f"there is no store {store}", hint="`--store FILE` names the SQLite file of your studies")
+    return "no studies yet; `virtune compare` makes one"
+
+
+def require_store(store: Path, study: str) -> None:
+    """Raise UsageError where there is no store to find a study in."""
+    if no_store(store) is not None:
+        hint = "`virtune compare` and `virtune import` make studies, `virtune list` lists them"
+        raise UsageError(f"no study {study!r}, and no studies yet", hint=hint)
 
 
 def json_option(command: Command) -> Command:

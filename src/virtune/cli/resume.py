@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from virtune.cli.options import json_option, store_option
+from virtune.cli.options import json_option, require_store, store_option
 
 
 @click.command(name="resume")
@@ -35,6 +35,7 @@ def command(
     from virtune.flows.study import Leave, resume_study
     from virtune.store.sqlite import Store
 
+    require_store(store, study)
     with Store(store) as kept:
         record = kept.get(kept.find(study))
         leave = Leave(write_to=allow_write_to, in_use=allow_in_use)

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from virtune.cli.gate import Gate, gate_options
-from virtune.cli.options import json_option, store_option
+from virtune.cli.options import json_option, require_store, store_option
 
 
 @click.command(name="show")
@@ -31,17 +31,18 @@ def command(
     **asked: Any,
 ) -> int:
     """Show STUDY (an id, the beginning of one, or `last`) again: table, verdicts, what was in force."""
-    from virtune.cli.showing import show_result
+    from virtune.cli.showing import printable, show_result
     from virtune.flows.show import captures_of, current
     from virtune.store.sqlite import Store
 
     gate = Gate.read({**asked, "as_json": as_json})
+    require_store(store, study)
     with Store(store) as kept:
         name = kept.find(study)
         if trial is not None:
             for found in captures_of(kept, name, trial, capture):
                 if capture is None:
-                    click.echo(f"==> {found.name} ({len(found.content)} bytes)")
+                    click.echo(f"==> {printable(found.name)} ({len(found.content)} bytes)")
                 sys.stdout.buffer.write(found.content)
                 sys.stdout.buffer.flush()
                 if capture is None:

@@ -6,7 +6,8 @@ import sys
 from pathlib import Path
 
 import click
-from rich.console import Console, Group, RenderableType
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.segment import Segment
 
 from virtune.cli.gate import STDOUT, Gate, exit_code
 from virtune.model.errors import PreconditionError
@@ -14,6 +15,23 @@ from virtune.model.evidence import StudyRecord
 from virtune.model.result import Result
 
 REPORT_COLUMNS = 110
+
+
+class Clean:
+    """What is shown, without control characters: names and remarks come from files and stores of strangers."""
+
+    def __init__(self, renderable: RenderableType) -> None:
+        self.renderable = renderable
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Pass on every segment; rich's own line ends stand alone or at an end of a segment."""
+        for segment in console.render(self.renderable, options):
+            yield segment if segment.control else Segment(printable(segment.text), segment.style)
+
+
+def printable(text: str) -> str:
+    """Return text that does nothing to a terminal: what is no character to be seen is a `?`, line ends stay."""
+    return "".join(character if character.isprintable() or character == "\n" else "?" for character in text)
 
 
 def show_result(
@@ -41,10 +59,9 @@ def show_result(
 
 def put(renderable: RenderableType) -> None:
     """Write to stdout; outside a terminal 100 columns wide and without colour."""
-    terminal = sys.stdout.isatty()
-    Console(width=None if terminal else 100, highlight=False, soft_wrap=False, markup=False, emoji=False).print(
-        renderable
-    )
+    width = None if sys.stdout.isatty() else 100
+    console = Console(width=width, highlight=False, soft_wrap=False, markup=False, emoji=False)
+    console.print(Clean(renderable))
 
 
 def write_report(result: Result, record: StudyRecord, path: Path) -> None:
@@ -57,6 +74,6 @@ def write_report(result: Result, record: StudyRecord, path: Path) -> None:
                 file=file, width=REPORT_COLUMNS, highlight=False, markup=False, emoji=False, no_color=True,
                 force_terminal=False,
             )  # fmt: skip
-            console.print(plain_report(result, record))
+            console.print(Clean(plain_report(result, record)))
     except OSError as error:
         raise PreconditionError(f"cannot write the report {path}: {error.strerror}") from None

@@ -123,3 +123,11 @@ class Listed:
     finished: bool
     done: int
     failed: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Damaged:
+    """A study in a list that cannot be read, and why; the others in the store are as good as before."""
+
+    id: str
+    why: str

@@ -4,21 +4,24 @@
 from collections.abc import Sequence
 from typing import Any
 
+from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from virtune.model.evidence import Listed
+from virtune.model.evidence import Damaged, Listed
 
 SCHEMA = "virtune/list/1"
 
 
-def listing(studies: Sequence[Listed]) -> Table:
-    """Set one line a study."""
+def listing(studies: Sequence[Listed | Damaged], *, store: str) -> RenderableType:
+    """Set one line a study, and below them one for each that cannot be read."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for column in ("study", "created", "kind", "arms", "workloads"):
         table.add_column(column, overflow="fold")
     table.add_column("trials", justify="right", no_wrap=True)
     for listed in studies:
+        if isinstance(listed, Damaged):
+            continue
         study = listed.study
         trials = Text(f"{listed.done}/{len(study.trials)}", style="" if listed.finished else "yellow")
         if listed.failed:
@@ -26,10 +29,15 @@ def listing(studies: Sequence[Listed]) -> Table:
         arms = ", ".join(arm.name for arm in study.arms)
         workloads = ", ".join(workload.name for workload in study.workloads)
         table.add_row(study.id, study.created[:16].replace("T", " "), study.kind, arms, workloads, trials)
-    return table
+    damaged = [
+        Text(f"damaged in {store}: {study.id}: {study.why}", style="red")
+        for study in studies
+        if isinstance(study, Damaged)
+    ]
+    return Group(*([table] if table.row_count else []), *damaged)
 
 
-def listing_document(studies: Sequence[Listed]) -> dict[str, Any]:
+def listing_document(studies: Sequence[Listed | Damaged]) -> dict[str, Any]:
     """Return the list as plain JSON values."""
     return {
         "schema": SCHEMA,
@@ -46,5 +54,7 @@ def listing_document(studies: Sequence[Listed]) -> dict[str, Any]:
                 "finished": listed.finished,
             }
             for listed in studies
+            if isinstance(listed, Listed)
         ],
+        "damaged": [{"id": study.id, "why": study.why} for study in studies if isinstance(study, Damaged)],
     }

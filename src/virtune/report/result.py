@@ -18,9 +18,7 @@ from virtune.model.units import format_bytes, format_count, format_ns, format_se
 from virtune.model.verdict import Comparison, Interval, Verdict
 from virtune.model.workload import Workload
 from virtune.report import imported
-
-COLUMNS_MAX = 5
-"""Arms beside one another in 100 columns; more are set below, the baseline again in front."""
+from virtune.report.columns import SideBySide
 
 ROUNDS_TOLD = 6
 """Of fewer rounds no interval is shown: none of them can decide anything, and the widest run into the millions."""
@@ -227,9 +225,10 @@ def _workload(result: Result, workload: Workload) -> list[RenderableType]:
     title = Text(f"\n{workload.name}", style="bold")
     title.append(f"  {workload.meaning}", style="not bold dim")
     parts: list[RenderableType] = [title]
-    parts += [_values(result, workload, arms) for arms in _chunks(study)]
+    base, others = study.arm(study.baseline), [arm for arm in study.arms if arm.name != study.baseline]
+    parts.append(SideBySide(lambda arms: _values(result, workload, [base, *arms]), others))
     if len(study.arms) > 1:
-        parts += [table for arms in _chunks(study) if (table := _differences(result, workload, arms)).row_count]
+        parts.append(SideBySide(lambda arms: _differences(result, workload, arms), others))
         verdicts = [c for c in result.verdicts if c.workload == workload.name]
         parts.append(Text(f"\nverdicts on {BY_ID[study.metric].label}", style="bold"))
         parts += [Padding(verdict_sentence(comparison), (0, 0, 0, 2)) for comparison in verdicts]
@@ -255,12 +254,11 @@ def _values(result: Result, workload: Workload, arms: Sequence[Arm]) -> Table:
 
 def _differences(result: Result, workload: Workload, arms: Sequence[Arm]) -> Table:
     study = result.study
-    others = [arm for arm in arms if arm.name != study.baseline]
     label = f"against {study.baseline}"
-    table = _table(f"\n{label}", [arm.name for arm in others])
+    table = _table(f"\n{label}", [arm.name for arm in arms])
     found = {(c.candidate, c.metric): c for c in result.differences if c.workload == workload.name}
     for name in _COMPARED:
-        cells = [found.get((arm.name, name)) for arm in others]
+        cells = [found.get((arm.name, name)) for arm in arms]
         if any(cell is not None and (cell.ratio is not None or cell.change is not None) for cell in cells):
             table.add_row(BY_ID[name].label, *(change_cell(cell) for cell in cells))
     return table
@@ -287,15 +285,6 @@ def _table(corner: str, columns: Sequence[str]) -> Table:
     for column in columns:
         table.add_column(column, justify="right", no_wrap=True, vertical="bottom")
     return table
-
-
-def _chunks(study: Study) -> Iterator[list[Arm]]:
-    """Yield the arms in groups that fit a page, the baseline first in each."""
-    base = study.arm(study.baseline)
-    others = [arm for arm in study.arms if arm.name != study.baseline]
-    width = COLUMNS_MAX - 1
-    for start in range(0, max(1, len(others)), width):
-        yield [base, *others[start : start + width]]
 
 
 def _checks_of(result: Result, arm: Arm) -> list[Check]:

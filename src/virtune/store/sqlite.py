@@ -17,8 +17,8 @@ import sqlalchemy as sa
 from pydantic import TypeAdapter, ValidationError
 from sqlalchemy.exc import SQLAlchemyError
 
-from virtune.model.errors import StoreError, UsageError
-from virtune.model.evidence import Capture, InForce, Listed, StudyRecord, TrialRecord
+from virtune.model.errors import PlanError, StoreError, UsageError
+from virtune.model.evidence import Capture, Damaged, InForce, Listed, StudyRecord, TrialRecord
 from virtune.model.measurement import METHOD, Measurement
 from virtune.model.study import Study, Trial
 from virtune.plan.codec import study_from_json, study_to_json
@@ -88,22 +88,19 @@ class Store:
             key: int = db.execute(_last_attempt(study_id, number)).scalar_one()
             _put_measurement(db, key, measurement)
 
-    def list(self) -> tuple[Listed, ...]:
-        """Return all studies, the newest first."""
+    def list(self) -> tuple[Listed | Damaged, ...]:
+        """Return all studies, the newest first; one that is damaged spoils none of the others."""
         done = sa.func.count(sa.distinct(sa.case((TRIALS.c.failure.is_(None), TRIALS.c.number))))
         failed = sa.func.count(sa.case((TRIALS.c.failure.is_not(None), TRIALS.c.id)))
         query = (
-            sa.select(STUDIES.c.study, STUDIES.c.finished, done, failed)
+            sa.select(STUDIES.c.id, STUDIES.c.study, STUDIES.c.finished, done, failed)
             .outerjoin(TRIALS, TRIALS.c.study_id == STUDIES.c.id)
             .group_by(STUDIES.c.id)
             .order_by(sa.literal_column("studies.rowid").desc())
         )
         with self._transaction() as db:
             rows = db.execute(query).all()
-        return tuple(
-            Listed(study=study_from_json(text), finished=bool(finished), done=good, failed=bad)
-            for text, finished, good, bad in rows
-        )
+        return tuple(_listed(*row) for row in rows)
 
     def find(self, name: str) -> str:
         """Return the id of the study that `name` means: an id, the beginning of one, or `last`."""
@@ -133,8 +130,12 @@ class Store:
                 raise StoreError(f"no study {study_id!r} in {self.path}")
             trials = db.execute(_trials_of(study_id)).all()
         last = {trial.number: trial for trial in trials}
+        study = _listed(row.id, row.study, row.finished, 0, 0)
+        if isinstance(study, Damaged):
+            hint = "`virtune list` shows the others"
+            raise StoreError(f"study {study_id} in {self.path} is damaged: {study.why}", hint=hint)
         return StudyRecord(
-            study=study_from_json(row.study),
+            study=study.study,
             facts=row.facts,
             finished=bool(row.finished),
             trials=tuple(_record(trial) for trial in last.values()),
@@ -190,6 +191,17 @@ def _trials_of(study_id: str) -> sa.Select[Any]:
 def _last_attempt(study_id: str, number: int) -> sa.Select[int]:
     wanted = (TRIALS.c.study_id == study_id, TRIALS.c.number == number)
     return sa.select(TRIALS.c.id).where(*wanted).order_by(TRIALS.c.attempt.desc()).limit(1)
+
+
+def _listed(name: object, text: object, finished: object, done: int, failed: int) -> Listed | Damaged:
+    """Read a study that somebody else may have written to: whatever is in its row, it is read or called damaged."""
+    try:
+        if not isinstance(text, str):
+            return Damaged(id=str(name), why=f"it is kept as {type(text).__name__}, not as text")
+        return Listed(study=study_from_json(text), finished=bool(finished), done=done, failed=failed)
+    except (PlanError, ValueError, RecursionError) as error:
+        newer = getattr(error, "hint", None)
+        return Damaged(id=str(name), why=f"{error}; {newer}" if newer else str(error))
 
 
 def _put_study(db: sa.Connection, study: Study, *, facts: str, finished: bool) -> None:

@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Looking at a store: damage stays where it is, stored text does nothing to a terminal, nothing is made or cut."""
+
+import io
+import sqlite3
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+from tests.cli.test_import import Capture, Kept, result
+from tests.published import complaints, strictly
+
+from virtune.cli import run
+from virtune.cli.showing import Clean
+from virtune.flows.show import current
+from virtune.model.result import Result
+from virtune.report.result import render
+from virtune.store.sqlite import Store
+
+
+@pytest.fixture
+def kept(tmp_path: Path, capsys: Capture) -> Kept:
+    return Kept(tmp_path, capsys)
+
+
+def change(store: Path, sql: str, *values: object) -> None:
+    db = sqlite3.connect(store)
+    with db:
+        db.execute(sql, values)
+    db.close()
+
+
+@pytest.mark.parametrize("damage", ["{", "{}", b"\x00\xff", 7, '{"id": "x", "strange": 1}'])
+def test_a_damaged_study_is_named_and_the_others_are_listed(kept: Kept, tmp_path: Path, damage: object) -> None:
+    kept("import", str(result(tmp_path, "one.json")), "--quiet")
+    (good,) = [one["id"] for one in strictly(kept("list", "--json"))["studies"]]
+    kept("import", str(result(tmp_path, "two.json")), "--quiet")
+    change(kept.store, "update studies set study = ?, id = 'x' || id where id != ?", damage, good)
+    shown = " ".join(kept("list").split())
+    assert good in shown
+    assert f"damaged in {kept.store}"[:40] in shown
+    listed = strictly(kept("list", "--json"))
+    assert complaints("list", listed) == []
+    assert [one["id"] for one in listed["studies"]] == [good]
+    (bad,) = listed["damaged"]
+    assert bad["id"].startswith("x")
+    kept("show", "x", status=1)
+    assert f"study {bad['id']} in {kept.store} is damaged" in kept.err
+    kept("show", good)
+
+
+@pytest.mark.parametrize("words", [("list",), ("show",), ("show", "last"), ("resume",), ("explain", "last")])
+def test_reading_makes_no_store(tmp_path: Path, capsys: Capture, words: tuple[str, ...]) -> None:
+    missing = tmp_path / "deep" / "nosuch.sqlite"
+    assert run([*words, "--store", str(missing)]) == 2
+    assert "no store" in capsys.readouterr().err or words[0] == "explain"
+    assert not missing.parent.exists()
+
+
+def test_without_a_store_of_their_own_users_are_told_how_to_begin(
+    tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    assert run(["list"]) == 0
+    assert "no studies yet" in capsys.readouterr().err
+    assert strictly_listed(capsys) == []
+    assert run(["show"]) == 2
+    assert "no studies yet" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+def strictly_listed(capsys: Capture) -> list[object]:
+    assert run(["list", "--json"]) == 0
+    found: list[object] = strictly(capsys.readouterr().out)["studies"]
+    return found
+
+
+def test_text_in_a_store_of_strangers_does_nothing_to_a_terminal(kept: Kept, tmp_path: Path) -> None:
+    kept("import", str(result(tmp_path, "one.json")), "--quiet")
+    change(kept.store, "update studies set study = replace(study, '\"one\"', '\"a\\u001b]0;x\\u0007\\r[b]\"')")
+    change(kept.store, "update trials set arm = 'a' || char(27) || ']0;x' || char(7) || char(13) || '[b]'")
+    change(kept.store, "update trials set failure = 'broke' || char(27) || '[2J'")
+    report = tmp_path / "report.txt"
+    for words in (("list",), ("show", "--report", str(report))):
+        shown = kept(*words)
+        assert "a?]0;x[b]" in shown
+        assert not {"\x1b", "\x07", "\r"} & set(shown)
+    assert "broke?[2J" in report.read_text()
+
+
+def figures(found: Result, columns: int, label: str) -> set[str]:
+    """Every cell of the rows of that label in a terminal of that width, which none of its lines may exceed."""
+    out = io.StringIO()
+    Console(file=out, width=columns, markup=False).print(Clean(render(found)))
+    lines = out.getvalue().splitlines()
+    assert max(map(len, lines)) <= columns
+    assert "\u2026" not in out.getvalue()
+    return {cell.strip() for line in lines if line.startswith(f"{label}  ") for cell in line.split("  ")}
+
+
+def test_every_figure_is_shown_however_narrow_the_terminal(kept: Kept, tmp_path: Path) -> None:
+    for index, name in enumerate("abcde"):
+        for number in range(4):
+            result(tmp_path / "r" / f"arm-{name}", f"run-{number}.json", scale=1 + index + number / 100)
+    kept("import", str(tmp_path / "r"), "--quiet")
+    with Store(kept.store) as store:
+        _, found = current(store, store.find("last"))
+    for label, least in (("IOPS", 9), ("bandwidth", 1)):  # five values and four differences; equal bandwidths
+        widest = figures(found, 1000, label)
+        assert len(widest) >= least
+        for columns in (48, 60, 80, 100):
+            assert figures(found, columns, label) == widest, columns
