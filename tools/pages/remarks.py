@@ -7,8 +7,9 @@ from types import ModuleType
 
 from tools.pages.markdown import code, one_line, plain, table, whole
 from tools.pages.said import Said, numbers_in, said_in
-from virtune.analyse import answered, beside, derive, doubts, host, readings
+from virtune.analyse import answered, beside, derive, doubts, gates, host, ramp, readings, rejects
 from virtune.analyse.explain import LOAD_RULES, RESULT_RULES
+from virtune.model.gate import GATES, Gate
 from virtune.model.remark import Weight
 
 _OF_FIO = (answered, doubts, readings)
@@ -21,7 +22,9 @@ _MEANINGS = {
 
 def page() -> str:
     """Return the page."""
-    return whole("Remarks", (*_preface(), *_of_fio(), *_beside(), *_of_trials(), *_of_hosts(), *_numbers()))
+    return whole(
+        "Remarks", (*_preface(), *_of_fio(), *_beside(), *_of_trials(), *_gates(), *_of_hosts(), *_numbers())
+    )
 
 
 def _preface() -> Iterator[str]:
@@ -72,13 +75,43 @@ def _beside() -> Iterator[str]:
 
 
 def _of_trials() -> Iterator[str]:
-    kept_out = sorted(derive._OF_SINGLE_RUNS)  # noqa: SLF001 - the page says what the rule does
+    kept_out = sorted(derive._OF_SINGLE_RUNS | derive._AT_THE_GATES)  # noqa: SLF001 - the page says what the rule does
     yield "## Of a trial\n"
     yield "`virtune compare` and `measure` ask the rules of a fio result for every trial. Of what they say,"
-    yield "warnings and what is invalid are kept, except what is only to be said of a run that stands alone:"
+    yield "warnings and what is invalid are kept, except of runs that stand alone, and what the gates say (below):"
     yield f"{', '.join(map(code, kept_out))}. The kernel's counters add:\n"
     yield from _said(derive)
+    yield from _said(gates)
     yield f"`page-cache`: {plain(one_line(derive._cached.__doc__ or ''))}\n"  # noqa: SLF001 - its documentation
+
+
+def _gates() -> Iterator[str]:
+    yield "## Gates\n"
+    yield "What may spoil a trial beside the disk. A reading above the first limit is a warning with the gate's id,"
+    yield "above the second one the trial is invalid: it is run again at once, at most twice, and all attempts are"
+    yield "kept and counted. What cannot be read here passes.\n"
+    rows = (
+        (
+            code(gate.id),
+            gate.label,
+            _limit(gate, gate.flag),
+            _limit(gate, gate.invalid),
+            plain(gate.source),
+            plain(gate.why),
+        )
+        for gate in GATES
+    )
+    yield from table(("id", "what", "warning above", "invalid above", "where it is read", "why so"), rows)
+    yield "A cause that spoils one arm clearly more often than the others (Fisher's exact test), or most attempts of"
+    yield "all arms, no longer rejects trials; it is reported under `pardons` instead.\n"
+
+
+def _limit(gate: Gate, limit: float | None) -> str:
+    if limit is None:
+        return ""
+    return {"share": f"{limit:.0%}", "count": f"{limit:g}", "1/s": f"{limit:g}/s", "s": f"{limit:g} s"}.get(
+        gate.unit, f"{limit:+g} C" if limit else "its limit"
+    )
 
 
 def _of_hosts() -> Iterator[str]:
@@ -104,5 +137,5 @@ def _blanks(text: str) -> str:
 
 def _numbers() -> Iterator[str]:
     yield "## The numbers behind the rules\n"
-    rows = [row for module in (*_OF_FIO, derive, host) for row in numbers_in(module)]
+    rows = [row for module in (*_OF_FIO, derive, gates, rejects, ramp, host) for row in numbers_in(module)]
     yield from table(("name", "value", "why"), ((code(name), f"{value:,}", plain(why)) for name, value, why in rows))

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The schema of a study's result: what `virtune compare`, `measure`, `resume` and `show` write with `--json`."""
 
+from tools.pages.said import said_in
 from tools.schemas import probe
 from tools.schemas.parts import IN_WORDS, by_metric, identity, measured, metric_word, program_version, remark
 from tools.schemas.shape import (
@@ -19,10 +20,13 @@ from tools.schemas.shape import (
     word,
     written,
 )
+from virtune.analyse import answered, derive, doubts
 from virtune.flows.question import ROUNDS
 from virtune.model.condition import Outcome
+from virtune.model.gate import GATES
 from virtune.model.knobs import KNOBS
 from virtune.model.metric import METRICS
+from virtune.model.remark import Weight
 from virtune.model.stack import Stack
 from virtune.model.study import IMPORT
 from virtune.model.verdict import Interval, Verdict
@@ -30,6 +34,21 @@ from virtune.report.result_json import SCHEMA
 
 KINDS = (*ROUNDS, IMPORT)
 """The verbs that make studies."""
+
+GATE_UNITS = {
+    "share": "as a share (0 to 1)",
+    "count": "a number",
+    "1/s": "a second",
+    "s": "in seconds",
+    "C": "in degrees above the drive's own limit, negative below it",
+}
+"""The units of gates in words."""
+
+CAUSES = sorted(
+    {gate.id for gate in GATES if gate.invalid is not None}
+    | {one.id for module in (answered, derive, doubts) for one in said_in(module) if Weight.INVALID in one.weights}
+)
+"""Everything that may make a trial invalid, by the ids of the remarks."""
 
 _PLACED = {".".join(knob.place): knob for knob in KNOBS if knob.place}
 
@@ -90,6 +109,8 @@ def schema() -> str:
                 {"$ref": "#/$defs/Difference"},
             ),
             "conditions": rows("What became of each `--fail-if`, for each workload and arm.", _condition()),
+            "pardons": rows("Causes of invalidity for which trials count nevertheless, and why.", _pardon()),
+            "ramps": rows("Ramps that were found too short, in the order of time.", _ramp()),
         },
     )  # fmt: skip
     return written(SCHEMA, "The result of a study", body, definitions | shapes.definitions | of_facts)
@@ -234,17 +255,25 @@ def _summary() -> Schema:
             "values": by_metric("By metric. One that is missing was not measured.", {"$ref": "#/$defs/Value"}),
             "remarks": rows("What to beware of.", with_rounds),
             "failures": rows("Why trials failed.", text("A reason.")),
+            "attempts": whole("Attempts at its trials, failed and invalid ones too.", minimum=0),
+            "invalid": by_name(
+                "How many of them were invalid, by the id of the remark that says why.",
+                whole("A number of attempts.", minimum=1),
+                CAUSES,
+            ),
         },
     )
 
 
 def _trial() -> Schema:
+    gates = {gate.id: number(f"{gate.label[0].upper()}{gate.label[1:]}, {GATE_UNITS[gate.unit]}.") for gate in GATES}
     measurement = table(
         "What was measured.",
         {
             "method": whole("The number of the way in which it was derived from the evidence.", minimum=1),
             "values": measured("By metric. One that is missing was not measured."),
             "remarks": rows("What to beware of.", remark()),
+            "gates": table("What the gates read.", gates, optional=gates),
         },
     )
     trial = table(
@@ -264,6 +293,31 @@ def _trial() -> Schema:
         "then": {"properties": {"measurement": {"type": "object"}}},
         "else": {"properties": {"measurement": {"type": "null"}}},
     }
+
+
+def _pardon() -> Schema:
+    return table(
+        "One such cause.",
+        {
+            "cause": text("The id of the remark that says it of a trial."),
+            "arm": maybe(text("The arm that it comes with; null where it is this host's.")),
+            "text": text("The reason, with its numbers."),
+        },
+    )
+
+
+def _ramp() -> Schema:
+    return table(
+        "One look after five rounds that found the measured time not steady from its begin.",
+        {
+            "round": whole("The last round with the ramp that was too short.", minimum=1),
+            "arm": text("The arm whose halves differed most."),
+            "workload": text("Under which workload."),
+            "change": number("IOPS of the second half of its trials over those of the first.", exclusiveMinimum=0),
+            "before": number("The ramp up to then, in seconds.", minimum=0),
+            "after": number("The ramp from then on, of all arms, in seconds.", exclusiveMinimum=0),
+        },
+    )
 
 
 def _comparison(key: str, ratio: Schema) -> Schema:

@@ -15,6 +15,9 @@ SCHEMA = "virtune/counters/1"
 _SECTOR_BYTES = 512
 """/proc/diskstats always counts sectors of 512 bytes, whatever the device has."""
 
+_MILLI = 1000
+"""hwmon gives temperatures in thousandths of a degree Celsius."""
+
 _Natural = Annotated[int, Field(ge=0, strict=True)]
 _Real = Annotated[float, Field(allow_inf_nan=False)]
 
@@ -23,6 +26,8 @@ _Real = Annotated[float, Field(allow_inf_nan=False)]
 class _Header:
     schema: str
     ticks_per_second: Annotated[int, Field(gt=0)]
+    io_limits: list[str] = field(default_factory=list)
+    drive_limits: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +52,10 @@ class _Line:
     vmstat: list[str] = field(default_factory=list)
     loadavg: str = ""
     throttle: dict[str, str] = field(default_factory=dict)
+    clock_source: str = ""
+    heat: dict[str, str] = field(default_factory=dict)
+    frequency: dict[str, str] = field(default_factory=dict)
+    drives: dict[str, str] = field(default_factory=dict)
 
 
 _read_header = TypeAdapter(_Header).validate_json
@@ -64,7 +73,8 @@ def read_counters(content: bytes) -> Counters:
     samples = tuple(_sample(line, number, header.ticks_per_second) for number, line in enumerate(rest[:-1], 2))
     if any(after.t_ns < before.t_ns for before, after in itertools.pairwise(samples)):
         raise StoreError("the counters are damaged: their samples are out of order")
-    return Counters(samples=samples)
+    limits = {path: limit / _MILLI for path, limit in header.drive_limits.items()}
+    return Counters(samples=samples, io_limits=tuple(header.io_limits), drive_limits_c=limits)
 
 
 def _header(line: bytes) -> _Header:
@@ -106,6 +116,10 @@ def _build(line: _Line, ticks: int) -> Sample:
         load_1min=float(line.loadavg.split()[0]) if line.loadavg else None,
         throttled_us=_throttled(line.throttle),
         swapped_pages=_swapped(line.vmstat),
+        clock_source=line.clock_source or None,
+        heat_count=sum(int(text) for text in line.heat.values() if text) if line.heat else None,
+        frequency_khz=max((int(text) for text in line.frequency.values() if text), default=None),
+        drives_c={path: int(text) / _MILLI for path, text in line.drives.items() if text},
     )
 
 
@@ -164,6 +178,7 @@ def _process(texts: _Process, ticks: int) -> ProcessCount:
         system_seconds=int(fields[12]) / ticks,
         read_bytes=io.get("read_bytes:"),
         written_bytes=io.get("write_bytes:"),
+        major_faults=int(fields[9]),
     )
 
 

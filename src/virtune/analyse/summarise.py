@@ -2,16 +2,20 @@
 """From the trials of a study to its Result: values over rounds, every pair's verdict, differences to the baseline."""
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from itertools import combinations
 
 from virtune.analyse.compare import compare
+from virtune.analyse.ramp import ramp_of
+from virtune.analyse.rejects import pardons, rejected_for
 from virtune.analyse.unpaired import compare_unpaired
 from virtune.model.evidence import UNDER_LOAD, Check, StudyRecord, TrialRecord
 from virtune.model.measurement import Histogram, Measurement, merge
 from virtune.model.metric import BY_ID, DISTRIBUTIONS, METRICS, Metric
 from virtune.model.remark import Remark, Weight
-from virtune.model.result import ArmSummary, Beware, Result, Value
+from virtune.model.result import ArmSummary, Beware, Pardon, Result, Value
 from virtune.model.study import Arm, Study
 from virtune.model.verdict import Comparison
 from virtune.model.workload import Workload
@@ -26,14 +30,15 @@ Rows = dict[tuple[str, str], dict[int, dict[str, float]]]
 def summarise(record: StudyRecord, *, elapsed_seconds: float | None = None) -> Result:
     """Say what a study's trials say together; a study with no finished trial gives empty summaries."""
     study = record.study
-    rows = _rows(record.trials)
-    by_arm: dict[tuple[str, str], list[TrialRecord]] = {}
-    for trial in record.trials:
-        by_arm.setdefault((trial.trial.arm, trial.trial.workload), []).append(trial)
+    attempts = record.attempts or record.trials
+    pardoned = pardons(attempts)
+    rows = _rows(record.trials, pardoned)
+    by_arm, tried = _by_arm(record.trials), _by_arm(attempts)
     arms = tuple(
-        _summary(arm, workload, by_arm.get((arm.name, workload.name), []))
+        _summary(arm, workload, by_arm.get(key, []), tried.get(key, []), pardoned)
         for workload in study.workloads
         for arm in study.arms
+        for key in ((arm.name, workload.name),)
     )
     done = sum(1 for trial in record.trials if trial.measurement is not None)
     return Result(
@@ -45,6 +50,8 @@ def summarise(record: StudyRecord, *, elapsed_seconds: float | None = None) -> R
         differences=tuple(_differences(study, rows)),
         measured_seconds=done * study.seconds,
         elapsed_seconds=elapsed_seconds,
+        pardons=pardoned,
+        ramps=ramp_of(study, record.trials).findings,
     )
 
 
@@ -62,7 +69,8 @@ def confidence_of_one(study: Study) -> float:
 
 def against_baseline(record: StudyRecord, metric: Metric, *, confidence: float) -> list[Comparison]:
     """Compare every other arm with the baseline on one metric, under every workload; each at this confidence."""
-    study, rows = record.study, _rows(record.trials)
+    study = record.study
+    rows = _rows(record.trials, pardons(record.attempts or record.trials))
     others = [arm.name for arm in study.arms if arm.name != study.baseline]
     return [
         _compare(study, rows, workload, metric, study.baseline, other, confidence)
@@ -71,26 +79,36 @@ def against_baseline(record: StudyRecord, metric: Metric, *, confidence: float) 
     ]
 
 
-def _rows(trials: Iterable[TrialRecord]) -> Rows:
+def _by_arm(trials: Iterable[TrialRecord]) -> dict[tuple[str, str], list[TrialRecord]]:
+    found: dict[tuple[str, str], list[TrialRecord]] = {}
+    for trial in trials:
+        found.setdefault((trial.trial.arm, trial.trial.workload), []).append(trial)
+    return found
+
+
+def _rows(trials: Iterable[TrialRecord], pardoned: Sequence[Pardon]) -> Rows:
     rows: Rows = {}
     for record in trials:
-        trial = record.trial
-        rows.setdefault((trial.arm, trial.workload), {})[trial.round] = _comparable(record.measurement)
+        trial, measurement = record.trial, record.measurement
+        counts = measurement is not None and not rejected_for(trial.arm, measurement, pardoned)
+        rows.setdefault((trial.arm, trial.workload), {})[trial.round] = (
+            _comparable(measurement) if counts and measurement is not None else {}
+        )
     return rows
 
 
-def _comparable(measurement: Measurement | None) -> dict[str, float]:
-    """Return what of a trial may be compared: nothing of an invalid one, and no percentile that too few I/Os lie
-    beyond, since that is a number by chance.
+def _comparable(measurement: Measurement) -> dict[str, float]:
+    """Return what of a trial that counts may be compared: no percentile that too few I/Os lie beyond, since that is a
+    number by chance, and no latency of a load that was not met, since that is the length of a queue that only grows.
     """
-    if measurement is None or any(remark.weight is Weight.INVALID for remark in measurement.remarks):
-        return {}
     values = dict(measurement.values)
     found = {kind: measurement.histogram_of(kind) for kind in DISTRIBUTIONS}
     counts = {kind: histogram.count for kind, histogram in found.items() if histogram is not None}
     for metric in METRICS:
         if metric.percent is not None and counts.get(metric.of, math.inf) * (1 - metric.percent / 100) < BEYOND:
             values.pop(metric.id, None)
+    if any(remark.id == "rate-unmet" for remark in measurement.remarks):
+        return {name: value for name, value in values.items() if BY_ID[name].unit != "ns"}
     return values
 
 
@@ -142,19 +160,25 @@ def _compare(
     )
 
 
-def _summary(arm: Arm, workload: Workload, records: list[TrialRecord]) -> ArmSummary:
-    measured = [record.measurement for record in records if record.measurement is not None]
+def _summary(
+    arm: Arm, workload: Workload, records: list[TrialRecord], tried: list[TrialRecord], pardoned: Sequence[Pardon]
+) -> ArmSummary:
+    every = [record.measurement for record in records if record.measurement is not None]
+    # the table shows what the verdicts rest on; where nothing counts it shows what there is, and why that is nothing
+    measured = [one for one in every if not rejected_for(arm.name, one, pardoned)] or every
     merged = {kind: _merged(m.histogram_of(kind) for m in measured) for kind in DISTRIBUTIONS}
     values = (_over_rounds(metric, measured, merged[metric.of]) for metric in METRICS)
     return ArmSummary(
         arm=arm.name,
         workload=workload.name,
-        rounds=len(measured),
+        rounds=len(every),
         values=tuple(value for value in values if value is not None),
         histogram=merged["latency"],
         in_force=_in_force(records),
-        remarks=_remarks(measured),
+        remarks=_remarks(arm, every, pardoned),
         failures=tuple(record.failure for record in records if record.failure is not None),
+        attempts=len(tried),
+        invalid=_invalid(tried),
     )
 
 
@@ -203,12 +227,22 @@ def _in_force(records: Sequence[TrialRecord]) -> tuple[Check, ...]:
     return tuple(check for check in seen.values() if check.found is not None or check.setting not in known)
 
 
-def _remarks(measured: Sequence[Measurement]) -> tuple[Beware, ...]:
-    """Each kind of remark once, with in how many rounds it was made."""
+def _invalid(tried: Sequence[TrialRecord]) -> tuple[tuple[str, int], ...]:
+    """How many attempts were spoiled, by cause, the most frequent first."""
+    causes = Counter(cause for one in tried if one.measurement is not None for cause in one.measurement.causes)
+    return tuple(causes.most_common())
+
+
+def _remarks(arm: Arm, measured: Sequence[Measurement], pardoned: Sequence[Pardon]) -> tuple[Beware, ...]:
+    """Each kind of remark once, with in how many rounds it was made; what is pardoned only limits conclusions."""
+    free = {one.cause for one in pardoned if one.arm in (None, arm.name)}
     first: dict[str, Remark] = {}
     counts: dict[str, int] = {}
     for measurement in measured:
         for remark in measurement.remarks:
-            first.setdefault(remark.id, remark)
+            mild = remark.id in free and remark.weight is Weight.INVALID
+            said = replace(remark, weight=Weight.WARNING) if mild else remark
+            if first.setdefault(remark.id, said).weight is not Weight.INVALID and said.weight is Weight.INVALID:
+                first[remark.id] = said
             counts[remark.id] = counts.get(remark.id, 0) + 1
     return tuple(Beware(remark=remark, rounds=counts[remark.id]) for remark in first.values())

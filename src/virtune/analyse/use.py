@@ -57,6 +57,14 @@ def use(counters: Counters, *, begin_ns: int | None = None, end_ns: int | None =
         load_1min=last.load_1min,
         throttled_seconds=_scaled(_rise(first.throttled_us, last.throttled_us), 1e-6),
         swapped_pages=_rise(first.swapped_pages, last.swapped_pages),
+        clock_step_seconds=_clock_step(inside),
+        clock_sources=tuple(dict.fromkeys(one.clock_source for one in inside if one.clock_source)),
+        heat_throttles=_rise(first.heat_count, last.heat_count),
+        frequency_ratio=last.frequency_khz / first.frequency_khz
+        if first.frequency_khz and last.frequency_khz
+        else None,
+        drive_over_c=_drive_over(counters, last),
+        io_limits=counters.io_limits,
         gaps=tuple(gaps),
     )
 
@@ -95,8 +103,9 @@ def _role(role: str, samples: Sequence[Sample]) -> RoleUse:
         user_seconds=user,
         system_seconds=system,
         wait_seconds=math.fsum(waits) if waits else None,
-        read_bytes=_bytes(processes, "read_bytes"),
-        written_bytes=_bytes(processes, "written_bytes"),
+        read_bytes=_count(processes, "read_bytes"),
+        written_bytes=_count(processes, "written_bytes"),
+        major_faults=_count(processes, "major_faults"),
         threads=tuple(sorted(threads, key=lambda thread: -thread.cpu_seconds)),
         ended=ended,
     )
@@ -142,7 +151,7 @@ def _risen(groups: Iterable[Iterable[tuple[int, float]]]) -> dict[int, float]:
     return risen
 
 
-def _bytes(groups: Sequence[Mapping[int, ProcessCount]], name: str) -> int | None:
+def _count(groups: Sequence[Mapping[int, ProcessCount]], name: str) -> int | None:
     counts = [[(pid, getattr(one, name)) for pid, one in group.items()] for group in groups]
     if not counts or any(value is None for group in counts for _, value in group):
         return None
@@ -221,6 +230,18 @@ def _caches(first: Sample, last: Sample) -> tuple[CacheUse, ...]:
         for name, end in last.cached_bytes.items()
         if name in first.cached_bytes
     )
+
+
+def _clock_step(samples: Sequence[Sample]) -> float:
+    return max(
+        abs((after.wall_seconds - before.wall_seconds) - (after.t_ns - before.t_ns) / 1e9)
+        for before, after in itertools.pairwise(samples)
+    )
+
+
+def _drive_over(counters: Counters, last: Sample) -> float | None:
+    limits = counters.drive_limits_c
+    return max((degrees - limits[path] for path, degrees in last.drives_c.items() if path in limits), default=None)
 
 
 def _rise(before: int | None, after: int | None) -> int | None:

@@ -16,8 +16,9 @@ from types import TracebackType
 from typing import Any, Self
 
 from virtune.model.facts import Residency
-from virtune.probe.limits import cpu_stat_files
+from virtune.probe.limits import cpu_stat_files, io_limits
 from virtune.probe.residency import cachestat
+from virtune.probe.sensors import sensors
 
 SCHEMA = "virtune/counters/1"
 _PRESSURE = ("cpu", "io", "memory")
@@ -46,7 +47,8 @@ class Sampler:
         self._interval = interval_seconds
         self._processes: list[tuple[str, int, int]] = []
         self._throttles = cpu_stat_files()
-        self._lines = [_line(_header(devices))]
+        self._sensors = sensors(devices)
+        self._lines = [_line(_header(devices) | {"drive_limits": self._sensors.drive_limits})]
         self._lock = threading.Lock()
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._run, name="sampler", daemon=True)
@@ -111,8 +113,19 @@ class Sampler:
         sample["vmstat"] = [line for line in _text("/proc/vmstat").splitlines() if line.startswith(_VMSTAT)]
         sample["loadavg"] = _text("/proc/loadavg").strip()
         sample["throttle"] = {path: _text(path) for path in self._throttles}
+        if mark:  # heat and clocks move slowly, and asking a CPU for its frequency may wake it
+            sample |= self._read_sensors()
         sample["took_ns"] = time.monotonic_ns() - now
         return sample
+
+    def _read_sensors(self) -> dict[str, Any]:
+        seen = self._sensors
+        return {
+            "clock_source": "" if seen.clock_source is None else _text(seen.clock_source).strip(),
+            "heat": {path: _text(path).strip() for path in seen.heat},
+            "frequency": {path: _text(path).strip() for path in seen.frequencies},
+            "drives": {path: _text(path).strip() for path in seen.drives},
+        }
 
     def _read_processes(self) -> tuple[dict[str, Any], dict[str, Any]]:
         threads: dict[str, dict[str, Any]] = {}
@@ -186,6 +199,7 @@ def _header(devices: tuple[str, ...]) -> dict[str, Any]:
         "ticks_per_second": os.sysconf("SC_CLK_TCK"),
         "cpus": os.cpu_count(),
         "devices": list(devices),
+        "io_limits": list(io_limits()),
     }
 
 

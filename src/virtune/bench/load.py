@@ -24,14 +24,21 @@ _TICK_SECONDS = 0.02
 _CAUSE_SECONDS = 0.2
 """A load may notice sooner than we do that its rig is gone, so the rig is given this long to be seen ended."""
 
+_LOG_MS = 250
+"""How fine the log of IOPS over time is: no start-up transient was ever seen below this (method, 1)."""
+
 _MAX_OUTPUT_BYTES = 64 * 1024**2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loaded:
-    """What a load that came to its end left: its JSON as it came, and what was seen in force while it ran."""
+    """What a load that came to its end left: its JSON as it came, and what was seen in force while it ran.
+
+    `log` is what it did over the measured time, in fio's form (`ms, IOPS, direction, ...`), all jobs after another.
+    """
 
     output: bytes
+    log: bytes
     command: str
     checks: tuple[Check, ...]
 
@@ -70,7 +77,18 @@ def run_load(
     job_file, output = warden.directory / "load.fio", warden.directory / "load.json"
     job_file.write_text(job)
     output.unlink(missing_ok=True)
-    argv = [program, *arguments, "--output-format=json+", f"--output={output}", "--eta=never", str(job_file)]
+    for old in _logs(warden.directory):
+        old.unlink()
+    logging = [f"--write_iops_log={warden.directory / 'load'}", f"--log_avg_msec={_LOG_MS}"]
+    argv = [
+        program,
+        *arguments,
+        *logging,
+        "--output-format=json+",
+        f"--output={output}",
+        "--eta=never",
+        str(job_file),
+    ]
     with warden.running(argv, name="load", ask=signal.SIGINT) as child:
         checks = _watch(child, bench, moments, flushes=flushes)
         status = child.wait(0)
@@ -78,7 +96,17 @@ def run_load(
         _require_rig(bench)
         how = f"killed by {signal.Signals(-status).name}" if status < 0 else f"exit {status}"
         raise LoadError(f"{name} ended early: {how}", hint=child.last_words() or _first_complaint(output))
-    return Loaded(output=_read(output, child, name), command=" ".join(argv), checks=checks)
+    log = b"".join(_bounded(path) for path in _logs(warden.directory))
+    return Loaded(output=_read(output, child, name), log=log, command=" ".join(argv), checks=checks)
+
+
+def _logs(directory: Path) -> list[Path]:
+    return sorted(directory.glob("load_iops.*.log"))
+
+
+def _bounded(path: Path) -> bytes:
+    with path.open("rb") as file:
+        return file.read(_MAX_OUTPUT_BYTES)
 
 
 def _require_rig(bench: Bench) -> None:

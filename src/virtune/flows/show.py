@@ -16,7 +16,9 @@ def current(store: Store, study_id: str) -> tuple[StudyRecord, Result]:
     """Return a study and what it says by today's method; what is derived anew is kept beside the old."""
     record = store.get(study_id)
     trials = tuple(_by_todays_method(store, record, trial) for trial in record.trials)
-    record = replace(record, trials=trials)
+    derived = {(trial.trial.number, trial.attempt): trial for trial in trials}
+    attempts = tuple(derived.get((one.trial.number, one.attempt), one) for one in record.attempts)
+    record = replace(record, trials=trials, attempts=attempts)
     return record, summarise(record)
 
 

@@ -16,8 +16,9 @@ from virtune.bench.load import fio_engines
 from virtune.bench.permission import admit
 from virtune.bench.rig import session
 from virtune.bench.scratch import Scratch
+from virtune.flows.attempt import Attempts, still_to_run
 from virtune.flows.images import identities, require_same_images
-from virtune.flows.trial import Tools, ground_for, run_trial
+from virtune.flows.trial import Tools, ground_for
 from virtune.model.errors import Interrupted, LoadError, PreconditionError, RefusedTargetError, RigError, UsageError
 from virtune.model.event import Event, Noticed, StudyStarted, TrialEnded, TrialStarted
 from virtune.model.evidence import StudyRecord, TrialRecord
@@ -80,11 +81,12 @@ def resume_study(record: StudyRecord, *, store: Store, say: Callable[[Event], No
     study = record.study
     if study.imported:
         raise UsageError(f"study {study.id} was imported: there is nothing to run", hint="`virtune show` shows it")
-    if record.left:
+    left = still_to_run(record)
+    if left:
         require_same_images(study)
         with _prepared(study, say, leave) as tools:
             require_same_images(study)  # a scratch image that was damaged has been made anew just now
-            _run(study, record.left, tools, store=store, say=say)
+            _run(study, left, tools, store=store, say=say)
     return finished_result(store, study.id)
 
 
@@ -178,10 +180,11 @@ def _run(study: Study, left: tuple[Trial, ...], tools: Tools, *, store: Store, s
     say(StudyStarted(study=study, done=total - len(left), seconds_left=estimate))
     clock = _Clock(estimate / max(1, len(left)))
     ended = total - len(left)
+    attempts = Attempts(study, tools, store=store, say=say)
     try:
         for index, trial in enumerate(left):
             say(TrialStarted(trial=trial, of=total, seconds_left=clock.left(len(left) - index)))
-            record = _attempt(study, trial, tools, store, say)
+            record = attempts.make(trial)
             ended += 1
             clock.tick()
             say(TrialEnded(trial=trial, of=total, summary=_line(record), failure=record.failure))
@@ -189,17 +192,6 @@ def _run(study: Study, left: tuple[Trial, ...], tools: Tools, *, store: Store, s
         hint = f"`virtune resume {study.id}` goes on"
         raise Interrupted(f"interrupted; {ended} of {total} trials are kept", hint=hint) from None
     _require_something(study, store.get(study.id))
-
-
-def _attempt(study: Study, trial: Trial, tools: Tools, store: Store, say: Callable[[Event], None]) -> TrialRecord:
-    """Run a trial, once more when it fails; every attempt is kept."""
-    record, captures = run_trial(study, trial, tools)
-    store.add_trial(study.id, record, captures)
-    if record.failure is not None:
-        say(Noticed(text=f"trial {trial.number} ({trial.arm}) failed and is run again: {record.failure}"))
-        record, captures = run_trial(study, trial, tools)
-        store.add_trial(study.id, record, captures)
-    return record
 
 
 def _require_something(study: Study, record: StudyRecord) -> None:
@@ -217,6 +209,7 @@ def _line(record: TrialRecord) -> str:
     iops, mean = record.measurement.get("iops"), record.measurement.get("latency.mean")
     words = [f"{format_count(iops)} IOPS"] if iops is not None else []
     words += [f"{format_ns(mean)} mean"] if mean is not None else []
+    words += [f"invalid: {', '.join(record.measurement.causes)}"] if record.measurement.causes else []
     return ", ".join(words)
 
 

@@ -130,6 +130,7 @@ def _load(
             )
         captures.append(Capture(name="fio.json", content=loaded.output))
         captures.append(_text("command.txt", loaded.command))
+        captures.append(Capture(name="iops.log", content=loaded.log))
         seen += _judged(loaded.checks, job)
     finally:
         captures.append(Capture(name="counters.jsonl", content=sampler.content()))

@@ -59,11 +59,16 @@ class ProcessCount:
     system_seconds: float
     read_bytes: int | None = None
     written_bytes: int | None = None
+    major_faults: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
-    """Everything that was read at one instant. `pressure_us` is the stall time by (resource, some or full)."""
+    """Everything that was read at one instant. `pressure_us` is the stall time by (resource, some or full).
+
+    Samples with a mark have the sensors too: `heat_count` adds up how often CPUs throttled themselves,
+    `frequency_khz` is the fastest CPU's, `drives_c` are temperatures by the file that shows them.
+    """
 
     t_ns: int
     wall_seconds: float
@@ -78,13 +83,19 @@ class Sample:
     load_1min: float | None = None
     throttled_us: int | None = None
     swapped_pages: int | None = None
+    clock_source: str | None = None
+    heat_count: int | None = None
+    frequency_khz: int | None = None
+    drives_c: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counters:
-    """The samples of one load, in order of time."""
+    """The samples of one load, in order of time; the I/O limits that held, and the drives' own limits in degrees."""
 
     samples: tuple[Sample, ...]
+    io_limits: tuple[str, ...] = ()
+    drive_limits_c: Mapping[str, float] = field(default_factory=dict)
 
     def mark(self, name: str) -> int | None:
         """Return when the sample of that mark was taken (monotonic ns), None when there is none."""
@@ -128,6 +139,7 @@ class RoleUse:
     written_bytes: int | None
     threads: tuple[ThreadUse, ...]
     ended: int = 0
+    major_faults: int | None = None
 
     def by_comm(self) -> dict[str, float]:
         """Return CPU seconds by thread name, so that pool workers can be told from an event loop."""
@@ -183,7 +195,12 @@ class CacheUse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Use:
-    """What was used between two samples. `gaps` says in words what could not be derived, and why."""
+    """What was used between two samples. `gaps` says in words what could not be derived, and why.
+
+    `clock_step_seconds` is the largest jump of the wall clock against the monotonic one between two samples,
+    `frequency_ratio` the fastest CPU's frequency at the end against the begin, `drive_over_c` the hottest drive's
+    degrees above its own limit (negative below).
+    """
 
     begin_ns: int
     end_ns: int
@@ -195,6 +212,12 @@ class Use:
     load_1min: float | None
     throttled_seconds: float | None
     swapped_pages: int | None
+    clock_step_seconds: float = 0.0
+    clock_sources: tuple[str, ...] = ()
+    heat_throttles: int | None = None
+    frequency_ratio: float | None = None
+    drive_over_c: float | None = None
+    io_limits: tuple[str, ...] = ()
     gaps: tuple[str, ...] = ()
 
     @property

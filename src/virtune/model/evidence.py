@@ -85,7 +85,7 @@ class InForce:
 class TrialRecord:
     """A trial that is over: what it measured, or why it failed. `ended` is a UTC time in ISO form.
 
-    `attempt` counts from 1; a trial that failed is run again, and both attempts are kept.
+    `attempt` counts from 1; a trial that failed or is invalid is run again, and every attempt is kept.
     """
 
     trial: Trial
@@ -100,13 +100,14 @@ class TrialRecord:
 class StudyRecord:
     """A study as it is kept: with the facts of its host (JSON text) and its trials so far.
 
-    `trials` holds, for each trial, the attempt that counts: the last one.
+    `trials` holds, for each trial, the attempt that counts: the last one. `attempts` holds all of them.
     """
 
     study: Study
     facts: str
     finished: bool
     trials: tuple[TrialRecord, ...]
+    attempts: tuple[TrialRecord, ...] = ()
 
     @property
     def left(self) -> tuple[Trial, ...]:

@@ -11,14 +11,16 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from virtune.model.metric import Distribution
-from virtune.model.remark import Remark
+from virtune.model.remark import Remark, Weight
 
-METHOD = 3
+METHOD = 4
 """The number of the way in which measurements are derived from evidence.
 
 1  first light: fio json+, combined directions, host counters by difference of first and last sample
 2  IOPS from completions: fio's own leaves out what was in flight at the end of the ramp (depth / seconds too low)
 3  latency p99.99, and the distribution of flushes
+4  the log of IOPS over time; gates: what others did to a trial, told from what its own threads did to one another,
+   decides whether it counts
 """
 
 
@@ -191,6 +193,8 @@ class Measurement:
     """What one trial told us: base metrics by id (see `virtune.model.metric`), the distributions, and remarks.
 
     `values` holds only what was measured: a metric that is missing was not measured, never zero by default.
+    `gates` are the readings of the gates (`virtune.model.gate`) by id, also where nothing had to be said.
+    `profile` is IOPS over the measured time, one number for every `profile_seconds`.
     """
 
     method: int = METHOD
@@ -198,6 +202,14 @@ class Measurement:
     histogram: Histogram | None = None
     flushes: Histogram | None = None
     remarks: tuple[Remark, ...] = ()
+    gates: tuple[tuple[str, float], ...] = ()
+    profile: tuple[float, ...] = ()
+    profile_seconds: float = 0.0
+
+    @property
+    def causes(self) -> tuple[str, ...]:
+        """Why the trial is invalid, by the ids of the remarks; empty when it counts."""
+        return tuple(dict.fromkeys(one.id for one in self.remarks if one.weight is Weight.INVALID))
 
     def histogram_of(self, kind: Distribution) -> Histogram | None:
         """Return the distribution of I/Os (`latency`) or of flushes (`sync`)."""

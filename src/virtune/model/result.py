@@ -7,6 +7,7 @@ from virtune.model.evidence import Check
 from virtune.model.measurement import Histogram
 from virtune.model.remark import Remark
 from virtune.model.study import Study
+from virtune.model.units import format_seconds
 from virtune.model.verdict import Comparison
 
 
@@ -33,8 +34,46 @@ class Beware:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Pardon:
+    """A cause for which trials are not rejected, though it makes them invalid: it comes with the arm, or (`arm` is
+    None) with the host.
+    """
+
+    cause: str
+    arm: str | None
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RampFinding:
+    """A ramp that was too short: up to `round` that arm did `change` times as much in the second half of its trials.
+
+    `before` and `after` are the ramps in seconds.
+    """
+
+    round: int
+    arm: str
+    workload: str
+    change: float
+    before: float
+    after: float
+
+    @property
+    def text(self) -> str:
+        """Say what was found, and what it led to."""
+        return (
+            f"the ramp of {format_seconds(self.before)} was too short: {self.arm} ({self.workload}) did"
+            f" {self.change - 1:+.0%} in the second half of its trials against the first, up to round {self.round};"
+            f" after that it was {format_seconds(self.after)} for all arms"
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ArmSummary:
-    """One arm under one workload: its values over all rounds, what was in force, and what failed."""
+    """One arm under one workload: its values over all rounds, what was in force, and what failed.
+
+    `attempts` counts all, failed ones too; `invalid` how many of them were spoiled, by the ids of the causes.
+    """
 
     arm: str
     workload: str
@@ -44,6 +83,8 @@ class ArmSummary:
     in_force: tuple[Check, ...]
     remarks: tuple[Beware, ...]
     failures: tuple[str, ...]
+    attempts: int = 0
+    invalid: tuple[tuple[str, int], ...] = ()
 
     def get(self, metric: str) -> Value | None:
         """Return the value of a metric, None when it was not measured."""
@@ -64,6 +105,8 @@ class Result:
     differences: tuple[Comparison, ...]
     measured_seconds: float
     elapsed_seconds: float | None
+    pardons: tuple[Pardon, ...] = ()
+    ramps: tuple[RampFinding, ...] = ()
 
     def summary(self, arm: str, workload: str) -> ArmSummary | None:
         """Return the summary of an arm under a workload."""

@@ -171,12 +171,26 @@ def notes(result: Result) -> list[RenderableType]:
         for same in _by_kind(result, weight).values():
             who = ", ".join(f"{summary.arm} {beware.rounds}/{summary.rounds}" for summary, beware in same)
             lines.append(_bullet(f"{same[0][1].remark.text} (rounds: {who})", style, weight.value))
+    lines += [_bullet(text, "yellow", "trials") for text in rejections(result)]
     for summary in result.arms:
         lines += [_bullet(f"{summary.arm}: a trial failed: {reason}", "red", "failed") for reason in summary.failures]
     if result.study.imported:
         lines += [_bullet(text, "yellow", "warning") for text in imported.warnings(result.study)]
     lines += [_bullet(text, "dim", "note") for text in reading_notes(result.study)]
     return [Text("\nto beware of", style="bold"), *(Padding(line, (0, 0, 0, 2)) for line in lines)] if lines else []
+
+
+def rejections(result: Result) -> Iterator[str]:
+    """Say how many attempts of each arm were invalid and why, what was let in nevertheless, and how the ramp grew."""
+    for workload in result.study.workloads:
+        told = []
+        for summary in (one for one in result.arms if one.workload == workload.name and one.invalid):
+            causes = ", ".join(f"{cause} {count}" for cause, count in summary.invalid)
+            told.append(f"{summary.arm} {causes} of {summary.attempts}")
+        if told:
+            yield f"invalid attempts ({workload.name}), repeated at most twice and all kept: {'; '.join(told)}"
+    yield from (pardon.text for pardon in result.pardons)
+    yield from (finding.text for finding in result.ramps)
 
 
 def reading_notes(study: Study) -> Iterator[str]:

@@ -39,6 +39,8 @@ def result_document(result: Result, record: StudyRecord, rulings: Sequence[Rulin
         "comparisons": [_comparison(c, "verdict") for c in result.verdicts],
         "differences": [_comparison(c, "difference") for c in result.differences],
         "conditions": conditions_document(rulings),
+        "pardons": [asdict(pardon) for pardon in result.pardons],
+        "ramps": [asdict(finding) for finding in result.ramps],
     }
     return without_unknowns(document) if study.imported else document
 
@@ -103,6 +105,8 @@ def _summary(summary: ArmSummary) -> dict[str, Any]:
         "values": {value.metric: _value(value) for value in summary.values},
         "remarks": [_remark(one.remark) | {"rounds": one.rounds} for one in summary.remarks],
         "failures": list(summary.failures),
+        "attempts": summary.attempts,
+        "invalid": dict(summary.invalid),
     }
 
 
@@ -115,6 +119,7 @@ def _measurement(measurement: Measurement) -> dict[str, Any]:
         "method": measurement.method,
         "values": dict(measurement.values),
         "remarks": [_remark(remark) for remark in measurement.remarks],
+        "gates": dict(measurement.gates),
     }
 
 

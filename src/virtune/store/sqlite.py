@@ -129,16 +129,18 @@ class Store:
             if row is None:
                 raise StoreError(f"no study {study_id!r} in {self.path}")
             trials = db.execute(_trials_of(study_id)).all()
-        last = {trial.number: trial for trial in trials}
         study = _listed(row.id, row.study, row.finished, 0, 0)
         if isinstance(study, Damaged):
             hint = "`virtune list` shows the others"
             raise StoreError(f"study {study_id} in {self.path} is damaged: {study.why}", hint=hint)
+        attempts = tuple(_record(trial) for trial in trials)
+        last = {record.trial.number: record for record in attempts}
         return StudyRecord(
             study=study.study,
             facts=row.facts,
             finished=bool(row.finished),
-            trials=tuple(_record(trial) for trial in last.values()),
+            trials=tuple(last.values()),
+            attempts=attempts,
         )
 
     def captures(self, study_id: str, number: int) -> tuple[Capture, ...]:

@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Attempts at trials: what failed or is invalid runs again at once, and a ramp that was too short grows.
+
+Everything is decided by what is kept, so a study that was interrupted goes on as if it had not been.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from virtune.analyse.ramp import Ramp, ramp_of
+from virtune.analyse.rejects import unsettled, why_again
+from virtune.flows.trial import Tools, run_trial
+from virtune.model.event import Event, Noticed
+from virtune.model.evidence import StudyRecord, TrialRecord
+from virtune.model.study import Study, Trial
+from virtune.plan.jobfile import own_times
+from virtune.store.sqlite import Store
+
+
+def still_to_run(record: StudyRecord) -> tuple[Trial, ...]:
+    """Return the trials that are left, first the one that was interrupted between two attempts."""
+    pending = unsettled(record.attempts)
+    return record.left if pending is None or pending in record.left else (pending, *record.left)
+
+
+class Attempts:
+    """Runs the trials of one study, each as often as it takes; `make` keeps every attempt."""
+
+    def __init__(self, study: Study, tools: Tools, *, store: Store, say: Callable[[Event], None]) -> None:
+        self._study, self._tools, self._store, self._say = study, tools, store, say
+        record = store.get(study.id)
+        self._made = list(record.attempts)
+        self._stand = {one.trial.number: one for one in record.trials}
+        # a job file that says its own ramp is run as it is
+        self._fixed = any(own_times(workload)[1] is not None for workload in study.workloads)
+        self._ramp = Ramp(seconds=study.ramp_seconds)
+        self._round = 0
+
+    def make(self, trial: Trial) -> TrialRecord:
+        """Run a trial until its result stands, and return that."""
+        self._set_ramp(trial)
+        while True:
+            asked = replace(self._study, ramp_seconds=self._ramp.seconds)
+            record, captures = run_trial(asked, trial, self._tools)
+            count = 1 + sum(one.trial.number == trial.number for one in self._made)
+            self._store.add_trial(self._study.id, record, captures)
+            record = replace(record, attempt=count)
+            self._made.append(record)
+            self._stand[trial.number] = record
+            again = why_again(trial, self._made)
+            if again is None:
+                return record
+            self._say(Noticed(text=f"trial {trial.number} ({trial.arm}) {again}"))
+
+    def _set_ramp(self, trial: Trial) -> None:
+        if trial.round == self._round or self._fixed:
+            return
+        self._round = trial.round
+        known = len(self._ramp.findings)
+        self._ramp = ramp_of(self._study, tuple(self._stand.values()), before_round=trial.round)
+        for finding in self._ramp.findings[known:]:
+            self._say(Noticed(text=finding.text))

@@ -1,0 +1,186 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Gates: what may spoil a trial beside the disk, from where on it is said, and from where on the trial is invalid."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gate:
+    """One thing that is looked at in every trial.
+
+    A reading above `flag` is a warning, one above `invalid` makes the trial invalid; None where there is no such
+    limit. `unit`: `share` (0..1), `count`, `1/s`, `s`, or `C` (degrees from the drive's own limit, negative below).
+    `passing` says that the cause lies in the moment, so that another attempt may be rid of it.
+    """
+
+    id: str
+    label: str
+    unit: Literal["share", "count", "1/s", "s", "C"]
+    flag: float | None
+    invalid: float | None
+    source: str
+    why: str
+    passing: bool = True
+
+
+GATES: tuple[Gate, ...] = (
+    Gate(
+        id="generator",
+        label="load generator's own time",
+        unit="share",
+        flag=0.03,
+        invalid=0.10,
+        source="fio: operations a second times mean latency (Little's law) against iodepth x numjobs",
+        why="closed loops on real disks come out within 2 %; what is missing passed in the load generator, which was"
+        " then the limit, and not the disk",
+        passing=False,
+    ),
+    Gate(
+        id="saturated-cpu",
+        label="load generator's CPU",
+        unit="share",
+        flag=0.90,
+        invalid=None,
+        source="fio: usr + sys of its jobs",
+        why="a job that never waits for the disk may be the limit; it may also just keep up, so Little's law decides",
+        passing=False,
+    ),
+    Gate(
+        id="rate-unmet",
+        label="offered load not done",
+        unit="share",
+        flag=0.01,
+        invalid=None,
+        source="fio: operations done against rate_iops",
+        why="a disk that is offered more than it can do is saturated: its latencies are those of a queue that only"
+        " grows, so no percentile of that trial is compared",
+        passing=False,
+    ),
+    Gate(
+        id="steal",
+        label="CPU stolen by other guests",
+        unit="share",
+        flag=0.01,
+        invalid=0.05,
+        source="/proc/stat: steal of all CPUs",
+        why="the hypervisor below ran somebody else while we wanted to run",
+    ),
+    Gate(
+        id="cpu-wait",
+        label="waiting for CPUs that others use",
+        unit="share",
+        flag=0.05,
+        invalid=0.25,
+        source="/proc/PID/task/*/schedstat of rig and load: time in the run queue against time wanted, times the part"
+        " of the busy CPU time that was not theirs (/proc/stat)",
+        why="measured on two CPUs: at most 3 % alone, even where 64 worker threads queue behind one another and PSI"
+        " says 65 %; 22 to 37 % beside a neighbour who burns one CPU",
+    ),
+    Gate(
+        id="cpu-throttled",
+        label="CPU throttled by a control group",
+        unit="share",
+        flag=0.0,
+        invalid=0.01,
+        source="cpu.stat of our control groups: throttled time",
+        why="while a group is throttled none of its threads run, so every I/O in flight waits for the next period",
+    ),
+    Gate(
+        id="cpu-heat",
+        label="CPU throttled by heat",
+        unit="count",
+        flag=None,
+        invalid=0.0,
+        source="thermal_throttle counters of the CPUs",
+        why="a CPU that slowed down by itself is another machine than the one of the trials before",
+    ),
+    Gate(
+        id="frequency",
+        label="loss of CPU frequency",
+        unit="share",
+        flag=0.05,
+        invalid=None,
+        source="scaling_cur_freq: the fastest CPU at the end of the measured time against its begin",
+        why="the governor counts idle time as well, so that a fall is a hint, and no proof, of a slower machine",
+    ),
+    Gate(
+        id="drive-heat",
+        label="drive's temperature",
+        unit="C",
+        flag=-5.0,
+        invalid=0.0,
+        source="hwmon of the drive: temperature against its own limit (temp1_max)",
+        why="drives slow down by themselves at that limit",
+    ),
+    Gate(
+        id="foreign-io",
+        label="I/O of others on the device",
+        unit="share",
+        flag=0.02,
+        invalid=0.10,
+        source="/proc/diskstats minus /proc/PID/io of rig and load, where the stack is direct",
+        why="the filesystem's own metadata and journal stay below 2 %; a tenth of the device's bytes is a neighbour",
+    ),
+    Gate(
+        id="page-cache",
+        label="page cache in a direct stack",
+        unit="share",
+        flag=0.02,
+        invalid=0.10,
+        source="bytes that fio read minus those of /proc/diskstats, where the image is in the page cache (cachestat)",
+        why="a direct stack reads everything from the device; 2 % is what the edges of the measured time can hide",
+        passing=False,
+    ),
+    Gate(
+        id="io-limit",
+        label="limits on our I/O",
+        unit="count",
+        flag=0.0,
+        invalid=None,
+        source="io.max, or blkio.throttle.*, of our control groups",
+        why="a limit holds for every arm alike, but it may be all that is measured",
+        passing=False,
+    ),
+    Gate(
+        id="swap",
+        label="swapping",
+        unit="1/s",
+        flag=0.0,
+        invalid=256.0,
+        source="/proc/vmstat: pswpin + pswpout, pages a second",
+        why="256 pages a second are 1 MiB/s: from there on swap is a load of its own",
+    ),
+    Gate(
+        id="major-faults",
+        label="page faults that read a disk",
+        unit="count",
+        flag=10.0,
+        invalid=None,
+        source="/proc/PID/stat of rig and load: majflt, where no job is mmap",
+        why="each stops a thread of the I/O path for a read of its own; a few are a program's last pages",
+    ),
+    Gate(
+        id="clock-step",
+        label="step of the clock",
+        unit="s",
+        flag=None,
+        invalid=0.1,
+        source="wall clock against monotonic clock, over the samples of the measured time",
+        why="somebody set the clock, or the machine stood still; a clock that is disciplined moves 0.5 ms a second at"
+        " most, and a sample may be held up between its two readings",
+    ),
+    Gate(
+        id="clock-source",
+        label="change of the clock source",
+        unit="count",
+        flag=None,
+        invalid=0.0,
+        source="current_clocksource at the begin and the end of the measured time",
+        why="the kernel gave up on its clock: times before and after are not the same second",
+    ),
+)
+"""Every gate, in the order in which it is said. Limits that `why` gives no measurement for are experience with
+such counters, not derived."""
+
+GATE_BY_ID: dict[str, Gate] = {gate.id: gate for gate in GATES}

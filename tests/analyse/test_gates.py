@@ -1,0 +1,262 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The gates on recorded evidence: a quiet trial passes them all, and planted trouble is found by its own gate."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from tests.analyse.recordings import recorded
+
+from virtune.analyse.counters import SCHEMA
+from virtune.analyse.derive import derive
+from virtune.model.gate import GATE_BY_ID, GATES
+from virtune.model.measurement import Measurement
+from virtune.model.remark import Weight
+from virtune.model.stack import Disk, Stack
+from virtune.model.workload import Workload
+from virtune.plan.workloads import parse_workload
+
+BANDWIDTH = 238_241_455
+"""What the recorded fio did in its 2 s, in bytes a second."""
+
+STACK = Stack(disk=Disk(aio="native"))
+WORKLOAD = parse_workload("rw=randread,bs=4k,iodepth=8")[0]
+HEADER = {"schema": SCHEMA, "ticks_per_second": 100, "drive_limits": {"/hwmon0/temp1_input": 80_000}}
+
+Edit = Callable[[dict[str, Any], dict[str, Any]], None]
+
+
+def stat(pid: int, *, majflt: int = 0, user: int = 0) -> str:
+    return f"{pid} (fio) S 1 1 1 0 -1 0 9 0 {majflt} 0 {user} 0 0 0 20 0 1 0 77"
+
+
+def sample(second: int, mark: str) -> dict[str, Any]:
+    """Counters of a host with two CPUs and nobody else on it: the load takes one of them, and all the disk moves."""
+    moved = BANDWIDTH * second
+    return {
+        "t": second * 10**9,
+        "wall": 1.7e9 + second,
+        "mark": mark,
+        "stat": f"cpu {100 * second} 0 2 {100 * second} 0 0 0 0 0 0\n",
+        "diskstats": [f"254 0 vda {second * 58000} 0 {moved // 512} 0 0 0 0 0 8 {second * 1000} {second * 8000}"],
+        "threads": {"load": {"7": ["fio", 100 * second, 0, second * 10**9, second * 10**7]}},
+        "processes": {
+            "load": {"7": {"stat": stat(7, user=100 * second), "io": f"read_bytes: {moved}\nwrite_bytes: 0"}}
+        },
+        "pressure": {"cpu": f"some avg10=0.00 avg60=0.00 avg300=0.00 total={second * 10_000}"},
+        "vmstat": ["pswpin 5", "pswpout 6"],
+        "throttle": {"/cg/cpu.stat": "nr_periods 0\nnr_throttled 0\nthrottled_usec 7"},
+        "residency": {"image": [0, 0]},
+        "clock_source": "tsc",
+        "heat": {"/cpu0": "3"},
+        "frequency": {"/cpu0": "3000000", "/cpu1": "1200000"},
+        "drives": {"/hwmon0/temp1_input": "51000"},
+    }
+
+
+def trial(edit: Edit | None = None, *, fio: str = "randread.both", header: dict[str, Any] = HEADER,
+          workload: Workload = WORKLOAD, stack: Stack = STACK) -> Measurement:  # fmt: skip
+    begin, stop = sample(1, "begin"), sample(3, "stop")
+    if edit is not None:
+        edit(begin, stop)
+    lines = b"".join(json.dumps(line).encode() + b"\n" for line in (header, begin, stop))
+    return derive({"fio.json": recorded(fio).encode(), "counters.jsonl": lines}, stack=stack, workload=workload)
+
+
+def said(found: Measurement) -> dict[str, Weight]:
+    return {remark.id: remark.weight for remark in found.remarks}
+
+
+def test_a_quiet_trial_passes_every_gate() -> None:
+    found = trial()
+    assert said(found) == {}
+    assert found.causes == ()
+    seen = {name for name, _ in found.gates}
+    assert seen == {gate.id for gate in GATES} - {"rate-unmet"}  # nothing was offered
+
+
+def test_own_waiting_is_no_foreign_pressure() -> None:
+    """64 workers of ours queue behind one another on two CPUs: PSI says 90 %, and the trial counts."""
+
+    def crowd(begin: dict[str, Any], stop: dict[str, Any]) -> None:
+        for second, one in ((1, begin), (3, stop)):
+            one["stat"] = f"cpu {195 * second} 0 0 {5 * second} 0 0 0 0 0 0\n"
+            one["threads"]["daemon"] = {
+                str(100 + n): ["worker", 0, 0, second * 95 * 10**7 // 64, second * 10**8] for n in range(64)
+            }
+            one["pressure"] = {"cpu": f"some total={second * 900_000}"}
+
+    found = trial(crowd)
+    assert said(found) == {"cpu-pressure": Weight.WARNING}
+    assert dict(found.gates)["cpu-wait"] < 0.02
+
+
+def neighbour(wait: float, busy: float) -> Edit:
+    def edit(begin: dict[str, Any], stop: dict[str, Any]) -> None:
+        stop["threads"]["load"]["7"][4] = 10**7 + int(wait * 2e9)
+        stop["stat"] = f"cpu {100 + int(200 * busy)} 0 0 {100 + int(200 * (2 - busy))} 0 0 0 0 0 0\n"
+
+    return edit
+
+
+def at(**values: Any) -> Edit:
+    def edit(begin: dict[str, Any], stop: dict[str, Any]) -> None:
+        stop.update(values)
+
+    return edit
+
+
+def stolen(percent: int) -> Edit:
+    return at(stat=f"cpu 300 0 2 {500 - 4 * percent} 0 0 0 {4 * percent} 0 0\n")
+
+
+def foreign(share: float) -> Edit:
+    moved = int((2 / (1 - share) + 1) * BANDWIDTH / 512)
+    return at(diskstats=[f"254 0 vda 200000 0 {moved} 0 0 0 0 0 8 3000 24000"])
+
+
+def cached(share: float) -> Edit:
+    def edit(begin: dict[str, Any], stop: dict[str, Any]) -> None:
+        moved = int(BANDWIDTH * (1 + 2 * (1 - share)))
+        stop["diskstats"] = [f"254 0 vda 100000 0 {moved // 512} 0 0 0 0 0 8 3000 24000"]
+        stop["processes"]["load"]["7"]["io"] = f"read_bytes: {moved}\nwrite_bytes: 0"
+        stop["residency"] = {"image": [64 * 1024**2, 0]}
+
+    return edit
+
+
+def throttled(microseconds: int) -> Edit:
+    return at(throttle={"/cg/cpu.stat": f"nr_periods 20\nnr_throttled 2\nthrottled_usec {7 + microseconds}"})
+
+
+def faults(count: int) -> Edit:
+    def edit(begin: dict[str, Any], stop: dict[str, Any]) -> None:
+        stop["processes"]["load"]["7"]["stat"] = stat(7, majflt=count, user=300)
+
+    return edit
+
+
+PLANTED: dict[str, tuple[Edit, str, Weight]] = {
+    "a neighbour now and then": (neighbour(0.4, 1.5), "cpu-wait", Weight.WARNING),
+    "a neighbour on each CPU": (neighbour(2.0, 2.0), "cpu-wait", Weight.INVALID),
+    "some steal": (stolen(2), "steal", Weight.WARNING),
+    "much steal": (stolen(9), "steal", Weight.INVALID),
+    "throttled once": (throttled(10_000), "cpu-throttled", Weight.WARNING),
+    "throttled all the time": (throttled(900_000), "cpu-throttled", Weight.INVALID),
+    "throttled, version 1": (
+        at(throttle={"/cg/cpu.stat": "nr_throttled 2\nthrottled_time 900000000"}), "cpu-throttled", Weight.INVALID
+    ),
+    "a hot CPU": (at(heat={"/cpu0": "4"}), "cpu-heat", Weight.INVALID),
+    "a slower CPU": (at(frequency={"/cpu0": "2500000", "/cpu1": "2700000"}), "frequency", Weight.WARNING),
+    "a warm drive": (at(drives={"/hwmon0/temp1_input": "77000"}), "drive-heat", Weight.WARNING),
+    "a hot drive": (at(drives={"/hwmon0/temp1_input": "80500"}), "drive-heat", Weight.INVALID),
+    "a neighbour's file": (foreign(0.05), "foreign-io", Weight.WARNING),
+    "a neighbour's backup": (foreign(0.3), "foreign-io", Weight.INVALID),
+    "a little from memory": (cached(0.05), "page-cache", Weight.WARNING),
+    "much from memory": (cached(0.4), "page-cache", Weight.INVALID),
+    "some swapping": (at(vmstat=["pswpin 9", "pswpout 6"]), "swap", Weight.WARNING),
+    "much swapping": (at(vmstat=["pswpin 9005", "pswpout 6"]), "swap", Weight.INVALID),
+    "page faults": (faults(11), "major-faults", Weight.WARNING),
+    "the clock set back": (at(wall=1.7e9 - 3597), "clock-step", Weight.INVALID),
+    "a machine that stood still": (at(wall=1.7e9 + 8), "clock-step", Weight.INVALID),
+    "another clock": (at(clock_source="hpet"), "clock-source", Weight.INVALID),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PLANTED)
+def test_a_planted_trouble_is_found_by_its_gate_and_by_no_other(name: str) -> None:
+    edit, gate, weight = PLANTED[name]
+    found = trial(edit)
+    others = set(said(found)) - {gate, "cpu-pressure"}
+    assert said(found).get(gate) is weight, (said(found), found.gates)
+    assert others == set(), said(found)
+    assert found.causes == ((gate,) if weight is Weight.INVALID else ())
+    assert next(remark.text for remark in found.remarks if remark.id == gate)
+
+
+def test_a_limit_on_our_io_is_said_and_does_not_invalidate() -> None:
+    found = trial(header=HEADER | {"io_limits": ["254:0 rbps=1048576"]})
+    assert said(found) == {"io-limit": Weight.WARNING}
+    assert "254:0 rbps=1048576" in found.remarks[0].text
+
+
+def test_every_gate_with_a_limit_has_a_planted_case() -> None:
+    planted = {(gate, weight) for _, gate, weight in PLANTED.values()} | {("io-limit", Weight.WARNING)}
+    of_fio = {"generator", "saturated-cpu", "rate-unmet"}  # planted below, in fio's own output
+    for gate in GATES:
+        if gate.id not in of_fio:
+            assert gate.flag is None or (gate.id, Weight.WARNING) in planted, gate.id
+            assert gate.invalid is None or (gate.id, Weight.INVALID) in planted, gate.id
+
+
+def edited(name: str, **values: float) -> dict[str, bytes]:
+    text = recorded(name)
+    start, end = text.index("\n{\n"), text.index("\n}\n") + 2
+    document = json.loads(text[start:end])
+    job = document["jobs"][0]
+    for key, value in values.items():
+        if key == "lat":
+            job["read"]["lat_ns"]["mean"] *= value
+        else:
+            job[key] = value
+    return {"fio.json": json.dumps(document).encode(), "counters.jsonl": b""}
+
+
+@pytest.mark.parametrize(("share", "weight"), [(1.0, None), (0.95, Weight.WARNING), (0.85, Weight.INVALID)])
+def test_time_outside_the_ios_is_the_generator_s(share: float, weight: Weight | None) -> None:
+    found = derive(edited("randread.both", lat=share), stack=STACK, workload=WORKLOAD)
+    assert said(found).get("generator") is weight
+
+
+def test_a_job_without_a_rest_is_said() -> None:
+    found = derive(edited("randread.both", usr_cpu=40.0, sys_cpu=55.0), stack=STACK, workload=WORKLOAD)
+    assert said(found) == {"saturated-cpu": Weight.WARNING}
+
+
+def test_an_offered_load_that_was_not_met_is_called_saturated() -> None:
+    found = derive(
+        {"fio.json": recorded("rate-unmet.both").encode(), "counters.jsonl": b""}, stack=STACK, workload=WORKLOAD
+    )
+    assert said(found).get("rate-unmet") is Weight.WARNING
+    text = next(remark.text for remark in found.remarks if remark.id == "rate-unmet")
+    assert text.startswith("saturated: ")
+    met = derive(
+        {"fio.json": recorded("rate-met.both").encode(), "counters.jsonl": b""}, stack=STACK, workload=WORKLOAD
+    )
+    assert "rate-unmet" not in said(met)
+
+
+def test_with_damaged_counters_only_fio_is_judged() -> None:
+    found = derive(edited("randread.both"), stack=STACK, workload=WORKLOAD)
+    assert {name for name, _ in found.gates} == {"generator", "saturated-cpu"}
+
+
+def test_what_was_run_elsewhere_is_explained_and_not_turned_away() -> None:
+    parts = edited("randread.both", lat=0.85, usr_cpu=40.0, sys_cpu=55.0)
+    found = derive({"fio.json": parts["fio.json"]}, stack=STACK, workload=WORKLOAD)
+    assert found.gates == ()
+    assert said(found) == {"little": Weight.WARNING, "saturated-cpu": Weight.WARNING}
+
+
+def test_a_stack_through_the_page_cache_has_no_gate_for_it() -> None:
+    found = trial(cached(0.9), stack=Stack(disk=Disk(cache="writeback")))
+    assert said(found) == {"page-cache": Weight.WARNING}
+    assert "page-cache" not in dict(found.gates)
+
+
+def test_without_schedstat_pressure_stands_in() -> None:
+    def edit(begin: dict[str, Any], stop: dict[str, Any]) -> None:
+        neighbour(0, 2.0)(begin, stop)
+        for one in (begin, stop):
+            one["threads"]["load"]["7"][4] = None
+        stop["pressure"] = {"cpu": "some total=1810000"}
+
+    assert dict(trial(edit).gates)["cpu-wait"] == pytest.approx(0.9 * 0.5, rel=0.03)
+
+
+def test_a_gate_says_no_more_than_its_limits() -> None:
+    for gate in GATES:
+        assert GATE_BY_ID[gate.id] is gate
+        assert gate.flag is not None or gate.invalid is not None
+        assert gate.flag is None or gate.invalid is None or gate.flag <= gate.invalid

@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Trouble made on this machine is found in real trials: repeated, kept, counted, and gone on with after a kill."""
+
+import contextlib
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.conftest import User
+
+from virtune.probe.devices import backing_of
+
+pytestmark = pytest.mark.real
+
+SHORT = ("--rounds", "1", "--seconds", "1", "--ramp", "0.1", "-q")
+METAL = ("--rig", "metal", "--workload", "rw=randread,bs=4k,iodepth=16")
+
+
+@contextlib.contextmanager
+def neighbours(*commands: list[str]) -> Iterator[None]:
+    running = [subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) for words in commands]
+    try:
+        yield
+    finally:
+        for one in running:
+            one.kill()
+            one.wait()
+
+
+@contextlib.contextmanager
+def reading(user: User) -> Iterator[None]:
+    """Another who reads from the disk of the scratch directory."""
+    user.scratch.mkdir(parents=True, exist_ok=True)
+    if not backing_of(user.scratch).disks:
+        pytest.skip(f"{user.scratch} has no block device: {backing_of(user.scratch).gap}; set TMPDIR to a disk")
+    other = user.scratch / "neighbour.bin"
+    other.write_bytes(os.urandom(1 << 20) * 64)
+    os.sync()
+    words = ["fio", "--name=n", f"--filename={other}", "--rw=randread", "--bs=1M", "--direct=1", "--size=64M"]
+    with neighbours([*words, "--time_based", "--runtime=100", "--ioengine=psync", "--allow_file_create=0"]):
+        time.sleep(0.5)
+        yield
+    other.unlink()
+
+
+def only(document: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the summary and the single trial of a document of one arm."""
+    (arm,) = document["arms"]
+    return arm["workloads"][0], arm["rounds"][0]
+
+
+def test_neighbours_on_the_cpus_are_seen(user: User) -> None:
+    with neighbours(*[[sys.executable, "-c", "while True: pass"]] * (2 * (os.cpu_count() or 1))):
+        _, trial = only(user.run("measure", *METAL, *SHORT, "--json").json())
+    assert trial["measurement"]["gates"]["cpu-wait"] > 0.05
+    assert "cpu-wait" in {remark["id"] for remark in trial["measurement"]["remarks"]}
+
+
+def test_another_who_reads_from_the_same_disk_is_seen_waited_for_twice_and_counted(user: User) -> None:
+    with reading(user):
+        ran = user.run("measure", *METAL, *SHORT, "--json")
+    summary, trial = only(ran.json())
+    assert trial["measurement"]["gates"]["foreign-io"] > 0.10
+    assert (trial["attempt"], summary["attempts"], summary["invalid"]["foreign-io"]) == (3, 3, 3)
+    assert ran.stderr.count("is invalid (") == 2
+    text = " ".join(user.run("show").stdout.split())
+    assert "invalid attempts (" in text
+    assert "foreign-io 3" in text
+
+
+def test_a_study_killed_between_two_attempts_makes_the_others_and_no_more(user: User) -> None:
+    with reading(user):
+        process = user.start("measure", *METAL, *SHORT)
+        assert process.stderr is not None
+        for line in process.stderr:
+            if "is invalid (" in line:
+                break
+        process.kill()
+        process.communicate(timeout=30)
+        before, _ = only(user.run("show", "--json").json())
+        assert before["attempts"] == 1
+        after, trial = only(user.run("resume", "-q", "--json").json())
+    assert (trial["attempt"], after["attempts"], after["invalid"]["foreign-io"]) == (3, 3, 3)
+    assert user.run("list", "--json").json()["studies"][0]["finished"]
+
+
+def quota_group() -> Path:
+    """A control group below ours that may use a fifth of one CPU; skips where none can be made."""
+    one, two = Path("/sys/fs/cgroup/cpu"), Path("/sys/fs/cgroup")
+    place = (one if one.is_dir() else two) / f"virtune-test-{os.getpid()}"
+    try:
+        place.mkdir()
+        if one.is_dir():
+            (place / "cpu.cfs_quota_us").write_text("20000")
+        else:
+            (place / "cpu.max").write_text("20000 100000")
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            place.rmdir()
+        pytest.skip(f"no control group with a CPU limit can be made here: {error}; run as root on the host")
+    return place
+
+
+def test_a_limit_on_our_cpu_time_is_seen(user: User) -> None:
+    group = quota_group()
+    try:
+        words = " ".join(user.command("measure", *METAL, *SHORT, "--json"))
+        script = f"echo $$ > {group}/cgroup.procs && exec {words}"
+        done = subprocess.run(["sh", "-c", script], capture_output=True, text=True, env=user.env, cwd=user.home)
+        assert done.returncode == 0, done.stderr
+        summary, trial = only(user.run("show", "--json").json())
+        assert trial["measurement"]["gates"]["cpu-throttled"] > 0.01
+        assert summary["invalid"]["cpu-throttled"] >= 1
+    finally:
+        deadline = time.monotonic() + 10
+        while group.exists() and time.monotonic() < deadline:
+            with contextlib.suppress(OSError):
+                group.rmdir()
+            time.sleep(0.05)
+
+
+def test_a_load_above_what_the_disk_can_do_is_called_saturated(user: User) -> None:
+    null = ("--set", "disk.backend=null-co", "--set", "disk.throttle_iops=1000")
+    words = ("measure", *null, "--workload", "rw=randread,bs=4k,iodepth=32,rate_iops=2000", *SHORT, "--json")
+    _, trial = only(user.run(*words).json())
+    said = {remark["id"]: remark for remark in trial["measurement"]["remarks"]}
+    assert said["rate-unmet"]["text"].startswith("saturated: 2")
+    assert trial["measurement"]["gates"]["rate-unmet"] > 0.3
+
+
+THROTTLED = ("--set", "disk.backend=null-co", "--set", "disk.throttle_iops=2000", "--workload",
+             "rw=randread,bs=4k,iodepth=16")  # fmt: skip
+
+
+def test_a_burst_at_the_begin_is_found_and_the_ramp_grows_over_it(user: User) -> None:
+    # the bucket holds a tenth of a second's worth: 1200 I/Os in the first half second, and 1000 in the second
+    words = ("measure", *THROTTLED, "--rounds", "6", "--seconds", "1", "-q", "--json")
+    ran = user.run(*words, "--ramp", "0")
+    found = ran.json()
+    (ramp,) = found["ramps"]
+    assert (ramp["round"], ramp["before"], ramp["after"]) == (5, 0, 0.25)
+    assert 0.75 < ramp["change"] < 0.87
+    assert "the ramp of 0" in ran.stderr
+    rates = [trial["measurement"]["values"]["iops"] for trial in found["arms"][0]["rounds"]]
+    assert min(rates[:5]) > max(rates[5:])
+    assert "ramp_time=250ms" in user.run("show", "--trial", "6", "--capture", "job.fio").stdout
+    assert "the ramp of 0" in " ".join(user.run("show").stdout.split())
+
+
+def test_a_steady_load_keeps_its_ramp(user: User) -> None:
+    found = user.run(
+        "measure", *THROTTLED, "--rounds", "6", "--seconds", "1", "--ramp", "0.25", "-q", "--json"
+    ).json()
+    assert found["ramps"] == []
