@@ -13,7 +13,7 @@ LIMIT_MAX = 100_000.0
 """Percent. A thousandfold change is no threshold that anybody means."""
 
 _CONDITION = re.compile(
-    r"\s*(?P<metric>[\w.]{1,60})\s*(?P<relation>[<>])\s*(?P<sign>[+-]?)\s*(?P<number>[\d.]+)\s*%\s*"
+    r"\s*(?P<metric>[\w.]{1,60})\s*(?P<relation>[<>])\s*(?P<sign>[+-]?)\s*(?P<number>[\d.]{1,8})\s*%\s*"
 )
 _EXAMPLE = "write `latency.p99 > +5%` or `iops < -3%`: a change against the baseline"
 
@@ -50,5 +50,5 @@ def parse_condition(text: str) -> Condition:
         metric=metric,
         relation="<" if match["relation"] == "<" else ">",
         limit=1 + change / 100,
-        text=f"{metric} {match['relation']} {change:+g}%",
+        text=f"{metric} {match['relation']} {f'{change:+.7f}'.rstrip('0').rstrip('.')}%",
     )
