@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from tools.pages import cli, exit_codes, knobs, metrics, plan, remarks, rules, workloads
+from tools.schemas import advice as advice_schema
 from tools.schemas import audit as audit_schema
 from tools.schemas import domains as domains_schema
 from tools.schemas import explain as explain_schema
@@ -31,6 +32,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "remarks.md": remarks.page,
     "rules.md": rules.page,
     "workloads.md": workloads.page,
+    "advice.schema.json": advice_schema.schema,
     "audit.schema.json": audit_schema.schema,
     "domains.schema.json": domains_schema.schema,
     "explain.schema.json": explain_schema.schema,

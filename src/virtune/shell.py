@@ -93,7 +93,7 @@ def run(
             command,
             input=stdin,
             capture_output=True,
-            text=True,
+            encoding="utf-8",
             errors="replace",
             timeout=timeout_seconds,
             check=False,

@@ -11,9 +11,10 @@ from tools.schemas.facts_words import FACTS
 from tools.schemas.shape import Shapes
 
 from virtune.model.facts import HostFacts
-from virtune.report import audit, domains, explain, knobs, listing, probe_json, result_json
+from virtune.report import advice, audit, domains, explain, knobs, listing, probe_json, result_json
 
 WRITTEN = {
+    "advice": advice.SCHEMA,
     "audit": audit.SCHEMA,
     "domains": domains.SCHEMA,
     "explain": explain.SCHEMA,

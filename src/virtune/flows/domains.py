@@ -94,20 +94,30 @@ def from_libvirt(virsh: Virsh, names: Sequence[str] = ()) -> Iterator[Found | Un
 
     Of those that run on this host the process is looked at as well.
     """
-    facts = virsh.facts()
-    host = this_host() if facts.local else HostView(cpus=facts.cpus)
-    host = replace(host, libvirt=facts.libvirt)
-    if facts.hypervisor == "QEMU":
-        host = replace(host, qemu=facts.hypervisor_version)
+    host, local = _host_of(virsh)
     uuids = tuple(virsh.uuid(name) for name in names) or virsh.uuids()
     for dumped in virsh.dump(uuids):
         try:
-            yield found_in(virsh.uri, dumped, host, local=facts.local)
+            yield _found_in(virsh.uri, dumped, host, local=local)
         except ReadError as error:
             yield Unread(origin=f"{virsh.uri} {dumped.uuid}", because=error.message)
 
 
-def found_in(uri: str, dumped: DumpedDomain, host: HostView, *, local: bool) -> Found:
+def surroundings(virsh: Virsh, dumped: DumpedDomain) -> Found:
+    """Return one domain that libvirt gave, with what is known around it; raises ReadError."""
+    host, local = _host_of(virsh)
+    return _found_in(virsh.uri, dumped, host, local=local)
+
+
+def _host_of(virsh: Virsh) -> tuple[HostView, bool]:
+    """What is known of the host at the other end, and whether it is this one."""
+    facts = virsh.facts()
+    host = this_host() if facts.local else HostView(cpus=facts.cpus)
+    host = replace(host, libvirt=facts.libvirt)
+    return (replace(host, qemu=facts.hypervisor_version) if facts.hypervisor == "QEMU" else host), facts.local
+
+
+def _found_in(uri: str, dumped: DumpedDomain, host: HostView, *, local: bool) -> Found:
     """Return what libvirt gave of one domain, with what is known of its images and its process."""
     text = (dumped.inactive or dumped.live or "").encode()
     domain = read_domain(text)

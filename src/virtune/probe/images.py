@@ -25,6 +25,9 @@ _GET_FLAGS = 0x80086601
 _NOCOW = 0x00800000
 """FS_NOCOW_FL."""
 
+_SILENT_DRIVERS = ("virtio_blk", "virtblk")
+"""Drivers of disks that cannot say whether they rotate."""
+
 _PATIENCE_SECONDS = 10.0
 
 
@@ -45,7 +48,9 @@ def image_view(disk: DomainDisk) -> ImageView:
         return ImageView()
     backing = backing_of(path)
     bottom = [device_facts(device.name) for device in backing.disks]
-    rotational = {facts.rotational for facts in bottom if not isinstance(facts.rotational, Unknown)}
+    # a virtio disk says that it rotates, whatever it stands on (K13)
+    told = [one for one in bottom if one.driver not in _SILENT_DRIVERS]
+    rotational = {facts.rotational for facts in told if not isinstance(facts.rotational, Unknown)}
     schedulers = {facts.scheduler for facts in bottom if not isinstance(facts.scheduler, Unknown)}
     plain = stat.S_ISREG(status.st_mode)
     size: int | None = status.st_size if plain else None

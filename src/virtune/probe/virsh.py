@@ -115,6 +115,9 @@ class Virsh:
             ("inactive", f"dumpxml {uuid} --inactive {flag}"),
         )]  # fmt: skip
         said = self.run("; ".join(asked), ok=(0, 1))
+        if mark not in said:
+            self.uuids()  # says why libvirt cannot be reached
+            raise LibvirtRefused("libvirt gave no answer about its domains")
         answers: dict[tuple[int, str], str] = {}
         for piece in said.split(mark)[1:]:
             head = re.match(r" (\d+) (state|live|inactive)", piece)

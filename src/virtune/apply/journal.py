@@ -1,0 +1,184 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The journal: what is about to be changed is on disk first, so that it can be undone after a crash.
+
+An entry is a directory: the domain's XML before and as intended, what is changed, and a log of steps to which each is
+added, with fsync, before what it announces is done. An entry appears whole or not at all.
+"""
+
+import contextlib
+import fcntl
+import json
+import os
+import secrets
+import shutil
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from virtune.model.domain import Turn
+from virtune.model.errors import PreconditionError, UsageError, VirtuneError
+
+_UNFINISHED = ".new-"
+
+
+class Step(StrEnum):
+    """How far a change has got. Each is written before what it announces, `defined` and the last two after it."""
+
+    INTENDED = "intended"
+    DEFINING = "defining"
+    DEFINED = "defined"
+    LIVE = "live"
+    COMMITTED = "committed"
+    UNDOING = "undoing"
+    UNDONE = "undone"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """One change of one domain as the journal holds it. `found` is the XML that libvirt made of `after`."""
+
+    id: str
+    uri: str
+    uuid: str
+    domain: str
+    turns: tuple[Turn, ...]
+    live: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...]
+    before: bytes
+    after: bytes
+    found: bytes | None
+    steps: tuple[Step, ...]
+
+    @property
+    def open(self) -> bool:
+        """Whether it is neither finished nor undone: virtune was killed in the middle of it."""
+        return Step.UNDONE not in self.steps and Step.COMMITTED not in self.steps
+
+
+class Journal:
+    """The journal of one user, in a directory that nobody else can read: XML may hold passwords."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+
+    @contextlib.contextmanager
+    def alone(self) -> Iterator[None]:
+        """Hold the journal for oneself; raises PreconditionError when another virtune changes something now."""
+        try:
+            self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
+            descriptor = os.open(self._root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except OSError as error:
+            raise PreconditionError(f"cannot keep a journal in {self._root}: {error.strerror}") from None
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            yield
+        except BlockingIOError:
+            raise PreconditionError("another virtune is changing domains now", hint="wait for it to end") from None
+        finally:
+            os.close(descriptor)
+
+    def begin(
+        self,
+        *,
+        name: str,
+        uri: str,
+        uuid: str,
+        domain: str,
+        turns: Sequence[Turn],
+        live: Sequence[tuple[Sequence[str], Sequence[str]]],
+        before: bytes,
+        after: bytes,
+    ) -> Entry:
+        """Write an entry whole, with its first step; nothing has been changed yet."""
+        for left in self._root.glob(f"{_UNFINISHED}*"):
+            shutil.rmtree(left)
+        identity = f"{name}-{secrets.token_hex(2)}"
+        place = self._root / f"{_UNFINISHED}{identity}"
+        place.mkdir(mode=0o700)
+        said: dict[str, Any] = {"uri": uri, "uuid": uuid, "domain": domain}
+        said |= {"turns": [asdict(turn) for turn in turns], "live": [[list(do), list(undo)] for do, undo in live]}
+        _write(place / "entry.json", json.dumps(said, indent=2).encode())
+        _write(place / "before.xml", before)
+        _write(place / "after.xml", after)
+        _write(place / "steps", f"{Step.INTENDED}\n".encode())
+        _sync(place)
+        place.rename(self._root / identity)
+        _sync(self._root)
+        return self.read(identity)
+
+    def step(self, entry: Entry, step: Step, *, found: bytes | None = None) -> None:
+        """Add a step, and with `defined` what libvirt made of the intention; on disk when this returns."""
+        place = self._root / entry.id
+        if found is not None:
+            _write(place / "found.xml", found)
+            _sync(place)
+        with (place / "steps").open("ab") as log:
+            log.write(f"{step}\n".encode())
+            log.flush()
+            os.fsync(log.fileno())
+
+    def read(self, identity: str) -> Entry:
+        """Return an entry as it stands on disk."""
+        place = self._root / identity
+        try:
+            said = json.loads((place / "entry.json").read_text())
+            whole, _, _ = (place / "steps").read_text().rpartition("\n")  # a line that a crash cut short is none
+            found = place / "found.xml"
+            return Entry(
+                id=identity,
+                uri=said["uri"],
+                uuid=said["uuid"],
+                domain=said["domain"],
+                turns=tuple(Turn(**one) for one in said["turns"]),
+                live=tuple((tuple(do), tuple(undo)) for do, undo in said["live"]),
+                before=(place / "before.xml").read_bytes(),
+                after=(place / "after.xml").read_bytes(),
+                found=found.read_bytes() if found.exists() else None,
+                steps=tuple(Step(word) for word in whole.split()),
+            )
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise VirtuneError(f"the journal's entry {identity} cannot be read: {error}") from None
+
+    def entries(self) -> tuple[Entry, ...]:
+        """Return all entries, the oldest first."""
+        try:
+            places = sorted(place.name for place in self._root.iterdir() if place.is_dir())
+        except FileNotFoundError:
+            return ()
+        return tuple(self.read(name) for name in places if not name.startswith("."))
+
+    def find(self, name: str) -> Entry:
+        """Return the entry of an id, of the beginning of one, of a domain's last change, or `last`; UsageError."""
+        entries = self.entries()
+        waiting = [entry for entry in entries if Step.UNDONE not in entry.steps]
+        if name == "last":
+            found = waiting[-1:]
+        else:
+            found = [entry for entry in entries if entry.id == name] or [
+                entry for entry in waiting if name in (entry.domain, entry.uuid)
+            ][-1:]
+            found = found or [entry for entry in entries if name and entry.id.startswith(name)]
+        if len(found) != 1:
+            said = f"{len(found)} changes begin with {name!r}" if found else f"no change {name!r} in the journal"
+            raise UsageError(said, hint="`virtune undo --list` lists them")
+        return found[0]
+
+
+def _write(path: Path, content: bytes) -> None:
+    """Write a file whole and to the disk; it is either the old one or the new one."""
+    new = path.with_name(f".{path.name}")
+    descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    new.rename(path)
+
+
+def _sync(directory: Path) -> None:
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

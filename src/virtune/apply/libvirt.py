@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A domain of a libvirt, changed: its whole configuration read, defined anew, some of it turned while it runs."""
+
+import re
+import tempfile
+from collections.abc import Iterator, Sequence
+
+from virtune.dialects.libvirt import read_domain
+from virtune.model.domain import Domain, Turn
+from virtune.model.errors import PreconditionError
+from virtune.probe.virsh import DumpedDomain, LibvirtRefused, Virsh
+
+_LIMITS = {
+    "disk.throttle_iops": ("--total-iops-sec", "total_iops_sec"),
+    "disk.throttle_bps": ("--total-bytes-sec", "total_bytes_sec"),
+    "disk.throttle_iops_read": ("--read-iops-sec", "read_iops_sec"),
+    "disk.throttle_iops_write": ("--write-iops-sec", "write_iops_sec"),
+    "disk.throttle_bps_read": ("--read-bytes-sec", "read_bytes_sec"),
+    "disk.throttle_bps_write": ("--write-bytes-sec", "write_bytes_sec"),
+}
+_PINS = {"iothread.pin": "iothreadpin", "vcpu.pin": "vcpupin", "emulator.pin": "emulatorpin"}
+
+Pair = tuple[tuple[str, ...], tuple[str, ...]]
+"""The words of virsh that do something, and those that undo it."""
+
+
+class LibvirtDomain:
+    """One persistent domain, on a connection that may write."""
+
+    def __init__(self, virsh: Virsh, uuid: str) -> None:
+        self._virsh, self.uuid = virsh, uuid
+
+    def dump(self) -> DumpedDomain:
+        """Return the domain with all that is in its XML, passwords too; raises PreconditionError when it is gone."""
+        found = self._virsh.dump([self.uuid], secrets_too=True)
+        if not found:
+            raise PreconditionError(f"there is no domain {self.uuid} any more at {self._virsh.uri}")
+        return found[0]
+
+    def require_persistent(self, name: str) -> None:
+        """Raise PreconditionError for a domain without a configuration of its own: it is gone when it stops."""
+        if self.uuid not in self._virsh.run("list", "--all", "--persistent", "--uuid").split():
+            raise PreconditionError(
+                f"{name} is a transient domain: it has no configuration that could be changed",
+                hint="change what creates it (OpenStack, KubeVirt and oVirt make such domains)",
+            )
+
+    def configuration(self) -> bytes:
+        """Return the XML of the next start."""
+        return (self.dump().inactive or "").encode()
+
+    def define(self, xml: bytes) -> bytes:
+        """Give libvirt a configuration, and return what it made of it; raises LibvirtRefused."""
+        with tempfile.NamedTemporaryFile(prefix="virtune-", suffix=".xml") as file:
+            file.write(xml)
+            file.flush()
+            self._virsh.run("define", file.name)
+        return self.configuration()
+
+    def live(self, words: Sequence[str]) -> None:
+        """Say some words of `live_pairs`."""
+        self._virsh.run(*words)
+
+    def live_pairs(self, turns: Sequence[Turn]) -> tuple[Pair, ...]:
+        """Return how each of these turns that can be made on the running domain is made and undone."""
+        dumped = self.dump()
+        if dumped.live is None:
+            return ()
+        live = read_domain(dumped.live.encode())
+        return tuple(pair for turn in turns for pair in self._pair(turn, live))
+
+    def shows(self, turn: Turn) -> bool:
+        """Whether the running domain has what a turn asked for; also for what cannot be turned while it runs."""
+        live = read_domain((self.dump().live or "").encode())
+        if turn.knob in _PINS:
+            return live.pin(turn.at or "emulator") == turn.value
+        if turn.knob == "iothread.poll_max_ns":
+            return self._polls(turn.at) == turn.value
+        disk = live.disk(turn.at)
+        limit = dict(disk.limits).get(_LIMITS[turn.knob][1], 0) if disk is not None else 0
+        return str(limit) == (turn.value or "0")
+
+    def _pair(self, turn: Turn, live: Domain) -> Iterator[Pair]:
+        kind, _, number = turn.at.partition(":")
+        threads = {str(thread.number) for thread in live.threads}
+        if kind == "iothread" and number not in threads:
+            return  # it is made with the next start
+        if turn.knob in _PINS and turn.value is not None:
+            words = (_PINS[turn.knob], self.uuid, *((number,) if number else ()))
+            yield (
+                (*words, turn.value, "--live"),
+                (*words, live.pin(turn.at or "emulator") or self._all_cpus(), "--live"),
+            )
+        elif turn.knob == "iothread.poll_max_ns" and turn.value is not None:
+            words = ("iothreadset", self.uuid, number, "--poll-max-ns")
+            yield (*words, turn.value, "--live"), (*words, self._polls(turn.at) or "32768", "--live")
+        elif turn.knob in _LIMITS and live.disk(turn.at) is not None:
+            flag, name = _LIMITS[turn.knob]
+            disk = live.disk(turn.at)
+            now = str(dict(disk.limits).get(name, 0)) if disk is not None else "0"
+            words = ("blkdeviotune", self.uuid, turn.at, flag)
+            yield (*words, turn.value or "0", "--live"), (*words, now, "--live")
+
+    def _all_cpus(self) -> str:
+        cpus = self._virsh.facts().cpus
+        if cpus is None:
+            raise LibvirtRefused("libvirt does not say how many CPUs its host has")
+        return f"0-{cpus - 1}"
+
+    def _polls(self, at: str) -> str | None:
+        said = self._virsh.run("domstats", "--iothread", self.uuid)
+        found = re.search(rf"^\s*iothread\.{at.partition(':')[2]}\.poll-max-ns=(\d+)$", said, re.MULTILINE)
+        return found[1] if found else None

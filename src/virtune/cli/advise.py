@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`virtune advise`: the changes that mend a VM's disks, or bring them to a template, as a difference."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+
+from virtune.cli.options import json_option
+from virtune.cli.wishing import advice_lines, wish_of, wish_options
+from virtune.flows.advice import Advice, advise
+from virtune.flows.domains import Found, everywhere
+from virtune.model.errors import UsageError
+
+
+@click.command("advise")
+@click.argument("paths", metavar="[FILE|FOLDER]...", nargs=-1, type=click.Path(path_type=Path))
+@click.option("--connect", metavar="URI", default=None, help="Advise on the domains of this libvirt.")
+@click.option(
+    "--domain", "domains", metavar="NAME", multiple=True, help="Only this domain of it; may be given again."
+)
+@click.option(
+    "--here", is_flag=True, help="The files' domains run on this host: look at its kernel, QEMU and images."
+)
+@wish_options
+@json_option
+def command(
+    paths: tuple[Path, ...],
+    *,
+    connect: str | None,
+    domains: tuple[str, ...],
+    here: bool,
+    template: str | None,
+    rules: tuple[str, ...],
+    turns: tuple[str, ...],
+    as_json: bool,
+) -> int:
+    """Show what would mend the disks of VMs, as a difference of their XML. Nothing is changed.
+
+    With nothing named, what mends the errors and warnings of `virtune audit`. The template `flash` is a published
+    configuration for disks on flash; whether it is quicker on your host, `virtune compare` tells.
+
+    \b
+    virtune advise vm.xml
+    virtune advise --template flash --connect qemu:///system
+    virtune advise --set disk.cache@vda=none vm.xml
+    """  # noqa: D301 - \b is click's mark for lines to keep
+    from virtune.report.advice import document
+
+    if domains and not connect:
+        raise UsageError("--domain names a domain of a libvirt", hint="add --connect qemu:///system")
+    if not paths and not connect:
+        raise UsageError("nothing to advise on", hint="name files of domain XML, or --connect qemu:///system")
+    wish = wish_of(template, rules, turns)
+    read = list(everywhere(paths, connect, domains, here=here))
+    known = [(one, advise(one, wish)) for one in read if isinstance(one, Found)]
+    for one in read:
+        if not isinstance(one, Found):
+            click.echo(f"not read: {one.origin}: {one.because}", err=True)
+    if as_json:
+        click.echo(json.dumps(document([_part(found, advice) for found, advice in known]), indent=2))
+    for found, advice in () if as_json else known:
+        click.echo("\n".join(advice_lines(found.subject.domain.name, advice)))
+    return 0 if len(known) == len(read) else 2
+
+
+def _part(found: Found, advice: Advice) -> dict[str, Any]:
+    from virtune.report.advice import domain_document
+
+    domain = found.subject.domain
+    return domain_document(
+        origin=found.origin,
+        domain=domain.name,
+        uuid=domain.uuid,
+        turns=advice.turns,
+        diff=advice.diff,
+        left=advice.left,
+    )

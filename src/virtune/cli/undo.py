@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`virtune undo`: put a VM's configuration back as it was before `virtune apply`."""
+
+from pathlib import Path
+
+import click
+
+from virtune.cli.wishing import journal_option
+from virtune.model.errors import UsageError
+
+
+@click.command("undo")
+@click.argument("change", metavar="[CHANGE|DOMAIN|last]", required=False)
+@click.option("--list", "listed", is_flag=True, help="List the changes in the journal.")
+@click.option(
+    "--show", is_flag=True, help="Show how the domain differs from what virtune made of it; change nothing."
+)
+@click.option("--anyway", is_flag=True, help="Also when somebody else has changed the domain since.")
+@click.option(
+    "--connect", metavar="URI", default=None, help="Reach the libvirt by this URI instead of the journal's."
+)
+@journal_option
+def command(
+    change: str | None, *, listed: bool, show: bool, anyway: bool, connect: str | None, journal: Path
+) -> None:
+    """Put a VM's configuration back, byte for byte, as it was before `virtune apply`.
+
+    Also after virtune was killed half-way. A domain that somebody else has changed since is left alone, unless
+    --anyway says otherwise. With nothing named, every change that was cut short is undone, or else the last one.
+
+    \b
+    virtune undo
+    virtune undo last
+    virtune undo 20261122-015500-1f2e
+    """  # noqa: D301 - \b is click's mark for lines to keep
+    from virtune.apply.journal import Journal
+    from virtune.apply.libvirt import LibvirtDomain
+    from virtune.flows.apply import changed_since, undo
+    from virtune.probe.virsh import Virsh
+
+    kept = Journal(journal)
+    if listed:
+        for entry in kept.entries():
+            turns = ", ".join(f"{t.knob}{'@' if t.at else ''}{t.at}={t.value or ''}" for t in entry.turns)
+            click.echo(f"{entry.id}  {entry.domain}  {entry.steps[-1].value}  {turns}")
+        return
+    if show and not change:
+        raise UsageError("--show needs a change", hint="`virtune undo --list` lists them")
+    cut_short = tuple(entry for entry in kept.entries() if entry.open)
+    entries = (kept.find(change or "last"),) if change or not cut_short else cut_short
+    for entry in reversed(entries):
+        virsh = Virsh(connect or entry.uri, write=True)
+        if show:
+            current = LibvirtDomain(virsh, entry.uuid).configuration()
+            click.echo(changed_since(entry, current) or f"{entry.domain}: nobody has changed it since")
+        else:
+            click.echo(undo(virsh, entry, journal=kept, anyway=anyway))

@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`virtune advise` as a user calls it."""
+
+from pathlib import Path
+
+import pytest
+from tests.conftest import User
+from tests.published import complaints, strictly
+
+DOMAINS = Path(__file__).parents[1] / "captures" / "domains"
+
+
+def file(name: str) -> str:
+    return str(DOMAINS / f"{name}.xml")
+
+
+def test_with_nothing_named_errors_and_warnings_are_mended(user: User) -> None:
+    ran = user.run("advise", file("vagrant-cache-unsafe"))
+    assert "proj_ci: 1 change" in ran.stdout
+    assert "disk.cache@vda = none   [replug, risks data]" in ran.stdout
+    assert "+      <driver name='qemu' type='qcow2' cache='none' discard='unmap'/>" in ran.stdout
+    assert user.run("advise", file("study3-flash")).stdout == "flash: nothing to change\n"
+
+
+def test_what_no_knob_mends_is_said(user: User) -> None:
+    ran = user.run("advise", file("virt-manager-limits"))
+    assert "left alone: R47 vda: total_bytes_sec=104857600" in ran.stdout
+
+
+def test_a_rule_a_turn_and_the_template(user: User) -> None:
+    assert "device.bus@sda = virtio" in user.run("advise", file("vagrant-sata"), "--rule", "R27").stdout
+    ran = user.run(
+        "advise", file("vagrant-sata"), "--set", "disk.cache@sda=none", "--set", "device.rotation_rate@sda=1"
+    )
+    assert "2 changes" in ran.stdout
+    assert "rotation_rate='1'" in ran.stdout
+    found = strictly(user.run("advise", str(DOMAINS), "--template", "flash", "--json").stdout)
+    assert complaints("advice", found) == []
+    assert len(found["domains"]) == 55
+    assert {turn["value"] for one in found["domains"] for turn in one["turns"] if turn["knob"] == "disk.aio"} == {
+        "io_uring"
+    }
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ((), "nothing to advise on"),
+        ((file("vagrant-sata"), "--set", "disk.cache"), "turns no knob"),
+        ((file("vagrant-sata"), "--set", "disk.chache@sda=none"), "disk.cache"),
+        ((file("vagrant-sata"), "--set", "disk.cluster_size@sda=64k"), "cannot be written into a libvirt domain"),
+        ((file("vagrant-sata"), "--set", "device.queue_size@sda=500"), "not a power of two"),
+        ((file("vagrant-sata"), "--template", "flash", "--rule", "R01"), "cannot be together"),
+    ],
+)
+def test_a_wish_that_cannot_be_is_refused_in_a_sentence(user: User, words: tuple[str, ...], says: str) -> None:
+    assert says in user.run("advise", *words, status=2).stderr

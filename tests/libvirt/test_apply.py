@@ -1,0 +1,232 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Changes made to a real libvirtd's domains: shown, journalled, made, checked, and always with a way back."""
+
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tests.conftest import User
+from tests.libvirt.conftest import STUDY, STUDY_THREADS
+from tests.libvirtd import Libvirtd
+
+pytestmark = pytest.mark.real
+Make = Callable[..., str]
+
+DYING = Path(__file__).with_name("dying.py")
+
+
+def test_a_bad_domain_is_mended_and_put_back_byte_for_byte(user: User, daemon: Libvirtd, make: Make) -> None:
+    make("bad", "cache='unsafe' queue_size='500'", rest="<iothreads>1</iothreads>")
+    before = daemon.xml("bad")
+    advised = user.run("advise", "--connect", daemon.uri, "--domain", "bad")
+    ran = user.run("apply", "bad", "--connect", daemon.uri, "--yes")
+    assert advised.stdout in ran.stdout
+    assert "geheim" not in ran.stdout
+    after = daemon.xml("bad")
+    assert "cache='none'" in after
+    assert "queue_size='256'" in after
+    assert "iothread='1'" in after
+    assert "passwd='geheim'" in after
+    daemon.virsh("start", "bad")
+    daemon.virsh("destroy", "bad")
+    assert user.run("audit", "--connect", daemon.uri, "--fail-on", "error").status == 0
+    assert "nothing to change" in user.run("apply", "bad", "--connect", daemon.uri, "--yes").stdout
+    ran = user.run("undo", "last")
+    assert "bad is as it was before" in ran.stdout
+    assert daemon.xml("bad") == before
+    assert "undone" in user.run("undo", "--list").stdout
+    user.run("undo", "last", status=2)
+
+
+def test_the_template_brings_a_default_domain_to_the_study_s(user: User, daemon: Libvirtd, make: Make) -> None:
+    make("plain")
+    ran = user.run("apply", "plain", "--connect", daemon.uri, "--template", "flash", "--yes")
+    assert "4 changes" in ran.stdout or "5 changes" in ran.stdout
+    xml = daemon.xml("plain")
+    for word in ("cache='none'", "io='io_uring'", "discard='unmap'", "iothread='1'", "<iothreads>1</iothreads>"):
+        assert word in xml
+    daemon.virsh("start", "plain")
+    probed = user.run("probe", "--connect", daemon.uri)
+    assert "IOThread 1, in force: O_DIRECT, aio io_uring" in probed.stdout
+    assert "nothing to change" in user.run("advise", "--template", "flash", "--connect", daemon.uri).stdout
+
+
+def test_a_running_domain_gets_at_once_what_it_can_and_the_rest_later(
+    user: User, daemon: Libvirtd, make: Make
+) -> None:
+    make("live", STUDY, rest=STUDY_THREADS)
+    daemon.virsh("start", "live")
+    before, running = daemon.xml("live"), daemon.xml("live", live=True)
+    words = (
+        "--set",
+        "iothread.pin@iothread:1=0",
+        "--set",
+        "disk.throttle_iops@vda=500",
+        "--set",
+        "disk.cache@vda=directsync",
+    )
+    ran = user.run("apply", "live", "--connect", daemon.uri, *words, "--yes")
+    assert "it runs: 2 in force now, 1 after it is powered off and on" in ran.stdout
+    assert "cpuset='0'" in daemon.xml("live", live=True)
+    assert "total_iops_sec:" in daemon.virsh("blkdeviotune", "live", "vda", "--live").replace(" ", "")
+    assert "cache='none'" in daemon.xml("live", live=True)
+    assert "cache='directsync'" in daemon.xml("live")
+    pid = daemon.qemu("live")
+    threads = [task for task in Path(f"/proc/{pid}/task").iterdir() if "iothread1" in (task / "comm").read_text()]
+    assert "Cpus_allowed_list:\t0\n" in (threads[0] / "status").read_text()
+    user.run("undo", "live")
+    assert daemon.xml("live") == before
+    assert without_ids(daemon.xml("live", live=True)) == running
+    assert "Cpus_allowed_list:\t1\n" in (threads[0] / "status").read_text()
+
+
+def without_ids(xml: str) -> str:
+    """The live XML without the list of IOThreads, which libvirt begins to show once one of them was pinned."""
+    return re.sub(r"  <iothreadids>.*?</iothreadids>\n", "", xml, flags=re.DOTALL)
+
+
+CHANGE = ("disk.cache@vda=writeback", "disk.aio@vda=threads", "iothread.pin@iothread:1=0")
+
+
+@pytest.mark.parametrize("running", [False, True], ids=["off", "running"])
+def test_killed_at_any_step_undo_returns_every_byte(
+    user: User, daemon: Libvirtd, make: Make, *, running: bool
+) -> None:
+    make("killed", STUDY, rest=STUDY_THREADS)
+    if running:
+        daemon.virsh("start", "killed")
+    uuid = daemon.virsh("domuuid", "killed").strip()
+    before, live = daemon.xml("killed"), daemon.xml("killed", live=True)
+    journal = user.home / "virtune" / "journal"
+    changed = 0
+    for instant in range(100):
+        words = [sys.executable, str(DYING), daemon.uri, uuid, str(journal), str(instant), *CHANGE]
+        done = subprocess.run(words, capture_output=True, text=True, timeout=60)
+        if done.returncode == 0:
+            break
+        assert done.returncode == -signal.SIGKILL, done.stderr
+        changed += daemon.xml("killed") != before
+        ran = user.run("undo", status=0 if instant else 2)
+        assert ("is as it was" in ran.stdout) == (instant >= 1), (instant, ran.stdout)
+        assert daemon.xml("killed") == before, instant
+        assert without_ids(daemon.xml("killed", live=True)) == live, instant
+    assert instant == (10 if running else 8)
+    assert changed >= 3
+    assert daemon.xml("killed") != before
+    user.run("undo", "last")
+    assert daemon.xml("killed") == before
+
+
+def test_what_somebody_else_changed_since_is_not_taken_away(user: User, daemon: Libvirtd, make: Make) -> None:
+    make("shared", "cache='unsafe'")
+    before = daemon.xml("shared")
+    user.run("apply", "shared", "--connect", daemon.uri, "--yes")
+    daemon.define(daemon.xml("shared").replace("<vcpu placement='static'>2", "<vcpu placement='static'>1"))
+    theirs = daemon.xml("shared")
+    ran = user.run("undo", "last", status=3)
+    assert "has been changed since by somebody else" in ran.stderr
+    assert daemon.xml("shared") == theirs
+    assert "+  <vcpu placement='static'>1</vcpu>" in user.run("undo", "shared", "--show").stdout
+    user.run("undo", "last", "--anyway")
+    assert daemon.xml("shared") == before
+
+
+def test_what_libvirt_drops_is_noticed_and_nothing_stays_changed(user: User, daemon: Libvirtd, make: Make) -> None:
+    make("drops", STUDY, rest=STUDY_THREADS)
+    before = daemon.xml("drops")
+    words = ("--set", "iothread.poll_max_ns@iothread:1=1000", "--set", "disk.cache@vda=directsync")
+    ran = user.run("apply", "drops", "--connect", daemon.uri, *words, "--yes", status=None)
+    if ran.status == 0:  # a libvirt of 9.4 or newer keeps it
+        assert "<poll max='1000'" in daemon.xml("drops")
+        user.run("undo", "last")
+    else:
+        assert ran.status == 3
+        assert "this libvirt dropped what it was given: " in ran.stderr
+        assert "poll max='1000'" in ran.stderr
+    assert daemon.xml("drops") == before
+
+
+def test_what_libvirt_refuses_changes_nothing(user: User, daemon: Libvirtd, make: Make) -> None:
+    make("refused", "cache='none'")
+    before = daemon.xml("refused")
+    words = ("--set", "disk.cache@vda=writeback", "--set", "disk.aio@vda=native")
+    ran = user.run("apply", "refused", "--connect", daemon.uri, *words, "--yes", status=1)
+    assert "io='native' needs either no disk cache or directsync cache mode" in ran.stderr
+    assert daemon.xml("refused") == before
+    assert "undone" in user.run("undo", "--list").stdout
+
+
+def test_a_libvirtd_that_dies_leaves_the_way_back(user: User, daemon: Libvirtd, make: Make) -> None:
+    make("orphan", "cache='unsafe'")
+    before = daemon.xml("orphan")
+    uuid = daemon.virsh("domuuid", "orphan").strip()
+    journal = user.home / "virtune" / "journal"
+    # virtune dies between the definition and its note of it, and the daemon dies with it
+    words = [sys.executable, str(DYING), daemon.uri, uuid, str(journal), "4", "disk.cache@vda=none"]
+    assert subprocess.run(words, timeout=60).returncode == -signal.SIGKILL
+    assert daemon.xml("orphan") != before
+    killer = threading.Timer(0.05, daemon.process.kill)
+    killer.start()
+    killer.join()
+    daemon.process.wait()
+    ran = user.run("undo", status=3)
+    assert "cannot reach libvirt" in ran.stderr
+    daemon.restart()
+    assert "is as it was" in user.run("undo").stdout
+    assert daemon.xml("orphan") == before
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "says"),
+    [
+        (("apply", "nobody", "--connect", "{uri}", "--yes"), 3, "no domain 'nobody'"),
+        (("apply", "mine", "--connect", "{uri}"), 2, "there is nobody to ask"),
+        (("apply", "mine", "--connect", "{uri}", "--yes", "--set", "disk.cache@vda=fast"), 2, "not one of"),
+        (("apply", "mine", "--connect", "{uri}", "--yes", "--set", "disk.format@vda=raw"), 2, "cannot be written"),
+        (("apply", "mine", "--connect", "{uri}", "--yes", "--set", "disk.cache@vdz=none"), 2, "no disk 'vdz'"),
+        (("apply", "mine", "--connect", "{uri}", "--yes", "--rule", "R999"), 2, "no rule"),
+        (("apply", "mine", "--yes"), 2, "--connect"),
+        (("undo", "nothing"), 2, "no change 'nothing'"),
+    ],
+)
+def test_what_cannot_be_is_said_in_a_sentence(
+    user: User, daemon: Libvirtd, make: Make, words: tuple[str, ...], status: int, says: str
+) -> None:
+    make("mine")
+    ran = user.run(*(word.format(uri=daemon.uri) for word in words), status=status)
+    assert says in ran.stderr
+
+
+def test_a_transient_domain_is_refused(user: User, daemon: Libvirtd, make: Make) -> None:
+    make("passing", "cache='unsafe'")
+    daemon.virsh("start", "passing")
+    daemon.virsh("undefine", "passing")
+    ran = user.run("apply", "passing", "--connect", daemon.uri, "--yes", status=3)
+    assert "passing is a transient domain" in ran.stderr
+    daemon.virsh("destroy", "passing")
+
+
+def test_two_at_once_are_one_after_the_other(user: User, daemon: Libvirtd, make: Make) -> None:
+    make("busy", "cache='unsafe'")
+    import fcntl
+    import os
+
+    journal = user.home / "virtune" / "journal"
+    journal.mkdir(parents=True)
+    descriptor = os.open(journal, os.O_RDONLY)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    ran = user.run("apply", "busy", "--connect", daemon.uri, "--yes", status=3)
+    assert "another virtune" in ran.stderr
+    os.close(descriptor)
+    begun = time.monotonic()
+    user.run("apply", "busy", "--connect", daemon.uri, "--yes")
+    assert time.monotonic() - begun < 30
+    entry = next(place for place in journal.iterdir() if place.is_dir())
+    assert entry.stat().st_mode & 0o777 == 0o700
+    assert (entry / "before.xml").stat().st_mode & 0o777 == 0o600
