@@ -13,6 +13,8 @@ from tests.analyse.recordings import FOLDER
 from tests.cli.test_import import BENCH, Capture, Kept, result
 from tests.published import complaints, strictly
 
+from virtune.analyse.imported import differing, shape_of
+from virtune.model.workload import Job, Workload
 from virtune.plan.conditions import parse_condition
 
 MARKDOWN = MarkdownIt("gfm-like", {"linkify": False})
@@ -133,6 +135,13 @@ def test_what_is_in_the_store_is_compared_too_and_arms_of_one_import_stay_unpair
     kept("compare", str(before), status=2)
     kept("compare", str(before), str(slower), "--rounds", "3", status=2)
     assert "--rounds is for what is measured now" in kept.err
+
+
+def test_a_job_in_the_store_that_makes_no_sense_is_compared_as_far_as_it_does() -> None:
+    odd = Workload(name="w", meaning="", jobs=(Job(name="j", options=(("iodepth", "abc"), ("bs", "9" * 500))),))
+    plain = Workload(name="w", meaning="", jobs=(Job(name="j", options=(("rw", "read"), ("fsync", "0"))),))
+    assert [name for name, _, _ in differing(shape_of(odd, complete=True), shape_of(plain, complete=True))] == ["bs"]
+    assert differing(shape_of(odd, complete=False), shape_of(plain, complete=False)) == []
 
 
 def test_a_plan_is_still_a_plan_and_a_result_alone_is_none(kept: Kept, tmp_path: Path) -> None:

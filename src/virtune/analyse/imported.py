@@ -78,7 +78,8 @@ def shape_of(workload: Workload, *, complete: bool) -> Shape:
     (`complete` is False); in one of our own it has fio's default.
     """
     if complete:
-        return tuple(_asked(job.as_dict(), job.depth, job.get("numjobs", "1")) for job in workload)
+        found = [(job.as_dict(), facts_of(job.as_dict())) for job in workload]
+        return tuple(_asked(options, facts.depth * facts.jobs, str(facts.jobs)) for options, facts in found)
     return tuple({name: job.as_dict().get(name) for name in sorted(_SHAPE)} for job in workload)
 
 
