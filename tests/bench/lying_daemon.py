@@ -3,6 +3,7 @@
 """A storage daemon that does not do as it is told: whatever engine is asked for, it opens images with aio=threads.
 
 LIE names another thing that it does otherwise: it leaves the IOThread out of the export, offers one queue, or polls.
+It tells the truth for as long as there is a file that HONEST names.
 
 It is the real daemon behind a relay on its monitor, so that the process which virtune looks at really runs something
 else than was asked for. (A QEMU before 10.2 does the like by itself when an io_uring cannot be had in an IOThread.)
@@ -25,7 +26,8 @@ LIES = {
 
 def relay(source: socket.socket, sink: socket.socket) -> None:
     while data := source.recv(65536):
-        sink.sendall(re.sub(*LIES[os.environ.get("LIE", "aio")], data))
+        honest = "HONEST" in os.environ and os.path.exists(os.environ["HONEST"])
+        sink.sendall(data if honest else re.sub(*LIES[os.environ.get("LIE", "aio")], data))
 
 
 def main() -> None:

@@ -7,17 +7,20 @@ What each engine leaves to be seen in /proc:
 * native:   a mapping `/[aio]` (the kernel maps the completion ring of an AIO context into the process)
 * threads:  neither; under load, worker threads that burn the CPU
 
-A QEMU whose event loop itself runs on io_uring (10.2 and newer) has a ring in any case, so rings are counted before
-and after the block node is opened, and where the count says nothing the threads under load decide.
+A process that has carried other stacks may hold all of these, and a QEMU whose event loop itself runs on io_uring
+(10.2 and newer) has a ring in any case. So rings and contexts are counted before and after the block node is opened,
+and what completes requests and who burns the CPU under load decides.
 """
 
 import contextlib
 import os
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from virtune.bench.completions import Engine, completions_of
 from virtune.dialects.qemu import FILE_NODE, FORMAT_NODE
 from virtune.model.errors import NotInForceError
 from virtune.model.evidence import UNDER_LOAD, Check, InForce
@@ -29,6 +32,12 @@ WORKERS_SHARE = 0.10
 
 _CPU_NS_ENOUGH = 20_000_000
 """Below 20 ms of CPU time nothing is concluded from who used it."""
+
+_WORKERS_NS_ENOUGH = 1_000_000
+"""Worker threads that used 1 ms have done something: a request costs each of them some 10 us."""
+
+_LOOKS, _LOOK_SECONDS = 5, 0.004
+"""An AIO context's ring goes round in some hundred places, so that one look may find it where it was before."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +58,27 @@ def engines_of(pid: int) -> Engines:
     return Engines(rings=rings, contexts=contexts, threads=frozenset(_threads(pid)))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Marks:
+    """What a process had done when its stack had come up: what it does under load is held against that.
+
+    `crew` are the threads that were there before any image was ever opened, and the stack's own IOThreads: none of
+    them is a worker. `spent` is nanoseconds on a CPU by thread, `completed` as `completions_of` gives it.
+    `loop_rings`: the event loop itself runs on io_uring, so that rings complete more than the disk's requests.
+    """
+
+    crew: frozenset[int]
+    spent: Mapping[int, int]
+    completed: Mapping[Engine, int | None]
+    loop_rings: bool = False
+
+
+def marks_of(pid: int, *, crew: frozenset[int], loop_rings: bool = False) -> Marks:
+    """Look at a process whose stack has just come up and is not loaded yet."""
+    spent, completed = dict(cpu_by_thread(pid)), completions_of(pid)
+    return Marks(crew=crew, spent=spent, completed=completed, loop_rings=loop_rings)
+
+
 def engine_check(stack: Stack, bare: Engines, opened: Engines) -> Check:
     """Say which engine the block node brought with it: `bare` is before it was opened, `opened` after."""
     found: str | None
@@ -56,33 +86,79 @@ def engine_check(stack: Stack, bare: Engines, opened: Engines) -> Check:
         found, proof = "native", "the process maps a kernel AIO context (/[aio]) since the image was opened"
     elif opened.rings > bare.rings:
         found, proof = "io_uring", "the process holds an io_uring since the image was opened"
-    elif opened.rings == 0:
+    elif opened.rings == opened.contexts == 0:
         found, proof = "threads", "the process holds neither an io_uring nor a kernel AIO context"
     else:
-        found, proof = None, "the event loop itself runs on io_uring; the threads under load decide"
+        found, proof = None, "what the process holds was there before the image was opened: the load will tell"
     return Check(setting="disk.aio", asked=stack.disk.aio, found=found, proof=proof)
 
 
-def engine_check_under_load(stack: Stack, pid: int, idle: Engines, *, flushes: bool) -> Check | None:
-    """Say from who burns the CPU under load whether worker threads do the I/O; None when that cannot be told.
+def engine_check_under_load(stack: Stack, pid: int, marks: Marks, *, flushes: bool) -> Check | None:
+    """Say from what completes requests and who burns the CPU which engine does the I/O; None when nothing was seen.
 
     `flushes`: whether the load makes QEMU flush. Every engine flushes in worker threads, so then they prove nothing
-    against native or io_uring.
+    against an engine that completes requests.
     """
-    spent = dict(cpu_by_thread(pid))
-    total = sum(spent.values())
-    if total < _CPU_NS_ENOUGH:
+    done = _done_since(pid, marks)
+    spent = {tid: ns - marks.spent.get(tid, 0) for tid, ns in cpu_by_thread(pid)}
+    total, workers = sum(spent.values()), sum(ns for tid, ns in spent.items() if tid not in marks.crew)
+    share = workers / total if total >= _CPU_NS_ENOUGH else None
+    if share is None and not any(done.values()) and workers < _WORKERS_NS_ENOUGH:
         return None
-    share = sum(ns for tid, ns in spent.items() if tid not in idle.threads) / total
-    asked = stack.disk.aio
-    proof = f"worker threads used {share:.0%} of the process's CPU time {UNDER_LOAD}"
-    if asked == "threads":
-        return Check(
-            setting="disk.aio", asked=asked, found="threads" if share >= WORKERS_SHARE else None, proof=proof
-        )
-    if share < WORKERS_SHARE:
-        return Check(setting="disk.aio", asked=asked, found=asked, proof=proof)
-    return None if flushes else Check(setting="disk.aio", asked=asked, found="threads", proof=proof)
+    used = f"{workers / 1e6:.0f} ms of CPU time" if share is None else f"{share:.0%} of the process's CPU time"
+    words = [*_completed(done), f"worker threads used {used}"]
+    return Check(
+        setting="disk.aio",
+        asked=stack.disk.aio,
+        found=_engine_seen(stack.disk.aio, done, workers, share, marks, flushes=flushes),
+        proof=f"{'; '.join(words)} {UNDER_LOAD}",
+    )
+
+
+def _engine_seen(
+    asked: str,
+    done: Mapping[Engine, int | None],
+    workers: int,
+    share: float | None,
+    marks: Marks,
+    *,
+    flushes: bool,
+) -> str | None:
+    worked = {kind for (kind, _), count in done.items() if count and not (kind == "io_uring" and marks.loop_rings)}
+    busy = share is not None and share >= WORKERS_SHARE
+    if asked in worked:
+        return "threads" if busy and not flushes else asked
+    if worked:
+        return next(iter(worked))
+    hidden = None in done.values() or (asked != "native" and marks.loop_rings)
+    # where all others were seen to complete nothing, the little that workers do is the I/O
+    if (workers >= _WORKERS_NS_ENOUGH and not hidden) or (busy and (asked == "threads" or not flushes)):
+        return "threads"
+    return asked if asked != "threads" and hidden and share is not None and not busy else None
+
+
+def _done_since(pid: int, marks: Marks) -> Mapping[Engine, int | None]:
+    """Return how far each engine came since the marks; an AIO context is looked at until it is seen to move."""
+    found: dict[Engine, int | None] = {}
+    for look in range(_LOOKS):
+        if look:
+            time.sleep(_LOOK_SECONDS)
+        for engine, count in completions_of(pid).items():
+            before = marks.completed.get(engine, 0)
+            seen = None if count is None or before is None else (count - before) % 2**32
+            found[engine] = found.get(engine) or seen
+        if not any(kind == "native" and count == 0 for (kind, _), count in found.items()):
+            break
+    return found
+
+
+def _completed(done: Mapping[Engine, int | None]) -> Iterator[str]:
+    """Say what completed requests. How many a native context completed is not known: its ring goes round."""
+    rings = sum(count or 0 for (kind, _), count in done.items() if kind == "io_uring")
+    if rings:
+        yield f"the process's io_uring completed {rings} requests"
+    if any(count for (kind, _), count in done.items() if kind == "native"):
+        yield "the process's kernel AIO context completed requests"
 
 
 def cache_checks(stack: Stack, pid: int, image: Path, nodes: Sequence[Mapping[str, Any]]) -> Iterator[Check]:

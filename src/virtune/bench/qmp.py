@@ -2,6 +2,7 @@
 """The monitor of a running QEMU: synchronous QMP with a deadline on every word."""
 
 import asyncio
+import logging
 import socket
 from collections.abc import Mapping
 from types import TracebackType
@@ -10,6 +11,9 @@ from typing import Any, Self
 from qemu.qmp import ExecuteError, QMPClient, QMPError
 
 from virtune.model.errors import RigError
+
+logging.getLogger("qemu.qmp").addHandler(logging.NullHandler())
+"""The library logs what it also raises; said twice, it would reach the user past all words of ours."""
 
 _DEADLINE_SECONDS = 10.0
 """Block nodes open in milliseconds; a monitor that says nothing for this long hangs."""

@@ -1,50 +1,71 @@
 # SPDX-License-Identifier: Apache-2.0
 """The rig `storage-daemon`: QEMU's block layer without a guest, exported over NBD, FUSE or vhost-user-blk.
 
-The daemon is started bare and told by QMP what to open, so that what the image brought with it (an io_uring, a native
-AIO context) can be told from what the daemon had before. An IOThread is made before that, and counts as what was
-there: it is no worker thread.
+One daemon lives as long as the study, and arms are switched in it over QMP: the export, its nodes, limits and
+IOThread are deleted after each trial and made anew for the next. A new daemon is started where one is asked for,
+where the last one died, hung or failed its trial, and where what earlier arms left would hide what this one does.
+
+The daemon is looked at before it is told what to open and after, so that what the image brought with it (an io_uring,
+a native AIO context) can be told from what was there. An IOThread is made before that, and counts as what was there:
+it is no worker thread.
 """
 
 import contextlib
 import signal
 import socket
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from virtune import shell
+from virtune.bench.completions import completions_of
 from virtune.bench.export_in_force import Served, export_checks, iothread_check_under_load, iothread_of
 from virtune.bench.in_force import (
     Engines,
+    Marks,
     cache_checks,
-    cpu_by_thread,
     engine_check,
     engine_check_under_load,
     engines_of,
+    marks_of,
     node_checks,
 )
 from virtune.bench.qmp import Monitor
 from virtune.bench.rig import Ground
 from virtune.bench.vhost_user import queues_of
-from virtune.dialects.qemu import EXPORT, IOTHREAD, DaemonPlaces, command_line, daemon_commands, thread_commands
+from virtune.dialects.qemu import (
+    EXPORT,
+    IOTHREAD,
+    Command,
+    DaemonPlaces,
+    command_line,
+    daemon_commands,
+    thread_commands,
+    undo_commands,
+)
 from virtune.model.errors import RigError
 from virtune.model.evidence import Changeover, Check, InForce
+from virtune.model.knobs import needs_new_process
 from virtune.model.stack import Stack
 from virtune.model.target import FileTarget, NbdTarget, Target, VhostUserTarget
 from virtune.warden import mounts_below, unmount
 
 PROGRAM = "qemu-storage-daemon"
 
+_GONE_SECONDS = 5.0
+"""An export without a client is deleted within 2 ms; one that is there for so long after stays."""
+
+_TICK_SECONDS = 0.002
+
 
 @dataclass(slots=True, kw_only=True)
 class DaemonBench:
     """A storage daemon with one export.
 
-    `idle` is what it was before it opened anything, `spent` what each thread had used of a CPU when all was up, and
-    `iothread` the thread that is to serve the export, None for the main loop.
+    `marks` is what the daemon had done when all was up, and `iothread` the thread that is to serve the export, None
+    for the main loop.
     """
 
     target: Target
@@ -53,8 +74,7 @@ class DaemonBench:
     processes: Mapping[str, int]
     in_force: InForce
     stack: Stack
-    idle: Engines
-    spent: Mapping[int, int]
+    marks: Marks
     iothread: int | None
     child: shell.Child
     changeover: Changeover | None = None
@@ -63,9 +83,9 @@ class DaemonBench:
         """Look who does the I/O now."""
         checks = []
         if self.stack.disk.backend == "file":
-            checks.append(engine_check_under_load(self.stack, self.child.pid, self.idle, flushes=flushes))
+            checks.append(engine_check_under_load(self.stack, self.child.pid, self.marks, flushes=flushes))
         if self.iothread is not None:
-            checks.append(iothread_check_under_load(self.stack, self.child.pid, self.iothread, self.spent))
+            checks.append(iothread_check_under_load(self.stack, self.child.pid, self.iothread, self.marks.spent))
         return tuple(check for check in checks if check is not None)
 
     def trouble(self) -> str | None:
@@ -79,71 +99,188 @@ class DaemonBench:
 
 
 class DaemonSession:
-    """A daemon of its own for every stack."""
+    """A storage daemon for as long as it can be kept, and the next one where it cannot."""
 
-    def __init__(self, warden: shell.Warden) -> None:
-        self._warden = warden
+    def __init__(self, warden: shell.Warden, *, proc: Path = Path("/proc")) -> None:
+        self._warden, self._proc = warden, proc
+        self._daemon: Daemon | None = None
+        self._why = "the first one"
+        self._down_seconds = 0.0
 
     @contextlib.contextmanager
-    def up(self, stack: Stack, ground: Ground, *, restart: bool = False) -> Iterator[DaemonBench]:  # noqa: ARG002
-        """Start a daemon with this stack, and end it with the block; raises RigError when anything is refused."""
+    def up(self, stack: Stack, ground: Ground, *, restart: bool = False) -> Iterator[DaemonBench]:
+        """Open the stack's nodes and export them, and take them down with the block.
+
+        Raises RigError with QEMU's own words when anything is refused.
+        """
+        try:
+            yield self._switched(stack, ground, self._needs_new(stack, restart=restart))
+        except BaseException:
+            # Nobody knows what it was in the middle of.
+            self._why = "the trial in the one before failed"
+            self.end()
+            raise
+        self._take_down()
+
+    def end(self) -> None:
+        """End the daemon, if there is one."""
+        if self._daemon is not None:
+            daemon, self._daemon = self._daemon, None
+            daemon.end()
+
+    def _switched(self, stack: Stack, ground: Ground, why: str | None) -> DaemonBench:
+        """Bring the stack up in the daemon that runs, or in a new one because of `why`."""
         begun = time.monotonic()
-        with _up(stack, ground, self._warden) as bench:
-            seconds, process = time.monotonic() - begun, bench.child.pid
-            bench.changeover = Changeover(swapped=None, seconds=seconds, process=process, why="as for every arm")
-            yield bench
+        if self._daemon is None or why is not None:
+            self.end()
+            self._daemon = Daemon(self._warden)
+        daemon = self._daemon
+        try:
+            bench = daemon.open(stack, ground)
+        except RigError as error:
+            if why is not None:
+                raise
+            # What a new daemon refuses as well is refused; one that has gone, or is in a muddle, is replaced.
+            return self._switched(stack, ground, f"the one before failed: {error.message}")
+        bench.changeover = Changeover(
+            swapped="export" if why is None else None,
+            seconds=self._down_seconds + time.monotonic() - begun,
+            process=daemon.child.pid,
+            carried=daemon.carried,
+            why=why or "",
+        )
+        daemon.carried += 1
+        return bench
+
+    def _needs_new(self, stack: Stack, *, restart: bool) -> str | None:
+        """Say why this stack needs a daemon of its own, None when it can be swapped in."""
+        daemon = self._daemon
+        if daemon is None:
+            return self._why
+        if restart:
+            return "asked for"
+        if daemon.child.poll() is not None:
+            return "the one before ended by itself"
+        return daemon.hides(stack, self._proc)
+
+    def _take_down(self) -> None:
+        """Take the stack down; a daemon that does not let go of it is ended, and the next arm gets a new one."""
+        begun = time.monotonic()
+        try:
+            if self._daemon is not None:
+                self._daemon.close()
+        except RigError as error:
+            self._why = f"the one before did not let go of its disk: {error.message}"
+            self.end()
+        except BaseException:
+            self.end()
+            raise
+        self._down_seconds = time.monotonic() - begun
 
 
 @contextlib.contextmanager
 def session(warden: shell.Warden) -> Iterator[DaemonSession]:
-    """Yield the rig; nothing is to be made ready."""
-    yield DaemonSession(warden)
+    """Yield the rig, and end its daemon with the block."""
+    found = DaemonSession(warden)
+    try:
+        yield found
+    finally:
+        found.end()
 
 
-@contextlib.contextmanager
-def _up(stack: Stack, ground: Ground, warden: shell.Warden) -> Iterator[DaemonBench]:
-    """Start a daemon, open the stack's nodes, export them; take it all down with the block.
+class Daemon:
+    """One `qemu-storage-daemon` with its monitor; `carried` counts the stacks that were up in it."""
 
-    Raises RigError with QEMU's own words when anything is refused.
-    """
-    program = shell.find(PROGRAM)
-    places = _places(ground, warden.directory)
-    Path(places.socket).unlink(missing_ok=True)
-    if stack.export == "fuse":
-        Path(places.mountpoint).touch()
-    with _daemon(program, warden) as (child, connection):
-        threads = thread_commands(stack)
-        commands = daemon_commands(stack, places)
-        with _monitor(connection, child) as monitor:
-            started = engines_of(child.pid)
-            for command in threads:
-                monitor.execute(command.execute, command.arguments)
-            bare = engines_of(child.pid)
-            for command in commands[len(threads) :]:
-                monitor.execute(command.execute, command.arguments)
-            opened = engines_of(child.pid)
-            served = _served(stack, places, monitor, bare.threads - started.threads)
-            checks = (*export_checks(stack, served), *_checks(stack, ground, child.pid, monitor, bare, opened))
-        try:
-            yield DaemonBench(
-                target=_target(stack, places),
-                image=ground.image,
-                command=command_line(PROGRAM, commands),
-                processes={"daemon": child.pid},
-                in_force=InForce(checks=checks),
-                stack=stack,
-                # opening an image may start a worker already, so only what was there before is no worker
-                idle=bare,
-                spent=dict(cpu_by_thread(child.pid)),
-                iothread=iothread_of(served),
-                child=child,
-            )
-        finally:
-            child.end(signal.SIGTERM)
+    def __init__(self, warden: shell.Warden) -> None:
+        self._warden = warden
+        self._program = shell.find(PROGRAM)
+        self._stack: Stack | None = None
+        self._told: tuple[Command, ...] = ()
+        self.carried = 0
+        with contextlib.ExitStack() as ends:
+            self.child, connection = ends.enter_context(_daemon(self._program, warden))
+            self._monitor = ends.enter_context(_monitor(connection, self.child))
             # A daemon that is asked to end unmounts by itself; the mount of one that was killed stays, and answers
             # every look with ENOTCONN until it is unmounted.
-            for mount in mounts_below(warden.directory):
-                unmount(mount)
+            ends.callback(self._unmount)
+            ends.callback(self.child.end, signal.SIGTERM)  # first, since a daemon that hangs takes no leave
+            self._started = engines_of(self.child.pid)
+            self._ends = ends.pop_all()
+
+    def end(self) -> None:
+        """End it and all that it mounted."""
+        self._ends.close()
+
+    def open(self, stack: Stack, ground: Ground) -> DaemonBench:
+        """Bring a stack up and look at what came with it; raises RigError with QEMU's own words."""
+        places, pid, monitor = _places(ground, self._warden.directory), self.child.pid, self._monitor
+        Path(places.socket).unlink(missing_ok=True)
+        if stack.export == "fuse":
+            Path(places.mountpoint).touch()
+        threads = thread_commands(stack)
+        commands = daemon_commands(stack, places)
+        before = engines_of(pid)
+        self._tell(threads)
+        bare = engines_of(pid)
+        self._tell(commands[len(threads) :])
+        opened = engines_of(pid)
+        self._stack, self._told = stack, commands
+        served = _served(stack, places, monitor, bare.threads - before.threads)
+        checks = (*export_checks(stack, served), *_checks(stack, ground, pid, monitor, bare, opened))
+        return DaemonBench(
+            target=_target(stack, places),
+            image=ground.image,
+            command=command_line(PROGRAM, commands),
+            processes={"daemon": pid},
+            in_force=InForce(checks=checks),
+            stack=stack,
+            marks=marks_of(
+                pid,
+                crew=self._started.threads | served.threads,
+                loop_rings=self._started.rings > 0 or bare.rings > before.rings,
+            ),
+            iothread=iothread_of(served),
+            child=self.child,
+        )
+
+    def close(self) -> None:
+        """Take the stack down and see that nothing of it is left; raises RigError when something is."""
+        deadline = time.monotonic() + _GONE_SECONDS
+        for command in undo_commands(self._told):
+            self._monitor.execute(command.execute, command.arguments)
+            if command.execute == "block-export-del":
+                self._await_no_export(deadline)
+        left = self._monitor.execute("query-named-block-nodes")
+        if left:
+            raise RigError(f"{PROGRAM} still has the block node {left[0]['node-name']}")
+
+    def hides(self, stack: Stack, proc: Path) -> str | None:
+        """Say what another stack left in the process that would hide what this one does, None when there is nothing.
+
+        A main loop keeps its io_uring and its AIO context. On a kernel that does not show what these complete,
+        whether a stack uses them cannot be told.
+        """
+        knob = None if self._stack is None else needs_new_process(self._stack, stack)
+        if knob is not None:
+            return f"{knob.id} is set when a process starts"
+        if stack.disk.backend == "file" and None in completions_of(self.child.pid, proc=proc).values():
+            return "this kernel does not show whether what an earlier arm left in the process is used by this one"
+        return None
+
+    def _tell(self, commands: Sequence[Command]) -> None:
+        for command in commands:
+            self._monitor.execute(command.execute, command.arguments)
+
+    def _await_no_export(self, deadline: float) -> None:
+        """An export is gone when its last client is, which the answer to its deletion does not wait for."""
+        while self._monitor.execute("query-block-exports"):
+            if time.monotonic() > deadline:
+                raise RigError(f"{PROGRAM} did not end its export within {_GONE_SECONDS:g} s")
+            time.sleep(_TICK_SECONDS)
+
+    def _unmount(self) -> None:
+        for mount in mounts_below(self._warden.directory):
+            unmount(mount)
 
 
 @contextlib.contextmanager

@@ -10,7 +10,7 @@ What serves the export comes first: QEMU takes a command line in order, and an e
 
 import json
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -83,6 +83,28 @@ def _disk_commands(stack: Stack, places: DaemonPlaces) -> tuple[Command, ...]:
         node = {"driver": "throttle", "node-name": top, "throttle-group": "limits0", "file": FORMAT_NODE}
         commands.append(Command(execute="blockdev-add", arguments=node))
     return (*commands, *_export(stack, places, top))
+
+
+def undo_commands(commands: Sequence[Command]) -> tuple[Command, ...]:
+    """Render what takes down again what these commands brought up, the last first.
+
+    An export is deleted whether or not a client is still connected: a load that has ended may not be noticed yet.
+    """
+    return tuple(_undo(command) for command in reversed(commands))
+
+
+def _undo(command: Command) -> Command:
+    given = command.arguments
+    match command.execute:
+        case "blockdev-add":
+            return Command(execute="blockdev-del", arguments={"node-name": given["node-name"]})
+        case "object-add":
+            return Command(execute="object-del", arguments={"id": given["id"]})
+        case "block-export-add":
+            return Command(execute="block-export-del", arguments={"id": given["id"], "mode": "hard"})
+        case "nbd-server-start":
+            return Command(execute="nbd-server-stop", arguments={})
+    raise ValueError(f"nothing undoes {command.execute}")
 
 
 def command_line(program: str, commands: tuple[Command, ...]) -> str:

@@ -167,7 +167,7 @@ def _require_all_come_up(study: Study, tools: Tools) -> None:
     for arm in study.arms:
         for workload in study.workloads[:1]:
             try:
-                with tools.rigs.up(arm.stack, ground_for(arm.stack, workload, study, tools), restart=True) as bench:
+                with tools.rigs.up(arm.stack, ground_for(arm.stack, workload, study, tools)) as bench:
                     require_in_force(arm.name, bench.in_force.checks)
             except RigError as error:
                 said = f": {error.hint}" if error.hint else ""

@@ -9,7 +9,7 @@ import difflib
 import re
 
 from virtune.model.errors import PlanError
-from virtune.model.knob import Knob
+from virtune.model.knob import Change, Knob
 from virtune.model.knobs import (
     application,
     backend,
@@ -27,6 +27,7 @@ from virtune.model.knobs import (
     queues,
     throttle,
 )
+from virtune.model.stack import Stack, setting_of
 
 _ROOMS = (
     application,
@@ -51,6 +52,9 @@ KNOBS: tuple[Knob, ...] = tuple(knob for room in _ROOMS for knob in room.KNOBS)
 
 BY_ID: dict[str, Knob] = {knob.id: knob for knob in KNOBS}
 """The knob of an id."""
+
+_FIXED = frozenset({Change.POWEROFF, Change.HOST_REBOOT})
+"""What a process is started with stays with it."""
 
 _NUMBER = re.compile(r"[Kk]0*([0-9]{1,3})", re.ASCII)
 
@@ -79,6 +83,12 @@ def matching(name: str) -> tuple[Knob, ...]:
     if not same:
         raise PlanError(f"there is no knob {name!r}", hint=_nearest(name))
     return same
+
+
+def needs_new_process(before: Stack, after: Stack) -> Knob | None:
+    """Return the first knob that two stacks differ in and no running process can turn, None without one."""
+    fixed = (knob for knob in KNOBS if knob.place and knob.change in _FIXED)
+    return next((knob for knob in fixed if setting_of(before, knob) != setting_of(after, knob)), None)
 
 
 def _nearest(name: str) -> str:

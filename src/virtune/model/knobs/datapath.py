@@ -50,7 +50,7 @@ KNOBS: tuple[Knob, ...] = (
         default="nbd",
         needs=("fuse: QEMU 6.0 built with it, /dev/fuse", "vhost-user-blk: QEMU 5.2, and virtune-load to load it"),
         ask=AskSchema(command="block-export-add", member="type"),
-        change=Change.POWEROFF,
+        change=Change.REPLUG,
         what=(
             "How qemu-storage-daemon offers the disk: over an NBD socket, as a file by FUSE, or as the virtqueues of "
             "a guest's disk by vhost-user-blk."
@@ -76,7 +76,7 @@ KNOBS: tuple[Knob, ...] = (
         default="1",
         needs=("disk.export=vhost-user-blk",),
         ask=AskSchema(command="block-export-add", member="num-queues", variant="vhost-user-blk"),
-        change=Change.POWEROFF,
+        change=Change.REPLUG,
         what="How many virtqueues a vhost-user-blk export offers.",
         why=(
             "A load with numjobs=N takes N of them, as a guest takes one a vCPU. All are served by one thread, so "
@@ -96,7 +96,7 @@ KNOBS: tuple[Knob, ...] = (
         default="(on for vhost-user-blk in virtune; off for nbd and fuse: the daemon's main loop)",
         needs=("QEMU 5.2", "nbd: a QEMU newer than 7.2", "several IOThreads: probably QEMU 11.0 (unverified)"),
         ask=AskSchema(command="block-export-add", member="iothread"),
-        change=Change.POWEROFF,
+        change=Change.REPLUG,
         risk=Risk.AVAILABILITY,
         risk_note="With an NBD export QEMU 7.2 aborts when a client disconnects, so virtune refuses both together.",
         what="Whether an IOThread serves the export of qemu-storage-daemon, or the daemon's main loop.",
