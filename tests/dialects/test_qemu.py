@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tests.conftest import eventually
 
-from virtune.dialects.qemu import DaemonPlaces, command_line, daemon_commands, thread_commands
+from virtune.dialects.qemu import Command, DaemonPlaces, command_line, daemon_commands, thread_commands, undo_commands
 from virtune.model.stack import Disk, Stack
 from virtune.model.units import Bytes
 
@@ -113,3 +113,20 @@ def test_the_line_can_be_pasted(stack: Stack, tmp_path: Path) -> None:
             assert daemon.poll() is None, daemon.stderr and daemon.stderr.read()
         finally:
             daemon.terminate()
+
+
+def test_what_was_made_is_deleted_the_last_first() -> None:
+    stack = Stack(export="vhost-user-blk", disk=Disk(throttle_iops=5))
+    undone = [(c.execute, *c.arguments.values()) for c in undo_commands(daemon_commands(stack, PLACES))]
+    assert undone == [
+        ("block-export-del", "export0", "hard"),
+        ("blockdev-del", "limit0"),
+        ("object-del", "limits0"),
+        ("blockdev-del", "format0"),
+        ("blockdev-del", "file0"),
+        ("object-del", "iothread0"),
+    ]
+    nbd = [command.execute for command in undo_commands(daemon_commands(Stack(), PLACES))]
+    assert nbd[:2] == ["block-export-del", "nbd-server-stop"]
+    with pytest.raises(ValueError, match="nothing undoes quit"):
+        undo_commands([Command(execute="quit", arguments={})])

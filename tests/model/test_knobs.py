@@ -2,17 +2,38 @@
 """The knob table: whole, at one with the Stack, honest about its sources, not broken by what a user writes."""
 
 import re
+from collections.abc import Callable
 from dataclasses import fields
-from typing import Literal, get_args, get_origin, get_type_hints
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from virtune.model.errors import PlanError
-from virtune.model.knob import AskSchema, Choice, Domain, Knob, Number, Risk, Size, Switch, describe_domain
-from virtune.model.knobs import BY_ID, KNOBS, find, matching
+from virtune.model.knob import (
+    AskSchema,
+    Change,
+    Choice,
+    Domain,
+    Knob,
+    Number,
+    Risk,
+    Size,
+    Switch,
+    Text,
+    describe_domain,
+)
+from virtune.model.knobs import BY_ID, KNOBS, find, matching, needs_new_process
 from virtune.model.stack import Disk, Stack, setting_of, with_setting
+
+TWO_VALUES: dict[type[Domain], Callable[[Any], tuple[Any, Any]]] = {
+    Choice: lambda domain: domain.values[:2],
+    Number: lambda domain: (domain.low, domain.low + 1),
+    Size: lambda domain: (domain.low, domain.low * 2),
+    Switch: lambda _: (True, False),
+    Text: lambda _: ("a", "b"),
+}
 
 TURNED = [knob for knob in KNOBS if knob.place]
 SYSTEMS = {
@@ -196,3 +217,11 @@ def test_what_is_created_is_asked_of_the_command_that_creates() -> None:
         command="blockdev-create", member="options.cluster-size", variant="qcow2"
     )
     assert asks["disk.l2_cache_size"] == AskSchema(command="blockdev-add", member="l2-cache-size", variant="qcow2")
+
+
+@pytest.mark.parametrize("knob", TURNED, ids=lambda knob: knob.id)
+def test_two_stacks_share_a_process_unless_a_knob_between_them_is_set_when_it_starts(knob: Knob) -> None:
+    one, other = (with_setting(Stack(), knob, value) for value in TWO_VALUES[type(knob.domain)](knob.domain))
+    fixed = knob.change in (Change.POWEROFF, Change.HOST_REBOOT)
+    assert needs_new_process(one, other) == (knob if fixed else None)
+    assert needs_new_process(one, one) is None

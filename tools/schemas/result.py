@@ -284,6 +284,7 @@ def _trial() -> Schema:
             "workload": text("The workload's name."),
             "ended": maybe(moment("When it ended, in UTC; null where an imported result does not say.")),
             "attempt": whole("The attempt that counts, from 1.", minimum=1),
+            "changeover": maybe(_changeover()),
             "failure": maybe(text("Why it failed; null when it did not.")),
             "measurement": maybe(measurement),
         },
@@ -316,6 +317,20 @@ def _ramp() -> Schema:
             "change": number("IOPS of the second half of its trials over those of the first.", exclusiveMinimum=0),
             "before": number("The ramp up to then, in seconds.", minimum=0),
             "after": number("The ramp from then on, of all arms, in seconds.", exclusiveMinimum=0),
+        },
+    )
+
+
+def _changeover() -> Schema:
+    return table(
+        "How the arm came to run after the one before it; null where no process of ours carries it.",
+        {
+            "swapped": maybe(text("What was exchanged in a process that ran; null for a new process.")),
+            "seconds": number("What taking down the one before and bringing this one up took.", minimum=0),
+            "process": whole("The id of the process.", minimum=1),
+            "carried": whole("How many arms the process had carried before.", minimum=0),
+            "why": text("Why a new process was needed; empty where none was."),
+            "text": text("The same in words."),
         },
     )
 

@@ -61,6 +61,7 @@ class Asked:
                 scratch=words["scratch"],
                 span=words["span"],
                 target=words["target"],
+                restart=words["restart"],
             ),
             leave=Leave(write_to=words["allow_write_to"], in_use=words["allow_in_use"]),
             store=words["store"],

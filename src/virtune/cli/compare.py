@@ -15,7 +15,7 @@ from virtune.model.study import CONFIDENCE_BELOW, CONFIDENCE_MIN, MARGIN_MAX, MA
 _LIVE = {
     name: name.replace("_", "-")
     for name in ("rig", "vary", "rounds", "seconds", "ramp", "seed", "quick", "span", "target", "allow_write_to",
-                 "allow_in_use")
+                 "allow_in_use", "restart")
 } | {"arms": "arm", "settings": "set", "workloads": "workload"}  # fmt: skip
 """What only a comparison that is yet to be measured can be told, by the word in its option."""
 

@@ -63,6 +63,7 @@ class Question:
     scratch: Path
     span: int | None = None
     target: Path | None = None
+    restart: bool = False
 
 
 def study_for(question: Question) -> tuple[Study, str]:
@@ -98,7 +99,7 @@ def study_for(question: Question) -> tuple[Study, str]:
         confidence=_or(question.confidence, plan.confidence, CONFIDENCE),
     )
     _sensible(study)
-    return new_study(study), facts_text(question.scratch)
+    return new_study(study, restart=question.restart), facts_text(question.scratch)
 
 
 def checked_metric(name: str) -> str:

@@ -43,8 +43,10 @@ class Leave:
     in_use: bool = False
 
 
-def new_study(study: Study) -> Study:
-    """Return the study with an id, a date and its trials in their interleaved order."""
+def new_study(study: Study, *, restart: bool = False) -> Study:
+    """Return the study with an id, a date and its trials in their interleaved order, each in a process of its own
+    with `restart`.
+    """
     now = datetime.now(UTC)
     return replace(
         study,
@@ -55,6 +57,7 @@ def new_study(study: Study) -> Study:
             [workload.name for workload in study.workloads],
             rounds=study.rounds,
             seed=study.seed,
+            restart=restart,
         ),
     )
 

@@ -59,7 +59,7 @@ def run_trial(study: Study, trial: Trial, tools: Tools) -> tuple[TrialRecord, tu
     seen: list[Check] = []
     changeover: Changeover | None = None
     try:
-        with tools.rigs.up(arm.stack, ground) as bench:
+        with tools.rigs.up(arm.stack, ground, restart=trial.restart) as bench:
             changeover = bench.changeover
             captures += [] if changeover is None else [_text("changeover.txt", changeover.text + "\n")]
             seen += bench.in_force.checks

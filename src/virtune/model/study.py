@@ -41,12 +41,16 @@ class Arm:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
-    """One arm under one workload, once. `number` counts from 1 in the order of running."""
+    """One arm under one workload, once. `number` counts from 1 in the order of running.
+
+    `restart`: in a process that carried no arm before, since what a start brings about is part of what varies.
+    """
 
     number: int
     round: int
     arm: str
     workload: str
+    restart: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

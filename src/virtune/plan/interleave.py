@@ -24,10 +24,12 @@ class Overhead:
     load: float = 0.5
 
 
-def trials(arms: Sequence[str], workloads: Sequence[str], *, rounds: int, seed: int) -> tuple[Trial, ...]:
+def trials(
+    arms: Sequence[str], workloads: Sequence[str], *, rounds: int, seed: int, restart: bool = False
+) -> tuple[Trial, ...]:
     """Plan the trials: `rounds` complete blocks of every arm under every workload, each in a new random order.
 
-    The same seed gives the same order, and more rounds go on where fewer ended.
+    The same seed gives the same order, and more rounds go on where fewer ended. `restart`: each in a new process.
     """
     if not arms or not workloads or rounds < 1:
         raise PlanError("a study needs an arm, a workload and a round")
@@ -40,7 +42,7 @@ def trials(arms: Sequence[str], workloads: Sequence[str], *, rounds: int, seed: 
     chance = Random(seed)  # noqa: S311 - a fair order, not a secret
     order = [(block, *pair) for block in range(1, rounds + 1) for pair in chance.sample(pairs, len(pairs))]
     return tuple(
-        Trial(number=number, round=block, arm=arm, workload=workload)
+        Trial(number=number, round=block, arm=arm, workload=workload, restart=restart)
         for number, (block, arm, workload) in enumerate(order, 1)
     )
 

@@ -3,7 +3,9 @@
 
 import json
 import shlex
+from collections import Counter
 from collections.abc import Iterator
+from statistics import median
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -26,7 +28,7 @@ def plain_report(result: Result, record: StudyRecord) -> RenderableType:
         render(result),
         *_section("single rounds", _rounds(result, record)),
         *_section("in force, check by check", all_checks(result)),
-        *_section("how it was measured", Text("\n".join(_method(result)))),
+        *_section("how it was measured", Text("\n".join(_method(result, record)))),
         *_section("arms", _arms(result.study)),
         *_section("workloads", Text("\n".join(_workloads(result.study)))),
         *(() if result.study.imported else _section("to run it again", Text(command_again(result.study)))),
@@ -51,6 +53,7 @@ def command_again(study: Study) -> str:
     words += ["--seed", str(study.seed), "--span", str(study.span_bytes)]
     if study.kind == "compare":
         words += ["--metric", study.metric, "--margin", f"{study.margin:g}", "--confidence", f"{study.confidence:g}"]
+    words += ["--restart"] if any(trial.restart for trial in study.trials) else []
     words += ["--target", study.target] if study.target else ["--scratch", study.scratch]
     return shlex.join(words)
 
@@ -89,7 +92,7 @@ def _rounds(result: Result, record: StudyRecord) -> Table:
     return table
 
 
-def _method(result: Result) -> Iterator[str]:
+def _method(result: Result, record: StudyRecord) -> Iterator[str]:
     study = result.study
     if study.imported:
         yield from imported.method(study)
@@ -98,12 +101,24 @@ def _method(result: Result) -> Iterator[str]:
     yield f"{format_seconds(study.seconds)} after {format_seconds(study.ramp_seconds)} of ramp that is thrown away."
     yield "Every round holds every arm under every workload once, in an order drawn anew (the seed is above);"
     yield "each trial brings its stack up and takes it down, and begins with the image dropped from the page cache."
+    yield from _changeovers(record)
     yield "A difference is the mean of the logarithms of the ratios within rounds; its interval is Student's t on"
     yield "those, never computed from the number of I/Os. 'same' means: the whole interval lies within"
     yield f"+-{study.margin:.0%}. Verdicts on {BY_ID[study.metric].label} hold together at {study.confidence:.0%} "
     yield "(Bonferroni over all pairs and workloads), and a sign test must agree; the intervals of all other metrics"
     yield f"hold at {study.confidence:.0%} each. Latency percentiles come from fio's histograms, added over rounds;"
     yield "~ marks one with fewer than 100 I/Os beyond it. Rates and means over rounds are geometric means."
+
+
+def _changeovers(record: StudyRecord) -> Iterator[str]:
+    """Say how arms came to run: how often swapped in a process that ran, how fast, and what new ones were for."""
+    ways = [trial.in_force.changeover for trial in record.trials if trial.in_force.changeover is not None]
+    swaps = [way for way in ways if way.swapped is not None]
+    if swaps:
+        took = f"{median(way.seconds for way in swaps) * 1e3:.0f} ms (median)"
+        yield f"{len(swaps)} of {len(ways)} trials were swapped into a process that had carried others, in {took}."
+    for why, count in Counter(way.why for way in ways if way.swapped is None).items():
+        yield f"New processes: {count} ({why})."
 
 
 def _arms(study: Study) -> Table:

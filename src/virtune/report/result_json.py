@@ -13,7 +13,7 @@ from typing import Any
 
 from virtune import __version__
 from virtune.model.condition import Ruling
-from virtune.model.evidence import Check, StudyRecord
+from virtune.model.evidence import Changeover, Check, StudyRecord
 from virtune.model.measurement import Measurement
 from virtune.model.metric import BY_ID
 from virtune.model.remark import Remark
@@ -89,6 +89,7 @@ def _arm(arm: Arm, result: Result, record: StudyRecord) -> dict[str, Any]:
                 "workload": trial.trial.workload,
                 "ended": trial.ended,
                 "attempt": trial.attempt,
+                "changeover": _changeover(trial.in_force.changeover),
                 "failure": trial.failure,
                 "measurement": None if trial.measurement is None else _measurement(trial.measurement),
             }
@@ -108,6 +109,10 @@ def _summary(summary: ArmSummary) -> dict[str, Any]:
         "attempts": summary.attempts,
         "invalid": dict(summary.invalid),
     }
+
+
+def _changeover(found: Changeover | None) -> dict[str, Any] | None:
+    return None if found is None else asdict(found) | {"text": found.text}
 
 
 def _value(value: Value) -> dict[str, Any]:
