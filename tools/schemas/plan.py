@@ -18,7 +18,7 @@ KEYS: dict[str, str] = {
     "title": "What is to be found out, in one line; virtune does not use it yet.",
     "rig": "What brings the stacks up. Default: storage-daemon.",
     "workload": "What is asked of the disk: profiles, fio's own words or fio job files, one or a list. A path is"
-    " read from the directory that virtune is started in. Default: randread-4k.",
+    " looked for where the plan file lies. Default: randread-4k.",
     "baseline": "The arm that the others are held against. Default: the first.",
     "rounds": f"How often every arm is tried under every workload. Default: {ROUNDS['compare']}.",
     "seconds": "Measured time of one trial: a number of seconds, or a text with its unit (500ms, 2m), from 50 ms to"
@@ -26,9 +26,11 @@ KEYS: dict[str, str] = {
     "ramp": "The time before it that is thrown away: a number of seconds, or a text with its unit, at most an hour."
     f" Default: {RAMP_SECONDS * 1000:g} ms.",
     "seed": "Seed of the order of trials and of random offsets. Default: drawn, and recorded.",
-    "metric": "The metric of the verdicts. Default: iops.",
+    "metric": "The metric of the verdicts. Default: iops; with at_load p99, p50 and the mean of latency.",
     "margin": f"The smallest relative difference worth knowing (0.03 is 3 %). Default: {MARGIN:g}.",
     "confidence": f"Of all verdicts together, as a share. Default: {CONFIDENCE:g}.",
+    "at_load": "Offered loads at which latencies are compared, one or a list: shares of the baseline's saturation,"
+    " which is measured first (70%), or rates (5000iops). One I/O at a time is compared besides.",
     "span": "Size of the scratch image, or how much of a target is used: a number of bytes, or a text (4G; powers of"
     f" 1024), at least 8 MiB. Default: {format_bytes(DEFAULT_SPAN)}.",
     "set": "Knobs of the base, which every arm starts from.",

@@ -161,6 +161,8 @@ def _study() -> Schema:
         {
             "name": text("Its name."),
             "meaning": text("What it stands for, in words."),
+            "offered_iops": maybe(number("I/Os offered a second; null where one waits for another.", minimum=0)),
+            "probe": switch("True where only the baseline ran it, to find its saturation."),
             "jobs": rows("The jobs, which run together.", job, minItems=1),
         },
     )
@@ -181,6 +183,8 @@ def _study() -> Schema:
             "seconds": maybe(number(f"Measured time of one trial, in seconds{unknown}", exclusiveMinimum=0)),
             "ramp_seconds": maybe(number(f"The time before it that is thrown away, in seconds{unknown}", minimum=0)),
             "seed": maybe(whole(f"Seed of the order of trials and of random offsets{unknown}", minimum=0)),
+            "at_load": rows("Offered loads as asked for: `50%`, `5000iops`.", text("A load.")),
+            "judged": rows("The metrics that got verdicts, the main one first.", text("A metric.")),
             "margin": number("The smallest relative difference worth knowing (0.03 is 3 %).", exclusiveMinimum=0),
             "confidence": number("Of all `comparisons` together, 0 to 1.", exclusiveMinimum=0, exclusiveMaximum=1),
             "span_bytes": maybe(whole(f"Bytes of the scratch image, or used of a target{unknown}", minimum=1)),

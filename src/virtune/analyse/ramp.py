@@ -75,9 +75,10 @@ def ramp_of(study: Study, trials: Sequence[TrialRecord], *, before_round: int | 
 
     Only whole rounds count. `trials` are those that stand, one record each.
     """
-    each = len(study.arms) * len(study.workloads)
+    compared = {workload.name for workload in study.compared}
+    each = len(study.arms) * len(compared)
     rounds: dict[int, list[TrialRecord]] = {}
-    for one in trials:
+    for one in (one for one in trials if one.trial.workload in compared):
         rounds.setdefault(one.trial.round, []).append(one)
     whole = sorted(number for number, found in rounds.items() if len(found) == each)
     before = whole[-1] + 1 if before_round is None and whole else before_round or 1

@@ -8,6 +8,7 @@ from dataclasses import replace
 from itertools import combinations
 
 from virtune.analyse.compare import compare
+from virtune.analyse.offered import Unmet, judged, unmet_rounds
 from virtune.analyse.ramp import ramp_of
 from virtune.analyse.rejects import pardons, rejected_for
 from virtune.analyse.unpaired import compare_unpaired
@@ -34,6 +35,7 @@ def summarise(record: StudyRecord, *, elapsed_seconds: float | None = None) -> R
     pardoned = pardons(attempts)
     rows = _rows(record.trials, pardoned)
     by_arm, tried = _by_arm(record.trials), _by_arm(attempts)
+    unmet = unmet_rounds(study, record.trials)
     arms = tuple(
         _summary(arm, workload, by_arm.get(key, []), tried.get(key, []), pardoned)
         for workload in study.workloads
@@ -46,8 +48,8 @@ def summarise(record: StudyRecord, *, elapsed_seconds: float | None = None) -> R
         finished=record.finished,
         trials_done=done,
         arms=arms,
-        verdicts=tuple(_verdicts(study, rows)),
-        differences=tuple(_differences(study, rows)),
+        verdicts=tuple(_verdicts(study, rows, unmet)),
+        differences=tuple(_differences(study, rows, unmet)),
         measured_seconds=done * study.seconds,
         elapsed_seconds=elapsed_seconds,
         pardons=pardoned,
@@ -63,7 +65,7 @@ def pairs_of(study: Study) -> list[tuple[str, str]]:
 
 def confidence_of_one(study: Study) -> float:
     """Return the confidence of each verdict, so that all of them together hold at the study's (Bonferroni)."""
-    count = len(pairs_of(study)) * len(study.workloads)
+    count = len(pairs_of(study)) * len(study.compared) * len(study.judged)
     return 1 - (1 - study.confidence) / max(1, count)
 
 
@@ -112,22 +114,24 @@ def _comparable(measurement: Measurement) -> dict[str, float]:
     return values
 
 
-def _verdicts(study: Study, rows: Rows) -> Iterable[Comparison]:
+def _verdicts(study: Study, rows: Rows, unmet: Unmet) -> Iterable[Comparison]:
     confidence = confidence_of_one(study)
-    for workload in study.workloads:
-        for baseline, candidate in pairs_of(study):
-            yield _compare(study, rows, workload, BY_ID[study.metric], baseline, candidate, confidence)
+    for workload in study.compared:
+        for metric in study.judged:
+            for baseline, candidate in pairs_of(study):
+                found = _compare(study, rows, workload, BY_ID[metric], baseline, candidate, confidence)
+                yield judged(found, unmet, study.rounds)
 
 
-def _differences(study: Study, rows: Rows) -> Iterable[Comparison]:
-    for workload in study.workloads:
+def _differences(study: Study, rows: Rows, unmet: Unmet) -> Iterable[Comparison]:
+    for workload in study.compared:
         for arm in study.arms:
             if arm.name == study.baseline:
                 continue
             for metric in (metric for metric in METRICS if metric.compared):
                 found = _compare(study, rows, workload, metric, study.baseline, arm.name, study.confidence)
                 if found.rounds:
-                    yield found
+                    yield judged(found, unmet, study.rounds)
 
 
 def _compare(

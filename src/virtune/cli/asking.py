@@ -54,6 +54,7 @@ class Asked:
                 metric=words.get("metric"),
                 margin=words.get("margin"),
                 confidence=words.get("confidence"),
+                at_load=words.get("at_load", ()),
                 rounds=QUICK_ROUNDS if quick and words["rounds"] is None else words["rounds"],
                 seconds=QUICK_SECONDS if quick and words["seconds"] is None else words["seconds"],
                 ramp=words["ramp"],

@@ -15,7 +15,7 @@ from virtune.model.study import CONFIDENCE_BELOW, CONFIDENCE_MIN, MARGIN_MAX, MA
 _LIVE = {
     name: name.replace("_", "-")
     for name in ("rig", "vary", "rounds", "seconds", "ramp", "seed", "quick", "span", "target", "allow_write_to",
-                 "allow_in_use", "restart")
+                 "allow_in_use", "restart", "at_load")
 } | {"arms": "arm", "settings": "set", "workloads": "workload"}  # fmt: skip
 """What only a comparison that is yet to be measured can be told, by the word in its option."""
 
@@ -43,6 +43,9 @@ _LIVE = {
               help="The smallest difference worth knowing, as a share.  [default: 0.03]")  # fmt: skip
 @click.option("--confidence", type=click.FloatRange(CONFIDENCE_MIN, CONFIDENCE_BELOW, max_open=True), default=None,
               help="Of all verdicts together.  [default: 0.99]")  # fmt: skip
+@click.option("--at-load", multiple=True, metavar="50%,70%,90%",
+              help="Compare latencies at these offered loads, shares of the baseline's saturation (which is measured "
+                   "first) or rates such as 5000iops, and one I/O at a time.")  # fmt: skip
 @click.option("--quick", is_flag=True, help="6 rounds of 1 s: enough to see large differences.")
 @timing_options(rounds=8, seconds=4)
 @target_options
@@ -74,6 +77,7 @@ def command(**asked: Any) -> int:
       virtune compare plan.toml --report report.txt --fail-if 'latency.p99 > +5%'
       virtune compare before/ after/ --fail-if 'iops < -3%' --markdown comment.md --junit result.xml
       virtune compare monday.json tuesday.json
+      virtune compare --vary disk.aio=native,io_uring --at-load 50%,70%,90%
     """  # noqa: D301 - click's own mark for lines that are not to be rewrapped
     from virtune.cli.asking import Asked, ask_for
 

@@ -15,6 +15,7 @@ from virtune.model.study import DEFAULT_SPAN, RAMP_MAX, SECONDS_MAX, SECONDS_MIN
 from virtune.model.workload import Workload
 from virtune.plan.arms import arm_from_text, arms_from_vary, base_stack, check_arms, choose_baseline, make_arm
 from virtune.plan.jobfile import own_times, read_job_file
+from virtune.plan.loads import read_loads
 from virtune.plan.nearest import did_you_mean
 from virtune.plan.planfile import Plan, read_plan
 from virtune.plan.workloads import parse_workload
@@ -34,6 +35,9 @@ MARGIN = 0.03
 
 CONFIDENCE = 0.99
 """Of all verdicts together: at most one comparison in a hundred says something that is not so."""
+
+AT_LOAD = ("latency.p99", "latency.p50", "latency.mean")
+"""What is judged at equal offered load unless one metric is named."""
 
 DEFAULT_WORKLOADS = ("randread-4k",)
 
@@ -56,6 +60,7 @@ class Question:
     metric: str | None = None
     margin: float | None = None
     confidence: float | None = None
+    at_load: tuple[str, ...] = ()
     rounds: int | None = None
     seconds: float | None = None
     ramp: float | None = None
@@ -73,7 +78,9 @@ def study_for(question: Question) -> tuple[Study, str]:
     """
     plan = Plan() if question.plan is None else read_plan(_text(question.plan))
     arms = _arms(question, plan)
-    metric = checked_metric(question.metric or plan.metric or "iops")
+    at_load = read_loads(question.at_load or plan.at_load)
+    said = question.metric or plan.metric
+    metric = checked_metric(said or (AT_LOAD[0] if at_load else "iops"))
     span = int(_or(question.span, plan.span, DEFAULT_SPAN))
     if span < SPAN_MIN:
         raise PlanError("a span below 8 MiB fits into any cache", hint="`--span 64M` is the least that is sensible")
@@ -95,6 +102,8 @@ def study_for(question: Question) -> tuple[Study, str]:
         span_bytes=span // 4096 * 4096,
         target=None if question.target is None else str(question.target.absolute()),
         metric=metric,
+        also=AT_LOAD[1:] if at_load and not said else (),
+        at_load=at_load,
         margin=_or(question.margin, plan.margin, MARGIN),
         confidence=_or(question.confidence, plan.confidence, CONFIDENCE),
     )

@@ -28,6 +28,7 @@ from virtune.model.units import format_count, format_ns
 from virtune.plan.exported import program_for
 from virtune.plan.fit import require_fit
 from virtune.plan.interleave import Overhead, estimate_seconds, trials
+from virtune.plan.loads import settled, with_loads
 from virtune.probe.kernel import try_io_uring
 from virtune.store.sqlite import Store
 
@@ -48,10 +49,13 @@ def new_study(study: Study, *, restart: bool = False) -> Study:
     with `restart`.
     """
     now = datetime.now(UTC)
+    study = replace(
+        study, id=f"{now:%Y%m%d-%H%M%S}-{secrets.token_hex(2)}", created=now.isoformat(timespec="seconds")
+    )
+    if study.at_load:
+        return with_loads(study, restart=restart)
     return replace(
         study,
-        id=f"{now:%Y%m%d-%H%M%S}-{secrets.token_hex(2)}",
-        created=now.isoformat(timespec="seconds"),
         trials=trials(
             [arm.name for arm in study.arms],
             [workload.name for workload in study.workloads],
@@ -75,7 +79,7 @@ def run_study(study: Study, *, store: Store, say: Callable[[Event], None], leave
     with _prepared(study, say, leave) as tools:
         study = replace(study, images=identities(_loaded(study, tools)))
         store.add_study(study, facts=facts)
-        _run(study, study.trials, tools, store=store, say=say)
+        _run_all(study, study.trials, tools, store=store, say=say)
     return finished_result(store, study.id)
 
 
@@ -85,18 +89,18 @@ def resume_study(record: StudyRecord, *, store: Store, say: Callable[[Event], No
     if study.imported:
         raise UsageError(f"study {study.id} was imported: there is nothing to run", hint="`virtune show` shows it")
     left = still_to_run(record)
-    if left:
+    if left or study.unsettled:
         require_same_images(study)
         with _prepared(study, say, leave) as tools:
             require_same_images(study)  # a scratch image that was damaged has been made anew just now
-            _run(study, left, tools, store=store, say=say)
+            _run_all(study, left, tools, store=store, say=say)
     return finished_result(store, study.id)
 
 
 def finished_result(store: Store, study_id: str) -> Result:
     """Mark a study finished when every trial is measured, and return what it says."""
     record = store.get(study_id)
-    if not record.left and not record.finished:
+    if not record.left and not record.finished and not record.study.unsettled:
         store.finish(study_id)
         record = replace(record, finished=True)
     return summarise(record)
@@ -175,6 +179,22 @@ def _require_all_come_up(study: Study, tools: Tools) -> None:
             except RigError as error:
                 said = f": {error.hint}" if error.hint else ""
                 raise PreconditionError(f"arm {arm.name!r} does not come up: {error.message}{said}") from None
+
+
+def _run_all(
+    study: Study, left: tuple[Trial, ...], tools: Tools, *, store: Store, say: Callable[[Event], None]
+) -> None:
+    """Run what is left; where offered loads wait for the baseline's saturation, that first and then what follows.
+
+    What follows is written into the store before it runs, so that the saturation is never measured again.
+    """
+    if left:
+        _run(study, left, tools, store=store, say=say)
+    if study.unsettled:
+        study = settled(store.get(study.id))
+        store.replace_study(study)
+        say(Noticed(text="; ".join(f"{one.name}: {one.meaning}" for one in study.compared if one.offered_iops)))
+        _run(study, store.get(study.id).left, tools, store=store, say=say)
 
 
 def _run(study: Study, left: tuple[Trial, ...], tools: Tools, *, store: Store, say: Callable[[Event], None]) -> None:

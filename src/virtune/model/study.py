@@ -72,6 +72,9 @@ class Identity:
 class Study:
     """What is to be found out, and how. Everything needed to run it again is in here.
 
+    With `at_load` (`50%` of the baseline's saturation, `5000iops`) arms are compared at those offered loads. `also`
+    are metrics that get verdicts beside `metric`.
+
     `margin` is the smallest relative difference worth knowing (0.03 = 3 %); `confidence` holds for all
     verdicts of the study's main metric together. `images` is what was loaded when the study began.
 
@@ -98,11 +101,28 @@ class Study:
     trials: tuple[Trial, ...] = ()
     images: tuple[Identity, ...] = ()
     paired: bool = True
+    at_load: tuple[str, ...] = ()
+    also: tuple[str, ...] = ()
 
     @property
     def imported(self) -> bool:
         """Whether its results were made elsewhere and only read."""
         return self.kind == IMPORT
+
+    @property
+    def compared(self) -> tuple[Workload, ...]:
+        """The workloads under which arms are compared."""
+        return tuple(workload for workload in self.workloads if not workload.probe)
+
+    @property
+    def judged(self) -> tuple[str, ...]:
+        """The metrics that get verdicts."""
+        return (self.metric, *self.also)
+
+    @property
+    def unsettled(self) -> bool:
+        """Whether its offered loads still wait for the baseline's saturation to be measured."""
+        return bool(self.at_load) and not self.compared
 
     def arm(self, name: str) -> Arm:
         """Return the arm of that name; raises KeyError when there is none."""

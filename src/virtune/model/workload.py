@@ -65,13 +65,16 @@ class Workload:
     """One or more jobs that run together.
 
     `verbatim` holds a user's own fio job file; it is then given to fio unchanged, and `jobs` is what was read
-    out of it for display and for judging the result.
+    out of it for display and for judging the result. `offered_iops` is the rate at which its I/Os are offered, None
+    where the next one waits for one before it. Only the baseline runs a `probe`, which finds its saturation.
     """
 
     name: str
     meaning: str
     jobs: tuple[Job, ...]
     verbatim: str | None = None
+    offered_iops: float | None = None
+    probe: bool = False
 
     @property
     def writes(self) -> bool:

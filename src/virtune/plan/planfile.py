@@ -8,6 +8,7 @@
     span = "4G"
     baseline = "threads"
     metric = "latency.p99"
+    at_load = ["50%", "90%"]                       # of the baseline's saturation, or "5000iops"
 
     [set]                  # turns knobs of the base, which every arm starts from
     disk.format = "qcow2"
@@ -50,6 +51,7 @@ from virtune.model.study import (
 )
 from virtune.model.units import parse_bytes, parse_seconds
 from virtune.plan.arms import ARMS_MAX, RIGS, apply_settings
+from virtune.plan.loads import read_loads
 from virtune.plan.nearest import did_you_mean, quoted
 from virtune.plan.workloads import check_name
 
@@ -83,6 +85,7 @@ class Plan:
     metric: str | None = None
     margin: float | None = None
     confidence: float | None = None
+    at_load: Words = ()
     span: int | None = None
 
 
@@ -150,6 +153,16 @@ def _words(value: object) -> tuple[str, ...]:
     if not isinstance(words, list) or not words or not all(isinstance(word, str) for word in words):
         raise ValueError('write a workload in quotes, or a list: ["randread-4k", "randwrite-4k"]')
     return tuple(words)
+
+
+def _loads(value: object) -> tuple[str, ...]:
+    words = [value] if isinstance(value, str) else value
+    if not isinstance(words, list) or not words or not all(isinstance(word, str) for word in words):
+        raise ValueError('write loads in quotes: ["50%", "70%", "5000iops"]')
+    try:
+        return read_loads(tuple(words))
+    except PlanError as error:
+        raise ValueError(f"{error.message}: {error.hint}") from None
 
 
 def _one_of(known: tuple[str, ...], value: object) -> str:
@@ -223,6 +236,9 @@ class _File(BaseModel):
     confidence: Annotated[
         float | None, Field(ge=CONFIDENCE_MIN, lt=CONFIDENCE_BELOW, description="of all verdicts together")
     ] = None
+    at_load: Annotated[
+        Words, BeforeValidator(_loads), _WORKLOAD, Field(description="offered loads at which latency is compared")
+    ] = ()
     span: Annotated[int | None, BeforeValidator(_size), _SIZE, Field(description="how much of a disk is touched")] = (
         None
     )

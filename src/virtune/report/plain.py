@@ -47,12 +47,15 @@ def command_again(study: Study) -> str:
             words += [word for name, value in arm.settings for word in ("--set", f"{name}={value}")]
     if study.kind == "compare":
         words += ["--baseline", study.baseline]
-    for workload in study.workloads:
+    for workload in [one for one in study.workloads if one.probe] or study.workloads:
         words += ["--workload", _asked(workload)]
     words += ["--rounds", str(study.rounds), "--seconds", f"{study.seconds:g}", "--ramp", f"{study.ramp_seconds:g}"]
     words += ["--seed", str(study.seed), "--span", str(study.span_bytes)]
+    for load in study.at_load:
+        words += ["--at-load", load]
     if study.kind == "compare":
-        words += ["--metric", study.metric, "--margin", f"{study.margin:g}", "--confidence", f"{study.confidence:g}"]
+        words += [] if study.also else ["--metric", study.metric]
+        words += ["--margin", f"{study.margin:g}", "--confidence", f"{study.confidence:g}"]
     words += ["--restart"] if any(trial.restart for trial in study.trials) else []
     words += ["--target", study.target] if study.target else ["--scratch", study.scratch]
     return shlex.join(words)

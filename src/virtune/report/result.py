@@ -204,6 +204,12 @@ def reading_notes(study: Study) -> Iterator[str]:
             "arms with cache=writeback, writethrough or unsafe go through the host's page cache, dropped before each "
             f"trial; a span of {format_bytes(study.span_bytes)} fits into it, so it warms while they run"
         )
+    if study.at_load:
+        yield (
+            "loads are offered at a rate: virtune-load counts latency from when an I/O was due, "
+            "fio from when it was handed over; an arm that does less than 99 % of it is saturated, and its latency "
+            "that of a queue that only grows"
+        )
     if any(job.get("fsync", "0") != "0" for workload in study.workloads for job in workload):
         yield "the latencies are those of reads and writes; a flush is waited for besides, and is `sync mean`"
     if any(arm.stack.disk.cache == "unsafe" for arm in study.arms):
@@ -238,18 +244,34 @@ def _workload(result: Result, workload: Workload) -> list[RenderableType]:
     study = result.study
     title = Text(f"\n{workload.name}", style="bold")
     title.append(f"  {workload.meaning}", style="not bold dim")
+    if workload.probe:
+        return [title, _saturation(result, workload)]
     parts: list[RenderableType] = [title]
     base, others = study.arm(study.baseline), [arm for arm in study.arms if arm.name != study.baseline]
     parts.append(SideBySide(lambda arms: _values(result, workload, [base, *arms]), others))
     if len(study.arms) > 1:
         parts.append(SideBySide(lambda arms: _differences(result, workload, arms), others))
         verdicts = [c for c in result.verdicts if c.workload == workload.name]
-        parts.append(Text(f"\nverdicts on {BY_ID[study.metric].label}", style="bold"))
+        metrics = ", ".join(BY_ID[metric].label for metric in study.judged)
+        parts.append(Text(f"\nverdicts on {metrics}", style="bold"))
         parts += [Padding(verdict_sentence(comparison), (0, 0, 0, 2)) for comparison in verdicts]
         if any(comparison.verdict is not Verdict.UNDECIDED for comparison in verdicts):
             words = f"all of these hold together at {study.confidence:.3g} confidence"
             parts.append(Padding(Text(words, style="dim"), (0, 0, 0, 2)))
     return parts
+
+
+def _saturation(result: Result, workload: Workload) -> Text:
+    """Say where the baseline alone was saturated: what the offered loads are shares of."""
+    summary = result.summary(result.study.baseline, workload.name)
+    value = None if summary is None else summary.get("iops")
+    if summary is None or value is None:
+        return Text("  the baseline's saturation is not measured yet", style="yellow")
+    rounds = "1 round" if value.rounds == 1 else f"{value.rounds} rounds"
+    text = (
+        f"  {summary.arm} is saturated at {value_text(BY_ID['iops'], value)} a second ({rounds}, before the others)"
+    )
+    return Text(text + ("" if value.spread is None else f", spread {value.spread:.1%}"))
 
 
 def _values(result: Result, workload: Workload, arms: Sequence[Arm]) -> Table:

@@ -60,6 +60,8 @@ def _study(study: Study, result: Result) -> dict[str, Any]:
         "seconds": study.seconds,
         "ramp_seconds": study.ramp_seconds,
         "seed": study.seed,
+        "at_load": list(study.at_load),
+        "judged": list(study.judged),
         "margin": study.margin,
         "confidence": study.confidence,
         "span_bytes": study.span_bytes,
@@ -67,7 +69,13 @@ def _study(study: Study, result: Result) -> dict[str, Any]:
         "target": study.target,
         "paired": study.paired,
         "workloads": [
-            {"name": w.name, "meaning": w.meaning, "jobs": [{"name": j.name, "options": j.as_dict()} for j in w]}
+            {
+                "name": w.name,
+                "meaning": w.meaning,
+                "offered_iops": w.offered_iops,
+                "probe": w.probe,
+                "jobs": [{"name": j.name, "options": j.as_dict()} for j in w],
+            }
             for w in study.workloads
         ],
     }

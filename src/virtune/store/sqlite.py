@@ -59,6 +59,11 @@ class Store:
         with self._transaction() as db:
             _put_study(db, study, facts=facts, finished=False)
 
+    def replace_study(self, study: Study) -> None:
+        """Keep what became of a study under the same id, whole or not at all: its trials stay as they are."""
+        with self._transaction() as db:
+            db.execute(STUDIES.update().where(STUDIES.c.id == study.id).values(study=study_to_json(study)))
+
     def finish(self, study_id: str) -> None:
         """Mark a study as finished: nothing is left to run."""
         with self._transaction() as db:

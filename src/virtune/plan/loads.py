@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Latency at equal offered load: from a workload to the loads at which every arm is compared.
+
+At saturation latency is the length of a queue, which says nothing of the stack. So the baseline's saturation is
+measured first, with the workload as it was asked for; then every arm is offered the same shares of it, and one I/O at
+a time besides. A rate is offered at even intervals, through a queue so deep that the generator never has to wait.
+"""
+
+import math
+import re
+from dataclasses import replace
+
+from virtune.model.errors import LoadError, PlanError
+from virtune.model.evidence import StudyRecord
+from virtune.model.study import Study
+from virtune.model.units import format_count
+from virtune.model.workload import Job, Workload, job
+from virtune.plan.interleave import trials
+from virtune.plan.options import SYNCHRONOUS
+
+PROBE_ROUNDS = 3
+"""Blocks in which the baseline's saturation is measured: a load at 70 % of it may be at 68 or 72 % just as well."""
+
+DEPTH = 256
+"""Room for what is in flight: at 10,000 I/Os a second it fills only when they take more than 25 ms in the mean."""
+
+RATE_MAX = 10**8
+
+LOADS_MAX = 16
+
+_SHARE = re.compile(r"([0-9]{1,3}(?:\.[0-9]{1,3})?)\s*%", re.ASCII)
+_RATE = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,3})?)(k?)\s*iops", re.ASCII | re.IGNORECASE)
+
+
+def read_loads(texts: tuple[str, ...]) -> tuple[str, ...]:
+    """Read what `--at-load` says, commas or not, and return each load once: `50%`, `5000iops`; raises PlanError."""
+    words = [word.strip() for text in texts for word in text.split(",")]
+    for word in words:
+        _rate(word, 1.0)
+    found = tuple(dict.fromkeys(word.replace(" ", "").lower() for word in words))
+    if len(found) > LOADS_MAX:
+        raise PlanError(f"{len(found)} loads are more than {LOADS_MAX}")
+    return found
+
+
+def with_loads(study: Study, *, restart: bool = False) -> Study:
+    """Return a study that compares at its offered loads as it begins: the baseline alone, until it is saturated.
+
+    Raises PlanError for a workload that cannot be offered at a rate.
+    """
+    for workload in study.workloads:
+        for load in study.at_load:
+            _offered(workload, load, _rate(load, 1e4))
+    probes = tuple(replace(workload, probe=True) for workload in study.workloads)
+    rounds = min(PROBE_ROUNDS, study.rounds)
+    order = trials([study.baseline], [one.name for one in probes], rounds=rounds, seed=study.seed, restart=restart)
+    return replace(study, workloads=probes, trials=order)
+
+
+def settled(record: StudyRecord) -> Study:
+    """Return the study with the workloads and trials that follow from its probes' measurements.
+
+    Saturation is the geometric mean of the baseline's IOPS over the probe's rounds. Raises LoadError without any.
+    """
+    study = record.study
+    compared: dict[str, Workload] = {}
+    for probe in study.workloads:
+        saturation = _saturation(record, probe.name)
+        offered = (_offered(probe, load, _rate(load, saturation)) for load in study.at_load)
+        compared |= {one.name: one for one in (_one_at_a_time(probe), *offered)}
+    arms, restart = [arm.name for arm in study.arms], any(trial.restart for trial in study.trials)
+    order = trials(arms, list(compared), rounds=study.rounds, seed=study.seed, restart=restart)
+    begun = len(study.trials)
+    return replace(
+        study,
+        workloads=(*study.workloads, *compared.values()),
+        trials=(*study.trials, *(replace(trial, number=trial.number + begun) for trial in order)),
+    )
+
+
+def _saturation(record: StudyRecord, workload: str) -> float:
+    measured = [t.measurement.get("iops") for t in record.trials if t.trial.workload == workload and t.measurement]
+    rates = [rate for rate in measured if rate]
+    if not rates:
+        raise LoadError(f"the baseline's saturation under {workload} could not be measured")
+    return math.exp(math.fsum(math.log(rate) for rate in rates) / len(rates))
+
+
+def _rate(load: str, saturation: float) -> float:
+    """Return operations a second for `50%` of a saturation, or for `5000iops`."""
+    share, rate = _SHARE.fullmatch(load), _RATE.fullmatch(load)
+    if share is not None and 0 < float(share[1]) <= 100:
+        return saturation * float(share[1]) / 100
+    if rate is not None and 1 <= (found := float(rate[1]) * (1000 if rate[2] else 1)) <= RATE_MAX:
+        return found
+    hint = "a share of the baseline's saturation such as 50%, or a rate such as 5000iops; several with commas"
+    raise PlanError(f"{load[:40]!r} is no load", hint=hint)
+
+
+def _one_at_a_time(workload: Workload) -> Workload:
+    options = {**_only_job(workload).as_dict(), "iodepth": "1"}
+    options.pop("numjobs", None)
+    options.pop("iodepth_batch", None)
+    return replace(
+        workload,
+        name=f"{workload.name[:60]}-qd1",
+        meaning=f"{workload.name}, one at a time",
+        jobs=(job(workload.jobs[0].name, options),),
+        probe=False,
+    )
+
+
+def _offered(workload: Workload, load: str, iops: float) -> Workload:
+    """Return the workload with its I/Os offered at a rate, whatever comes back."""
+    asked = _only_job(workload)
+    options = asked.as_dict()
+    clones = int(options.get("numjobs", "1"))
+    each = max(1, round(iops / clones))
+    reads = 100 if not asked.writes else int(options.get("rwmixread", "50")) if asked.reads else 0
+    if "rwmixwrite" in options and asked.reads and asked.writes:
+        reads = 100 - int(options["rwmixwrite"])
+    mixed = 0 < reads < 100
+    parts = [max(1, round(each * reads / 100)), max(1, round(each * (100 - reads) / 100))] if mixed else [each]
+    options["iodepth"] = str(max(DEPTH, int(options.get("iodepth", "1"))))
+    options["rate_iops"] = ",".join(str(part) for part in parts)
+    offered = float(sum(parts) * clones)
+    label = load.replace("%", "pct")
+    of = f"{load.removesuffix('%')} % of the baseline's saturation" if load.endswith("%") else "asked for"
+    return replace(
+        workload,
+        name=f"{workload.name[:50]}-at-{label}",
+        meaning=f"{workload.name}, offered at {format_count(offered)} a second ({of})",
+        jobs=(job(asked.name, options),),
+        offered_iops=offered,
+        probe=False,
+    )
+
+
+def _only_job(workload: Workload) -> Job:
+    """Return the one job of a workload; raises PlanError where a rate would not be what was asked for."""
+    where = f"workload {workload.name}"
+    if workload.verbatim is not None or len(workload.jobs) != 1:
+        hint = "write it in fio's words: rw=randread,bs=4k,iodepth=32"
+        raise PlanError(f"{where} cannot be offered at a rate: it must have one job, and be no job file", hint=hint)
+    options = workload.jobs[0].as_dict()
+    own = next((name for name in options if name.startswith(("rate", "thinktime"))), None)
+    if own is not None or "number_ios" in options:
+        raise PlanError(f"{where} has a pace of its own ({own or 'number_ios'}), so it cannot be offered at a rate")
+    if options.get("ioengine") in SYNCHRONOUS:
+        raise PlanError(
+            f"{where} cannot be offered at a rate: ioengine={options['ioengine']} waits for each I/O",
+            hint="leave ioengine out, or take io_uring or libaio",
+        )
+    return workload.jobs[0]

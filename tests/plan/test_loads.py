@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Offered loads: what may be asked for, and what job follows from it."""
+
+import pytest
+
+from virtune.model.errors import PlanError
+from virtune.model.evidence import InForce, StudyRecord, TrialRecord
+from virtune.model.measurement import Measurement
+from virtune.model.stack import Stack
+from virtune.model.study import Arm, Study
+from virtune.plan.loads import read_loads, settled, with_loads
+from virtune.plan.workloads import parse_workload
+
+
+def study(workload: str, *loads: str) -> Study:
+    return Study(
+        id="x", created="", kind="compare", arms=(Arm(name="a", stack=Stack()), Arm(name="b", stack=Stack())),
+        baseline="a", workloads=parse_workload(workload), rounds=6, seconds=1, ramp_seconds=0, seed=1, scratch="/",
+        span_bytes=1 << 26, at_load=read_loads(loads),
+    )  # fmt: skip
+
+
+def after(begun: Study, *iops: float) -> Study:
+    """The study when its probes have measured these rates, one a round."""
+    by_round = dict(enumerate(iops, 1))
+    records = tuple(
+        TrialRecord(
+            trial=trial,
+            ended="",
+            in_force=InForce(),
+            measurement=Measurement(values=(("iops", by_round[trial.round]),)),
+        )
+        for trial in begun.trials
+    )
+    return settled(StudyRecord(study=begun, facts="", finished=False, trials=records))
+
+
+def test_the_baseline_alone_is_probed_and_all_arms_follow_at_shares_of_the_geometric_mean() -> None:
+    begun = with_loads(study("randread-4k", "50%,5kiops"))
+    assert begun.unsettled
+    assert [(t.number, t.arm, t.workload) for t in begun.trials] == [(n, "a", "randread-4k") for n in (1, 2, 3)]
+    full = after(begun, 1000.0, 2000.0, 4000.0)
+    assert not full.unsettled
+    assert [(w.name, w.offered_iops) for w in full.compared] == [
+        ("randread-4k-qd1", None), ("randread-4k-at-50pct", 1000.0), ("randread-4k-at-5kiops", 5000.0),
+    ]  # fmt: skip
+    assert full.trials[:3] == begun.trials
+    assert [t.number for t in full.trials] == list(range(1, 3 + 6 * 2 * 3 + 1))
+    options = full.workload("randread-4k-at-50pct").jobs[0].as_dict()
+    assert (options["rate_iops"], options["iodepth"]) == ("1000", "256")
+    assert full.workload("randread-4k-qd1").depth == 1
+
+
+def test_a_mix_is_offered_in_its_own_shares_and_by_every_clone() -> None:
+    full = after(with_loads(study("oltp-8k-70-30,numjobs=2", "50%")), 4000.0, 4000.0, 4000.0)
+    (offered,) = (workload for workload in full.compared if workload.offered_iops)
+    assert offered.jobs[0].get("rate_iops", "") == "700,300"
+    assert offered.offered_iops == 2000
+
+
+@pytest.mark.parametrize(
+    "load", ["", "0%", "101%", "50", "iops", "0iops", "-5%", "1e3iops", "50%%", "9" * 400 + "iops"]
+)
+def test_what_is_no_load_is_refused(load: str) -> None:
+    with pytest.raises(PlanError, match="is no load"):
+        read_loads((load,))
+
+
+@pytest.mark.parametrize(
+    ("workload", "reason"),
+    [
+        ("rw=randread + rw=randwrite", "must have one job"),
+        ("rw=randread,rate_iops=500", "a pace of its own"),
+        ("rw=randread,ioengine=psync", "waits for each I/O"),
+    ],
+)
+def test_what_cannot_be_offered_at_a_rate_is_refused_before_anything_runs(workload: str, reason: str) -> None:
+    with pytest.raises(PlanError, match=reason):
+        with_loads(study(workload, "50%"))

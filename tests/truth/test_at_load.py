@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Latency at equal offered load: known service times come out, and an arm that cannot keep up gets no verdict."""
+
+import re
+import signal
+from typing import Any
+
+import pytest
+from tests.conftest import User, generator
+
+pytestmark = pytest.mark.real
+
+ARMS = (
+    "--set", "disk.backend=null-co",
+    "--arm", "base:disk.null_latency_ns=2000000,disk.throttle_iops=4000",
+    "--arm", "slow:disk.null_latency_ns=4000000,disk.throttle_iops=4000",
+    "--arm", "weak:disk.null_latency_ns=2000000,disk.throttle_iops=1800",
+)  # fmt: skip
+WORKLOAD = ("--workload", "deep: rw=randread,bs=4k,iodepth=64")
+
+
+def verdicts(found: Any, workload: str) -> dict[tuple[str, str], Any]:
+    return {(c["candidate"], c["metric"]): c for c in found["comparisons"]
+            if c["workload"] == workload and c["baseline"] == "base"}  # fmt: skip
+
+
+def test_known_service_times_come_out_and_what_cannot_keep_up_is_called_saturated(user: User) -> None:
+    generator()
+    words = ("--at-load", "70%", "--metric", "latency.p50", "--rounds", "6", "--seconds", "400ms", "--ramp", "300ms")
+    found = user.run("compare", "--rig", "vhost-user", *ARMS, *WORKLOAD, *words, "--json", "-q").json()
+    workloads = {workload["name"]: workload for workload in found["study"]["workloads"]}
+    assert list(workloads) == ["deep", "deep-qd1", "deep-at-70pct"]
+    assert workloads["deep"]["probe"]
+    assert workloads["deep-at-70pct"]["offered_iops"] == pytest.approx(2800, rel=0.05)
+    one, offered = verdicts(found, "deep-qd1"), verdicts(found, "deep-at-70pct")
+    assert one["slow", "latency.p50"]["verdict"] == "worse"
+    assert one["slow", "latency.p50"]["ratio"]["estimate"] == pytest.approx(2, abs=0.3)
+    assert one["weak", "latency.p50"]["verdict"] in ("same", "undecided")
+    # a busy machine may stall an offered load in a round, so of the verdict only this is sure
+    assert offered["slow", "latency.p50"]["verdict"] in ("worse", "undecided")
+    medians = {
+        arm["name"]: one["values"]["latency.p50"]["value"]
+        for arm in found["arms"] for one in arm["workloads"] if one["workload"] == "deep-at-70pct"
+    }  # fmt: skip
+    assert medians["base"] >= 2e6
+    assert medians["slow"] >= 4e6
+    assert offered["weak", "latency.p50"]["verdict"] == "undecided"
+    assert offered["weak", "latency.p50"]["ratio"] is None
+    assert "weak is saturated at this load: latency not comparable" in offered["weak", "latency.p50"]["why"]
+    of_weak = [c for c in found["differences"] if c["workload"] == "deep-at-70pct" and c["candidate"] == "weak"]
+    assert {c["metric"] for c in of_weak if c["metric"].startswith("latency") and c["ratio"]} == set()
+    assert {c["metric"] for c in of_weak if c["ratio"]} >= {"iops", "cpu_per_io"}
+
+
+def until(user: User, line: str, *words: str) -> None:
+    """Start virtune and interrupt it when a line begins so."""
+    process = user.start(*words)
+    assert process.stderr is not None
+    for said in process.stderr:
+        if said.startswith(line):
+            break
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=30)
+    assert process.returncode == 130
+
+
+def test_the_saturation_is_measured_once_however_often_the_study_is_interrupted(user: User) -> None:
+    words = (
+        *ARMS[:6],
+        *WORKLOAD,
+        "--at-load",
+        "50%,1kiops",
+        "--rounds",
+        "3",
+        "--seconds",
+        "200ms",
+        "--ramp",
+        "200ms",
+    )
+    until(user, "[1/", "compare", *words)
+    assert "saturat" in user.run("show", "last").stdout
+    until(user, "[6/", "resume")
+    begun = user.run("show", "last", "--json").json()
+    found = user.run("resume", "-q", "--json").json()
+    assert found["study"]["workloads"] == begun["study"]["workloads"]
+    offered = {workload["name"]: workload["offered_iops"] for workload in found["study"]["workloads"]}
+    assert set(offered) == {"deep", "deep-qd1", "deep-at-50pct", "deep-at-1kiops"}
+    assert offered["deep-at-1kiops"] == 1000
+    probes = [(one["round"], one["attempt"]) for one in found["arms"][0]["rounds"] if one["workload"] == "deep"]
+    assert sorted(probes) == [(1, 1), (2, 1), (3, 1)]
+    assert not [one for one in found["arms"][1]["rounds"] if one["workload"] == "deep"]
+    assert found["study"]["finished"]
+    assert found["study"]["judged"] == ["latency.p99", "latency.p50", "latency.mean"]
+    report = user.home / "report.txt"
+    user.run("show", "last", "--report", str(report))
+    again = " ".join(report.read_text().split())
+    assert "--at-load 50% --at-load 1kiops" in again
+    assert re.search(r"base is saturated at [0-9.,k]+ a second \(3 rounds, before the others\)", again)
