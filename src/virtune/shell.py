@@ -84,8 +84,19 @@ def find_generator(beyond: Sequence[Path] = GENERATOR_PLACES) -> str:
     return path
 
 
+def cache_directory() -> Path:
+    """Return where virtune keeps what can be made again: the user's cache directory."""
+    home = os.environ.get("XDG_CACHE_HOME") or str(Path("~/.cache").expanduser())
+    return Path(home) / "virtune"
+
+
 def run(
-    command: Sequence[str], *, timeout_seconds: float, stdin: str | None = None, ok: tuple[int, ...] = (0,)
+    command: Sequence[str],
+    *,
+    timeout_seconds: float,
+    stdin: str | None = None,
+    ok: tuple[int, ...] = (0,),
+    place: Path | None = None,
 ) -> Output:
     """Run a short command to its end and return its output; raises CommandError with a line the user can paste."""
     try:
@@ -97,6 +108,7 @@ def run(
             errors="replace",
             timeout=timeout_seconds,
             check=False,
+            cwd=place,
             env=_plain_environment(),
         )
     except FileNotFoundError:

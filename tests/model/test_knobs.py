@@ -25,7 +25,7 @@ from virtune.model.knob import (
     describe_domain,
 )
 from virtune.model.knobs import BY_ID, KNOBS, find, matching, needs_new_process
-from virtune.model.stack import Disk, Stack, setting_of, with_setting
+from virtune.model.stack import Device, Disk, Stack, setting_of, with_setting
 
 TWO_VALUES: dict[type[Domain], Callable[[Any], tuple[Any, Any]]] = {
     Choice: lambda domain: domain.values[:2],
@@ -68,8 +68,12 @@ def test_the_knobs_that_are_turned_are_exactly_what_a_stack_holds() -> None:
         "iothread.poll_max_ns": ("poll_max_ns",),
     }
     of_the_disk = {f"disk.{field.name}": ("disk", field.name) for field in fields(Disk)}
-    assert {knob.id: knob.place for knob in TURNED} == of_the_disk | of_the_export
-    assert {place[0] for place in of_the_export.values()} == {f.name for f in fields(Stack)} - {"rig", "disk"}
+    of_the_device = {f"device.{field.name}": ("device", field.name) for field in fields(Device)}
+    for here, known_as in (("scsi_num_queues", "scsi.num_queues"), ("max_ioqpairs", "nvme.max_ioqpairs")):
+        of_the_device[known_as] = of_the_device.pop(f"device.{here}")
+    assert {knob.id: knob.place for knob in TURNED} == of_the_disk | of_the_device | of_the_export
+    rest = {"rig", "device", "disk"}
+    assert {place[0] for place in of_the_export.values()} == {f.name for f in fields(Stack)} - rest
 
 
 @each_turned_knob
@@ -80,7 +84,7 @@ def test_a_domain_takes_what_the_stack_can_hold(knob: Knob) -> None:
         assert set(knob.domain.values) == set(kinds)
         return
     flat = [word for kind in kinds for word in (get_args(kind) or (kind,))]
-    expected: dict[type[Domain], object] = {Switch: bool, Choice: str, Number: int, Size: int}
+    expected: dict[type[Domain], object] = {Switch: bool, Choice: str, Number: int, Size: int, Text: str}
     wanted = expected[type(knob.domain)]
     for kind in flat:
         found = getattr(kind, "__supertype__", kind)
@@ -98,7 +102,7 @@ def test_a_knob_that_is_turned_stands_where_it_was_turned_to(knob: Knob) -> None
 
 def test_a_knob_without_a_place_is_not_turned() -> None:
     with pytest.raises(ValueError, match="cannot turn it yet"):
-        with_setting(Stack(), BY_ID["device.num_queues"], 4)
+        with_setting(Stack(), BY_ID["device.config_wce"], True)
 
 
 def some_values(domain: Domain) -> tuple[str, ...]:

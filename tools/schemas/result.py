@@ -58,12 +58,16 @@ WORDS: dict[str, str] = {
     "Stack.num_queues": "Queues of a vhost-user-blk export; null is one.",
     "Stack.iothread": "Whether an IOThread serves the export; null is the default of the kind of export.",
     "Stack.poll_max_ns": "How long that IOThread polls at most, in ns; null is QEMU's default.",
+    "Stack.device": "The disk as a guest sees it, of rig `qemu` only; null is QEMU's default.",
     "Stack.disk": "The disk; null is QEMU's default.",
     "Interval.estimate": "The ratio itself: of geometric means over the rounds. 1 is no change.",
     "Interval.low": "The lower end of the interval.",
     "Interval.high": "The upper end of the interval.",
     "Interval.confidence": "The confidence of this interval, 0 to 1.",
 } | {f"Disk.{place.removeprefix('disk.')}": knob.what for place, knob in _PLACED.items() if "disk." in place}
+WORDS |= {
+    f"Device.{place.removeprefix('device.')}": knob.what for place, knob in _PLACED.items() if "device." in place
+}
 """By `Class.field`; of what a knob sets, the words are the knob's."""
 
 _UNITS = {
@@ -71,6 +75,8 @@ _UNITS = {
     "Disk.l2_cache_size": "in bytes",
     "Disk.throttle_iops": "in I/Os a second",
     "Disk.throttle_bps": "in bytes a second",
+    "Device.logical_block_size": "in bytes",
+    "Device.physical_block_size": "in bytes",
     "Disk.null_latency_ns": "in nanoseconds",
 }
 

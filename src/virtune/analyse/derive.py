@@ -12,7 +12,7 @@ from virtune.analyse.imported import meant_of
 from virtune.analyse.measure import measurement_of
 from virtune.analyse.ramp import read_profile
 from virtune.analyse.use import use
-from virtune.model.counters import Use
+from virtune.model.counters import RoleUse, Use
 from virtune.model.errors import LoadError, ReadError, StoreError
 from virtune.model.evidence import FIO_OUTPUTS
 from virtune.model.measurement import FioResult, Measurement
@@ -52,7 +52,7 @@ def derive(parts: Mapping[str, bytes], *, stack: Stack, workload: Workload) -> M
     base = measurement_of(result)
     if base.get("iops") in (None, 0.0):
         raise LoadError("fio completed no I/O")
-    used = _use(parts)
+    used = _use(parts, "guest" if stack.rig == "qemu" else "load")
     values = base.values if used is None else (*base.values, *_host_values(base, used))
     meant = all(job.get("direct", "1") in ("0", "false") or job.get("ioengine", "") == "mmap" for job in workload)
     # what was run elsewhere cannot be run again, so nothing of it is turned away: it is explained like any fio result
@@ -72,27 +72,29 @@ def derive(parts: Mapping[str, bytes], *, stack: Stack, workload: Workload) -> M
     return replace(
         base,
         values=values,
-        remarks=(*said, *at_gates, *more),
+        remarks=(*_emulated(parts), *said, *at_gates, *more),
         gates=gates,
         profile=profile,
         profile_seconds=every,
     )
 
 
-def _use(parts: Mapping[str, bytes]) -> Use | None:
+def _use(parts: Mapping[str, bytes], role: str) -> Use | None:
     """Return what the host used in the measured time; None when its counters cannot be read or say nothing of it."""
     try:
         counters = read_counters(parts["counters.jsonl"])
         used = use(counters, begin_ns=counters.mark("begin"), end_ns=counters.mark("stop"))
     except (KeyError, StoreError):
         return None
-    load = used.role("load")
+    load = used.role(role)
     saw_the_load = load is not None and load.cpu_seconds > 0
     return used if saw_the_load and used.seconds >= WINDOW_SECONDS else None
 
 
 def _host_values(base: Measurement, used: Use) -> Iterator[tuple[str, float]]:
-    daemon, load = used.role("daemon"), used.role("load")
+    daemon, load, guest = used.role("daemon"), used.role("load"), used.role("guest")
+    if guest is not None:
+        yield from _guest_values(base, used, guest)
     if daemon is not None:
         yield "cpu.rig", daemon.cpu_seconds / used.seconds * 100
     iops = base.get("iops")
@@ -102,6 +104,26 @@ def _host_values(base: Measurement, used: Use) -> Iterator[tuple[str, float]]:
     # the first device is what the filesystem sits on; those below it count the same I/O again
     if used.disks:
         yield "device.util", used.disks[0].busy_percent
+
+
+def _guest_values(base: Measurement, used: Use, guest: RoleUse) -> Iterator[tuple[str, float]]:
+    """A guest's CPU: its vCPUs carry the load, all other threads of its QEMU the disk."""
+    vcpus = sum(thread.cpu_seconds for thread in guest.threads if thread.comm.startswith("CPU "))
+    yield "cpu.rig", max(0.0, guest.cpu_seconds - vcpus) / used.seconds * 100
+    iops = base.get("iops")
+    if iops:
+        yield "cpu_per_io", guest.cpu_seconds / used.seconds / iops
+
+
+def _emulated(parts: Mapping[str, bytes]) -> Iterator[Remark]:
+    if parts.get("accelerator.txt", b"").startswith(b"tcg"):
+        yield Remark(
+            id="functional-only",
+            weight=Weight.WARNING,
+            text="functional only: the guest ran under software emulation (TCG), so these numbers describe the "
+            "emulator and rank nothing",
+            advice="measure where KVM boots a guest, or without one: rig=vhost-user",
+        )
 
 
 def _host_remarks(

@@ -24,7 +24,7 @@ _TICK_SECONDS = 0.02
 _CAUSE_SECONDS = 0.2
 """A load may notice sooner than we do that its rig is gone, so the rig is given this long to be seen ended."""
 
-_LOG_MS = 250
+LOG_MS = 250
 """How fine the log of IOPS over time is: no start-up transient was ever seen below this (method, 1)."""
 
 _MAX_OUTPUT_BYTES = 64 * 1024**2
@@ -79,7 +79,7 @@ def run_load(
     output.unlink(missing_ok=True)
     for old in _logs(warden.directory):
         old.unlink()
-    logging = [f"--write_iops_log={warden.directory / 'load'}", f"--log_avg_msec={_LOG_MS}"]
+    logging = [f"--write_iops_log={warden.directory / 'load'}", f"--log_avg_msec={LOG_MS}"]
     argv = [
         program,
         *arguments,

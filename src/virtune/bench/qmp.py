@@ -65,6 +65,22 @@ class Monitor:
         except ExecuteError as refusal:
             raise RigError(f"QEMU refused `{command}`: {refusal}") from None
 
+    def execute_until(self, command: str, arguments: Mapping[str, Any], event: str, **said: Any) -> None:
+        """Execute one command and wait for the event that ends what it began, with these words in its data."""
+
+        async def work() -> None:
+            with self._client.listener((event,)) as listener:
+                await self._client.execute(command, dict(arguments))
+                async for message in listener:
+                    data = dict(message).get("data", {})
+                    if isinstance(data, Mapping) and all(data.get(name) == value for name, value in said.items()):
+                        return
+
+        try:
+            self._run(work())
+        except ExecuteError as refusal:
+            raise RigError(f"QEMU refused `{command}`: {refusal}") from None
+
     def _run(self, work: Any) -> Any:
         try:
             return self._loop.run_until_complete(asyncio.wait_for(work, _DEADLINE_SECONDS))

@@ -95,5 +95,9 @@ def _session_of(rig: Rig, warden: Warden) -> AbstractContextManager[Session]:
             return storage_daemon.session(warden)
         case "unknown":
             raise RigError("this stack was not made here, so nothing brings it up", hint="its results were imported")
+        case "qemu":
+            from virtune.bench import qemu
+
+            return qemu.session(warden)
         case _:
             assert_never(rig)

@@ -32,6 +32,7 @@ VERBS: dict[str, str] = {
     "show": "Show a study again: table, verdicts, report or JSON",
     "import": "Keep fio results that were made elsewhere as a study",
     "explain": "Read a fio result (JSON, JSON+ or text) and say what it means",
+    "appliance": "Make, list and remove the guest that `--rig qemu` boots",
     "clean": "Remove what an earlier run left behind: processes, mounts, scratch files",
 }
 """Every verb with its one line of help. The module of a verb is `virtune.cli.<verb>`; it has `command`. Python's own

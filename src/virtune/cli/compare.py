@@ -22,9 +22,9 @@ _LIVE = {
 
 @click.command(name="compare")
 @click.argument("inputs", metavar="[PLAN.toml | BEFORE AFTER...]", nargs=-1)
-@click.option("--rig", type=click.Choice(["storage-daemon", "vhost-user", "metal"]), default=None,
+@click.option("--rig", type=click.Choice(["storage-daemon", "vhost-user", "qemu", "metal"]), default=None,
               help="What brings the stacks up; vhost-user is a storage daemon that is loaded as a guest's virtio "
-                   "queues load it.  [default: storage-daemon]")  # fmt: skip
+                   "queues load it, qemu a guest.  [default: storage-daemon]")  # fmt: skip
 @click.option(
     "--vary", multiple=True, metavar="KNOB=A,B,...", help="One arm for each value; repeat for combinations."
 )

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from virtune import warden
 from virtune.bench.scratch import Scratch, private, scratch_files
+from virtune.flows.appliance import clean_halves
 from virtune.model.units import format_bytes
 
 
@@ -16,6 +17,7 @@ def clean(scratch: Path, *, images: bool) -> list[str]:
     removed: list[str] = []
     for directory in warden.abandoned():
         removed += warden.sweep(warden.run_id_of(directory), directory)
+    removed += clean_halves()
     if scratch.is_dir():
         place = private(scratch)
         removed += _scratch(place, images=images) if any(scratch_files(place)) else []

@@ -16,6 +16,7 @@ from virtune.bench.load import fio_engines
 from virtune.bench.permission import admit
 from virtune.bench.rig import session
 from virtune.bench.scratch import Scratch
+from virtune.flows.appliance import ready_appliance
 from virtune.flows.attempt import Attempts, still_to_run
 from virtune.flows.images import identities, require_same_images
 from virtune.flows.trial import Tools, ground_for
@@ -114,6 +115,9 @@ def _prepared(study: Study, say: Callable[[Event], None], leave: Leave) -> Itera
         shell.find("qemu-storage-daemon")
     if any(arm.stack.disk.format == "qcow2" for arm in study.arms):
         shell.find("qemu-img")
+    if any(arm.stack.rig == "qemu" for arm in study.arms):
+        shell.find("qemu-system-x86_64")
+        ready_appliance(say)
     target = None if study.target is None else Path(study.target)
     writes = any(workload.writes for workload in study.workloads)
     size = study.span_bytes

@@ -12,10 +12,12 @@ from virtune.bench.in_force import require_in_force
 from virtune.bench.load import Moments, run_load
 from virtune.bench.rig import Bench, Ground, Session
 from virtune.bench.scratch import Scratch, drop_cache
+from virtune.flows.guest_trial import load_in_guest
 from virtune.model.errors import LoadError, RigError
 from virtune.model.evidence import Capture, Changeover, Check, InForce, TrialRecord
 from virtune.model.stack import Stack
 from virtune.model.study import Study, Trial
+from virtune.model.target import GuestTarget
 from virtune.model.workload import Workload
 from virtune.plan.interleave import trial_seed
 from virtune.plan.job import FioJob, fio_job
@@ -119,15 +121,18 @@ def _load(
     sampler = Sampler(devices=devices, processes=bench.processes, files=files)
     try:
         with sampler:
-            loaded = run_load(
-                tools.programs[job.program],
-                job.text,
-                job.arguments,
-                bench=bench,
-                warden=tools.warden,
-                moments=_moments(study, sampler, _SETTLE_SECONDS[job.program]),
-                flushes=_flushes(workload),
-            )
+            if isinstance(bench.target, GuestTarget):
+                loaded = load_in_guest(study, workload, job, bench, sampler, captures)
+            else:
+                loaded = run_load(
+                    tools.programs[job.program],
+                    job.text,
+                    job.arguments,
+                    bench=bench,
+                    warden=tools.warden,
+                    moments=_moments(study, sampler, _SETTLE_SECONDS[job.program]),
+                    flushes=_flushes(workload),
+                )
         captures.append(Capture(name="fio.json", content=loaded.output))
         captures.append(_text("command.txt", loaded.command))
         captures.append(Capture(name="iops.log", content=loaded.log))

@@ -5,14 +5,15 @@ A knob with a `place` sets the attribute of that path; `with_setting` is the onl
 always in its canonical form and two equal Stacks compare equal.
 """
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal
 
 from virtune.model.knob import Knob
 from virtune.model.units import Bytes
 
-Rig = Literal["metal", "storage-daemon", "unknown"]
+Rig = Literal["metal", "storage-daemon", "qemu", "unknown"]
 """`unknown` is the rig of results that were made elsewhere: nothing is known of their stack."""
 
 Backend = Literal["file", "null-co"]
@@ -23,8 +24,19 @@ Preallocation = Literal["off", "metadata", "falloc", "full"]
 Discard = Literal["ignore", "unmap"]
 DetectZeroes = Literal["off", "on", "unmap"]
 ExportKind = Literal["nbd", "fuse", "vhost-user-blk"]
+Bus = Literal["virtio-blk", "virtio-scsi", "nvme", "ahci", "ide", "usb"]
 
 _OF_EXPORT = ("export", "num_queues", "iothread", "poll_max_ns")
+_OF_DAEMON = ("export", "num_queues", "iothread")
+_OF_BUS: Mapping[str, tuple[str, ...]] = {
+    "virtio-blk": ("num_queues", "queue_size", "packed", "event_idx"),
+    "virtio-scsi": ("scsi_num_queues",),
+    "nvme": ("max_ioqpairs",),
+}
+BUSES: tuple[str, ...] = tuple(_OF_BUS)
+"""The buses of a guest's disk that a rig has, of all that there are."""
+
+_ID = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,30}", re.ASCII)
 
 DIRECT_CACHES: frozenset[str] = frozenset({"none", "directsync"})
 """The cache modes that open the image with O_DIRECT."""
@@ -54,11 +66,31 @@ class Disk:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Device:
+    """The disk as a guest sees it: on which bus, with which queues, served by which IOThread of QEMU's.
+
+    `None` means "QEMU's default", and for `iothread` the main loop.
+    """
+
+    bus: Bus = "virtio-blk"
+    iothread: str | None = None
+    num_queues: int | None = None
+    scsi_num_queues: int | None = None
+    max_ioqpairs: int | None = None
+    queue_size: int | None = None
+    packed: bool | None = None
+    event_idx: bool | None = None
+    logical_block_size: Bytes | None = None
+    physical_block_size: Bytes | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Stack:
     """A rig and what it brings up. With rig `metal` there is no QEMU, and the disk's QEMU options do not apply.
 
     `export` and what follows it say how the storage daemon hands the disk out: over how many queues, from a thread of
-    its own or from the daemon's main loop, and how long that thread polls.
+    its own or from the daemon's main loop, and how long that thread polls. `device` says how a guest sees it; with
+    rig `qemu`, `poll_max_ns` is of the device's IOThread.
     """
 
     rig: Rig = "storage-daemon"
@@ -66,6 +98,7 @@ class Stack:
     num_queues: int | None = None
     iothread: bool | None = None
     poll_max_ns: int | None = None
+    device: Device = field(default_factory=Device)
     disk: Disk = field(default_factory=Disk)
 
     @property
@@ -75,9 +108,11 @@ class Stack:
 
     @property
     def in_iothread(self) -> bool:
-        """Whether an IOThread serves the export. A vhost-user-blk export gets one, as a guest's disk should."""
+        """Whether an IOThread serves the disk. A vhost-user-blk export gets one, as a guest's disk should."""
         if self.rig == "metal":
             return False
+        if self.rig == "qemu":
+            return self.device.iothread is not None
         return self.export == "vhost-user-blk" if self.iothread is None else self.iothread
 
 
@@ -106,8 +141,9 @@ def contradictions(stack: Stack) -> tuple[str, ...]:
     if stack.rig == "metal":
         touched = [f.name for f in fields(Disk) if getattr(disk, f.name) != getattr(Disk(), f.name)]
         touched += [name for name in _OF_EXPORT if getattr(stack, name) != getattr(Stack(), name)]
+        touched += _device_settings(stack)
         return tuple(f"rig=metal has no QEMU, so {name} means nothing there" for name in touched)
-    found = [*_export_contradictions(stack)]
+    found = [*(_guest_contradictions(stack) if stack.rig == "qemu" else _export_contradictions(stack))]
     if disk.aio == "native" and disk.cache not in DIRECT_CACHES and disk.backend == "file":
         found.append(f"aio=native needs O_DIRECT: use cache=none or directsync instead of {disk.cache}")
     if disk.detect_zeroes == "unmap" and disk.discard != "unmap":
@@ -135,7 +171,36 @@ def contradictions(stack: Stack) -> tuple[str, ...]:
     return tuple(found)
 
 
+def _device_settings(stack: Stack) -> list[str]:
+    return [f"device.{f.name}" for f in fields(Device) if getattr(stack.device, f.name) != getattr(Device(), f.name)]
+
+
+def _guest_contradictions(stack: Stack) -> Iterator[str]:
+    for name in _OF_DAEMON:
+        if getattr(stack, name) != getattr(Stack(), name):
+            yield f"{name} belongs to rig=storage-daemon: a guest has a device, and no export"
+    device = stack.device
+    if stack.poll_max_ns is not None and device.iothread is None:
+        yield "poll_max_ns belongs to an IOThread, and the disk has none: set device.iothread"
+    if device.bus == "nvme" and device.iothread is not None:
+        yield "bus=nvme has no IOThread in QEMU: use virtio-blk or virtio-scsi"
+    if device.bus not in BUSES:
+        yield f"a guest of virtune's has its disk on {', '.join(BUSES)}: {device.bus} cannot be plugged while it runs"
+    for bus, names in _OF_BUS.items():
+        yield from (
+            f"{name} belongs to bus={bus}, and the bus is {device.bus}"
+            for name in names
+            if device.bus != bus and getattr(device, name) is not None
+        )
+    if (device.logical_block_size or 512) > (device.physical_block_size or 512):
+        yield "logical_block_size must not exceed physical_block_size"
+    if device.iothread is not None and not _ID.fullmatch(device.iothread):
+        yield f"{device.iothread} is no id of an IOThread: letters, digits, - and _, a letter first"
+
+
 def _export_contradictions(stack: Stack) -> Iterator[str]:
+    for name in _device_settings(stack):
+        yield f"{name} belongs to a guest's disk: use rig=qemu"
     if stack.num_queues is not None and stack.export != "vhost-user-blk":
         yield f"num_queues belongs to export=vhost-user-blk, and the export is {stack.export}"
     if stack.iothread and stack.export == "nbd":

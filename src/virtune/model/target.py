@@ -13,6 +13,11 @@ class FileTarget:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class GuestTarget(FileTarget):
+    """A block device as a guest sees it: loaded as a file of this host is, by the guest's own fio."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NbdTarget:
     """An NBD export on a unix socket; only fio's `nbd` engine can load it."""
 

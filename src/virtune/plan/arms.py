@@ -29,6 +29,7 @@ Setting = tuple[str, str]
 RIGS: Mapping[str, Callable[[Stack], Stack]] = {
     "metal": lambda stack: replace(stack, rig="metal"),
     "storage-daemon": lambda stack: replace(stack, rig="storage-daemon"),
+    "qemu": lambda stack: replace(stack, rig="qemu"),
     "vhost-user": lambda stack: replace(stack, rig="storage-daemon", export="vhost-user-blk"),
 }
 """What `rig=` may be, and what it makes of a stack."""

@@ -4,7 +4,7 @@
 from virtune.model.errors import PlanError, PreconditionError
 from virtune.model.stack import Stack
 from virtune.model.study import Study
-from virtune.model.target import FileTarget, NbdTarget, Target, VhostUserTarget
+from virtune.model.target import FileTarget, GuestTarget, NbdTarget, Target, VhostUserTarget
 from virtune.plan.job import fio_job
 
 
@@ -31,6 +31,8 @@ def require_fit(study: Study, *, engines: frozenset[str]) -> None:
 
 
 def _target_like(stack: Stack, size_bytes: int) -> Target:
+    if stack.rig == "qemu":
+        return GuestTarget(path="/dev/vda", size_bytes=size_bytes)
     if stack.rig == "metal" or stack.export == "fuse":
         return FileTarget(path="/target", size_bytes=size_bytes)
     if stack.export == "vhost-user-blk":

@@ -53,6 +53,7 @@ KNOBS: tuple[Knob, ...] = (
             posted("emulated NVMe with ioeventfd"),
             unverified("VMware's keys"),
         ),
+        place=("device", "bus"),
     ),
     _knob(
         id="device.scsi_controller",
@@ -93,6 +94,7 @@ KNOBS: tuple[Knob, ...] = (
             "bhyve": "sectorsize=logical[/physical]",
         },
         source=(tried("logical above physical is refused"), documented(LIBVIRT_XML)),
+        place=("device", "logical_block_size"),
     ),
     _knob(
         id="device.physical_block_size",
@@ -111,6 +113,7 @@ KNOBS: tuple[Knob, ...] = (
             "bhyve": "sectorsize=logical[/physical]",
         },
         source=(TRIED, documented(LIBVIRT_XML)),
+        place=("device", "physical_block_size"),
     ),
     _knob(
         id="device.min_io_size",

@@ -64,6 +64,7 @@ KNOBS: tuple[Knob, ...] = (
             documented(KUBEVIRT),
             code(NOVA_CODE),
         ),
+        place=("device", "iothread"),
     ),
     _knob(
         id="iothread.count",

@@ -55,6 +55,7 @@ KNOBS: tuple[Knob, ...] = (
             qemu_commit("e4346192f1c2"),
             code(KUBEVIRT_CODE),
         ),
+        place=("device", "num_queues"),
     ),
     _knob(
         id="scsi.num_queues",
@@ -73,6 +74,7 @@ KNOBS: tuple[Knob, ...] = (
             "proxmox": "queues= (scsi with virtio-scsi-single only)",
         },
         source=(tried("libvirt's mapping, the property and its default"), code(PROXMOX_CODE)),
+        place=("device", "scsi_num_queues"),
     ),
     _knob(
         id="device.queue_size",
@@ -102,6 +104,7 @@ KNOBS: tuple[Knob, ...] = (
             qemu_commit("c9b7d9ec21df"),
             linux_commit("86839c56dee2"),
         ),
+        place=("device", "queue_size"),
     ),
     _knob(
         id="vhost_user_blk.queue_size",
@@ -148,6 +151,7 @@ KNOBS: tuple[Knob, ...] = (
             "openstack": "image hw_virtio_packed_ring",
         },
         source=(documented(LIBVIRT_XML), code("QEMU, property packed")),
+        place=("device", "packed"),
     ),
     _knob(
         id="device.event_idx",
@@ -160,6 +164,7 @@ KNOBS: tuple[Knob, ...] = (
         why='libvirt: "should leave alone unless you know what you are doing".',
         spelled={"libvirt": "<driver event_idx='on'/>", "qemu": "-device ...,event_idx=on"},
         source=(documented(LIBVIRT_XML), TRIED),
+        place=("device", "event_idx"),
     ),
     _knob(
         id="device.indirect_desc",
@@ -272,6 +277,7 @@ KNOBS: tuple[Knob, ...] = (
             "bhyve": "maxq= (default 16); ioslots= (default 8) bounds the I/Os in flight",
         },
         source=(TRIED, documented(BHYVE)),
+        place=("device", "max_ioqpairs"),
     ),
     _knob(
         id="nvme.mdts",

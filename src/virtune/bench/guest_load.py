@@ -1,0 +1,207 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A load in a guest, or in several at once: fio held at a barrier until all are ready, watched until it ends.
+
+fio comes by the barrier after it has set everything up and before its first I/O (`exec_prerun`), so that its clock
+begins when the host says so, and loads of several guests begin together.
+"""
+
+import contextlib
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from virtune.bench.guest import GuestError, GuestOutput, GuestProcess
+from virtune.bench.guest_counters import GuestSampler
+from virtune.bench.load import LOG_MS, Loaded, Moments
+from virtune.bench.qemu import GuestBench
+from virtune.model.errors import LoadError, RigError
+from virtune.model.evidence import Check
+
+STUCK_SECONDS = 15.0
+"""A disk that completes nothing for so long while a load runs is stuck, not slow: a hard disk under TCG answers some
+hundred requests in that time."""
+
+_PATIENCE_SECONDS = 30.0
+_TICK_SECONDS = 0.02
+_ARM_SECONDS = 60.0
+_ANSWER_SECONDS = 10.0
+_LOOK_SECONDS = 1.0
+_RESULT_SECONDS = 60.0
+
+LOG = "/run/load"
+LOGGING = (f"--write_iops_log={LOG}", f"--log_avg_msec={LOG_MS}")
+
+JOB, RESULT, GO, ARMED = "/run/load.fio", "/run/load.json", "/run/go", "/run/armed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GuestJob:
+    """What one guest is to run: the job file, the arguments before it, and how many clones it makes."""
+
+    text: str
+    arguments: tuple[str, ...]
+    clones: int
+
+
+@dataclass(slots=True)
+class Evidence:
+    """What a load in a guest leaves besides its result, complete also when it fails."""
+
+    counters: bytes = b""
+    trouble: str = ""
+
+
+@dataclass(slots=True)
+class _Running:
+    """A load in one guest, with how many requests its disk had completed when that last rose."""
+
+    bench: GuestBench
+    process: GuestProcess
+    command: str
+    operations: int = -1
+    rose: float = field(default_factory=time.monotonic)
+
+
+def run_guest_load(
+    job: GuestJob, *, bench: GuestBench, moments: Moments, flushes: bool, evidence: Evidence
+) -> Loaded:
+    """Run one load in a guest to its end and return its output.
+
+    Raises LoadError with the reason when it has none; `evidence` then says what was seen of the guest.
+    """
+    sampler = GuestSampler(bench.vm.guest)
+    try:
+        with sampler:
+            (running,) = armed([(bench, job)])
+            bench.begin()
+            let_go([running])
+            checks, output = _watch(running, moments, sampler, flushes=flushes)
+        _require_success(bench, output)
+        return Loaded(output=_result(bench), log=_log(bench), command=running.command, checks=checks)
+    except (LoadError, RigError) as error:
+        evidence.trouble = bench.vm.evidence()
+        if isinstance(error, LoadError):
+            raise
+        trouble = bench.trouble()
+        raise LoadError(trouble or error.message, hint=None if trouble else error.hint) from None
+    finally:
+        evidence.counters = sampler.content()
+
+
+def _require_success(bench: GuestBench, output: GuestOutput, when: str = "") -> None:
+    if output.status == 0 and not when:
+        return
+    complaint = output.stderr.decode(errors="replace").strip() or _first_line(bench)
+    raise LoadError(f"fio in the guest ended{when} with status {output.status}", hint=complaint[-300:] or None)
+
+
+def armed(loads: Sequence[tuple[GuestBench, GuestJob]]) -> list[_Running]:
+    """Start every load and return when all of them stand at the barrier."""
+    found = []
+    for bench, job in loads:
+        guest = bench.vm.guest
+        guest.look.run(f"rm -f {GO} {ARMED} {RESULT} {LOG}_*.log", timeout_seconds=_ANSWER_SECONDS)
+        guest.put(JOB, job.text.encode(), timeout_seconds=_ANSWER_SECONDS)
+        argv = ["fio", *job.arguments, "--exec_prerun=barrier", *LOGGING, "--output-format=json+"]
+        argv += [f"--output={RESULT}", "--eta=never", JOB]
+        process = guest.start(argv, timeout_seconds=_ANSWER_SECONDS)
+        found.append(_Running(bench, process, " ".join(argv)))
+    for running, (_, job) in zip(found, loads, strict=True):
+        words = ["armed", str(job.clones), str(int(_ARM_SECONDS)), str(running.process.pid)]
+        held = running.bench.vm.guest.run(words, timeout_seconds=_ARM_SECONDS + _ANSWER_SECONDS)
+        if held.status == 0:
+            continue
+        ended = running.process.wait(_LOOK_SECONDS)
+        if ended is None:
+            running.process.end("INT")
+            raise LoadError(f"fio in the guest was not ready within {_ARM_SECONDS:g} s")
+        complaint = ended.stderr.decode(errors="replace").strip() or _first_line(running.bench)
+        raise LoadError(
+            f"fio in the guest ended before it began: status {ended.status}", hint=complaint[-300:] or None
+        )
+    return found
+
+
+def let_go(loads: Sequence[_Running]) -> float:
+    """Open the barrier of every guest; returns how many seconds lay between the first and the last."""
+    looks = [running.bench.vm.guest.look for running in loads]
+    with contextlib.ExitStack() as held:
+        for look in looks:
+            held.enter_context(look.held())
+        begun = time.monotonic()
+        numbers = [look.send("run", f": >{GO}", timeout_seconds=_ANSWER_SECONDS) for look in looks]
+        sent = time.monotonic() - begun
+        for look, number in zip(looks, numbers, strict=True):
+            if look.receive(number, timeout_seconds=_ANSWER_SECONDS) is None:
+                raise GuestError("a guest did not open its barrier")
+    return sent
+
+
+def _watch(
+    running: _Running, moments: Moments, sampler: GuestSampler, *, flushes: bool
+) -> tuple[tuple[Check, ...], GuestOutput]:
+    bench, started = running.bench, time.monotonic()
+    deadline = started + moments.end_seconds + _PATIENCE_SECONDS
+    half = (moments.begin_seconds + moments.end_seconds) / 2
+    checks: tuple[Check, ...] = ()
+
+    def on_begin() -> None:
+        moments.on_begin(bench.vm.child.pid)
+        sampler.sample(mark="begin")
+
+    def on_half() -> None:
+        nonlocal checks
+        checks = bench.under_load(flushes=flushes)
+
+    def on_end() -> None:
+        moments.on_end()
+        sampler.sample(mark="stop")
+
+    plan: list[tuple[float, Callable[[], None]]] = [
+        (moments.begin_seconds, on_begin), (half, on_half), (moments.end_seconds, on_end),
+    ]  # fmt: skip
+    looked = started
+    while (output := running.process.wait(_TICK_SECONDS)) is None:
+        now = time.monotonic()
+        if (trouble := bench.trouble()) is not None:
+            raise LoadError(trouble)
+        if plan and now - started >= plan[0][0]:
+            plan.pop(0)[1]()
+        if now - looked >= _LOOK_SECONDS:
+            looked = now
+            _require_progress(running, now)
+        if now > deadline:
+            _end(running.process)
+            raise LoadError(f"the load did not end {_PATIENCE_SECONDS:g} s after its run time: it is stuck")
+    return checks, output
+
+
+def _require_progress(running: _Running, now: float) -> None:
+    """Raise LoadError when the guest's disk has completed nothing for long; as long as anything moves, it is slow."""
+    operations = running.bench.vm.operations()
+    if operations != running.operations:
+        running.operations, running.rose = operations, now
+    elif now - running.rose > STUCK_SECONDS:
+        _end(running.process)
+        raise LoadError(f"the guest's disk completed nothing for {STUCK_SECONDS:g} s: it is stuck")
+
+
+def _end(process: GuestProcess) -> None:
+    with contextlib.suppress(GuestError):
+        process.end("INT", "TERM")
+
+
+def _result(bench: GuestBench) -> bytes:
+    return bench.vm.guest.get(RESULT, timeout_seconds=_RESULT_SECONDS)
+
+
+def _log(bench: GuestBench) -> bytes:
+    return bench.vm.guest.look.run(f"cat {LOG}_iops.*.log", timeout_seconds=_RESULT_SECONDS).stdout
+
+
+def _first_line(bench: GuestBench) -> str:
+    """Return fio's complaint: with --output it goes into that file."""
+    with contextlib.suppress(GuestError):
+        lines = _result(bench).decode(errors="replace").splitlines()
+        return next((line for line in lines if line.startswith("fio:")), "")
+    return ""

@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""KVM by trial: a guest of ours either comes up on it or it does not, whatever /dev/kvm says of itself.
+
+A /dev/kvm that opens and makes VMs may still stop every guest (nested, with a hypervisor above that does not play its
+part). The answer is kept by everything it depends on: host kernel and boot, QEMU, guest.
+"""
+
+import contextlib
+import hashlib
+import json
+import os
+import platform
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from virtune import shell
+from virtune.bench.appliance import Appliance
+from virtune.bench.qemu_machine import PROGRAM, running
+from virtune.model.errors import RigError
+
+TRIAL_SECONDS = 20.0
+"""On KVM the appliance is ready within 2 s; ten times that is no matter of a busy host any more."""
+
+KVM = Path("/dev/kvm")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Accelerator:
+    """What guests run on here: `kvm` or `tcg`, and why in one clause. `tried` is false where there was nothing to."""
+
+    kvm: bool
+    why: str
+    tried: bool
+
+    @property
+    def name(self) -> str:
+        """QEMU's word for it."""
+        return "kvm" if self.kvm else "tcg"
+
+
+def accelerator_for(appliance: Appliance, warden: shell.Warden, cache: Path, *, again: bool = False) -> Accelerator:
+    """Return what guests run on: what was found when it was last tried, else try now (`again`: try in any case)."""
+    if not KVM.exists():
+        return Accelerator(kvm=False, why="there is no /dev/kvm", tried=False)
+    if not os.access(KVM, os.R_OK | os.W_OK):
+        return Accelerator(kvm=False, why="/dev/kvm is not ours to open", tried=False)
+    place, key = cache / "accelerators.json", _key(appliance)
+    known = _known(place)
+    if key in known and not again:
+        return known[key]
+    found = _try(appliance, warden)
+    place.parent.mkdir(parents=True, exist_ok=True)
+    work = place.with_name(f"{place.name}.{os.getpid()}.partial")
+    work.write_text(json.dumps({name: asdict(one) for name, one in {**known, key: found}.items()}))
+    work.rename(place)
+    return found
+
+
+def known_accelerators(cache: Path) -> list[Accelerator]:
+    """Return everything that was found on this cache's host so far."""
+    return list(_known(cache / "accelerators.json").values())
+
+
+def _try(appliance: Appliance, warden: shell.Warden) -> Accelerator:
+    try:
+        with running(appliance, warden, kvm=True, boot_seconds=TRIAL_SECONDS) as vm:
+            return Accelerator(kvm=True, why=f"a guest came up on KVM in {vm.boot_seconds:.1f} s", tried=True)
+    except RigError as error:
+        said = f" ({error.hint})" if error.hint else ""
+        return Accelerator(kvm=False, why=f"on KVM {error.message}{said}", tried=True)
+
+
+def _known(place: Path) -> dict[str, Accelerator]:
+    with contextlib.suppress(OSError, ValueError, TypeError, AttributeError):
+        return {key: Accelerator(**one) for key, one in json.loads(place.read_text()).items()}
+    return {}
+
+
+def _key(appliance: Appliance) -> str:
+    program = Path(shell.find(PROGRAM)).resolve()
+    found = program.stat()
+    boot = ""
+    with contextlib.suppress(OSError):
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    parts = (platform.release(), boot, str(program), found.st_size, found.st_mtime_ns, appliance.key)
+    return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]

@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A guest of ours: a QEMU that boots the appliance, with its monitor and its agent, from start to ready."""
+
+import contextlib
+import itertools
+import json
+import os
+import signal
+import socket
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from virtune import shell
+from virtune.bench.appliance import Appliance
+from virtune.bench.guest_shell import CHANNELS, ShellGuest
+from virtune.bench.qmp import Monitor
+from virtune.dialects.qemu_guest import DEVICE, Machine, machine_argv
+from virtune.model.errors import RigError
+
+PROGRAM = "qemu-system-x86_64"
+
+BOOT_SECONDS = 90.0
+"""A guest boots in 3 s under TCG on an idle machine, and took 12 s on one with three times as much to do as CPUs;
+one that is not ready by then hangs."""
+
+_GREETING_SECONDS = 0.25
+_END_SECONDS = 1.0
+_CONSOLE_BYTES = 4000
+_NUMBERS = itertools.count()
+
+
+@dataclass(slots=True, kw_only=True)
+class Vm:
+    """A guest that is up."""
+
+    child: shell.Child
+    monitor: Monitor
+    guest: ShellGuest
+    console: Path
+    kvm: bool
+    vcpus: int
+    boot_seconds: float
+
+    def trouble(self) -> str | None:
+        """Say how QEMU ended, None while it runs."""
+        status = self.child.poll()
+        if status is None:
+            return None
+        how = f"was killed by {signal.Signals(-status).name}" if status < 0 else f"ended with status {status}"
+        words = self.child.last_words()
+        return f"{PROGRAM} {how}" + (f": {words}" if words else "")
+
+    def operations(self) -> int:
+        """Return how many requests the guest's disk has completed: what does not rise under load is stuck."""
+        counts = self.block_statistics()
+        return sum(
+            counts.get(name, 0) for name in ("rd_operations", "wr_operations", "flush_operations", "unmap_operations")
+        )
+
+    def block_statistics(self) -> dict[str, Any]:
+        """Return QEMU's own counters of the disk."""
+        for found in self.monitor.execute("query-blockstats"):
+            if f"/{DEVICE}/" in f"{found.get('qdev', '')}/":
+                return dict(found["stats"])
+        return {}
+
+    def evidence(self) -> str:
+        """Return what can be said of a guest in trouble: QEMU's state and counters, the end of its console."""
+        said: dict[str, Any] = {"trouble": self.trouble()}
+        if said["trouble"] is None:
+            with contextlib.suppress(RigError):
+                said["status"] = self.monitor.execute("query-status")
+                said["block"] = self.monitor.execute("query-blockstats")
+        return json.dumps(said) + "\n" + console_end(self.console)
+
+
+def console_end(console: Path) -> str:
+    """Return the last that a guest wrote to its console."""
+    with contextlib.suppress(OSError):
+        return console.read_bytes()[-_CONSOLE_BYTES:].decode(errors="replace")
+    return ""
+
+
+def guest_vcpus() -> int:
+    """Return how many vCPUs a guest gets: two, as many as can run at once on the smallest host that we measure on."""
+    return min(2, len(os.sched_getaffinity(0)))
+
+
+@contextlib.contextmanager
+def running(
+    appliance: Appliance, warden: shell.Warden, *, kvm: bool, boot_seconds: float = BOOT_SECONDS
+) -> Iterator[Vm]:
+    """Boot a guest and yield it when its agent answers; it ends with the block.
+
+    Raises RigError when it is not ready in time, with the end of its console as hint.
+    """
+    program = shell.find(PROGRAM)
+    name = f"guest{next(_NUMBERS)}"
+    console = warden.directory / f"{name}.console"
+    with contextlib.ExitStack() as ends:
+        pairs = [socket.socketpair() for _ in (*CHANNELS, "monitor")]
+        for ours, _ in pairs:
+            ends.enter_context(ours)
+        theirs = [pair[1].fileno() for pair in pairs]
+        machine = Machine(
+            kernel=str(appliance.kernel),
+            initramfs=str(appliance.initramfs),
+            console=str(console),
+            channels=tuple(theirs[:-1]),
+            monitor=theirs[-1],
+            kvm=kvm,
+            vcpus=guest_vcpus(),
+        )
+        begun = time.monotonic()
+        try:
+            argv = machine_argv(program, machine)
+            child = ends.enter_context(warden.running(argv, name=name, keep=tuple(theirs)))
+        finally:
+            for _, end in pairs:
+                end.close()
+        try:
+            monitor = ends.enter_context(Monitor(pairs[-1][0]))
+        except RigError as error:
+            ended = child.wait(_END_SECONDS) is not None
+            raise RigError(
+                f"{PROGRAM} ended at its start" if ended else error.message, hint=child.last_words()
+            ) from None
+        guest = ShellGuest([pair[0] for pair in pairs[:-1]])
+        _until_ready(guest, child, console, begun + boot_seconds)
+        yield Vm(
+            child=child,
+            monitor=monitor,
+            guest=guest,
+            console=console,
+            kvm=kvm,
+            vcpus=machine.vcpus,
+            boot_seconds=time.monotonic() - begun,
+        )
+
+
+def _until_ready(guest: ShellGuest, child: shell.Child, console: Path, deadline: float) -> None:
+    begun = time.monotonic()
+    while not guest.greet(timeout_seconds=_GREETING_SECONDS):
+        if child.poll() is not None:
+            raise RigError(f"{PROGRAM} ended while the guest booted", hint=child.last_words())
+        if time.monotonic() > deadline:
+            waited = time.monotonic() - begun
+            words = shell.last_line(console_end(console)) or "it wrote nothing to its console"
+            raise RigError(f"the guest did not come up within {waited:.0f} s", hint=words)

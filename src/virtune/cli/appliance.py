@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`virtune appliance`: the guest that `--rig qemu` boots."""
+
+from pathlib import Path
+
+import click
+
+from virtune.model.units import format_bytes
+
+
+@click.group(name="appliance")
+def command() -> None:
+    """The guest that `--rig qemu` boots: a kernel, busybox and fio, without a disk and without a network.
+
+    It is made when it is first needed, and anew when anything in it has changed.
+    """
+
+
+@command.command(name="build")
+@click.option(
+    "--kernel",
+    type=click.Path(path_type=Path, dir_okay=False),
+    default=None,
+    metavar="VMLINUZ",
+    help="A kernel of yours.  [default: the distribution's cloud kernel, downloaded as a package]",
+)
+@click.option(
+    "--modules",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=None,
+    metavar="DIR",
+    help="Its modules.  [default: /lib/modules/RELEASE, by the kernel's name]",
+)
+@click.option("--agent", is_flag=True, help="Put the QEMU guest agent in as well.")  # fmt: skip
+def build(kernel: Path | None, modules: Path | None, agent: bool) -> None:  # noqa: FBT001
+    """Make the appliance unless it is there, and try whether it comes up on KVM."""
+    from virtune.flows.appliance import build as make
+
+    built = make(kernel=kernel, modules=modules, agent=agent)
+    one = built.appliance
+    click.echo(f"{'made' if built.made else 'there already'}: {one.key}  kernel {one.release}, "
+               f"initramfs {format_bytes(one.size_bytes)}")  # fmt: skip
+    click.echo(f"guests run on {built.accelerator.name}: {built.accelerator.why}")
+    if not built.accelerator.kvm:
+        click.echo("without KVM a guest's figures are functional only: they describe QEMU's emulation")
+
+
+@command.command(name="list")
+def show() -> None:
+    """List the appliances that are kept."""
+    from virtune.flows.appliance import kept
+
+    found = kept()
+    for one in found:
+        agent = ", guest agent" if one.agent else ""
+        click.echo(f"{one.key}  {one.made}  kernel {one.release}, initramfs {format_bytes(one.size_bytes)}{agent}")
+    if not found:
+        click.echo("none yet: `virtune appliance build` makes one")
+
+
+@command.command(name="remove")
+@click.argument("keys", nargs=-1, metavar="[KEY]...")
+def take_away(keys: tuple[str, ...]) -> None:
+    """Remove appliances by key, all of them without any."""
+    from virtune.flows.appliance import remove_kept
+
+    for key in remove_kept(frozenset(keys)):
+        click.echo(f"removed {key}")

@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The appliance: its archive as another program reads it, stand-ins that carry a real fio, its name and its size."""
+
+import shutil
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from virtune import shell
+from virtune.bench.appliance import Appliance, appliance_for, appliances, remove, remove_halves
+from virtune.bench.appliance_archive import archive, file, link
+from virtune.bench.appliance_elf import libraries, needed, stand_ins
+from virtune.bench.appliance_sources import Sources, find_sources
+from virtune.model.errors import PreconditionError
+
+pytestmark = pytest.mark.real
+
+
+@pytest.fixture(scope="module")
+def sources() -> Sources:
+    return find_sources(shell.cache_directory() / "packages")
+
+
+def test_another_program_reads_the_archive(sources: Sources, tmp_path: Path) -> None:
+    written = archive([file("a/b/c", b"12345", program=True), link("a/l", "b/c")], directories=["empty"])
+    subprocess.run([sources.busybox, "cpio", "-i"], input=written, cwd=tmp_path, check=True, capture_output=True)
+    assert (tmp_path / "a" / "l").read_bytes() == b"12345"
+    assert (tmp_path / "a" / "b" / "c").stat().st_mode & 0o777 == 0o755
+    assert (tmp_path / "empty").is_dir()
+    assert written == archive([link("a/l", "b/c"), file("a/b/c", b"12345", program=True)], directories=["empty"])
+
+
+def test_fio_runs_on_stand_ins_for_what_no_disk_needs(sources: Sources, tmp_path: Path) -> None:
+    found = libraries(sources.fio)
+    few = {
+        name: path
+        for name, path in found.items()
+        if name.startswith(("libc.", "libm.", "libz.", "libaio.", "libnuma."))
+    }
+    written = stand_ins(sources.fio, few)
+    if not written:
+        pytest.skip("this fio needs no library that a guest does not: install a distribution's fio with rbd or gfapi")
+    for name in needed(sources.fio):
+        place = tmp_path / name
+        place.write_bytes(written[name]) if name in written else shutil.copy(found[name], place)
+    (tmp_path / "disk").write_bytes(bytes(65536))
+    loader = next(name for name in found if name.startswith("/"))
+    words = [loader, "--inhibit-cache", "--library-path", str(tmp_path), str(sources.fio), "--name=x", "--readonly"]
+    words += [f"--filename={tmp_path}/disk", "--rw=randread", "--bs=4k", "--number_ios=7", "--ioengine=libaio"]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    assert "total=r=7," in done.stdout or "issued rwts: total=7," in done.stdout
+
+
+def test_its_name_is_its_content(sources: Sources, tmp_path: Path) -> None:
+    home = tmp_path / "appliances"
+    first, made = appliance_for(sources, home)
+    assert made
+    assert appliance_for(sources, home) == (first, False)
+    other = tmp_path / "fio"
+    other.write_bytes(sources.fio.read_bytes() + b"\0")
+    other.chmod(0o755)
+    second, made = appliance_for(replace(sources, fio=other), home)
+    assert made
+    assert {one.key for one in appliances(home)} == {first.key, second.key}
+    (first.initramfs).unlink()
+    assert [one.key for one in appliances(home)] == [second.key], "a half is none"
+    assert appliance_for(sources, home)[1], "and is made again"
+    assert sorted(remove(home)) == sorted([first.key, second.key])
+    (home / "abc.999999999.partial").mkdir()
+    assert [path.name for path in remove_halves(home)] == ["abc.999999999.partial"]
+
+
+def test_it_is_small_and_drives_what_a_disk_may_hang_on(appliance: Appliance) -> None:
+    assert appliance.size_bytes <= 10 * 1024**2
+    for module in ("virtio_blk", "virtio_scsi", "sd_mod", "nvme"):
+        assert appliance.drives(module)
+
+
+def test_what_is_no_kernel_is_refused_with_a_sentence(tmp_path: Path) -> None:
+    with pytest.raises(PreconditionError, match="there is no kernel"):
+        find_sources(tmp_path, kernel=tmp_path / "vmlinuz-none")
+    (tmp_path / "vmlinuz-none").write_bytes(b"MZ")
+    with pytest.raises(PreconditionError, match="the modules of the kernel"):
+        find_sources(tmp_path, kernel=tmp_path / "vmlinuz-none")

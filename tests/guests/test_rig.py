@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The rig `qemu` on a real guest: one machine for all stacks, what is exchanged, what is in force."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tests.conftest import SPAN
+
+from virtune.bench.guest_load import Evidence, GuestJob, run_guest_load
+from virtune.bench.load import Loaded, Moments
+from virtune.bench.qemu import GuestBench, GuestSession
+from virtune.bench.rig import Ground
+from virtune.model.errors import RigError
+from virtune.model.evidence import Check
+from virtune.model.stack import Device, Disk, Stack
+
+pytestmark = pytest.mark.real
+
+GUEST = Stack(rig="qemu")
+
+
+def ground(image: Path, *, writes: bool = False) -> Ground:
+    return Ground(image=image, size_bytes=SPAN, writes=writes)
+
+
+def found(checks: tuple[Check, ...]) -> dict[str, str | None]:
+    assert not [c for c in checks if c.agrees is False]
+    return {check.setting: check.found for check in checks if check.found is not None}
+
+
+def load(bench: GuestBench, *, rw: str = "randread", seconds: float = 1.0) -> Loaded:
+    text = f"[x]\nioengine=libaio\ndirect=1\niodepth=16\nbs=4k\nrw={rw}\nfilename={bench.target.path}\n"  # type: ignore[union-attr]
+    text += f"size={SPAN}\ntime_based=1\nruntime={int(seconds * 1000)}ms\nallow_file_create=0\n"
+    moments = Moments(begin_seconds=0.1, end_seconds=seconds - 0.1, on_begin=lambda _: None, on_end=lambda: None)
+    job = GuestJob(text=text, arguments=(), clones=1)
+    return run_guest_load(job, bench=bench, moments=moments, flushes=False, evidence=Evidence())
+
+
+def test_engines_are_exchanged_under_the_device_and_seen_at_work(rig: GuestSession, image: Path) -> None:
+    processes, ways = set(), []
+    for aio in ("threads", "native", "io_uring", "native", "threads", "io_uring"):
+        stack = replace(GUEST, disk=Disk(aio=aio))
+        with rig.up(stack, ground(image)) as bench:
+            assert bench.changeover is not None
+            processes.add(bench.changeover.process)
+            ways.append(bench.changeover.swapped)
+            loaded = load(bench)
+            assert found((*bench.in_force.checks, *loaded.checks))["disk.aio"] == aio
+    assert len(processes) == 1
+    assert ways == [None, "nodes", "nodes", "nodes", "nodes", "nodes"]
+
+
+def test_what_the_device_is_made_with_needs_it_anew_and_is_seen_by_the_guest(rig: GuestSession, image: Path) -> None:
+    with rig.up(GUEST, ground(image)):
+        pass
+    device = Device(iothread="io1", num_queues=1, physical_block_size=4096)  # type: ignore[arg-type]
+    with rig.up(replace(GUEST, device=device, poll_max_ns=0), ground(image)) as bench:
+        assert bench.changeover is not None
+        assert bench.changeover.swapped == "disk"
+        seen = found((*bench.in_force.checks, *load(bench).checks))
+        assert (seen["guest.queues"], seen["device.physical_block_size"]) == ("1", "4096")
+        assert seen["device.iothread"] == "io1"
+    with rig.up(replace(GUEST, device=device, disk=Disk(aio="native")), ground(image)) as bench:
+        assert bench.changeover is not None
+        assert bench.changeover.swapped == "nodes"
+        assert found((*bench.in_force.checks, *load(bench).checks))["disk.aio"] == "native"
+
+
+@pytest.mark.parametrize("bus", ["virtio-scsi", "nvme"])
+def test_other_buses(rig: GuestSession, image: Path, bus: str) -> None:
+    device = Device(bus=bus)  # type: ignore[arg-type]
+    for aio in ("io_uring", "threads"):
+        with rig.up(replace(GUEST, device=device, disk=Disk(aio=aio)), ground(image)) as bench:
+            assert found((*bench.in_force.checks, *load(bench).checks))["disk.aio"] == aio
+
+
+def test_what_the_guest_writes_is_on_the_image_and_cache_modes_are_seen(rig: GuestSession, tmp_path: Path) -> None:
+    own = tmp_path / "own.raw"
+    own.write_bytes(bytes(SPAN))
+    for cache, seen_as in (("none", "write back"), ("directsync", "write through"), ("writeback", "write back")):
+        with rig.up(replace(GUEST, disk=Disk(cache=cache)), ground(own, writes=True)) as bench:  # type: ignore[arg-type]
+            checks = found((*bench.in_force.checks, *load(bench, rw="randwrite", seconds=0.5).checks))
+            assert (checks["disk.cache"], checks["guest.write_cache"]) == (cache, seen_as)
+    assert own.read_bytes() != bytes(SPAN)
+
+
+def test_a_limit_is_kept(rig: GuestSession, image: Path) -> None:
+    with rig.up(replace(GUEST, disk=Disk(throttle_iops=100)), ground(image)) as bench:
+        before = bench.vm.operations()
+        load(bench, seconds=2.0)
+        assert 150 <= bench.vm.operations() - before <= 260  # 100 a second, a bucket of 10 %, a queue at the end
+
+
+def test_a_refusal_is_qemus_own_words_and_the_next_stack_comes_up(rig: GuestSession, image: Path) -> None:
+    refused = replace(GUEST, device=Device(queue_size=4096))
+    with pytest.raises(RigError, match="queue-size"), rig.up(refused, ground(image)):
+        pass
+    with rig.up(GUEST, ground(image)) as bench:
+        assert bench.changeover is not None
+        assert "disk.format" in found(bench.in_force.checks)
