@@ -8,6 +8,7 @@ import pytest
 
 from virtune.advise.audit import audit, rules
 from virtune.advise.rule import rule
+from virtune.dialects.languages import language_of
 from virtune.dialects.libvirt import read_domain
 from virtune.dialects.libvirt_alter import alter
 from virtune.model.finding import HostView, ImageView, ProcessDisk, Running, Severity, Subject
@@ -81,6 +82,16 @@ MAPPED = b"><iothreads><iothread id='1'/><iothread id='2'/></iothreads></driver>
 CHAIN = "<backingStore><backingStore><backingStore><backingStore/></backingStore></backingStore></backingStore>"
 IOTUNE = "<iotune><total_iops_sec>500</total_iops_sec></iotune>"
 
+XL = "disk = ['{}']"
+VMX = 'config.version = "8"\nscsi0:0.present = "TRUE"\nscsi0:0.fileName = "a.vmdk"\nscsi0:0.mode = "{}"\n{}'
+BHYVE = "pci.0.2.0.device={}\npci.0.2.0.path=/x\n{}\n"
+PVE = "scsi0: local:1,iothread=1\nscsihw: {}\n"
+
+
+def other(text: str) -> Case:
+    return Case(text.encode(), Subject(domain=language_of(text.encode()).read(text.encode())))
+
+
 CASES: dict[str, tuple[Case, Case]] = {
     "R01": (on(xml("cache='unsafe'")), on(xml("cache='unsafe'", inner="<transient/>"))),
     "R04": (
@@ -149,6 +160,23 @@ CASES: dict[str, tuple[Case, Case]] = {
     ),
     "R46": (on(xml(rest=WEIGHT), ImageView(scheduler="none")), on(xml(rest=WEIGHT), ImageView(scheduler="bfq"))),
     "R47": (on(xml(inner=IOTUNE)), on(xml(inner="<iotune><total_iops_sec>0</total_iops_sec></iotune>"))),
+    "R31": (other(PVE.format("virtio-scsi-pci")), other(PVE.format("virtio-scsi-single"))),
+    "R70": (
+        other(XL.format("format=raw,vdev=xvda,backendtype=qdisk,target=/srv/a.raw")),
+        other(XL.format("format=raw,vdev=xvda,backendtype=qdisk,direct-io-safe,target=/srv/a.raw")),
+    ),
+    "R71": (
+        other(XL.format("format=raw,vdev=xvda,backendtype=qdisk,target=/dev/vg/a")),
+        other(XL.format("format=raw,vdev=xvda,backendtype=phy,target=/dev/vg/a")),
+    ),
+    "R72": (other(XL.format("/dev/vg/a,raw,hda,rw")), other(XL.format("/dev/vg/a,raw,xvda,rw"))),
+    "R73": (
+        other(BHYVE.format("virtio-blk", "pci.0.2.0.direct=true")),
+        other(BHYVE.format("virtio-blk", "pci.0.2.0.direct=true\npci.0.2.0.nocache=true")),
+    ),
+    "R74": (other(BHYVE.format("nvme", "")), other(BHYVE.format("nvme", "pci.0.2.0.ioslots=64"))),
+    "R76": (other(VMX.format("independent-nonpersistent", "")), other(VMX.format("independent-persistent", ""))),
+    "R77": (other(VMX.format("persistent", 'mainMem.useNamedFile = "FALSE"')), other(VMX.format("persistent", ""))),
     "R80": (runs(xml("cache='none'"), xml()), runs(xml("cache='writeback'"), xml())),
     "R81": (
         runs(xml("cache='none'"), xml("cache='none'"), direct=False),

@@ -3,12 +3,12 @@
 
 from collections.abc import Sequence
 
-from virtune.advise import device, durability, engine, placement, running
+from virtune.advise import device, durability, engine, hypervisors, placement, running
 from virtune.advise.rule import RULES
 from virtune.model.domain import Controller, DomainDisk
 from virtune.model.finding import Finding, Rule, Seen, Subject
 
-ROOMS = (durability, engine, device, placement, running)
+ROOMS = (durability, engine, device, placement, running, hypervisors)
 """The modules whose rules are asked, in the order of the reference page."""
 
 

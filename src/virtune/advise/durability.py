@@ -121,7 +121,7 @@ def dropped_by_libvirt(subject: Subject) -> Iterator[Seen]:
     """A libvirt that does not know an element drops it without a word: the setting is believed and not there."""
     version = subject.host.libvirt
     for element in sorted(subject.domain.written):
-        since = LIBVIRT_KNOWS[element]
+        since = LIBVIRT_KNOWS.get(element, (0,))
         if version is not None and version < since:
             yield Seen(
                 seen=f"<{element}> under libvirt {words(version)}",

@@ -79,6 +79,9 @@ def _engine(subject: Subject, disk: DomainDisk, left: list[str]) -> Iterator[Tur
         yield Turn(knob="disk.cache", at=disk.target, value="none")
     if because:
         left.append(f"{disk.target}: io stays, {because}")
+    elif subject.domain.language == "proxmox":
+        if disk.io in ("threads", "native"):  # its own choice avoids io_uring on storage where it hangs (R15)
+            yield Turn(knob="disk.aio", at=disk.target, value=None)
     elif disk.io != "io_uring":
         yield Turn(knob="disk.aio", at=disk.target, value="io_uring")
 

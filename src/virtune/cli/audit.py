@@ -46,7 +46,8 @@ def command(
 ) -> int:
     """Find what in the configuration of VMs stands in the way of their disks, or puts their data at risk.
 
-    FILE is a domain's XML as `virsh dumpxml` prints it; of a FOLDER every *.xml is read. A libvirt is only read from.
+    FILE is a domain's XML as `virsh dumpxml` prints it, or a VM's configuration of Proxmox VE, Xen (xl.cfg), VMware
+    (.vmx) or bhyve (bhyve_config); of a FOLDER all of these are read. A libvirt is only read from.
     Errors and warnings hold as they stand; a `try` is a thing worth measuring, with the command that does it.
     docs/reference/rules.md has every rule.
 

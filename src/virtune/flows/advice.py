@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 from virtune.advise.audit import audit, rules
 from virtune.advise.flash import NAME, flash
-from virtune.dialects.libvirt_alter import alter
 from virtune.flows.audit import unified
 from virtune.flows.domains import Found
 from virtune.model.domain import Turn
@@ -42,14 +41,20 @@ class Advice:
 def advise(found: Found, wish: Wish) -> Advice:
     """Return the advice for one domain; no turns where nothing is to be changed."""
     turns, left = _wanted(found, wish)
-    after, made = found.text, []
+    after, made, unsaid = found.text, [], []
     for turn in turns:
-        changed = alter(after, turn)
+        try:
+            changed = found.language.alter(after, turn)
+        except PlanError as refusal:
+            if turn in wish.turns:
+                raise
+            unsaid.append(refusal.message)
+            continue
         if changed != after:
             made.append(turn)
         after = changed
     diff = unified(found.text, after, name=found.subject.domain.name)
-    return Advice(turns=tuple(made), after=after, diff=diff, left=left)
+    return Advice(turns=tuple(made), after=after, diff=diff, left=(*left, *unsaid))
 
 
 def read_turn(text: str) -> Turn:

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from virtune.advise.audit import audit
-from virtune.dialects.libvirt_alter import alter
 from virtune.flows.domains import Found
 from virtune.model.domain import Turn
 from virtune.model.errors import VirtuneError
@@ -44,11 +43,11 @@ def _with_diff(found: Found, finding: Finding) -> Finding:
 
 def difference(found: Found, turns: tuple[Turn, ...]) -> str:
     """Return what turns change in a domain's text, as a unified difference; passwords are never shown."""
-    return unified(found.text, alter(found.text, *turns), name=found.subject.domain.name)
+    return unified(found.text, found.language.alter(found.text, *turns), name=found.subject.domain.name)
 
 
 def unified(before: bytes, after: bytes, *, name: str) -> str:
     """Return a unified difference of two texts; empty when there is none. Passwords are never shown."""
     old, new = (text.decode(errors="replace").splitlines() for text in (before, after))
-    lines = difflib.unified_diff(old, new, f"{name}.xml", f"{name}.xml (changed)", n=2, lineterm="")
+    lines = difflib.unified_diff(old, new, name, f"{name} (changed)", n=2, lineterm="")
     return _SECRET.sub(r"\1='***'", "\n".join(lines))

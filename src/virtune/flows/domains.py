@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from virtune.bench.in_force import direct_of, engines_of
+from virtune.dialects.languages import LIBVIRT, SUFFIXES, Language, language_of
 from virtune.dialects.libvirt import is_other_libvirt_object, read_domain
 from virtune.dialects.qemu_argv import disks_of_argv
 from virtune.dialects.xml_text import BYTES_MAX
@@ -30,11 +31,12 @@ Fact = TypeVar("Fact")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """A domain as it was found: where, its configuration's text, and as a Subject."""
+    """A domain as it was found: where, its configuration's text and language, and as a Subject."""
 
     origin: str
     text: bytes
     subject: Subject
+    language: Language = LIBVIRT
 
 
 def everywhere(
@@ -49,14 +51,14 @@ def everywhere(
 def from_paths(paths: Sequence[Path], *, here: bool) -> Iterator[Found | Unread]:
     """Yield the domains of files and folders. With `here` they are taken to run on this host.
 
-    A folder's files that hold other objects of libvirt are passed over, and so are its links, which libvirt makes for
-    domains that start by themselves. Raises UsageError for a path that is not there.
+    A folder's files that hold no VM are passed over, and so are its links, which libvirt makes for domains that start
+    by themselves. Raises UsageError for a path that is not there.
     """
     host = this_host() if here and paths else HostView()
     for path in paths:
         if path.is_dir():
-            for file in sorted(path.rglob("*.xml")):
-                if not file.is_symlink():
+            for file in sorted(path.rglob("*")):
+                if file.suffix in SUFFIXES and not file.is_symlink():
                     yield from _from_file(file, host, here=here, named=False)
         elif not path.exists():
             raise UsageError(f"no file and no folder {str(path)!r}")
@@ -68,13 +70,16 @@ def _from_file(path: Path, host: HostView, *, here: bool, named: bool) -> Iterat
     text = b""
     try:
         text = read_limited(path)
-        domain = read_domain(text)
+        language = LIBVIRT if path.suffix == ".xml" else language_of(text)
+        domain = language.read(text)
     except ReadError as error:
-        if named or not is_other_libvirt_object(text):
+        if named or (path.suffix == ".xml" and not is_other_libvirt_object(text)):
             yield Unread(origin=str(path), because=error.message)
         return
+    if not domain.name:
+        domain = replace(domain, name=path.stem)
     view = replace(host, images=image_views(domain)) if here else host
-    yield Found(origin=str(path), text=text, subject=Subject(domain=domain, host=view))
+    yield Found(origin=str(path), text=text, subject=Subject(domain=domain, host=view), language=language)
 
 
 def read_limited(path: Path) -> bytes:

@@ -31,7 +31,8 @@ class DomainDisk:
     """One disk of a domain: where it is, how QEMU opens it, and as what the guest sees it.
 
     `mapping` are the IOThreads its queues are spread over, `limits` the throttle's settings by libvirt's names,
-    `backing` how many images stand below it where the configuration lists them. `line` is where it is written.
+    `backing` how many images stand below it where the configuration lists them. `line` is where it is written, and
+    `options` are words of other languages than libvirt's that have no attribute here (`direct-io-safe`).
     """
 
     target: str
@@ -59,6 +60,7 @@ class DomainDisk:
     read_only: bool = False
     shareable: bool = False
     transient: bool = False
+    options: frozenset[str] = frozenset()
 
     @property
     def holds_data(self) -> bool:
@@ -94,7 +96,10 @@ class DomainThread:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Domain:
-    """One VM as it is configured. `pins` are CPU sets by `vcpu:0`, `iothread:1`, `emulator`."""
+    """One VM as it is configured. `pins` are CPU sets by `vcpu:0`, `iothread:1`, `emulator`.
+
+    `language` is the one that it is written in: libvirt, proxmox, xl, vmx, bhyve.
+    """
 
     name: str
     uuid: str | None
@@ -112,6 +117,7 @@ class Domain:
     disks: tuple[DomainDisk, ...] = ()
     controllers: tuple[Controller, ...] = ()
     written: frozenset[str] = frozenset()
+    language: str = "libvirt"
 
     def disk(self, target: str) -> DomainDisk | None:
         """Return a disk by its target."""

@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""VMware's language: a VM's `.vmx`, lines of `key = "value"`, its disks read and altered in place (pure)."""
+
+import re
+from collections.abc import Mapping
+
+from virtune.dialects.lines import decoded, with_line
+from virtune.model.domain import DiskSource, Domain, DomainDisk, Turn
+from virtune.model.errors import PlanError, ReadError
+
+_LINE = re.compile(r'\s*([\w:.-]+)\s*=\s*"([^"]*)"\s*')
+_DISK = re.compile(r"(?P<bus>scsi|sata|ide|nvme)\d+:\d+", re.IGNORECASE)
+
+REFUSALS: Mapping[str, str] = {
+    "disk.cache": "VMware has no cache modes; `diskWriteCache` is the guest's own",
+    "disk.aio": "VMware has no word for its engine",
+    "disk.discard": "VMware has no word for it on a hosted disk",
+    "device.iothread": "VMware has no IOThreads to give",
+    "device.num_queues": "VMware has no word for it",
+}
+"""What a .vmx has no words for, and why."""
+
+
+def is_vmx(text: bytes) -> bool:
+    """Whether a text begins as VMware's files do."""
+    return re.search(rb'^\s*(\.encoding|config\.version|virtualHW\.version)\s*=\s*"', text, re.MULTILINE) is not None
+
+
+def read_vmx(text: bytes) -> Domain:
+    """Read a VM's configuration; raises ReadError."""
+    keys = {found[1].lower(): (number, found[2]) for number, found in _lines(text)}
+    if "config.version" not in keys and "virtualhw.version" not in keys:
+        raise ReadError("it is no .vmx: it has neither config.version nor virtualHW.version")
+    disks = []
+    for key, (line, value) in keys.items():
+        target, _, word = key.rpartition(".")
+        found = _DISK.fullmatch(target)
+        if (
+            word == "filename"
+            and found is not None
+            and keys.get(f"{target}.present", (0, "TRUE"))[1].upper() == "TRUE"
+        ):
+            mode = keys.get(f"{target}.mode", (0, "persistent"))
+            kind = keys.get(f"{target}.devicetype", (0, "disk"))[1]
+            disks.append(
+                DomainDisk(
+                    target=target,
+                    line=mode[0] or line,
+                    device="cdrom" if "cdrom" in kind.lower() else "disk",
+                    bus=found["bus"].lower(),
+                    source=DiskSource(kind="file", name=value),
+                    driver=keys.get(f"{target.partition(':')[0]}.virtualdev", (0, ""))[1] or None,
+                    format="vmdk",
+                    options=frozenset({mode[1].lower()}),
+                )
+            )
+    cpus = keys.get("numvcpus", (0, "1"))[1]
+    return Domain(
+        name=keys.get("displayname", (0, ""))[1],
+        uuid=None,
+        kind="vmware",
+        line=1,
+        vcpus=int(cpus) if cpus.isdecimal() and len(cpus) < 6 else 1,
+        machine=keys.get("virtualhw.version", (0, ""))[1] or None,
+        disks=tuple(disks),
+        written=frozenset({"mainmem.usenamedfile"}) if "mainmem.usenamedfile" in keys else frozenset(),
+        language="vmx",
+    )
+
+
+def alter_vmx(text: bytes, *turns: Turn) -> bytes:
+    """Return the configuration with `device.rotation_rate` of a disk turned (`virtualSSD`). Raises PlanError."""
+    for turn in turns:
+        if turn.knob != "device.rotation_rate":
+            because = REFUSALS.get(turn.knob, "a .vmx has no word for it")
+            raise PlanError(f"{turn.knob} cannot be written into a .vmx: {because}")
+        text = _with_key(text, turn.at, "virtualSSD", turn.value or "0")
+    return text
+
+
+def _with_key(text: bytes, target: str, word: str, value: str) -> bytes:
+    last = 0
+    for number, found in _lines(text):
+        name = found[1].lower()
+        if name == f"{target}.{word}".lower():
+            return with_line(text, number, f'{found[1]} = "{value}"')
+        if name.startswith(f"{target}.".lower()):
+            last = number
+    if not last:
+        raise PlanError(f"the VM has no disk {target!r}")
+    lines = text.splitlines(keepends=True)
+    end = b"\r\n" if lines[last - 1].endswith(b"\r\n") else b"\n"
+    lines.insert(last, f'{target}.{word} = "{value}"'.encode() + end)
+    return b"".join(lines)
+
+
+def _lines(text: bytes) -> list[tuple[int, re.Match[str]]]:
+    numbered = enumerate(decoded(text).split("\n"), 1)
+    return [(number, found) for number, line in numbered if (found := _LINE.fullmatch(line.rstrip("\r")))]

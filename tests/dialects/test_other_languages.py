@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Proxmox, xl, .vmx and bhyve: read, altered in the one line that is named, refused where they have no words."""
+
+import contextlib
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from virtune.dialects import bhyve, proxmox, vmx, xl
+from virtune.dialects.languages import LANGUAGES, language_of
+from virtune.dialects.proxmox import qm_set
+from virtune.model.domain import Domain, Turn
+from virtune.model.errors import PlanError, ReadError
+from virtune.model.knobs import BY_ID
+
+VMS = Path(__file__).parents[1] / "captures" / "vms"
+
+
+def text_of(name: str) -> bytes:
+    return (VMS / name).read_bytes()
+
+
+def domain_of(name: str) -> Domain:
+    return language_of(text_of(name)).read(text_of(name))
+
+
+@pytest.mark.parametrize(
+    ("name", "language"),
+    [("101.conf", "proxmox"), ("freebsd.conf", "bhyve"), ("pv1.cfg", "xl"), ("win10.vmx", "vmx")],
+)
+def test_a_language_is_known_by_what_is_in_a_file(name: str, language: str) -> None:
+    assert language_of(text_of(name)).name == language
+    assert domain_of(name).language == language
+
+
+def test_what_is_no_vm_is_refused() -> None:
+    for noise in (text_of("other.conf"), b"", b"hello", b"a = 1\n"):
+        with pytest.raises(ReadError):
+            language_of(noise)
+
+
+def test_proxmox_is_read_with_its_own_defaults_and_without_snapshots() -> None:
+    web, db = domain_of("101.conf"), domain_of("102.conf")
+    assert (web.name, web.vcpus, [disk.target for disk in web.disks if disk.holds_data]) == (
+        "web",
+        2,
+        ["scsi0", "scsi1"],
+    )
+    first, second = (disk for disk in web.disks if disk.holds_data)
+    assert (first.cache, first.io, first.discard, first.detect_zeroes) == ("none", None, "unmap", "on")
+    assert (second.cache, second.io, second.line) == ("unsafe", "threads", 14)
+    assert (web.threads_of(first), db.vcpus) == ((), 8)
+    assert [db.threads_of(disk) for disk in db.disks] == [(1,), (2,), ()]
+    assert (db.disks[1].source.kind, db.disks[1].limits, db.disks[2].format) == (
+        "block",
+        (("read_iops_sec", 5000),),
+        "qcow2",
+    )
+
+
+def test_xen_is_read_in_both_its_forms() -> None:
+    pv, hvm = domain_of("pv1.cfg"), domain_of("hvm.cfg")
+    assert [(one.target, one.driver, one.source.name) for one in pv.disks] == [
+        ("xvda", "qdisk", "/srv/domu.raw"),
+        ("xvdb", None, "/dev/vg0/data"),
+        ("xvdc", "qdisk", "/dev/vg0/ro"),
+    ]
+    assert [one.read_only for one in pv.disks] == [False, False, True]
+    assert [one.line for one in pv.disks] == [7, 8, 9]
+    assert (hvm.vcpus, [(one.bus, one.device) for one in hvm.disks]) == (4, [("ide", "disk"), ("ide", "cdrom")])
+
+
+def test_vmware_and_bhyve_are_read() -> None:
+    win, bsd = domain_of("win10.vmx"), domain_of("freebsd.conf")
+    assert (win.name, win.vcpus) == ("Windows 10", 4)
+    assert [(one.target, one.bus, one.device) for one in win.disks] == [
+        ("nvme0:0", "nvme", "disk"),
+        ("scsi0:1", "scsi", "disk"),
+        ("sata0:1", "sata", "cdrom"),
+    ]
+    assert win.disks[1].driver == "pvscsi"
+    assert [(one.target, one.cache, one.bus) for one in bsd.disks] == [
+        ("pci.0.2.0", "writethrough", "virtio"),
+        ("pci.0.3.0", "none", "nvme"),
+    ]
+
+
+ALTERED = {
+    "101.conf": (
+        Turn(knob="disk.cache", at="scsi1", value="none"),
+        b"scsi1: local-zfs:vm-101-disk-1,cache=none,aio=threads,size=100G",
+    ),
+    "102.conf": (
+        Turn(knob="disk.aio", at="scsi0", value=None),
+        b"scsi0: local-zfs:vm-102-disk-0,cache=none,detect_zeroes=0,discard=on,iothread=1,size=64G,ssd=1",
+    ),
+    "pv1.cfg": (
+        Turn(knob="disk.discard", at="xvdb", value="unmap"),
+        b'         "/dev/vg0/data,raw,xvdb,rw,discard",',
+    ),
+    "win10.vmx": (Turn(knob="device.rotation_rate", at="scsi0:1", value="1"), b'scsi0:1.virtualSSD = "1"'),
+    "freebsd.conf": (Turn(knob="disk.cache", at="pci.0.2.0", value="directsync"), b"pci.0.2.0.nocache=true"),
+}
+
+
+@pytest.mark.parametrize("name", ALTERED)
+def test_only_the_named_line_changes(name: str) -> None:
+    text = text_of(name)
+    turn, line = ALTERED[name]
+    altered = language_of(text).alter(text, turn)
+    before, after = text.splitlines(), altered.splitlines()
+    assert [one for one in after if one not in before] == [line]
+    assert len([one for one in before if one not in after]) <= 1
+    assert altered.count(b"\r\n") - text.count(b"\r\n") == (len(after) - len(before) if b"\r\n" in text else 0)
+    assert language_of(altered).alter(altered, turn) == altered
+
+
+def test_proxmox_options_come_go_and_are_said_as_qm_set() -> None:
+    text = text_of("101.conf")
+    for knob, (option, words) in proxmox.OPTIONS.items():
+        value = next(iter(words), "none" if knob == "disk.cache" else "4")
+        altered = proxmox.alter_proxmox(text, Turn(knob=knob, at="scsi0", value=value))
+        assert f",{option}=".encode() in altered.splitlines()[12], knob
+        gone = proxmox.alter_proxmox(altered, Turn(knob=knob, at="scsi0", value=None))
+        assert f",{option}=".encode() not in gone.splitlines()[12]
+        assert altered.splitlines()[13:] == text.splitlines()[13:]
+    said = qm_set("101", text, Turn(knob="disk.aio", at="scsi1", value="native"))
+    assert said == "qm set 101 --scsi1 local-zfs:vm-101-disk-1,cache=unsafe,aio=native,size=100G"
+
+
+@pytest.mark.parametrize("module", [proxmox, xl, vmx, bhyve], ids=lambda module: module.__name__.rpartition(".")[2])
+def test_what_a_language_cannot_say_is_refused_with_the_reason(module: object) -> None:
+    refusals: Mapping[str, str] = module.REFUSALS  # type: ignore[attr-defined]
+    name = module.__name__.rpartition(".")[2]  # type: ignore[attr-defined]
+    alter = next(one.alter for one in LANGUAGES if one.name == name)
+    assert len(refusals) >= 5
+    for knob, because in refusals.items():
+        assert knob in BY_ID
+        with pytest.raises(PlanError, match=r"cannot be written into an? .*: ") as caught:
+            alter(b"", Turn(knob=knob, at="scsi0", value="1"))
+        assert because in caught.value.message
+
+
+@pytest.mark.parametrize("name", ALTERED)
+def test_a_disk_that_is_not_there_is_said(name: str) -> None:
+    turn, _ = ALTERED[name]
+    with pytest.raises(PlanError, match="no disk 'nope'"):
+        language_of(text_of(name)).alter(text_of(name), Turn(knob=turn.knob, at="nope", value=turn.value))
+
+
+@given(st.sampled_from(sorted(ALTERED)), st.binary(max_size=60), st.integers(0, 900))
+def test_any_bytes_are_read_or_refused(name: str, noise: bytes, at: int) -> None:
+    text = text_of(name)
+    hostile = text[:at] + noise + text[at + len(noise) // 2 :]
+    with contextlib.suppress(ReadError):
+        found = language_of(hostile).read(hostile)
+        assert found.vcpus >= 0
