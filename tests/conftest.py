@@ -58,7 +58,11 @@ class User:
         self.env = dict(os.environ) | {"XDG_DATA_HOME": str(home), "COLUMNS": "100", "NO_COLOR": "1"}
 
     def command(self, *words: str) -> list[str]:
-        place = ("--scratch", str(self.scratch), "--span", str(SPAN)) if words[0] in ("compare", "measure") else ()
+        place = (
+            ("--scratch", str(self.scratch), "--span", str(SPAN))
+            if words[0] in ("compare", "measure", "tune")
+            else ()
+        )
         return [sys.executable, "-m", "virtune", *words, *place]
 
     def run(self, *words: str, timeout: float = 120, path: str | None = None, status: int | None = 0) -> Ran:

@@ -11,7 +11,7 @@ from tools.schemas.facts_words import FACTS
 from tools.schemas.shape import Shapes
 
 from virtune.model.facts import HostFacts
-from virtune.report import advice, audit, domains, explain, knobs, listing, probe_json, result_json
+from virtune.report import advice, audit, domains, explain, knobs, listing, probe_json, result_json, tune_json
 
 WRITTEN = {
     "advice": advice.SCHEMA,
@@ -22,6 +22,7 @@ WRITTEN = {
     "list": listing.SCHEMA,
     "probe": probe_json.SCHEMA,
     "result": result_json.SCHEMA,
+    "tune": tune_json.SCHEMA,
 }
 
 

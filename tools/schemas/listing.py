@@ -3,7 +3,7 @@
 
 from tools.schemas.parts import identity
 from tools.schemas.result import KINDS
-from tools.schemas.shape import moment, rows, switch, table, text, whole, word, written
+from tools.schemas.shape import maybe, moment, rows, switch, table, text, whole, word, written
 from virtune.report.listing import SCHEMA
 
 
@@ -14,10 +14,10 @@ def schema() -> str:
         {
             "id": text("By which `show`, `resume` and `explain` find it; the beginning of it is enough."),
             "created": moment("When it was begun, in UTC."),
-            "kind": word("The verb that made it.", KINDS),
+            "kind": word("The verb that made it.", (*KINDS, "tune")),
             "arms": rows("The names of its arms, in the order they were given.", text("A name."), minItems=1),
             "workloads": rows("The names of its workloads.", text("A name."), minItems=1),
-            "trials": whole("Trials that it consists of.", minimum=1),
+            "trials": maybe(whole("Trials that it consists of; null of a search, which chooses them.", minimum=1)),
             "trials_done": whole("Trials that gave a measurement.", minimum=0),
             "attempts_failed": whole("Attempts at trials that failed; a trial is tried twice.", minimum=0),
             "finished": switch("Whether every trial gave a measurement."),

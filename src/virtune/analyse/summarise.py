@@ -94,12 +94,12 @@ def _rows(trials: Iterable[TrialRecord], pardoned: Sequence[Pardon]) -> Rows:
         trial, measurement = record.trial, record.measurement
         counts = measurement is not None and not rejected_for(trial.arm, measurement, pardoned)
         rows.setdefault((trial.arm, trial.workload), {})[trial.round] = (
-            _comparable(measurement) if counts and measurement is not None else {}
+            comparable(measurement) if counts and measurement is not None else {}
         )
     return rows
 
 
-def _comparable(measurement: Measurement) -> dict[str, float]:
+def comparable(measurement: Measurement) -> dict[str, float]:
     """Return what of a trial that counts may be compared: no percentile that too few I/Os lie beyond, since that is a
     number by chance, and no latency of a load that was not met, since that is the length of a queue that only grows.
     """

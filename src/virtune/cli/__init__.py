@@ -23,6 +23,7 @@ VERBS: dict[str, str] = {
     "knobs": "Show what can be turned on the I/O path, and what it costs and risks",
     "measure": "Measure one disk stack on this host",
     "compare": "Compare disk stacks on this host, in interleaved rounds",
+    "tune": "Find the best configuration in a fraction of a grid's time",
     "resume": "Go on with a study that was interrupted",
     "audit": "Find what in the configuration of VMs stands in the way of their disks",
     "advise": "Show the changes that mend a VM's disks, or bring them to a template",

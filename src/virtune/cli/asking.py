@@ -104,7 +104,7 @@ def going_on(
 
     Returns the exit code that the conditions ask for.
     """
-    signal.signal(signal.SIGTERM, _interrupt)
+    signal.signal(signal.SIGTERM, interrupt)
     try:
         with Face(quiet=quiet) as face:
             work(face)
@@ -118,6 +118,6 @@ def going_on(
     return show_result(result, record, as_json=as_json, report=report, gate=gate)
 
 
-def _interrupt(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - the signal's own words
+def interrupt(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - the signal's own words
     """Take a request to end as Ctrl-C: what is finished is kept and everything comes down."""
     raise KeyboardInterrupt

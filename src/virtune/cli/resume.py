@@ -39,6 +39,18 @@ def command(
     with Store(store) as kept:
         record = kept.get(kept.find(study))
         leave = Leave(write_to=allow_write_to, in_use=allow_in_use)
+        if record.study.search is not None:
+            from virtune.cli.searching import searching
+            from virtune.flows.tune import resume_tuning
+
+            searching(
+                kept,
+                record.study,
+                lambda say: resume_tuning(record, store=kept, say=say, leave=leave),
+                as_json=as_json,
+                quiet=quiet,
+            )
+            return
         going_on(
             kept,
             record.study,

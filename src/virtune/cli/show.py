@@ -48,5 +48,11 @@ def command(
                 if capture is None:
                     click.echo()
             return 0
+        if kept.get(name).study.search is not None:
+            from virtune.cli.searching import show_tuning
+            from virtune.flows.tune import finished_tuning
+
+            show_tuning(finished_tuning(kept, name), as_json=as_json)
+            return 0
         record, result = current(kept, name)
     return show_result(result, record, as_json=as_json, report=report, gate=gate)

@@ -151,11 +151,12 @@ def _compared(question: Question, plan: Plan, base: Stack, settings: tuple[tuple
 def _workloads_of(question: Question, plan: Plan) -> tuple[Workload, ...]:
     """Read the workloads; job files that a plan file names lie where it lies, wherever virtune is called from."""
     if question.plan is not None and not question.workloads:
-        return _workloads(plan.workload or DEFAULT_WORKLOADS, question.plan.parent)
-    return _workloads(question.workloads or DEFAULT_WORKLOADS, Path())
+        return read_workloads(plan.workload or DEFAULT_WORKLOADS, question.plan.parent)
+    return read_workloads(question.workloads or DEFAULT_WORKLOADS, Path())
 
 
-def _workloads(words: tuple[str, ...], folder: Path) -> tuple[Workload, ...]:
+def read_workloads(words: tuple[str, ...], folder: Path) -> tuple[Workload, ...]:
+    """Read workloads: names, fio's own words, and job files, which lie below `folder`."""
     found: list[Workload] = []
     for word in words:
         path = folder / word

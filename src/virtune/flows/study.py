@@ -77,8 +77,8 @@ def run_study(study: Study, *, store: Store, say: Callable[[Event], None], leave
 
     Raises Interrupted when the user stopped it (what was finished is kept), LoadError when an arm gave nothing.
     """
-    with _prepared(study, say, leave) as tools:
-        study = replace(study, images=identities(_loaded(study, tools)))
+    with prepared(study, say, leave) as tools:
+        study = replace(study, images=identities(loaded(study, tools)))
         store.add_study(study, facts=facts)
         _run_all(study, study.trials, tools, store=store, say=say)
     return finished_result(store, study.id)
@@ -92,7 +92,7 @@ def resume_study(record: StudyRecord, *, store: Store, say: Callable[[Event], No
     left = still_to_run(record)
     if left or study.unsettled:
         require_same_images(study)
-        with _prepared(study, say, leave) as tools:
+        with prepared(study, say, leave) as tools:
             require_same_images(study)  # a scratch image that was damaged has been made anew just now
             _run_all(study, left, tools, store=store, say=say)
     return finished_result(store, study.id)
@@ -108,8 +108,11 @@ def finished_result(store: Store, study_id: str) -> Result:
 
 
 @contextlib.contextmanager
-def _prepared(study: Study, say: Callable[[Event], None], leave: Leave) -> Iterator[Tools]:
-    """Look for everything that is needed before anything is made, then yield the tools with scratch in place."""
+def prepared(study: Study, say: Callable[[Event], None], leave: Leave, *, all_up: bool = True) -> Iterator[Tools]:
+    """Look for everything that is needed before anything is made, then yield the tools with scratch in place.
+
+    `all_up`: every arm must come up; without it, whether one does is for the caller to see.
+    """
     fio = shell.find("fio")
     if any(arm.stack.rig == "storage-daemon" for arm in study.arms):
         shell.find("qemu-storage-daemon")
@@ -152,11 +155,12 @@ def _prepared(study: Study, say: Callable[[Event], None], leave: Leave) -> Itera
         if target is None:
             for disk in {arm.stack.disk for arm in study.arms if arm.stack.disk.backend == "file"}:
                 scratch.image_for(disk, warden)
-        _require_all_come_up(study, tools)
+        if all_up:
+            _require_all_come_up(study, tools)
         yield tools
 
 
-def _loaded(study: Study, tools: Tools) -> Iterator[Path]:
+def loaded(study: Study, tools: Tools) -> Iterator[Path]:
     """Yield every file and device that the study's arms load."""
     if tools.target is not None:
         yield tools.target

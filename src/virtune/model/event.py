@@ -4,6 +4,7 @@
 from dataclasses import dataclass
 
 from virtune.model.study import Study, Trial
+from virtune.model.tuning import Tuning
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,4 +64,12 @@ class Noticed:
     text: str
 
 
-Event = StepStarted | StepProgressed | StepEnded | StudyStarted | TrialStarted | TrialEnded | Noticed
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchMoved:
+    """A block of a search is over: what is known now, and about how long the rest takes (None: nobody knows)."""
+
+    known: Tuning
+    seconds_left: float | None
+
+
+Event = StepStarted | StepProgressed | StepEnded | StudyStarted | TrialStarted | TrialEnded | Noticed | SearchMoved

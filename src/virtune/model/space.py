@@ -4,31 +4,8 @@
 from dataclasses import dataclass
 
 from virtune.model.durability import Durability, Promise
+from virtune.model.search import Factor, Removed
 from virtune.model.study import Arm
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Factor:
-    """A knob that is varied, by id, and the values it takes, as they are written.
-
-    `costly`: turning it needs a new image or a new process, where the others need a swap of the disk.
-    """
-
-    knob: str
-    values: tuple[str, ...]
-    costly: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Removed:
-    """What was left out of a space: how many configurations, one of them by name, and why.
-
-    `count` is None for a value that this host does not have at all.
-    """
-
-    what: str
-    count: int | None
-    why: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,6 +3,7 @@
 
 from dataclasses import dataclass
 
+from virtune.model.search import Search
 from virtune.model.stack import Stack
 from virtune.model.units import Bytes
 from virtune.model.workload import Workload
@@ -76,7 +77,8 @@ class Study:
     are metrics that get verdicts beside `metric`.
 
     `margin` is the smallest relative difference worth knowing (0.03 = 3 %); `confidence` holds for all
-    verdicts of the study's main metric together. `images` is what was loaded when the study began.
+    verdicts of the study's main metric together. `images` is what was loaded when the study began. `search` is set
+    for a study that chooses its trials as it goes, and `trials` is empty then.
 
     A study of kind IMPORT holds results that were made elsewhere. It has no seed, times, scratch or span of its own
     (all are zero or empty), and `paired` is False: its rounds are repeats, of which no two arms share one.
@@ -103,6 +105,7 @@ class Study:
     paired: bool = True
     at_load: tuple[str, ...] = ()
     also: tuple[str, ...] = ()
+    search: Search | None = None
 
     @property
     def imported(self) -> bool:

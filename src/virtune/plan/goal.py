@@ -92,9 +92,7 @@ def _value(metric: Metric, text: str, whole: str) -> float:
         raise PlanError(
             f"{quoted(whole)}: {quoted(text)} is no value of {metric.id}", hint=f"write {example}; units: {known}"
         )
-    value = float(
-        f"{float(found['number']) * units[found['unit']]:.12g}"
-    )  # 20us is 2e-05, not 1.9999999999999998e-05
+    value = float(f"{float(found['number']) * units[found['unit']]:.12g}")
     if value <= 0:
         raise PlanError(f"{quoted(whole)}: a limit of 0 can never be kept or broken")
     return value

@@ -18,7 +18,8 @@ from virtune.model.durability import Promise, durability_of
 from virtune.model.errors import PlanError
 from virtune.model.knob import Answer, Change, Choice, Knob, Standing, Switch
 from virtune.model.knobs import BY_ID
-from virtune.model.space import Apart, Factor, Removed, Space
+from virtune.model.search import Factor, Removed
+from virtune.model.space import Apart, Space
 from virtune.model.stack import DIRECT_CACHES, Stack, contradictions
 from virtune.model.study import Arm
 from virtune.model.units import Bytes, format_bytes

@@ -23,10 +23,14 @@ def listing(studies: Sequence[Listed | Damaged], *, store: str) -> RenderableTyp
         if isinstance(listed, Damaged):
             continue
         study = listed.study
-        trials = Text(f"{listed.done}/{len(study.trials)}", style="" if listed.finished else "yellow")
+        # a search chooses its trials as it goes, so nobody knows how many there will be
+        total = "" if study.search is not None else f"/{len(study.trials)}"
+        trials = Text(f"{listed.done}{total}", style="" if listed.finished else "yellow")
         if listed.failed:
             trials.append(f" ({listed.failed} failed)", style="red")
         arms = ", ".join(arm.name for arm in study.arms)
+        if study.search is not None:
+            arms = f"{len(study.search.ranked)} configurations, {study.search.goal.words}"
         workloads = ", ".join(workload.name for workload in study.workloads)
         table.add_row(study.id, study.created[:16].replace("T", " "), study.kind, arms, workloads, trials)
     damaged = [
@@ -48,7 +52,7 @@ def listing_document(studies: Sequence[Listed | Damaged]) -> dict[str, Any]:
                 "kind": listed.study.kind,
                 "arms": [arm.name for arm in listed.study.arms],
                 "workloads": [workload.name for workload in listed.study.workloads],
-                "trials": len(listed.study.trials),
+                "trials": None if listed.study.search is not None else len(listed.study.trials),
                 "trials_done": listed.done,
                 "attempts_failed": listed.failed,
                 "finished": listed.finished,

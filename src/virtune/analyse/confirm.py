@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The end of a search: the winner against the baseline on fresh data, and under load for minutes."""
+
+import math
+from collections.abc import Sequence
+from statistics import fmean, stdev
+
+from virtune.analyse.blocks import Rows, block_of, log_of, mean_of, search_of
+from virtune.analyse.shift import shift_of
+from virtune.model.search import Search
+from virtune.model.study import Study
+from virtune.model.tuning import Confirmation, Soak
+from virtune.model.verdict import Interval, Verdict
+
+SOAK_SLICE_SECONDS = 10.0
+"""A soak is a row of runs of this length without a pause to speak of."""
+
+
+def soak_slices(search: Search) -> int:
+    """Return of how many runs the soak of one arm consists."""
+    return math.ceil(search.soak_seconds / SOAK_SLICE_SECONDS)
+
+
+def confirmed(study: Study, search: Search, winner: str | None, rows: Rows) -> Confirmation | None:
+    """Hold the winner against the baseline on what was measured after the race alone."""
+    if winner is None or winner == study.baseline or not rows:
+        return None
+    metric = search.goal.improves
+    sign = 1.0 if metric.better == "higher" else -1.0
+    blocks = [block_of(study, metric, row) for row in rows.values()]
+    both = [(block.get(winner, math.nan), block.get(study.baseline, math.nan)) for block in blocks]
+    usable = [(a, b) for a, b in both if math.isfinite(a) and math.isfinite(b)]
+    shift = shift_of([a - b for a, b in usable], confidence=1 - search.error)
+    verdict, why, ratio = Verdict.UNDECIDED, "no pair of restarts gave values of both", None
+    if shift is not None:
+        ends = sorted((sign * shift.low, sign * shift.high))
+        ratio = Interval(
+            estimate=math.exp(sign * shift.estimate),
+            low=math.exp(ends[0]),
+            high=math.exp(ends[1]),
+            confidence=shift.confidence,
+        )
+        verdict, why = _judged(shift.low, shift.high, shift.confidence, len(usable), search, study.margin)
+    return Confirmation(
+        pairs=len(usable),
+        winner=mean_of(sign * a for a, _ in usable),
+        baseline=mean_of(sign * b for _, b in usable),
+        ratio=ratio,
+        verdict=verdict,
+        why=why,
+        spread=_spread([a for a, _ in usable]),
+        baseline_spread=_spread([b for _, b in usable]),
+        breaks=_breaks(study, search, winner, rows),
+    )
+
+
+def soaked(study: Study, winner: str | None, rows: Rows) -> tuple[Soak, ...]:
+    """Return how the winner and the baseline held out: the last third of their runs over the first."""
+    search = search_of(study)
+    count, metric = soak_slices(search), search.goal.improves
+    each = min(SOAK_SLICE_SECONDS, search.soak_seconds)
+    found = []
+    for arm in dict.fromkeys(name for name in (winner, study.baseline) if name is not None):
+        blocks = [block_of(study, metric, row) for row in rows.values()]
+        logs = [value for block in blocks if arm in block and math.isfinite(value := block[arm])]
+        if not logs:
+            continue
+        third = max(1, len(logs) // 3)
+        sign = 1.0 if metric.better == "higher" else -1.0
+        ratio = math.exp(sign * (fmean(logs[-third:]) - fmean(logs[:third]))) if len(logs) >= min(3, count) else None
+        found.append(Soak(arm=arm, seconds=len(logs) * each, ratio=ratio))
+    return tuple(found)
+
+
+def _judged(low: float, high: float, has: float, pairs: int, search: Search, margin: float) -> tuple[Verdict, str]:
+    if has < 1 - search.error:
+        return Verdict.UNDECIDED, f"{pairs} pairs of restarts allow no interval of {1 - search.error:.0%}"
+    reach = math.log1p(margin)
+    if -reach <= low and high <= reach:
+        return Verdict.SAME, f"any difference is smaller than {margin:.0%}"
+    if low > 0:
+        return Verdict.BETTER, "every likely difference is on the better side"
+    if high < 0:
+        return Verdict.WORSE, "on fresh data the winner is behind: the race was misled"
+    return Verdict.UNDECIDED, "both 'no change' and more than the margin are possible"
+
+
+def _breaks(study: Study, search: Search, winner: str, rows: Rows) -> tuple[str, ...]:
+    """Return the limits that the winner's fresh data do not keep, in the mean over its restarts."""
+    found = []
+    for limit in search.goal.limits:
+        for workload in study.workloads:
+            logs = [log_of(row.get((winner, workload.name), {}).get(limit.metric)) for row in rows.values()]
+            mean = mean_of(one for one in logs if math.isfinite(one))
+            if mean is not None and not limit.kept_by(mean):
+                found.append(limit.text)
+    return tuple(dict.fromkeys(found))
+
+
+def _spread(logs: Sequence[float]) -> float | None:
+    return math.expm1(stdev(logs)) if len(logs) > 1 else None

@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a search makes of its probe: the length of a slice, the cap of the race, the price of a certificate."""
+
+import itertools
+import math
+from statistics import fmean
+
+from virtune.analyse.anytime import blocks_for
+from virtune.analyse.blocks import Rows, block_of
+from virtune.model.search import Search
+from virtune.model.study import Study
+from virtune.model.tuning import Probed
+
+PROBE_SLICES = 6
+"""So few seconds of the baseline tell the length of a slice and, roughly, the noise."""
+
+OVERHEAD_SECONDS = 0.45
+"""What a slice costs beside its ramp and its run: the swap, and the start and end of fio (0.3 s)."""
+
+IOS_OF_A_SLICE = 2_000
+"""The fewest I/Os that a slice should hold, so that its rate is not chance (method, 5)."""
+
+IOS_FOR_A_TAIL = 10_000
+"""The same where a percentile from the 99th on is raced: a hundred beyond it."""
+
+SLICES = (1.0, 2.0, 3.0, 5.0, 10.0, 20.0)
+"""The lengths of slices to choose from, in seconds."""
+
+QUICK_SECONDS_EACH = 30.0
+"""The cap of the mode quick for each configuration: a tenth of the classic five minutes."""
+
+BLOCKS_LEAST = 6
+"""However small a budget is, so many blocks are run: of fewer nothing can be said."""
+
+
+def probed_by(study: Study, search: Search, rows: Rows) -> Probed:
+    """Return what the rounds of the probe say of the baseline, and what follows from it for the race."""
+    workloads = [workload.name for workload in study.workloads]
+    rates = [
+        [rate for row in rows.values() if (rate := row.get((study.baseline, name), {}).get("iops"))]
+        for name in workloads
+    ]
+    slowest = min((fmean(found) for found in rates if found), default=None)
+    logs = [block_of(study, search.goal.improves, row).get(study.baseline, math.nan) for row in rows.values()]
+    steps = [b - a for a, b in itertools.pairwise(logs) if math.isfinite(b - a)]
+    sd = math.sqrt(fmean(step**2 for step in steps)) if len(steps) > 1 else None
+    seconds = search.slice_seconds or _slice(search, slowest)
+    each = (seconds + study.ramp_seconds + OVERHEAD_SECONDS) * len(study.workloads)
+    count = len(search.ranked)
+    return Probed(
+        slices=len(rows),
+        iops=slowest,
+        sd=sd,
+        slice_seconds=seconds,
+        slices_max=_cap(study, search, each),
+        certificate_seconds=_forecast(study, search, sd, each, count),
+    )
+
+
+def _slice(search: Search, iops: float | None) -> float:
+    """Return the shortest slice that holds enough I/Os, of the slowest workload at the baseline's rate."""
+    percent = search.goal.improves.percent
+    tail = percent is not None and percent >= 99
+    need = (IOS_FOR_A_TAIL if tail else IOS_OF_A_SLICE) / (iops or IOS_OF_A_SLICE)
+    return next((seconds for seconds in SLICES if seconds >= need), SLICES[-1])
+
+
+def fixed_seconds(study: Study, search: Search) -> float:
+    """Return what probe and confirmation cost, whatever the race does."""
+    probe = PROBE_SLICES * (study.seconds + study.ramp_seconds + OVERHEAD_SECONDS)
+    confirm = 2 * search.confirm_pairs * (search.confirm_seconds + study.ramp_seconds + OVERHEAD_SECONDS)
+    return (probe + confirm) * len(study.workloads)
+
+
+def _cap(study: Study, search: Search, each: float) -> int | None:
+    """Return after how many slices the race stops as it is; None for a certificate without a budget."""
+    count = len(search.ranked)
+    seconds = search.budget_seconds
+    if seconds is None:
+        if search.mode == "certify":
+            return None
+        seconds = count * QUICK_SECONDS_EACH
+    return max(BLOCKS_LEAST * count, int((seconds - fixed_seconds(study, search)) / each))
+
+
+def _forecast(study: Study, search: Search, sd: float | None, each: float, count: int) -> float | None:
+    """Return about how long a certificate takes when every arm is a near tie, the worst that there is."""
+    if sd is None or sd <= 0:
+        return None
+    alpha = min(1.0, 2 * search.error / max(1, count - 1))
+    blocks = blocks_for(math.log1p(study.margin), sd=sd, alpha=alpha, arms=count)
+    return None if blocks is None else blocks * count * each

@@ -1,0 +1,267 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a search says so far: a function of its trials and nothing else, so a killed one goes on where it was."""
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+
+from virtune.analyse.blocks import Rows, block_of, log_of, mean_of, rows_of, search_of, values_of
+from virtune.analyse.confirm import SOAK_SLICE_SECONDS, confirmed, soak_slices, soaked
+from virtune.analyse.limits import check_limits, state_of
+from virtune.analyse.probing import BLOCKS_LEAST, PROBE_SLICES, probed_by
+from virtune.analyse.race import standing_after
+from virtune.analyse.rejects import pardons
+from virtune.model.evidence import StudyRecord, TrialRecord
+from virtune.model.measurement import merge
+from virtune.model.result import Pardon
+from virtune.model.search import Phase, Search, phase_of
+from virtune.model.standing import Place, RaceRules, Standing
+from virtune.model.study import Study
+from virtune.model.tuning import Confirmation, LimitCheck, LimitState, Probed, Recommendation, Tuning
+from virtune.model.verdict import Verdict
+
+LIMIT_BLOCKS_MAX = 60
+"""A leader so close to a limit that so many blocks cannot say on which side it is, stays open."""
+
+_PAUSE_SECONDS = 120.0
+"""A longer silence between two trials than their length and this was an interruption: no cost of the search."""
+
+
+def tuning(record: StudyRecord) -> Tuning:
+    """Say what a search's trials say together, however few they are."""
+    study, search = record.study, search_of(record.study)
+    pardoned = pardons(record.attempts or record.trials)
+    by_phase: dict[Phase, list[TrialRecord]] = {phase: [] for phase in Phase}
+    for trial in sorted(record.trials, key=lambda one: one.trial.number):
+        by_phase[phase_of(trial.trial.round)].append(trial)
+    probed = probed_by(study, search, rows_of(by_phase[Phase.PROBE], pardoned))
+    race = rows_of(by_phase[Phase.RACE], pardoned)
+    standing, checks, broken = _race(study, search, probed, race)
+    winner, distance = _winner(standing, checks, search)
+    confirmation = confirmed(study, search, winner, rows_of(by_phase[Phase.CONFIRM], pardoned))
+    soaks = soaked(study, winner, rows_of(by_phase[Phase.SOAK], pardoned))
+    phase, finished = _phase(study, search, probed, standing, winner, confirmation, by_phase)
+    recommendation, why = _recommend(study, search, winner, standing, checks, confirmation, finished=finished)
+    return Tuning(
+        study=study,
+        phase=phase,
+        finished=finished,
+        probed=probed,
+        standing=standing,
+        broken=broken,
+        checks=checks,
+        winner=winner,
+        distance=distance,
+        tied=_tied(standing, study.margin),
+        confirmation=confirmation,
+        soaks=soaks,
+        recommendation=recommendation,
+        why=why,
+        values=_values(study, search, by_phase[Phase.RACE], pardoned),
+        measured_seconds=_measured(study, probed, by_phase),
+        elapsed_seconds=_elapsed(study, record.attempts or record.trials),
+        notes=tuple(pardon.text for pardon in pardoned),
+        repeated=len(record.attempts) - len(record.trials) if record.attempts else 0,
+    )
+
+
+def seconds_of(study: Study, probed: Probed, phase: Phase) -> float:
+    """Return how long a trial of a phase measures."""
+    search = search_of(study)
+    return {
+        Phase.PROBE: study.seconds,
+        Phase.RACE: probed.slice_seconds,
+        Phase.CONFIRM: search.confirm_seconds,
+        Phase.SOAK: min(SOAK_SLICE_SECONDS, max(search.soak_seconds, study.seconds)),
+    }[phase]
+
+
+def _race(
+    study: Study, search: Search, probed: Probed, rows: Rows
+) -> tuple[Standing, tuple[LimitCheck, ...], tuple[tuple[str, int], ...]]:
+    """Return the standing of those that break no limit, how each stands to the limits, and who broke one when."""
+    goal, alive = search.goal, list(search.ranked)
+    slices: dict[tuple[str, str], list[Mapping[str, float]]] = {}
+    checks: tuple[LimitCheck, ...] = ()
+    broken: list[tuple[str, int]] = []
+    look = BLOCKS_LEAST
+    for count, row in enumerate(rows.values(), 1):
+        for place, values in row.items():
+            slices.setdefault(place, []).append(values)
+        if goal.limits and (count >= look or count == len(rows)):
+            look = max(count + 1, math.ceil(count * 1.08))
+            checks = check_limits(goal.limits, slices, error=search.error)
+            found = [arm for arm in alive if state_of(checks, arm) is LimitState.BROKEN]
+            broken += [(arm, count) for arm in found]
+            alive = [arm for arm in alive if arm not in found]
+    spent = sum(1 for row in rows.values() for arm in {arm for arm, _ in row} if arm not in alive)
+    cap = None if probed.slices_max is None else max(0, probed.slices_max - spent)
+    rules = RaceRules(
+        margin=study.margin, error=search.error, contenders_first=search.mode == "quick", slices_max=cap
+    )
+    blocks = [block_of(study, goal.improves, row) for row in rows.values()]
+    kept = [{arm: value for arm, value in block.items() if arm in alive} for block in blocks]
+    standing = _until_bounded(standing_after(alive, rules, kept), cap, len(search.ranked))
+    return _until_limits_are_known(standing, checks, cap, len(rows)), checks, tuple(broken)
+
+
+def _until_bounded(standing: Standing, cap: int | None, arms: int) -> Standing:
+    """Go on, where a race stopped at its cap, with those of whom so few blocks were run that nothing bounds them.
+
+    Contenders first leaves the others at the fewest blocks, and the winner then without any distance to the best. A
+    few slices mend that; they may go beyond the cap by at most two for each arm.
+    """
+    if standing.up_next or standing.leader is None or standing.distance is not None or cap is None:
+        return standing
+    bare = [one.arm for one in standing.runners if one.place is Place.OPEN and one.better_at_most is None]
+    if not bare or standing.slices + 1 + len(bare) > cap + 2 * arms:
+        return standing
+    return replace(standing, up_next=(standing.leader, *bare))
+
+
+def _until_limits_are_known(
+    standing: Standing, checks: Sequence[LimitCheck], cap: int | None, blocks: int
+) -> Standing:
+    """Go on with the leader of a race that is over while it is open whether it keeps the limits."""
+    leader = standing.leader
+    if standing.up_next or leader is None or state_of(checks, leader) is not LimitState.OPEN:
+        return standing
+    if blocks >= LIMIT_BLOCKS_MAX or (cap is not None and standing.slices >= cap):
+        return standing
+    return replace(standing, up_next=(leader,))
+
+
+def _winner(standing: Standing, checks: Sequence[LimitCheck], search: Search) -> tuple[str | None, float | None]:
+    """Return the arm to be recommended and at most how far it is below the best.
+
+    The leader, unless it may break a limit and another arm keeps all of them for certain.
+    """
+    leader = standing.leader
+    if leader is None or not search.goal.limits or state_of(checks, leader) is LimitState.KEPT:
+        return leader, standing.distance
+    measured = {check.arm for check in checks}
+    safe = [
+        runner
+        for runner in standing.runners
+        if runner.arm in measured
+        and runner.against_leader is not None
+        and state_of(checks, runner.arm) is LimitState.KEPT
+    ]
+    best = min(
+        safe, key=lambda runner: runner.against_leader.mean if runner.against_leader else math.inf, default=None
+    )
+    if best is None or best.against_leader is None:
+        return leader, standing.distance
+    behind = best.against_leader.high
+    if standing.distance is None or not math.isfinite(behind):
+        return best.arm, None
+    return best.arm, (1 + standing.distance) * math.exp(max(0.0, behind)) - 1
+
+
+def _tied(standing: Standing, margin: float) -> tuple[str, ...]:
+    reach = math.log1p(margin)
+    return tuple(
+        runner.arm
+        for runner in standing.runners
+        if runner.place in (Place.PARKED, Place.OPEN)
+        and runner.against_leader is not None
+        and -reach <= runner.against_leader.low
+        and runner.against_leader.high <= reach
+    )
+
+
+def _phase(
+    study: Study,
+    search: Search,
+    probed: Probed,
+    standing: Standing,
+    winner: str | None,
+    confirmation: Confirmation | None,
+    by_phase: Mapping[Phase, Sequence[TrialRecord]],
+) -> tuple[Phase, bool]:
+    """Return what is done next, and whether nothing is."""
+    rounds = {phase: len({one.trial.round for one in trials}) for phase, trials in by_phase.items()}
+    if probed.slices < PROBE_SLICES:
+        return Phase.PROBE, False
+    if standing.up_next:
+        return Phase.RACE, False
+    if winner is None:
+        return Phase.RACE, True
+    if winner != study.baseline and rounds[Phase.CONFIRM] < search.confirm_pairs:
+        return Phase.CONFIRM, False
+    arms = 1 if winner == study.baseline else 2
+    if rounds[Phase.SOAK] < arms * soak_slices(search):
+        return Phase.SOAK, False
+    return (Phase.CONFIRM if confirmation is not None else Phase.RACE), True
+
+
+def _recommend(
+    study: Study,
+    search: Search,
+    winner: str | None,
+    standing: Standing,
+    checks: Sequence[LimitCheck],
+    confirmation: Confirmation | None,
+    *,
+    finished: bool,
+) -> tuple[Recommendation, str]:
+    if winner is None:
+        if not standing.runners:
+            return Recommendation.UNDECIDED, "every configuration breaks a limit"
+        return Recommendation.UNDECIDED, "nothing has been measured often enough yet"
+    if not finished:
+        return Recommendation.UNDECIDED, "the search is not finished"
+    doubtful = bool(search.goal.limits) and state_of(checks, winner) is not LimitState.KEPT
+    if doubtful or (confirmation is not None and confirmation.breaks):
+        return Recommendation.UNDECIDED, "it may break a limit, and none was found that surely keeps it"
+    if winner == study.baseline:
+        return Recommendation.KEEP, "nothing was found that is better"
+    if confirmation is None:
+        return Recommendation.UNDECIDED, "the winner was not confirmed on fresh data"
+    if confirmation.verdict is Verdict.BETTER:
+        if confirmation.unstable:
+            return Recommendation.UNDECIDED, "its restarts differ by more than a tenth: it is unstable"
+        return Recommendation.CHANGE, "better than the baseline on fresh data, across restarts"
+    if confirmation.verdict is Verdict.UNDECIDED:
+        return Recommendation.UNDECIDED, f"against the baseline: {confirmation.why}"
+    return Recommendation.KEEP, f"against the baseline: {confirmation.why}"
+
+
+def _values(
+    study: Study, search: Search, trials: Sequence[TrialRecord], pardoned: Sequence[Pardon]
+) -> tuple[tuple[str, float], ...]:
+    """Return the goal's metric by arm under the first workload; a percentile from the slices' merged histograms."""
+    metric, first = search.goal.improves, study.workloads[0].name
+    by_arm: dict[str, list[TrialRecord]] = {}
+    for one in trials:
+        if one.trial.workload == first and values_of(one, pardoned):
+            by_arm.setdefault(one.trial.arm, []).append(one)
+    found = []
+    for arm, mine in by_arm.items():
+        if metric.percent is not None:
+            histograms = [h for one in mine if one.measurement and (h := one.measurement.histogram_of(metric.of))]
+            value = merge(histograms).percentile(metric.percent) if histograms else None
+        else:
+            logs = [log_of(values_of(one, pardoned).get(metric.id)) for one in mine]
+            value = mean_of(one for one in logs if math.isfinite(one))
+        if value is not None:
+            found.append((arm, value))
+    return tuple(found)
+
+
+def _measured(study: Study, probed: Probed, by_phase: Mapping[Phase, Sequence[TrialRecord]]) -> float:
+    """Return the seconds of load, ramps included, as the classic grid would be counted."""
+    return math.fsum(
+        len(trials) * (seconds_of(study, probed, phase) + study.ramp_seconds) for phase, trials in by_phase.items()
+    )
+
+
+def _elapsed(study: Study, trials: Sequence[TrialRecord]) -> float:
+    """Return the seconds from the beginning to the last trial, without the time that an interruption took."""
+    search = search_of(study)
+    longest = max(study.seconds, search.confirm_seconds, SOAK_SLICE_SECONDS) + _PAUSE_SECONDS
+    moments = [datetime.fromisoformat(study.created), *sorted(datetime.fromisoformat(one.ended) for one in trials)]
+    steps = [(b - a).total_seconds() for a, b in itertools.pairwise(moments)]
+    return math.fsum(step for step in steps if step <= longest)

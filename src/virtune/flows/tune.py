@@ -1,0 +1,209 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The verb `tune`: probe, race in random blocks, confirm on fresh data; what is next follows from what is kept."""
+
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+
+from virtune.analyse.blocks import search_of
+from virtune.analyse.probing import OVERHEAD_SECONDS, fixed_seconds
+from virtune.analyse.rejects import unsettled
+from virtune.analyse.tuning import seconds_of, tuning
+from virtune.bench.in_force import require_in_force
+from virtune.bench.rig import Bench, Ground, Session
+from virtune.flows.attempt import Attempts
+from virtune.flows.images import identities, require_same_images
+from virtune.flows.study import Leave, loaded, prepared
+from virtune.flows.trial import Tools, ground_for
+from virtune.model.errors import Interrupted, LoadError, PreconditionError, RigError
+from virtune.model.event import Event, SearchMoved, StepEnded, StepProgressed, StepStarted, TrialStarted
+from virtune.model.evidence import StudyRecord, TrialRecord
+from virtune.model.search import Phase, Removed, phase_of
+from virtune.model.stack import Stack
+from virtune.model.study import Study, Trial
+from virtune.model.tuning import Tuning
+from virtune.model.units import format_seconds
+from virtune.plan.search import next_block
+from virtune.store.sqlite import Store
+
+COME_UP_MAX = 200
+"""Of so many configurations each is brought up once before the race; of more, each when its turn comes."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Anew:
+    """Rigs that bring every stack up in a new process."""
+
+    rigs: Session
+
+    def up(self, stack: Stack, ground: Ground, *, restart: bool = False) -> AbstractContextManager[Bench]:  # noqa: ARG002
+        """Bring a stack up in a process that carried none before."""
+        return self.rigs.up(stack, ground, restart=True)
+
+
+def tune(study: Study, *, store: Store, say: Callable[[Event], None], leave: Leave, facts: str) -> Tuning:
+    """Keep a new search and run it to its end; returns what it says.
+
+    Raises Interrupted when the user stopped it (what was finished is kept), LoadError when nothing could be measured.
+    """
+    with prepared(study, say, leave, all_up=False) as tools:
+        study = _those_that_come_up(study, tools, say)
+        study = replace(study, images=identities(loaded(study, tools)))
+        store.add_study(study, facts=facts)
+        _search(store.get(study.id), tools, store=store, say=say)
+    return finished_tuning(store, study.id)
+
+
+def resume_tuning(record: StudyRecord, *, store: Store, say: Callable[[Event], None], leave: Leave) -> Tuning:
+    """Go on with a search, in the middle of a block if it was killed there."""
+    if not tuning(record).finished or unsettled(record.attempts) is not None:
+        require_same_images(record.study)
+        with prepared(record.study, say, leave, all_up=False) as tools:
+            require_same_images(record.study)  # a scratch image that was damaged has been made anew just now
+            _search(record, tools, store=store, say=say)
+    return finished_tuning(store, record.study.id)
+
+
+def finished_tuning(store: Store, study_id: str) -> Tuning:
+    """Mark a search as finished when nothing is left to run, and return what it says."""
+    record = store.get(study_id)
+    known = tuning(record)
+    if known.finished and not record.finished:
+        store.finish(study_id)
+    return known
+
+
+def seconds_left(known: Tuning) -> float | None:
+    """Return about how long the rest takes; None where only a certificate ends the race and none is in sight."""
+    study, search = known.study, search_of(known.study)
+    if known.finished:
+        return 0.0
+    each = known.probed.slice_seconds + study.ramp_seconds + OVERHEAD_SECONDS
+    cap, done = known.probed.slices_max, known.standing.slices
+    ahead = [left for left in (known.standing.slices_left, None if cap is None else cap - done) if left is not None]
+    if known.phase in (Phase.PROBE, Phase.RACE) and not ahead:
+        return None
+    race = min(ahead) * each * len(study.workloads) if known.phase in (Phase.PROBE, Phase.RACE) else 0.0
+    pairs = search.confirm_pairs - (known.confirmation.pairs if known.confirmation else 0)
+    share = pairs / search.confirm_pairs if search.confirm_pairs else 0.0
+    return max(0.0, race) + share * fixed_seconds(study, search) + 2 * search.soak_seconds
+
+
+def _those_that_come_up(study: Study, tools: Tools, say: Callable[[Event], None]) -> Study:
+    """Bring every arm up once and leave out those that QEMU refuses, with its words."""
+    search = search_of(study)
+    if len(study.arms) > COME_UP_MAX:
+        return study
+    what = f"bringing {len(study.arms)} configurations up once"
+    say(StepStarted(what=what))
+    refused: dict[str, str] = {}
+    for index, arm in enumerate(study.arms):
+        try:
+            ground = ground_for(arm.stack, study.workloads[0], study, tools)
+            with tools.rigs.up(arm.stack, ground, restart=True) as bench:
+                require_in_force(arm.name, bench.in_force.checks)
+        except RigError as error:
+            refused[arm.name] = error.message + (f": {error.hint}" if error.hint else "")
+        say(StepProgressed(what=what, fraction=(index + 1) / len(study.arms)))
+    say(StepEnded(what=what))
+    if study.baseline in refused:
+        raise PreconditionError(f"the baseline does not come up: {refused[study.baseline]}")
+    ranked = tuple(name for name in search.ranked if name not in refused)
+    if len(ranked) < 2:
+        raise PreconditionError(
+            "fewer than two configurations come up", hint="; ".join(sorted(set(refused.values())))
+        )
+    gone = tuple(Removed(what=name, count=1, why=f"does not come up: {why}") for name, why in refused.items())
+    search = replace(search, ranked=ranked, removed=(*search.removed, *gone))
+    return replace(study, arms=tuple(arm for arm in study.arms if arm.name not in refused), search=search)
+
+
+def _search(record: StudyRecord, tools: Tools, *, store: Store, say: Callable[[Event], None]) -> None:
+    """Run block after block until nothing is to be run next."""
+    study = record.study
+    pending = unsettled(record.attempts)
+    made = tuple(one for one in record.attempts if pending is None or one.trial.number != pending.number)
+    try:
+        while block := _block_after(record, made):
+            known = tuning(_with(record, made, before=block[0].number))
+            left = seconds_left(known)
+            say(SearchMoved(known=known, seconds_left=left))
+            attempts = _attempts(study, known, tools, store, say)
+            done = {one.trial.number for one in made}
+            for trial in block:
+                if trial.number not in done:
+                    say(TrialStarted(trial=trial, of=len(block), seconds_left=left or 0.0))
+                    attempts.make(trial)
+                    made = attempts.made
+            _require_baseline(made)
+    except KeyboardInterrupt:
+        count, hint = len({one.trial.number for one in made}), f"`virtune resume {study.id}` goes on"
+        raise Interrupted(f"interrupted; {count} trials are kept", hint=hint) from None
+    known = tuning(_with(record, made))
+    say(SearchMoved(known=known, seconds_left=0.0))
+    if known.standing.leader is None and known.standing.runners:
+        raise LoadError("no configuration gave a measurement", hint=_reasons(made))
+
+
+def _attempts(study: Study, known: Tuning, tools: Tools, store: Store, say: Callable[[Event], None]) -> Attempts:
+    """Return what runs the trials of a phase: as long as it says, and in new processes where these are measured."""
+    asked = replace(study, seconds=seconds_of(study, known.probed, known.phase))
+    if known.phase is Phase.CONFIRM:
+        tools = replace(tools, rigs=_Anew(tools.rigs))
+    return Attempts(asked, tools, store=store, say=say, ramp_grows=False)
+
+
+def _block_after(record: StudyRecord, made: Sequence[TrialRecord]) -> tuple[Trial, ...]:
+    """Return the block to run: the one that was begun and not finished, else the next.
+
+    What a block consists of follows from the blocks before it, so one that was begun is made again from these.
+    """
+    if made:
+        last = max(made, key=lambda one: one.trial.number).trial.round
+        begun = _next(record, made, before=min(one.trial.number for one in made if one.trial.round == last))
+        done = {one.trial.number for one in made}
+        if any(trial.number not in done for trial in begun):
+            return begun
+    return _next(record, made, before=None)
+
+
+def _next(record: StudyRecord, made: Sequence[TrialRecord], *, before: int | None) -> tuple[Trial, ...]:
+    past = _with(record, made, before=before)
+    known = tuning(past)
+    rounds = {one.trial.round for one in past.trials if phase_of(one.trial.round) is known.phase}
+    return next_block(record.study, known, rounds=len(rounds), trials=len(past.trials))
+
+
+def _with(record: StudyRecord, made: Sequence[TrialRecord], *, before: int | None = None) -> StudyRecord:
+    """Return the study as it is known by these attempts, or by those before a trial."""
+    kept = tuple(one for one in made if before is None or one.trial.number < before)
+    standing = {one.trial.number: one for one in kept}
+    return replace(record, trials=tuple(standing[number] for number in sorted(standing)), attempts=kept)
+
+
+def _require_baseline(made: Sequence[TrialRecord]) -> None:
+    """Raise LoadError when the probe saw nothing: what cannot be measured cannot be tuned."""
+    probes = [one for one in made if phase_of(one.trial.round) is Phase.PROBE]
+    if len(probes) >= 3 and all(one.measurement is None for one in probes):
+        raise LoadError("no trial of the baseline gave a measurement", hint=_reasons(probes))
+
+
+def _reasons(records: Iterable[TrialRecord]) -> str:
+    found = {one.failure for one in records if one.failure}
+    return "; ".join(sorted(found))
+
+
+def beforehand(study: Study) -> str:
+    """Say before anything is measured how much is searched, and how long it takes at most."""
+    search = search_of(study)
+    record = StudyRecord(study=study, facts="", finished=False, trials=())
+    left = seconds_left(tuning(record))
+    words = f"{len(search.ranked)} configurations that promise `{search.promise}`, {search.goal.words}"
+    apart = sum(len(one.names) for one in search.apart)
+    gone = sum(one.count or 0 for one in search.removed)
+    words += f"; {apart} promise something else and {gone} cannot be or need not be tried" if apart or gone else ""
+    if left is None:
+        return f"{words}; until certified: the probe will say how long that may take"
+    return (
+        f"{words}; at most about {format_seconds(left)}, the classic grid takes {format_seconds(search.grid_seconds)}"
+    )

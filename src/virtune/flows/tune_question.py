@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From what was asked of `tune` to a Study that searches: goal, space, workloads, and the facts of the host."""
+
+import os
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from virtune.flows.question import DEFAULT_WORKLOADS, MARGIN, RAMP_SECONDS, SPAN_MIN, facts_text, read_workloads
+from virtune.flows.study import random_seed
+from virtune.model.durability import Promise
+from virtune.model.errors import PlanError, PreconditionError
+from virtune.model.goal import Goal
+from virtune.model.knobs import KNOBS
+from virtune.model.search import Mode, Search, SetApart
+from virtune.model.space import Apart, Space
+from virtune.model.study import DEFAULT_SPAN, Study
+from virtune.plan.goal import parse_goal
+from virtune.plan.space import Asked, Host, space_of
+from virtune.probe.kernel import try_io_uring
+from virtune.probe.qemu_knobs import DAEMON, ask
+
+SLICE_SECONDS = 1.0
+"""The slice of the probe, and of a race on a disk of more than 2,000 IOPS."""
+
+ERROR = 0.05
+"""The probability that anything said of the race is not so (method, 5)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TuneQuestion:
+    """What was asked, as it was written; None and empty where nothing was said."""
+
+    rig: str | None = None
+    vary: tuple[str, ...] = ()
+    fix: tuple[str, ...] = ()
+    baseline: str | None = None
+    durability: str | None = None
+    maximize: str | None = None
+    minimize: str | None = None
+    subject_to: tuple[str, ...] = ()
+    mode: Mode = "quick"
+    budget: float | None = None
+    confirm: int = 6
+    confirm_seconds: float = 5.0
+    soak: float | None = None
+    workloads: tuple[str, ...] = ()
+    margin: float | None = None
+    seconds: float | None = None
+    ramp: float | None = None
+    seed: int | None = None
+    scratch: Path
+    span: int | None = None
+    target: Path | None = None
+
+
+def tuning_study(asked: TuneQuestion) -> tuple[Study, str]:
+    """Return the study that searches, and the facts of this host as JSON text.
+
+    Raises PlanError, with what is wrong and a hint, before anything is made or run.
+    """
+    goal = parse_goal(asked.maximize, asked.minimize, asked.subject_to)
+    workloads = read_workloads(asked.workloads or DEFAULT_WORKLOADS, Path())
+    span = asked.span or DEFAULT_SPAN
+    if span < SPAN_MIN:
+        raise PlanError("a span below 8 MiB fits into any cache", hint="`--span 64M` is the least that is sensible")
+    space = _space(asked, span)
+    if asked.soak and not any(workload.writes for workload in workloads):
+        raise PlanError("a soak shows what minutes of writing do, and no workload writes", hint="leave out --soak")
+    if asked.target is not None and any(arm.stack.disk.backend != "file" for arm in space.arms):
+        raise PreconditionError("backend=null-co has no disk below it, so it cannot be tuned on a target")
+    now = datetime.now(UTC)
+    study = Study(
+        id=f"{now:%Y%m%d-%H%M%S}-{secrets.token_hex(2)}",
+        created=now.isoformat(timespec="seconds"),
+        kind="tune",
+        arms=space.arms,
+        baseline=space.baseline,
+        workloads=workloads,
+        rounds=1,
+        seconds=asked.seconds or SLICE_SECONDS,
+        ramp_seconds=RAMP_SECONDS if asked.ramp is None else asked.ramp,
+        seed=random_seed() if asked.seed is None else asked.seed,
+        scratch=str(asked.scratch.absolute()),
+        span_bytes=span // 4096 * 4096,
+        target=None if asked.target is None else str(asked.target.absolute()),
+        metric=goal.metric,
+        margin=asked.margin or MARGIN,
+        confidence=1 - ERROR,
+        search=_search(asked, goal, space),
+    )
+    return study, facts_text(asked.scratch)
+
+
+def _space(asked: TuneQuestion, span: int) -> Space:
+    durability = None if asked.durability is None else Promise(asked.durability)
+    words = Asked(
+        rig=asked.rig,
+        vary=asked.vary,
+        fix=asked.fix,
+        baseline=asked.baseline,
+        durability=durability,
+        span_bytes=span,
+    )
+    return space_of(words, host())
+
+
+def _search(asked: TuneQuestion, goal: Goal, space: Space) -> Search:
+    return Search(
+        goal=goal,
+        mode=asked.mode,
+        promise=space.promise,
+        ranked=tuple(arm.name for arm in space.ranked),
+        factors=space.factors,
+        removed=space.removed,
+        apart=_apart(space),
+        error=ERROR,
+        slice_seconds=asked.seconds,
+        budget_seconds=asked.budget,
+        confirm_pairs=asked.confirm,
+        confirm_seconds=asked.confirm_seconds,
+        soak_seconds=asked.soak or 0.0,
+    )
+
+
+def host() -> Host:
+    """Ask the installed QEMU and the kernel what there is to be turned."""
+    works = try_io_uring()
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return Host(
+        answers=ask([knob for knob in KNOBS if knob.place]),
+        program=DAEMON,
+        io_uring=works if isinstance(works, bool) else False,
+        cpus=len(os.sched_getaffinity(0)),
+        memory_bytes=memory,
+    )
+
+
+def _apart(space: Space) -> tuple[SetApart, ...]:
+    """Put together what promises the same for the same reason."""
+    found: dict[tuple[Promise, str], list[Apart]] = {}
+    for one in space.apart:
+        found.setdefault((one.durability.promise, one.durability.words), []).append(one)
+    return tuple(
+        SetApart(
+            names=_names(same),
+            promise=promise,
+            weaker=same[0].durability.weaker_than(space.promise),
+            words=words,
+        )
+        for (promise, words), same in found.items()
+    )
+
+
+def _names(apart: Sequence[Apart]) -> tuple[str, ...]:
+    return tuple(one.arm.name for one in apart)

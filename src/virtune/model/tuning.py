@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A Tuning: what a search says so far. Undecided is an answer."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from virtune.model.goal import Limit
+from virtune.model.search import Phase
+from virtune.model.standing import Standing
+from virtune.model.study import Study
+from virtune.model.verdict import Interval, Verdict
+
+
+class LimitState(StrEnum):
+    """How an arm stands to a limit: kept for certain, broken for certain, or not known."""
+
+    KEPT = "kept"
+    BROKEN = "broken"
+    OPEN = "open"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LimitCheck:
+    """One arm against one limit, by its slices: the value with its interval in the metric's base unit."""
+
+    arm: str
+    workload: str
+    limit: Limit
+    blocks: int
+    value: float | None = None
+    low: float | None = None
+    high: float | None = None
+    state: LimitState = LimitState.OPEN
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Confirmation:
+    """Winner against baseline on fresh data, a new process for each measurement.
+
+    `ratio` is winner / baseline of the goal's metric, Hodges-Lehmann over pairs of restarts, at the confidence that
+    so many pairs allow. `spread` is the relative standard deviation over restarts. `breaks` are limits that the
+    winner's fresh data do not keep.
+    """
+
+    pairs: int
+    winner: float | None
+    baseline: float | None
+    ratio: Interval | None
+    verdict: Verdict
+    why: str
+    spread: float | None = None
+    baseline_spread: float | None = None
+    breaks: tuple[str, ...] = ()
+
+    @property
+    def unstable(self) -> bool:
+        """Whether the winner's restarts differ by more than a tenth."""
+        return self.spread is not None and self.spread > UNSTABLE
+
+
+UNSTABLE = 0.10
+"""Beyond this spread over restarts a winner is called unstable (TUNA, arXiv 2503.01801)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Soak:
+    """One arm under load for minutes without a pause: the metric's last third over its first (1.0 is steady)."""
+
+    arm: str
+    seconds: float
+    ratio: float | None
+
+
+class Recommendation(StrEnum):
+    """What to do: change to the winner, keep what there is, or nothing can be said."""
+
+    CHANGE = "change"
+    KEEP = "keep"
+    UNDECIDED = "undecided"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Probed:
+    """What the probe saw of the baseline, and what follows: the slice, the cap, the forecast for a certificate."""
+
+    slices: int
+    iops: float | None
+    sd: float | None
+    slice_seconds: float
+    slices_max: int | None
+    certificate_seconds: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tuning:
+    """What a search says so far.
+
+    `broken` are the arms that break a limit for certain, and after how many blocks that was known. `distance` is
+    that of the winner to the best, which is the race's when the winner leads it. `tied` are the arms that are as good
+    as the leader within the margin. `values` are the goal's metric by arm: geometric means, or a percentile of merged
+    histograms, over the race's slices; of several workloads the first's. `repeated`
+    attempts were spoiled or failed and ran again; `notes` say what could not be mended by that.
+    """
+
+    study: Study
+    phase: Phase
+    finished: bool
+    probed: Probed
+    standing: Standing
+    broken: tuple[tuple[str, int], ...] = ()
+    checks: tuple[LimitCheck, ...] = ()
+    winner: str | None = None
+    distance: float | None = None
+    tied: tuple[str, ...] = ()
+    confirmation: Confirmation | None = None
+    soaks: tuple[Soak, ...] = ()
+    recommendation: Recommendation = Recommendation.UNDECIDED
+    why: str = ""
+    values: tuple[tuple[str, float], ...] = ()
+    measured_seconds: float = 0.0
+    elapsed_seconds: float = 0.0
+    notes: tuple[str, ...] = ()
+    repeated: int = 0
+
+    @property
+    def speedup(self) -> float | None:
+        """How many times less this measured than the classic grid; None before anything was."""
+        search = self.study.search
+        if search is None or self.measured_seconds <= 0:
+            return None
+        return search.grid_seconds / self.measured_seconds

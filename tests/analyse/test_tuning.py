@@ -1,0 +1,223 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Searches over landscapes that are made up, block for block as the flow runs them, without a disk."""
+
+import math
+from dataclasses import replace
+from random import Random
+
+import pytest
+
+from virtune.analyse.shift import shift_of
+from virtune.analyse.tuning import tuning
+from virtune.model.durability import Promise
+from virtune.model.evidence import InForce, StudyRecord, TrialRecord
+from virtune.model.goal import Goal, Limit
+from virtune.model.measurement import Measurement
+from virtune.model.search import Phase, Search, phase_of
+from virtune.model.stack import Stack
+from virtune.model.standing import Place
+from virtune.model.study import Arm, Study, Trial
+from virtune.model.tuning import LimitState, Recommendation, Tuning
+from virtune.model.verdict import Verdict
+from virtune.model.workload import Workload, job
+from virtune.plan.search import next_block
+
+WORKLOAD = Workload(name="reads", meaning="", jobs=(job("reads", {"rw": "randread"}),))
+
+
+def study_of(arms: list[str], *, goal: Goal | None = None, seed: int = 1, **search: object) -> Study:
+    goal = goal or Goal()
+    asked = Search(goal=goal, mode="quick", promise=Promise.FLUSH, ranked=tuple(arms), slice_seconds=1.0)
+    return Study(
+        id="made-up",
+        created="2026-01-01T00:00:00+00:00",
+        kind="tune",
+        arms=tuple(Arm(name=name, stack=Stack()) for name in arms),
+        baseline=arms[0],
+        workloads=(WORKLOAD,),
+        rounds=1,
+        seconds=1.0,
+        ramp_seconds=0.5,
+        seed=seed,
+        scratch="/nowhere",
+        span_bytes=1,
+        metric=goal.metric,
+        confidence=0.95,
+        search=replace(asked, **search),  # type: ignore[arg-type]
+    )
+
+
+class World:
+    """What arms give: their rate, a drift that all share, noise of each slice, and of each restart."""
+
+    def __init__(
+        self,
+        rates: dict[str, float],
+        *,
+        noise: float = 0.03,
+        restarts: float = 0.0,
+        seed: int = 1,
+        cpu: dict[str, float] | None = None,
+    ) -> None:
+        self.cpu = cpu or dict.fromkeys(rates, 1e-6)
+        self.rates, self.noise, self.restarts = rates, noise, restarts
+        self.chance = Random(seed)
+        self.drift = 0.0
+
+    def value(self, trial: Trial) -> float:
+        self.drift = 0.9 * self.drift + self.chance.gauss(0, 0.02)
+        anew = self.chance.gauss(0, self.restarts) if phase_of(trial.round) is Phase.CONFIRM else 0.0
+        return self.rates[trial.arm] * math.exp(self.drift + anew + self.chance.gauss(0, self.noise))
+
+    def run(self, trial: Trial) -> TrialRecord:
+        value = self.value(trial)
+        values = (("iops", value), ("cpu_per_io", self.cpu[trial.arm] * math.exp(self.chance.gauss(0, 0.02))))
+        measurement = Measurement(values=values) if math.isfinite(value) and value > 0 else None
+        failure = None if measurement else "made up to fail"
+        ended = "2026-01-01T00:00:00+00:00"
+        return TrialRecord(trial=trial, ended=ended, in_force=InForce(), measurement=measurement, failure=failure)
+
+
+def searched(study: Study, world: World) -> tuple[Tuning, StudyRecord]:
+    record = StudyRecord(study=study, facts="", finished=False, trials=())
+    for _ in range(2000):
+        known = tuning(record)
+        rounds = {one.trial.round for one in record.trials if phase_of(one.trial.round) is known.phase}
+        block = next_block(study, known, rounds=len(rounds), trials=len(record.trials))
+        if not block:
+            return known, record
+        record = replace(record, trials=(*record.trials, *(world.run(trial) for trial in block)))
+    raise AssertionError("it does not end")
+
+
+def landscape(seed: int) -> dict[str, float]:
+    chance = Random(seed)
+    return {f"a{index}": 50_000 * math.exp(chance.uniform(-0.3, 0)) for index in range(8)}
+
+
+def test_the_winner_is_within_the_margin_and_its_distance_is_true() -> None:
+    near = true = 0
+    for seed in range(12):
+        rates = landscape(seed)
+        found, _ = searched(study_of(list(rates), seed=seed), World(rates, seed=seed))
+        assert found.finished
+        assert found.winner is not None
+        assert found.distance is not None
+        below = max(rates.values()) / rates[found.winner] - 1
+        near += below <= 0.03
+        true += below <= found.distance
+        assert found.measured_seconds < 8 * 300 / 10
+    assert near >= 11
+    assert true >= 11
+
+
+def test_among_equals_nothing_is_recommended_and_a_tie_is_called_one() -> None:
+    changed = 0
+    for seed in range(12):
+        rates = {f"a{index}": 50_000.0 for index in range(5)}
+        found, _ = searched(study_of(list(rates), seed=seed), World(rates, noise=0.02, seed=seed))
+        changed += found.recommendation is Recommendation.CHANGE
+        assert not any(one.place is Place.ELIMINATED for one in found.standing.runners) or seed  # rare, never sure
+    assert changed <= 1  # 6 pairs at 0.97, and a winner that came out of a race
+
+
+def test_a_certificate_needs_no_cap() -> None:
+    rates = landscape(3)
+    found, record = searched(study_of(list(rates), mode="certify"), World(rates, noise=0.02))
+    assert found.probed.slices_max is None
+    assert found.standing.certified
+    assert found.distance is not None
+    assert found.distance <= 0.03
+    assert len(record.trials) > 8 * 3
+
+
+def test_what_breaks_a_limit_is_out_and_the_best_that_keeps_it_wins() -> None:
+    rates = {"base": 40_000.0, "fast": 60_000.0, "good": 50_000.0}
+    limit = Limit(metric="cpu_per_io", sense="<=", value=15e-6, text="cpu_per_io<=15us")
+    cpu = {"base": 10e-6, "fast": 20e-6, "good": 12e-6}
+    found, _ = searched(study_of(list(rates), goal=Goal(limits=(limit,))), World(rates, noise=0.01, cpu=cpu))
+    assert [arm for arm, _ in found.broken] == ["fast"]
+    assert found.winner == found.standing.leader == "good"
+    assert {check.state for check in found.checks if check.arm == "good"} == {LimitState.KEPT}
+    assert found.recommendation is Recommendation.CHANGE
+    unlimited, _ = searched(study_of(list(rates)), World(rates, noise=0.01, cpu=cpu))
+    assert unlimited.winner == "fast"
+
+
+def test_a_limit_that_may_be_broken_is_not_recommended_silently() -> None:
+    rates = {"base": 40_000.0, "fast": 60_000.0}
+    limit = Limit(metric="iops", sense=">=", value=60_000.0, text="iops>=60k")
+    found, _ = searched(study_of(list(rates), goal=Goal(limits=(limit,))), World(rates))
+    assert found.recommendation is Recommendation.UNDECIDED
+    if found.winner == "fast":
+        assert "may break a limit" in found.why
+    else:
+        assert found.winner is None
+
+
+def test_when_all_break_a_limit_there_is_no_winner() -> None:
+    rates = {"base": 40_000.0, "fast": 60_000.0}
+    limit = Limit(metric="iops", sense=">=", value=90_000.0, text="iops>=90k")
+    found, _ = searched(study_of(list(rates), goal=Goal(limits=(limit,))), World(rates))
+    assert found.winner is None
+    assert found.recommendation is Recommendation.UNDECIDED
+    assert "every configuration breaks a limit" in found.why
+
+
+def test_a_winner_that_differs_from_restart_to_restart_is_unstable() -> None:
+    rates = {"base": 40_000.0, "fast": 80_000.0}
+    found, _ = searched(study_of(list(rates)), World(rates, noise=0.01, restarts=0.2))
+    assert found.confirmation is not None
+    assert found.confirmation.unstable
+    assert found.recommendation is Recommendation.UNDECIDED
+    steady, _ = searched(study_of(list(rates)), World(rates, noise=0.01))
+    assert steady.recommendation is Recommendation.CHANGE
+    assert steady.confirmation is not None
+    assert steady.confirmation.verdict is Verdict.BETTER
+
+
+def test_too_few_restarts_decide_nothing() -> None:
+    rates = {"base": 40_000.0, "fast": 80_000.0}
+    for pairs in (0, 1, 3, 5):
+        found, _ = searched(study_of(list(rates), confirm_pairs=pairs), World(rates, noise=0.01))
+        assert found.recommendation is Recommendation.UNDECIDED, pairs
+
+
+@pytest.mark.parametrize("bad", [math.nan, 0.0])
+def test_an_arm_that_gives_nothing_is_out_and_the_rest_goes_on(bad: float) -> None:
+    rates = {"base": 40_000.0, "dead": bad, "fast": 60_000.0}
+    found, _ = searched(study_of(list(rates)), World(rates))
+    assert found.winner == "fast"
+    assert found.standing.runner("dead").place is Place.FAILED
+
+
+def test_a_search_without_a_trial_says_so() -> None:
+    found = tuning(StudyRecord(study=study_of(["a", "b"]), facts="", finished=False, trials=()))
+    assert not found.finished
+    assert found.phase is Phase.PROBE
+    assert found.winner is None
+    assert found.recommendation is Recommendation.UNDECIDED
+
+
+def test_slow_disks_get_longer_slices_and_a_soak_is_held_against_its_beginning() -> None:
+    rates = {"base": 400.0, "fast": 800.0}
+    writes = study_of(list(rates), slice_seconds=None, soak_seconds=60.0)
+    found, record = searched(writes, World(rates, noise=0.01))
+    assert found.probed.slice_seconds == 5.0
+    assert [soak.arm for soak in found.soaks] == ["fast", "base"]
+    assert all(soak.ratio == pytest.approx(1, abs=0.1) for soak in found.soaks)
+    assert sum(phase_of(one.trial.round) is Phase.SOAK for one in record.trials) == 12
+
+
+def test_the_shift_of_a_textbook() -> None:
+    # Hollander, Wolfe, Chicken, table 3.1 (depression scores): estimate -0.46, 96.1 % interval [-0.786, -0.010]
+    x = [1.83, 0.50, 1.62, 2.48, 1.68, 1.88, 1.55, 3.06, 1.30]
+    y = [0.878, 0.647, 0.598, 2.05, 1.06, 1.29, 1.06, 3.14, 1.29]
+    found = shift_of([b - a for a, b in zip(x, y, strict=True)], confidence=0.95)
+    assert found is not None
+    assert found.estimate == pytest.approx(-0.46, abs=0.001)
+    assert found.low == pytest.approx(-0.786)
+    assert found.high == pytest.approx(-0.010)
+    assert found.confidence == pytest.approx(0.961, abs=0.001)
+    assert shift_of([], confidence=0.95) is None
+    assert shift_of([math.nan], confidence=0.95) is None

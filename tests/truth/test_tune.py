@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Landscapes whose best is known: throttles on a disk that does nothing else, so that a search can be judged."""
+
+import contextlib
+import itertools
+import json
+import sqlite3
+import time
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from tests.conftest import Ran, User
+from tests.published import complaints, strictly
+
+from virtune.analyse.tuning import tuning
+from virtune.model.search import phase_of
+from virtune.plan.search import next_block
+from virtune.store.sqlite import Store
+
+pytestmark = pytest.mark.real
+
+NULL = ("--fix", "disk.backend=null-co", "--workload", "rw=randread,bs=4k,iodepth=16")
+SHORT = ("--seconds", "200ms", "--ramp", "0", "--confirm-seconds", "200ms", "--seed", "7", "--budget", "1s")
+"""A budget that small means the fewest blocks that there may be: six."""
+
+
+def tune(user: User, *words: str) -> Ran:
+    return user.run("tune", *words, *NULL, *SHORT, "--json", "-q")
+
+
+def throttles(*iops: int) -> str:
+    return f"disk.throttle_iops={','.join(map(str, iops))}"
+
+
+@pytest.fixture(scope="module")
+def planted(tmp_path_factory: pytest.TempPathFactory, scratch_directory: Any) -> tuple[User, Any]:
+    """Configurations from 5 to 30 % below the best."""
+    user = User(tmp_path_factory.mktemp("user"), scratch_directory)
+    words = ("--vary", throttles(6400, 7200, 7600, 8000), "--baseline", "disk.throttle_iops=5600")
+    return user, strictly(tune(user, *words).stdout)
+
+
+def test_the_planted_best_or_one_within_3_percent_wins(planted: tuple[User, Any]) -> None:
+    _, found = planted
+    assert complaints("tune", found) == []
+    won = {arm["name"]: int(arm["settings"]["disk.throttle_iops"]) for arm in found["arms"]}[found["winner"]]
+    assert won >= 0.97 * 8000
+    assert 1 - won / 8000 <= found["distance"] + 0.005  # what it says of its distance is true
+    assert found["study"]["finished"]
+    # both let pass what the throttle's bucket holds besides, so the ratio stays
+    confirmed = found["confirmation"]
+    assert confirmed["pairs"] == 6
+    assert confirmed["ratio"]["low"] < won / 5600 * 1.03
+    assert confirmed["ratio"]["high"] > won / 5600 * 0.97
+    assert found["recommendation"] == "change"
+    assert found["cost"]["elapsed_seconds"] < found["cost"]["grid_seconds"] / 10
+
+
+def test_it_is_listed_and_shown_again_as_it_was(planted: tuple[User, Any]) -> None:
+    user, found = planted
+    assert strictly(user.run("show", "last", "--json").stdout) == found
+    listed = strictly(user.run("list", "--json").stdout)
+    assert complaints("list", listed) == []
+    assert listed["studies"][0]["kind"] == "tune"
+    page = user.run("show").stdout
+    assert found["winner"] in page
+    assert '-device \'{"driver":"virtio-blk-pci"' in page
+    assert "error <= 5 %" in page.replace("5%", "5 %")
+
+
+def test_among_equals_none_is_called_better(user: User) -> None:
+    # 1 ns apart: two configurations by name, one by speed
+    words = ("--vary", "disk.null_latency_ns=500001,500002", "--baseline", "disk.null_latency_ns=500003")
+    found = tune(user, *words, "--fix", "disk.throttle_iops=6000").json()
+    assert found["recommendation"] != "change"
+    assert [arm["name"] for arm in found["arms"] if arm["place"] == "eliminated"] == []
+
+
+def test_what_breaks_a_limit_does_not_win_however_fast(user: User) -> None:
+    # at a fixed depth of 16 the one with less latency is the faster one, so the limit is on what it costs: none can
+    # do more than its throttle lets it
+    words = ("--vary", throttles(3000, 6000), "--baseline", "disk.throttle_iops=3100")
+    found = tune(user, *words, "--confirm", "0", "--subject-to", "iops>=20k").json()
+    assert found["winner"] is None
+    assert {one["arm"] for one in found["broken"]} == {"baseline", "throttle_iops=3000", "throttle_iops=6000"}
+    assert found["recommendation"] == "undecided"
+    assert found["spelled"] == {}
+
+
+def test_what_drops_flushes_is_shown_apart_and_never_ranked_even_for_reads(user: User) -> None:
+    words = ("--vary", "disk.cache", "--fix", "disk.aio=threads", "--workload", "randread-4k")
+    ran = user.run("tune", *words, *SHORT, "--confirm", "0", "--json", "-q")
+    found = strictly(ran.stdout)
+    assert complaints("tune", found) == []
+    assert {arm["settings"].get("disk.cache", "none") for arm in found["arms"]} == {"none", "writeback"}
+    apart = {name: one for one in found["study"]["apart"] for name in one["arms"]}
+    assert apart["cache=unsafe"]["weaker"]
+    assert not apart["cache=directsync"]["weaker"]
+    assert "unsafe" not in json.dumps(found["spelled"])
+    assert "<disk type='file'" in found["spelled"]["libvirt"]
+
+
+def test_a_killed_search_goes_on_in_the_order_that_it_would_have_had(user: User) -> None:
+    words = ("--vary", throttles(3000, 3050), "--confirm", "2", "--store", str(user.store))
+    process = user.start("tune", *words, *NULL, *SHORT, "-q")
+    for wanted in (8, 15):  # in the midst of a block each
+        deadline = time.monotonic() + 60
+        while kept(user) < wanted and time.monotonic() < deadline and process.poll() is None:
+            time.sleep(0.02)
+        process.kill()
+        process.communicate()
+        process = user.start("resume", "last", "--store", str(user.store), "-q")
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 0, said
+    with Store(user.store) as store:
+        record = store.get(store.find("last"))
+    ran = [one.trial for one in sorted(record.trials, key=lambda one: one.trial.number)]
+    assert [trial.number for trial in ran] == list(range(1, len(ran) + 1))
+    for number, block in itertools.groupby(ran, key=lambda trial: trial.round):
+        trials = tuple(block)
+        before = [one for one in record.trials if one.trial.number < trials[0].number]
+        known = tuning(replace(record, trials=tuple(before)))
+        rounds = len({one.trial.round for one in before if phase_of(one.trial.round) is known.phase})
+        assert next_block(record.study, known, rounds=rounds, trials=len(before)) == trials, number
+
+
+def kept(user: User) -> int:
+    """How many trials are in the store."""
+    if not user.store.exists():
+        return 0
+    with contextlib.closing(sqlite3.connect(f"file:{user.store}?mode=ro", uri=True, timeout=30)) as db:
+        try:
+            found: tuple[int] = db.execute("SELECT count(*) FROM trials").fetchone()
+        except sqlite3.OperationalError:  # it is being made
+            return 0
+    return found[0]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--maximize", "iosp"), "did you mean `iops`?"),
+        (("--subject-to", "latency.p99<=1"), "units: ns, us, ms, s"),
+        (("--vary", "disk.iao"), "did you mean `disk.aio`?"),
+        (("--vary", "disk.cache=unsafe"), "--durability"),
+        (("--durability", "some"), "is not one of"),
+    ],
+)
+def test_a_slip_is_one_sentence_and_a_hint(words: tuple[str, ...], said: str, user: User) -> None:
+    ran = user.run("tune", *words, "-q", status=2)
+    assert said in ran.stderr
+    assert ran.stdout == ""

@@ -1,0 +1,215 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The schema of a search: what `virtune tune`, and `resume` and `show` of a search, write with `--json`."""
+
+from tools.schemas.parts import identity, metric_word, program_version
+from tools.schemas.shape import (
+    Schema,
+    by_name,
+    exactly,
+    maybe,
+    moment,
+    number,
+    rows,
+    switch,
+    table,
+    text,
+    whole,
+    word,
+    written,
+)
+from virtune.model.durability import Promise
+from virtune.model.search import Phase
+from virtune.model.standing import Place
+from virtune.model.tuning import LimitState, Recommendation
+from virtune.model.verdict import Verdict
+from virtune.report.tune_json import SCHEMA
+
+PROGRAMS = ("qemu", "qemu-img", "libvirt")
+"""In whose words a winner is written."""
+
+
+def schema() -> str:
+    """Return the schema as text."""
+    body = table(
+        "What `virtune tune`, and `resume` and `show` of a search, write with `--json`. Base units throughout: ns,"
+        " bytes, 1/s, CPU seconds per I/O.",
+        {
+            "schema": identity(SCHEMA),
+            "virtune": program_version(),
+            "study": _study(),
+            "recommendation": word("What to do.", Recommendation),
+            "why": text("The reason, in words."),
+            "winner": maybe(text("The arm to change to, or to keep; null while nobody leads.")),
+            "leader": maybe(text("The arm that leads the race; another than the winner where it may break a limit.")),
+            "distance": maybe(
+                number("The winner is at most this share below the best of the ranked (0.03 is 3 %).", minimum=0)
+            ),
+            "error": number("The probability that anything said of the race is not so, 0 to 1.", minimum=0),
+            "certified": switch("Whether the leader is certainly within the margin of the best."),
+            "tied": rows("Arms that are certainly as good as the leader within the margin.", text("A name.")),
+            "confirmation": maybe(_confirmation()),
+            "soaks": rows("Arms that were loaded for minutes.", _soak()),
+            "limits": rows("Every arm against every limit.", _limit()),
+            "arms": rows("The arms that compete and break no limit.", _arm()),
+            "broken": rows(
+                "Arms that certainly break a limit.",
+                table(
+                    "One of them.",
+                    {
+                        "arm": text("Its name."),
+                        "after_blocks": whole("Blocks after which that was known.", minimum=1),
+                    },
+                ),
+            ),
+            "cost": _cost(),
+            "repeated": whole("Attempts that failed or were spoiled, and ran again.", minimum=0),
+            "notes": rows("What could not be mended by that, in words.", text("A sentence.")),
+            "spelled": by_name("The winner in the words of other programs.", text("The words."), PROGRAMS),
+        },
+    )  # fmt: skip
+    return written(SCHEMA, "The result of a search", body)
+
+
+def _study() -> Schema:
+    factor = table(
+        "A knob that is varied.",
+        {"knob": text("Its id."), "values": rows("The values it takes, as they are written.", text("A value."))},
+    )
+    removed = table(
+        "What was left out, and why.",
+        {
+            "what": text("A value, or one of the configurations by name."),
+            "count": maybe(whole("How many configurations; null for a value that this host has not.", minimum=1)),
+            "why": text("The reason, in words."),
+        },
+    )
+    apart = table(
+        "Configurations that promise another durability, and are never ranked with the others.",
+        {
+            "arms": rows("Their names.", text("A name."), minItems=1),
+            "durability": word("What they promise.", Promise),
+            "weaker": switch("Whether that is less than what the ranked promise."),
+            "why": text("What a write survives there, and why."),
+        },
+    )
+    return table(
+        "What was searched, and how.",
+        {
+            "id": text("By which `show` and `resume` find it."),
+            "kind": exactly("The verb that made it.", "tune"),
+            "created": moment("When it was begun, in UTC."),
+            "mode": word("How the race is run.", ("quick", "certify")),
+            "metric": metric_word("The metric that is improved."),
+            "better": word("Which way is better.", ("higher", "lower")),
+            "limits": rows("What must be kept, as it was written.", text("A limit.")),
+            "durability": word("What every ranked configuration promises.", Promise),
+            "baseline": text("The arm that is there now."),
+            "margin": number("A difference that is not worth more measuring (0.03 is 3 %).", exclusiveMinimum=0),
+            "ramp_seconds": number("The time before each slice that is thrown away, in seconds.", minimum=0),
+            "seed": whole("Seed of the order of trials and of random offsets.", minimum=0),
+            "span_bytes": whole("Size of the scratch image, or how much of a target is used, in bytes.", minimum=1),
+            "target": maybe(text("The user's own file or device that was loaded; null for scratch images.")),
+            "workloads": rows("The names of the workloads.", text("A name."), minItems=1),
+            "factors": rows("The knobs that are varied.", factor),
+            "removed": rows("What was left out.", removed),
+            "apart": rows("What is never ranked with the others.", apart),
+            "finished": switch("Whether nothing is left to run."),
+            "phase": word("What is run, or was run last.", Phase),
+        },
+    )
+
+
+def _confirmation() -> Schema:
+    ratio = table(
+        "winner / baseline of the metric: Hodges-Lehmann over pairs of restarts.",
+        {
+            "estimate": number("The ratio itself. 1 is no change."),
+            "low": number("The lower end of the interval."),
+            "high": number("The upper end of the interval."),
+            "confidence": number("The confidence that so many pairs allow, 0 to 1."),
+        },
+    )
+    return table(
+        "Winner against baseline on fresh data, a new process for each measurement.",
+        {
+            "pairs": whole("Pairs of restarts that gave values of both.", minimum=0),
+            "winner": maybe(number("The metric of the winner: geometric mean over its restarts.")),
+            "baseline": maybe(number("The metric of the baseline: geometric mean over its restarts.")),
+            "ratio": maybe(ratio),
+            "verdict": word("Of the winner against the baseline.", Verdict),
+            "why": text("The reason, in words."),
+            "spread": maybe(number("Relative standard deviation over the winner's restarts.", minimum=0)),
+            "baseline_spread": maybe(number("The same of the baseline.", minimum=0)),
+            "unstable": switch("Whether the winner's restarts differ by more than a tenth."),
+            "breaks": rows("Limits that the winner's fresh data do not keep.", text("A limit.")),
+        },
+    )
+
+
+def _soak() -> Schema:
+    return table(
+        "One arm under load for minutes.",
+        {
+            "arm": text("Its name."),
+            "seconds": number("How long.", minimum=0),
+            "ratio": maybe(number("The metric's last third over its first; 1 is steady.")),
+        },
+    )
+
+
+def _limit() -> Schema:
+    return table(
+        "One arm against one limit.",
+        {
+            "arm": text("Its name."),
+            "workload": text("The workload under which it was held against it."),
+            "limit": text("The limit, as it was written."),
+            "blocks": whole("Slices that gave a value.", minimum=0),
+            "value": maybe(number("The metric, in its base unit.")),
+            "low": maybe(number("The lower end of its interval, null where there is none.")),
+            "high": maybe(number("The upper end of its interval, null where there is none.")),
+            "state": word("Whether it is certainly kept, certainly broken, or open.", LimitState),
+        },
+    )
+
+
+def _arm() -> Schema:
+    contrast = table(
+        "ln(arm / leader) in the direction of the goal: below 0 is worse than the leader.",
+        {
+            "mean": number("The difference itself."),
+            "low": maybe(number("The lower end of the interval, null where there is none.")),
+            "high": maybe(number("The upper end of the interval, null where there is none.")),
+            "blocks": whole("Blocks that both ran.", minimum=0),
+            "why": maybe(text("Why there is no interval.")),
+        },
+    )
+    return table(
+        "One configuration.",
+        {
+            "name": text("Its name."),
+            "settings": by_name("Its settings by knob.", text("The value, as it was written.")),
+            "place": word("Where it stands.", Place),
+            "blocks": whole("Blocks that gave a value.", minimum=0),
+            "out_after": maybe(whole("Blocks after which it was eliminated.", minimum=1)),
+            "value": maybe(number("The goal's metric, in its base unit, of the first workload.")),
+            "against_leader": maybe(contrast),
+        },
+    )
+
+
+def _cost() -> Schema:
+    return table(
+        "What the search cost, and what going on would.",
+        {
+            "blocks": whole("Blocks of the race.", minimum=0),
+            "slices": whole("Slices of the race.", minimum=0),
+            "slices_max": maybe(whole("After how many the race stops as it is; null for never.", minimum=0)),
+            "slices_left": maybe(whole("Forecast of the slices to a certificate; null where none is.", minimum=0)),
+            "slice_seconds": number("Measured time of a slice, in seconds.", exclusiveMinimum=0),
+            "noise": maybe(number("Standard deviation (ln) of neighbouring slices of the baseline.", minimum=0)),
+            "measured_seconds": number("Seconds of load, ramps included.", minimum=0),
+            "elapsed_seconds": number("Seconds from the beginning to the last trial, pauses left out.", minimum=0),
+            "grid_seconds": number("What five runs of a minute for each configuration measure.", minimum=0),
+        },
+    )
