@@ -60,7 +60,7 @@ class User:
     def command(self, *words: str) -> list[str]:
         place = (
             ("--scratch", str(self.scratch), "--span", str(SPAN))
-            if words[0] in ("compare", "measure", "tune")
+            if words[0] in ("compare", "measure", "tune", "check")
             else ()
         )
         return [sys.executable, "-m", "virtune", *words, *place]

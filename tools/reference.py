@@ -12,6 +12,7 @@ from pathlib import Path
 from tools.pages import cli, exit_codes, knobs, metrics, plan, remarks, rules, workloads
 from tools.schemas import advice as advice_schema
 from tools.schemas import audit as audit_schema
+from tools.schemas import check as check_schema
 from tools.schemas import domains as domains_schema
 from tools.schemas import explain as explain_schema
 from tools.schemas import knobs as knobs_schema
@@ -36,6 +37,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "advice.schema.json": advice_schema.schema,
     "audit.schema.json": audit_schema.schema,
     "domains.schema.json": domains_schema.schema,
+    "check.schema.json": check_schema.schema,
     "explain.schema.json": explain_schema.schema,
     "knobs.schema.json": knobs_schema.schema,
     "list.schema.json": list_schema.schema,

@@ -11,11 +11,23 @@ from tools.schemas.facts_words import FACTS
 from tools.schemas.shape import Shapes
 
 from virtune.model.facts import HostFacts
-from virtune.report import advice, audit, domains, explain, knobs, listing, probe_json, result_json, tune_json
+from virtune.report import (
+    advice,
+    audit,
+    check_json,
+    domains,
+    explain,
+    knobs,
+    listing,
+    probe_json,
+    result_json,
+    tune_json,
+)
 
 WRITTEN = {
     "advice": advice.SCHEMA,
     "audit": audit.SCHEMA,
+    "check": check_json.SCHEMA,
     "domains": domains.SCHEMA,
     "explain": explain.SCHEMA,
     "knobs": knobs.SCHEMA,

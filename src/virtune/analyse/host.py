@@ -91,6 +91,10 @@ def _cpu(facts: HostFacts) -> Iterator[Remark]:
     if not isinstance(governors, Unknown) and set(governors) != {"performance"}:
         text = f"the CPU frequency governor is {' and '.join(governors)}: clocks rise late, and rounds differ more"
         yield _warning("governor", text, "`cpupower frequency-set -g performance`")
+    if facts.cpu.turbo is True:
+        text = "turbo is on: how fast a CPU runs depends on how warm it is and what the others do"
+        advice = "switch it off while comparing (intel_pstate/no_turbo, or cpufreq/boost), not for good"
+        yield _note("turbo", text, advice)
     deepest = facts.cpu.deepest_idle
     if not isinstance(deepest, Unknown) and deepest.latency_us > SLOW_WAKE_US:
         text = f"CPUs may sleep as deep as {deepest.name}, and then need {deepest.latency_us} us to wake"

@@ -36,6 +36,9 @@ DOUBLINGS_MAX = 4
 FIRST_SECONDS = 0.25
 """What a ramp of nothing is doubled to."""
 
+_GRID_MS = 50
+"""Logs are written every so many milliseconds, or a multiple of it."""
+
 PROFILE_MAX = 2000
 """More slices than this say nothing more; those of a longer run are put together."""
 
@@ -50,7 +53,8 @@ def read_profile(log: bytes) -> tuple[tuple[float, ...], float]:
         pairs = [(int(row[0]), float(row[1])) for row in rows]
     except (ValueError, IndexError):
         return (), 0.0
-    every = min((time for time, _ in pairs), default=0)
+    first = min((time for time, _ in pairs), default=0)
+    every = max(1, round(first / _GRID_MS)) * _GRID_MS if first > 0 else 0  # the first line may come a little late
     if every <= 0 or not all(math.isfinite(value) and value >= 0 for _, value in pairs):
         return (), 0.0
     slices: dict[int, list[float]] = {}

@@ -21,6 +21,7 @@ from virtune.model.errors import VirtuneError
 VERBS: dict[str, str] = {
     "probe": "Show the facts of this host: kernel, QEMU, fio, CPU, block devices",
     "knobs": "Show what can be turned on the I/O path, and what it costs and risks",
+    "check": "Say whether this host is fit to measure: one stack against itself",
     "measure": "Measure one disk stack on this host",
     "compare": "Compare disk stacks on this host, in interleaved rounds",
     "tune": "Find the best configuration in a fraction of a grid's time",

@@ -13,6 +13,7 @@ from virtune.cli.gate import STDOUT, Gate, exit_code
 from virtune.model.errors import PreconditionError
 from virtune.model.evidence import StudyRecord
 from virtune.model.result import Result
+from virtune.model.study import CHECK
 
 REPORT_COLUMNS = 110
 
@@ -38,6 +39,11 @@ def show_result(
     result: Result, record: StudyRecord, *, as_json: bool, report: Path | None, gate: Gate | None = None
 ) -> int:
     """Write a result where it was asked for; returns the exit code that its conditions ask for."""
+    if record.study.kind == CHECK and report is None and gate in (None, Gate()):
+        from virtune.cli.check import show_check
+
+        show_check(record, as_json=as_json)
+        return 0
     gate = gate or Gate()
     rulings = gate.rulings(record)
     if report is not None:

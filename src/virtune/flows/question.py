@@ -21,10 +21,10 @@ from virtune.plan.planfile import Plan, read_plan
 from virtune.plan.workloads import parse_workload
 from virtune.report.probe_json import probe_document
 
-ROUNDS = {"compare": 8, "measure": 3}
+ROUNDS = {"compare": 8, "measure": 3, "check": 6}
 """Eight rounds decide differences of about twice the noise; a single stack needs only its spread shown."""
 
-SECONDS = {"compare": 4.0, "measure": 4.0}
+SECONDS = {"compare": 4.0, "measure": 4.0, "check": 4.0}
 """fio takes 0.28 s to start and end, whatever it runs: at 4 s and half a second of ramp that is 6 % of a trial."""
 
 RAMP_SECONDS = 0.5

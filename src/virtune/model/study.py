@@ -11,6 +11,9 @@ from virtune.model.workload import Workload
 IMPORT = "import"
 """The kind of a study whose results were read from files."""
 
+CHECK = "check"
+"""The kind of a study of one stack against itself, which says how fit the host is."""
+
 DEFAULT_SPAN = Bytes(1024**3)
 """1 GiB: fills in a few seconds, is larger than any drive's or controller's own cache segment that a demo would
 meet, and fits on any disk. It does NOT exceed the host's RAM: a stack that goes through the page cache will be

@@ -15,7 +15,7 @@ from virtune.model.evidence import StudyRecord
 from virtune.model.measurement import METHOD
 from virtune.model.metric import BY_ID
 from virtune.model.result import Result, Value
-from virtune.model.study import Arm, Study
+from virtune.model.study import CHECK, Arm, Study
 from virtune.model.units import format_seconds
 from virtune.model.workload import INLINE, Workload
 from virtune.report import imported
@@ -38,14 +38,15 @@ def plain_report(result: Result, record: StudyRecord) -> RenderableType:
 
 def command_again(study: Study) -> str:
     """Write the command line that asks the same question with the same seed."""
-    words = ["virtune", study.kind]
+    kind = "compare" if study.kind == CHECK else study.kind  # a check is a comparison of one stack with itself
+    words = ["virtune", kind]
     for arm in study.arms:
         settings = ",".join(f"{name}={value}" for name, value in arm.settings)
-        if study.kind == "compare":
+        if kind == "compare":
             words += ["--arm", f"{arm.name}:{settings}"]
         else:
             words += [word for name, value in arm.settings for word in ("--set", f"{name}={value}")]
-    if study.kind == "compare":
+    if kind == "compare":
         words += ["--baseline", study.baseline]
     for workload in [one for one in study.workloads if one.probe] or study.workloads:
         words += ["--workload", _asked(workload)]
@@ -53,7 +54,7 @@ def command_again(study: Study) -> str:
     words += ["--seed", str(study.seed), "--span", str(study.span_bytes)]
     for load in study.at_load:
         words += ["--at-load", load]
-    if study.kind == "compare":
+    if kind == "compare":
         words += [] if study.also else ["--metric", study.metric]
         words += ["--margin", f"{study.margin:g}", "--confidence", f"{study.confidence:g}"]
     words += ["--restart"] if any(trial.restart for trial in study.trials) else []

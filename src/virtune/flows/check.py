@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The check: one stack against itself for about a minute, kept like any study, and what it says of this host."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+from virtune.analyse.fitness import fitness_of
+from virtune.flows.question import RAMP_SECONDS, Question, study_for
+from virtune.flows.study import OVERHEAD, Leave, run_study
+from virtune.model.errors import PlanError
+from virtune.model.event import Event
+from virtune.model.evidence import StudyRecord
+from virtune.model.fitness import Fitness, Neighbour
+from virtune.model.remark import Remark, Weight
+from virtune.model.study import CHECK, Study
+from virtune.probe.neighbours import look, neighbours
+from virtune.store.sqlite import Store
+
+TRIAL_SECONDS = 4.0
+"""Long enough for slices of all lengths that are tried."""
+
+SECONDS_MIN = 10.0
+"""Less is three rounds of a second: nothing to be said from that."""
+
+ROUNDS_MIN = 3
+
+
+def check_study(
+    *,
+    seconds: float,
+    rig: str | None,
+    settings: tuple[str, ...],
+    workload: str | None,
+    scratch: Path,
+    span: int | None,
+    target: Path | None,
+    seed: int | None,
+) -> tuple[Study, str]:
+    """Return the study of a check that takes about so many seconds, and the facts of this host as JSON text."""
+    if not SECONDS_MIN <= seconds <= 86_400:
+        raise PlanError("a check takes between 10 s and a day", hint="`--seconds 60s`")
+    each = min(TRIAL_SECONDS, seconds / 8)
+    block = 2 * (each + RAMP_SECONDS + OVERHEAD.up + OVERHEAD.load)
+    return study_for(
+        Question(
+            kind=CHECK,
+            rig=rig or "metal",
+            settings=settings,
+            arms=("A:", "B:"),
+            workloads=(workload,) if workload else (),
+            rounds=max(ROUNDS_MIN, round(seconds / block)),
+            seconds=each,
+            seed=seed,
+            scratch=scratch,
+            span=span,
+            target=target,
+        )
+    )
+
+
+def run_check(
+    study: Study, *, store: Store, say: Callable[[Event], None], leave: Leave, facts: str
+) -> tuple[Neighbour, ...]:
+    """Run the trials of a check and return who else worked meanwhile."""
+    before = look()
+    run_study(study, store=store, say=say, leave=leave, facts=facts)
+    return neighbours(before, look())
+
+
+def fitness(record: StudyRecord, *, around: tuple[Neighbour, ...] | None = None) -> Fitness:
+    """Say what a kept check says; `around` is who worked meanwhile, None when that is not known any more."""
+    findings = json.loads(record.facts).get("findings", []) if record.facts else []
+    remarks = [
+        Remark(id=one["id"], weight=Weight(one["weight"]), text=one["text"], advice=one["advice"]) for one in findings
+    ]
+    return fitness_of(record, findings=remarks, neighbours=around)

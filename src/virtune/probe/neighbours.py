@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Neighbours: which other processes worked between two looks, as far as they lived through both."""
+
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from virtune.model.facts import Unknown
+from virtune.model.fitness import Neighbour
+from virtune.probe import tree
+
+CPUS_MIN = 0.02
+"""Fewer CPUs than this is what any idle desktop does."""
+
+BANDWIDTH_MIN = 1024**2
+"""Fewer bytes a second than this disturb no disk that is worth measuring."""
+
+SHOWN_MAX = 5
+
+_KERNEL = 2
+"""The parent of all kernel threads: what these do, they do for others, and for us."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """One process at one instant: CPU in clock ticks, bytes moved by itself at the storage layer (None: not ours)."""
+
+    started: int
+    name: str
+    ticks: int
+    moved: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Look:
+    """All processes but ourselves, our children and the kernel's threads, at one instant."""
+
+    seconds: float
+    processes: dict[int, Seen]
+
+
+def look(root: Path = tree.ROOT) -> Look:
+    """Look at all processes once."""
+    own = os.getpid()
+    found: dict[int, Seen] = {}
+    for name in tree.names("/proc", root):
+        if name.isdigit() and int(name) not in (own, _KERNEL):
+            stat = tree.text(f"/proc/{name}/stat", root)
+            if isinstance(stat, Unknown):
+                continue
+            head, _, tail = stat.rpartition(")")
+            fields = tail.split()
+            if len(fields) > 19 and int(fields[1]) not in (own, _KERNEL):
+                found[int(name)] = Seen(
+                    started=int(fields[19]),
+                    name=head.partition("(")[2],
+                    ticks=int(fields[11]) + int(fields[12]),
+                    moved=_moved(name, root),
+                )
+    return Look(seconds=time.monotonic(), processes=found)
+
+
+def neighbours(before: Look, after: Look) -> tuple[Neighbour, ...]:
+    """Return who worked between two looks, the busiest first; few, and only who did anything to speak of."""
+    seconds = after.seconds - before.seconds
+    if seconds <= 0:
+        return ()
+    hertz = os.sysconf("SC_CLK_TCK")
+    found = []
+    for pid, now in after.processes.items():
+        then = before.processes.get(pid)
+        if then is None or then.started != now.started:
+            continue
+        moved = None if now.moved is None or then.moved is None else (now.moved - then.moved) / seconds
+        one = Neighbour(pid=pid, name=now.name, cpus=(now.ticks - then.ticks) / hertz / seconds, bandwidth_bps=moved)
+        if one.cpus >= CPUS_MIN or (moved or 0.0) >= BANDWIDTH_MIN:
+            found.append(one)
+    return tuple(sorted(found, key=lambda one: (-one.cpus, -(one.bandwidth_bps or 0.0)))[:SHOWN_MAX])
+
+
+def _moved(pid: str, root: Path) -> int | None:
+    pairs = dict(line.partition(": ")[::2] for line in tree.lines(f"/proc/{pid}/io", root))
+    try:
+        return int(pairs["read_bytes"]) + int(pairs["write_bytes"])
+    except (KeyError, ValueError):
+        return None

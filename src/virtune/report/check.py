@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A check for people: how noisy this host is, what could be found on it, and what to do about it."""
+
+from collections.abc import Iterator
+
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from virtune.model.fitness import Fitness, GateStanding, Neighbour, Reach
+from virtune.model.remark import Weight
+from virtune.model.units import format_count, format_seconds
+from virtune.model.verdict import Verdict
+
+_STYLE = {"invalid": "red", "warns": "yellow", "near": "cyan", "clear": "green"}
+_WEIGHT = {Weight.INVALID: "red", Weight.WARNING: "yellow", Weight.NOTE: "cyan"}
+
+
+def render(fitness: Fitness) -> RenderableType:
+    """Set a check for a terminal."""
+    parts: list[RenderableType] = [_headline(fitness)]
+    rows = list(_noise(fitness))
+    if rows:
+        parts += [Text("\nnoise", style="bold"), _table(rows)]
+    if any(one.blocks for one in fitness.reaches):
+        parts += [Text("\nwhat could be found here", style="bold"), _reaches(fitness)]
+    if fitness.gates:
+        parts += [Text("\ngates", style="bold"), _gates(fitness.gates)]
+    if fitness.neighbours is not None:
+        parts += [Text("\nwho else worked meanwhile", style="bold"), _neighbours(fitness.neighbours)]
+    if fitness.advice:
+        parts.append(Text("\nwhat to do about it", style="bold"))
+    for remark in fitness.advice:
+        line = Text(f"{remark.weight.value}: ", style=_WEIGHT[remark.weight])
+        line.append(remark.text, style="default")
+        line.append(f"\n{remark.advice}" if remark.advice else "", style="dim")
+        parts.append(Padding(line, (0, 0, 0, 2)))
+    return Group(*parts)
+
+
+def sentence(fitness: Fitness) -> str:
+    """Say in one sentence how fit the host is."""
+    smallest = fitness.reach(5)
+    if smallest is None:
+        return "too few trials to say how fit this host is"
+    return f"five minutes of two arms in turn would find a difference of {smallest:.1%}, nine times in ten"
+
+
+def _headline(fitness: Fitness) -> Text:
+    text = Text()
+    text.append(f"check {fitness.study}", style="bold")
+    text.append(f"  {fitness.workload}, {fitness.trials} trials, {format_seconds(fitness.measured_seconds)} measured")
+    text.append(f"\n{sentence(fitness)}", style="bold")
+    return text
+
+
+def _noise(fitness: Fitness) -> Iterator[tuple[str, Text]]:
+    if fitness.iops is not None:
+        yield "IOPS", Text(format_count(fitness.iops))
+    if fitness.windows_cv is not None and fitness.window_seconds is not None:
+        window = f"{fitness.window_seconds * 1000:.0f} ms"
+        yield "spread", Text(f"{fitness.windows_cv:.1%} (standard deviation of windows of {window})")
+    if fitness.correlation_seconds is not None:
+        least = "at least " if fitness.correlation_open else ""
+        yield "memory", Text(f"{least}{fitness.correlation_seconds:.2g} s (integrated autocorrelation time)")
+    if fitness.drift is not None:
+        drift = fitness.drift
+        told = f"{drift.per_minute:+.1%} a minute [{drift.low:+.1%}, {drift.high:+.1%}]"
+        steady = drift.low <= 0 <= drift.high
+        yield "drift", Text(f"{told}{': none to be seen' if steady else ''}", style="" if steady else "yellow")
+    if fitness.same is not None:
+        yield "A against A", _same(fitness)
+
+
+def _same(fitness: Fitness) -> Text:
+    same = fitness.same
+    if same is None or same.ratio is None:
+        return Text("no pairs of trials that count")
+    told = f"{same.ratio.estimate - 1:+.1%} [{same.ratio.low - 1:+.1%}, {same.ratio.high - 1:+.1%}]"
+    if same.verdict in (Verdict.BETTER, Verdict.WORSE):
+        return Text(f"{told}: called different, which is false: this host cannot be trusted now", style="red")
+    return Text(f"{told}: {same.verdict.value}, as it must be")
+
+
+def _reaches(fitness: Fitness) -> Table:
+    rows = [(f"in {one.minutes} min", _reach(one)) for one in fitness.reaches]
+    best = fitness.best_seconds
+    if best is not None:
+        costs = ", ".join(
+            f"{one.seconds:g} s {one.cost:.1f}x (sd {one.sd:.1%})" for one in fitness.slices if one.seconds != best
+        )
+        sd, pairs = next((one.sd, one.pairs) for one in fitness.slices if one.seconds == best)
+        others = f"; others take longer for the same: {costs}" if costs else ""
+        rows.append(
+            ("best slice", Text(f"--seconds {best:g} (sd of a difference {sd:.1%}, seen in {pairs} pairs){others}"))
+        )
+    table = _table(rows)
+    table.caption = f"at {fitness.confidence:.3g} confidence, however often one looks; found 9 times in 10"
+    table.caption_justify = "left"
+    return table
+
+
+def _reach(reach: Reach) -> Text:
+    if reach.smallest is None:
+        return Text(f"nothing: {reach.blocks} pairs of trials are too few", style="yellow")
+    return Text(f"{reach.smallest:.1%} ({reach.blocks} pairs of trials)")
+
+
+def _gates(standings: tuple[GateStanding, ...]) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 2), header_style="dim")
+    table.add_column("gate")
+    for column in ("usual", "worst", "warns above", "invalid above"):
+        table.add_column(column, justify="right")
+    table.add_column("")
+    clear = [one for one in standings if one.standing == "clear"]
+    for one in sorted(standings, key=lambda one: list(_STYLE).index(one.standing)):
+        if one.standing != "clear":
+            numbers = (_number(one.unit, value) for value in (one.median, one.worst, one.flag, one.invalid))
+            table.add_row(one.label, *numbers, Text(one.standing, style=_STYLE[one.standing]))
+    if clear:
+        table.add_row(Text(f"{len(clear)} others", style="dim"), "", "", "", "", Text("clear", style="green"))
+    return table
+
+
+def _number(unit: str, value: float | None) -> str:
+    if value is None:
+        return "-"
+    match unit:
+        case "share":
+            return f"{value:.1%}" if value < 0.1 else f"{value:.0%}"
+        case "C":
+            return f"{value:+.0f} C"
+        case "1/s":
+            return f"{value:.0f}/s"
+        case "s":
+            return f"{value:.2g} s"
+        case _:
+            return f"{value:g}"
+
+
+def _neighbours(found: tuple[Neighbour, ...]) -> RenderableType:
+    if not found:
+        return Padding(Text("nobody who was there all the time", style="green"), (0, 0, 0, 2))
+    rows = []
+    for one in found:
+        moved = "" if one.bandwidth_bps is None else f", {one.bandwidth_bps / 1e6:.1f} MB/s of disk I/O"
+        rows.append((f"{one.name} ({one.pid})", Text(f"{one.cpus:.2f} CPUs{moved}")))
+    return _table(rows)
+
+
+def _table(rows: list[tuple[str, Text]]) -> Table:
+    table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 2))
+    table.add_column("", no_wrap=True)
+    table.add_column("", overflow="fold")
+    for label, words in rows:
+        table.add_row(label, words)
+    return table

@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`virtune check` as a user calls it: a quiet stack is called fit, a noisy one not, and it ends cleanly."""
+
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from tests.conftest import User, marked_processes
+from tests.published import complaints
+
+pytestmark = pytest.mark.real
+
+QUIET = ("--rig", "storage-daemon", "--set", "disk.backend=null-co", "--set", "disk.throttle_iops=2000", "--workload",
+         "rw=randread,bs=4k,iodepth=16")  # fmt: skip
+
+
+def test_a_stack_that_a_throttle_keeps_steady_is_fit_and_a_neighbour_is_named(user: User) -> None:
+    burn = [sys.executable, "-c", "import time\nwhile True: sum(range(10**5)); time.sleep(0.01)"]
+    neighbour = subprocess.Popen(burn)
+    try:
+        found = user.run("check", *QUIET, "--seconds", "14s", "-q", "--json").json()
+    finally:
+        neighbour.kill()
+        neighbour.wait()
+    assert complaints("check", found) == []
+    assert found["iops"] == pytest.approx(2000, rel=0.1)
+    assert {one["minutes"]: one["smallest"] for one in found["reaches"]}[5] < 0.10
+    assert neighbour.pid in {one["pid"] for one in found["neighbours"]}
+    assert {gate["id"] for gate in found["gates"]} >= {"generator", "cpu-wait", "steal"}
+    again = user.run("show", "last", "--json").json()
+    assert complaints("check", again) == []
+    assert again | {"neighbours": None} == found | {"neighbours": None}
+    text = user.run("show").stdout
+    for words in ("five minutes of two arms in turn would find", "noise", "what could be found here", "gates"):
+        assert words in text
+    assert user.run("list", "--json").json()["studies"][0]["kind"] == "check"
+
+
+def test_a_limit_that_is_not_kept_ends_with_4_and_ctrl_c_with_130(user: User) -> None:
+    words = ("--rig", "metal", "--seconds", "10s", "-q")
+    ran = user.run("check", *words, "--fail-if-noisier", "0.001", status=4)
+    assert "what could be found here" in ran.stdout
+    process = user.start("check", "--rig", "metal", "--seconds", "60s")
+    time.sleep(4)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=30)
+    assert process.returncode == 130, err
+    assert "Traceback" not in err
+    assert marked_processes() == []
+
+
+def test_a_check_too_short_to_say_anything_is_refused(user: User) -> None:
+    assert "a check takes between 10 s and a day" in user.run("check", "--seconds", "2s", status=2).stderr
