@@ -10,7 +10,7 @@ import pytest
 
 from virtune.dialects.libvirt_disk import disk_xml
 from virtune.dialects.qemu_device import guest_arguments, guest_command_line, image_line
-from virtune.model.stack import Disk, Stack
+from virtune.model.stack import Device, Disk, Stack
 from virtune.model.units import Bytes
 from virtune.shell import find, run
 
@@ -25,6 +25,11 @@ STACKS = {
         export="vhost-user-blk",
         disk=Disk(format="qcow2", l2_cache_size=Bytes(1048576), cluster_size=Bytes(65536), lazy_refcounts=True),
     ),
+    "as plugged": Stack(
+        rig="qemu", device=Device(iothread="io1", num_queues=2, queue_size=256, packed=False), disk=Disk(aio="native")
+    ),
+    "on scsi": Stack(rig="qemu", device=Device(bus="virtio-scsi", iothread="io1")),
+    "on nvme": Stack(rig="qemu", device=Device(bus="nvme"), disk=Disk(cache="writeback")),
     "zeroes": Stack(disk=Disk(discard="unmap", detect_zeroes="unmap")),
 }
 SIZE = 8 * 1024**2
@@ -45,8 +50,10 @@ def test_a_real_qemu_takes_the_line_and_has_in_force_what_it_says(name: str, tmp
     stack = STACKS[name]
     words = guest_arguments(stack, image=str(image_of(stack, tmp_path)), size_bytes=SIZE)
     script = tmp_path / "qmp.in"
-    device = "/machine/peripheral/virtio-disk0"
-    asked = ["write-cache", "num-queues", "iothread"]
+    device = "/machine/peripheral/" + ("disk0" if stack.rig == "qemu" else "virtio-disk0")
+    asked = ["write-cache", *(["num-queues"] if stack.device.bus == "virtio-blk" else []), "iothread"]
+    if stack.device.bus == "nvme":
+        asked = []
     script.write_text(
         "".join(
             json.dumps(line) + "\n"
@@ -56,7 +63,7 @@ def test_a_real_qemu_takes_the_line_and_has_in_force_what_it_says(name: str, tmp
                 *(
                     {"execute": "qom-get", "arguments": {"path": device, "property": p}, "id": p}
                     for p in asked
-                    if p != "iothread" or stack.in_iothread
+                    if p != "iothread" or (stack.in_iothread and stack.device.bus == "virtio-blk")
                 ),
                 {"execute": "quit"},
             )
@@ -75,11 +82,12 @@ def test_a_real_qemu_takes_the_line_and_has_in_force_what_it_says(name: str, tmp
     assert file["cache"]["no-flush"] == (stack.disk.cache == "unsafe")
     assert nodes["format0"]["drv"] == stack.disk.format
     assert ("limit0" in nodes) == (stack.disk.throttle_iops is not None)
-    assert replies["write-cache"]["return"] == ("off" if stack.disk.cache == "directsync" else "on")
-    if stack.num_queues is not None:
-        assert replies["num-queues"]["return"] == stack.num_queues
-    if stack.in_iothread:
-        assert replies["iothread"]["return"] == "/objects/iothread0"
+    if "write-cache" in asked:
+        assert replies["write-cache"]["return"] == ("off" if stack.disk.cache == "directsync" else "on")
+    if queues := stack.num_queues or stack.device.num_queues:
+        assert replies["num-queues"]["return"] == queues
+    if "iothread" in replies:
+        assert replies["iothread"]["return"] == f"/objects/{stack.device.iothread or 'iothread0'}"
 
 
 def test_the_line_can_be_pasted() -> None:
@@ -98,7 +106,7 @@ def domain(name: str) -> str:
 
 
 @pytest.mark.real
-@pytest.mark.parametrize("name", STACKS)
+@pytest.mark.parametrize("name", [name for name in STACKS if STACKS[name].device.bus == "virtio-blk"])
 def test_libvirts_own_schema_takes_the_element(name: str, tmp_path: Path) -> None:
     text = domain(name)
     root = ET.fromstring(text)  # noqa: S314 - our own text
@@ -126,4 +134,6 @@ def test_a_thread_comes_with_its_number_and_how_it_polls() -> None:
 def test_what_libvirt_has_no_words_for_is_said() -> None:
     with pytest.raises(ValueError, match="no words"):
         disk_xml(Stack(disk=Disk(backend="null-co")), image="")
+    with pytest.raises(ValueError, match="not written for libvirt"):
+        disk_xml(STACKS["on nvme"], image="/x")
     assert any("qemu-img" in note for note in disk_xml(STACKS["qcow2"], image="/x").notes)

@@ -3,7 +3,7 @@
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 
@@ -15,6 +15,7 @@ from virtune.analyse.race import standing_after
 from virtune.analyse.rejects import pardons
 from virtune.model.evidence import StudyRecord, TrialRecord
 from virtune.model.measurement import merge
+from virtune.model.remark import Weight
 from virtune.model.result import Pardon
 from virtune.model.search import Phase, Search, phase_of
 from virtune.model.standing import Place, RaceRules, Standing
@@ -24,6 +25,9 @@ from virtune.model.verdict import Verdict
 
 LIMIT_BLOCKS_MAX = 60
 """A leader so close to a limit that so many blocks cannot say on which side it is, stays open."""
+
+REMARKS_TOLD = 0.1
+"""A remark on fewer of the slices than this is those slices' own trouble."""
 
 _PAUSE_SECONDS = 120.0
 """A longer silence between two trials than their length and this was an interruption: no cost of the search."""
@@ -62,7 +66,7 @@ def tuning(record: StudyRecord) -> Tuning:
         values=_values(study, search, by_phase[Phase.RACE], pardoned),
         measured_seconds=_measured(study, probed, by_phase),
         elapsed_seconds=_elapsed(study, record.attempts or record.trials),
-        notes=tuple(pardon.text for pardon in pardoned),
+        notes=(*(pardon.text for pardon in pardoned), *_remarks(record.trials)),
         repeated=len(record.attempts) - len(record.trials) if record.attempts else 0,
     )
 
@@ -249,6 +253,20 @@ def _values(
         if value is not None:
             found.append((arm, value))
     return tuple(found)
+
+
+def _remarks(trials: Sequence[TrialRecord]) -> Iterator[str]:
+    """Yield what a good reader would have noticed in a tenth of all slices and more, and of which arms."""
+    found: dict[str, list[tuple[str, str]]] = {}
+    for one in trials:
+        for remark in one.measurement.remarks if one.measurement is not None else ():
+            if remark.weight is not Weight.NOTE:
+                found.setdefault(remark.id, []).append((one.trial.arm, remark.text))
+    for same in found.values():
+        if len(same) >= REMARKS_TOLD * len(trials):
+            arms = list(dict.fromkeys(arm for arm, _ in same))
+            who = ", ".join(arms[:3]) + (f" and {len(arms) - 3} more" if len(arms) > 3 else "")
+            yield f"{same[0][1]} ({len(same)} of {len(trials)} slices: {who})"
 
 
 def _measured(study: Study, probed: Probed, by_phase: Mapping[Phase, Sequence[TrialRecord]]) -> float:

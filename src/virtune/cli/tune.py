@@ -9,9 +9,9 @@ from virtune.cli.options import SecondsType, json_option, store_option, target_o
 
 
 @click.command(name="tune")
-@click.option("--rig", type=click.Choice(["storage-daemon", "vhost-user"]), default=None,
+@click.option("--rig", type=click.Choice(["storage-daemon", "vhost-user", "qemu"]), default=None,
               help="What brings the stacks up; vhost-user is a storage daemon that is loaded as a guest's virtio "
-                   "queues load it.  [default: storage-daemon]")  # fmt: skip
+                   "queues load it, qemu a guest.  [default: storage-daemon]")  # fmt: skip
 @click.option("--vary", multiple=True, metavar="KNOB[=A,B,...]",
               help="A knob to be chosen, from these values or from all that this host has; repeat for combinations.  "
                    "[default: what the rig can change without a new image]")  # fmt: skip

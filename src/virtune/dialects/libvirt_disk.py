@@ -32,6 +32,8 @@ def disk_xml(
     """
     if stack.rig == "metal" or stack.disk.backend == "null-co":
         raise ValueError("libvirt has no words for a disk without an image")
+    if stack.rig == "qemu" and stack.device.bus != "virtio-blk":
+        raise ValueError(f"a disk on {stack.device.bus} is not written for libvirt yet")
     disk = stack.disk
     driver = {
         "name": "qemu",
@@ -41,8 +43,7 @@ def disk_xml(
         "discard": disk.discard,
         "detect_zeroes": disk.detect_zeroes,
     }
-    if stack.num_queues is not None:
-        driver["queues"] = str(stack.num_queues)
+    driver |= _queues(stack)
     if stack.in_iothread:
         driver["iothread"] = str(iothread)
     kind, where = ("block", "dev") if block_device else ("file", "file")
@@ -56,6 +57,17 @@ def disk_xml(
     ]
     domain, notes = _threads(stack, iothread)
     return DiskXml(disk="\n".join(lines), domain=domain, notes=(*notes, *_unsaid(stack)))
+
+
+def _queues(stack: Stack) -> dict[str, str]:
+    """Return the attributes of the virtqueues: those of the guest's device, or what the export stands for."""
+    if stack.rig != "qemu":
+        return {} if stack.num_queues is None else {"queues": str(stack.num_queues)}
+    device = stack.device
+    words = {"queues": device.num_queues, "queue_size": device.queue_size}
+    flags = {"packed": device.packed, "event_idx": device.event_idx}
+    found = {name: str(value) for name, value in words.items() if value is not None}
+    return found | {name: "on" if value else "off" for name, value in flags.items() if value is not None}
 
 
 def _driver(attributes: dict[str, str], l2_cache_size: int | None) -> list[str]:

@@ -8,9 +8,11 @@ differs, a virtio-blk device in the place of an export.
 import json
 import shlex
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from virtune.dialects.qemu import FORMAT_NODE, IOTHREAD, DaemonPlaces, daemon_commands
+from virtune.dialects.qemu_guest import SLOTS, device_commands, thread_command, top_node
 from virtune.model.stack import Stack
 from virtune.model.units import Bytes
 
@@ -27,6 +29,8 @@ def guest_arguments(stack: Stack, *, image: str, size_bytes: int, block_device: 
     export over NBD has neither, and then QEMU's defaults stand.
     """
     places = DaemonPlaces(image=image, size_bytes=size_bytes, socket="", mountpoint="", block_device=block_device)
+    if stack.rig == "qemu":
+        return _as_plugged(stack, places)
     words: list[str] = []
     node = FORMAT_NODE
     for command in daemon_commands(stack, places):
@@ -34,6 +38,19 @@ def guest_arguments(stack: Stack, *, image: str, size_bytes: int, block_device: 
             words += [_FLAGS[command.execute], _json(dict(command.arguments))]
             node = command.arguments.get("node-name", node)
     return (*words, "-device", _json(_device(stack, node)))
+
+
+def _as_plugged(stack: Stack, places: DaemonPlaces) -> tuple[str, ...]:
+    """Write what a guest of the rig `qemu` was given by hot-plug; the ports it was plugged into are the rig's own."""
+    nodes = daemon_commands(replace(stack, rig="storage-daemon", export="nbd", iothread=None), places)
+    thread = thread_command(stack)
+    commands = [*([thread] if thread is not None else []), *(one for one in nodes if one.execute in _FLAGS)]
+    commands += device_commands(stack, top_node(commands))
+    words: list[str] = []
+    for command in commands:
+        arguments = {name: value for name, value in command.arguments.items() if value not in SLOTS}
+        words += [_FLAGS.get(command.execute, "-device"), _json(arguments)]
+    return tuple(words)
 
 
 def guest_command_line(arguments: Sequence[str]) -> str:

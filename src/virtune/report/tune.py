@@ -13,7 +13,7 @@ from virtune.model.search import Search
 from virtune.model.tuning import LimitState, Recommendation, Tuning
 from virtune.model.units import format_bytes, format_seconds
 from virtune.model.verdict import Verdict
-from virtune.report.result import difference_text, value_text
+from virtune.report.result import difference_text, reading_notes, value_text
 from virtune.report.tune_arms import arms_table
 
 _STYLE = {Recommendation.CHANGE: "green", Recommendation.KEEP: "cyan", Recommendation.UNDECIDED: "yellow"}
@@ -29,6 +29,7 @@ def render(known: Tuning) -> RenderableType:
     parts += [Text(""), arms_table(known)]
     parts += _section("cost", _cost(known))
     parts += _section("not ranked", _left_out(known))
+    parts += _section("to beware of", iter((*known.notes, *reading_notes(known.study))))
     return Group(*parts)
 
 
@@ -45,7 +46,8 @@ def recommendation_line(known: Tuning) -> str:
 
 def _headline(known: Tuning) -> Text:
     study, search = known.study, _search(known)
-    text = Text(f"tune {study.id}", style="bold")
+    text = Text()
+    text.append(f"tune {study.id}", style="bold")
     text.append(f"  {search.mode}, {search.goal.words}")
     text.append("" if known.finished else f"  not finished: {known.phase.value}", style="yellow")
     span = f"target {study.target}" if study.target else f"span {format_bytes(study.span_bytes)}"
@@ -59,7 +61,8 @@ def _headline(known: Tuning) -> Text:
 def _answer(known: Tuning) -> Iterator[Text]:
     metric, search = BY_ID[known.study.metric], _search(known)
     if known.winner is not None:
-        line = Text("winner  ", style="bold")
+        line = Text()
+        line.append("winner  ", style="bold")
         line.append(known.winner, style="bold green")
         value = dict(known.values).get(known.winner)
         if value is not None:
@@ -138,7 +141,6 @@ def _cost(known: Tuning) -> Iterator[str]:
     each = known.probed.slice_seconds + known.study.ramp_seconds + 0.45
     if known.repeated:
         yield f"{known.repeated} attempts failed or were spoiled, and ran again"
-    yield from known.notes
     if standing.certified:
         yield "going on would gain nothing within the margin"
     elif standing.slices_left is not None:

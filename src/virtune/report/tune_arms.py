@@ -84,7 +84,8 @@ def percent(log_ratio: float) -> str:
 
 def _state(known: Tuning, seconds_left: float | None) -> Text:
     standing = known.standing
-    text = Text(known.phase.value, style="bold")
+    text = Text()
+    text.append(known.phase.value, style="bold")
     done = sum(1 for runner in standing.runners if runner.place in (Place.ELIMINATED, Place.FAILED)) + len(
         known.broken
     )
@@ -109,9 +110,13 @@ def _sorted(known: Tuning) -> list[Runner]:
 
 
 def _reach(runners: list[Runner]) -> float:
-    """Return how far the axis reaches to each side of the leader, as a share: what most of the arms need."""
-    found = [c for one in runners if (c := one.against_leader) is not None and math.isfinite(c.radius)]
-    widest = max((max(abs(c.low), abs(c.high)) for c in found), default=AXIS_LEAST)
+    """Return how far the axis reaches to each side of the leader, as a share.
+
+    It holds the intervals of who is in the race, and the middle of who is out: those intervals no longer matter.
+    """
+    found = [(one.place, c) for one in runners if (c := one.against_leader) is not None and math.isfinite(c.radius)]
+    ends = [abs(c.mean) if place is Place.ELIMINATED else max(abs(c.low), abs(c.high)) for place, c in found]
+    widest = max(ends, default=AXIS_LEAST)
     for share in (0.05, 0.1, 0.2, 0.3, 0.5, 1.0):
         if math.expm1(min(widest, 1.0)) <= share:
             return share
@@ -120,7 +125,7 @@ def _reach(runners: list[Runner]) -> float:
 
 def _row(known: Tuning, runner: Runner, reach: float) -> Iterator[RenderableType]:
     style = _STYLE[runner.place]
-    word = _WORD[runner.place] + (f" ({runner.out_after})" if runner.out_after is not None else "")
+    word = _word(known, runner) + (f" ({runner.out_after})" if runner.out_after is not None else "")
     yield Text(runner.arm, style=style)
     yield _value(known, runner.arm)
     yield Text(_bar(runner, reach), style=style)
@@ -130,6 +135,13 @@ def _row(known: Tuning, runner: Runner, reach: float) -> Iterator[RenderableType
     else:
         yield Text(f"{percent(-found.mean)} % [{percent(-found.high)}, {percent(-found.low)}]", style=style)
     yield Text(word, style=style)
+
+
+def _word(known: Tuning, runner: Runner) -> str:
+    """Say where an arm stands; who was parked is at most the margin better, and either as good or behind."""
+    if runner.place is Place.PARKED and runner.arm not in known.tied:
+        return "no better"
+    return _WORD[runner.place]
 
 
 def _bar(runner: Runner, reach: float) -> str:
