@@ -3,15 +3,16 @@
 
 import math
 from random import Random
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from virtune.analyse.compare import ROUNDS_MIN, compare, interval_of, sign_test
+from virtune.analyse.compare import compare, compare_at_any_time, interval_of, sign_test
 from virtune.model.metric import BY_ID
-from virtune.model.verdict import Comparison, Verdict
+from virtune.model.verdict import ROUNDS_MIN, Comparison, Verdict
 
 IOPS, P99 = BY_ID["iops"], BY_ID["latency.p99"]
 
@@ -136,3 +137,92 @@ def test_swapping_the_arms_turns_the_verdict_round(values: list[float], factor: 
     turned = {Verdict.BETTER: Verdict.WORSE, Verdict.WORSE: Verdict.BETTER}
     forth, back = judge(values, other).verdict, judge(other, values).verdict
     assert {forth, back} <= {Verdict.UNDECIDED, Verdict.SAME} or back is turned.get(forth, forth)
+
+
+def looked_at(a: list[float], b: list[float], *, confidence: float = 0.95) -> Comparison:
+    """The same two arms in a study that is looked at after every round."""
+    return compare_at_any_time(
+        IOPS, {"a": a, "b": b}, [("a", "b")], workload="w", margin=0.03, confidence=confidence
+    )[0]
+
+
+def stopped_when_decided(seed: int, *, effect: float, noise: float, rounds: int) -> Comparison:
+    """A study that looks after every round and stops when it knows."""
+    chance = Random(seed)
+    a, b = list[float](), list[float]()
+    found = None
+    for number in range(rounds):
+        host = chance.gauss(0, 0.1)
+        a.append(50_000 * math.exp(host + chance.gauss(0, noise)))
+        b.append(50_000 * math.exp(host + chance.gauss(0, noise)) * (1 + effect))
+        if number + 1 >= ROUNDS_MIN:
+            found = looked_at(a, b)
+            if found.verdict is not Verdict.UNDECIDED:
+                return found
+    assert found is not None
+    return found
+
+
+def test_looking_after_every_round_calls_equal_arms_different_in_at_most_one_of_twenty() -> None:
+    verdicts = [stopped_when_decided(seed, effect=0, noise=0.04, rounds=40).verdict for seed in range(120)]
+    assert sum(verdict in (Verdict.BETTER, Verdict.WORSE) for verdict in verdicts) <= 10  # P = 0.03 at 5 %
+
+
+def test_a_planted_twentieth_is_found_sooner_the_quieter_the_host_is() -> None:
+    rounds = []
+    for noise in (0.01, 0.03):
+        found = [stopped_when_decided(seed, effect=-0.05, noise=noise, rounds=60) for seed in range(40)]
+        assert sum(one.verdict is Verdict.WORSE for one in found) >= 36
+        rounds.append(sum(one.rounds for one in found) / len(found))
+    assert rounds[0] < 10 < rounds[1] < 40
+
+
+def test_an_undecided_pair_says_how_many_rounds_would_decide_it_and_a_decided_one_does_not() -> None:
+    chance = Random(3)
+    a = [100 * math.exp(chance.gauss(0, 0.05)) for _ in range(60)]
+    b = [104 * math.exp(chance.gauss(0, 0.05)) for _ in range(60)]
+    early, late = looked_at(a[:8], b[:8]), looked_at([x / 2 for x in a], b)
+    assert early.verdict is Verdict.UNDECIDED
+    assert early.rounds_left is not None
+    assert 10 < early.rounds_left < 300
+    assert early.noise == pytest.approx(0.07, rel=0.8)
+    assert (late.verdict, late.rounds_left) == (Verdict.BETTER, None)
+
+
+def test_other_arms_lend_their_noise_to_a_pair() -> None:
+    chance = Random(8)
+    arms = {name: [chance.gauss(100, 1) for _ in range(6)] for name in "abcdef"}
+    words: dict[str, Any] = {"workload": "w", "margin": 0.03, "confidence": 0.99}
+    alone = compare_at_any_time(IOPS, {name: arms[name] for name in "ab"}, [("a", "b")], **words)[0]
+    among = compare_at_any_time(IOPS, arms, [("a", name) for name in "bcdef"], **words)[0]
+    assert alone.ratio is None or among.ratio is not None
+    assert among.ratio is not None
+    width = among.ratio.high - among.ratio.low
+    assert alone.ratio is None or width < alone.ratio.high - alone.ratio.low
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "why"),
+    [
+        ([], [], "0 paired rounds"),
+        ([1.0], [2.0], "1 paired round;"),
+        ([5.0] * 8, [6.0] * 8, "exactly the same ratio"),
+        ([0.0] * 8, [1.0] * 8, "8 of 8 had no usable value"),
+        ([math.nan] * 8, [1.0] * 8, "8 of 8 had no usable value"),
+        ([1e-300, 1e300] * 4, [1e300, 1e-300] * 4, "too wildly"),
+    ],
+)
+def test_degenerate_input_is_undecided_with_its_reason_at_any_time(a: list[float], b: list[float], why: str) -> None:
+    found = looked_at(a, b)
+    assert (found.verdict, found.rounds_left) == (Verdict.UNDECIDED, None) or "wildly" in why
+    assert found.verdict is Verdict.UNDECIDED
+    assert why in found.why
+
+
+@given(st.lists(st.tuples(st.floats(), st.floats()), max_size=12), st.floats(0.5, 0.999))
+def test_nothing_that_can_be_measured_breaks_a_look(pairs: list[tuple[float, float]], confidence: float) -> None:
+    found = looked_at([a for a, _ in pairs], [b for _, b in pairs], confidence=confidence)
+    if len(pairs) < ROUNDS_MIN:
+        assert found.verdict is Verdict.UNDECIDED
+    if found.ratio is None:
+        assert found.verdict is Verdict.UNDECIDED

@@ -12,7 +12,7 @@ from virtune.model.errors import PlanError
 from virtune.model.stack import Stack
 from virtune.model.study import Arm, Study
 from virtune.model.workload import Workload
-from virtune.plan.interleave import Overhead, estimate_seconds, trial_seed, trials
+from virtune.plan.interleave import Overhead, estimate_seconds, propose, trial_seed, trials
 
 names = st.lists(st.text(min_size=1, max_size=3), min_size=1, max_size=5, unique=True)
 rounds = st.integers(1, 8)
@@ -76,3 +76,32 @@ def test_the_estimate_counts_what_is_left_with_its_overhead() -> None:
     assert estimate_seconds(study, done=9, overhead=Overhead(up=0.5, load=0.5)) == pytest.approx(4)
     assert estimate_seconds(study, done=11) == 0
     assert estimate_seconds(replace(study, seconds=3)) > estimate_seconds(study)
+
+
+def sequential(rounds: int, seed: int, *, arms: int = 2, workloads: int = 2) -> Study:
+    return Study(
+        id="s", created="", kind="compare", baseline="a0", seconds=1, ramp_seconds=0, scratch="/s",
+        arms=tuple(Arm(name=f"a{number}", stack=Stack()) for number in range(arms)),
+        workloads=tuple(Workload(name=f"w{number}", meaning="", jobs=()) for number in range(workloads)),
+        rounds=rounds, seed=seed, span_bytes=1, sequential=True,
+    )  # fmt: skip
+
+
+@given(st.integers(1, 12), st.lists(st.integers(1, 4), min_size=1, max_size=12), seeds)
+def test_proposed_in_whatever_steps_the_order_is_the_same(rounds: int, steps: list[int], seed: int) -> None:
+    study = sequential(rounds, seed)
+    for step in steps:
+        study = replace(study, trials=study.trials + propose(study, rounds=step, workloads=["w0", "w1"]))
+    whole = trials(["a0", "a1"], ["w0", "w1"], rounds=min(rounds, sum(steps)), seed=seed)
+    assert study.trials == whole
+
+
+def test_a_workload_that_needs_no_more_is_left_out_and_the_others_keep_their_order() -> None:
+    study = sequential(5, 3)
+    study = replace(study, trials=propose(study, rounds=2, workloads=["w0", "w1"]))
+    following = propose(study, rounds=1, workloads=["w1"])
+    assert [one.number for one in following] == [9, 10]
+    full = trials(["a0", "a1"], ["w0", "w1"], rounds=3, seed=3)
+    assert [one.arm for one in following] == [one.arm for one in full if (one.round, one.workload) == (3, "w1")]
+    assert propose(study, rounds=1, workloads=[]) == ()
+    assert propose(replace(study, rounds=2), rounds=1, workloads=["w0"]) == ()

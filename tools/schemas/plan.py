@@ -4,7 +4,7 @@
 from typing import Any
 
 from tools.schemas.shape import Schema, written
-from virtune.flows.question import CONFIDENCE, MARGIN, RAMP_SECONDS, ROUNDS, SECONDS
+from virtune.flows.question import BUDGET_SECONDS, CONFIDENCE, MARGIN, RAMP_SECONDS, ROUNDS, SECONDS
 from virtune.model.knob import Knob, describe_domain
 from virtune.model.knobs import BY_ID
 from virtune.model.stack import Stack, setting_of
@@ -20,7 +20,10 @@ KEYS: dict[str, str] = {
     "workload": "What is asked of the disk: profiles, fio's own words or fio job files, one or a list. A path is"
     " looked for where the plan file lies. Default: randread-4k.",
     "baseline": "The arm that the others are held against. Default: the first.",
-    "rounds": f"How often every arm is tried under every workload. Default: {ROUNDS['compare']}.",
+    "rounds": "How often every arm is tried under every workload, at most: a comparison stops when every pair is"
+    f" decided. Default: {ROUNDS['compare']}, or as many as a `budget` that is given has room for.",
+    "budget": "The most time of running trials: a number of seconds, or a text with its unit (5m), from 1 s to a"
+    f" week. Default: {BUDGET_SECONDS:g} s, or none where `rounds` are given.",
     "seconds": "Measured time of one trial: a number of seconds, or a text with its unit (500ms, 2m), from 50 ms to"
     f" a day. Default: {SECONDS['compare']:g} s.",
     "ramp": "The time before it that is thrown away: a number of seconds, or a text with its unit, at most an hour."

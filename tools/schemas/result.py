@@ -27,6 +27,7 @@ from virtune.model.gate import GATES
 from virtune.model.knobs import KNOBS
 from virtune.model.metric import METRICS
 from virtune.model.remark import Weight
+from virtune.model.result import Stopped
 from virtune.model.stack import Stack
 from virtune.model.study import IMPORT
 from virtune.model.verdict import Interval, Verdict
@@ -117,9 +118,38 @@ def schema() -> str:
             "conditions": rows("What became of each `--fail-if`, for each workload and arm.", _condition()),
             "pardons": rows("Causes of invalidity for which trials count nevertheless, and why.", _pardon()),
             "ramps": rows("Ramps that were found too short, in the order of time.", _ramp()),
+            "basis": _basis(),
         },
     )  # fmt: skip
     return written(SCHEMA, "The result of a study", body, definitions | shapes.definitions | of_facts)
+
+
+def _basis() -> Schema:
+    workload = table(
+        "What the verdicts of one workload rest on.",
+        {
+            "workload": text("Its name."),
+            "rounds": whole("Rounds of the pair that has most.", minimum=0),
+            "noise": maybe(number("Standard deviation of one round's difference (ln; 0.05 is about 5 %), the median"
+                                  " over the pairs; null where no pair has one.", minimum=0)),
+            "lag1": maybe(number("How alike neighbouring rounds were taken to be, 0 to 0.9, as the intervals allow"
+                                 " for.", minimum=0)),
+            "seconds_left": maybe(number("What deciding the rest would take if the noise stays: 0 when nothing is"
+                                         " undecided, null when that cannot be said.", minimum=0)),
+        },
+    )  # fmt: skip
+    return table(
+        "What is to be known beside the verdicts to weigh them.",
+        {
+            "question": text("What was asked, in a sentence."),
+            "unit": word("What is analysed as one observation; never an I/O.", ("round", "run")),
+            "error": number("The chance that any of `comparisons` says what is not so, all of them together and"
+                            " however often they were looked at.", minimum=0, maximum=1),
+            "pairs": whole("How many comparisons share that error.", minimum=0),
+            "workloads": rows("By workload; none for a single arm and for imported results.", workload),
+            "command": maybe(text("The command line that asks it again, with its seed; null for imported results.")),
+        },
+    )  # fmt: skip
 
 
 def _condition() -> Schema:
@@ -196,6 +226,23 @@ def _study() -> Schema:
             "span_bytes": maybe(whole(f"Bytes of the scratch image, or used of a target{unknown}", minimum=1)),
             "scratch": maybe(text(f"The directory of the scratch images{unknown}")),
             "target": maybe(text("The user's own file or device that was loaded; null for scratch images.")),
+            "elapsed_seconds": maybe(
+                number(
+                    "What its trials took with all that they need, interruptions left out, in"
+                    " seconds; null where nothing shows it.",
+                    minimum=0,
+                )
+            ),
+            "stopped": maybe(
+                word("Why a sequential study has ended; null while it has not, and for any other.", Stopped)
+            ),
+            "sequential": switch(
+                "Whether it was looked at after every round and stopped when every pair was decided;"
+                " `rounds` and `budget_seconds` are then the most that it takes."
+            ),
+            "budget_seconds": maybe(
+                number("The most time of running trials, in seconds; null is no limit.", exclusiveMinimum=0)
+            ),
             "paired": switch("Whether arms ran in turn and are compared within rounds; imported results are not."),
             "workloads": rows("The workloads, in the order they were given.", workload, minItems=1),
         },
@@ -356,6 +403,23 @@ def _comparison(key: str, ratio: Schema) -> Schema:
             "rounds": whole("Rounds that both arms have a usable value in.", minimum=0),
             "ratio": maybe({"description": "candidate / baseline; null where there were too few rounds.", **ratio}),
             "change": maybe(number("Of arms that are not paired: the ratio of their geometric means, else null.")),
+            "noise": maybe(
+                number(
+                    "Standard deviation of one round's difference (ln), as it went into the interval; null"
+                    " where the rounds were fixed beforehand, or bear none.",
+                    minimum=0,
+                )
+            ),
+            "lag1": maybe(
+                number("How alike neighbouring rounds were taken to be, 0 to 0.9; null as `noise`.", minimum=0)
+            ),
+            "rounds_left": maybe(
+                whole(
+                    "A forecast for an undecided pair: so many more rounds would decide it if the"
+                    " noise stays; null where that cannot be said.",
+                    minimum=1,
+                )
+            ),
             "why": text("The reason of the verdict, in words."),
             key: word("What may be said of the candidate. `undecided` is an answer.", Verdict),
         },

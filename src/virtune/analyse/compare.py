@@ -2,24 +2,24 @@
 """Two arms, paired by round: a ratio with its interval, and a verdict that may be "undecided".
 
 A round holds every arm once, so what the host does meanwhile falls on all of them: the differences within a round are
-what counts, on the logarithm, because disks speed up and slow down by factors. The interval is Student's t on those
-differences. It is never computed from the number of I/Os: the ten million I/Os of a run are not independent, and
-rounds are.
+what counts, on the logarithm, because disks speed up and slow down by factors. A study that is looked at after every
+round has intervals that hold at any time (`anytime`); one whose rounds were fixed beforehand has Student's t. Neither
+is ever computed from the number of I/Os: the ten million I/Os of a run are not independent, and rounds are.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from statistics import fmean, stdev
 
 from virtune.model.metric import Metric
-from virtune.model.verdict import Comparison, Interval, Verdict
-
-ROUNDS_MIN = 6
-"""With n paired rounds a two-sided sign test cannot get below p = 2 * 0.5**n. Six is the first n under 0.05 (0.031),
-so fewer rounds are never called a difference, nor the same."""
+from virtune.model.standing import Contrast
+from virtune.model.verdict import ROUNDS_MIN, Comparison, Interval, Verdict
 
 _LOG_MAX = 700.0
 """exp() of more than this is no number any more."""
+
+_NO_MEASUREMENT = ", which no measurement does"
 
 _SIGN_LEVEL = 0.05
 """A difference must also pass the sign test at this level, so that one wild round cannot make it."""
@@ -34,7 +34,7 @@ def compare(
     margin: float,
     confidence: float,
 ) -> Comparison:
-    """Compare two arms by the values of the rounds that both have, in the same order.
+    """Compare two arms by the values of the rounds that both have, in the same order; their number was fixed before.
 
     `confidence` is that of this one comparison. Values that are missing, zero or not finite in a round leave the
     round out; degenerate input is undecided with its reason, never an exception and never a difference.
@@ -52,6 +52,87 @@ def compare(
         verdict=verdict,
         why=why,
     )
+
+
+def compare_at_any_time(
+    metric: Metric,
+    arms: Mapping[str, Sequence[float]],
+    pairs: Sequence[tuple[str, str]],
+    *,
+    workload: str,
+    margin: float,
+    confidence: float,
+) -> list[Comparison]:
+    """Compare pairs (baseline, candidate) of arms by their values of the same rounds, NaN where a round gave none.
+
+    `confidence` is that of each comparison, whenever and however often one looks. Degenerate input is undecided with
+    its reason, never an exception and never a difference.
+    """
+    # numpy takes longer to load than `--help` to be answered, so only who compares pays
+    import numpy as np
+
+    from virtune.analyse.anytime import contrasts, logs
+
+    places = {name: index for index, name in enumerate(arms)}
+    values = np.array([logs(row) for row in arms.values()], dtype=np.float64).T.reshape(-1, len(arms))
+    wanted = [(places[candidate], places[baseline]) for baseline, candidate in pairs]
+    found = contrasts(values, wanted, alpha=1 - confidence)
+    rules = _Rules(margin=margin, confidence=confidence, arms=len(arms))
+    return [
+        _compared(metric, (baseline, arms[baseline]), (candidate, arms[candidate]), one, rules, workload=workload)
+        for (baseline, candidate), one in zip(pairs, found, strict=True)
+    ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Rules:
+    margin: float
+    confidence: float
+    arms: int
+
+
+def _compared(
+    metric: Metric,
+    baseline: tuple[str, Sequence[float]],
+    candidate: tuple[str, Sequence[float]],
+    found: Contrast,
+    rules: _Rules,
+    *,
+    workload: str,
+) -> Comparison:
+    pairs, asked = _usable(baseline[1], candidate[1]), len(baseline[1])
+    ratio = None
+    if abs(found.mean) + found.radius <= _LOG_MAX:
+        ends = (math.exp(found.mean), math.exp(found.low), math.exp(found.high))
+        ratio = Interval(estimate=ends[0], low=ends[1], high=ends[2], confidence=rules.confidence)
+    if found.why is not None and found.blocks >= ROUNDS_MIN:
+        verdict, why = Verdict.UNDECIDED, found.why + (_NO_MEASUREMENT if found.sd is None else "")
+    else:
+        verdict, why = _judge(metric, pairs, ratio, margin=rules.margin, asked=asked)
+    return Comparison(
+        workload=workload,
+        metric=metric.id,
+        baseline=baseline[0],
+        candidate=candidate[0],
+        rounds=found.blocks,
+        ratio=ratio,
+        verdict=verdict,
+        why=why,
+        noise=found.sd,
+        lag1=None if found.sd is None else found.lag1,
+        rounds_left=_rounds_left(found, rules) if verdict is Verdict.UNDECIDED else None,
+    )
+
+
+def _rounds_left(found: Contrast, rules: _Rules) -> int | None:
+    """Forecast how many more rounds show a difference of the size seen, or that there is none worth knowing."""
+    from virtune.analyse.anytime import blocks_for
+
+    if found.sd is None:
+        return None
+    reach = max(abs(found.mean), -math.log1p(-rules.margin) - abs(found.mean))
+    count = blocks_for(reach, sd=found.sd, alpha=1 - rules.confidence, arms=rules.arms)
+    return None if count is None else max(1, max(count, ROUNDS_MIN) - found.blocks)
 
 
 def interval_of(pairs: Sequence[tuple[float, float]], *, confidence: float) -> Interval | None:
@@ -104,7 +185,7 @@ def _judge(
         return Verdict.UNDECIDED, f"{rounds}{lost}; {ROUNDS_MIN} are the fewest that can decide"
     if ratio.low == ratio.high:
         # Counters and clocks never agree to the last digit: equal values are a sign of a stuck source.
-        return Verdict.UNDECIDED, "every round gave exactly the same ratio, which no measurement does"
+        return Verdict.UNDECIDED, f"every round gave exactly the same ratio{_NO_MEASUREMENT}"
     if ratio.low > 1 - margin and ratio.high < 1 + margin:
         return Verdict.SAME, f"any difference is smaller than {margin:.0%}"
     if ratio.low <= 1.0 <= ratio.high:

@@ -9,14 +9,13 @@ undecided. The intervals of all conditions, workloads and arms hold together at 
 
 from collections.abc import Iterator, Sequence
 
-from virtune.analyse.compare import ROUNDS_MIN
 from virtune.analyse.summarise import against_baseline
 from virtune.analyse.unpaired import REPEATS_MIN
 from virtune.model.condition import Condition, Outcome, Ruling
 from virtune.model.errors import UsageError
 from virtune.model.evidence import StudyRecord
 from virtune.model.metric import BY_ID
-from virtune.model.verdict import Comparison, Interval, Verdict
+from virtune.model.verdict import ROUNDS_MIN, Comparison, Interval, Verdict
 
 
 def rule(record: StudyRecord, conditions: Sequence[Condition]) -> tuple[Ruling, ...]:

@@ -6,8 +6,10 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import combinations
+from typing import TypedDict
 
-from virtune.analyse.compare import compare
+from virtune.analyse.basis import basis_of, elapsed_seconds, stopped_by
+from virtune.analyse.compare import compare, compare_at_any_time
 from virtune.analyse.offered import Unmet, judged, unmet_rounds
 from virtune.analyse.ramp import ramp_of
 from virtune.analyse.rejects import pardons, rejected_for
@@ -24,11 +26,18 @@ from virtune.model.workload import Workload
 BEYOND = 20
 """So many latencies of one trial must lie beyond a percentile for the trial to have one."""
 
+
+class _Words(TypedDict):
+    workload: str
+    margin: float
+    confidence: float
+
+
 Rows = dict[tuple[str, str], dict[int, dict[str, float]]]
 """(arm, workload) -> round -> metric id -> value: what can be compared, read out of the trials once."""
 
 
-def summarise(record: StudyRecord, *, elapsed_seconds: float | None = None) -> Result:
+def summarise(record: StudyRecord) -> Result:
     """Say what a study's trials say together; a study with no finished trial gives empty summaries."""
     study = record.study
     attempts = record.attempts or record.trials
@@ -43,15 +52,18 @@ def summarise(record: StudyRecord, *, elapsed_seconds: float | None = None) -> R
         for key in ((arm.name, workload.name),)
     )
     done = sum(1 for trial in record.trials if trial.measurement is not None)
+    verdicts = tuple(_verdicts(study, rows, unmet))
     return Result(
         study=study,
         finished=record.finished,
         trials_done=done,
         arms=arms,
-        verdicts=tuple(_verdicts(study, rows, unmet)),
+        verdicts=verdicts,
         differences=tuple(_differences(study, rows, unmet)),
         measured_seconds=done * study.seconds,
-        elapsed_seconds=elapsed_seconds,
+        elapsed_seconds=elapsed_seconds(record),
+        stopped=stopped_by(record, verdicts),
+        basis=basis_of(record, verdicts),
         pardons=pardoned,
         ramps=ramp_of(study, record.trials).findings,
     )
@@ -73,12 +85,12 @@ def against_baseline(record: StudyRecord, metric: Metric, *, confidence: float) 
     """Compare every other arm with the baseline on one metric, under every workload; each at this confidence."""
     study = record.study
     rows = _rows(record.trials, pardons(record.attempts or record.trials))
-    others = [arm.name for arm in study.arms if arm.name != study.baseline]
-    return [
-        _compare(study, rows, workload, metric, study.baseline, other, confidence)
-        for workload in study.workloads
-        for other in others
-    ]
+    pairs = _against_baseline(study)
+    return [one for workload in study.workloads for one in _compare(study, rows, workload, metric, pairs, confidence)]
+
+
+def _against_baseline(study: Study) -> list[tuple[str, str]]:
+    return [(study.baseline, arm.name) for arm in study.arms if arm.name != study.baseline]
 
 
 def _by_arm(trials: Iterable[TrialRecord]) -> dict[tuple[str, str], list[TrialRecord]]:
@@ -114,24 +126,27 @@ def comparable(measurement: Measurement) -> dict[str, float]:
     return values
 
 
+def judge(record: StudyRecord) -> tuple[Comparison, ...]:
+    """Return the verdict of every pair on the study's metrics by the trials so far."""
+    study = record.study
+    rows = _rows(record.trials, pardons(record.attempts or record.trials))
+    return tuple(_verdicts(study, rows, unmet_rounds(study, record.trials)))
+
+
 def _verdicts(study: Study, rows: Rows, unmet: Unmet) -> Iterable[Comparison]:
-    confidence = confidence_of_one(study)
+    confidence, rounds = confidence_of_one(study), study.rounds_begun or study.rounds
     for workload in study.compared:
         for metric in study.judged:
-            for baseline, candidate in pairs_of(study):
-                found = _compare(study, rows, workload, BY_ID[metric], baseline, candidate, confidence)
-                yield judged(found, unmet, study.rounds)
+            for found in _compare(study, rows, workload, BY_ID[metric], pairs_of(study), confidence):
+                yield judged(found, unmet, rounds)
 
 
 def _differences(study: Study, rows: Rows, unmet: Unmet) -> Iterable[Comparison]:
+    pairs, rounds = _against_baseline(study), study.rounds_begun or study.rounds
     for workload in study.compared:
-        for arm in study.arms:
-            if arm.name == study.baseline:
-                continue
-            for metric in (metric for metric in METRICS if metric.compared):
-                found = _compare(study, rows, workload, metric, study.baseline, arm.name, study.confidence)
-                if found.rounds:
-                    yield judged(found, unmet, study.rounds)
+        for metric in (metric for metric in METRICS if metric.compared):
+            found = _compare(study, rows, workload, metric, pairs, study.confidence)
+            yield from (judged(one, unmet, rounds) for one in found if one.rounds)
 
 
 def _compare(
@@ -139,29 +154,28 @@ def _compare(
     rows: Rows,
     workload: Workload,
     metric: Metric,
-    baseline: str,
-    candidate: str,
+    pairs: Sequence[tuple[str, str]],
     confidence: float,
-) -> Comparison:
-    base, other = (rows.get((arm, workload.name), {}) for arm in (baseline, candidate))
-    if not study.paired:
-        return compare_unpaired(
-            metric,
-            (baseline, [row.get(metric.id, math.nan) for row in base.values()]),
-            (candidate, [row.get(metric.id, math.nan) for row in other.values()]),
-            workload=workload.name,
-            margin=study.margin,
-            confidence=confidence,
-        )
-    done = sorted(base.keys() & other.keys())
-    return compare(
-        metric,
-        (baseline, [base[number].get(metric.id, math.nan) for number in done]),
-        (candidate, [other[number].get(metric.id, math.nan) for number in done]),
-        workload=workload.name,
-        margin=study.margin,
-        confidence=confidence,
-    )
+) -> Iterable[Comparison]:
+    words: _Words = {"workload": workload.name, "margin": study.margin, "confidence": confidence}
+    of_arm = {arm.name: rows.get((arm.name, workload.name), {}) for arm in study.arms}
+    if study.sequential:
+        numbers = sorted(set[int]().union(*of_arm.values()))
+        values = {
+            name: [row.get(number, {}).get(metric.id, math.nan) for number in numbers] for name, row in of_arm.items()
+        }
+        if any(math.isfinite(value) for row in values.values() for value in row):
+            yield from compare_at_any_time(metric, values, pairs, **words)
+            return
+    for baseline, candidate in pairs:
+        base, other = of_arm[baseline], of_arm[candidate]
+        if study.paired:
+            done = sorted(base.keys() & other.keys())
+            first, second = ([row[number].get(metric.id, math.nan) for number in done] for row in (base, other))
+            yield compare(metric, (baseline, first), (candidate, second), **words)
+        else:
+            first, second = ([row.get(metric.id, math.nan) for row in rows.values()] for rows in (base, other))
+            yield compare_unpaired(metric, (baseline, first), (candidate, second), **words)
 
 
 def _summary(

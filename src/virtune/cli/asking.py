@@ -21,8 +21,8 @@ from virtune.model.result import Result
 from virtune.model.study import Study
 from virtune.store.sqlite import Store
 
-QUICK_ROUNDS, QUICK_SECONDS = 6, 1.0
-"""The fewest rounds that can decide, and the shortest run that still holds thousands of I/Os."""
+QUICK_ROUNDS, QUICK_SECONDS = 10, 1.0
+"""A few more rounds than the fewest that can decide, and the shortest run that still holds thousands of I/Os."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +56,7 @@ class Asked:
                 confidence=words.get("confidence"),
                 at_load=words.get("at_load", ()),
                 rounds=QUICK_ROUNDS if quick and words["rounds"] is None else words["rounds"],
+                budget=words.get("budget"),
                 seconds=QUICK_SECONDS if quick and words["seconds"] is None else words["seconds"],
                 ramp=words["ramp"],
                 seed=words["seed"],

@@ -8,14 +8,14 @@ from typing import Any
 import click
 
 from virtune.cli.gate import Gate, gate_options
-from virtune.cli.options import json_option, store_option, target_options, timing_options
+from virtune.cli.options import SecondsType, json_option, store_option, target_options, timing_options
 from virtune.model.errors import ReadError, UsageError
 from virtune.model.study import CONFIDENCE_BELOW, CONFIDENCE_MIN, MARGIN_MAX, MARGIN_MIN
 
 _LIVE = {
     name: name.replace("_", "-")
-    for name in ("rig", "vary", "rounds", "seconds", "ramp", "seed", "quick", "span", "target", "allow_write_to",
-                 "allow_in_use", "restart", "at_load")
+    for name in ("rig", "vary", "rounds", "budget", "seconds", "ramp", "seed", "quick", "span", "target",
+                 "allow_write_to", "allow_in_use", "restart", "at_load")
 } | {"arms": "arm", "settings": "set", "workloads": "workload"}  # fmt: skip
 """What only a comparison that is yet to be measured can be told, by the word in its option."""
 
@@ -42,12 +42,15 @@ _LIVE = {
 @click.option("--margin", type=click.FloatRange(MARGIN_MIN, MARGIN_MAX), default=None,
               help="The smallest difference worth knowing, as a share.  [default: 0.03]")  # fmt: skip
 @click.option("--confidence", type=click.FloatRange(CONFIDENCE_MIN, CONFIDENCE_BELOW, max_open=True), default=None,
-              help="Of all verdicts together.  [default: 0.99]")  # fmt: skip
+              help="Of all verdicts together, however often they were looked at.  [default: 0.95]")  # fmt: skip
 @click.option("--at-load", multiple=True, metavar="50%,70%,90%",
               help="Compare latencies at these offered loads, shares of the baseline's saturation (which is measured "
                    "first) or rates such as 5000iops, and one I/O at a time.")  # fmt: skip
-@click.option("--quick", is_flag=True, help="6 rounds of 1 s: enough to see large differences.")
-@timing_options(rounds=8, seconds=4)
+@click.option("--quick", is_flag=True, help="At most 10 rounds of 1 s: enough to see large differences.")
+@click.option("--budget", type=SecondsType(), default=None,
+              help="Stop after this much time of running trials at the latest.  [default: 5m or 8 rounds, "
+                   "whichever is longer; no limit with --rounds]")  # fmt: skip
+@timing_options(rounds="at most 100; what the budget has room for with --budget", seconds=2)
 @target_options
 @click.option(
     "--report", type=click.Path(path_type=Path, dir_okay=False), help="Write the plain report to this file."
@@ -62,7 +65,9 @@ def command(**asked: Any) -> int:
     """Compare disk stacks on this host, or results that exist already.
 
     Every round brings each arm up once, in random order, and loads it with fio; what counts are the differences
-    within rounds. Ends in a table, and for every pair of arms: better, worse, same or undecided.
+    within rounds. It looks after every round and stops by itself when every pair is decided, at --budget or --rounds
+    at the latest; six rounds are the fewest that can decide. Ends in a table, and for every pair of arms: better,
+    worse, same or undecided.
 
     BEFORE and AFTER are fio results, folders of them, or runs in the store (STUDY or STUDY:ARM): each is an arm, and
     what a folder holds of one job are repeats. Arms of one study are compared within its rounds. All others did not

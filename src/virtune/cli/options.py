@@ -108,7 +108,7 @@ def target_options(command: Command) -> Command:
     return command
 
 
-def timing_options(*, rounds: int, seconds: float) -> Callable[[Command], Command]:
+def timing_options(*, rounds: int | str, seconds: float) -> Callable[[Command], Command]:
     """Add how often and how long; the defaults differ by verb."""
 
     def add(command: Command) -> Command:

@@ -5,6 +5,7 @@ Everything goes to stderr, so that stdout holds the result and nothing else.
 """
 
 import sys
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Self
 
@@ -14,6 +15,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn
 from virtune.model.event import (
     Event,
     Noticed,
+    RoundJudged,
     StepEnded,
     StepProgressed,
     StepStarted,
@@ -22,6 +24,28 @@ from virtune.model.event import (
     TrialStarted,
 )
 from virtune.model.units import format_seconds
+from virtune.model.verdict import Comparison, Verdict
+from virtune.report.words import difference_text
+
+PAIRS_SHOWN = 8
+"""Open pairs under the bar; those that are furthest from decided."""
+
+
+def pair_text(found: Comparison) -> str:
+    """Write a pair with its interval so far."""
+    difference = "" if found.ratio is None else f": {difference_text(found.ratio)}"
+    return f"{found.candidate} against {found.baseline}{difference}"
+
+
+def round_line(number: int, verdicts: Sequence[Comparison]) -> str:
+    """Write in one line what is known after a round: how many pairs are decided, and the one furthest from it."""
+    decided = sum(found.verdict is not Verdict.UNDECIDED for found in verdicts)
+    line = f"after round {number}: {decided} of {len(verdicts)} pairs decided"
+    open_ = [found for found in verdicts if found.rounds_left is not None]
+    if not open_:
+        return line
+    last = max(open_, key=lambda found: found.rounds_left or 0)
+    return f"{line}; {pair_text(last)}, about {last.rounds_left} rounds more"
 
 
 class Face:
@@ -41,6 +65,7 @@ class Face:
         )
         self._step: TaskID | None = None
         self._study: TaskID | None = None
+        self._pairs: list[TaskID] = []
 
     def __enter__(self) -> Self:
         self._progress.start()
@@ -79,8 +104,10 @@ class Face:
                 what = f"round {trial.round}  {trial.workload}  {trial.arm}"
                 words = f"{trial.number}/{of}  {format_seconds(left)} left"
                 self._progress.update(self._study, description=what, left=words)
-            case TrialEnded() if self._study is not None:
-                self._progress.advance(self._study)
+            case TrialEnded(of=of) if self._study is not None:
+                self._progress.update(self._study, advance=1, total=of)
+            case RoundJudged(verdicts=verdicts):
+                self._show_pairs(verdicts)
             case _:
                 pass
 
@@ -90,11 +117,29 @@ class Face:
                 self._line(what)
             case StudyStarted(study=study, done=done, seconds_left=left):
                 kept = f", {done} already kept" if done else ""
-                self._line(f"{len(study.trials)} trials{kept}, about {format_seconds(left)} left")
+                about = "at most" if study.sequential else "about"
+                self._line(f"{len(study.trials)} trials{kept}, {about} {format_seconds(left)} left")
             case TrialEnded(trial=trial, of=of, summary=summary):
                 self._line(f"[{trial.number}/{of}] round {trial.round}  {trial.workload}  {trial.arm}: {summary}")
+            case RoundJudged(round=number, verdicts=verdicts):
+                self._line(round_line(number, verdicts))
             case _:
                 pass
+
+    def _show_pairs(self, verdicts: Sequence[Comparison]) -> None:
+        """One row a pair that is open, the longest to go last: its interval shrinks, its bar fills."""
+        for row in self._pairs:
+            self._progress.remove_task(row)
+        open_ = sorted((one for one in verdicts if one.rounds_left is not None), key=lambda one: one.rounds_left or 0)
+        self._pairs = [
+            self._progress.add_task(
+                f"  {pair_text(one)}",
+                total=one.rounds + (one.rounds_left or 0),
+                completed=one.rounds,
+                left=f"about {one.rounds_left} rounds to decide",
+            )
+            for one in open_[-PAIRS_SHOWN:]
+        ]
 
     def _line(self, text: str) -> None:
         self._console.print(text, markup=False)

@@ -63,6 +63,11 @@ class Attempts:
                 return record
             self._say(Noticed(text=f"trial {trial.number} ({trial.arm}) {again}"))
 
+    def record(self, study: Study) -> StudyRecord:
+        """Return what is kept of the study so far, without reading it all again."""
+        trials = tuple(self._stand[number] for number in sorted(self._stand))
+        return StudyRecord(study=study, facts="", finished=False, trials=trials, attempts=tuple(self._made))
+
     def _set_ramp(self, trial: Trial) -> None:
         if trial.round == self._round or self._fixed:
             return

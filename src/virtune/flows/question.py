@@ -3,15 +3,16 @@
 
 import json
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from virtune.flows.probe import probe
-from virtune.flows.study import new_study, random_seed
+from virtune.flows.study import new_study, random_seed, round_seconds
 from virtune.model.errors import PlanError, PreconditionError
 from virtune.model.metric import BY_ID
 from virtune.model.stack import Stack
-from virtune.model.study import DEFAULT_SPAN, RAMP_MAX, SECONDS_MAX, SECONDS_MIN, Arm, Study
+from virtune.model.study import BUDGET_MAX, DEFAULT_SPAN, RAMP_MAX, ROUNDS_MAX, SECONDS_MAX, SECONDS_MIN, Arm, Study
+from virtune.model.units import format_seconds
 from virtune.model.workload import Workload
 from virtune.plan.arms import arm_from_text, arms_from_vary, base_stack, check_arms, choose_baseline, make_arm
 from virtune.plan.jobfile import own_times, read_job_file
@@ -21,11 +22,21 @@ from virtune.plan.planfile import Plan, read_plan
 from virtune.plan.workloads import parse_workload
 from virtune.report.probe_json import probe_document
 
-ROUNDS = {"compare": 8, "measure": 3, "check": 6}
-"""Eight rounds decide differences of about twice the noise; a single stack needs only its spread shown."""
+ROUNDS = {"compare": 100, "measure": 3, "check": 6}
+"""A comparison stops when it knows, so this is only its end; a single stack needs only its spread shown."""
 
-SECONDS = {"compare": 4.0, "measure": 4.0, "check": 4.0}
-"""fio takes 0.28 s to start and end, whatever it runs: at 4 s and half a second of ramp that is 6 % of a trial."""
+BUDGET_SECONDS = 300.0
+"""Five minutes of trials: two arms then have 50 rounds, which show 3 % under a noise of 5 % (method, 4.2)."""
+
+AT_LOAD_ROUNDS = 8
+"""Comparisons at offered loads take a number of rounds that is fixed beforehand."""
+
+BUDGET_ROUNDS = 8
+"""Where trials are long or many, the default budget has room for these: two more than the fewest that can decide."""
+
+SECONDS = {"compare": 2.0, "measure": 4.0, "check": 4.0}
+"""Short and interleaved beats long: with 0.4 s to bring a stack and fio up, 1 to 2 s is the best slice under every
+noise that was simulated (method, 4.2). A single stack is not compared, so its start and end should weigh less."""
 
 RAMP_SECONDS = 0.5
 """No start-up transient was seen beyond the first 250 ms of a load (method, 1)."""
@@ -33,8 +44,8 @@ RAMP_SECONDS = 0.5
 MARGIN = 0.03
 """A difference of less than 3 % is not worth a restart (method, 5)."""
 
-CONFIDENCE = 0.99
-"""Of all verdicts together: at most one comparison in a hundred says something that is not so."""
+CONFIDENCE = 0.95
+"""Of all verdicts together, however often one looks (method, 5)."""
 
 AT_LOAD = ("latency.p99", "latency.p50", "latency.mean")
 """What is judged at equal offered load unless one metric is named."""
@@ -62,6 +73,7 @@ class Question:
     confidence: float | None = None
     at_load: tuple[str, ...] = ()
     rounds: int | None = None
+    budget: float | None = None
     seconds: float | None = None
     ramp: float | None = None
     seed: int | None = None
@@ -94,7 +106,7 @@ def study_for(question: Question) -> tuple[Study, str]:
         arms=arms,
         baseline=choose_baseline(arms, question.baseline or plan.baseline),
         workloads=workloads,
-        rounds=question.rounds or plan.rounds or ROUNDS[question.kind],
+        rounds=AT_LOAD_ROUNDS if at_load and not (question.rounds or plan.rounds) else _rounds(question, plan),
         seconds=_or(question.seconds, plan.seconds, own_seconds, SECONDS[question.kind]),
         ramp_seconds=_or(question.ramp, plan.ramp, own_ramp, RAMP_SECONDS),
         seed=random_seed() if seed is None else seed,
@@ -107,6 +119,10 @@ def study_for(question: Question) -> tuple[Study, str]:
         margin=_or(question.margin, plan.margin, MARGIN),
         confidence=_or(question.confidence, plan.confidence, CONFIDENCE),
     )
+    if question.kind == "compare" and not at_load:
+        study = _budgeted(study, question, plan)
+    elif question.budget is not None or plan.budget is not None:
+        raise PlanError("a budget is for comparisons that stop when they know; at offered loads `--rounds` are run")
     _sensible(study)
     return new_study(study, restart=question.restart), facts_text(question.scratch)
 
@@ -191,8 +207,26 @@ def _sensible(study: Study) -> None:
         raise PlanError("a trial takes between 50 ms and a day", hint="`--seconds 3s`")
     if not 0 <= study.ramp_seconds <= RAMP_MAX:
         raise PlanError("a ramp takes at most an hour", hint="`--ramp 500ms`")
+    if study.budget_seconds is not None and not round_seconds(study) <= study.budget_seconds <= BUDGET_MAX:
+        takes = format_seconds(round_seconds(study))
+        raise PlanError(f"the budget is less than one round takes ({takes}), or more than a week")
     if study.target is not None and any(arm.stack.disk.backend != "file" for arm in study.arms):
         raise PreconditionError("backend=null-co has no disk below it, so it cannot be compared on a target")
+
+
+def _budgeted(study: Study, question: Question, plan: Plan) -> Study:
+    """Return the study with the most seconds of trials that was said; the default gives way to a number of rounds."""
+    said = question.budget if question.budget is not None else plan.budget
+    if said is None and question.rounds is None and plan.rounds is None:
+        said = max(BUDGET_SECONDS, BUDGET_ROUNDS * round_seconds(study))
+    return replace(study, sequential=True, budget_seconds=said)
+
+
+def _rounds(question: Question, plan: Plan) -> int:
+    """Return how many rounds, at most; who gives a budget and no rounds means as many as it has room for."""
+    said = question.rounds or plan.rounds
+    budget = question.kind == "compare" and (question.budget is not None or plan.budget is not None)
+    return said or (ROUNDS_MAX if budget else ROUNDS[question.kind])
 
 
 def _own_times(workloads: tuple[Workload, ...]) -> tuple[float | None, float | None]:

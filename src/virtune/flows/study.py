@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from virtune import shell
-from virtune.analyse.summarise import summarise
+from virtune.analyse.summarise import judge, summarise
 from virtune.bench.in_force import require_in_force
 from virtune.bench.load import fio_engines
 from virtune.bench.permission import admit
@@ -21,14 +21,15 @@ from virtune.flows.attempt import Attempts, still_to_run
 from virtune.flows.images import identities, require_same_images
 from virtune.flows.trial import Tools, ground_for
 from virtune.model.errors import Interrupted, LoadError, PreconditionError, RefusedTargetError, RigError, UsageError
-from virtune.model.event import Event, Noticed, StudyStarted, TrialEnded, TrialStarted
+from virtune.model.event import Event, Noticed, RoundJudged, StudyStarted, TrialEnded, TrialStarted
 from virtune.model.evidence import StudyRecord, TrialRecord
 from virtune.model.result import Result
 from virtune.model.study import Study, Trial
 from virtune.model.units import format_count, format_ns
+from virtune.model.verdict import ROUNDS_MIN, Verdict
 from virtune.plan.exported import program_for
 from virtune.plan.fit import require_fit
-from virtune.plan.interleave import Overhead, estimate_seconds, trials
+from virtune.plan.interleave import Overhead, propose
 from virtune.plan.loads import settled, with_loads
 from virtune.probe.kernel import try_io_uring
 from virtune.store.sqlite import Store
@@ -57,14 +58,26 @@ def new_study(study: Study, *, restart: bool = False) -> Study:
         return with_loads(study, restart=restart)
     return replace(
         study,
-        trials=trials(
-            [arm.name for arm in study.arms],
-            [workload.name for workload in study.workloads],
-            rounds=study.rounds,
-            seed=study.seed,
+        trials=propose(
+            study,
+            rounds=_at_once(study),
+            workloads=[workload.name for workload in study.workloads],
             restart=restart,
         ),
     )
+
+
+def round_seconds(study: Study) -> float:
+    """Return about how long one round of all arms and workloads takes."""
+    each = study.seconds + study.ramp_seconds + OVERHEAD.up + OVERHEAD.load
+    return len(study.arms) * len(study.workloads) * each
+
+
+def _at_once(study: Study) -> int:
+    """Return how many rounds are proposed at first: all that can be without a look at what they say."""
+    if not study.sequential:
+        return study.rounds
+    return ROUNDS_MIN if study.budget_seconds is None else 1
 
 
 def random_seed() -> int:
@@ -90,7 +103,7 @@ def resume_study(record: StudyRecord, *, store: Store, say: Callable[[Event], No
     if study.imported:
         raise UsageError(f"study {study.id} was imported: there is nothing to run", hint="`virtune show` shows it")
     left = still_to_run(record)
-    if left or study.unsettled:
+    if left or study.unsettled or (study.sequential and not record.finished):
         require_same_images(study)
         with prepared(study, say, leave) as tools:
             require_same_images(study)  # a scratch image that was damaged has been made anew just now
@@ -196,7 +209,7 @@ def _run_all(
 
     What follows is written into the store before it runs, so that the saturation is never measured again.
     """
-    if left:
+    if left or study.sequential:
         _run(study, left, tools, store=store, say=say)
     if study.unsettled:
         study = settled(store.get(study.id))
@@ -206,23 +219,62 @@ def _run_all(
 
 
 def _run(study: Study, left: tuple[Trial, ...], tools: Tools, *, store: Store, say: Callable[[Event], None]) -> None:
+    """Run the trials that are left, and those that are proposed when they are over, until nothing more is."""
     total = len(study.trials)
-    estimate = estimate_seconds(study, done=total - len(left), overhead=OVERHEAD)
-    say(StudyStarted(study=study, done=total - len(left), seconds_left=estimate))
-    clock = _Clock(estimate / max(1, len(left)))
+    clock = _Clock(round_seconds(study) / (len(study.arms) * len(study.workloads)), done=total - len(left))
+    say(StudyStarted(study=study, done=total - len(left), seconds_left=_seconds_left(study, len(left), clock)))
     ended = total - len(left)
     attempts = Attempts(study, tools, store=store, say=say)
     try:
-        for index, trial in enumerate(left):
-            say(TrialStarted(trial=trial, of=total, seconds_left=clock.left(len(left) - index)))
-            record = attempts.make(trial)
-            ended += 1
-            clock.tick()
-            say(TrialEnded(trial=trial, of=total, summary=_line(record), failure=record.failure))
+        if not left:
+            study, left = _next(study, attempts, clock, store, say)
+        while left:
+            for index, trial in enumerate(left):
+                seconds = _seconds_left(study, len(left) - index, clock)
+                say(TrialStarted(trial=trial, of=len(study.trials), seconds_left=seconds))
+                record = attempts.make(trial)
+                ended += 1
+                clock.tick()
+                summary = _line(record)
+                say(TrialEnded(trial=trial, of=len(study.trials), summary=summary, failure=record.failure))
+            study, left = _next(study, attempts, clock, store, say)
     except KeyboardInterrupt:
         hint = f"`virtune resume {study.id}` goes on"
-        raise Interrupted(f"interrupted; {ended} of {total} trials are kept", hint=hint) from None
+        raise Interrupted(f"interrupted; {ended} of {len(study.trials)} trials are kept", hint=hint) from None
     _require_something(study, store.get(study.id))
+
+
+def _next(
+    study: Study, attempts: Attempts, clock: "_Clock", store: Store, say: Callable[[Event], None]
+) -> tuple[Study, tuple[Trial, ...]]:
+    """Look at what the trials so far say; return the study with the round that is to follow, if one is.
+
+    The proposal is kept before anything of it runs, so that a study which is killed goes on exactly.
+    """
+    if not study.sequential:
+        return study, ()
+    record = attempts.record(study)
+    _require_something(study, record)
+    verdicts = judge(record)
+    open_ = {found.workload for found in verdicts if found.verdict is Verdict.UNDECIDED}
+    say(RoundJudged(round=study.rounds_begun, verdicts=verdicts, seconds_left=_seconds_left(study, 0, clock)))
+    restart = any(trial.restart for trial in study.trials)
+    proposed = propose(study, rounds=1, workloads=open_, restart=restart)
+    if study.budget_seconds is not None and clock.seconds + clock.left(len(proposed)) > study.budget_seconds:
+        return study, ()
+    if proposed:
+        study = replace(study, trials=(*study.trials, *proposed))
+        store.replace_study(study)
+    return study, proposed
+
+
+def _seconds_left(study: Study, proposed: int, clock: "_Clock") -> float:
+    """How long the rest takes; of a study that stops when it knows, at most."""
+    if not study.sequential:
+        return clock.left(proposed)
+    rounds = study.rounds - study.rounds_begun
+    most = clock.left(proposed + rounds * len(study.arms) * len(study.workloads))
+    return most if study.budget_seconds is None else max(0.0, min(most, study.budget_seconds - clock.seconds))
 
 
 def _require_something(study: Study, record: StudyRecord) -> None:
@@ -245,15 +297,20 @@ def _line(record: TrialRecord) -> str:
 
 
 class _Clock:
-    """How long the rest takes, by what the trials so far took."""
+    """How long the trials took and how long the rest takes, by what the trials so far took."""
 
-    def __init__(self, each_seconds: float) -> None:
+    def __init__(self, each_seconds: float, *, done: int) -> None:
         self._each = each_seconds
         self._started = time.monotonic()
         self._count = 0
+        self._before = each_seconds * done  # an earlier run's trials took what trials are expected to take
 
     def tick(self) -> None:
         self._count += 1
+
+    @property
+    def seconds(self) -> float:
+        return self._before + time.monotonic() - self._started
 
     def left(self, trials_left: int) -> float:
         if self._count:

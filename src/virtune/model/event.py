@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from virtune.model.study import Study, Trial
 from virtune.model.tuning import Tuning
+from virtune.model.verdict import Comparison
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +59,15 @@ class TrialEnded:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RoundJudged:
+    """A study that stops when it knows has looked after a round: every pair's verdict so far."""
+
+    round: int
+    verdicts: tuple[Comparison, ...]
+    seconds_left: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Noticed:
     """Something the user should know although nothing failed."""
 
@@ -72,4 +82,14 @@ class SearchMoved:
     seconds_left: float | None
 
 
-Event = StepStarted | StepProgressed | StepEnded | StudyStarted | TrialStarted | TrialEnded | Noticed | SearchMoved
+Event = (
+    StepStarted
+    | StepProgressed
+    | StepEnded
+    | StudyStarted
+    | TrialStarted
+    | TrialEnded
+    | RoundJudged
+    | SearchMoved
+    | Noticed
+)

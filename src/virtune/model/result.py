@@ -2,6 +2,7 @@
 """A Result: what a study says so far. One summary per arm and workload, the comparisons, and what to beware of."""
 
 from dataclasses import dataclass
+from enum import StrEnum
 
 from virtune.model.evidence import Check
 from virtune.model.measurement import Histogram
@@ -91,10 +92,36 @@ class ArmSummary:
         return next((value for value in self.values if value.metric == metric), None)
 
 
+class Stopped(StrEnum):
+    """Why a study that is looked at after every round has ended."""
+
+    DECIDED = "decided"
+    ROUNDS = "rounds"
+    BUDGET = "budget"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Basis:
+    """What the verdicts of one workload rest on. Each pair's own figures are in its Comparison.
+
+    `noise` is the standard deviation of one round's difference (ln: 0.05 is about 5 %), the median over the pairs;
+    `lag1` how alike neighbouring rounds are, as the intervals allow for. None where no pair has them.
+    `seconds_left` forecasts what deciding the rest still takes under that noise: 0 when nothing is undecided, None
+    when it cannot be said.
+    """
+
+    workload: str
+    rounds: int
+    noise: float | None
+    lag1: float | None
+    seconds_left: float | None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
     """What a study says. `verdicts` are the pairs on the study's main metric, whose errors are bounded together;
-    `differences` are every other metric against the baseline, each for itself.
+    `differences` are every other metric against the baseline, each for itself. `elapsed_seconds` is the time that its
+    trials took with all that they need, interruptions left out; None for one trial, which has no beginning.
     """
 
     study: Study
@@ -107,6 +134,8 @@ class Result:
     elapsed_seconds: float | None
     pardons: tuple[Pardon, ...] = ()
     ramps: tuple[RampFinding, ...] = ()
+    stopped: Stopped | None = None
+    basis: tuple[Basis, ...] = ()
 
     def summary(self, arm: str, workload: str) -> ArmSummary | None:
         """Return the summary of an arm under a workload."""

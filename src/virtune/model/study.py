@@ -24,6 +24,7 @@ ROUNDS_MAX = 10_000
 SEED_MAX = 2**63 - 1
 SECONDS_MIN, SECONDS_MAX = 0.05, 86_400.0
 RAMP_MAX = 3600.0
+BUDGET_MIN, BUDGET_MAX = 1.0, 7 * 86_400.0
 MARGIN_MIN, MARGIN_MAX = 0.001, 0.5
 CONFIDENCE_MIN, CONFIDENCE_BELOW = 0.5, 1.0
 """What may be asked for, in flags and in plan files alike; times in seconds."""
@@ -83,6 +84,10 @@ class Study:
     verdicts of the study's main metric together. `images` is what was loaded when the study began. `search` is set
     for a study that chooses its trials as it goes, and `trials` is empty then.
 
+    A `sequential` study is looked at after every round and stops when every pair is decided; `rounds` and
+    `budget_seconds` (of running trials; None is no limit) are the most that it takes, and `trials` those that were
+    proposed so far. Else `rounds` were run whatever they said.
+
     A study of kind IMPORT holds results that were made elsewhere. It has no seed, times, scratch or span of its own
     (all are zero or empty), and `paired` is False: its rounds are repeats, of which no two arms share one.
     """
@@ -109,6 +114,13 @@ class Study:
     at_load: tuple[str, ...] = ()
     also: tuple[str, ...] = ()
     search: Search | None = None
+    sequential: bool = False
+    budget_seconds: float | None = None
+
+    @property
+    def rounds_begun(self) -> int:
+        """The rounds that its trials so far belong to."""
+        return max((trial.round for trial in self.trials), default=0)
 
     @property
     def imported(self) -> bool:

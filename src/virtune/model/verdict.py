@@ -4,6 +4,10 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
+ROUNDS_MIN = 6
+"""With n paired rounds a two-sided sign test cannot get below p = 2 * 0.5**n. Six is the first n under 0.05 (0.031),
+so fewer rounds are never called a difference, nor the same."""
+
 
 class Verdict(StrEnum):
     """What may be said of a candidate against the baseline. `undecided` is an answer, not a failure."""
@@ -31,6 +35,10 @@ class Comparison:
     `ratio` is None when there were too few rounds to compute one; `why` is the reason in words. Of arms that are not
     paired (results read from files) `rounds` counts the runs of the arm with fewer, and `change` is the ratio of
     their geometric means, which even one run each has.
+
+    `noise` is the standard deviation of one round's difference (ln: 0.05 is about 5 %) as it went into the interval,
+    `lag1` how alike neighbouring rounds were taken to be, and `rounds_left` a forecast for an undecided one: so many
+    more rounds would decide it if the noise stays as it is. All three are None where they are not known.
     """
 
     workload: str
@@ -42,3 +50,6 @@ class Comparison:
     verdict: Verdict
     why: str
     change: float | None = None
+    noise: float | None = None
+    lag1: float | None = None
+    rounds_left: int | None = None

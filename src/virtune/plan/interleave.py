@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The order of trials: every arm under every workload once a round, so that drift falls on all of them alike."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
 from random import Random
 
 from virtune.model.errors import PlanError
@@ -45,6 +45,24 @@ def trials(
         Trial(number=number, round=block, arm=arm, workload=workload, restart=restart)
         for number, (block, arm, workload) in enumerate(order, 1)
     )
+
+
+def propose(study: Study, *, rounds: int, workloads: Collection[str], restart: bool = False) -> tuple[Trial, ...]:
+    """Return the trials of the next `rounds` rounds of these workloads; none when the study's rounds are used up.
+
+    The rounds after those in `study.trials`. The same seed draws the same order, whenever and in however many steps
+    it is asked for; a workload that needs no more trials leaves the order of the others as it is.
+    """
+    begun = study.rounds_begun
+    names = [arm.name for arm in study.arms], [workload.name for workload in study.workloads]
+    last = min(begun + rounds, study.rounds)
+    if study.sequential:  # it ends when it knows or is out of time, so a limit that cannot be reached does no harm
+        last = min(last, TRIALS_MAX // max(1, len(names[0]) * len(names[1])))
+    if last <= begun:
+        return ()
+    drawn = trials(*names, rounds=last, seed=study.seed, restart=restart)
+    next_ones = (trial for trial in drawn if trial.round > begun and trial.workload in workloads)
+    return tuple(replace(trial, number=number) for number, trial in enumerate(next_ones, len(study.trials) + 1))
 
 
 def trial_seed(study_seed: int, block: int) -> int:

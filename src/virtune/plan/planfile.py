@@ -3,7 +3,8 @@
 
     title = "Which AIO engine for qcow2?"
     workload = ["randread-4k", "log-sync-16k"]     # as on the command line: profiles, fio's words, job files
-    rounds = 8
+    rounds = 40            # at most; a comparison stops when it knows
+    budget = "5m"          # of running trials, at most
     seconds = 4            # or "500ms"
     span = "4G"
     baseline = "threads"
@@ -39,6 +40,8 @@ from virtune.model.knobs import KNOBS
 from virtune.model.metric import BY_ID
 from virtune.model.stack import Stack
 from virtune.model.study import (
+    BUDGET_MAX,
+    BUDGET_MIN,
     CONFIDENCE_BELOW,
     CONFIDENCE_MIN,
     MARGIN_MAX,
@@ -79,6 +82,7 @@ class Plan:
     arms: tuple[tuple[str, Words], ...] = ()
     baseline: str | None = None
     rounds: int | None = None
+    budget: float | None = None
     seconds: float | None = None
     ramp: float | None = None
     seed: int | None = None
@@ -216,6 +220,12 @@ class _File(BaseModel):
         str | None, Field(description="the arm the others are held against; the first one if unsaid")
     ] = None
     rounds: Annotated[int | None, Field(ge=1, le=ROUNDS_MAX, description="how often every arm is tried")] = None
+    budget: Annotated[
+        float | None,
+        BeforeValidator(partial(_seconds, BUDGET_MIN, BUDGET_MAX)),
+        _TIME,
+        Field(description="time of all trials"),
+    ] = None
     seconds: Annotated[
         float | None,
         BeforeValidator(partial(_seconds, SECONDS_MIN, SECONDS_MAX)),

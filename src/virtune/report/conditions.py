@@ -10,7 +10,7 @@ from rich.text import Text
 
 from virtune.model.condition import Outcome, Ruling
 from virtune.model.metric import BY_ID
-from virtune.report.result import difference_text, percent_text
+from virtune.report.words import difference_text, percent_text
 
 _STYLE = {Outcome.BREACHED: "red", Outcome.HELD: "green", Outcome.UNDECIDED: "yellow"}
 

@@ -2,7 +2,6 @@
 """The plain report: the result's table, and after it all that is needed to judge it and to run it again."""
 
 import json
-import shlex
 from collections import Counter
 from collections.abc import Iterator
 from statistics import median
@@ -15,10 +14,10 @@ from virtune.model.evidence import StudyRecord
 from virtune.model.measurement import METHOD
 from virtune.model.metric import BY_ID
 from virtune.model.result import Result, Value
-from virtune.model.study import CHECK, Arm, Study
+from virtune.model.study import Arm, Study
 from virtune.model.units import format_seconds
-from virtune.model.workload import INLINE, Workload
 from virtune.report import imported
+from virtune.report.again import command_again
 from virtune.report.result import all_checks, render, value_text
 
 
@@ -36,41 +35,6 @@ def plain_report(result: Result, record: StudyRecord) -> RenderableType:
     )
 
 
-def command_again(study: Study) -> str:
-    """Write the command line that asks the same question with the same seed."""
-    kind = "compare" if study.kind == CHECK else study.kind  # a check is a comparison of one stack with itself
-    words = ["virtune", kind]
-    for arm in study.arms:
-        settings = ",".join(f"{name}={value}" for name, value in arm.settings)
-        if kind == "compare":
-            words += ["--arm", f"{arm.name}:{settings}"]
-        else:
-            words += [word for name, value in arm.settings for word in ("--set", f"{name}={value}")]
-    if kind == "compare":
-        words += ["--baseline", study.baseline]
-    for workload in [one for one in study.workloads if one.probe] or study.workloads:
-        words += ["--workload", _asked(workload)]
-    words += ["--rounds", str(study.rounds), "--seconds", f"{study.seconds:g}", "--ramp", f"{study.ramp_seconds:g}"]
-    words += ["--seed", str(study.seed), "--span", str(study.span_bytes)]
-    for load in study.at_load:
-        words += ["--at-load", load]
-    if kind == "compare":
-        words += [] if study.also else ["--metric", study.metric]
-        words += ["--margin", f"{study.margin:g}", "--confidence", f"{study.confidence:g}"]
-    words += ["--restart"] if any(trial.restart for trial in study.trials) else []
-    words += ["--target", study.target] if study.target else ["--scratch", study.scratch]
-    return shlex.join(words)
-
-
-def _asked(workload: Workload) -> str:
-    """Write a workload as it can be asked for: a profile by its name, inline words as they were."""
-    if workload.verbatim is not None:
-        return f"{workload.name}.fio"
-    if workload.meaning.startswith(INLINE):
-        return f"{workload.name}: {workload.meaning.removeprefix(INLINE)}"
-    return workload.name
-
-
 def _section(title: str, body: RenderableType) -> tuple[RenderableType, RenderableType]:
     return Text(f"\n{title}\n{'-' * len(title)}"), body
 
@@ -85,7 +49,7 @@ def _rounds(result: Result, record: StudyRecord) -> Table:
         table.add_column(arm.name, justify="right")
     found = {(t.trial.workload, t.trial.round, t.trial.arm): t for t in record.trials}
     for workload in study.workloads:
-        for number in range(1, study.rounds + 1):
+        for number in range(1, (study.rounds_begun or study.rounds) + 1):
             cells = []
             for arm in study.arms:
                 trial = found.get((workload.name, number, arm.name))
@@ -106,11 +70,18 @@ def _method(result: Result, record: StudyRecord) -> Iterator[str]:
     yield "Every round holds every arm under every workload once, in an order drawn anew (the seed is above);"
     yield "each trial brings its stack up and takes it down, and begins with the image dropped from the page cache."
     yield from _changeovers(record)
-    yield "A difference is the mean of the logarithms of the ratios within rounds; its interval is Student's t on"
-    yield "those, never computed from the number of I/Os. 'same' means: the whole interval lies within"
+    yield "A difference is a mean of the logarithms of the ratios within rounds, never computed from the number of"
+    yield "I/Os. 'same' means: the whole interval lies within"
     yield f"+-{study.margin:.0%}. Verdicts on {BY_ID[study.metric].label} hold together at {study.confidence:.0%} "
     yield "(Bonferroni over all pairs and workloads), and a sign test must agree; the intervals of all other metrics"
-    yield f"hold at {study.confidence:.0%} each. Latency percentiles come from fio's histograms, added over rounds;"
+    yield f"hold at {study.confidence:.0%} each. "
+    if study.sequential:
+        yield "It was looked at after every round. The intervals hold at any time (mixture t test), with Huber's"
+        yield "weights against single dips, a variance that borrows from the other pairs while rounds are few, and"
+        yield "wider where neighbouring rounds are alike."
+    else:
+        yield "The number of rounds was fixed beforehand, so the intervals are Student's t."
+    yield "Latency percentiles come from fio's histograms, added over rounds;"
     yield "~ marks one with fewer than 100 I/Os beyond it. Rates and means over rounds are geometric means."
 
 

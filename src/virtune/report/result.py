@@ -15,10 +15,12 @@ from virtune.model.remark import Weight
 from virtune.model.result import ArmSummary, Beware, Result, Value
 from virtune.model.study import Arm, Study
 from virtune.model.units import format_bytes, format_count, format_ns, format_seconds
-from virtune.model.verdict import Comparison, Interval, Verdict
+from virtune.model.verdict import Comparison, Verdict
 from virtune.model.workload import Workload
 from virtune.report import imported
+from virtune.report.basis import resting_on
 from virtune.report.columns import SideBySide
+from virtune.report.words import difference_text, percent_text
 
 ROUNDS_TOLD = 6
 """Of fewer rounds no interval is shown: none of them can decide anything, and the widest run into the millions."""
@@ -55,7 +57,8 @@ def headline(result: Result) -> Text:
     text.append(f"{study.kind} {study.id}", style="bold")
     text.append(f"  {result.trials_done} of {total} trials", style="" if result.trials_done == total else "yellow")
     span = f"target {study.target}" if study.target else f"span {format_bytes(study.span_bytes)}"
-    rounds = "1 round" if study.rounds == 1 else f"{study.rounds} rounds"
+    count = study.rounds_begun or study.rounds
+    rounds = "1 round" if count == 1 else f"{count} rounds"
     times = f"{format_seconds(study.seconds)} (+ {format_seconds(study.ramp_seconds)} ramp)"
     text.append(f"\n{rounds} x {times}, interleaved at random (seed {study.seed}), {span}")
     return text
@@ -83,11 +86,6 @@ def _with_unit(metric: Metric, number: float) -> str:
             return format_ns(number * 1e9)
         case _:
             assert_never(metric.unit)
-
-
-def difference_text(ratio: Interval) -> str:
-    """Write a ratio as a difference in percent with its interval: `-12.3 % [-15.0, -9.5]`."""
-    return f"{percent_text(ratio.estimate)} % [{percent_text(ratio.low)}, {percent_text(ratio.high)}]"
 
 
 def verdict_sentence(comparison: Comparison) -> Text:
@@ -255,9 +253,7 @@ def _workload(result: Result, workload: Workload) -> list[RenderableType]:
         metrics = ", ".join(BY_ID[metric].label for metric in study.judged)
         parts.append(Text(f"\nverdicts on {metrics}", style="bold"))
         parts += [Padding(verdict_sentence(comparison), (0, 0, 0, 2)) for comparison in verdicts]
-        if any(comparison.verdict is not Verdict.UNDECIDED for comparison in verdicts):
-            words = f"all of these hold together at {study.confidence:.3g} confidence"
-            parts.append(Padding(Text(words, style="dim"), (0, 0, 0, 2)))
+        parts += [Padding(Text(line, style="dim"), (0, 0, 0, 2)) for line in resting_on(result, workload)]
     return parts
 
 
@@ -354,9 +350,3 @@ def _bullet(text: str, style: str, word: str) -> Text:
     line.append(f"{word}: ", style=style)
     line.append(text, style="dim" if word == "note" else "")
     return line
-
-
-def percent_text(ratio: float) -> str:
-    """Write a ratio as a signed percentage with as many digits as it bears."""
-    value = (ratio - 1) * 100
-    return f"{value:+,.0f}" if abs(value) >= 100 else f"{value:+.1f}"

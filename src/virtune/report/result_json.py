@@ -20,6 +20,7 @@ from virtune.model.remark import Remark
 from virtune.model.result import ArmSummary, Result, Value
 from virtune.model.study import Arm, Study
 from virtune.model.verdict import Comparison
+from virtune.report.again import command_again, question_of
 from virtune.report.conditions import conditions_document
 from virtune.report.imported import without_unknowns
 
@@ -41,6 +42,7 @@ def result_document(result: Result, record: StudyRecord, rulings: Sequence[Rulin
         "conditions": conditions_document(rulings),
         "pardons": [asdict(pardon) for pardon in result.pardons],
         "ramps": [asdict(finding) for finding in result.ramps],
+        "basis": _basis(result),
     }
     return without_unknowns(document) if study.imported else document
 
@@ -54,6 +56,8 @@ def _study(study: Study, result: Result) -> dict[str, Any]:
         "trials": len(study.trials),
         "trials_done": result.trials_done,
         "measured_seconds": result.measured_seconds,
+        "elapsed_seconds": result.elapsed_seconds,
+        "stopped": None if result.stopped is None else result.stopped.value,
         "baseline": study.baseline,
         "metric": study.metric,
         "rounds": study.rounds,
@@ -68,6 +72,8 @@ def _study(study: Study, result: Result) -> dict[str, Any]:
         "scratch": study.scratch,
         "target": study.target,
         "paired": study.paired,
+        "sequential": study.sequential,
+        "budget_seconds": study.budget_seconds,
         "workloads": [
             {
                 "name": w.name,
@@ -78,6 +84,19 @@ def _study(study: Study, result: Result) -> dict[str, Any]:
             }
             for w in study.workloads
         ],
+    }
+
+
+def _basis(result: Result) -> dict[str, Any]:
+    """What the report of a comparison must state beside its verdicts."""
+    study = result.study
+    return {
+        "question": question_of(study),
+        "unit": "round" if study.paired else "run",
+        "error": round(1 - study.confidence, 12),
+        "pairs": len(result.verdicts),
+        "workloads": [asdict(one) for one in result.basis],
+        "command": None if study.imported else command_again(study),
     }
 
 
@@ -157,6 +176,9 @@ def _comparison(comparison: Comparison, key: str) -> dict[str, Any]:
         "rounds": comparison.rounds,
         "ratio": None if comparison.ratio is None else asdict(comparison.ratio),
         "change": comparison.change,
+        "noise": comparison.noise,
+        "lag1": comparison.lag1,
+        "rounds_left": comparison.rounds_left,
         "why": comparison.why,
     }
     return document | {key: comparison.verdict.value}

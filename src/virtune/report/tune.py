@@ -13,8 +13,9 @@ from virtune.model.search import Search
 from virtune.model.tuning import LimitState, Recommendation, Tuning
 from virtune.model.units import format_bytes, format_seconds
 from virtune.model.verdict import Verdict
-from virtune.report.result import difference_text, reading_notes, value_text
+from virtune.report.result import reading_notes, value_text
 from virtune.report.tune_arms import arms_table
+from virtune.report.words import difference_text
 
 _STYLE = {Recommendation.CHANGE: "green", Recommendation.KEEP: "cyan", Recommendation.UNDECIDED: "yellow"}
 

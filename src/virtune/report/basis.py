@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the verdicts rest on, in a few lines: rounds, noise, time, error, why it stopped, what going on would take."""
+
+from collections.abc import Iterator
+
+from virtune.model.result import Basis, Result, Stopped
+from virtune.model.units import format_seconds
+from virtune.model.verdict import Verdict
+from virtune.model.workload import Workload
+
+_STOPPED = {
+    Stopped.DECIDED: "stopped because every pair is decided",
+    Stopped.ROUNDS: "stopped after the most rounds that it was to take",
+    Stopped.BUDGET: "stopped because the next round has no room in its budget",
+}
+
+
+def resting_on(result: Result, workload: Workload) -> Iterator[str]:
+    """Yield what a reader of one workload's verdicts must know to weigh them."""
+    found = [one for one in result.verdicts if one.workload == workload.name]
+    if any(one.verdict is not Verdict.UNDECIDED for one in found):
+        whenever = ", however often they were looked at" if result.study.sequential else ""
+        yield f"all of these hold together at {result.study.confidence:.3g} confidence{whenever}"
+    for basis in (one for one in result.basis if one.workload == workload.name):
+        yield _noise(result, basis)
+        yield from _left(result, basis)
+
+
+def _noise(result: Result, basis: Basis) -> str:
+    rounds = "1 paired round" if basis.rounds == 1 else f"{basis.rounds} paired rounds"
+    parts = [rounds]
+    if basis.noise is not None:
+        parts.append(f"a round's difference varies by {basis.noise:.1%}")
+    if basis.lag1:
+        parts.append(f"neighbours taken to be alike by {basis.lag1:.2f}")
+    parts.append(f"measured {format_seconds(result.measured_seconds)}")
+    if result.elapsed_seconds is not None:
+        parts[-1] += f" in {format_seconds(result.elapsed_seconds)}"
+    if result.stopped is not None:
+        parts.append(_STOPPED[result.stopped])
+    return ", ".join(parts)
+
+
+def _left(result: Result, basis: Basis) -> Iterator[str]:
+    """Say what deciding the rest would take; an old study, whose rounds were fixed, cannot go on."""
+    if not result.study.sequential or basis.seconds_left == 0 or basis.noise is None:
+        return
+    if basis.seconds_left is None:
+        yield "under this noise more rounds will not decide the rest"
+    else:
+        yield f"deciding the rest would take about {format_seconds(basis.seconds_left)} more, if the noise stays"

@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A comparison that stops when it knows: early where it can, at its budget else, and exactly on after a kill."""
+
+import time
+from typing import Any
+
+import pytest
+from tests.conftest import User
+
+from virtune.plan.interleave import trials
+
+pytestmark = pytest.mark.real
+
+NULL = ("--set", "disk.backend=null-co", "--workload", "rw=randread,bs=4k,iodepth=16", "--span", "64M")
+SHORT = ("--seconds", "300ms", "--ramp", "0", "-q")
+
+
+def order_of(document: Any) -> list[tuple[int, int, str]]:
+    return sorted((one["number"], one["round"], arm["name"]) for arm in document["arms"] for one in arm["rounds"])
+
+
+def test_it_stops_when_every_pair_is_decided(user: User) -> None:
+    arms = ("--arm", "full:disk.throttle_iops=2000", "--arm", "less:disk.throttle_iops=1000")
+    found = user.run("compare", *NULL, *arms, "--rounds", "40", *SHORT, "--json").json()
+    study, verdict = found["study"], found["comparisons"][0]
+    assert (study["stopped"], study["finished"], verdict["verdict"]) == ("decided", True, "worse")
+    assert 6 <= verdict["rounds"] < 40
+    assert study["trials"] == study["trials_done"] == 2 * verdict["rounds"]
+    assert verdict["noise"] > 0
+    assert found["basis"]["workloads"][0]["seconds_left"] == 0
+    assert "--rounds 40" in found["basis"]["command"]
+    text = user.run("show").stdout
+    assert "stopped because every pair is decided" in " ".join(text.split())
+
+
+def test_it_ends_within_its_budget_and_says_what_going_on_would_take(user: User) -> None:
+    started = time.monotonic()
+    ran = user.run("compare", *NULL, "--arm", "a:", "--arm", "b:", "--margin", "0.001", "--budget", "12s", *SHORT)
+    assert time.monotonic() - started < 30
+    said = " ".join(ran.stdout.split())
+    assert "stopped because the next round has no room in its budget" in said
+    assert "deciding the rest would take about" in said or "more rounds will not decide" in said
+
+
+def test_killed_between_looks_it_goes_on_in_the_order_that_its_seed_draws(user: User) -> None:
+    words = ("compare", *NULL, "--arm", "a:", "--arm", "b:", "--margin", "0.001", "--rounds", "9", "--seed", "11")
+    process = user.start(*words, "--seconds", "300ms", "--ramp", "0")
+    assert process.stderr is not None
+    for line in process.stderr:
+        if line.startswith("[15/16]"):  # in the eighth round: six were proposed at once, then one by one
+            break
+    process.kill()
+    process.communicate(timeout=30)
+    before = order_of(user.run("show", "--json").json())
+    found = user.run("resume", "-q", "--json").json()
+    drawn = trials(["a", "b"], ["inline"], rounds=9, seed=11)
+    assert order_of(found) == [(one.number, one.round, one.arm) for one in drawn]
+    assert before == order_of(found)[: len(before)]
+    assert found["study"]["stopped"] == "rounds"
+
+
+def test_a_budget_without_room_for_a_round_is_refused(user: User) -> None:
+    ran = user.run("compare", *NULL, "--arm", "a:", "--arm", "b:", "--budget", "1s", status=2)
+    assert "the budget is less than one round takes" in ran.stderr
