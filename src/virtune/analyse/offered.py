@@ -22,6 +22,8 @@ SATURATED_SHARE = 0.5
 
 def unmet_rounds(study: Study, trials: Iterable[TrialRecord]) -> Unmet:
     """Return the rounds in which an arm did less than 99 % of what its workload offers, but for the edges."""
+    if study.imported:  # nobody offered it a load, and it has no time of a trial
+        return {}
     share = RATE_MET - EDGE_SECONDS / study.seconds
     offered = {workload.name: workload.offered_iops for workload in study.workloads}
     found: dict[tuple[str, str], set[int]] = {}
