@@ -90,7 +90,7 @@ def libvirtd(home: Path) -> Iterator[Libvirtd]:
 def _start(home: Path) -> "subprocess.Popen[bytes]":
     covers = "".join(f"mount --bind {home}{place} {place} && " for place in PLACES)
     made = " ".join(PLACES)
-    script = f"mkdir -p {made} && {covers}exec libvirtd"
+    script = f"mkdir -p {made} && {covers}exec libvirtd --pid-file {home}/libvirtd.pid"
     with (home / "libvirtd.log").open("ab") as log:
         process = subprocess.Popen(
             ["unshare", "--mount", "--propagation", "private", "sh", "-ec", script],

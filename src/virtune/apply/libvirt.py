@@ -45,6 +45,10 @@ class LibvirtDomain:
                 hint="change what creates it (OpenStack, KubeVirt and oVirt make such domains)",
             )
 
+    def is_saved(self) -> bool:
+        """Whether the next start resumes a saved guest (`virsh managedsave`), which brings its old disks with it."""
+        return re.search(r"^Managed save:\s+yes$", self._virsh.run("dominfo", self.uuid), re.MULTILINE) is not None
+
     def configuration(self) -> bytes:
         """Return the XML of the next start."""
         return (self.dump().inactive or "").encode()

@@ -60,5 +60,9 @@ def command(
             continue
         done = apply(virsh, uuid, advice, found.text, journal=Journal(journal), when=datetime.now(UTC))
         click.echo(f"changed; `virtune undo {done.entry}` puts it back")
+        if domain.is_saved():
+            click.echo(
+                "it was saved (managedsave): its next start resumes it with its old disks; the one after is new"
+            )
         if done.running and done.later:
             click.echo(f"it runs: {len(done.now)} in force now, {len(done.later)} after it is powered off and on")
