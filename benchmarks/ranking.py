@@ -5,9 +5,9 @@
     python benchmarks/ranking.py show                                               # what all runs say together
 
 A run compares threads, native and io_uring x raw and qcow2 x IOThread on and off by the rig vhost-user, in
-interleaved rounds, with a seed of its own. Two runs agree when their best arms are the same, or neither calls the
-other's best arm worse than its own: "the same winner, or the same". A contradiction is a pair of arms that one run
-calls better and another worse.
+interleaved rounds, with a seed of its own. Two runs agree when their best arms are the same, or when each calls the
+other's best arm "same"; "undecided" is neither. They contradict each other where one calls an arm better that the
+other calls worse.
 """
 
 import argparse
@@ -16,8 +16,13 @@ import json
 import statistics
 import subprocess
 import sys
+from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+from virtune.analyse.compare import compare
+from virtune.model.metric import BY_ID
 
 KEPT = Path("/var/tmp/virtune-ranking")
 AXES = ("disk.aio=threads,native,io_uring", "disk.format=raw,qcow2", "export.iothread=on,off")
@@ -58,19 +63,62 @@ def show(runs: list[Any]) -> None:
     for arm in arms:
         cells = (f"{table[arm] / 1e3:8.1f}k (#{place(table, arm):>2})" for table in tables)
         print(f"{arm:28}" + "".join(f"{cell:>18}" for cell in cells))
-    print(f"best: {', '.join(best)}")
+    for number, (one, table, first) in enumerate(zip(runs, tables, best, strict=True), 1):
+        counts = Counter(found["verdict"] for found in one["comparisons"])
+        worse = [arm for arm in sorted(table) if verdict(one, arm, first) == "worse"]
+        print(f"run {number}: best {first}; worse than it: {', '.join(worse) or 'none for certain'}; {dict(counts)}")
     for (m, one), (n, other) in itertools.combinations(enumerate(runs), 2):
-        words = [verdict(one, best[n], best[m]), verdict(other, best[m], best[n])]
-        agree = best[m] == best[n] or "worse" not in words
-        said = "the same winner" if best[m] == best[n] else f"the other's winner is {words[0]} / {words[1]}"
+        words = {verdict(one, best[n], best[m]), verdict(other, best[m], best[n])}
+        said = "the same winner" if best[m] == best[n] else f"the winners are {' and '.join(sorted(words))}"
         against = contradictions(one, other)
-        print(f"run {m + 1} and {n + 1}: {'agree' if agree else 'DISAGREE'} ({said}), {len(against)} contradictions")
+        print(
+            f"run {m + 1} and {n + 1}: {said}; {len(against)} pairs of arms called better by one, worse by the other"
+        )
+    for number, one in enumerate(runs, 1):
+        print(f"run {number}: " + "; ".join(effects(one)))
     took = [way["seconds"] for one in runs for arm in one["arms"] for way in ways(arm) if way["swapped"]]
     new = sum(1 for one in runs for arm in one["arms"] for way in ways(arm) if not way["swapped"])
     low, middle, high = (sorted(took)[int(len(took) * share)] * 1e3 for share in (0.05, 0.5, 0.95))
     print(
         f"{len(took)} switches: median {middle:.0f} ms, 5 % to 95 %: {low:.0f} to {high:.0f} ms; {new} new processes"
     )
+
+
+def effects(document: Any) -> Iterator[str]:
+    """Say of each axis which value is better: in each round, the mean over arms that differ in nothing else.
+
+    What virtune calls invalid (too little of the CPU, others at the disk) is left out with its partner.
+    """
+    rounds: dict[int, dict[str, float]] = {}
+    for name, trial in ((arm["name"], trial) for arm in document["arms"] for trial in arm["rounds"]):
+        if all(remark["weight"] != "invalid" for remark in trial["measurement"]["remarks"]):
+            rounds.setdefault(trial["round"], {})[name] = trial["measurement"]["values"]["iops"]
+    pairs = [pair for axis in AXES for pair in itertools.combinations(levels(axis), 2)]
+    for one, other in pairs:
+        ratios = [ratio for found in rounds.values() if (ratio := ratio_in(found, one, other))]
+        found = compare(
+            BY_ID["iops"],
+            (one, [1.0] * len(ratios)),
+            (other, ratios),
+            workload="randread-4k",
+            margin=0.03,
+            confidence=1 - 0.01 / len(pairs),
+        )
+        change = "" if found.ratio is None else f" {100 * (found.ratio.estimate - 1):+.0f} %"
+        yield f"{other} against {one}: {found.verdict.value}{change} ({len(ratios)} rounds)"
+
+
+def ratio_in(found: dict[str, float], one: str, other: str) -> float | None:
+    """The geometric mean over the pairs of arms that differ in this value only; None without a pair."""
+    partners = [(arm, "+".join(other if word == one else word for word in arm.split("+"))) for arm in found]
+    ratios = [found[twin] / found[arm] for arm, twin in partners if arm != twin and twin in found]
+    return statistics.geometric_mean(ratios) if ratios else None
+
+
+def levels(axis: str) -> list[str]:
+    """The values of an axis as they stand in the names of arms."""
+    knob, _, values = axis.partition("=")
+    return [f"{knob.rpartition('.')[2]}={value}" for value in values.split(",")]
 
 
 def iops(document: Any) -> dict[str, float]:

@@ -80,6 +80,17 @@ def test_latency_a_device_of_2_ms_takes_2_ms_over_vhost_user(iothread: str, user
     assert found["iops"] == pytest.approx(1e9 / found["latency.mean"], rel=0.03)
 
 
+def test_latency_of_an_offered_rate_counts_from_when_a_request_was_due(user: User) -> None:
+    generator()
+    # 400 a second are due and 200 are served, of which 4 wait at the device: the others wait to be sent
+    words = ("--set", "disk.throttle_iops=200")
+    ran = measure(user, *VHOST, *words, workload="rw=randread,bs=4k,iodepth=4,rate_iops=400", seconds="1.5")
+    found = ran.json()["arms"][0]["rounds"][0]["measurement"]["values"]
+    assert found["clat.mean"] < 40e6  # 4 at 200 a second are 20 ms
+    assert found["latency.mean"] > 100e6
+    assert found["latency.p50"] > 100e6
+
+
 def test_little_s_law_holds_over_two_queues(user: User) -> None:
     generator()
     words = ("--set", "disk.null_latency_ns=500000", "--set", "export.num_queues=2")

@@ -94,7 +94,11 @@ KNOBS: tuple[Knob, ...] = (
         number="K76",
         domain=ON_OFF,
         default="(on for vhost-user-blk in virtune; off for nbd and fuse: the daemon's main loop)",
-        needs=("QEMU 5.2", "nbd: a QEMU newer than 7.2", "several IOThreads: probably QEMU 11.0 (unverified)"),
+        needs=(
+            "QEMU 5.2",
+            "nbd: a QEMU newer than 7.2",
+            "several IOThreads: later than 10.0, probably 11.0 (unverified)",
+        ),
         ask=AskSchema(command="block-export-add", member="iothread"),
         change=Change.REPLUG,
         risk=Risk.AVAILABILITY,
@@ -107,6 +111,7 @@ KNOBS: tuple[Knob, ...] = (
         spelled={"qemu": "--object iothread,id=ID --export ...,iothread=ID (newer: a list of ids)"},
         source=(
             tried("vhost-user-blk and fuse in an IOThread; the abort of nbd in one"),
+            tried("the schemas of 7.2.22 and 10.0.2: an export takes one IOThread, and maps no queues"),
             posted("the series for multi-threaded FUSE exports"),
             documented(QEMU_11_0),
             unverified("in which release several threads are"),
