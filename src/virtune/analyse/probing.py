@@ -30,6 +30,9 @@ QUICK_SECONDS_EACH = 30.0
 """The cap of the mode quick for each configuration: a tenth of the classic five minutes."""
 
 BLOCKS_LEAST = 6
+"""However small the mode's own cap is, so many blocks are run."""
+
+BLOCKS_IN_BUDGET = 4
 """However small a budget is, so many blocks are run: of fewer nothing can be said."""
 
 
@@ -80,7 +83,8 @@ def _cap(study: Study, search: Search, each: float) -> int | None:
         if search.mode == "certify":
             return None
         seconds = count * QUICK_SECONDS_EACH
-    return max(BLOCKS_LEAST * count, int((seconds - fixed_seconds(study, search)) / each))
+    least = BLOCKS_LEAST if search.budget_seconds is None else BLOCKS_IN_BUDGET
+    return max(least * count, int((seconds - fixed_seconds(study, search)) / each))
 
 
 def _forecast(study: Study, search: Search, sd: float | None, each: float, count: int) -> float | None:

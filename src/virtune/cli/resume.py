@@ -41,8 +41,10 @@ def command(
         leave = Leave(write_to=allow_write_to, in_use=allow_in_use)
         if record.study.search is not None:
             from virtune.cli.searching import searching
+            from virtune.cli.show import require_no_more
             from virtune.flows.tune import resume_tuning
 
+            require_no_more(report, {})
             searching(
                 kept,
                 record.study,

@@ -9,6 +9,13 @@ import click
 
 from virtune.cli.gate import Gate, gate_options
 from virtune.cli.options import json_option, require_store, store_option
+from virtune.model.errors import UsageError
+
+
+def require_no_more(report: Path | None, asked: dict[str, Any]) -> None:
+    """Refuse of a search what only comparisons have, rather than pass it over."""
+    if report is not None or any(asked.values()):
+        raise UsageError("a search has no plain report and no conditions", hint="`--json` has all that it says")
 
 
 @click.command(name="show")
@@ -52,6 +59,7 @@ def command(
             from virtune.cli.searching import show_tuning
             from virtune.flows.tune import finished_tuning
 
+            require_no_more(report, asked)
             show_tuning(finished_tuning(kept, name), as_json=as_json)
             return 0
         record, result = current(kept, name)
