@@ -154,6 +154,6 @@ def test_a_burst_at_the_begin_is_found_and_the_ramp_grows_over_it(user: User) ->
 
 def test_a_steady_load_keeps_its_ramp(user: User) -> None:
     found = user.run(
-        "measure", *THROTTLED, "--rounds", "6", "--seconds", "1", "--ramp", "0.25", "-q", "--json"
+        "measure", *THROTTLED, "--rounds", "5", "--seconds", "1", "--ramp", "0.25", "-q", "--json"
     ).json()
     assert found["ramps"] == []
