@@ -103,7 +103,7 @@ def test_the_winner_is_within_the_margin_and_its_distance_is_true() -> None:
         assert found.finished
         assert found.winner is not None
         assert found.distance is not None
-        below = max(rates.values()) / rates[found.winner] - 1
+        below = 1 - rates[found.winner] / max(rates.values())
         near += below <= 0.03
         true += below <= found.distance
         assert found.measured_seconds < 8 * 300 / 10

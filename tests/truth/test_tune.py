@@ -26,7 +26,7 @@ SHORT = ("--seconds", "200ms", "--ramp", "0", "--confirm-seconds", "200ms", "--s
 
 
 def tune(user: User, *words: str) -> Ran:
-    return user.run("tune", *words, *NULL, *SHORT, "--json", "-q")
+    return user.run("tune", *NULL, *SHORT, *words, "--json", "-q")
 
 
 def throttles(*iops: int) -> str:
@@ -83,7 +83,7 @@ def test_what_breaks_a_limit_does_not_win_however_fast(user: User) -> None:
     # at a fixed depth of 16 the one with less latency is the faster one, so the limit is on what it costs: none can
     # do more than its throttle lets it
     words = ("--vary", throttles(6000), "--baseline", "disk.throttle_iops=3100")
-    found = tune(user, *words, "--confirm", "0", "--subject-to", "iops>=20k").json()
+    found = tune(user, *words, "--confirm", "0", "--budget", "25s", "--subject-to", "iops>=20k").json()
     assert found["winner"] is None
     assert {one["arm"] for one in found["broken"]} == {"baseline", "throttle_iops=6000"}
     assert found["recommendation"] == "undecided"

@@ -57,7 +57,7 @@ def tuning(record: StudyRecord) -> Tuning:
         broken=broken,
         checks=checks,
         winner=winner,
-        distance=distance,
+        distance=None if distance is None else distance / (1 + distance),
         tied=_tied(standing, study.margin),
         confirmation=confirmation,
         soaks=soaks,

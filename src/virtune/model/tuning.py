@@ -95,11 +95,12 @@ class Probed:
 class Tuning:
     """What a search says so far.
 
-    `broken` are the arms that break a limit for certain, and after how many blocks that was known. `distance` is
-    that of the winner to the best, which is the race's when the winner leads it. `tied` are the arms that are as good
-    as the leader within the margin. `values` are the goal's metric by arm: geometric means, or a percentile of merged
-    histograms, over the race's slices; of several workloads the first's. `repeated`
-    attempts were spoiled or failed and ran again; `notes` say what could not be mended by that.
+    `broken` are the arms that break a limit for certain, and after how many blocks that was known. `distance` is how
+    far the winner is below the best at most (0.5: half of it), where a Standing's is how much more the best may have.
+    `tied` are the arms that are as good as the leader within the margin. `values` are the goal's metric by arm:
+    geometric means, or a percentile of merged histograms, over the race's slices; of several workloads the first's.
+    `repeated` attempts were spoiled or failed and ran again; `notes` say what could not be mended by that, and what
+    to beware of.
     """
 
     study: Study

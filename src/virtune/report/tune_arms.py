@@ -15,7 +15,7 @@ from virtune.model.tuning import Tuning
 from virtune.model.units import format_seconds
 from virtune.report.result import value_text
 
-AXIS_COLUMNS = 31
+AXIS_COLUMNS = 25
 """Odd, so that one column is the leader's."""
 
 AXIS_LEAST = 0.05
@@ -53,16 +53,20 @@ def state_line(known: Tuning, seconds_left: float | None) -> str:
 
 def arms_table(known: Tuning) -> Table:
     """Set every arm with its interval against the leader, the best first."""
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
     table.add_column("configuration", overflow="ellipsis", no_wrap=True, max_width=40)
-    table.add_column(BY_ID[known.study.metric].label, justify="right", no_wrap=True)
+    table.add_column(BY_ID[known.study.metric].label, justify="right", no_wrap=True, min_width=6)
     runners = _sorted(known)
     shown = runners[:ROWS_MAX]
     reach = _reach(shown)
     scale = f"-{reach:.0%}"
-    table.add_column(f"{scale}{'leader'.center(AXIS_COLUMNS - 2 * len(scale))}{f'+{reach:.0%}'}", no_wrap=True)
-    table.add_column("against the leader", justify="right", no_wrap=True)
-    table.add_column("", no_wrap=True)
+    table.add_column(
+        f"{scale}{'leader'.center(AXIS_COLUMNS - 2 * len(scale))}{f'+{reach:.0%}'}",
+        no_wrap=True,
+        min_width=AXIS_COLUMNS,
+    )
+    table.add_column("against the leader", justify="right", no_wrap=True, min_width=23)
+    table.add_column("", no_wrap=True, min_width=9)
     for runner in shown:
         table.add_row(*_row(known, runner, reach))
     for arm, after in known.broken:
@@ -92,8 +96,8 @@ def _state(known: Tuning, seconds_left: float | None) -> Text:
     text.append(f"  block {standing.blocks}, {done} of {len(standing.runners) + len(known.broken)} out")
     if standing.leader is not None:
         text.append(f", {standing.leader} leads")
-    if standing.distance is not None:
-        text.append(f", at most {100 * standing.distance:.1f} % below the best")
+    if known.distance is not None:
+        text.append(f", at most {100 * known.distance:.1f} % below the best")
     if seconds_left is not None and not known.finished:
         text.append(f"  about {format_seconds(seconds_left)} left at most", style="dim")
     return text
