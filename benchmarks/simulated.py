@@ -1,62 +1,134 @@
 # SPDX-License-Identifier: Apache-2.0
 """How often virtune's statistics are right, and what they cost: simulated hosts, where the truth is known.
 
-    python -m benchmarks.simulated race [RUNS]
+    python -m benchmarks.simulated [equal|planted|race ...] [--runs 200]
 
-Drives the product's own `analyse.race` over simulated slices. Seeds are fixed.
+Drives the product's own `analyse.compare` and `analyse.race` over simulated slices (`hosts.py`). Seeds are fixed.
 """
 
+import argparse
 import math
-import sys
-import time
+from collections.abc import Callable
 
 import numpy as np
 
-from benchmarks.hosts import Host, landscape
+from benchmarks.hosts import HOSTS, Host, equal_stacks, landscape
+from virtune.analyse.compare import compare_at_any_time
 from virtune.analyse.race import Race
+from virtune.model.metric import BY_ID
 from virtune.model.standing import RaceRules, Standing
+from virtune.model.verdict import ROUNDS_MIN, Comparison, Verdict
 
-SECONDS, RAMP_SECONDS = 1.0, 0.5
+MARGIN, CONFIDENCE = 0.03, 0.95
+BUDGET_SECONDS, OVERHEAD_SECONDS = 300.0, 0.4
+"""The defaults of `virtune compare`, and what a trial costs beside its ramp and its measured time."""
+
+SLICE, SLICE_RAMP = 1.0, 0.5
 GRID_SECONDS = 300.0
 """A classic grid measures every configuration five times for 60 s."""
+
+
+def compared(slice_of: Callable[[int], float], rounds: int) -> tuple[Comparison, bool]:
+    """Compare two arms as `virtune compare` does, looking after every round: where it stops, and if it ever erred."""
+    arms: dict[str, list[float]] = {"a": [], "b": []}
+    found, ever = None, False
+    for number in range(1, rounds + 1):
+        for index, row in enumerate(arms.values()):
+            row.append(math.exp(slice_of(index)))
+        if number < ROUNDS_MIN:
+            continue
+        words = {"workload": "w", "margin": MARGIN, "confidence": CONFIDENCE}
+        found = compare_at_any_time(BY_ID["iops"], arms, [("a", "b")], **words)[0]  # type: ignore[arg-type]
+        ever = ever or found.verdict in (Verdict.BETTER, Verdict.WORSE)
+        if found.verdict is not Verdict.UNDECIDED:
+            break
+    assert found is not None
+    return found, ever
+
+
+def on_host(kind: str, seed: int, effect: float) -> Callable[[int], float]:
+    stacks = equal_stacks(2, effect=effect)
+    host = Host(kind, np.random.default_rng([3, seed]), seconds=900, switch_seconds=OVERHEAD_SECONDS)
+    return lambda arm: host.run(stacks, arm, seconds=2.0, ramp_seconds=0.5)
+
+
+def correlated(seed: int, lag1: float, sd: float) -> Callable[[int], float]:
+    """Two equal arms whose blocks keep `lag1` of their noise, and nothing else that they share."""
+    chance, state = np.random.default_rng([4, seed]), [0.0, 0.0]
+
+    def slice_of(arm: int) -> float:
+        keeps = lag1 if state[arm] else 0.0
+        state[arm] = keeps * state[arm] + math.sqrt(1 - keeps**2) * chance.standard_normal()
+        return 10 + sd * state[arm]
+
+    return slice_of
+
+
+def equal(runs: int) -> None:
+    rounds = int(BUDGET_SECONDS / 2 / (2.0 + 0.5 + OVERHEAD_SECONDS))
+    cases: list[tuple[str, Callable[[int], Callable[[int], float]]]] = [
+        *((kind, lambda seed, kind=kind: on_host(kind, seed, 0.0)) for kind in HOSTS),
+        ("independent blocks", lambda seed: correlated(seed, 0.0, 0.05)),
+        ("blocks that correlate by 0.3", lambda seed: correlated(seed, 0.3, 0.05)),
+    ]
+    for name, case in cases:
+        found = [compared(case(seed), rounds) for seed in range(runs)]
+        same = np.mean([one.verdict is Verdict.SAME for one, _ in found])
+        print(f"equal arms, {name}: called different {np.mean([ever for _, ever in found]):.3f}, same {same:.2f}", flush=True)  # fmt: skip  # noqa: E501
+
+
+def planted(runs: int) -> None:
+    each = 2 * (2.0 + 0.5 + OVERHEAD_SECONDS)
+    for kind in HOSTS:
+        found = [compared(on_host(kind, seed, 0.05), int(BUDGET_SECONDS / each))[0] for seed in range(runs)]
+        right = np.mean([one.verdict is Verdict.BETTER for one in found])
+        seconds = np.median([one.rounds * each for one in found])
+        print(
+            f"5 % planted, {kind}: found {right:.3f} within {BUDGET_SECONDS:.0f} s, median {seconds:.0f} s",
+            flush=True,
+        )
 
 
 def run_race(kind: str, count: int, seed: int, rules: RaceRules) -> tuple[Standing, float, float]:
     """Race `count` stacks on a simulated host: the standing, how far below the best the leader is, seconds."""
     stacks = landscape(count, np.random.default_rng([1, count, seed]))
     chance = np.random.default_rng([1, count, seed, 77])
-    slices = rules.slices_max or count * 210
-    host = Host(kind, chance, seconds=slices * (SECONDS + RAMP_SECONDS + 0.5))
-    arms = [str(arm) for arm in range(count)]
-    race = Race(arms, rules)
+    slices = rules.slices_max or count * 200
+    host = Host(kind, chance, seconds=(slices + count) * (SLICE + SLICE_RAMP + 0.5))
+    race = Race([str(arm) for arm in range(count)], rules)
     standing = race.standing
-    while standing.up_next and standing.slices + len(standing.up_next) <= slices:
+    while standing.up_next and standing.slices <= slices:
         order = chance.permutation(standing.up_next)
-        race.add({arm: host.run(stacks, int(arm), seconds=SECONDS, ramp_seconds=RAMP_SECONDS) for arm in order})
+        race.add({arm: host.run(stacks, int(arm), seconds=SLICE, ramp_seconds=SLICE_RAMP) for arm in order})
         standing = race.standing
     truth = stacks.truth(kind)
     return standing, float(np.expm1(truth.max() - truth[int(standing.leader or 0)])), host.measuring
 
 
-def races(runs: int, counts: list[int], kinds: list[str]) -> None:
-    for kind in kinds:
-        for count in counts:
-            for quick in (False, True):
-                cap = math.floor(count * GRID_SECONDS / 10 / (SECONDS + RAMP_SECONDS)) if quick else None
+def race(runs: int) -> None:
+    for kind in HOSTS:
+        for count in (8, 16, 32):
+            for quick in (True,) if kind == "shared" else (False, True):
+                cap = math.floor(count * GRID_SECONDS / 10 / (SLICE + SLICE_RAMP)) if quick else None
                 rules = RaceRules(contenders_first=quick, slices_max=cap)
-                started, found = time.monotonic(), [run_race(kind, count, seed, rules) for seed in range(runs)]
-                near = np.mean([gap <= 0.03 for _, gap, _ in found])
+                found = [run_race(kind, count, seed, rules) for seed in range(runs)]
+                cost = float(np.mean([seconds for _, _, seconds in found]))
                 true = np.mean([s.distance is None or gap <= s.distance + 1e-12 for s, gap, _ in found])
-                sure = np.mean([s.certified for s, _, _ in found])
-                cost = np.mean([seconds for _, _, seconds in found])
-                distances = [math.inf if s.distance is None else s.distance for s, _, _ in found]
+                near = np.mean([gap <= 0.03 for _, gap, _ in found])
                 print(
-                    f"{kind:7} {count:3} {'quick' if quick else 'certify':8} within 3 % {near:.3f}  true {true:.3f}  "
-                    f"certified {sure:.2f}  {cost:6.0f} s = grid/{count * GRID_SECONDS / cost:.1f}  "
-                    f"median distance {np.median(distances):.3f}  [{time.monotonic() - started:.0f} s]",
+                    f"race, {kind}, {count} arms, {'quick' if quick else 'certify'}: "
+                    f"within 3 % {near:.3f}, stated distance true {true:.3f}, "
+                    f"certified {np.mean([s.certified for s, _, _ in found]):.2f}, "
+                    f"{cost:.0f} s = 1/{count * GRID_SECONDS / cost:.1f} of the grid",
                     flush=True,
                 )
 
 
 if __name__ == "__main__":
-    races(int(sys.argv[2]), [int(n) for n in sys.argv[3].split(",")], sys.argv[4].split(","))
+    parts = {"equal": equal, "planted": planted, "race": race}
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("parts", nargs="*", choices=[*parts, []], default=[])
+    parser.add_argument("--runs", type=int, default=200)
+    asked = parser.parse_args()
+    for name in asked.parts or parts:
+        parts[name](asked.runs)

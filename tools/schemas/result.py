@@ -296,6 +296,13 @@ def _value() -> Schema:
             "rounds": whole("Rounds that it rests on.", minimum=1),
             "spread": maybe(number("Relative standard deviation of the rounds (0.03 is 3 %); null without one.")),
             "resolved": switch("False for a percentile with fewer than 100 I/Os beyond it."),
+            "low": maybe(
+                number(
+                    "The lower end of a percentile's own 95 % interval, over sections of the rounds; null"
+                    " for other metrics and with fewer than five rounds."
+                )
+            ),
+            "high": maybe(number("The upper end; null as `low`, and where the data bound it only from below.")),
         },
     )
 

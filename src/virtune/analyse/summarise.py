@@ -13,6 +13,7 @@ from virtune.analyse.compare import compare, compare_at_any_time
 from virtune.analyse.offered import Unmet, judged, unmet_rounds
 from virtune.analyse.ramp import ramp_of
 from virtune.analyse.rejects import pardons, rejected_for
+from virtune.analyse.sections import ends_of, sections_of
 from virtune.analyse.unpaired import compare_unpaired
 from virtune.model.evidence import UNDER_LOAD, Check, StudyRecord, TrialRecord
 from virtune.model.measurement import Histogram, Measurement, merge
@@ -184,8 +185,9 @@ def _summary(
     every = [record.measurement for record in records if record.measurement is not None]
     # the table shows what the verdicts rest on; where nothing counts it shows what there is, and why that is nothing
     measured = [one for one in every if not rejected_for(arm.name, one, pardoned)] or every
-    merged = {kind: _merged(m.histogram_of(kind) for m in measured) for kind in DISTRIBUTIONS}
-    values = (_over_rounds(metric, measured, merged[metric.of]) for metric in METRICS)
+    sections = {kind: _sections(m.histogram_of(kind) for m in measured) for kind in DISTRIBUTIONS}
+    merged = {kind: merge(parts) if parts else None for kind, parts in sections.items()}
+    values = (_over_rounds(metric, measured, merged[metric.of], sections[metric.of]) for metric in METRICS)
     return ArmSummary(
         arm=arm.name,
         workload=workload.name,
@@ -200,25 +202,33 @@ def _summary(
     )
 
 
-def _merged(histograms: Iterable[Histogram | None]) -> Histogram | None:
-    """Add the distributions of all rounds; None unless every round has one."""
+def _sections(histograms: Iterable[Histogram | None]) -> Sequence[Histogram]:
+    """Add the distributions of all rounds into sections; none unless every round has one."""
     found = list(histograms)
     filled = [histogram for histogram in found if histogram is not None and histogram.bins]
-    return merge(filled) if filled and len(filled) == len(found) else None
+    return sections_of(filled) if len(filled) == len(found) else ()
 
 
-def _over_rounds(metric: Metric, measured: Sequence[Measurement], merged: Histogram | None) -> Value | None:
+def _over_rounds(
+    metric: Metric, measured: Sequence[Measurement], merged: Histogram | None, sections: Sequence[Histogram]
+) -> Value | None:
     """Rates and means: the geometric mean over rounds, which is what the ratios compare. Shares: the plain mean.
-    Percentiles: from the merged histogram.
+    Percentiles: from the merged histogram, with an interval over sections of the rounds.
     """
     found = [value for m in measured if (value := m.get(metric.id)) is not None and math.isfinite(value)]
     if metric.percent is not None and merged is not None:
         percentile = merged.percentile(metric.percent)
         if percentile is None:
             return None
-        resolved = merged.resolves(metric.percent)
+        low, high = ends_of(sections, metric.percent)
         return Value(
-            metric=metric.id, value=percentile, rounds=len(measured), spread=_spread(found), resolved=resolved
+            metric=metric.id,
+            value=percentile,
+            rounds=len(measured),
+            spread=_spread(found),
+            resolved=merged.resolves(metric.percent),
+            low=low,
+            high=high,
         )
     if not found or (metric.percent is not None and len(found) > 1):
         return None

@@ -16,7 +16,8 @@ from virtune.model.verdict import Comparison
 class Value:
     """One metric of one arm over its rounds. `spread` is the relative standard deviation of the rounds.
 
-    `resolved` is False for a percentile with too few I/Os beyond it to mean anything.
+    `resolved` is False for a percentile with too few I/Os beyond it to mean anything. `low` and `high` are the ends
+    of a percentile's own 95 % interval, over sections of the rounds; with `low` alone it is only known to be more.
     """
 
     metric: str
@@ -24,6 +25,8 @@ class Value:
     rounds: int
     spread: float | None
     resolved: bool = True
+    low: float | None = None
+    high: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -65,9 +65,13 @@ def headline(result: Result) -> Text:
 
 
 def value_text(metric: Metric, value: Value | None) -> str:
-    """Write a value with its unit; `-` where it was not measured, `~` before a percentile that is not resolved."""
+    """Write a value with its unit; `-` where it was not measured, `~` before a percentile that is not resolved, `>=`
+    before the least that one is, where nothing bounds it from above.
+    """
     if value is None:
         return "-"
+    if value.low is not None and value.high is None:
+        return f">={_with_unit(metric, value.low)}"
     written = _with_unit(metric, value.value)
     return written if value.resolved else f"~{written}"
 

@@ -143,7 +143,14 @@ def _changeover(found: Changeover | None) -> dict[str, Any] | None:
 
 
 def _value(value: Value) -> dict[str, Any]:
-    return {"value": value.value, "rounds": value.rounds, "spread": value.spread, "resolved": value.resolved}
+    return {
+        "value": value.value,
+        "rounds": value.rounds,
+        "spread": value.spread,
+        "resolved": value.resolved,
+        "low": value.low,
+        "high": value.high,
+    }
 
 
 def _measurement(measurement: Measurement) -> dict[str, Any]:

@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Intervals for an arm's own percentiles: rounds in sections, never the number of I/Os.
+
+Ten million I/Os of one run are worth a few hundred independent ones, so order statistics of them cover the truth in
+a tenth of all cases. Up to p99 the percentiles of ten sections are the sample (sectioning; Asmussen, Glynn 2007).
+Beyond, too few I/Os of a section lie there, so the share of I/Os below the value gets an interval over the sections,
+which is then read back as latencies (Woodruff 1952). Where that has no upper end, there is only a lower bound.
+"""
+
+import itertools
+import math
+from collections.abc import Sequence
+
+from virtune.model.measurement import Histogram, merge
+
+SECTIONS = 10
+SECTIONS_MIN = 5
+"""Student's t of four degrees of freedom is 2.8; of fewer it says more of itself than of the disk."""
+
+SECTIONED_MAX = 99.0
+"""Percent up to which a section holds enough I/Os beyond its own percentile."""
+
+CONFIDENCE = 0.95
+
+Ends = tuple[float | None, float | None]
+
+
+def sections_of(histograms: Sequence[Histogram]) -> list[Histogram]:
+    """Add the histograms of an arm's rounds, in their order, into ten sections at most."""
+    histograms = [one for one in histograms if one.count]
+    count = min(SECTIONS, len(histograms))
+    edges = [round(index * len(histograms) / count) for index in range(count + 1)] if count else []
+    return [merge(histograms[start:end]) for start, end in itertools.pairwise(edges)]
+
+
+def ends_of(sections: Sequence[Histogram], percent: float) -> Ends:
+    """Return the interval of a percentile in ns, from an arm's sections.
+
+    (None, None) with too few of them for one; (low, None) where the data bound it only from below.
+    """
+    if len(sections) < SECTIONS_MIN:
+        return None, None
+    if percent <= SECTIONED_MAX:
+        return _sectioned(sections, percent)
+    return _woodruff(sections, percent)
+
+
+def _sectioned(sections: Sequence[Histogram], percent: float) -> Ends:
+    center = merge(sections).percentile(percent)
+    values = [one.percentile(percent) for one in sections]
+    logs = [math.log(value) for value in values if value]
+    if not center or len(logs) < len(sections):
+        return None, None
+    mean = math.fsum(logs) / len(logs)
+    variance = math.fsum((one - mean) ** 2 for one in logs) / (len(logs) - 1)
+    radius = _t(len(logs) - 1) * math.sqrt(variance / len(logs))
+    return center * math.exp(-radius), center * math.exp(radius)
+
+
+def _woodruff(sections: Sequence[Histogram], percent: float) -> Ends:
+    whole = merge(sections)
+    center = whole.percentile(percent)
+    if center is None:
+        return None, None
+    count = whole.count
+    below = [sum(number for value, number in one.bins if value <= center) for one in sections]
+    share = sum(below) / count
+    # a ratio of sums over sections: its residuals are the sections' own excess over the common share
+    rest = [found - share * one.count for found, one in zip(below, sections, strict=True)]
+    k = len(sections)
+    radius = _t(k - 1) * math.sqrt(k / (k - 1) * math.fsum(one**2 for one in rest)) / count
+    low = whole.percentile(max(0.0, percent - 100 * radius))
+    high = percent + 100 * radius
+    resolved = count * (1 - high / 100) >= 1
+    return low, whole.percentile(high) if resolved else None
+
+
+def _t(df: int) -> float:
+    from scipy.special import stdtrit
+
+    return float(stdtrit(df, (1 + CONFIDENCE) / 2))
