@@ -100,6 +100,8 @@ def test_the_baseline_may_be_named_and_lie_outside_of_what_is_varied() -> None:
     assert names(space) == ["baseline", "throttle_iops=1000", "throttle_iops=1100"]
     assert dict(space.arms[0].settings) == {"disk.backend": "null-co", "disk.throttle_iops": "900"}
     assert space.promise is Promise.NOTHING
+    one = space_of(Asked(vary=("disk.throttle_iops=1000",), fix=fix, baseline="disk.throttle_iops=900"), HOST)
+    assert names(one) == ["baseline", "throttle_iops=1000"]
 
 
 @pytest.mark.parametrize(

@@ -335,7 +335,7 @@ _DEPENDS: Mapping[str, Callable[[Stack], bool]] = {
 
 
 def _labels(factors: Sequence[Factor]) -> Callable[[Sequence[tuple[str, str]]], str]:
-    """Name a configuration by the values of what really varies."""
-    varied = {factor.knob for factor in factors if len(factor.values) > 1}
+    """Name a configuration by the values of what really varies; by all where each knob has one value."""
+    varied = {one.knob for one in factors if len(one.values) > 1} or {one.knob for one in factors}
     label = labels([(factor.knob, factor.values) for factor in factors if factor.knob in varied])
     return lambda own: label([pair for pair in own if pair[0] in varied])
