@@ -7,12 +7,14 @@ from random import Random
 
 import pytest
 
+from virtune.analyse.derive import _emulated
 from virtune.analyse.shift import shift_of
 from virtune.analyse.tuning import tuning
 from virtune.model.durability import Promise
 from virtune.model.evidence import InForce, StudyRecord, TrialRecord
 from virtune.model.goal import Goal, Limit
 from virtune.model.measurement import Measurement
+from virtune.model.remark import Remark
 from virtune.model.search import Phase, Search, phase_of
 from virtune.model.stack import Stack
 from virtune.model.standing import Place
@@ -63,6 +65,7 @@ class World:
         self.rates, self.noise, self.restarts = rates, noise, restarts
         self.chance = Random(seed)
         self.drift = 0.0
+        self.remarks: tuple[Remark, ...] = ()
 
     def value(self, trial: Trial) -> float:
         self.drift = 0.9 * self.drift + self.chance.gauss(0, 0.02)
@@ -72,7 +75,7 @@ class World:
     def run(self, trial: Trial) -> TrialRecord:
         value = self.value(trial)
         values = (("iops", value), ("cpu_per_io", self.cpu[trial.arm] * math.exp(self.chance.gauss(0, 0.02))))
-        measurement = Measurement(values=values) if math.isfinite(value) and value > 0 else None
+        measurement = Measurement(values=values, remarks=self.remarks) if math.isfinite(value) and value > 0 else None
         failure = None if measurement else "made up to fail"
         ended = "2026-01-01T00:00:00+00:00"
         return TrialRecord(trial=trial, ended=ended, in_force=InForce(), measurement=measurement, failure=failure)
@@ -174,6 +177,17 @@ def test_a_winner_that_differs_from_restart_to_restart_is_unstable() -> None:
     assert steady.recommendation is Recommendation.CHANGE
     assert steady.confirmation is not None
     assert steady.confirmation.verdict is Verdict.BETTER
+
+
+def test_what_an_emulator_was_fastest_with_is_never_recommended() -> None:
+    rates = {"base": 40_000.0, "fast": 80_000.0}
+    world = World(rates, noise=0.01)
+    world.remarks = tuple(_emulated({"accelerator.txt": b"tcg\n"}))
+    found, _ = searched(study_of(list(rates)), world)
+    assert found.winner == "fast"
+    assert found.recommendation is Recommendation.UNDECIDED
+    assert "emulation" in found.why
+    assert any("functional only" in note for note in found.notes)
 
 
 def test_too_few_restarts_decide_nothing() -> None:

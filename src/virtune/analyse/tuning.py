@@ -23,6 +23,9 @@ from virtune.model.study import Study
 from virtune.model.tuning import Confirmation, LimitCheck, LimitState, Probed, Recommendation, Tuning
 from virtune.model.verdict import Verdict
 
+FUNCTIONAL_ONLY = "functional-only"
+"""The remark on a slice whose guest ran under software emulation."""
+
 LIMIT_BLOCKS_MAX = 60
 """A leader so close to a limit that so many blocks cannot say on which side it is, stays open."""
 
@@ -48,6 +51,11 @@ def tuning(record: StudyRecord) -> Tuning:
     soaks = soaked(study, winner, rows_of(by_phase[Phase.SOAK], pardoned))
     phase, finished = _phase(study, search, probed, standing, winner, confirmation, by_phase)
     recommendation, why = _recommend(study, search, winner, standing, checks, confirmation, finished=finished)
+    if _emulated(record.trials):
+        recommendation, why = (
+            Recommendation.UNDECIDED,
+            "under software emulation (TCG) the emulator is what was ranked",
+        )
     return Tuning(
         study=study,
         phase=phase,
@@ -253,6 +261,16 @@ def _values(
         if value is not None:
             found.append((arm, value))
     return tuple(found)
+
+
+def _emulated(trials: Sequence[TrialRecord]) -> bool:
+    """Whether any slice ran in a guest whose CPUs were emulated in software."""
+    return any(
+        remark.id == FUNCTIONAL_ONLY
+        for one in trials
+        if one.measurement is not None
+        for remark in one.measurement.remarks
+    )
 
 
 def _remarks(trials: Sequence[TrialRecord]) -> Iterator[str]:
