@@ -64,7 +64,7 @@ def schema() -> str:
             "cost": _cost(),
             "repeated": whole("Attempts that failed or were spoiled, and ran again.", minimum=0),
             "notes": rows("What could not be mended by that, and what to beware of, in words.", text("A sentence.")),
-            "spelled": by_name("The winner in the words of other programs.", text("The words."), PROGRAMS),
+            "spelled": by_name("The winner, in the words of others.", text("The words."), PROGRAMS),
         },
     )  # fmt: skip
     return written(SCHEMA, "The result of a search", body)

@@ -22,8 +22,8 @@ class Spelled:
 
 
 def spelled(known: Tuning) -> tuple[Spelled, ...]:
-    """Write the winner for every program that has words for it; nothing before there is one."""
-    if known.winner is None:
+    """Write the winner for every program that has words for it; nothing before the search is finished."""
+    if known.winner is None or not known.finished:
         return ()
     study, stack = known.study, known.study.arm(known.winner).stack
     image, device = study.target or IMAGE, (study.target or "").startswith("/dev/")

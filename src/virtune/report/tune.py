@@ -63,7 +63,7 @@ def _answer(known: Tuning) -> Iterator[Text]:
     metric, search = BY_ID[known.study.metric], _search(known)
     if known.winner is not None:
         line = Text()
-        line.append("winner  ", style="bold")
+        line.append("winner  " if known.finished else "so far  ", style="bold")
         line.append(known.winner, style="bold green")
         value = dict(known.values).get(known.winner)
         if value is not None:
