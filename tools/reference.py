@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from tools.pages import cli, exit_codes, knobs, metrics, plan, remarks, rules, workloads
+from tools.pages import cli, dialects, exit_codes, knobs, metrics, plan, remarks, rules, workloads
 from tools.schemas import advice as advice_schema
 from tools.schemas import audit as audit_schema
 from tools.schemas import check as check_schema
@@ -27,6 +27,7 @@ REFERENCE = ROOT / "docs" / "reference"
 
 PAGES: dict[str, Callable[[], str]] = {
     "cli.md": cli.page,
+    "dialects.md": dialects.page,
     "exit-codes.md": exit_codes.page,
     "knobs.md": knobs.page,
     "metrics.md": metrics.page,

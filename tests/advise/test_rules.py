@@ -10,7 +10,6 @@ from virtune.advise.audit import audit, rules
 from virtune.advise.rule import rule
 from virtune.dialects.languages import language_of
 from virtune.dialects.libvirt import read_domain
-from virtune.dialects.libvirt_alter import alter
 from virtune.model.finding import HostView, ImageView, ProcessDisk, Running, Severity, Subject
 from virtune.model.knobs import BY_ID
 
@@ -211,8 +210,9 @@ def test_what_a_rule_advises_can_be_written_and_mends_it(identity: str) -> None:
         if finding.rule.id != identity or not finding.seen.turns:
             continue
         assert all(turn.knob in BY_ID for turn in finding.seen.turns)
-        mended = alter(text, *finding.seen.turns)
-        assert identity not in found(Case(mended, replace(subject, domain=read_domain(mended))))
+        language = language_of(text)
+        mended = language.alter(text, *finding.seen.turns)
+        assert identity not in found(Case(mended, replace(subject, domain=language.read(mended))))
 
 
 def test_the_configuration_of_the_study_and_a_domain_of_another_hypervisor_are_left_in_peace() -> None:

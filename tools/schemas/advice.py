@@ -17,6 +17,7 @@ def schema() -> str:
             "uuid": maybe(text("Its UUID; null where the file has none.")),
             "turns": rows("The changes; empty where nothing is to be changed.", {"$ref": "#/$defs/Turn"}),
             "diff": text("The same as a unified difference of the configuration."),
+            "commands": rows("The same as command lines, where the system takes it so.", text("A command line.")),
             "left": rows("What is left alone, and why.", text("The place and the reason.")),
         },
     )

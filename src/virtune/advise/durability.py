@@ -87,7 +87,7 @@ def queue_size_refused(subject: Subject) -> Iterator[Seen]:
 def refused_by_libvirt(subject: Subject) -> Iterator[Seen]:
     """libvirt does not define or start such a domain; a file like this is one that nobody has tried."""
     known = {thread.number for thread in subject.domain.threads}
-    for disk in subject.domain.disks:
+    for disk in subject.domain.disks if subject.domain.language == "libvirt" else ():
         missing = [number for number in subject.domain.threads_of(disk) if number not in known]
         if missing:
             yield Seen(

@@ -4,7 +4,7 @@
 from collections.abc import Iterator
 
 from virtune.advise.rule import rule
-from virtune.model.domain import DomainDisk
+from virtune.model.domain import DomainDisk, Turn
 from virtune.model.finding import Confidence, Seen, Severity, Subject
 from virtune.model.knob import Risk
 
@@ -26,8 +26,12 @@ def iothread_ignored(subject: Subject) -> Iterator[Seen]:
     for disk in _of(subject, "proxmox"):
         if "iothread is ignored" in disk.options:
             model = next((one.model for one in subject.domain.controllers if one.index == disk.controller), None)
+            turns = (Turn(knob="device.scsi_controller", value="virtio-scsi-single"),) if disk.bus == "scsi" else ()
             yield Seen(
-                at=disk, seen=f"iothread=1 with scsihw={model}", advice="`qm set ID --scsihw virtio-scsi-single`"
+                at=disk,
+                seen=f"iothread=1 with scsihw={model}",
+                advice="`qm set ID --scsihw virtio-scsi-single`",
+                turns=turns,
             )
 
 

@@ -36,7 +36,7 @@ def command(
     turns: tuple[str, ...],
     as_json: bool,
 ) -> int:
-    """Show what would mend the disks of VMs, as a difference of their XML. Nothing is changed.
+    """Show what would mend the disks of VMs, as a difference of their configuration. Nothing is changed.
 
     With nothing named, what mends the errors and warnings of `virtune audit`. The template `flash` is a published
     configuration for disks on flash; whether it is quicker on your host, `virtune compare` tells.
@@ -45,6 +45,7 @@ def command(
     virtune advise vm.xml
     virtune advise --template flash --connect qemu:///system
     virtune advise --set disk.cache@vda=none vm.xml
+    virtune advise --set disk.cache@scsi0=none /etc/pve/qemu-server/101.conf
     """  # noqa: D301 - \b is click's mark for lines to keep
     from virtune.report.advice import document
 
@@ -76,4 +77,5 @@ def _part(found: Found, advice: Advice) -> dict[str, Any]:
         turns=advice.turns,
         diff=advice.diff,
         left=advice.left,
+        commands=advice.commands,
     )

@@ -46,14 +46,15 @@ def command(
 ) -> int:
     """Find what in the configuration of VMs stands in the way of their disks, or puts their data at risk.
 
-    FILE is a domain's XML as `virsh dumpxml` prints it, or a VM's configuration of Proxmox VE, Xen (xl.cfg), VMware
-    (.vmx) or bhyve (bhyve_config); of a FOLDER all of these are read. A libvirt is only read from.
+    FILE is a domain's XML as `virsh dumpxml` prints it, or another system's configuration of a VM
+    (docs/reference/dialects.md): its content tells. A FOLDER is searched for such files. A libvirt is only read from.
     Errors and warnings hold as they stand; a `try` is a thing worth measuring, with the command that does it.
     docs/reference/rules.md has every rule.
 
     \b
     virtune audit vm.xml
     virtune audit /etc/libvirt/qemu --here
+    virtune audit /etc/pve/qemu-server
     virtune audit --connect qemu:///system --domain web1
     virtune audit domains/ --sarif > audit.sarif
     """  # noqa: D301 - \b is click's mark for lines to keep

@@ -55,4 +55,4 @@ def advice_lines(domain: str, advice: Advice) -> Iterator[str]:
     """Yield what an advice says of one domain: the difference, and what is left alone and why."""
     from virtune.report.advice import lines
 
-    yield from lines(domain, advice.turns, diff=advice.diff, left=advice.left)
+    yield from lines(domain, advice.turns, diff=advice.diff, left=advice.left, commands=advice.commands)

@@ -1,42 +1,81 @@
 # SPDX-License-Identifier: Apache-2.0
 """The languages in which VMs are configured, and which of them a file is written in (pure)."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
-
+from virtune.dialects import libvirt_alter
+from virtune.dialects.bhyve import REFUSALS as BHYVE_REFUSALS
 from virtune.dialects.bhyve import alter_bhyve, is_bhyve, read_bhyve
+from virtune.dialects.language import Language
 from virtune.dialects.libvirt import read_domain
-from virtune.dialects.libvirt_alter import alter
-from virtune.dialects.proxmox import alter_proxmox, is_proxmox, read_proxmox
+from virtune.dialects.proxmox_alter import PROXMOX
+from virtune.dialects.vmx import REFUSALS as VMX_REFUSALS
 from virtune.dialects.vmx import alter_vmx, is_vmx, read_vmx
+from virtune.dialects.xl import REFUSALS as XL_REFUSALS
 from virtune.dialects.xl import alter_xl, is_xl, read_xl
-from virtune.model.domain import Domain
 from virtune.model.errors import ReadError
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Language:
-    """One language: how a domain is read from it, and altered in it (PlanError for what it cannot say)."""
-
-    name: str
-    read: Callable[[bytes], Domain]
-    alter: Callable[..., bytes]
-    knows: Callable[[bytes], bool]
+from virtune.model.knobs import KNOBS
 
 
 def _is_xml(text: bytes) -> bool:
     return text.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"<")
 
 
-LIBVIRT = Language(name="libvirt", read=read_domain, alter=alter, knows=_is_xml)
+def _libvirt_says(knob: str) -> str:
+    for words, where in (
+        (libvirt_alter.DRIVER_ATTRIBUTES, "<disk><driver {}=>"),
+        (libvirt_alter.CONTROLLER_ATTRIBUTES, "<controller><driver {}=>"),
+        (libvirt_alter.LIMITS, "<disk><iotune><{}>"),
+    ):
+        if knob in words:
+            return where.format(words[knob])
+    return next(one.spelled.get("libvirt", "") for one in KNOBS if one.id == knob)
 
-LANGUAGES = (
-    LIBVIRT,
-    Language(name="vmx", read=read_vmx, alter=alter_vmx, knows=is_vmx),
-    Language(name="bhyve", read=read_bhyve, alter=alter_bhyve, knows=is_bhyve),
-    Language(name="proxmox", read=read_proxmox, alter=alter_proxmox, knows=is_proxmox),
-    Language(name="xl", read=read_xl, alter=alter_xl, knows=is_xl),
+
+LIBVIRT = Language(
+    name="libvirt",
+    title="libvirt",
+    text="a libvirt domain",
+    knows=_is_xml,
+    domains=lambda text: (read_domain(text),),
+    turn=lambda text, turn, _: libvirt_alter.alter(text, turn),
+    says={knob.id: _libvirt_says(knob.id) for knob in KNOBS if libvirt_alter.refusal(knob.id) is None},
+    refusals={knob.id: because for knob in KNOBS if (because := libvirt_alter.refusal(knob.id)) is not None},
 )
+
+VMX = Language(
+    name="vmx",
+    title="VMware",
+    text="a .vmx",
+    knows=is_vmx,
+    domains=lambda text: (read_vmx(text),),
+    turn=lambda text, turn, _: alter_vmx(text, turn),
+    says={"device.rotation_rate": 'scsi0:0.virtualSSD = "0" | "1"'},
+    refusals=VMX_REFUSALS,
+)
+
+BHYVE = Language(
+    name="bhyve",
+    title="bhyve",
+    text="a configuration of bhyve",
+    knows=is_bhyve,
+    domains=lambda text: (read_bhyve(text),),
+    turn=lambda text, turn, _: alter_bhyve(text, turn),
+    says={"disk.cache": "nocache= (O_DIRECT) and direct= (O_SYNC)"},
+    refusals=BHYVE_REFUSALS,
+)
+
+XL = Language(
+    name="xl",
+    title="Xen",
+    text="an xl configuration",
+    knows=is_xl,
+    domains=lambda text: (read_xl(text),),
+    turn=lambda text, turn, _: alter_xl(text, turn),
+    says={"disk.discard": "discard | no-discard"},
+    refusals=XL_REFUSALS,
+)
+
+LANGUAGES = (LIBVIRT, VMX, BHYVE, PROXMOX, XL)
+"""The languages, in the order in which they are asked whether a text is theirs."""
 
 SUFFIXES = (".xml", ".conf", ".cfg", ".vmx")
 """Files of a folder that may hold a VM."""
@@ -46,5 +85,6 @@ def language_of(text: bytes) -> Language:
     """Return the language that a text is written in, by what is in it; raises ReadError for none of them."""
     found = next((one for one in LANGUAGES if one.knows(text)), None)
     if found is None:
-        raise ReadError("it is no VM in a language that virtune knows (libvirt, Proxmox, xl, .vmx, bhyve)")
+        names = ", ".join(one.title for one in LANGUAGES)
+        raise ReadError(f"it is no VM in a language that virtune knows ({names})")
     return found

@@ -1,192 +1,242 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Proxmox VE's language: `/etc/pve/qemu-server/ID.conf`, read and altered in place, and the same as `qm set` (pure).
+"""Proxmox VE's `/etc/pve/qemu-server/VMID.conf`: read as it will start next, and as it runs (pure).
 
-What is not written has Proxmox's default, which is not QEMU's: cache=none, aio=io_uring, detect_zeroes on.
+A file has the configuration that runs, in `[PENDING]` what waits for a power-off, and a section for every snapshot,
+which is history. Where nothing is written Proxmox's own defaults stand in the place of QEMU's (cache=none, zeroes
+looked for); its engine depends on the storage's type, which the file does not say, so it stays unknown.
+
+Source: qemu-server, PVE/QemuServer.pm (parse_vm_config), Drive.pm and DriveDevice.pm.
 """
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from virtune.dialects.lines import decoded
-from virtune.model.domain import Controller, DiskSource, Domain, DomainDisk, DomainThread, Turn
-from virtune.model.errors import PlanError, ReadError
+from virtune.dialects.line_text import Option, Page, Setting, option, options_of, read_page, settings_of, whole
+from virtune.model.domain import Controller, DiskSource, Domain, DomainDisk, DomainThread
+from virtune.model.errors import ReadError
 
-_DISK = re.compile(
-    r"(?P<name>(?P<bus>scsi|virtio|sata|ide)\d{1,2}): *(?P<value>[^\s,]+)(?P<options>(?:,[^,\s]*)*)\s*"
+LANGUAGE = "proxmox"
+SINGLE = "virtio-scsi-single"
+"""The SCSI controller that is one a disk, so that each can have an IOThread and queues."""
+
+IGNORED = "iothread is ignored"
+"""The option of a disk that asks for an IOThread and gets none: Proxmox warns of it in the task's log."""
+
+MIB = 1024 * 1024
+LIMITS: Mapping[str, str] = {
+    "bps": "total_bytes_sec",
+    "bps_rd": "read_bytes_sec",
+    "bps_wr": "write_bytes_sec",
+    "iops": "total_iops_sec",
+    "iops_rd": "read_iops_sec",
+    "iops_wr": "write_iops_sec",
+}
+"""A limit's name here and libvirt's; `mbps` is `bps` in units of 1 MiB, and `_max`, `_max_length` may follow."""
+
+_SETTING = re.compile(r"(?P<key>[a-z][a-z_-]*\d*):\s*(?P<value>\S(?:.*\S)?)\s*$")
+_HEADING = re.compile(r"\[([^\]]*)\]\s*$")
+_DISK = re.compile(r"(scsi|virtio|ide|sata)(\d{1,3})")
+_DISKS_PER_LSI = 7
+_DISKS_PER_SCSI = 256
+_NUMBER = re.compile(r"\d{1,15}(\.\d{1,9})?")
+_KNOWN = re.compile(
+    rb"^(?:(?:scsi|virtio|ide|sata|net|efidisk|unused)\d+|ostype|scsihw|vmgenid|smbios1|sockets|cores|memory|boot"
+    rb"|bootdisk|numa|agent|onboot|machine|bios|meta|balloon|args):[ \t]*\S",
+    re.MULTILINE,
 )
-_KEY = re.compile(r"([a-z][a-z0-9_]*): *(.*?)\s*")
-_NUMBER = re.compile(r"\d{1,9}")
-_LIMITS = {"iops": "total_iops_sec", "iops_rd": "read_iops_sec", "iops_wr": "write_iops_sec"}
-
-OPTIONS: Mapping[str, tuple[str, Mapping[str, str]]] = {
-    "disk.cache": ("cache", {}),
-    "disk.aio": ("aio", {}),
-    "disk.discard": ("discard", {"unmap": "on", "ignore": "ignore"}),
-    "disk.detect_zeroes": ("detect_zeroes", {"on": "1", "unmap": "1", "off": "0"}),
-    "device.iothread": ("iothread", {}),
-    "device.rotation_rate": ("ssd", {"1": "1", "0": "0"}),
-    "disk.throttle_iops": ("iops", {}),
-    "disk.throttle_iops_read": ("iops_rd", {}),
-    "disk.throttle_iops_write": ("iops_wr", {}),
-    "scsi.num_queues": ("queues", {}),
-}
-"""Knobs of a disk's line: the option, and its words where they differ."""
-
-_ARGS = "Proxmox has no key for it, only `args:`, which goes past everything that it knows"
-REFUSALS: Mapping[str, str] = {
-    "device.num_queues": "virtio-blk has no key for queues there; QEMU gives one a vCPU",
-    "device.queue_size": _ARGS,
-    "device.packed": _ARGS,
-    "device.iothread_vq_mapping": _ARGS,
-    "iothread.poll_max_ns": _ARGS,
-    "iothread.pin": "Proxmox pins a VM as a whole (`affinity:`), no thread of it",
-    "disk.cache_size": _ARGS,
-    "device.bus": "a disk on another bus is another key: `qm set ID --delete` and `--virtioN`, with the VM off",
-    "disk.format": "`qm disk move` makes the image anew",
-}
-"""What Proxmox has no words for, and why."""
+_LINES_MIN = 3
+"""So many lines that Proxmox would write make it its file."""
 
 
-def is_proxmox(text: bytes) -> bool:
-    """Whether a text has a disk as Proxmox writes one."""
-    return re.search(rb"^(scsi|virtio|sata|ide)\d{1,2}: ?\S+", text, re.MULTILINE) is not None
+@dataclass(frozen=True, slots=True)
+class Config:
+    """The settings of a file by key: those that run, and those of the next start, with their places."""
+
+    page: Page
+    running: Mapping[str, Setting]
+    next_start: Mapping[str, Setting]
+    pending: bool
 
 
-def read_proxmox(text: bytes) -> Domain:
-    """Read a VM's configuration, without its snapshots; raises ReadError."""
-    keys: dict[str, tuple[int, str]] = {}
+def matches(text: bytes) -> bool:
+    """Whether a text is such a file."""
+    found = {one[0].split(b":")[0] for one in _KNOWN.finditer(text[:65536])}
+    return (
+        len(found) >= _LINES_MIN or re.search(rb"^(scsi|virtio|sata|ide)\d{1,2}: ?\S", text, re.MULTILINE) is not None
+    )
+
+
+def read(text: bytes) -> tuple[Domain, ...]:
+    """Read the VM of a file as it will start next; raises ReadError."""
+    config = read_config(text)
+    return (_domain(config.next_start),)
+
+
+def live(text: bytes) -> Domain | None:
+    """Read the VM as it runs, where something waits for a power-off; None where nothing does."""
+    config = read_config(text)
+    return _domain(config.running) if config.pending else None
+
+
+def read_config(text: bytes) -> Config:
+    """Read the settings of a file; raises ReadError for what is none."""
+    page = read_page(text)
+    settings = list(settings_of(page, _SETTING, _HEADING))
+    running = {_key(one): one for one in settings if one.section == ""}
+    waiting = {_key(one): one for one in settings if one.section.upper() == "PENDING"}
+    removed = waiting.pop("delete", None)
+    gone = re.split(r"[\s,;]+", removed.value.replace("!", "")) if removed is not None else []
+    next_start = {key: one for key, one in running.items() if key not in gone} | waiting
+    if not running:
+        raise ReadError("it has no line that Proxmox would write (`scsi0: local-lvm:vm-100-disk-0`)")
+    return Config(page, running, next_start, bool(waiting or removed))
+
+
+def _key(setting: Setting) -> str:
+    return "ide2" if setting.key == "cdrom" else setting.key
+
+
+def is_disk(key: str) -> bool:
+    """Whether a key is that of a disk."""
+    return _DISK.fullmatch(key) is not None
+
+
+def _domain(settings: Mapping[str, Setting]) -> Domain:
+    first = min(setting.line.number for setting in settings.values()) if settings else 1
+    threads = _Threads()
     disks: list[DomainDisk] = []
-    for number, line in _current(decoded(text)):
-        found = _DISK.fullmatch(line)
-        if found is not None and found["value"] != "none":
-            disks.append(_disk(found, number))
-        elif key := _KEY.fullmatch(line):
-            keys[key[1]] = (number, key[2])
-    if not disks and "scsihw" not in keys and "cores" not in keys:
-        raise ReadError("it is no configuration of a Proxmox VM")
-    hardware = keys.get("scsihw", (0, "lsi"))[1]
-    single = hardware == "virtio-scsi-single"
-    threads = [disk for disk in disks if disk.iothread is not None and (disk.bus == "virtio" or single)]
-    numbered = {disk.target: place for place, disk in enumerate(threads, 1)}
+    controllers: dict[int, Controller] = {}
+    hardware = settings.get("scsihw")
+    for key in sorted((key for key in settings if is_disk(key)), key=_in_order):
+        disk, controller = _disk(settings[key], key, hardware, threads)
+        disks.append(disk)
+        if controller is not None:
+            controllers.setdefault(controller.index, controller)
+    uuid = option(options_of(_value(settings, "smbios1")), "uuid")
     return Domain(
-        name=keys.get("name", (0, ""))[1],
-        uuid=None,
-        kind="kvm",
-        line=1,
-        vcpus=_whole(keys, "cores", 1) * _whole(keys, "sockets", 1),
-        machine=keys["machine"][1] if "machine" in keys else None,
-        threads=tuple(DomainThread(number=place) for place in numbered.values()),
-        disks=tuple(_numbered(disk, numbered) for disk in disks),
-        controllers=tuple(
-            Controller(
-                kind="scsi", index=disk.controller, line=disk.line, model=hardware,
-                iothread=numbered.get(disk.target), queues=disk.queues,
-            )
-            for disk in disks if disk.bus == "scsi"
-        ),
-        language="proxmox",
-    )  # fmt: skip
-
-
-def alter_proxmox(text: bytes, *turns: Turn) -> bytes:
-    """Return the configuration with knobs turned: only the option that each names changes. Raises PlanError."""
-    for turn in turns:
-        if turn.knob != "iothread.count":  # Proxmox makes one for each disk that has iothread=1
-            text = _turn(text, turn)
-    return text
-
-
-def qm_set(identity: str, text: bytes, *turns: Turn) -> str:
-    """Return the `qm set` line that turns knobs of one disk, which carries all of the disk's options."""
-    altered = decoded(alter_proxmox(text, *turns))
-    wanted = dict.fromkeys(turn.at for turn in turns)
-    found = (match for _, line in _current(altered) if (match := _DISK.fullmatch(line)))
-    lines = [f"--{match['name']} {match['value']}{match['options']}" for match in found if match["name"] in wanted]
-    return f"qm set {identity} {' '.join(lines)}"
-
-
-def _turn(text: bytes, turn: Turn) -> bytes:
-    if turn.knob not in OPTIONS:
-        because = REFUSALS.get(turn.knob, "Proxmox has no word for it")
-        raise PlanError(f"{turn.knob} cannot be written into a Proxmox configuration: {because}")
-    option, words = OPTIONS[turn.knob]
-    value = turn.value if turn.value is None else words.get(turn.value, turn.value)
-    value = "1" if option == "iothread" and value is not None else value
-    if value is not None and not re.fullmatch(r"[\w.]+", value):
-        raise PlanError(f"{value[:60]!r} is no value of {turn.knob}")
-    offset = 0
-    for raw in text.splitlines(keepends=True):
-        if raw.startswith(b"["):
-            break
-        line = raw.decode(errors="surrogateescape")
-        found = _DISK.fullmatch(line)
-        if found is not None and found["name"] == turn.at:
-            changed = f"{line[: found.start('options')]}{_options(found['options'], option, value)}"
-            whole = f"{changed}{line[found.end('options') :]}".encode(errors="surrogateescape")
-            return text[:offset] + whole + text[offset + len(raw) :]
-        offset += len(raw)
-    raise PlanError(f"the VM has no disk {turn.at!r}")
-
-
-def _options(text: str, option: str, value: str | None) -> str:
-    """Set, change or take away one option among those of a disk."""
-    parts = text.split(",")[1:]
-    kept = [part for part in parts if part.partition("=")[0] != option or value is not None]
-    made = [f"{option}={value}" if part.partition("=")[0] == option else part for part in kept]
-    if value is not None and made == kept and f"{option}={value}" not in kept:
-        made.append(f"{option}={value}")
-    return "".join(f",{part}" for part in made)
-
-
-def _current(text: str) -> Iterator[tuple[int, str]]:
-    """The lines of the VM as it is now: snapshots and pending changes follow in sections of their own."""
-    for number, line in enumerate(text.splitlines(), 1):
-        if line.startswith("["):
-            return
-        if not line.startswith("#"):
-            yield number, line
-
-
-def _disk(found: re.Match[str], line: int) -> DomainDisk:
-    options = dict(part.partition("=")[::2] for part in found["options"].split(",") if part)
-    value, bus = found["value"].removeprefix("file="), found["bus"]
-    limits = tuple(
-        (_LIMITS[name], int(options[name])) for name in _LIMITS if _NUMBER.fullmatch(options.get(name, ""))
+        name=_value(settings, "name") or "",
+        uuid=uuid or None,
+        kind="kvm" if _value(settings, "kvm") != "0" else "qemu",
+        line=first,
+        vcpus=_vcpus(settings),
+        machine=re.sub(r"\+pve\d+$", "", _value(settings, "machine").split(",")[0]) or None,
+        threads=tuple(DomainThread(number=number) for number in range(1, threads.made + 1)),
+        threads_line=first,
+        host_devices=sum(key.startswith("hostpci") for key in settings),
+        disks=tuple(disks),
+        controllers=tuple(controllers[index] for index in sorted(controllers)),
+        language=LANGUAGE,
     )
-    queues = options.get("queues", "")
+
+
+class _Threads:
+    """Numbers the IOThreads that Proxmox makes: one for every disk that asks."""
+
+    def __init__(self) -> None:
+        self.made = 0
+
+    def make(self) -> int:
+        self.made += 1
+        return self.made
+
+
+def _in_order(key: str) -> tuple[str, int]:
+    found = _DISK.fullmatch(key)
+    return (found[1], int(found[2])) if found else ("", 0)
+
+
+def _value(settings: Mapping[str, Setting], key: str) -> str:
+    return settings[key].value if key in settings else ""
+
+
+def _vcpus(settings: Mapping[str, Setting]) -> int:
+    def number(key: str, otherwise: int) -> int:
+        setting = settings.get(key)
+        return whole(setting.value, f"line {setting.line.number}", most=10_000) if setting else otherwise
+
+    return number("vcpus", number("sockets", 1) * number("cores", 1))
+
+
+def _disk(
+    setting: Setting, key: str, hardware: Setting | None, threads: _Threads
+) -> tuple[DomainDisk, Controller | None]:
+    options = options_of(setting.value)
+    bus, index = _in_order(key)
+    model = hardware.value if hardware is not None else "lsi"
+    per = 1 if model == SINGLE else _DISKS_PER_LSI if model.startswith("lsi") else _DISKS_PER_SCSI
+    served = bus == "virtio" or (bus == "scsi" and model == SINGLE)
+    asked = option(options, "iothread") == "1"
+    thread = threads.make() if asked and served else None
+    queues = option(options, "queues")
+    controller = None
+    if bus == "scsi":
+        controller = Controller(
+            kind="scsi",
+            index=index // per,
+            line=hardware.line.number if hardware is not None else setting.line.number,
+            model=model,
+            queues=whole(queues, f"line {setting.line.number}") if queues and model == SINGLE else None,
+            iothread=thread,
+        )
+    disk = _one_disk(setting, options, target=key, bus=bus, controller=index // per if bus == "scsi" else 0)
+    ignored = frozenset({IGNORED}) if asked and not served else frozenset()
+    return replace(disk, iothread=thread if bus == "virtio" else None, options=ignored), controller
+
+
+def _one_disk(setting: Setting, options: tuple[Option, ...], *, target: str, bus: str, controller: int) -> DomainDisk:
+    cdrom = option(options, "media") == "cdrom"
+    source = _source(options, cdrom=cdrom)
+    discard = option(options, "discard")
+    zeroes = option(options, "detect_zeroes") != "0"
     return DomainDisk(
-        target=found["name"],
-        line=line,
-        device="cdrom" if options.get("media") == "cdrom" else "disk",
+        target=target,
+        line=setting.line.number,
+        device="cdrom" if cdrom else "lun" if option(options, "scsiblock") == "1" else "disk",
         bus=bus,
-        source=DiskSource(kind="block" if value.startswith("/dev/") else "volume", name=value),
-        format=options.get("format") or ("qcow2" if value.endswith(".qcow2") else "raw"),
-        cache=options.get("cache", "none"),
-        io=options.get("aio"),
-        discard="unmap" if options.get("discard") == "on" else None,
-        detect_zeroes="off" if options.get("detect_zeroes") in ("0", "off") else "on",
-        iothread=0 if options.get("iothread") in ("1", "on", "yes") else None,
-        queues=int(queues) if _NUMBER.fullmatch(queues) else None,
-        limits=limits,
-        controller=int(found["name"].removeprefix(bus)),
-        rotation_rate=1 if options.get("ssd") in ("1", "on") else None,
-        read_only=options.get("ro") in ("1", "on"),
+        source=source,
+        driver="qemu",
+        format=_format(options, source.name),
+        # on btrfs with copy-on-write it is writeback; the file does not say what the storage is
+        cache=option(options, "cache") or "none",
+        io=option(options, "aio"),
+        discard={"on": "unmap", "ignore": "ignore"}.get(discard or ""),
+        detect_zeroes=("unmap" if discard == "on" else "on") if zeroes else "off",
+        limits=tuple(_limits(options, setting)),
+        controller=controller,
+        rotation_rate=1 if option(options, "ssd") == "1" else None,
+        read_only=option(options, "ro") == "1",
+        transient=option(options, "snapshot") == "1",
     )
 
 
-def _numbered(disk: DomainDisk, numbers: Mapping[str, int]) -> DomainDisk:
-    """Give a disk with an IOThread its number; on a SCSI disk it is the controller that has it."""
-    if disk.iothread is None:
-        return disk
-    if disk.bus == "virtio":
-        return replace(disk, iothread=numbers[disk.target])
-    ignored = frozenset() if disk.target in numbers else frozenset({"iothread is ignored"})
-    return replace(disk, iothread=None, options=ignored)
+def _source(options: tuple[Option, ...], *, cdrom: bool) -> DiskSource:
+    name = option(options, "file") or option(options, "volume") or ""
+    if not name and options and options[0].value is None:
+        name = options[0].name
+    if name in ("", "none", "cdrom"):
+        return DiskSource(kind="none")
+    if name.startswith("/"):
+        return DiskSource(kind="block" if name.startswith("/dev/") else "file", name=name)
+    if "://" in name:
+        return DiskSource(kind="network", name=name, protocol=name.partition("://")[0])
+    return DiskSource(kind="file" if cdrom else "volume", name=name)
 
 
-def _whole(keys: Mapping[str, tuple[int, str]], name: str, default: int) -> int:
-    line, text = keys.get(name, (0, str(default)))
-    if not _NUMBER.fullmatch(text):
-        raise ReadError(f"line {line}: {name}={text[:40]!r} is not a whole number")
-    return int(text)
+def _format(options: tuple[Option, ...], name: str) -> str:
+    written = option(options, "format")
+    ending = name.rpartition(".")[2]
+    return written or (ending if ending in ("qcow2", "vmdk", "raw", "qed") else "raw")
+
+
+def _limits(options: tuple[Option, ...], setting: Setting) -> Iterator[tuple[str, int]]:
+    for one in options:
+        root = one.name.removesuffix("_length").removesuffix("_max")
+        scale = MIB if root.startswith("mbps") else 1
+        known = LIMITS.get(root.removeprefix("m") if scale > 1 else root)
+        if known is None or one.value is None:
+            continue
+        if not _NUMBER.fullmatch(one.value):
+            raise ReadError(f"line {setting.line.number}: {one.name}={one.value[:40]!r} is not a number")
+        ending = one.name[len(root) :]
+        yield known + ending, round(float(one.value) * (1 if ending.endswith("_length") else scale))

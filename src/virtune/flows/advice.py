@@ -3,6 +3,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from virtune.advise.audit import audit, rules
 from virtune.advise.flash import NAME, flash
@@ -30,21 +31,26 @@ class Wish:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Advice:
-    """The turns for one domain, its text with them, the difference, and what was left alone and why."""
+    """The turns for one domain, its text with them, the difference, and what was left alone and why.
+
+    `commands` are the same change as command lines, for systems that take it so.
+    """
 
     turns: tuple[Turn, ...]
     after: bytes
     diff: str
     left: tuple[str, ...] = ()
+    commands: tuple[str, ...] = ()
 
 
 def advise(found: Found, wish: Wish) -> Advice:
     """Return the advice for one domain; no turns where nothing is to be changed."""
     turns, left = _wanted(found, wish)
+    name = found.subject.domain.name
     after, made, unsaid = found.text, [], []
     for turn in turns:
         try:
-            changed = found.language.alter(after, turn)
+            changed = found.language.alter(after, turn, domain=name)
         except PlanError as refusal:
             if turn in wish.turns:
                 raise
@@ -53,8 +59,10 @@ def advise(found: Found, wish: Wish) -> Advice:
         if changed != after:
             made.append(turn)
         after = changed
-    diff = unified(found.text, after, name=found.subject.domain.name)
-    return Advice(turns=tuple(made), after=after, diff=diff, left=(*left, *unsaid))
+    said = found.language.commands
+    commands = said(found.text, after, Path(found.origin).stem) if said is not None and made else ()
+    diff = unified(found.text, after, name=name)
+    return Advice(turns=tuple(made), after=after, diff=diff, left=(*left, *unsaid), commands=commands)
 
 
 def read_turn(text: str) -> Turn:

@@ -43,7 +43,8 @@ def _with_diff(found: Found, finding: Finding) -> Finding:
 
 def difference(found: Found, turns: tuple[Turn, ...]) -> str:
     """Return what turns change in a domain's text, as a unified difference; passwords are never shown."""
-    return unified(found.text, found.language.alter(found.text, *turns), name=found.subject.domain.name)
+    name = found.subject.domain.name
+    return unified(found.text, found.language.alter(found.text, *turns, domain=name), name=name)
 
 
 def unified(before: bytes, after: bytes, *, name: str) -> str:

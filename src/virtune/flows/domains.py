@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from virtune.bench.in_force import direct_of, engines_of
-from virtune.dialects.languages import LIBVIRT, SUFFIXES, Language, language_of
+from virtune.dialects.language import Language
+from virtune.dialects.languages import LIBVIRT, SUFFIXES, language_of
 from virtune.dialects.libvirt import is_other_libvirt_object, read_domain
 from virtune.dialects.qemu_argv import disks_of_argv
 from virtune.dialects.xml_text import BYTES_MAX
@@ -71,15 +72,18 @@ def _from_file(path: Path, host: HostView, *, here: bool, named: bool) -> Iterat
     try:
         text = read_limited(path)
         language = LIBVIRT if path.suffix == ".xml" else language_of(text)
-        domain = language.read(text)
+        domains = language.domains(text)
+        live = language.live(text) if language.live is not None else None
     except ReadError as error:
         if named or (path.suffix == ".xml" and not is_other_libvirt_object(text)):
             yield Unread(origin=str(path), because=error.message)
         return
-    if not domain.name:
-        domain = replace(domain, name=path.stem)
-    view = replace(host, images=image_views(domain)) if here else host
-    yield Found(origin=str(path), text=text, subject=Subject(domain=domain, host=view), language=language)
+    running = None if live is None else Running(state="unknown", reason="", live=live)
+    for one in domains:
+        domain = one if one.name else replace(one, name=path.stem)
+        view = replace(host, images=image_views(domain)) if here else host
+        subject = Subject(domain=domain, host=view, running=running)
+        yield Found(origin=str(path), text=text, subject=subject, language=language)
 
 
 def read_limited(path: Path) -> bytes:

@@ -10,7 +10,9 @@ from virtune.model.knobs import find
 SCHEMA = "virtune/advice/1"
 
 
-def lines(domain: str, turns: Sequence[Turn], *, diff: str, left: Sequence[str]) -> Iterator[str]:
+def lines(
+    domain: str, turns: Sequence[Turn], *, diff: str, left: Sequence[str], commands: Sequence[str] = ()
+) -> Iterator[str]:
     """Yield what an advice says of one domain."""
     if not turns:
         yield _printable(f"{domain}: nothing to change")
@@ -23,6 +25,7 @@ def lines(domain: str, turns: Sequence[Turn], *, diff: str, left: Sequence[str])
             risk = f", risks {knob.risk.value}" if knob.risk.value != "none" else ""
             yield _printable(f"  {turn.knob}{place} = {value}   [{knob.change.value}{risk}]")
         yield from map(_printable, diff.split("\n"))
+        yield from (_printable(f"  $ {command}") for command in commands)
     for because in left:
         yield _printable(f"  left alone: {because}")
 
@@ -33,11 +36,19 @@ def document(domains: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 def domain_document(
-    *, origin: str, domain: str, uuid: str | None, turns: Sequence[Turn], diff: str, left: Sequence[str]
+    *,
+    origin: str,
+    domain: str,
+    uuid: str | None,
+    turns: Sequence[Turn],
+    diff: str,
+    left: Sequence[str],
+    commands: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Return one domain's part of the document."""
     said = [{"knob": turn.knob, "at": turn.at, "value": turn.value} for turn in turns]
-    return {"origin": origin, "domain": domain, "uuid": uuid, "turns": said, "diff": diff, "left": list(left)}
+    where = {"origin": origin, "domain": domain, "uuid": uuid}
+    return where | {"turns": said, "diff": diff, "commands": list(commands), "left": list(left)}
 
 
 def _printable(text: str) -> str:

@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A language in which a system's VMs are configured: how it is known, read and altered, and what it lacks (pure).
+
+`alter` changes what a turn names and keeps everything else byte for byte; what a language cannot say is refused with
+its reason.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from virtune.model.domain import Domain, Turn
+from virtune.model.errors import PlanError
+from virtune.model.knob import Layer
+from virtune.model.knobs import BY_ID
+
+_ANEW = "the image itself must be made anew: `qemu-img convert` while the VM is off"
+IMAGE_REFUSALS: Mapping[str, str] = {
+    **dict.fromkeys(
+        (
+            "disk.format",
+            "disk.cluster_size",
+            "disk.extended_l2",
+            "disk.preallocation",
+            "disk.encryption",
+            "disk.refcount_bits",
+            "disk.compression_type",
+            "disk.data_file",
+            "disk.data_file_raw",
+            "disk.extent_size_hint",
+            "disk.nocow",
+        ),
+        _ANEW,
+    ),
+    "disk.lazy_refcounts": "it is written in the image: `qemu-img amend -o lazy_refcounts=`",
+    "disk.backing_chain": "it is a property of the images, not of the VM's configuration",
+    "device.logical_block_size": "a disk that holds data is unreadable with another sector size",
+    "machine.type": "another machine type changes the guest's devices; choose it by hand",
+}
+"""What no configuration of a VM turns, in whatever language."""
+
+DESCRIBED = frozenset({Layer.DEVICE, Layer.BLOCK, Layer.PLACEMENT})
+"""The layers that a VM's configuration is about; the others are the guest's, the host's or the storage's."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Language:
+    """One language. `text` is what a configuration in it is called, with its article.
+
+    `says` has for every knob that is turned how it is written; `refusals` why others are not. `implied` are knobs
+    that another one brings about by itself: a system that makes an IOThread for each disk that asks for one has no
+    count to set, and a turn of it changes nothing. `turn` gets the text, the turn and the name of the domain, which
+    decides where a text holds several. `commands` says the same change as command lines; `live` reads what runs
+    where a text keeps apart what waits for a power-off.
+    """
+
+    name: str
+    title: str
+    text: str
+    knows: Callable[[bytes], bool]
+    domains: Callable[[bytes], tuple[Domain, ...]]
+    turn: Callable[[bytes, Turn, str], bytes]
+    says: Mapping[str, str]
+    refusals: Mapping[str, str] = field(default_factory=dict)
+    implied: frozenset[str] = frozenset()
+    commands: Callable[[bytes, bytes, str], tuple[str, ...]] | None = None
+    live: Callable[[bytes], Domain | None] | None = None
+
+    def read(self, text: bytes) -> Domain:
+        """Read the domain of a text, the first where it holds several; raises ReadError."""
+        return self.domains(text)[0]
+
+    def refusal(self, knob: str) -> str | None:
+        """Return why a knob is not turned in this language; None for one that is."""
+        if knob in self.says:
+            return None
+        known = self.refusals.get(knob) or IMAGE_REFUSALS.get(knob)
+        if known is not None:
+            return known
+        if knob.startswith(("memory.", "limits.")):
+            return "it is about the VM's memory or its process, which virtune leaves as they are"
+        row = BY_ID.get(knob)
+        if row is not None and row.layer in DESCRIBED:
+            return f"{self.title} has no word for it, or none that virtune knows"
+        return "it is no part of a VM's configuration"
+
+    def alter(self, text: bytes, *turns: Turn, domain: str = "") -> bytes:
+        """Return a text with knobs turned, one after the other.
+
+        Raises PlanError for what the language cannot say or a place that is not there, ReadError for no such text.
+        """
+        for turn in turns:
+            if turn.knob in self.implied:
+                continue
+            because = self.refusal(turn.knob)
+            if because is not None:
+                raise PlanError(f"{turn.knob} cannot be written into {self.text}: {because}")
+            text = self.turn(text, turn, domain)
+        return text
+
+
+def one_of(turn: Turn, words: Mapping[str, str], *, otherwise: str = "") -> str:
+    """Return how a language writes a turn's value; raises PlanError with what it has instead."""
+    if turn.value is not None and turn.value in words:
+        return words[turn.value]
+    because = otherwise or f"it has {', '.join(words)}"
+    raise PlanError(f"{turn.knob}={(turn.value or '')[:40]} cannot be written here: {because}")
+
+
+def no_disk(at: str) -> PlanError:
+    """Return the error for a disk that is not there."""
+    return PlanError(f"there is no disk {at[:60]!r} here")

@@ -1,0 +1,174 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Other people's configuration of one setting a line: read with its place in the text, and altered only there.
+
+Nothing is ever rendered again: an alteration replaces the value of one setting, adds one line or takes one away, so
+comments, order, blanks and line ends stay as they are.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from virtune.model.errors import PlanError, ReadError
+
+BYTES_MAX = 1024 * 1024
+"""A configuration of one VM is a few kilobytes; Proxmox and Kubernetes carry no larger ones either."""
+
+LINES_MAX = 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A text of characters, and how it becomes bytes again: exactly those that it was read from."""
+
+    text: str
+    codec: str
+
+    def spliced(self, start: int, end: int, new: str) -> bytes:
+        """Return the bytes with one stretch of characters replaced."""
+        try:
+            return (self.text[:start] + new + self.text[end:]).encode(self.codec)
+        except UnicodeEncodeError:
+            raise PlanError(f"{new[:40]!r} cannot be written in this file's encoding") from None
+
+    @property
+    def newline(self) -> str:
+        """How its lines end."""
+        at = self.text.find("\n")
+        return "\r\n" if at > 0 and self.text[at - 1] == "\r" else "\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line: its number from 1, its place, its text without the end."""
+
+    number: int
+    start: int
+    text: str
+
+    @property
+    def end(self) -> int:
+        """Where its text ends."""
+        return self.start + len(self.text)
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One setting: key, value, and where these stand. `section` is what the last heading before it said."""
+
+    key: str
+    value: str
+    line: Line
+    start: int
+    end: int
+    section: str = ""
+
+
+def read_page(text: bytes, *, bytes_max: int = BYTES_MAX) -> Page:
+    """Read bytes that may be anything; raises ReadError for what is no text or too much of it."""
+    if len(text) > bytes_max:
+        raise ReadError(f"it is larger than {bytes_max // 1024} KiB, which no configuration of a VM is")
+    if b"\0" in text:
+        raise ReadError("it is no text")
+    if text.count(b"\n") > LINES_MAX:
+        raise ReadError(f"it has more than {LINES_MAX} lines")
+    try:
+        return Page(text.decode("utf-8"), "utf-8")
+    except UnicodeDecodeError:
+        return Page(text.decode("latin-1"), "latin-1")  # every byte is a character, so nothing is lost
+
+
+def lines_of(page: Page) -> Iterator[Line]:
+    """Yield the lines. Only a line feed ends one, whatever else Unicode calls a line's end."""
+    at = 0
+    for number, text in enumerate(page.text.split("\n"), 1):
+        yield Line(number, at, text.removesuffix("\r"))
+        at += len(text) + 1
+
+
+def settings_of(page: Page, form: re.Pattern[str], heading: re.Pattern[str] | None = None) -> Iterator[Setting]:
+    """Yield the settings: lines that match `form` with its groups `key` and `value`; `heading` names sections."""
+    section = ""
+    for line in lines_of(page):
+        if heading is not None and (headed := heading.match(line.text)):
+            section = headed[1]
+        elif found := form.match(line.text):
+            start, end = found.span("value")
+            yield Setting(found["key"], found["value"], line, line.start + start, line.start + end, section)
+
+
+def with_value(page: Page, setting: Setting, value: str) -> bytes:
+    """Return the bytes with another value of a setting."""
+    return page.spliced(setting.start, setting.end, value)
+
+
+def without(page: Page, setting: Setting) -> bytes:
+    """Return the bytes without a setting's line."""
+    end = page.text.find("\n", setting.line.end)
+    if end < 0:  # the last line, which has no end: then the one before loses it
+        start = max(0, setting.line.start - len(page.newline) if setting.line.start else 0)
+        return page.spliced(start, len(page.text), "")
+    return page.spliced(setting.line.start, end + 1, "")
+
+
+def with_line(page: Page, after: Setting, text: str) -> bytes:
+    """Return the bytes with a line added after a setting's."""
+    return page.spliced(after.line.end, after.line.end, page.newline + text)
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One part of a list with commas: `name=value`, or a flag whose value is None; its place in the list's text."""
+
+    name: str
+    value: str | None
+    start: int
+    end: int
+
+
+def options_of(text: str) -> tuple[Option, ...]:
+    """Return the parts of `a,b=c,d`."""
+    found, at = [], 0
+    for part in text.split(","):
+        name, equals, value = part.partition("=")
+        found.append(Option(name.strip(), value.strip() if equals else None, at, at + len(part)))
+        at += len(part) + 1
+    return tuple(found)
+
+
+def with_option(text: str, name: str, value: str | None, *, flag: bool = False) -> str:
+    """Return a list with one option set, at its place or at the end; a `flag` is written without a value."""
+    word = name if flag else f"{name}={value}"
+    for option in options_of(text):
+        if option.name == name:
+            return text[: option.start] + word + text[option.end :]
+    return f"{text},{word}" if text else word
+
+
+def without_option(text: str, name: str) -> str:
+    """Return a list without an option."""
+    for option in options_of(text):
+        if option.name == name:
+            if option.start:
+                return text[: option.start - 1] + text[option.end :]
+            return text[option.end + 1 :]
+    return text
+
+
+def option(options: Sequence[Option], name: str) -> str | None:
+    """Return the value of an option, None where it is not there or has none."""
+    return next((one.value for one in options if one.name == name), None)
+
+
+def whole(text: str, where: str, *, most: int = 2**63 - 1) -> int:
+    """Read a whole number; raises ReadError with the place."""
+    if not text.isascii() or not text.isdecimal() or len(text) > 19 or int(text) > most:
+        raise ReadError(f"{where}: {text[:40]!r} is not a whole number")
+    return int(text)
+
+
+def safe(value: str, form: Callable[[str], bool] | None = None) -> str:
+    """Return a value that may be put between other people's commas and quotes; raises PlanError for others."""
+    if not re.fullmatch(r"[\w.:+/-]+", value, re.ASCII) or (form is not None and not form(value)):
+        raise PlanError(f"{value[:60]!r} is no value that can be written here")
+    return value

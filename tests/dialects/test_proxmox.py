@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Proxmox VE's configuration: what its defaults are, what is history, what waits, and the same as `qm set`."""
+
+from pathlib import Path
+
+import pytest
+
+from virtune.dialects.proxmox import live
+from virtune.dialects.proxmox_alter import PROXMOX
+from virtune.model.domain import DiskSource, Domain, Turn
+from virtune.model.errors import PlanError, ReadError
+
+PLACE = Path(__file__).parents[1] / "captures" / "proxmox"
+
+
+def text_of(name: str) -> bytes:
+    return (PLACE / f"{name}.conf").read_bytes()
+
+
+def read(name: str) -> Domain:
+    return PROXMOX.read(text_of(name))
+
+
+def test_defaults_are_those_of_proxmox() -> None:
+    domain = read("debian-scsi-single")
+    assert (domain.name, domain.vcpus, domain.kind) == ("web-01", 4, "kvm")
+    assert domain.uuid == "b3247ab1-1fe6-428e-965b-08a1b64a8746"
+    cdrom, first, second = domain.disks
+    assert (cdrom.target, cdrom.device, cdrom.source.kind) == ("ide2", "cdrom", "none")
+    assert first.source == DiskSource(kind="volume", name="local-lvm:vm-101-disk-0")
+    assert (first.cache, first.io, first.discard, first.detect_zeroes) == ("none", None, "unmap", "unmap")
+    assert (first.bus, first.rotation_rate, first.format) == ("scsi", 1, "raw")
+    assert second.cache == "writeback"
+    assert [domain.threads_of(disk) for disk in (first, second)] == [(1,), (2,)]
+
+
+def test_a_thread_that_proxmox_ignores_serves_nothing() -> None:
+    domain = read("lsi-iothread-ignored")
+    disk = domain.disk("scsi0")
+    assert disk is not None
+    assert disk.options == {"iothread is ignored"}
+    assert (domain.threads, domain.threads_of(disk)) == ((), ())
+
+
+def test_snapshots_are_history_and_what_waits_is_the_next_start() -> None:
+    text = text_of("snapshots-and-pending")
+    domain = read("snapshots-and-pending")
+    now = live(text)
+    assert now is not None
+    waiting, running = domain.disk("virtio0"), now.disk("virtio0")
+    assert waiting is not None
+    assert running is not None
+    assert (waiting.cache, waiting.io, waiting.line) == ("writeback", "threads", 18)
+    assert (running.cache, running.io, running.line) == ("none", "native", 12)
+    second = domain.disk("virtio1")
+    assert second is not None
+    assert dict(second.limits) == {
+        "read_iops_sec": 5000,
+        "write_iops_sec": 2000,
+        "write_bytes_sec": 126353408,
+        "write_bytes_sec_max": 251658240,
+    }
+    changed = PROXMOX.alter(text, Turn(knob="disk.aio", at="virtio0", value="native"))
+    assert changed == text.replace(b"aio=threads", b"aio=native")
+    assert live(text_of("debian-scsi-single")) is None
+
+
+def test_a_whole_disk_a_scratch_disk_and_an_image() -> None:
+    domain = read("passthrough-and-qcow2")
+    assert [(disk.target, disk.source.kind, disk.format) for disk in domain.disks] == [
+        ("scsi0", "volume", "qcow2"),
+        ("scsi3", "block", "raw"),
+        ("scsi4", "file", "raw"),
+        ("virtio15", "volume", "raw"),
+    ]
+    scratch = domain.disk("scsi4")
+    assert scratch is not None
+    assert (scratch.transient, scratch.detect_zeroes) == (True, "off")
+    controller = domain.controller_of(domain.disks[0])
+    assert controller is not None
+    assert (controller.queues, controller.iothread, domain.host_devices) == (4, 1, 1)
+
+
+def test_the_change_as_qm_set() -> None:
+    text = text_of("debian-scsi-single")
+    after = PROXMOX.alter(
+        text,
+        Turn(knob="disk.cache", at="scsi1", value="none"),
+        Turn(knob="disk.throttle_bps", at="scsi1", value="157286400"),
+        Turn(knob="device.iothread", at="scsi0", value=None),
+    )
+    second = "local-lvm:vm-101-disk-1"
+    assert PROXMOX.commands is not None
+    assert PROXMOX.commands(text, after, "101") == (
+        "qm set 101 --scsi0 local-lvm:vm-101-disk-0,discard=on,size=32G,ssd=1",
+        f"qm set 101 --scsi1 {second},backup=0,cache=none,discard=on,iothread=1,size=200G,ssd=1,mbps=150",
+    )
+    assert PROXMOX.commands(text, text, "101") == ()
+    odd = text.replace(b"local-lvm:vm-101-disk-1", b"local lvm;rm")
+    changed = PROXMOX.alter(odd, Turn(knob="disk.cache", at="scsi1", value="none"))
+    assert PROXMOX.commands(odd, changed, "web")[0].startswith("qm set VMID --scsi1 'local lvm;rm,")
+
+
+@pytest.mark.parametrize(
+    ("name", "turn", "says"),
+    [
+        (
+            "lsi-iothread-ignored",
+            Turn(knob="device.iothread", at="scsi0", value="1"),
+            "virtio-scsi-single comes first",
+        ),
+        ("windows-sata", Turn(knob="device.iothread", at="sata0", value="1"), "only virtio and scsi"),
+        ("snapshots-and-pending", Turn(knob="device.rotation_rate", at="virtio0", value="1"), "virtio-blk cannot"),
+        ("snapshots-and-pending", Turn(knob="disk.throttle_iops", at="virtio1", value="9"), "this one has iops_rd"),
+        ("windows-sata", Turn(knob="disk.detect_zeroes", at="sata0", value="unmap"), "discard=on"),
+        ("debian-scsi-single", Turn(knob="disk.detect_zeroes", at="scsi0", value="on"), "unmap and off"),
+        ("debian-scsi-single", Turn(knob="scsi.num_queues", at="scsi0", value="1"), "2 queues or more"),
+        ("debian-scsi-single", Turn(knob="disk.cache", at="scsi0", value="none,x=1"), "cannot be written here"),
+        ("debian-scsi-single", Turn(knob="disk.throttle_iops", at="scsi0", value="1,x"), "no value"),
+        ("debian-scsi-single", Turn(knob="device.bus", at="scsi0", value="virtio"), "the disk's name"),
+        ("debian-scsi-single", Turn(knob="disk.cache", at="memory", value="none"), "no disk 'memory'"),
+    ],
+    ids=lambda one: one if isinstance(one, str) else "",
+)
+def test_what_cannot_be_is_refused_with_its_reason(name: str, turn: Turn, says: str) -> None:
+    with pytest.raises(PlanError, match=says):
+        PROXMOX.alter(text_of(name), turn)
+
+
+@pytest.mark.parametrize("line", [b"cores: many", b"scsi1: a:b,iops=x", b"scsi1: a:b,queues=9e9", b"sockets: 99999"])
+def test_numbers_that_are_none_are_refused_with_their_line(line: bytes) -> None:
+    with pytest.raises(ReadError, match="line 3"):
+        PROXMOX.read(b"ostype: l26\nscsihw: virtio-scsi-single\n" + line + b"\n")
