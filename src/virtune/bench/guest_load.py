@@ -137,6 +137,23 @@ def let_go(loads: Sequence[_Running]) -> float:
     return sent
 
 
+def first_operations(loads: Sequence[_Running], before: Sequence[int]) -> float:
+    """Return how many seconds lay between the first I/O of the first guest and that of the last, by QEMU's counters.
+
+    `before` is what each guest's disk had completed at the barrier. Asking takes some milliseconds, which the answer
+    may be too large by. Raises GuestError when a guest does nothing in time.
+    """
+    begun: dict[int, float] = {}
+    deadline = time.monotonic() + _ANSWER_SECONDS
+    while len(begun) < len(loads):
+        for index, running in enumerate(loads):
+            if index not in begun and running.bench.vm.operations() > before[index]:
+                begun[index] = time.monotonic()
+        if time.monotonic() > deadline:
+            raise GuestError(f"{len(loads) - len(begun)} of {len(loads)} guests began nothing")
+    return max(begun.values()) - min(begun.values())
+
+
 def _watch(
     running: _Running, moments: Moments, sampler: GuestSampler, *, flushes: bool
 ) -> tuple[tuple[Check, ...], GuestOutput]:

@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Two guests at once: their loads stand at a barrier and begin together; one that is stopped ends in evidence."""
+
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tests.conftest import SPAN
+from tests.guests.conftest import TCG
+
+from virtune import shell
+from virtune.bench.appliance import Appliance
+from virtune.bench.guest_load import GuestJob, armed, first_operations, let_go
+from virtune.bench.qemu import GuestSession
+from virtune.bench.rig import Ground
+from virtune.model.stack import Disk, Stack
+from virtune.model.target import GuestTarget
+
+pytestmark = pytest.mark.real
+
+SKEW_SECONDS = 0.05
+
+
+def test_two_guests_begin_together(appliance: Appliance, image: Path, one_warden: shell.Warden) -> None:
+    ground = Ground(image=image, size_bytes=SPAN, writes=False)
+    with ExitStack() as ends:
+        sessions = [GuestSession(appliance, TCG, one_warden) for _ in range(2)]
+        for session in sessions:
+            ends.callback(session.give_up)
+        stack = Stack(rig="qemu", disk=replace(Disk(), aio="native"))
+        benches = [ends.enter_context(session.up(stack, ground)) for session in sessions]
+        assert len({bench.vm.child.pid for bench in benches}) == 2
+        skews = []
+        for _ in range(3):
+            loads = []
+            for bench in benches:
+                assert isinstance(bench.target, GuestTarget)
+                text = (
+                    f"[x]\nioengine=libaio\ndirect=1\niodepth=4\nbs=4k\nrw=randread\nfilename={bench.target.path}\n"
+                )
+                text += f"size={SPAN}\ntime_based=1\nruntime=1s\nallow_file_create=0\n"
+                loads.append((bench, GuestJob(text=text, arguments=(), clones=1)))
+            running = armed(loads)
+            before = [bench.vm.operations() for bench in benches]
+            assert all(one.process.wait(0.3) is None for one in running), "a load waits at the barrier"
+            assert [bench.vm.operations() for bench in benches] == before, "and does nothing there"
+            let_go(running)
+            skews.append(first_operations(running, before))
+            for one in running:
+                output = one.process.wait(60)
+                assert output is not None
+                assert output.status == 0
+        assert min(skews) <= SKEW_SECONDS, skews

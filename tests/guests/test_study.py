@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Studies in a guest, as a user asks for them: measured, marked, and whole again after whatever is killed."""
+
+import json
+import os
+import random
+import signal
+import time
+
+import pytest
+from tests.conftest import User, eventually, marked_processes
+
+pytestmark = pytest.mark.real
+
+SHORT = ("--rig", "qemu", "--seconds", "1", "--ramp", "0.2", "-q")
+
+
+def guests() -> list[int]:
+    return [int(line.split()[0]) for line in marked_processes() if "qemu-system" in line]
+
+
+def test_engines_are_compared_in_one_guest_and_marked(user: User) -> None:
+    words = ("compare", "--vary", "disk.aio=threads,native,io_uring", "--rounds", "1", "--json", *SHORT)
+    found = user.run(*words, timeout=170).json()
+    assert [arm["stack"]["rig"] for arm in found["arms"]] == ["qemu"] * 3
+    for arm in found["arms"]:
+        (trial,) = arm["rounds"]
+        assert trial["measurement"]["values"]["iops"] > 0
+        assert trial["measurement"]["values"]["latency.p99"] > 0
+        seen = {check["setting"]: check["found"] for check in arm["in_force"]}
+        assert seen["guest.write_cache"] == "write back"
+        accelerator = user.run("show", "last", "--trial", "1", "--capture", "accelerator.txt").stdout
+        if accelerator.startswith("tcg"):
+            assert "functional-only" in {remark["id"] for remark in trial["measurement"]["remarks"]}
+    changes = [user.run("show", "last", "--trial", str(n), "--capture", "changeover.txt").stdout for n in (1, 2, 3)]
+    assert len({change.partition("process ")[2].split()[0] for change in changes}) == 1, "one guest for all arms"
+    assert all(change.startswith("nodes swapped") for change in changes), changes
+    counters = user.run("show", "last", "--trial", "1", "--capture", "guest-counters.jsonl").stdout.splitlines()
+    marks = [json.loads(line).get("mark") for line in counters[1:]]
+    assert {"start", "begin", "stop", "end"} <= set(marks)
+    assert "vda" in json.loads(counters[1])["text"]
+    assert not guests()
+
+
+def test_a_guest_that_is_killed_costs_one_attempt(user: User) -> None:
+    words = ("compare", "--arm", "a:", "--arm", "b:disk.aio=native", "--rounds", "2", *SHORT)
+    child = user.start(*words, "--seconds", "3")
+    assert eventually(lambda: bool(guests()), seconds=60)
+    # its pid changes only when it is replaced; a load is on once the first trial is announced in the store
+    assert eventually(lambda: " 0/4" in user.run("list", status=None).stdout, seconds=100)
+    time.sleep(2.5)
+    (victim,) = guests()
+    os.kill(victim, signal.SIGKILL)
+    out, err = child.communicate(timeout=170)
+    assert child.returncode == 0, err
+    assert "Traceback" not in err
+    assert "4 of 4 trials" in out
+    shown = user.run("show", "last", "--json").json()
+    assert all(round_["measurement"] for arm in shown["arms"] for round_ in arm["rounds"])
+    assert not guests()
+
+
+def test_whenever_virtune_is_killed_nothing_is_left_and_the_study_goes_on(user: User) -> None:
+    chance = random.Random(5)
+    words = ("compare", "--arm", "a:", "--arm", "b:disk.aio=native", "--rounds", "1", *SHORT)
+    for _ in range(2):
+        child = user.start(*words)
+        time.sleep(chance.uniform(0.5, 14))
+        child.kill()
+        child.communicate(timeout=30)
+        assert eventually(lambda: not marked_processes(), seconds=15), marked_processes()
+    user.run("clean", "--scratch", str(user.scratch))
+    assert "nothing was left behind" in user.run("clean", "--scratch", str(user.scratch)).stdout
+    if any(left in user.run("list").stdout for left in (" 0/2", " 1/2")):
+        assert "2 of 2 trials" in user.run("resume", "-q", timeout=170).stdout
