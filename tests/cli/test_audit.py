@@ -3,6 +3,7 @@
 
 import json
 import os
+import resource
 from pathlib import Path
 
 import pytest
@@ -110,6 +111,20 @@ def test_what_cannot_be_audited_is_said_in_a_sentence(
 ) -> None:
     ran = user.run("audit", *words, status=status)
     assert says in ran.stderr + ran.stdout
+
+
+def test_ten_thousand_disks_and_threads_cost_little(user: User, tmp_path: Path) -> None:
+    disk = "<disk type='file'><driver type='raw'/><source file='/d/{0}'/><target dev='vd{0}'/></disk>"
+    disks = "".join(disk.format(number) for number in range(10_000))
+    path = tmp_path / "many.xml"
+    head = "<domain type='kvm'><name>d</name><vcpu>2</vcpu>"
+    for threads in ("", "<iothreads>9999</iothreads>"):
+        path.write_text(f"{head}{threads}<devices>{disks}</devices></domain>")
+        for words in (("audit", "--fail-on", "never"), ("audit", "--fail-on", "never", "--json"), ("probe",)):
+            begun = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
+            user.run(words[0], str(path), *words[1:])
+            assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - begun < 4, words
+        assert "too many at once" in user.run("advise", "--template", "flash", str(path), status=2).stderr
 
 
 def test_passwords_and_control_characters_are_not_printed(user: User, tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The audit: every rule asked about one domain, what was found in the order of weight."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from virtune.advise import device, durability, engine, hypervisors, placement, running
 from virtune.advise.rule import RULES
@@ -20,17 +20,17 @@ def rules() -> tuple[Rule, ...]:
 def audit(subject: Subject, asked: Sequence[Rule] | None = None) -> tuple[Finding, ...]:
     """Ask every rule, or some, and return what they found: the gravest first, then by place."""
     some = RULES.values() if asked is None else asked
-    found = [_finding(rule, subject, seen) for rule in some for seen in rule.check(subject)]
+    lines = {disk.target: disk.line for disk in reversed(subject.domain.disks)}
+    found = [_finding(rule, subject, seen, lines) for rule in some for seen in rule.check(subject)]
     return tuple(sorted(found, key=lambda one: (-one.rule.severity.rank, one.line, one.rule.id)))
 
 
-def _finding(rule: Rule, subject: Subject, seen: Seen) -> Finding:
+def _finding(rule: Rule, subject: Subject, seen: Seen, lines: Mapping[str, int]) -> Finding:
     domain = subject.domain
     at, line = "", domain.line
     match seen.at:
         case DomainDisk(target=target):
-            written = domain.disk(target)
-            at, line = target, written.line if written is not None else domain.line
+            at, line = target, lines.get(target, domain.line)
         case Controller(kind=kind, index=index, line=place):
             at, line = f"{kind}:{index}", place
         case None:

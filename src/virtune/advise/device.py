@@ -18,15 +18,6 @@ def machine_version(machine: str | None) -> Version | None:
     return (int(found[1]), int(found[2])) if found else None
 
 
-def _free_thread(subject: Subject) -> tuple[str, tuple[Turn, ...]]:
-    """An IOThread that no disk uses, and the turns that make it where there is none."""
-    unused = [one.number for one in subject.domain.threads if one.number not in subject.domain.threads_used]
-    if unused:
-        return str(unused[0]), ()
-    number = str(len(subject.domain.threads) + 1)
-    return number, (Turn(knob="iothread.count", value=number),)
-
-
 @rule(
     "R27",
     Severity.TRY,
@@ -69,7 +60,8 @@ def emulated_nvme(subject: Subject) -> Iterator[Seen]:
 )
 def idle_iothread(subject: Subject) -> Iterator[Seen]:
     """An IOThread that no disk and no controller names does nothing: its disk stays in QEMU's main loop."""
-    idle = [one.number for one in subject.domain.threads if one.number not in subject.domain.threads_used]
+    used = subject.domain.threads_used
+    idle = [one.number for one in subject.domain.threads if one.number not in used]
     if not idle:
         return
     bare = [
@@ -101,12 +93,14 @@ def in_the_main_loop(subject: Subject) -> Iterator[Seen]:
     for disk in subject.disks:
         bare = disk.bus in IOTHREAD_BUSES and not subject.domain.threads_of(disk)
         if bare and disk.opened_here and not subject.domain.threads:
-            number, made = _free_thread(subject)
             yield Seen(
                 at=disk,
                 seen="no IOThread",
                 advice="at depth 8 and more, compare with an IOThread of its own",
-                turns=(*made, Turn(knob="device.iothread", at=disk.target, value=number)),
+                turns=(
+                    Turn(knob="iothread.count", value="1"),
+                    Turn(knob="device.iothread", at=disk.target, value="1"),
+                ),
                 measure="virtune compare --rig vhost-user --vary export.iothread=off,on",
             )
 
@@ -163,8 +157,9 @@ def old_machine_type(subject: Subject) -> Iterator[Seen]:
 )
 def polling_is_off(subject: Subject) -> Iterator[Seen]:
     """An IOThread that does not poll pays a wake-up for every request; polling pays with CPU time."""
+    used = subject.domain.threads_used
     for thread in subject.domain.threads:
-        if thread.poll_max_ns == 0 and thread.number in subject.domain.threads_used:
+        if thread.poll_max_ns == 0 and thread.number in used:
             yield Seen(
                 seen=f"IOThread {thread.number} polls 0 ns",
                 advice="at depth 1 on flash, compare with 32768 ns",

@@ -91,7 +91,8 @@ class _Threads:
 
     def __init__(self, domain: Domain) -> None:
         self._count = len(domain.threads)
-        self._free = [one.number for one in domain.threads if one.number not in domain.threads_used]
+        used = domain.threads_used
+        self._free = [one.number for one in domain.threads if one.number not in used]
         self._highest = max((one.number for one in domain.threads), default=0)
         self._made = 0
         self.used: list[str] = []

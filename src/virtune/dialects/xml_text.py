@@ -9,8 +9,8 @@ reference to something outside; size, depth and number of elements are bounded.
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from html import escape
 from xml.parsers import expat
-from xml.sax.saxutils import escape
 
 from virtune.model.errors import ReadError
 
@@ -172,10 +172,9 @@ def set_attribute(document: Document, element: Element, name: str, value: str) -
     text = document.text
     for found in _ATTRIBUTE.finditer(text, element.start, element.opened):
         if found[1].decode() == name:
-            quote = chr(found[2][0])
-            return _spliced(text, found.start(2) + 1, found.end(2) - 1, _quoted(value, quote))
+            return _spliced(text, found.start(2) + 1, found.end(2) - 1, _quoted(value))
     at = _attributes_end(document, element)
-    return _spliced(text, at, at, f" {name}='{_quoted(value, chr(39)).decode()}'".encode())
+    return _spliced(text, at, at, f" {name}='{_quoted(value).decode()}'".encode())
 
 
 def remove_attribute(document: Document, element: Element, name: str) -> bytes:
@@ -189,9 +188,11 @@ def remove_attribute(document: Document, element: Element, name: str) -> bytes:
 def set_text(document: Document, element: Element, value: str) -> bytes:
     """Return the text with the content of an element without children changed."""
     if element.end == element.opened:
-        return _spliced(document.text, element.start, element.end, _filled(document, element, escape(value).encode()))
+        return _spliced(
+            document.text, element.start, element.end, _filled(document, element, escape(value, quote=False).encode())
+        )
     closing = document.text.rindex(b"</", element.start, element.end)
-    return _spliced(document.text, element.opened, closing, escape(value).encode())
+    return _spliced(document.text, element.opened, closing, escape(value, quote=False).encode())
 
 
 def remove_element(document: Document, element: Element) -> bytes:
@@ -246,8 +247,9 @@ def _tag_end(text: bytes, at: int) -> int:
     return text.index(b">", at) + 1
 
 
-def _quoted(value: str, quote: str) -> bytes:
-    return escape(value, {quote: "&quot;" if quote == '"' else "&apos;"}).encode()
+def _quoted(value: str) -> bytes:
+    """A value as it may stand between quotes of either kind."""
+    return escape(value).encode()
 
 
 def _spliced(text: bytes, start: int, end: int, new: bytes) -> bytes:

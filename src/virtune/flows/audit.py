@@ -12,6 +12,10 @@ from virtune.model.domain import Turn
 from virtune.model.errors import VirtuneError
 from virtune.model.finding import Audited, Finding, Unread
 
+DIFF_BYTES_MAX = 4 * 1024**2
+"""Every turn reads the text again. Of a domain of 10 kB 400 turns are shown; one of thousands of disks is told what
+to turn, and not shown it line by line."""
+
 _SECRET = re.compile(r"(passwd|password)=(\"[^\"]*\"|'[^']*')")
 
 
@@ -25,7 +29,8 @@ def audit_all(found: Iterable[Found | Unread], *, diffs: int) -> Iterator[Audite
             yield one
             continue
         findings = audit(one.subject)
-        if diffs > 0:
+        turns = sum(len(finding.seen.turns) for finding in findings)
+        if diffs > 0 and len(one.text) * turns < DIFF_BYTES_MAX:
             findings = tuple(_with_diff(one, finding) for finding in findings)
             diffs -= len(findings)
         domain = one.subject.domain

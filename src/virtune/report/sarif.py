@@ -54,7 +54,7 @@ def _result(one: Audited, finding: Finding, places: dict[str, int]) -> dict[str,
     location: dict[str, Any] = {"logicalLocations": [{"fullyQualifiedName": place, "kind": "resource"}]}
     if "://" not in one.origin:
         location["physicalLocation"] = {
-            "artifactLocation": {"uri": quote(PurePath(one.origin).as_posix())},
+            "artifactLocation": {"uri": quote(PurePath(one.origin).as_posix().encode(errors="surrogateescape"))},
             "region": {"startLine": finding.line},
         }
     change = f"\n\n{finding.diff}" if finding.diff else ""
