@@ -23,18 +23,21 @@ def test_engines_are_compared_in_one_guest_and_marked(user: User) -> None:
     words = ("compare", "--vary", "disk.aio=threads,native,io_uring", "--rounds", "1", "--json", *SHORT)
     found = user.run(*words, timeout=170).json()
     assert [arm["stack"]["rig"] for arm in found["arms"]] == ["qemu"] * 3
+    accelerator = user.run("show", "last", "--trial", "1", "--capture", "accelerator.txt").stdout
     for arm in found["arms"]:
         (trial,) = arm["rounds"]
         assert trial["measurement"]["values"]["iops"] > 0
         assert trial["measurement"]["values"]["latency.p99"] > 0
         seen = {check["setting"]: check["found"] for check in arm["in_force"]}
         assert seen["guest.write_cache"] == "write back"
-        accelerator = user.run("show", "last", "--trial", "1", "--capture", "accelerator.txt").stdout
         if accelerator.startswith("tcg"):
             assert "functional-only" in {remark["id"] for remark in trial["measurement"]["remarks"]}
     changes = [user.run("show", "last", "--trial", str(n), "--capture", "changeover.txt").stdout for n in (1, 2, 3)]
     assert len({change.partition("process ")[2].split()[0] for change in changes}) == 1, "one guest for all arms"
     assert all(change.startswith("nodes swapped") for change in changes), changes
+    assert "functional only: a guest under emulation" in user.run("show", "last").stdout or accelerator.startswith(
+        "kvm"
+    )
     counters = user.run("show", "last", "--trial", "1", "--capture", "guest-counters.jsonl").stdout.splitlines()
     marks = [json.loads(line).get("mark") for line in counters[1:]]
     assert {"start", "begin", "stop", "end"} <= set(marks)

@@ -16,7 +16,7 @@ from virtune.model.counters import RoleUse, Use
 from virtune.model.errors import LoadError, ReadError, StoreError
 from virtune.model.evidence import FIO_OUTPUTS
 from virtune.model.measurement import FioResult, Measurement
-from virtune.model.remark import Remark, Weight
+from virtune.model.remark import EMULATED, Remark, Weight
 from virtune.model.stack import Stack
 from virtune.model.workload import Workload
 
@@ -118,7 +118,7 @@ def _guest_values(base: Measurement, used: Use, guest: RoleUse) -> Iterator[tupl
 def _emulated(parts: Mapping[str, bytes]) -> Iterator[Remark]:
     if parts.get("accelerator.txt", b"").startswith(b"tcg"):
         yield Remark(
-            id="functional-only",
+            id=EMULATED,
             weight=Weight.WARNING,
             text="functional only: the guest ran under software emulation (TCG), so these numbers describe the "
             "emulator and rank nothing",

@@ -17,7 +17,7 @@ from virtune.flows.study import Leave, loaded, prepared
 from virtune.flows.trial import Tools, ground_for
 from virtune.model.errors import Interrupted, LoadError, PreconditionError, RigError
 from virtune.model.event import Event, SearchMoved, StepEnded, StepProgressed, StepStarted, TrialStarted
-from virtune.model.evidence import StudyRecord, TrialRecord
+from virtune.model.evidence import InForce, StudyRecord, TrialRecord
 from virtune.model.search import Phase, Removed, phase_of
 from virtune.model.stack import Stack
 from virtune.model.study import Study, Trial
@@ -89,10 +89,23 @@ def seconds_left(known: Tuning) -> float | None:
     return max(0.0, race) + share * fixed_seconds(study, search) + 2 * search.soak_seconds
 
 
+def _require_real(found: InForce) -> None:
+    """Raise PreconditionError for a guest under software emulation, whose figures rank nothing."""
+    emulated = next((one for one in found.checks if (one.setting, one.found) == ("accelerator", "tcg")), None)
+    if emulated is not None:
+        raise PreconditionError(
+            f"nothing can be recommended from guests under software emulation, and KVM boots none: {emulated.proof}",
+            hint="`--rig vhost-user` measures what a guest's disk does, without a guest",
+        )
+
+
 def _those_that_come_up(study: Study, tools: Tools, say: Callable[[Event], None]) -> Study:
     """Bring every arm up once and leave out those that QEMU refuses, with its words."""
     search = search_of(study)
     if len(study.arms) > COME_UP_MAX:
+        baseline = study.arm(study.baseline).stack
+        with tools.rigs.up(baseline, ground_for(baseline, study.workloads[0], study, tools), restart=True) as bench:
+            _require_real(bench.in_force)
         return study
     what = f"bringing {len(study.arms)} configurations up once"
     say(StepStarted(what=what))
@@ -102,6 +115,7 @@ def _those_that_come_up(study: Study, tools: Tools, say: Callable[[Event], None]
             ground = ground_for(arm.stack, study.workloads[0], study, tools)
             with tools.rigs.up(arm.stack, ground, restart=True) as bench:
                 require_in_force(arm.name, bench.in_force.checks)
+                _require_real(bench.in_force)
         except RigError as error:
             refused[arm.name] = error.message + (f": {error.hint}" if error.hint else "")
         say(StepProgressed(what=what, fraction=(index + 1) / len(study.arms)))

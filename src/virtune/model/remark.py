@@ -21,3 +21,7 @@ class Remark:
     weight: Weight
     text: str
     advice: str = ""
+
+
+EMULATED = "functional-only"
+"""The id of the remark that a guest ran under software emulation, so that its figures rank nothing."""
