@@ -18,7 +18,7 @@ from virtune.model.errors import PlanError, ReadError
 from virtune.model.knobs import BY_ID, KNOBS
 
 CAPTURES = Path(__file__).parents[1] / "captures"
-SYSTEMS = [one for one in LANGUAGES if one.name == "proxmox"]
+SYSTEMS = [one for one in LANGUAGES if one.name in ("proxmox", "kubevirt")]
 FILES = [(one, path) for one in SYSTEMS for path in sorted((CAPTURES / one.name).glob("*"))]
 NAMES = [f"{one.name}-{path.stem}" for one, path in FILES]
 
@@ -28,7 +28,7 @@ FIELDS: dict[str, tuple[str, ...]] = {
     "disk.discard": ("discard", "detect_zeroes"),
     "disk.detect_zeroes": ("detect_zeroes",),
     "device.iothread": ("iothread", "mapping"),
-    "device.bus": ("bus", "iothread"),
+    "device.bus": ("bus", "iothread", "queues"),
     "device.num_queues": ("queues",),
     "device.queue_size": ("queue_size",),
     "device.rotation_rate": ("rotation_rate",),
@@ -127,6 +127,8 @@ def check_one_change(
             # threads are numbered in the order of the disks, and belong to the controller with SCSI
             if knob in ("device.iothread", "device.scsi_controller", "device.bus"):
                 others |= {"iothread", "mapping", "controller", "options"}
+            if (dialect.name, knob) == ("kubevirt", "device.num_queues"):
+                others |= {"queues"}  # a switch of the whole VM
             assert plain(was, *others) == plain(become, *others), knob
 
 

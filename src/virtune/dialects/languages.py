@@ -4,6 +4,7 @@
 from virtune.dialects import libvirt_alter
 from virtune.dialects.bhyve import REFUSALS as BHYVE_REFUSALS
 from virtune.dialects.bhyve import alter_bhyve, is_bhyve, read_bhyve
+from virtune.dialects.kubevirt import KUBEVIRT
 from virtune.dialects.language import Language
 from virtune.dialects.libvirt import read_domain
 from virtune.dialects.proxmox_alter import PROXMOX
@@ -74,10 +75,10 @@ XL = Language(
     refusals=XL_REFUSALS,
 )
 
-LANGUAGES = (LIBVIRT, VMX, BHYVE, PROXMOX, XL)
+LANGUAGES = (LIBVIRT, VMX, BHYVE, KUBEVIRT, PROXMOX, XL)
 """The languages, in the order in which they are asked whether a text is theirs."""
 
-SUFFIXES = (".xml", ".conf", ".cfg", ".vmx")
+SUFFIXES = (".xml", ".conf", ".cfg", ".vmx", ".yaml", ".yml")
 """Files of a folder that may hold a VM."""
 
 

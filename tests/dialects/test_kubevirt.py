@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+"""KubeVirt's YAML: altered with its comments and order, and hostile YAML refused at once."""
+
+import time
+from pathlib import Path
+
+import pytest
+
+from virtune.dialects.kubevirt import KUBEVIRT
+from virtune.model.domain import Domain, Turn
+from virtune.model.errors import PlanError, ReadError
+
+PLACE = Path(__file__).parents[1] / "captures" / "kubevirt"
+FEDORA = (PLACE / "fedora-datavolume.yaml").read_bytes()
+MANY = (PLACE / "windows-and-scratch.yaml").read_bytes()
+HEAD = "apiVersion: kubevirt.io/v1\nkind: VirtualMachineInstance\nmetadata: {name: a}\n"
+
+
+def named(text: bytes, name: str) -> Domain:
+    return next(one for one in KUBEVIRT.domains(text) if one.name == name)
+
+
+def test_disks_volumes_and_threads() -> None:
+    domain = KUBEVIRT.read(FEDORA)
+    root, data, cloudinit = domain.disks
+    assert (domain.name, domain.vcpus, domain.kind) == ("fedora-web", 4, "kvm")
+    assert (root.source.name, root.cache, root.discard, root.bus) == ("fedora-root", "none", "unmap", "virtio")
+    assert (data.source.name, data.cache, data.io, data.line) == ("web-data", "writeback", "threads", 24)
+    assert [domain.threads_of(disk) for disk in (root, data)] == [(1,), (1,)]
+    assert (root.holds_data, cloudinit.holds_data) == (True, False)
+
+
+def test_several_machines_of_one_text() -> None:
+    assert [one.name for one in KUBEVIRT.domains(MANY)] == ["win2k22", "one-line"]
+    domain = named(MANY, "win2k22")
+    system, scratch, drivers = domain.disks
+    assert (domain.vcpus, system.queues, system.io) == (4, 4, "native")
+    assert (scratch.transient, drivers.device, domain.uuid) == (True, "cdrom", "2f7e1d2a-6d0b-4cb5-9a43-3d0d1a2b3c4d")
+    assert domain.threads_of(system) == (1,)
+
+
+@pytest.mark.parametrize(
+    ("text", "domain", "turn", "before", "after"),
+    [
+        (FEDORA, "", Turn(knob="disk.cache", at="data", value="none"), b"cache: writeback", b"cache: none"),
+        (
+            FEDORA,
+            "",
+            Turn(knob="disk.aio", at="rootdisk", value="native"),
+            b"# boots from here\n",
+            b"# boots from here\n              io: native\n",
+        ),
+        (FEDORA, "", Turn(knob="disk.aio", at="data", value=None), b"              io: threads\n", b""),
+        (FEDORA, "", Turn(knob="device.bus", at="data", value="scsi"), b"disk: {bus: virtio}", b"disk: {bus: scsi}"),
+        (
+            MANY,
+            "win2k22",
+            Turn(knob="device.iothread", at="system", value=None),
+            b"- dedicatedIOThread: true\n        disk:",
+            b"- disk:",
+        ),
+        (MANY, "one-line", Turn(knob="disk.cache", at="a", value=None), b", cache: none", b""),
+        (
+            MANY,
+            "one-line",
+            Turn(knob="device.iothread", at="a", value="1"),
+            b"disks: [{name: a",
+            b"disks: [{dedicatedIOThread: true, name: a",
+        ),
+    ],
+    ids=lambda one: f"{one.knob}-{one.at}" if isinstance(one, Turn) else "",
+)
+def test_only_the_named_words_change(text: bytes, domain: str, turn: Turn, before: bytes, after: bytes) -> None:
+    assert text.count(before) == 1
+    assert KUBEVIRT.alter(text, turn, domain=domain) == text.replace(before, after)
+
+
+@pytest.mark.parametrize(
+    ("turn", "says"),
+    [
+        (Turn(knob="disk.aio", at="data", value="io_uring"), "no io_uring"),
+        (Turn(knob="device.num_queues", at="data", value="2"), "one queue a vCPU"),
+        (Turn(knob="disk.discard", at="data", value="unmap"), "always unmaps"),
+        (Turn(knob="disk.cache", at="data", value="unsafe"), "cannot be written"),
+        (Turn(knob="disk.cache", at="nothing", value="none"), "no disk 'nothing'"),
+    ],
+    ids=str,
+)
+def test_what_cannot_be_is_refused_with_its_reason(turn: Turn, says: str) -> None:
+    with pytest.raises(PlanError, match=says):
+        KUBEVIRT.alter(FEDORA, turn)
+
+
+LAUGHS = "".join(f"x{n}: &x{n} [{', '.join([f'*x{n - 1}'] * 9)}]\n" for n in range(1, 40))
+
+
+@pytest.mark.parametrize(
+    "hostile",
+    [
+        HEAD + "x0: &x0 lol\n" + LAUGHS,
+        HEAD + "x: " + "[" * 100_000,
+        HEAD + "x:\n" + "- " * 100_000,
+        HEAD + "x: &x [*x]\nspec: *x\n" * 40,
+        HEAD + "x: {" + "a: b, " * 200_000 + "}",
+        HEAD + "x: *nothing\n",
+        HEAD + "x: [\n",
+        HEAD + "spec: {domain: {cpu: {cores: 99999999}, devices: {}}}\n",
+        HEAD + "y: !!python/object/apply:os.system [true]\n",
+    ],
+    ids=["laughs", "brackets", "dashes", "itself", "large", "alias", "open", "cores", "python"],
+)
+def test_hostile_yaml_is_refused_at_once(hostile: str) -> None:
+    began = time.monotonic()
+    with pytest.raises(ReadError):
+        KUBEVIRT.domains(hostile.encode())
+    assert time.monotonic() - began < 2
+
+
+def test_what_an_alias_shares_is_not_altered() -> None:
+    disks = "[&d {name: a, disk: {bus: virtio}}, *d]"
+    shared = f"{HEAD}spec: {{domain: {{devices: {{disks: {disks}}}}}}}\n"
+    with pytest.raises(PlanError, match="shared by an alias"):
+        KUBEVIRT.alter(shared.encode(), Turn(knob="disk.cache", at="a", value="none"))
