@@ -28,6 +28,9 @@ def _preface() -> Iterator[str]:
 
 def _dialect(dialect: Language) -> Iterator[str]:
     yield f"## {plain(dialect.title)}\n"
+    if not dialect.says:
+        yield f"It is only read: {plain(dialect.refusal('disk.cache') or '')}.\n"
+        return
     yield from table(("knob", "how it is written"), ((code(k), code(said)) for k, said in dialect.says.items()))
     refused: dict[str, list[str]] = {}
     for knob in KNOBS:

@@ -8,6 +8,7 @@ from virtune.dialects.kubevirt import KUBEVIRT
 from virtune.dialects.language import Language
 from virtune.dialects.libvirt import read_domain
 from virtune.dialects.proxmox_alter import PROXMOX
+from virtune.dialects.qemu_command import QEMU
 from virtune.dialects.vmx import REFUSALS as VMX_REFUSALS
 from virtune.dialects.vmx import alter_vmx, is_vmx, read_vmx
 from virtune.dialects.xl import REFUSALS as XL_REFUSALS
@@ -75,10 +76,10 @@ XL = Language(
     refusals=XL_REFUSALS,
 )
 
-LANGUAGES = (LIBVIRT, VMX, BHYVE, KUBEVIRT, PROXMOX, XL)
+LANGUAGES = (LIBVIRT, QEMU, VMX, BHYVE, KUBEVIRT, PROXMOX, XL)
 """The languages, in the order in which they are asked whether a text is theirs."""
 
-SUFFIXES = (".xml", ".conf", ".cfg", ".vmx", ".yaml", ".yml")
+SUFFIXES = (".xml", ".conf", ".cfg", ".vmx", ".yaml", ".yml", ".cmdline")
 """Files of a folder that may hold a VM."""
 
 
