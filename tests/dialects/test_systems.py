@@ -18,7 +18,7 @@ from virtune.model.errors import PlanError, ReadError
 from virtune.model.knobs import BY_ID, KNOBS
 
 CAPTURES = Path(__file__).parents[1] / "captures"
-SYSTEMS = [one for one in LANGUAGES if one.name in ("proxmox", "kubevirt")]
+SYSTEMS = [one for one in LANGUAGES if one.name in ("proxmox", "kubevirt", "nova")]
 FILES = [(one, path) for one in SYSTEMS for path in sorted((CAPTURES / one.name).glob("*"))]
 NAMES = [f"{one.name}-{path.stem}" for one, path in FILES]
 
@@ -129,6 +129,8 @@ def check_one_change(
                 others |= {"iothread", "mapping", "controller", "options"}
             if (dialect.name, knob) == ("kubevirt", "device.num_queues"):
                 others |= {"queues"}  # a switch of the whole VM
+            if (dialect.name, knob) == ("nova", "disk.discard"):
+                others |= {"discard"}  # one setting for all disks of a host
             assert plain(was, *others) == plain(become, *others), knob
 
 

@@ -7,6 +7,7 @@ from virtune.dialects.bhyve import alter_bhyve, is_bhyve, read_bhyve
 from virtune.dialects.kubevirt import KUBEVIRT
 from virtune.dialects.language import Language
 from virtune.dialects.libvirt import read_domain
+from virtune.dialects.nova import NOVA
 from virtune.dialects.proxmox_alter import PROXMOX
 from virtune.dialects.qemu_command import QEMU
 from virtune.dialects.vmx import REFUSALS as VMX_REFUSALS
@@ -76,7 +77,7 @@ XL = Language(
     refusals=XL_REFUSALS,
 )
 
-LANGUAGES = (LIBVIRT, QEMU, VMX, BHYVE, KUBEVIRT, PROXMOX, XL)
+LANGUAGES = (LIBVIRT, QEMU, VMX, BHYVE, KUBEVIRT, NOVA, PROXMOX, XL)
 """The languages, in the order in which they are asked whether a text is theirs."""
 
 SUFFIXES = (".xml", ".conf", ".cfg", ".vmx", ".yaml", ".yml", ".cmdline")

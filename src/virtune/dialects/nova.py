@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: Apache-2.0
+"""OpenStack Nova's `nova.conf` of a compute node: what `[libvirt]` says of every disk of its guests (pure).
+
+Cache and discard are there and nowhere else, for all disks of one kind of source; bus, limits and pins are properties
+of an image or a flavor, which are no files: the refusals name the command that sets them. A disk here stands for all
+of its kind (`file`, `block`, `network`, `mount`).
+"""
+
+import re
+from collections.abc import Mapping
+
+from virtune.dialects.language import Language, no_disk, one_of
+from virtune.dialects.line_text import (
+    Page,
+    Setting,
+    option,
+    options_of,
+    read_page,
+    settings_of,
+    with_line,
+    with_option,
+    with_value,
+    without,
+    without_option,
+)
+from virtune.model.domain import DiskSource, Domain, DomainDisk, SourceKind, Turn
+from virtune.model.errors import PlanError, ReadError
+
+KINDS: Mapping[str, SourceKind] = {"file": "file", "block": "block", "network": "network", "mount": "dir"}
+"""Nova's kinds of sources."""
+
+_SETTING = re.compile(r"(?P<key>[a-z][a-z0-9_]*)[ \t]*=[ \t]*(?P<value>\S(?:.*\S)?)[ \t]*$")
+_HEADING = re.compile(r"\[([^\]]*)\]\s*$")
+_KNOWN = re.compile(rb"^\[libvirt\][ \t]*\r?$", re.MULTILINE)
+_OURS = re.compile(rb"^(disk_cachemodes|hw_disk_discard|images_type|virt_type|cpu_mode)[ \t]*=", re.MULTILINE)
+_CACHES = {one: one for one in ("none", "writethrough", "writeback", "directsync", "unsafe")}
+_IMAGE = "it is the image's: `openstack image set --property {} IMAGE`"
+_FLAVOR = "it is the flavor's: `openstack flavor set --property {} FLAVOR`"
+
+
+def knows(text: bytes) -> bool:
+    """Whether a text is the configuration of a compute node with libvirt."""
+    return _KNOWN.search(text) is not None and _OURS.search(text) is not None
+
+
+def domains(text: bytes) -> tuple[Domain, ...]:
+    """Read what stands for all guests of a node; raises ReadError."""
+    _, settings = _read(text)
+    modes, discard = settings.get("disk_cachemodes"), settings.get("hw_disk_discard")
+    listed = options_of(_bare(modes.value)[1]) if modes is not None else ()
+    first = min((one.line.number for one in settings.values()), default=1)
+    line = modes.line.number if modes is not None else first
+    virt = settings.get("virt_type")
+    disks = tuple(
+        DomainDisk(
+            target=name,
+            line=line,
+            source=DiskSource(kind=kind, name=f"all {name} disks", protocol=name if kind == "network" else None),
+            driver="qemu",
+            # without O_DIRECT it is writeback; the file does not say what the storage has
+            cache=option(listed, name) or "none",
+            discard=discard.value if discard is not None and discard.value in ("unmap", "ignore") else None,
+        )
+        for name, kind in KINDS.items()
+    )
+    kind = virt.value if virt is not None else "kvm"
+    return (Domain(name="", uuid=None, kind=kind, line=first, vcpus=1, disks=disks, language="nova"),)
+
+
+def turn(text: bytes, wanted: Turn, _domain: str = "") -> bytes:
+    """Return the text with one knob turned; raises PlanError for a place or value that cannot be."""
+    page, settings = _read(text)
+    if wanted.at not in KINDS:
+        raise no_disk(wanted.at)
+    if wanted.knob == "disk.discard":
+        word = None if wanted.value is None else one_of(wanted, {"unmap": "unmap", "ignore": "ignore"})
+        return _set(page, settings, "hw_disk_discard", word)
+    found = settings.get("disk_cachemodes")
+    quote, listed = _bare(found.value) if found is not None else ("", "")
+    if wanted.value is None:
+        listed = without_option(listed, wanted.at)
+    else:
+        listed = with_option(listed, wanted.at, one_of(wanted, _CACHES))
+    return _set(page, settings, "disk_cachemodes", f"{quote}{listed}{quote}" if listed else None)
+
+
+def _set(page: Page, settings: Mapping[str, Setting], key: str, value: str | None) -> bytes:
+    found = settings.get(key)
+    if value is None:
+        return page.spliced(0, 0, "") if found is None else without(page, found)
+    if found is not None:
+        return with_value(page, found, value)
+    last = max(settings.values(), key=lambda one: one.line.number, default=None)
+    if last is None:
+        raise PlanError("[libvirt] has no setting that this one could follow")
+    return with_line(page, last, f"{key} = {value}")
+
+
+def _bare(value: str) -> tuple[str, str]:
+    """Part a value from the quotes around it."""
+    quote = value[0] if value[:1] in ("'", '"') and value[-1:] == value[:1] and len(value) > 1 else ""
+    return quote, value.strip(quote) if quote else value
+
+
+def _read(text: bytes) -> tuple[Page, dict[str, Setting]]:
+    page = read_page(text)
+    found = {one.key: one for one in settings_of(page, _SETTING, _HEADING) if one.section == "libvirt"}
+    if not found:
+        raise ReadError("it has no section [libvirt] with settings")
+    return page, found
+
+
+NOVA = Language(
+    name="nova",
+    title="OpenStack Nova",
+    text="a nova.conf",
+    knows=knows,
+    domains=domains,
+    turn=turn,
+    says={
+        "disk.cache": "[libvirt] disk_cachemodes = file=none,block=none,network=writeback",
+        "disk.discard": "[libvirt] hw_disk_discard = unmap | ignore (for all disks)",
+    },
+    refusals={
+        "disk.aio": "Nova chooses it by itself: native for NFS, iSCSI and allocated images with O_DIRECT",
+        "device.bus": _IMAGE.format("hw_disk_bus=virtio"),
+        "device.scsi_controller": _IMAGE.format("hw_scsi_model=virtio-scsi"),
+        "device.packed": _IMAGE.format("hw_virtio_packed_ring=true"),
+        "device.iothread": "Nova makes one IOThread by itself since 2026.1, and names it on no disk",
+        "iothread.count": "Nova makes one IOThread by itself since 2026.1, and names it on no disk",
+        "vcpu.pin": _FLAVOR.format("hw:cpu_policy=dedicated"),
+        "emulator.pin": _FLAVOR.format("hw:emulator_threads_policy=isolate"),
+        "iothread.pin": "IOThreads run on the CPUs of the emulator, as the flavor's hw:emulator_threads_policy says",
+        "disk.throttle_iops": _FLAVOR.format("quota:disk_total_iops_sec=N"),
+        "disk.throttle_iops_read": _FLAVOR.format("quota:disk_read_iops_sec=N"),
+        "disk.throttle_iops_write": _FLAVOR.format("quota:disk_write_iops_sec=N"),
+        "disk.throttle_bps": _FLAVOR.format("quota:disk_total_bytes_sec=N"),
+        "disk.throttle_bps_read": _FLAVOR.format("quota:disk_read_bytes_sec=N"),
+        "disk.throttle_bps_write": _FLAVOR.format("quota:disk_write_bytes_sec=N"),
+    },
+)
+"""OpenStack Nova, as far as a compute node's own file has it."""
