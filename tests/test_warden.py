@@ -31,7 +31,7 @@ def start(run_id: str, then: str) -> "subprocess.Popen[str]":
 
 
 def marked(run_id: str) -> list[int]:
-    return [pid for pid, _ in warden._marked(run_id)]
+    return [pid for pid, _ in warden._marked(run_id, warden.run_directory(run_id))]
 
 
 @pytest.mark.parametrize(
@@ -71,6 +71,25 @@ def test_when_the_guard_is_killed_too_the_run_is_found_abandoned_and_swept() -> 
     assert f"directory {directory}" in removed
     assert not marked(run_id)
     assert not directory.exists()
+
+
+def test_a_child_that_has_not_begun_its_program_is_ended_too_and_a_person_s_shell_is_not() -> None:
+    # between fork and exec a child has no mark, but it is in the run's directory and still the Python that forked it
+    directory = warden.run_directory(f"w{os.getpid()}-fork")
+    directory.mkdir(mode=0o700)
+    unborn = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"], cwd=directory)
+    person = subprocess.Popen(["sleep", "60"], cwd=directory)
+    elsewhere = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    try:
+        assert eventually(lambda: Path(f"/proc/{unborn.pid}/exe").samefile("/proc/self/exe"))
+        warden.sweep(warden.run_id_of(directory), directory)
+        assert unborn.wait(5) == -signal.SIGTERM
+        assert person.poll() is None
+        assert elsewhere.poll() is None
+    finally:
+        for process in (unborn, person, elsewhere):
+            process.kill()
+            process.wait()
 
 
 def test_a_run_that_lives_is_not_abandoned() -> None:

@@ -66,7 +66,7 @@ def start_time(pid: int) -> int:
 
 def sweep(run_id: str, directory: Path) -> list[str]:
     """Remove all that a run left; returns what was removed, in words."""
-    removed = [f"process {pid} ({name})" for pid, name in _end_marked(run_id)]
+    removed = [f"process {pid} ({name})" for pid, name in _end_marked(run_id, directory)]
     removed += [f"mount {mount}" for mount in reversed(mounts_below(directory)) if unmount(mount)]
     # What could not be unmounted is somebody's data: nothing below it may be deleted.
     if directory.exists() and not mounts_below(directory):
@@ -94,25 +94,38 @@ def _owner_lives(directory: Path) -> bool:
     return start_time(pid) == started != 0
 
 
-def _marked(run_id: str) -> Iterator[tuple[int, str]]:
+def _marked(run_id: str, directory: Path) -> Iterator[tuple[int, str]]:
     mark = f"{MARK}={run_id}".encode()
     for entry in os.listdir("/proc"):
         if not entry.isdigit() or int(entry) == os.getpid():
             continue
         with contextlib.suppress(OSError):
-            if mark in Path(f"/proc/{entry}/environ").read_bytes().split(b"\0"):
+            environ = Path(f"/proc/{entry}/environ").read_bytes()
+            if mark in environ.split(b"\0") or _is_being_started(entry, directory, environ):
                 yield int(entry), Path(f"/proc/{entry}/comm").read_text().strip()
 
 
-def _end_marked(run_id: str) -> list[tuple[int, str]]:
-    ended = dict(_marked(run_id))
+def _is_being_started(pid: str, directory: Path, environ: bytes) -> bool:
+    """Whether a process is one of the run's between its fork and its exec: it has no mark yet.
+
+    It is in the run's directory already when it lets go of the pipe that the guard waits for. Until its exec it is
+    still the Python that forked it, and in the midst of that it has no environment. Anything else in there is a
+    person's.
+    """
+    if Path(f"/proc/{pid}/cwd").readlink() != directory.resolve():
+        return False
+    return not environ or Path(f"/proc/{pid}/exe").samefile("/proc/self/exe")
+
+
+def _end_marked(run_id: str, directory: Path) -> list[tuple[int, str]]:
+    ended = dict(_marked(run_id, directory))
     for number in (signal.SIGTERM, signal.SIGKILL):
         deadline = time.monotonic() + _PATIENCE_SECONDS
-        for pid, name in _marked(run_id):
+        for pid, name in _marked(run_id, directory):
             ended[pid] = name
             with contextlib.suppress(OSError):
                 os.kill(pid, number)
-        while time.monotonic() < deadline and any(_marked(run_id)):
+        while time.monotonic() < deadline and any(_marked(run_id, directory)):
             time.sleep(0.02)
     return sorted(ended.items())
 
