@@ -144,3 +144,30 @@ def test_any_bytes_are_read_or_refused(name: str, noise: bytes, at: int) -> None
     with contextlib.suppress(ReadError):
         found = language_of(hostile).read(hostile)
         assert found.vcpus >= 0
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("format=raw, vdev=xvda, target=/srv/a,b.raw", "format=raw, vdev=xvda, no-discard,target=/srv/a,b.raw"),
+        ("/dev/vg/a,raw,xvda,rw, discard ", "/dev/vg/a,raw,xvda,rw, no-discard "),
+        ("vdev=xvda,discard,target=/a,discard", "vdev=xvda,no-discard,target=/a,discard"),
+        ("/dev/vg/a,,xvda", "/dev/vg/a,,xvda,no-discard"),
+    ],
+)
+def test_what_follows_a_target_belongs_to_it(before: str, after: str) -> None:
+    """xl takes all behind `target=` for the name of the image, so a flag there would open another one."""
+    text = f"name = 'a'\ndisk = [ '{before}' ]\n".encode()
+    altered = xl.alter_xl(text, Turn(knob="disk.discard", at="xvda", value="ignore"))
+    assert altered == text.replace(before.encode(), after.encode())
+    (was,), (now,) = xl.read_xl(text).disks, xl.read_xl(altered).disks
+    assert (was.source, now.discard) == (now.source, "ignore")
+
+
+def test_vmware_writes_through_where_it_is_told_to() -> None:
+    text = text_of("win10.vmx")
+    altered = vmx.alter_vmx(text, Turn(knob="disk.cache", at="scsi0:1", value="writethrough"))
+    assert [one for one in altered.splitlines() if one not in text.splitlines()] == [b'scsi0:1.writeThrough = "TRUE"']
+    assert [one.cache for one in vmx.read_vmx(altered).disks][:2] == ["writeback", "writethrough"]
+    with pytest.raises(PlanError, match="it has writeback, writethrough"):
+        vmx.alter_vmx(text, Turn(knob="disk.cache", at="scsi0:1", value="none"))

@@ -51,7 +51,10 @@ VMX = Language(
     knows=is_vmx,
     domains=lambda text: (read_vmx(text),),
     turn=lambda text, turn, _: alter_vmx(text, turn),
-    says={"device.rotation_rate": 'scsi0:0.virtualSSD = "0" | "1"'},
+    says={
+        "device.rotation_rate": 'scsi0:0.virtualSSD = "0" | "1"',
+        "disk.cache": 'scsi0:0.writeThrough = "TRUE" | "FALSE" (writethrough, writeback)',
+    },
     refusals=VMX_REFUSALS,
 )
 

@@ -11,12 +11,18 @@ from virtune.model.errors import PlanError, ReadError
 _LINE = re.compile(r'\s*([\w:.-]+)\s*=\s*"([^"]*)"\s*')
 _DISK = re.compile(r"(?P<bus>scsi|sata|ide|nvme)\d+:\d+", re.IGNORECASE)
 
+WORDS: Mapping[str, tuple[str, str, Mapping[str, str]]] = {
+    "device.rotation_rate": ("virtualSSD", "0", {"0": "0", "1": "1"}),
+    "disk.cache": ("writeThrough", "writeback", {"writeback": "FALSE", "writethrough": "TRUE"}),
+}
+"""Knobs of a disk: the key, the default, and VMware's word for each value. libvirt reads writeThrough likewise."""
+
 REFUSALS: Mapping[str, str] = {
-    "disk.cache": "VMware has no cache modes; `diskWriteCache` is the guest's own",
     "disk.aio": "VMware has no word for its engine",
     "disk.discard": "VMware has no word for it on a hosted disk",
     "device.iothread": "VMware has no IOThreads to give",
     "device.num_queues": "VMware has no word for it",
+    "device.bus": "the bus is the disk's name (scsi0:0, nvme0:0): move it by hand, once the guest has the driver",
 }
 """What a .vmx has no words for, and why."""
 
@@ -51,6 +57,8 @@ def read_vmx(text: bytes) -> Domain:
                     source=DiskSource(kind="file", name=value),
                     driver=keys.get(f"{target.partition(':')[0]}.virtualdev", (0, ""))[1] or None,
                     format="vmdk",
+                    cache="writethrough" if _through(keys.get(f"{target}.writethrough")) else "writeback",
+                    rotation_rate=1 if keys.get(f"{target}.virtualssd", (0, ""))[1] == "1" else None,
                     options=frozenset({mode[1].lower()}),
                 )
             )
@@ -69,12 +77,16 @@ def read_vmx(text: bytes) -> Domain:
 
 
 def alter_vmx(text: bytes, *turns: Turn) -> bytes:
-    """Return the configuration with `device.rotation_rate` of a disk turned (`virtualSSD`). Raises PlanError."""
+    """Return the configuration with knobs of disks turned (`virtualSSD`, `writeThrough`). Raises PlanError."""
     for turn in turns:
-        if turn.knob != "device.rotation_rate":
+        if turn.knob not in WORDS:
             because = REFUSALS.get(turn.knob, "a .vmx has no word for it")
             raise PlanError(f"{turn.knob} cannot be written into a .vmx: {because}")
-        text = _with_key(text, turn.at, "virtualSSD", turn.value or "0")
+        word, default, values = WORDS[turn.knob]
+        value = turn.value or default
+        if value not in values:
+            raise PlanError(f"a .vmx has no {turn.knob}={value[:40]}: it has {', '.join(values)}")
+        text = _with_key(text, turn.at, word, values[value])
     return text
 
 
@@ -92,6 +104,10 @@ def _with_key(text: bytes, target: str, word: str, value: str) -> bytes:
     end = b"\r\n" if lines[last - 1].endswith(b"\r\n") else b"\n"
     lines.insert(last, f'{target}.{word} = "{value}"'.encode() + end)
     return b"".join(lines)
+
+
+def _through(setting: tuple[int, str] | None) -> bool:
+    return setting is not None and setting[1].upper() == "TRUE"
 
 
 def _lines(text: bytes) -> list[tuple[int, re.Match[str]]]:

@@ -66,12 +66,32 @@ def _with_flag(text: bytes, vdev: str, flag: str) -> bytes:
     config = decoded(text)
     for at, words in _disks(config):
         if _keys(words).get("vdev", "").partition(":")[0] == vdev:
-            kept = [part.strip() for part in words.split(",") if part.strip() not in ("discard", "no-discard")]
-            if len(kept) <= len(_POSITIONS) and not any("=" in part for part in kept):
-                kept += [""] * (len(_POSITIONS) - len(kept))
-            made = ",".join((*kept, flag))
+            made = _flagged(words, flag)
             return (config[:at] + made + config[at + len(words) :]).encode(errors="surrogateescape")
     raise PlanError(f"the domain has no disk {vdev!r}")
+
+
+def _flagged(words: str, flag: str) -> str:
+    """Put a flag in the place of its opposite, or before `target=`, which takes all that follows, or at the end."""
+    for start, part in _parts(words):
+        if part.strip() in ("discard", "no-discard"):
+            at = start + part.index(part.strip())
+            return words[:at] + flag + words[at + len(part.strip()) :]
+        if part.strip().startswith("target="):
+            at = start + part.index("target=")
+            return f"{words[:at]}{flag},{words[at:]}"
+    return f"{words},{flag}"
+
+
+def _parts(words: str) -> Iterator[tuple[int, str]]:
+    """The parts between commas with where each begins; `target=` is the last, whatever is in it."""
+    at = 0
+    while at <= len(words):
+        end = words.find(",", at)
+        if end < 0 or words[at:].lstrip().startswith("target="):
+            end = len(words)
+        yield at, words[at:end]
+        at = end + 1
 
 
 def _disks(config: str) -> Iterator[tuple[int, str]]:
@@ -85,7 +105,7 @@ def _disks(config: str) -> Iterator[tuple[int, str]]:
 def _keys(words: str) -> dict[str, str]:
     keys: dict[str, str] = {}
     position = 0
-    for part in (part.strip() for part in words.split(",")):
+    for part in (part.strip() for _, part in _parts(words)):
         name, equals, value = part.partition("=")
         if equals and re.fullmatch(r"[a-z-]+", name):
             keys[name] = value
