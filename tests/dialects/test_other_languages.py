@@ -171,3 +171,17 @@ def test_vmware_writes_through_where_it_is_told_to() -> None:
     assert [one.cache for one in vmx.read_vmx(altered).disks][:2] == ["writeback", "writethrough"]
     with pytest.raises(PlanError, match="it has writeback, writethrough"):
         vmx.alter_vmx(text, Turn(knob="disk.cache", at="scsi0:1", value="none"))
+
+
+def test_vm_bhyve_has_its_options_in_a_list() -> None:
+    text = (VMS.parent / "vm-bhyve" / "debian.conf").read_bytes()
+    language = language_of(text)
+    domain = language.read(text)
+    assert [(one.target, one.bus, one.cache) for one in domain.disks] == [
+        ("disk0", "virtio", "writeback"),
+        ("disk1", "nvme", "writethrough"),
+    ]
+    once = language.alter(text, Turn(knob="disk.cache", at="disk1", value="none"))
+    assert once == text.replace(b"direct,sectorsize=512/4096", b"sectorsize=512/4096,nocache")
+    made = language.alter(text, Turn(knob="disk.cache", at="disk0", value="none"))
+    assert made == text.replace(b'"disk0.img"\n', b'"disk0.img"\ndisk0_opts="nocache"\n')

@@ -18,13 +18,13 @@ from virtune.model.errors import PlanError, ReadError
 from virtune.model.knobs import BY_ID, KNOBS
 
 CAPTURES = Path(__file__).parents[1] / "captures"
-SYSTEMS = [one for one in LANGUAGES if one.name in ("proxmox", "kubevirt", "nova")]
+SYSTEMS = [one for one in LANGUAGES if one.name in ("proxmox", "kubevirt", "nova", "vm-bhyve")]
 FILES = [(one, path) for one in SYSTEMS for path in sorted((CAPTURES / one.name).glob("*"))]
 NAMES = [f"{one.name}-{path.stem}" for one, path in FILES]
 
 FIELDS: dict[str, tuple[str, ...]] = {
     "disk.aio": ("io",),
-    "disk.cache": ("cache",),
+    "disk.cache": ("cache", "options"),
     "disk.discard": ("discard", "detect_zeroes"),
     "disk.detect_zeroes": ("detect_zeroes",),
     "device.iothread": ("iothread", "mapping"),

@@ -13,7 +13,9 @@ _NETWORK = ("iscsi", "nbd", "rbd", "drbd", "nfs")
 
 def _of(subject: Subject, language: str) -> tuple[DomainDisk, ...]:
     domain = subject.domain
-    return tuple(disk for disk in domain.disks if disk.holds_data) if domain.language == language else ()
+    return (
+        tuple(disk for disk in domain.disks if disk.holds_data) if language in (domain.language, domain.kind) else ()
+    )
 
 
 def _on_network(disk: DomainDisk) -> bool:

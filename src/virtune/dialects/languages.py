@@ -10,6 +10,7 @@ from virtune.dialects.libvirt import read_domain
 from virtune.dialects.nova import NOVA
 from virtune.dialects.proxmox_alter import PROXMOX
 from virtune.dialects.qemu_command import QEMU
+from virtune.dialects.vm_bhyve import VM_BHYVE
 from virtune.dialects.vmx import REFUSALS as VMX_REFUSALS
 from virtune.dialects.vmx import alter_vmx, is_vmx, read_vmx
 from virtune.dialects.xl import REFUSALS as XL_REFUSALS
@@ -80,7 +81,7 @@ XL = Language(
     refusals=XL_REFUSALS,
 )
 
-LANGUAGES = (LIBVIRT, QEMU, VMX, BHYVE, KUBEVIRT, NOVA, PROXMOX, XL)
+LANGUAGES = (LIBVIRT, QEMU, VMX, BHYVE, VM_BHYVE, KUBEVIRT, NOVA, PROXMOX, XL)
 """The languages, in the order in which they are asked whether a text is theirs."""
 
 SUFFIXES = (".xml", ".conf", ".cfg", ".vmx", ".yaml", ".yml", ".cmdline")

@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""vm-bhyve's configuration of a VM: lines of `disk0_opts="nocache"`, read and altered in place (pure).
+
+Source: vm-bhyve, sample-templates/config.sample.
+"""
+
+import re
+
+from virtune.dialects.bhyve import CACHES
+from virtune.dialects.bhyve import REFUSALS as BHYVE_REFUSALS
+from virtune.dialects.language import Language, no_disk
+from virtune.dialects.line_text import (
+    Setting,
+    options_of,
+    read_page,
+    settings_of,
+    with_line,
+    with_option,
+    with_value,
+    without_option,
+)
+from virtune.model.domain import DiskSource, Domain, DomainDisk, Turn
+from virtune.model.errors import PlanError, ReadError
+
+_SETTING = re.compile(r"(?P<key>[a-z][a-z0-9_]*)=\"?(?P<value>[^\"#]*)\"?")
+_KNOWN = re.compile(rb"^disk\d+_(?:type|name)=", re.MULTILINE)
+_BUSES = {"virtio-blk": "virtio", "ahci-hd": "sata", "ahci": "sata", "nvme": "nvme", "virtio-scsi": "scsi"}
+
+
+def knows(text: bytes) -> bool:
+    """Whether a text has a disk as vm-bhyve writes one."""
+    return _KNOWN.search(text) is not None
+
+
+def domains(text: bytes) -> tuple[Domain, ...]:
+    """Read the VM of a text; raises ReadError."""
+    settings = _read(text)
+    names = sorted({found[1] for key in settings if (found := re.fullmatch(r"(disk\d{1,3})_name", key))})
+    if not names:
+        raise ReadError("it has no disk as vm-bhyve writes one (`disk0_name=`)")
+    cpus = settings["cpu"].value if "cpu" in settings else "1"
+    first = min(one.line.number for one in settings.values())
+    return (
+        Domain(
+            name="",
+            uuid=settings["uuid"].value or None if "uuid" in settings else None,
+            kind="bhyve",
+            line=first,
+            vcpus=int(cpus) if cpus.isascii() and cpus.isdecimal() and len(cpus) < 6 else 1,
+            disks=tuple(_disk(settings, name) for name in names),
+            language="vm-bhyve",
+        ),
+    )
+
+
+def turn(text: bytes, wanted: Turn, _domain: str = "") -> bytes:
+    """Return the text with `disk.cache` of a disk turned; raises PlanError."""
+    page, settings = read_page(text), _read(text)
+    name = settings.get(f"{wanted.at}_name")
+    if name is None:
+        raise no_disk(wanted.at)
+    asked = CACHES.get(wanted.value or "writeback")
+    if asked is None:
+        raise PlanError(f"bhyve has no cache={(wanted.value or '')[:40]}: it has {', '.join(CACHES)}")
+    found = settings.get(f"{wanted.at}_opts")
+    options = found.value if found is not None else ""
+    for flag in ("nocache", "direct"):
+        there = any(one.name == flag for one in options_of(options))
+        if flag in asked and not there:
+            options = with_option(options, flag, None, flag=True)
+        elif flag not in asked and there:
+            options = without_option(options, flag)
+    if found is not None:
+        return with_value(page, found, options)
+    return with_line(page, name, f'{wanted.at}_opts="{options}"') if options else text
+
+
+def _disk(settings: dict[str, Setting], name: str) -> DomainDisk:
+    def value(word: str) -> str:
+        return settings[f"{name}_{word}"].value if f"{name}_{word}" in settings else ""
+
+    flags = frozenset(one.name for one in options_of(value("opts"))) & {"nocache", "direct"}
+    block = value("dev") in ("zvol", "sparse-zvol") or value("name").startswith("/dev/")
+    return DomainDisk(
+        target=name,
+        line=settings[f"{name}_name"].line.number,
+        bus=_BUSES.get(value("type")),
+        source=DiskSource(kind="block" if block else "file", name=value("name")),
+        format="raw",
+        cache=next(cache for cache, wanted in CACHES.items() if wanted == flags),
+        read_only=any(one.name == "ro" for one in options_of(value("opts"))),
+        options=flags,
+    )
+
+
+def _read(text: bytes) -> dict[str, Setting]:
+    return {one.key: one for one in settings_of(read_page(text), _SETTING)}
+
+
+VM_BHYVE = Language(
+    name="vm-bhyve",
+    title="vm-bhyve",
+    text="a vm-bhyve configuration",
+    knows=knows,
+    domains=domains,
+    turn=turn,
+    says={"disk.cache": 'disk0_opts="nocache,direct" (O_DIRECT, O_SYNC)'},
+    refusals={**BHYVE_REFUSALS, "device.bus": "diskN_type= changes it; the guest must have the driver first"},
+)
+"""vm-bhyve."""
