@@ -41,8 +41,11 @@ def reading(user: User) -> Iterator[None]:
     other = user.scratch / "neighbour.bin"
     other.write_bytes(os.urandom(1 << 20) * 64)
     os.sync()
-    words = ["fio", "--name=n", f"--filename={other}", "--rw=randread", "--bs=1M", "--direct=1", "--size=64M"]
-    with neighbours([*words, "--time_based", "--runtime=100", "--ioengine=psync", "--allow_file_create=0"]):
+    # --thread: a worker process of its own would outlive the fio that is killed
+    words = ["fio", "--thread", "--name=n", f"--filename={other}", "--rw=randread", "--bs=1M", "--direct=1"]
+    with neighbours(
+        [*words, "--size=64M", "--time_based", "--runtime=100", "--ioengine=psync", "--allow_file_create=0"]
+    ):
         time.sleep(0.5)
         yield
     other.unlink()
@@ -55,7 +58,9 @@ def only(document: Any) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def test_neighbours_on_the_cpus_are_seen(user: User) -> None:
-    with neighbours(*[[sys.executable, "-c", "while True: pass"]] * (2 * (os.cpu_count() or 1))):
+    # at their own priority a load that sleeps most of the time hardly ever waits for them
+    busy = ["nice", "-n", "-5", sys.executable, "-c", "while True: pass"]
+    with neighbours(*[busy] * (os.cpu_count() or 1)):
         _, trial = only(user.run("measure", *METAL, *SHORT, "--json").json())
     assert trial["measurement"]["gates"]["cpu-wait"] > 0.05
     assert "cpu-wait" in {remark["id"] for remark in trial["measurement"]["remarks"]}
