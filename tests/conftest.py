@@ -7,6 +7,7 @@ import functools
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -26,6 +27,9 @@ from virtune.shell import Warden, find_generator
 
 settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("any machine")  # how fast examples are drawn depends on who else uses the CPUs
+
+# Who starts the tests in the background of a shell has them ignore Ctrl-C, and so would everything that they start.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 TEMPORARY = tempfile.mkdtemp(prefix="vt", dir="/tmp")
 """Where the runs of these tests keep their sockets, so that other runs on this machine are not taken for theirs."""
