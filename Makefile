@@ -14,7 +14,8 @@ test:  ## Everything: style, types, house rules, tests on real fio and QEMU
 	@tools/setup dev
 	$(MAKE) --no-print-directory check
 	@tools/test-load
-	$(VENV)/pytest
+	$(VENV)/pytest -m 'not real' -n auto
+	$(VENV)/pytest -m real
 
 check:  ## Style, types and house rules only
 	@tools/setup dev
@@ -25,7 +26,7 @@ check:  ## Style, types and house rules only
 
 fast:  ## The tests that start no fio and no QEMU
 	@tools/setup dev
-	$(VENV)/pytest -m 'not real'
+	$(VENV)/pytest -m 'not real' -n auto
 
 lock:  ## Renew the locked requirements
 	@tools/setup dev
