@@ -14,8 +14,8 @@ test:  ## Everything: style, types, house rules, tests on real fio and QEMU
 	@tools/setup dev
 	$(MAKE) --no-print-directory check
 	@tools/test-load
-	$(VENV)/pytest -m 'not real' -n auto
-	$(VENV)/pytest -m real
+	$(VENV)/pytest -m 'not real or beside' -n auto --dist loadgroup
+	$(VENV)/pytest -m 'real and not beside'
 
 check:  ## Style, types and house rules only
 	@tools/setup dev

@@ -12,7 +12,7 @@ from tests.published import REFERENCE, complaints, strictly, validator
 from virtune.plan.planfile import read_plan
 from virtune.plan.workloads import parse_workload
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.real, pytest.mark.beside, pytest.mark.xdist_group("cli")]
 
 SHORT = ("--rounds", "1", "--seconds", "100ms", "--ramp", "0")
 

@@ -15,7 +15,7 @@ from tests.conftest import User
 from tests.libvirt.conftest import STUDY, STUDY_THREADS
 from tests.libvirtd import Libvirtd
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.real, pytest.mark.beside, pytest.mark.xdist_group("libvirt")]
 Make = Callable[..., str]
 
 DYING = Path(__file__).with_name("dying.py")
