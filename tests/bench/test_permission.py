@@ -10,6 +10,8 @@ import pytest
 from virtune.bench.permission import admit
 from virtune.model.errors import RefusedTargetError
 
+pytestmark = pytest.mark.real
+
 MIB = 1024**2
 
 

@@ -15,6 +15,8 @@ from virtune.model.facts import ClaimKind
 from virtune.probe.claims import claims
 from virtune.probe.devices import backing_of
 
+pytestmark = pytest.mark.real
+
 NEEDS = [name for name in ("losetup", "mkfs.ext4", "blkid", "mount") if shutil.which(name) is None]
 CANNOT = (
     "needs root" if os.geteuid() else

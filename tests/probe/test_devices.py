@@ -11,6 +11,8 @@ from virtune.model.facts import Unknown
 from virtune.probe.devices import all_disks, backing_of, device_facts, node_number
 from virtune.probe.mounts import Mount, mount_of
 
+pytestmark = pytest.mark.real
+
 
 def test_lvm_on_raid_goes_down_to_both_drives(tmp_path: Path) -> None:
     root = unpack("lvm-on-raid", tmp_path)
