@@ -58,10 +58,13 @@ def only(document: Any) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def test_neighbours_on_the_cpus_are_seen(user: User) -> None:
-    # at their own priority a load that sleeps most of the time hardly ever waits for them
-    busy = ["nice", "-n", "-5", sys.executable, "-c", "while True: pass"]
+    # at their own priority a load that sleeps most of the time hardly ever waits for them, and even so by chance
+    busy = ["nice", "-n", "-10", sys.executable, "-c", "while True: pass"]
     with neighbours(*[busy] * (os.cpu_count() or 1)):
-        _, trial = only(user.run("measure", *METAL, *SHORT, "--json").json())
+        for _ in range(4):
+            _, trial = only(user.run("measure", *METAL, *SHORT, "--json").json())
+            if trial["measurement"]["gates"]["cpu-wait"] > 0.05:
+                break
     assert trial["measurement"]["gates"]["cpu-wait"] > 0.05
     assert "cpu-wait" in {remark["id"] for remark in trial["measurement"]["remarks"]}
 
