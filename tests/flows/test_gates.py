@@ -61,10 +61,11 @@ def test_neighbours_on_the_cpus_are_seen(user: User) -> None:
     # at their own priority a load that sleeps most of the time hardly ever waits for them, and even so by chance
     busy = ["nice", "-n", "-10", sys.executable, "-c", "while True: pass"]
     with neighbours(*[busy] * (os.cpu_count() or 1)):
-        for _ in range(4):
+        looks = 0
+        trial: dict[str, Any] = {}
+        while looks < 4 and not (trial and trial["measurement"]["gates"]["cpu-wait"] > 0.05):
             _, trial = only(user.run("measure", *METAL, *SHORT, "--json").json())
-            if trial["measurement"]["gates"]["cpu-wait"] > 0.05:
-                break
+            looks += 1
     assert trial["measurement"]["gates"]["cpu-wait"] > 0.05
     assert "cpu-wait" in {remark["id"] for remark in trial["measurement"]["remarks"]}
 
