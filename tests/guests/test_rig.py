@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tests.conftest import SPAN
 
-from virtune.bench.guest_load import Evidence, GuestJob, run_guest_load
+from virtune.bench.guest_load import Evidence, GuestJob, run_guest_loads
 from virtune.bench.load import Loaded, Moments
 from virtune.bench.qemu import GuestBench, GuestSession
 from virtune.bench.rig import Ground
@@ -34,7 +34,7 @@ def load(bench: GuestBench, *, rw: str = "randread", seconds: float = 1.0) -> Lo
     text += f"size={SPAN}\ntime_based=1\nruntime={int(seconds * 1000)}ms\nallow_file_create=0\n"
     moments = Moments(begin_seconds=0.1, end_seconds=seconds - 0.1, on_begin=lambda _: None, on_end=lambda: None)
     job = GuestJob(text=text, arguments=(), clones=1)
-    return run_guest_load(job, bench=bench, moments=moments, flushes=False, evidence=Evidence())
+    return run_guest_loads([(bench, job)], moments=moments, flushes=False, evidence=Evidence())
 
 
 def test_engines_are_exchanged_under_the_device_and_seen_at_work(rig: GuestSession, image: Path) -> None:

@@ -8,14 +8,14 @@ import signal
 import time
 
 import pytest
-from tests.conftest import User, eventually, marked_processes
+from tests.conftest import SPAN, User, eventually, marked_processes
 
 pytestmark = pytest.mark.real
 
 SHORT = ("--rig", "qemu", "--seconds", "1", "--ramp", "0.2", "-q")
 
 
-def guests() -> list[int]:
+def guests_of_ours() -> list[int]:
     return [int(line.split()[0]) for line in marked_processes() if "qemu-system" in line]
 
 
@@ -42,17 +42,52 @@ def test_engines_are_compared_in_one_guest_and_marked(user: User) -> None:
     marks = [json.loads(line).get("mark") for line in counters[1:]]
     assert {"start", "begin", "stop", "end"} <= set(marks)
     assert "vda" in json.loads(counters[1])["text"]
-    assert not guests()
+    assert not guests_of_ours()
+
+
+def test_one_load_in_one_guest_and_shared_by_two_beside_bare_metal(user: User) -> None:
+    words = ("compare", "--arm", "one:", "--arm", "two:guests.count=2,disk.aio=native", "--arm", "metal:rig=metal")
+    load = ("--workload", "rw=randread,bs=4k,iodepth=4,numjobs=2", "--rounds", "1", "--json")
+    found = user.run(*words, *load, *SHORT, timeout=170).json()
+    (skew,) = [round_["measurement"]["values"]["guests.skew"] for round_ in found["arms"][1]["rounds"]]
+    assert 0 <= skew < 1e9
+    seen = {check["setting"]: check["found"] for check in found["arms"][1]["in_force"]}
+    assert (seen["guests.count"], seen["disk.aio"]) == ("2", "native")
+    for arm in found["arms"]:
+        (summary,) = arm["workloads"]
+        assert summary["values"]["iops"]["value"] > 0
+    (number,) = [round_["number"] for round_ in found["arms"][1]["rounds"]]
+    parts = user.run("show", "last", "--trial", str(number)).stdout
+    jobs = [parts.partition(f"==> {name}")[2].partition("==> ")[0] for name in ("job.fio ", "job-2.fio ")]
+    assert all("numjobs=1" in job for job in jobs), "a clone for each"
+    assert jobs[0] != jobs[1], "at places of its own"
+    assert all(
+        f"==> {name} (" in parts for name in ("fio.json", "fio-2.json", "guest-counters-2.jsonl", "barrier.json")
+    )
+    assert not guests_of_ours()
+    words = ("compare", "--arm", "a:guests.count=2", "--arm", "b:", "--workload", "randread-4k")
+    assert "cannot share evenly" in user.run(*words, *SHORT, status=2).stderr
+
+
+def test_the_first_study_ends_in_its_table(user: User) -> None:
+    words = ("study", "run", "io-engine", "--rounds", "1", "--span", str(SPAN), "--scratch", str(user.scratch))
+    said = user.run(*words, *SHORT[2:], timeout=170).stdout
+    ending = said.partition("study io-engine")[2]
+    assert "before" in ending.splitlines()[1]
+    for row in ("IOPS", "latency p95", "sys CPU of the load", "disk util"):
+        assert any(line.startswith(row) for line in ending.splitlines()), row
+    accelerator = user.run("show", "last", "--trial", "1", "--capture", "accelerator.txt").stdout
+    assert ("functional only" in ending.splitlines()[0]) == accelerator.startswith("tcg")
 
 
 def test_a_guest_that_is_killed_costs_one_attempt(user: User) -> None:
     words = ("compare", "--arm", "a:", "--arm", "b:disk.aio=native", "--rounds", "2", *SHORT)
     child = user.start(*words, "--seconds", "3")
-    assert eventually(lambda: bool(guests()), seconds=60)
+    assert eventually(lambda: bool(guests_of_ours()), seconds=60)
     # its pid changes only when it is replaced; a load is on once the first trial is announced in the store
     assert eventually(lambda: " 0/4" in user.run("list", status=None).stdout, seconds=100)
     time.sleep(2.5)
-    (victim,) = guests()
+    (victim,) = guests_of_ours()
     os.kill(victim, signal.SIGKILL)
     out, err = child.communicate(timeout=170)
     assert child.returncode == 0, err
@@ -60,7 +95,7 @@ def test_a_guest_that_is_killed_costs_one_attempt(user: User) -> None:
     assert "4 of 4 trials" in out
     shown = user.run("show", "last", "--json").json()
     assert all(round_["measurement"] for arm in shown["arms"] for round_ in arm["rounds"])
-    assert not guests()
+    assert not guests_of_ours()
 
 
 def test_whenever_virtune_is_killed_nothing_is_left_and_the_study_goes_on(user: User) -> None:

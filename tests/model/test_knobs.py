@@ -66,6 +66,8 @@ def test_the_knobs_that_are_turned_are_exactly_what_a_stack_holds() -> None:
         "export.num_queues": ("num_queues",),
         "export.iothread": ("iothread",),
         "iothread.poll_max_ns": ("poll_max_ns",),
+        "guests.count": ("guests",),
+        "guests.idle": ("idle_guests",),
     }
     of_the_disk = {f"disk.{field.name}": ("disk", field.name) for field in fields(Disk)}
     of_the_device = {f"device.{field.name}": ("device", field.name) for field in fields(Device)}

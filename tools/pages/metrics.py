@@ -30,6 +30,10 @@ SOURCES: dict[str, str] = {
     " number of I/Os.",
     "device.util": "/proc/diskstats: share of the measured time in which the first device below the image had a"
     " request. A device with several queues may be busy all the time and still take more.",
+    "guests.skew": "Several guests: time between the first I/O of the first and that of the last, by QEMU's counters."
+    " They are asked one after another, which the figure may be too large by.",
+    "disk.util": "fio in a guest: share of the run time in which the guest's own disk had a request; the mean of"
+    " several guests.",
 }
 """By metric, but the percentiles, which share one a distribution. A metric without words stops the generation."""
 

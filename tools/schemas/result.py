@@ -59,6 +59,8 @@ WORDS: dict[str, str] = {
     "Stack.num_queues": "Queues of a vhost-user-blk export; null is one.",
     "Stack.iothread": "Whether an IOThread serves the export; null is the default of the kind of export.",
     "Stack.poll_max_ns": "How long that IOThread polls at most, in ns; null is QEMU's default.",
+    "Stack.guests": _PLACED["guests"].what,
+    "Stack.idle_guests": _PLACED["idle_guests"].what,
     "Stack.device": "The disk as a guest sees it, of rig `qemu` only; null is QEMU's default.",
     "Stack.disk": "The disk; null is QEMU's default.",
     "Interval.estimate": "The ratio itself: of geometric means over the rounds. 1 is no change.",
@@ -208,6 +210,7 @@ def _study() -> Schema:
         {
             "id": text("By which `show`, `resume` and `explain` find it."),
             "kind": word("The verb that made it.", KINDS),
+            "builtin": maybe(text("Which study that ships with virtune it is; null for any other.")),
             "created": moment("When it was begun, in UTC."),
             "finished": switch("Whether every trial gave a measurement."),
             "trials": whole("Trials that it consists of.", minimum=1),

@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """From a trial's raw evidence to its Measurement: fio's figures, the host's counters, and what they mean together."""
 
+import itertools
+import json
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
@@ -14,10 +17,11 @@ from virtune.analyse.ramp import read_profile
 from virtune.analyse.use import use
 from virtune.model.counters import RoleUse, Use
 from virtune.model.errors import LoadError, ReadError, StoreError
-from virtune.model.evidence import FIO_OUTPUTS
+from virtune.model.evidence import BARRIER, FIO_OUTPUTS, of_guest
 from virtune.model.measurement import FioResult, Measurement
 from virtune.model.remark import EMULATED, Remark, Weight
 from virtune.model.stack import Stack
+from virtune.model.units import format_seconds
 from virtune.model.workload import Workload
 
 CACHED_READS = 0.5
@@ -28,6 +32,9 @@ WINDOW_SECONDS = 0.25
 
 UNSERVED_READS = 0.5
 """A host that stalls moves the counters' window and fio's mean apart, but never by half."""
+
+SKEW_SECONDS = 0.05
+"""Guests that begin within this time begin together: a tenth of the default ramp, which is thrown away."""
 
 _OF_SINGLE_RUNS = frozenset({"spread", "short-run", "tail-unresolved"})
 """What is to be said of a run that stands alone. A trial is one of several, and rounds answer these."""
@@ -41,11 +48,9 @@ def derive(parts: Mapping[str, bytes], *, stack: Stack, workload: Workload) -> M
 
     Raises LoadError when fio's output cannot be read or says that the load failed.
     """
-    try:
-        output = next(parts[name] for name in FIO_OUTPUTS if name in parts)
-        result = meant_of(read_result(text_of(output)), parts)
-    except (ReadError, StopIteration) as error:
-        raise LoadError(f"fio's output cannot be read: {error}") from None
+    result, *beside = _read(parts)
+    busy = [one.devices[0].busy_percent for one in (result, *beside) if one.devices]
+    result = replace(result, loads=tuple(load for one in (result, *beside) for load in one.loads))
     failed = [load for load in result.loads if load.error]
     if failed:
         raise LoadError(f"fio reports error {failed[0].error} in job {failed[0].name!r}")
@@ -54,6 +59,10 @@ def derive(parts: Mapping[str, bytes], *, stack: Stack, workload: Workload) -> M
         raise LoadError("fio completed no I/O")
     used = _use(parts, "guest" if stack.rig == "qemu" else "load")
     values = base.values if used is None else (*base.values, *_host_values(base, used))
+    if stack.rig == "qemu" and busy:
+        values = (*values, ("disk.util", math.fsum(busy) / len(busy)))
+    skew = _skew(parts)
+    values = values if skew is None else (*values, ("guests.skew", skew * 1e9))
     meant = all(job.get("direct", "1") in ("0", "false") or job.get("ioengine", "") == "mmap" for job in workload)
     # what was run elsewhere cannot be run again, so nothing of it is turned away: it is explained like any fio result
     ours = "counters.jsonl" in parts
@@ -72,11 +81,36 @@ def derive(parts: Mapping[str, bytes], *, stack: Stack, workload: Workload) -> M
     return replace(
         base,
         values=values,
-        remarks=(*_emulated(parts), *said, *at_gates, *more),
+        remarks=(*_emulated(parts), *_apart(skew), *said, *at_gates, *more),
         gates=gates,
         profile=profile,
         profile_seconds=every,
     )
+
+
+def _read(parts: Mapping[str, bytes]) -> list[FioResult]:
+    """Read what fio wrote, in every guest that ran one; raises LoadError where it cannot be read."""
+    try:
+        name = next(name for name in FIO_OUTPUTS if name in parts)
+        names = itertools.takewhile(parts.__contains__, (of_guest(name, number) for number in itertools.count()))
+        return [meant_of(read_result(text_of(parts[one])), parts) for one in names]
+    except (ReadError, StopIteration) as error:
+        raise LoadError(f"fio's output cannot be read: {error}") from None
+
+
+def _skew(parts: Mapping[str, bytes]) -> float | None:
+    """Return how many seconds lay between the first I/O of the first guest and that of the last."""
+    return float(json.loads(parts[BARRIER])["skew_seconds"]) if BARRIER in parts else None
+
+
+def _apart(skew: float | None) -> Iterator[Remark]:
+    if skew is not None and skew > SKEW_SECONDS:
+        yield Remark(
+            id="start-skew",
+            weight=Weight.WARNING,
+            text=f"the guests began {format_seconds(skew)} apart, more than {format_seconds(SKEW_SECONDS)}",
+            advice="fewer guests than CPUs, or a ramp that is longer than that",
+        )
 
 
 def _use(parts: Mapping[str, bytes], role: str) -> Use | None:

@@ -7,7 +7,7 @@ begins when the host says so, and loads of several guests begin together.
 
 import contextlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from virtune.bench.guest import GuestError, GuestOutput, GuestProcess
@@ -45,10 +45,14 @@ class GuestJob:
 
 @dataclass(slots=True)
 class Evidence:
-    """What a load in a guest leaves besides its result, complete also when it fails."""
+    """What a load in guests leaves besides its result, complete also when it fails: one of each for every guest.
 
-    counters: bytes = b""
+    `skew_seconds` lay between the first I/O of the first guest and that of the last; None for one guest alone.
+    """
+
+    counters: list[bytes] = field(default_factory=list)
     trouble: str = ""
+    skew_seconds: float | None = None
 
 
 @dataclass(slots=True)
@@ -62,37 +66,48 @@ class _Running:
     rose: float = field(default_factory=time.monotonic)
 
 
-def run_guest_load(
-    job: GuestJob, *, bench: GuestBench, moments: Moments, flushes: bool, evidence: Evidence
+def run_guest_loads(
+    loads: Sequence[tuple[GuestBench, GuestJob]], *, moments: Moments, flushes: bool, evidence: Evidence
 ) -> Loaded:
-    """Run one load in a guest to its end and return its output.
+    """Run a load in each guest, all of them at once, to their end and return what they left.
 
-    Raises LoadError with the reason when it has none; `evidence` then says what was seen of the guest.
+    Raises LoadError with the reason when one of them has no result; `evidence` then says what was seen of the guests.
     """
-    sampler = GuestSampler(bench.vm.guest)
+    samplers = [GuestSampler(bench.vm.guest) for bench, _ in loads]
     try:
-        with sampler:
-            (running,) = armed([(bench, job)])
-            bench.begin()
-            let_go([running])
-            checks, output = _watch(running, moments, sampler, flushes=flushes)
-        _require_success(bench, output)
-        return Loaded(output=_result(bench), log=_log(bench), command=running.command, checks=checks)
+        with contextlib.ExitStack() as sampled:
+            for sampler in samplers:
+                sampled.enter_context(sampler)
+            running = armed(loads)
+            before = [bench.vm.operations() for bench, _ in loads]
+            for bench, _ in loads:
+                bench.begin()
+            let_go(running)
+            if len(loads) > 1:
+                evidence.skew_seconds = first_operations(running, before)
+            checks = _watch(running, moments, samplers, flushes=flushes)
+        outputs = [_result(bench) for bench, _ in loads]
+        return Loaded(
+            output=outputs[0],
+            beside=tuple(outputs[1:]),
+            log=b"".join(_log(bench) for bench, _ in loads),
+            command="\n".join(one.command for one in running),
+            checks=checks,
+        )
     except (LoadError, RigError) as error:
-        evidence.trouble = bench.vm.evidence()
+        evidence.trouble = "".join(bench.vm.evidence() for bench, _ in loads)
         if isinstance(error, LoadError):
             raise
-        trouble = bench.trouble()
+        trouble = next((found for bench, _ in loads if (found := bench.trouble()) is not None), None)
         raise LoadError(trouble or error.message, hint=None if trouble else error.hint) from None
     finally:
-        evidence.counters = sampler.content()
+        evidence.counters = [sampler.content() for sampler in samplers]
 
 
-def _require_success(bench: GuestBench, output: GuestOutput, when: str = "") -> None:
-    if output.status == 0 and not when:
-        return
-    complaint = output.stderr.decode(errors="replace").strip() or _first_line(bench)
-    raise LoadError(f"fio in the guest ended{when} with status {output.status}", hint=complaint[-300:] or None)
+def _require_success(bench: GuestBench, output: GuestOutput) -> None:
+    if output.status:
+        complaint = output.stderr.decode(errors="replace").strip() or _first_line(bench)
+        raise LoadError(f"fio in the guest ended with status {output.status}", hint=complaint[-300:] or None)
 
 
 def armed(loads: Sequence[tuple[GuestBench, GuestJob]]) -> list[_Running]:
@@ -155,42 +170,57 @@ def first_operations(loads: Sequence[_Running], before: Sequence[int]) -> float:
 
 
 def _watch(
-    running: _Running, moments: Moments, sampler: GuestSampler, *, flushes: bool
-) -> tuple[tuple[Check, ...], GuestOutput]:
-    bench, started = running.bench, time.monotonic()
+    loads: Sequence[_Running], moments: Moments, samplers: Sequence[GuestSampler], *, flushes: bool
+) -> tuple[Check, ...]:
+    """Wait until every load has ended well, and look at its time what is to be looked at."""
+    started = time.monotonic()
     deadline = started + moments.end_seconds + _PATIENCE_SECONDS
-    half = (moments.begin_seconds + moments.end_seconds) / 2
-    checks: tuple[Check, ...] = ()
+    checks: list[Check] = []
 
     def on_begin() -> None:
-        moments.on_begin(bench.vm.child.pid)
-        sampler.sample(mark="begin")
+        moments.on_begin(loads[0].bench.vm.child.pid)
+        _mark(samplers, "begin")
 
     def on_half() -> None:
-        nonlocal checks
-        checks = bench.under_load(flushes=flushes)
+        for running in loads:
+            checks.extend(running.bench.under_load(flushes=flushes))
 
     def on_end() -> None:
         moments.on_end()
-        sampler.sample(mark="stop")
+        _mark(samplers, "stop")
 
-    plan: list[tuple[float, Callable[[], None]]] = [
-        (moments.begin_seconds, on_begin), (half, on_half), (moments.end_seconds, on_end),
-    ]  # fmt: skip
-    looked = started
-    while (output := running.process.wait(_TICK_SECONDS)) is None:
+    half = (moments.begin_seconds + moments.end_seconds) / 2
+    plan = [(moments.begin_seconds, on_begin), (half, on_half), (moments.end_seconds, on_end)]
+    looked, left = started, list(loads)
+    while left:
+        left = [running for running in left if not _ended(running, _TICK_SECONDS / len(left))]
         now = time.monotonic()
-        if (trouble := bench.trouble()) is not None:
-            raise LoadError(trouble)
         if plan and now - started >= plan[0][0]:
             plan.pop(0)[1]()
         if now - looked >= _LOOK_SECONDS:
             looked = now
-            _require_progress(running, now)
-        if now > deadline:
-            _end(running.process)
+            for running in left:
+                _require_progress(running, now)
+        if left and now > deadline:
+            _end(left[0].process)
             raise LoadError(f"the load did not end {_PATIENCE_SECONDS:g} s after its run time: it is stuck")
-    return checks, output
+    return tuple(dict.fromkeys(checks))
+
+
+def _mark(samplers: Sequence[GuestSampler], mark: str) -> None:
+    for sampler in samplers:
+        sampler.sample(mark=mark)
+
+
+def _ended(running: _Running, seconds: float) -> bool:
+    """Wait a moment for its end; raises LoadError when the guest is gone, or when fio did not end well."""
+    output = running.process.wait(seconds)
+    if output is not None:
+        _require_success(running.bench, output)
+        return True
+    if (trouble := running.bench.trouble()) is not None:
+        raise LoadError(trouble)
+    return False
 
 
 def _require_progress(running: _Running, now: float) -> None:

@@ -35,12 +35,14 @@ class Loaded:
     """What a load that came to its end left: its JSON as it came, and what was seen in force while it ran.
 
     `log` is what it did over the measured time, in fio's form (`ms, IOPS, direction, ...`), all jobs after another.
+    `beside` is the output of loads that ran with it in other guests.
     """
 
     output: bytes
     log: bytes
     command: str
     checks: tuple[Check, ...]
+    beside: tuple[bytes, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,10 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from virtune import shell
-from virtune.bench.appliance import Appliance, appliance_for
-from virtune.bench.appliance_sources import find_sources
+from virtune.bench.appliance import Appliance
 from virtune.bench.in_force import cache_checks, node_checks
-from virtune.bench.qemu_accelerator import Accelerator, accelerator_for
+from virtune.bench.qemu_accelerator import Accelerator
 from virtune.bench.qemu_in_force import (
     Engines,
     Ring,
@@ -63,7 +62,9 @@ _DRIVER_SECONDS = 20.0
 
 @dataclass(slots=True, kw_only=True)
 class GuestBench:
-    """A guest with a disk that stands for one stack."""
+    """A guest with a disk that stands for one stack; `beside` it others that share its load, and the pids of `idle`
+    ones.
+    """
 
     target: Target
     image: Path | None
@@ -76,6 +77,8 @@ class GuestBench:
     accelerator: Accelerator
     seen: Mapping[str, str]
     rings: set[Ring]
+    beside: tuple["GuestBench", ...] = ()
+    idle: tuple[int, ...] = ()
     rings_before: Mapping[Ring, int] = field(default_factory=dict)
     spent_before: Mapping[int, int] = field(default_factory=dict)
 
@@ -109,24 +112,13 @@ class GuestBench:
         return self.vm.trouble()
 
 
-@contextlib.contextmanager
-def session(warden: shell.Warden) -> Iterator["GuestSession"]:
-    """Yield the rig; the machine that a stack asked for ends with the block."""
-    cache = shell.cache_directory()
-    appliance, _ = appliance_for(find_sources(cache / "packages"), cache / "appliances")
-    found = GuestSession(appliance, accelerator_for(appliance, warden, cache), warden)
-    try:
-        yield found
-    finally:
-        found.give_up()
-
-
 class GuestSession:
     """One machine, and what stands in it now."""
 
     def __init__(self, appliance: Appliance, accelerator: Accelerator, warden: shell.Warden) -> None:
         self._appliance, self._accelerator, self._warden = appliance, accelerator, warden
         self._machine: _Carried | None = None
+        self._resting = False
 
     @contextlib.contextmanager
     def up(self, stack: Stack, ground: Ground, *, restart: bool = False) -> Iterator[GuestBench]:
@@ -164,6 +156,9 @@ class GuestSession:
         if self._machine is not None:
             trouble = self._machine.vm.trouble()
             if trouble is None:
+                if self._resting:
+                    self._machine.vm.monitor.execute("cont")
+                    self._resting = False
                 return self._machine, ""
             why = f"the one before is gone: {trouble}"
             self.give_up()
@@ -172,8 +167,15 @@ class GuestSession:
         self._machine = _Carried(vm, self._appliance, ends)
         return self._machine, why
 
+    def rest(self) -> None:
+        """Stop the vCPUs until the next stack: a guest that an arm has no use for takes no time from it."""
+        if self._machine is not None and not self._resting and self._machine.vm.trouble() is None:
+            self._machine.vm.monitor.execute("stop")
+            self._resting = True
+
     def give_up(self) -> None:
         """End the machine; the next stack gets a new one."""
+        self._resting = False
         if self._machine is not None:
             machine, self._machine = self._machine, None
             machine.ends.close()

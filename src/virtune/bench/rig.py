@@ -96,8 +96,8 @@ def _session_of(rig: Rig, warden: Warden) -> AbstractContextManager[Session]:
         case "unknown":
             raise RigError("this stack was not made here, so nothing brings it up", hint="its results were imported")
         case "qemu":
-            from virtune.bench import qemu
+            from virtune.bench import guests
 
-            return qemu.session(warden)
+            return guests.session(warden)
         case _:
             assert_never(rig)

@@ -24,6 +24,7 @@ VERBS: dict[str, str] = {
     "check": "Say whether this host is fit to measure: one stack against itself",
     "measure": "Measure one disk stack on this host",
     "compare": "Compare disk stacks on this host, in interleaved rounds",
+    "study": "Repeat a published study of virtual disks on this host",
     "tune": "Find the best configuration in a fraction of a grid's time",
     "resume": "Go on with a study that was interrupted",
     "audit": "Find what in the configuration of VMs stands in the way of their disks",

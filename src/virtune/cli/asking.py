@@ -45,6 +45,7 @@ class Asked:
             question=Question(
                 kind=kind,
                 plan=words.get("plan"),
+                builtin=words.get("builtin", ""),
                 rig=words.get("rig"),
                 settings=words.get("settings", ()),
                 vary=words.get("vary", ()),

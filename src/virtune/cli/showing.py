@@ -55,8 +55,9 @@ def show_result(
     elif gate.markdown != STDOUT:
         from virtune.report.conditions import conditions
         from virtune.report.result import render
+        from virtune.report.studies import ending
 
-        put(Group(render(result), *conditions(rulings)))
+        put(Group(render(result), *conditions(rulings), *ending(result)))
     gate.write(result, rulings)
     if report is not None:
         click.echo(f"\nreport: {report}", err=True)

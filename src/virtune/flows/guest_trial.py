@@ -1,15 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The part of a trial that is another one in a guest: its load, what it leaves, what it ran on."""
+"""The part of a trial that is another one in a guest: its load, what it leaves, what it ran on.
+
+With several guests each has captures of its own: those of the second end in `-2`, and so on.
+"""
 
 import json
+from collections.abc import Sequence
 from typing import cast
 
 from virtune.bench.counters import Sampler
 from virtune.bench.load import Loaded, Moments
 from virtune.bench.rig import Bench
-from virtune.model.evidence import Capture
+from virtune.model.evidence import BARRIER, Capture, of_guest
 from virtune.model.study import Study
 from virtune.model.workload import Workload
+from virtune.plan.guests import share_of
 from virtune.plan.job import FioJob
 
 _SETTLE_SECONDS = 0.05
@@ -18,28 +23,39 @@ _SETTLE_SECONDS = 0.05
 _END_SECONDS = 0.1
 
 
-def load_in_guest(
-    study: Study, workload: Workload, job: FioJob, bench: Bench, sampler: Sampler, captures: list[Capture]
+def load_in_guests(
+    study: Study, workload: Workload, jobs: Sequence[FioJob], bench: Bench, sampler: Sampler, captures: list[Capture]
 ) -> Loaded:
-    """Run the trial's load in its guest; what is seen of the guest is kept, whatever becomes of the load."""
-    from virtune.bench.guest_load import Evidence, GuestJob, run_guest_load
+    """Run the trial's load in its guests, a job for each; what is seen of them is kept, whatever becomes of it."""
+    from virtune.bench.guest_load import Evidence, GuestJob, run_guest_loads
     from virtune.bench.qemu import GuestBench
 
-    guest = cast(GuestBench, bench)
-    captures.append(_capture("accelerator.txt", f"{guest.accelerator.name}: {guest.accelerator.why}\n"))
-    captures.append(_capture("guest.json", json.dumps(dict(guest.seen)) + "\n"))
-    clones = sum(int(one.get("numjobs", "1")) for one in workload)
+    first = cast(GuestBench, bench)
+    guests = (first, *first.beside)
+    captures.append(_capture("accelerator.txt", f"{first.accelerator.name}: {first.accelerator.why}\n"))
+    for number, guest in enumerate(guests):
+        captures.append(_capture(of_guest("guest.json", number), json.dumps(dict(guest.seen)) + "\n"))
+    for role, pids in (("guest", [one.vm.child.pid for one in first.beside]), ("idle", first.idle)):
+        for pid in pids:
+            sampler.add_process(role, pid)
+    clones = sum(int(one.get("numjobs", "1")) for one in share_of(workload, first.stack))
     evidence = Evidence()
     try:
-        return run_guest_load(
-            GuestJob(text=job.text, arguments=job.arguments, clones=clones),
-            bench=guest,
+        return run_guest_loads(
+            [
+                (guest, GuestJob(text=job.text, arguments=job.arguments, clones=clones))
+                for guest, job in zip(guests, jobs, strict=True)
+            ],
             moments=_moments(study, sampler),
             flushes=workload.writes,
             evidence=evidence,
         )
     finally:
-        captures.append(Capture(name="guest-counters.jsonl", content=evidence.counters))
+        for number, counters in enumerate(evidence.counters):
+            captures.append(Capture(name=of_guest("guest-counters.jsonl", number), content=counters))
+        if evidence.skew_seconds is not None:
+            began = {"guests": len(guests), "skew_seconds": evidence.skew_seconds}
+            captures.append(_capture(BARRIER, json.dumps(began) + "\n"))
         if evidence.trouble:
             captures.append(_capture("trouble.txt", evidence.trouble))
 

@@ -6,6 +6,7 @@ import os
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from virtune.flows.builtin import builtin
 from virtune.flows.probe import probe
 from virtune.flows.study import new_study, random_seed, round_seconds
 from virtune.model.errors import PlanError, PreconditionError
@@ -62,6 +63,7 @@ class Question:
 
     kind: str
     plan: Path | None = None
+    builtin: str = ""
     rig: str | None = None
     settings: tuple[str, ...] = ()
     vary: tuple[str, ...] = ()
@@ -88,7 +90,7 @@ def study_for(question: Question) -> tuple[Study, str]:
 
     Raises PlanError, with what is wrong and a hint, before anything is made or run.
     """
-    plan = Plan() if question.plan is None else read_plan(_text(question.plan))
+    plan = _plan(question)
     arms = _arms(question, plan)
     at_load = read_loads(question.at_load or plan.at_load)
     said = question.metric or plan.metric
@@ -118,6 +120,7 @@ def study_for(question: Question) -> tuple[Study, str]:
         at_load=at_load,
         margin=_or(question.margin, plan.margin, MARGIN),
         confidence=_or(question.confidence, plan.confidence, CONFIDENCE),
+        builtin=question.builtin,
     )
     if question.kind == "compare" and not at_load:
         study = _budgeted(study, question, plan)
@@ -137,6 +140,12 @@ def checked_metric(name: str) -> str:
 def facts_text(scratch: Path) -> str:
     """Return the facts of this host as JSON text, to be kept with a study."""
     return json.dumps(probe_document(*probe(scratch)))
+
+
+def _plan(question: Question) -> Plan:
+    if question.builtin:
+        return builtin(question.builtin, question.rig).plan
+    return Plan() if question.plan is None else read_plan(_text(question.plan))
 
 
 def _arms(question: Question, plan: Plan) -> tuple[Arm, ...]:
@@ -166,6 +175,8 @@ def _compared(question: Question, plan: Plan, base: Stack, settings: tuple[tuple
 
 def _workloads_of(question: Question, plan: Plan) -> tuple[Workload, ...]:
     """Read the workloads; job files that a plan file names lie where it lies, wherever virtune is called from."""
+    if question.builtin and not question.workloads:
+        return tuple(found for word in plan.workload for found in parse_workload(word))
     if question.plan is not None and not question.workloads:
         return read_workloads(plan.workload or DEFAULT_WORKLOADS, question.plan.parent)
     return read_workloads(question.workloads or DEFAULT_WORKLOADS, Path())

@@ -12,13 +12,14 @@ from virtune.bench.in_force import require_in_force
 from virtune.bench.load import Moments, run_load
 from virtune.bench.rig import Bench, Ground, Session
 from virtune.bench.scratch import Scratch, drop_cache
-from virtune.flows.guest_trial import load_in_guest
+from virtune.flows.guest_trial import load_in_guests
 from virtune.model.errors import LoadError, RigError
-from virtune.model.evidence import Capture, Changeover, Check, InForce, TrialRecord
+from virtune.model.evidence import Capture, Changeover, Check, InForce, TrialRecord, of_guest
 from virtune.model.stack import Stack
 from virtune.model.study import Study, Trial
 from virtune.model.target import GuestTarget
 from virtune.model.workload import Workload
+from virtune.plan.guests import guest_seed, share_of
 from virtune.plan.interleave import trial_seed
 from virtune.plan.job import FioJob, fio_job
 from virtune.probe.devices import backing_of
@@ -105,15 +106,9 @@ def _load(
     captures: list[Capture],
     seen: list[Check],
 ) -> None:
-    job = fio_job(
-        workload,
-        bench.target,
-        seconds=study.seconds,
-        ramp_seconds=study.ramp_seconds,
-        seed=trial_seed(study.seed, trial.round),
-        engines=tools.engines,
-    )
-    captures.append(_text("job.fio", job.text))
+    jobs = _jobs(study, trial, workload, bench, tools)
+    job = jobs[0]
+    captures += [_text(of_guest("job.fio", guest), one.text) for guest, one in enumerate(jobs)]
     captures.append(_text("choices.txt", "".join(f"{what}: {why}\n" for what, why in job.chosen)))
     devices = backing_of(bench.image).names if bench.image is not None else ()
     file = None if bench.image is None else _file_of(bench.image)
@@ -122,7 +117,7 @@ def _load(
     try:
         with sampler:
             if isinstance(bench.target, GuestTarget):
-                loaded = load_in_guest(study, workload, job, bench, sampler, captures)
+                loaded = load_in_guests(study, workload, jobs, bench, sampler, captures)
             else:
                 loaded = run_load(
                     tools.programs[job.program],
@@ -133,12 +128,29 @@ def _load(
                     moments=_moments(study, sampler, _SETTLE_SECONDS[job.program]),
                     flushes=_flushes(workload),
                 )
-        captures.append(Capture(name="fio.json", content=loaded.output))
+        for guest, output in enumerate((loaded.output, *loaded.beside)):
+            captures.append(Capture(name=of_guest("fio.json", guest), content=output))
         captures.append(_text("command.txt", loaded.command))
         captures.append(Capture(name="iops.log", content=loaded.log))
         seen += _judged(loaded.checks, job)
     finally:
         captures.append(Capture(name="counters.jsonl", content=sampler.content()))
+
+
+def _jobs(study: Study, trial: Trial, workload: Workload, bench: Bench, tools: Tools) -> list[FioJob]:
+    """Write the job of every guest that the load is shared among; one job where there is none."""
+    stack = study.arm(trial.arm).stack
+    return [
+        fio_job(
+            share_of(workload, stack),
+            bench.target,
+            seconds=study.seconds,
+            ramp_seconds=study.ramp_seconds,
+            seed=guest_seed(trial_seed(study.seed, trial.round), guest),
+            engines=tools.engines,
+        )
+        for guest in range(stack.guests)
+    ]
 
 
 def _file_of(image: Path) -> Path | None:

@@ -18,6 +18,16 @@ class Capture:
 FIO_OUTPUTS = ("fio.json", "fio.txt")
 """The captures that hold what fio wrote; a trial has one of them."""
 
+BARRIER = "barrier.json"
+"""The capture that says how far apart guests began that were to begin together."""
+
+
+def of_guest(name: str, number: int) -> str:
+    """Return the name of a guest's own capture: the first one's is the plain name, the second one's ends in `-2`."""
+    stem, dot, ending = name.partition(".")
+    return name if number == 0 else f"{stem}-{number + 1}{dot}{ending}"
+
+
 IMPORTED = "import.json"
 """The capture of an imported trial that says which file it came from, and which reporting group of it is meant."""
 

@@ -13,7 +13,7 @@ from fractions import Fraction
 from virtune.model.metric import Distribution
 from virtune.model.remark import Remark, Weight
 
-METHOD = 4
+METHOD = 5
 """The number of the way in which measurements are derived from evidence.
 
 1  first light: fio json+, combined directions, host counters by difference of first and last sample
@@ -21,6 +21,7 @@ METHOD = 4
 3  latency p99.99, and the distribution of flushes
 4  the log of IOPS over time; gates: what others did to a trial, told from what its own threads did to one another,
    decides whether it counts
+5  how busy a guest's own kernel saw its disk; several guests, their figures added and their skew told
 """
 
 

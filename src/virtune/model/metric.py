@@ -66,6 +66,8 @@ METRICS: tuple[Metric, ...] = (
     Metric(id="cpu.rig", label="rig CPU", unit="%", better="lower", compared=False),
     Metric(id="cpu_per_io", label="CPU per I/O", unit="s/io", better="lower"),
     Metric(id="device.util", label="device busy", unit="%", better="lower", compared=False),
+    Metric(id="guests.skew", label="start skew", unit="ns", better="lower", compared=False),
+    Metric(id="disk.util", label="guest's disk busy", unit="%", better="lower", compared=False),
 )
 
 BY_ID: dict[str, Metric] = {metric.id: metric for metric in METRICS}

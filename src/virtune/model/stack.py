@@ -27,6 +27,7 @@ ExportKind = Literal["nbd", "fuse", "vhost-user-blk"]
 Bus = Literal["virtio-blk", "virtio-scsi", "nvme", "ahci", "ide", "usb"]
 
 _OF_EXPORT = ("export", "num_queues", "iothread", "poll_max_ns")
+_OF_GUESTS = ("guests", "idle_guests")
 _OF_DAEMON = ("export", "num_queues", "iothread")
 _OF_BUS: Mapping[str, tuple[str, ...]] = {
     "virtio-blk": ("num_queues", "queue_size", "packed", "event_idx"),
@@ -90,7 +91,8 @@ class Stack:
 
     `export` and what follows it say how the storage daemon hands the disk out: over how many queues, from a thread of
     its own or from the daemon's main loop, and how long that thread polls. `device` says how a guest sees it; with
-    rig `qemu`, `poll_max_ns` is of the device's IOThread.
+    rig `qemu`, `poll_max_ns` is of the device's IOThread, `guests` have the disk each and share the load, and
+    `idle_guests` run beside them and do nothing.
     """
 
     rig: Rig = "storage-daemon"
@@ -100,6 +102,8 @@ class Stack:
     poll_max_ns: int | None = None
     device: Device = field(default_factory=Device)
     disk: Disk = field(default_factory=Disk)
+    guests: int = 1
+    idle_guests: int = 0
 
     @property
     def queues(self) -> int:
@@ -140,7 +144,7 @@ def contradictions(stack: Stack) -> tuple[str, ...]:
     disk = stack.disk
     if stack.rig == "metal":
         touched = [f.name for f in fields(Disk) if getattr(disk, f.name) != getattr(Disk(), f.name)]
-        touched += [name for name in _OF_EXPORT if getattr(stack, name) != getattr(Stack(), name)]
+        touched += [name for name in (*_OF_EXPORT, *_OF_GUESTS) if getattr(stack, name) != getattr(Stack(), name)]
         touched += _device_settings(stack)
         return tuple(f"rig=metal has no QEMU, so {name} means nothing there" for name in touched)
     found = [*(_guest_contradictions(stack) if stack.rig == "qemu" else _export_contradictions(stack))]
@@ -201,6 +205,9 @@ def _guest_contradictions(stack: Stack) -> Iterator[str]:
 def _export_contradictions(stack: Stack) -> Iterator[str]:
     for name in _device_settings(stack):
         yield f"{name} belongs to a guest's disk: use rig=qemu"
+    for name in _OF_GUESTS:
+        if getattr(stack, name) != getattr(Stack(), name):
+            yield f"{name} belongs to rig=qemu: the storage daemon has no guest"
     if stack.num_queues is not None and stack.export != "vhost-user-blk":
         yield f"num_queues belongs to export=vhost-user-blk, and the export is {stack.export}"
     if stack.iothread and stack.export == "nbd":

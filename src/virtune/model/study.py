@@ -88,6 +88,8 @@ class Study:
     `budget_seconds` (of running trials; None is no limit) are the most that it takes, and `trials` those that were
     proposed so far. Else `rounds` were run whatever they said.
 
+    `builtin` names the study that ships with virtune which this is, empty for a question of the user's own.
+
     A study of kind IMPORT holds results that were made elsewhere. It has no seed, times, scratch or span of its own
     (all are zero or empty), and `paired` is False: its rounds are repeats, of which no two arms share one.
     """
@@ -116,6 +118,7 @@ class Study:
     search: Search | None = None
     sequential: bool = False
     budget_seconds: float | None = None
+    builtin: str = ""
 
     @property
     def rounds_begun(self) -> int:

@@ -5,6 +5,7 @@ from virtune.model.errors import PlanError, PreconditionError
 from virtune.model.stack import Stack
 from virtune.model.study import Study
 from virtune.model.target import FileTarget, GuestTarget, NbdTarget, Target, VhostUserTarget
+from virtune.plan.guests import require_shared_image, share_of
 from virtune.plan.job import fio_job
 
 
@@ -16,8 +17,9 @@ def require_fit(study: Study, *, engines: frozenset[str]) -> None:
     for arm in study.arms:
         for workload in study.workloads:
             try:
+                require_shared_image(workload, arm.stack)
                 fio_job(
-                    workload,
+                    share_of(workload, arm.stack),
                     _target_like(arm.stack, study.span_bytes),
                     seconds=study.seconds,
                     ramp_seconds=study.ramp_seconds,

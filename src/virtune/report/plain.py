@@ -19,12 +19,14 @@ from virtune.model.units import format_seconds
 from virtune.report import imported
 from virtune.report.again import command_again
 from virtune.report.result import all_checks, render, value_text
+from virtune.report.studies import ending
 
 
 def plain_report(result: Result, record: StudyRecord) -> RenderableType:
     """Set the whole report: result, single rounds, method, arms, workloads, host."""
     return Group(
         render(result),
+        *ending(result),
         *_section("single rounds", _rounds(result, record)),
         *_section("in force, check by check", all_checks(result)),
         *_section("how it was measured", Text("\n".join(_method(result, record)))),

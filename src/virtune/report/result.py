@@ -255,17 +255,17 @@ def _workload(result: Result, workload: Workload) -> list[RenderableType]:
         parts.append(SideBySide(lambda arms: _differences(result, workload, arms), others))
         verdicts = [c for c in result.verdicts if c.workload == workload.name]
         metrics = ", ".join(BY_ID[metric].label for metric in study.judged)
-        emulated = "  functional only: a guest under emulation" if _emulated(result, workload) else ""
-        parts.append(Text(f"\nverdicts on {metrics}", style="bold").append(emulated, style="not bold yellow"))
+        parts.append(Text(f"\nverdicts on {metrics}", style="bold").append(standing(result, workload)))
         parts += [Padding(verdict_sentence(comparison), (0, 0, 0, 2)) for comparison in verdicts]
         parts += [Padding(Text(line, style="dim"), (0, 0, 0, 2)) for line in resting_on(result, workload)]
     return parts
 
 
-def _emulated(result: Result, workload: Workload) -> bool:
-    """Whether any arm of a workload ran in a guest without KVM: then its figures rank nothing."""
+def standing(result: Result, workload: Workload) -> Text:
+    """Say it where any arm of a workload ran in a guest without KVM: then its figures rank nothing."""
     summaries = (result.summary(arm.name, workload.name) for arm in result.study.arms)
-    return any(one.remark.id == EMULATED for summary in summaries if summary for one in summary.remarks)
+    emulated = any(one.remark.id == EMULATED for summary in summaries if summary for one in summary.remarks)
+    return Text("  functional only: a guest under emulation" if emulated else "", style="not bold yellow")
 
 
 def _saturation(result: Result, workload: Workload) -> Text:

@@ -52,6 +52,7 @@ def _study(study: Study, result: Result) -> dict[str, Any]:
         "id": study.id,
         "kind": study.kind,
         "created": study.created,
+        "builtin": study.builtin or None,
         "finished": result.finished,
         "trials": len(study.trials),
         "trials_done": result.trials_done,

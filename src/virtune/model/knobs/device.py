@@ -3,7 +3,7 @@
 
 from functools import partial
 
-from virtune.model.knob import AskDevice, Change, Choice, Knob, Layer, Risk, Size, Text
+from virtune.model.knob import AskDevice, Change, Choice, Knob, Layer, Number, Risk, Size, Text
 from virtune.model.knobs.domains import BYTES, ON_OFF
 from virtune.model.knobs.sources import (
     LIBVIRT_XML,
@@ -323,6 +323,33 @@ KNOBS: tuple[Knob, ...] = (
         ),
         spelled={"libvirt": "<os><type machine='q35'/></os>", "qemu": "-machine", "proxmox": "machine:"},
         source=(code("QEMU, compat properties of machine types"), documented(QEMU_MAN)),
+    ),
+    _knob(
+        id="guests.count",
+        number="K44",
+        domain=Number(low=1, high=64),
+        default="1",
+        change=Change.LIVE,
+        what="How many guests have the disk and share the load, its clones divided among them.",
+        why=(
+            "One fio a VM in many VMs, or as many in one big VM: each of the many has a main loop (or IOThread) "
+            "of its own, the big one has one for all. The load of both is the same."
+        ),
+        spelled={"libvirt": "several domains", "qemu": "several processes"},
+        source=(tried("1, 2 and 4 guests behind one barrier"),),
+        place=("guests",),
+    ),
+    _knob(
+        id="guests.idle",
+        number="K44",
+        domain=Number(low=0, high=64),
+        default="0",
+        change=Change.LIVE,
+        what="How many guests run beside those with the load and do nothing.",
+        why="What a neighbour costs by being there alone: timers, polling, memory.",
+        spelled={"libvirt": "several domains", "qemu": "several processes"},
+        source=(tried("a second guest with a disk of its own and no load"),),
+        place=("idle_guests",),
     ),
 )
 """In the order of the knowledge base."""

@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Guests of ours at once: as many as a stack asks for, each with a machine of its own, all on the same image.
+
+A machine is booted when a stack first needs so many, and stays; while a stack has no use for it, it stands still.
+"""
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import replace
+
+from virtune import shell
+from virtune.bench.appliance import Appliance, appliance_for
+from virtune.bench.appliance_sources import find_sources
+from virtune.bench.qemu import GuestBench, GuestSession
+from virtune.bench.qemu_accelerator import Accelerator, accelerator_for
+from virtune.bench.rig import Ground
+from virtune.model.evidence import Changeover, Check, InForce
+from virtune.model.stack import Stack
+
+
+@contextlib.contextmanager
+def session(warden: shell.Warden) -> Iterator["Guests"]:
+    """Yield the rig; the machines that its stacks asked for end with the block."""
+    cache = shell.cache_directory()
+    appliance, _ = appliance_for(find_sources(cache / "packages"), cache / "appliances")
+    found = Guests(appliance, accelerator_for(appliance, warden, cache), warden)
+    try:
+        yield found
+    finally:
+        found.give_up()
+
+
+class Guests:
+    """Machines for guests, and what stands in them now."""
+
+    def __init__(self, appliance: Appliance, accelerator: Accelerator, warden: shell.Warden) -> None:
+        self._of = appliance, accelerator, warden
+        self._sessions: list[GuestSession] = []
+
+    @contextlib.contextmanager
+    def up(self, stack: Stack, ground: Ground, *, restart: bool = False) -> Iterator[GuestBench]:
+        """Put the stack below the disk of every guest that it asks for; yields the first, which knows the others.
+
+        Raises RigError when one of them cannot be.
+        """
+        wanted = stack.guests + stack.idle_guests
+        self._sessions += [GuestSession(*self._of) for _ in range(wanted - len(self._sessions))]
+        for spare in self._sessions[wanted:]:
+            spare.rest()
+        with contextlib.ExitStack() as ups:
+            benches = [ups.enter_context(one.up(stack, ground, restart=restart)) for one in self._sessions[:wanted]]
+            yield _as_one(stack, benches)
+
+    def give_up(self) -> None:
+        """End all machines."""
+        for one in self._sessions:
+            one.give_up()
+
+
+def _as_one(stack: Stack, benches: list[GuestBench]) -> GuestBench:
+    first, *others = benches
+    if not others:
+        return first
+    loaded, idle = benches[: stack.guests], benches[stack.guests :]
+    pids = ", ".join(str(one.vm.child.pid) for one in benches)
+    counted = (
+        Check(setting=name, asked=str(asked), found=str(len(found)), proof=f"QEMU processes {pids}")
+        for name, asked, found in (
+            ("guests.count", stack.guests, loaded),
+            ("guests.idle", stack.idle_guests, idle),
+        )
+        if asked
+    )
+    seen = dict.fromkeys(check for bench in benches for check in bench.in_force.checks)
+    return replace(
+        first,
+        beside=tuple(loaded[1:]),
+        idle=tuple(one.vm.child.pid for one in idle),
+        in_force=InForce(checks=(*counted, *seen)),
+        changeover=_together([one.changeover for one in benches if one.changeover is not None]),
+    )
+
+
+def _together(ways: list[Changeover]) -> Changeover | None:
+    """How all of them came to run: the one that took a new process tells, and their times add up."""
+    told = next((way for way in ways if way.swapped is None), ways[0])
+    return replace(told, seconds=sum(way.seconds for way in ways))

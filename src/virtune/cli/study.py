@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`virtune study`: the published studies that virtune repeats on this host."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from virtune.cli.gate import Gate, gate_options
+from virtune.cli.options import json_option, store_option, target_options, timing_options
+
+QUICK_REPEATS = 2
+"""Of a study that measures one stack and compares nothing: the fewest that show a spread."""
+
+
+@click.group(name="study")
+def command() -> None:
+    """Published studies of virtual disks, each a plan that ships with virtune, repeated on this host."""
+
+
+@command.command(name="list")
+def show() -> None:
+    """List the studies, what they compare, and the rigs that they run on, their own first."""
+    from virtune.cli.showing import put
+    from virtune.flows.builtin import builtins
+    from virtune.report.studies import listing
+
+    put(listing([(one.name, one.plan.title or "", one.compared, one.rigs) for one in builtins()]))
+
+
+@command.command(name="run")
+@click.argument("name")
+@click.option("--rig", default=None,
+              help="Run it on another rig than its own: `vhost-user` or `storage-daemon` where it can do without a "
+                   "guest.")  # fmt: skip
+@click.option("--quick", is_flag=True, help="Trials of 1 s, at most 10 rounds, on 1 GiB: to see it work.")
+@timing_options(rounds="as the study says", seconds=60)
+@target_options
+@click.option(
+    "--report", type=click.Path(path_type=Path, dir_okay=False), help="Write the plain report to this file."
+)
+@gate_options
+@click.option("--quiet", "-q", is_flag=True, help="No progress.")
+@json_option
+@store_option
+def run(name: str, **asked: Any) -> int:
+    """Run the study NAME and end in its own table, made of this host's numbers.
+
+    \b
+    Examples:
+      virtune study run io-engine --quick
+      virtune study run datapath --rig vhost-user
+    """  # noqa: D301 - click's own mark for lines that are not to be rewrapped
+    from virtune.cli.asking import Asked, ask_for
+    from virtune.flows.builtin import builtin
+    from virtune.model.study import DEFAULT_SPAN
+
+    gate = Gate.read(asked)
+    study = builtin(name, asked["rig"])
+    if asked["quick"]:
+        asked["span"] = asked["span"] or DEFAULT_SPAN
+        if study.kind == "measure":
+            asked["rounds"] = asked["rounds"] or QUICK_REPEATS
+    return ask_for(Asked.read(study.kind, {**asked, "builtin": name}, gate=gate))
