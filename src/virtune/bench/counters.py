@@ -12,9 +12,9 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
+from virtune.bench.ticker import Ticker
 from virtune.model.facts import Residency
 from virtune.probe.limits import cpu_stat_files, io_limits
 from virtune.probe.residency import cachestat
@@ -27,7 +27,7 @@ _GENERATIONS = 4
 """How deep a process's children are followed: fio forks its jobs once."""
 
 
-class Sampler:
+class Sampler(Ticker):
     """Samples counters in a thread of its own while the block runs; `content()` is what was read.
 
     `processes` maps a role ("daemon", "load") to a pid; a process's children belong to its role. `files` maps a
@@ -42,30 +42,16 @@ class Sampler:
         files: Mapping[str, str | Path] | None = None,
         interval_seconds: float = 1.0,
     ) -> None:
+        super().__init__("sampler", interval_seconds=interval_seconds)
         self._devices = frozenset(devices)
         self._files = dict(files or {})
-        self._interval = interval_seconds
         self._processes: list[tuple[str, int, int]] = []
         self._throttles = cpu_stat_files()
         self._sensors = sensors(devices)
         self._lines = [_line(_header(devices) | {"drive_limits": self._sensors.drive_limits})]
         self._lock = threading.Lock()
-        self._end = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="sampler", daemon=True)
         for role, pid in (processes or {}).items():
             self._admit(role, pid)
-
-    def __enter__(self) -> Self:
-        self.sample(mark="start")
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._end.set()
-        self._thread.join()
-        self.sample(mark="end")
 
     def add_process(self, role: str, pid: int) -> None:
         """Watch one more process from now on. A role may have several."""
@@ -88,14 +74,6 @@ class Sampler:
     def _admit(self, role: str, pid: int) -> None:
         with self._lock:
             self._processes.append((role, pid, _started(pid)))
-
-    def _run(self) -> None:
-        begin = time.monotonic()
-        count = 1
-        while not self._end.wait(max(0.0, begin + count * self._interval - time.monotonic())):
-            self.sample()
-            # a sample that came late must not make all that follow late, nor be made up for in a burst
-            count = max(count + 1, int((time.monotonic() - begin) / self._interval) + 1)
 
     def _read(self, mark: str) -> dict[str, Any]:
         now = time.monotonic_ns()

@@ -2,12 +2,10 @@
 """What a guest's own kernel counted while its load ran, raw, on demand and every second."""
 
 import json
-import threading
 import time
-from types import TracebackType
-from typing import Self
 
 from virtune.bench.guest import Guest, GuestError
+from virtune.bench.ticker import Ticker
 
 SCHEMA = "virtune/guest-counters/1"
 
@@ -15,7 +13,7 @@ _FILES = ("/proc/uptime", "/proc/stat", "/proc/diskstats", "/proc/interrupts")
 _TIMEOUT_SECONDS = 10.0
 
 
-class GuestSampler:
+class GuestSampler(Ticker):
     """Samples a guest's counters in a thread of its own while the block runs; `content()` is what was read.
 
     `t` is the host's monotonic clock in ns when the guest was asked, `took_ns` how long its answer took: somewhere in
@@ -23,27 +21,12 @@ class GuestSampler:
     """
 
     def __init__(self, guest: Guest, *, interval_seconds: float = 1.0) -> None:
+        super().__init__("guest-sampler", interval_seconds=interval_seconds)
         self._guest = guest
-        self._interval = interval_seconds
         self._lines = [json.dumps({"schema": SCHEMA, "files": _FILES}) + "\n"]
-        self._end = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="guest-sampler", daemon=True)
 
-    def __enter__(self) -> Self:
-        self.sample(mark="start")
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._end.set()
-        self._thread.join()
-        if kind is None:
-            self.sample(mark="end")
-
-    def sample(self, *, mark: str = "") -> None:
-        """Take a sample now, findable by its mark."""
+    def sample(self, *, mark: str = "") -> int:
+        """Take a sample now, findable by its mark; returns its time (monotonic ns)."""
         begun = time.monotonic_ns()
         line: dict[str, object] = {"t": begun, "wall": time.time()} | ({"mark": mark} if mark else {})
         try:
@@ -53,11 +36,11 @@ class GuestSampler:
             line["gap"] = error.message
         line["took_ns"] = time.monotonic_ns() - begun
         self._lines.append(json.dumps(line) + "\n")
+        return begun
 
     def content(self) -> bytes:
         """Return all samples as JSON lines; the first line says what they hold."""
         return "".join(self._lines).encode()
 
-    def _run(self) -> None:
-        while not self._end.wait(self._interval):
-            self.sample()
+    def _still_there(self, kind: type[BaseException] | None) -> bool:
+        return kind is None  # a guest that broke off would be waited for in vain
