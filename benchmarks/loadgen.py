@@ -2,12 +2,13 @@
 """What the load generator itself costs, and whether it and fio agree on the same file.
 
 Run it on a quiet machine:  python benchmarks/loadgen.py [cost|agree|added] [--rounds N] [--seconds S]
-Both sides of every ratio run in alternation, and medians over the rounds are printed with their range.
+Both sides of every ratio run in alternation, and medians over the rounds are printed with their range. With
+`--keep FILE` the pairs of `agree` are kept there and all that it holds count, so that a machine need not be quiet for
+long at a time.
 """
 
 import argparse
 import json
-import math
 import os
 import statistics
 import subprocess
@@ -16,7 +17,10 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from random import Random
 from typing import Any
+
+from virtune.analyse.compare import interval_of
 
 CRATE = Path(__file__).resolve().parent.parent / "loadgen"
 LOAD = CRATE / "target" / "release" / "virtune-load"
@@ -32,13 +36,14 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=3.0)
     parser.add_argument("--depths", type=int, nargs="+", default=[1, 8, 32])
     parser.add_argument("--rw", default="randread", choices=["randread", "randwrite"])
+    parser.add_argument("--keep", type=Path)
     asked = parser.parse_args()
     subprocess.run(["cargo", "build", "--release", "--quiet", "--bins", "--examples"], cwd=CRATE, check=True)
     with tempfile.TemporaryDirectory(dir=Path.cwd(), prefix="loadgen-") as name:
         folder = Path(name)
         for what in asked.what:
             if what == "agree":
-                agree(folder, asked.rounds, asked.seconds, depths=asked.depths, rw=asked.rw)
+                agree(folder, asked)
             else:
                 {"cost": cost, "added": added}[what](folder, asked.rounds, asked.seconds)
 
@@ -70,29 +75,38 @@ def added(folder: Path, rounds: int, seconds: float) -> None:
             print(f"  QD{depth:<3} ours {shown(mine)}  bare {shown(bare)}  added {shown(more)}")
 
 
-def agree(folder: Path, rounds: int, seconds: float, *, depths: list[int], rw: str) -> None:
-    """Ours against fio on one file by io_uring, in alternation, and which goes first alternates too."""
-    print(f"agree: one file, O_DIRECT, io_uring, 4k {rw}; ours / fio: mean of the logs +- standard error [range]")
+def agree(folder: Path, asked: argparse.Namespace) -> None:
+    """Ours against fio on one file by io_uring, in alternation, and which goes first is drawn."""
+    print(f"agree: one file, O_DIRECT, io_uring, 4k {asked.rw}; ours / fio over all pairs, 95 % interval [range]")
     disk = folder / "disk.raw"
     fill(disk)
-    for depth in depths:
-        ratios: dict[str, list[float]] = {"IOPS": [], "lat mean": [], "clat p50": [], "clat p99": []}
-        for number in range(rounds):
-            ours_first = number % 2 == 0
-            mine = ours(metal(disk), depth, seconds, rw=rw) if ours_first else None
-            other = fios(folder, disk, depth, seconds, rw=rw)
-            mine = mine or ours(metal(disk), depth, seconds, rw=rw)
-            side = "read" if rw == "randread" else "write"
-            for key, one, two in zip(ratios, metrics(mine[side]), metrics(other[side]), strict=True):
-                ratios[key].append(one / two)
-        print(f"  QD{depth:<3}" + "  ".join(f"{key} {ratio(values)}" for key, values in ratios.items()))
+    kept = json.loads(asked.keep.read_text()) if asked.keep is not None and asked.keep.exists() else {}
+    side = "read" if asked.rw == "randread" else "write"
+    runs = {
+        "ours": lambda depth: ours(metal(disk), depth, asked.seconds, rw=asked.rw),
+        "fio": lambda depth: fios(folder, disk, depth, asked.seconds, rw=asked.rw),
+    }
+    for depth in asked.depths:
+        pairs = kept.setdefault(f"QD{depth} {asked.rw}", [])
+        chance = Random(len(pairs))
+        for _ in range(asked.rounds):
+            pairs.append({name: metrics(runs[name](depth)[side]) for name in chance.sample(sorted(runs), 2)})
+    if asked.keep is not None:
+        asked.keep.write_text(json.dumps(kept))
+    for load, pairs in kept.items():
+        told = (
+            f"{name} {ratio([(pair['fio'][at], pair['ours'][at]) for pair in pairs])}"
+            for at, name in enumerate(("IOPS", "lat mean", "clat p50", "clat p99"))
+        )
+        print(f"  {load}, {len(pairs)} pairs: " + "  ".join(told))
 
 
-def ratio(values: list[float]) -> str:
-    """The mean of ratios, as logs, how uncertain it is, and their range."""
-    logs = [math.log(value) for value in values]
-    error = statistics.stdev(logs) / math.sqrt(len(logs)) if len(logs) > 1 else math.inf
-    return f"{math.exp(statistics.fmean(logs)):.3f} +- {error:.3f} [{min(values):.2f} .. {max(values):.2f}]"
+def ratio(pairs: list[tuple[float, float]]) -> str:
+    """The geometric mean of ratios, its interval, and their range."""
+    found = interval_of(pairs, confidence=0.95)
+    ratios = [other / one for one, other in pairs]
+    within = "no interval" if found is None else f"{found.estimate:.3f} ({found.low:.3f} to {found.high:.3f})"
+    return f"{within} [{min(ratios):.2f} .. {max(ratios):.2f}]"
 
 
 def metrics(side: Any) -> tuple[float, float, float, float]:
