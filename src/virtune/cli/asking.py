@@ -9,9 +9,9 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from virtune.cli.gate import Gate, require_writable
 from virtune.cli.progress import Face
 from virtune.cli.showing import show_result
+from virtune.cli.thresholds import Thresholds, require_writable
 from virtune.flows.question import Question, study_for
 from virtune.flows.show import current
 from virtune.flows.study import Leave, run_study
@@ -35,10 +35,10 @@ class Asked:
     as_json: bool
     report: Path | None
     quiet: bool
-    gate: Gate | None = None
+    thresholds: Thresholds | None = None
 
     @classmethod
-    def read(cls, kind: str, words: dict[str, Any], *, gate: Gate | None = None) -> "Asked":
+    def read(cls, kind: str, words: dict[str, Any], *, thresholds: Thresholds | None = None) -> "Asked":
         """Sort what click parsed."""
         quick = words.get("quick", False)
         return cls(
@@ -71,7 +71,7 @@ class Asked:
             as_json=words["as_json"],
             report=words["report"],
             quiet=words["quiet"],
-            gate=gate,
+            thresholds=thresholds,
         )
 
 
@@ -88,7 +88,7 @@ def ask_for(asked: Asked) -> int:
             as_json=asked.as_json,
             report=asked.report,
             quiet=asked.quiet,
-            gate=asked.gate,
+            thresholds=asked.thresholds,
         )
 
 
@@ -100,7 +100,7 @@ def going_on(
     as_json: bool,
     report: Path | None,
     quiet: bool,
-    gate: Gate | None = None,
+    thresholds: Thresholds | None = None,
 ) -> int:
     """Run the trials under a face, then show the result; when interrupted, what there is of it.
 
@@ -114,10 +114,10 @@ def going_on(
         with contextlib.suppress(StoreError):  # it ended before it was kept: then there is nothing of it to show
             record, result = current(store, study.id)
             if result.trials_done:
-                show_result(result, record, as_json=as_json, report=report, gate=gate)
+                show_result(result, record, as_json=as_json, report=report, thresholds=thresholds)
         raise
     record, result = current(store, study.id)
-    return show_result(result, record, as_json=as_json, report=report, gate=gate)
+    return show_result(result, record, as_json=as_json, report=report, thresholds=thresholds)
 
 
 def interrupt(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - the signal's own words

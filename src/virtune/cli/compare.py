@@ -7,8 +7,8 @@ from typing import Any
 
 import click
 
-from virtune.cli.gate import Gate, gate_options
 from virtune.cli.options import SecondsType, json_option, store_option, target_options, timing_options
+from virtune.cli.thresholds import Thresholds, threshold_options
 from virtune.model.errors import ReadError, UsageError
 from virtune.model.study import CONFIDENCE_BELOW, CONFIDENCE_MIN, MARGIN_MAX, MARGIN_MIN
 
@@ -57,7 +57,7 @@ _LIVE = {
 )
 @click.option("--different-jobs", is_flag=True,
               help="Compare results whose jobs ask for different things (another iodepth), and say so.")  # fmt: skip
-@gate_options
+@threshold_options
 @click.option("--quiet", "-q", is_flag=True, help="No progress.")
 @json_option
 @store_option
@@ -86,14 +86,14 @@ def command(**asked: Any) -> int:
     """  # noqa: D301 - click's own mark for lines that are not to be rewrapped
     from virtune.cli.asking import Asked, ask_for
 
-    gate = Gate.read(asked)
+    thresholds = Thresholds.read(asked)
     inputs, different_jobs = asked.pop("inputs"), asked.pop("different_jobs")
     if len(inputs) > 1 or (inputs and not _is_plan(Path(inputs[0]))):
-        return _existing(inputs, asked, gate, different_jobs=different_jobs)
+        return _existing(inputs, asked, thresholds, different_jobs=different_jobs)
     if different_jobs:
         raise UsageError("--different-jobs is for results that exist already", hint="`virtune compare BEFORE AFTER`")
     asked["plan"] = Path(inputs[0]) if inputs else None
-    return ask_for(Asked.read("compare", asked, gate=gate))
+    return ask_for(Asked.read("compare", asked, thresholds=thresholds))
 
 
 def _is_plan(path: Path) -> bool:
@@ -110,7 +110,7 @@ def _is_plan(path: Path) -> bool:
     return False
 
 
-def _existing(inputs: Sequence[str], asked: dict[str, Any], gate: Gate, *, different_jobs: bool) -> int:
+def _existing(inputs: Sequence[str], asked: dict[str, Any], thresholds: Thresholds, *, different_jobs: bool) -> int:
     from virtune.analyse.summarise import summarise
     from virtune.cli.showing import show_result
     from virtune.flows.against import hold_against
@@ -137,4 +137,6 @@ def _existing(inputs: Sequence[str], asked: dict[str, Any], gate: Gate, *, diffe
         confidence=asked["confidence"] or CONFIDENCE,
     )
     record = hold_against(inputs, asked["store"], terms, different_jobs=different_jobs, say=say)
-    return show_result(summarise(record), record, as_json=asked["as_json"], report=asked["report"], gate=gate)
+    return show_result(
+        summarise(record), record, as_json=asked["as_json"], report=asked["report"], thresholds=thresholds
+    )

@@ -2,10 +2,12 @@
 """`virtune resume`: go on with a study that was interrupted."""
 
 from pathlib import Path
+from typing import Any
 
 import click
 
 from virtune.cli.options import json_option, require_store, store_option
+from virtune.cli.thresholds import Thresholds, threshold_options
 
 
 @click.command(name="resume")
@@ -17,6 +19,7 @@ from virtune.cli.options import json_option, require_store, store_option
 )
 @click.option("--quiet", "-q", is_flag=True, help="No progress.")
 @json_option
+@threshold_options
 @store_option
 def command(
     study: str,
@@ -26,7 +29,8 @@ def command(
     quiet: bool,  # noqa: FBT001
     as_json: bool,  # noqa: FBT001
     store: Path,
-) -> None:
+    **asked: Any,
+) -> int:
     """Go on with STUDY (an id, the beginning of one, or `last`).
 
     Trials that are finished are kept and not run again; the rest runs in the order that was drawn at first.
@@ -35,6 +39,7 @@ def command(
     from virtune.flows.study import Leave, resume_study
     from virtune.store.sqlite import Store
 
+    thresholds = Thresholds.read({**asked, "as_json": as_json})
     require_store(store, study)
     with Store(store) as kept:
         record = kept.get(kept.find(study))
@@ -44,7 +49,7 @@ def command(
             from virtune.cli.show import require_no_more
             from virtune.flows.tune import resume_tuning
 
-            require_no_more(report, {})
+            require_no_more(report, asked)
             searching(
                 kept,
                 record.study,
@@ -52,12 +57,13 @@ def command(
                 as_json=as_json,
                 quiet=quiet,
             )
-            return
-        going_on(
+            return 0
+        return going_on(
             kept,
             record.study,
             lambda say: resume_study(record, store=kept, say=say, leave=leave),
             as_json=as_json,
             report=report,
             quiet=quiet,
+            thresholds=thresholds,
         )

@@ -7,8 +7,8 @@ from typing import Any
 
 import click
 
-from virtune.cli.gate import Gate, gate_options
 from virtune.cli.options import json_option, require_store, store_option
+from virtune.cli.thresholds import Thresholds, threshold_options
 from virtune.model.errors import UsageError
 
 
@@ -25,7 +25,7 @@ def require_no_more(report: Path | None, asked: dict[str, Any]) -> None:
 @click.option(
     "--report", type=click.Path(path_type=Path, dir_okay=False), help="Write the plain report to this file."
 )
-@gate_options
+@threshold_options
 @json_option
 @store_option
 def command(
@@ -42,7 +42,7 @@ def command(
     from virtune.flows.show import captures_of, current
     from virtune.store.sqlite import Store
 
-    gate = Gate.read({**asked, "as_json": as_json})
+    thresholds = Thresholds.read({**asked, "as_json": as_json})
     require_store(store, study)
     with Store(store) as kept:
         name = kept.find(study)
@@ -63,4 +63,4 @@ def command(
             show_tuning(finished_tuning(kept, name), as_json=as_json)
             return 0
         record, result = current(kept, name)
-    return show_result(result, record, as_json=as_json, report=report, gate=gate)
+    return show_result(result, record, as_json=as_json, report=report, thresholds=thresholds)

@@ -9,7 +9,7 @@ import click
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.segment import Segment
 
-from virtune.cli.gate import STDOUT, Gate, exit_code
+from virtune.cli.thresholds import STDOUT, Thresholds, exit_code
 from virtune.model.errors import PreconditionError
 from virtune.model.evidence import StudyRecord
 from virtune.model.result import Result
@@ -36,29 +36,29 @@ def printable(text: str) -> str:
 
 
 def show_result(
-    result: Result, record: StudyRecord, *, as_json: bool, report: Path | None, gate: Gate | None = None
+    result: Result, record: StudyRecord, *, as_json: bool, report: Path | None, thresholds: Thresholds | None = None
 ) -> int:
     """Write a result where it was asked for; returns the exit code that its conditions ask for."""
-    if record.study.kind == CHECK and report is None and gate in (None, Gate()):
+    if record.study.kind == CHECK and report is None and thresholds in (None, Thresholds()):
         from virtune.cli.check import show_check
 
         show_check(record, as_json=as_json)
         return 0
-    gate = gate or Gate()
-    rulings = gate.rulings(record)
+    thresholds = thresholds or Thresholds()
+    rulings = thresholds.rulings(record)
     if report is not None:
         write_report(result, record, report)
     if as_json:
         from virtune.report.result_json import result_document
 
         click.echo(json.dumps(result_document(result, record, rulings), indent=2))
-    elif gate.markdown != STDOUT:
+    elif thresholds.markdown != STDOUT:
         from virtune.report.conditions import conditions
         from virtune.report.result import render
         from virtune.report.studies import ending
 
         put(Group(render(result), *conditions(rulings), *ending(result)))
-    gate.write(result, rulings)
+    thresholds.write(result, rulings)
     if report is not None:
         click.echo(f"\nreport: {report}", err=True)
     return exit_code(rulings)

@@ -6,8 +6,8 @@ from typing import Any
 
 import click
 
-from virtune.cli.gate import Gate, gate_options
 from virtune.cli.options import json_option, store_option, target_options, timing_options
+from virtune.cli.thresholds import Thresholds, threshold_options
 
 QUICK_REPEATS = 2
 """Of a study that measures one stack and compares nothing: the fewest that show a spread."""
@@ -39,7 +39,7 @@ def show() -> None:
 @click.option(
     "--report", type=click.Path(path_type=Path, dir_okay=False), help="Write the plain report to this file."
 )
-@gate_options
+@threshold_options
 @click.option("--quiet", "-q", is_flag=True, help="No progress.")
 @json_option
 @store_option
@@ -55,10 +55,10 @@ def run(name: str, **asked: Any) -> int:
     from virtune.flows.builtin import builtin
     from virtune.model.study import DEFAULT_SPAN
 
-    gate = Gate.read(asked)
+    thresholds = Thresholds.read(asked)
     study = builtin(name, asked["rig"])
     if asked["quick"]:
         asked["span"] = asked["span"] or DEFAULT_SPAN
         if study.kind == "measure":
             asked["rounds"] = asked["rounds"] or QUICK_REPEATS
-    return ask_for(Asked.read(study.kind, {**asked, "builtin": name}, gate=gate))
+    return ask_for(Asked.read(study.kind, {**asked, "builtin": name}, thresholds=thresholds))

@@ -20,7 +20,7 @@ STDOUT = "-"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Gate:
+class Thresholds:
     """The conditions of one call, and the files that tell of them."""
 
     conditions: tuple[Condition, ...] = ()
@@ -28,23 +28,26 @@ class Gate:
     junit: Path | None = None
 
     @classmethod
-    def read(cls, words: dict[str, Any]) -> "Gate":
+    def read(cls, words: dict[str, Any]) -> "Thresholds":
         """Take its own out of what click parsed; looks at once whether its files can be written."""
         from virtune.plan.conditions import parse_conditions
 
-        gate = cls(
+        thresholds = cls(
             conditions=parse_conditions(words.pop("fail_if")),
             markdown=words.pop("markdown"),
             junit=words.pop("junit"),
         )
-        if gate.junit is not None and not gate.conditions:
+        if thresholds.junit is not None and not thresholds.conditions:
             raise UsageError("--junit writes what became of conditions", hint="`--fail-if 'latency.p99 > +5%'`")
-        if gate.markdown == STDOUT and words.get("as_json"):
+        if thresholds.markdown == STDOUT and words.get("as_json"):
             raise UsageError("--json and --markdown - both write to stdout", hint="`--markdown FILE`")
-        for path in (gate.junit, None if gate.markdown in (None, STDOUT) else Path(str(gate.markdown))):
+        for path in (
+            thresholds.junit,
+            None if thresholds.markdown in (None, STDOUT) else Path(str(thresholds.markdown)),
+        ):
             if path is not None:
                 require_writable(path)
-        return gate
+        return thresholds
 
     def rulings(self, record: StudyRecord) -> tuple[Ruling, ...]:
         """Hold the conditions against what was measured."""
@@ -78,7 +81,7 @@ def exit_code(rulings: tuple[Ruling, ...]) -> int:
     return UNDECIDED if Outcome.UNDECIDED in outcomes else 0
 
 
-def gate_options(command: Callable[..., Any]) -> Callable[..., Any]:
+def threshold_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add --fail-if, --markdown and --junit."""
     options = (
         click.option("--fail-if", "fail_if", multiple=True, metavar="CONDITION",
