@@ -14,7 +14,7 @@ import statistics
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from random import Random
@@ -37,6 +37,7 @@ def main() -> None:
     parser.add_argument("--depths", type=int, nargs="+", default=[1, 8, 32])
     parser.add_argument("--rw", default="randread", choices=["randread", "randwrite"])
     parser.add_argument("--keep", type=Path)
+    parser.add_argument("--latency", metavar="NS", help="agree: on a FUSE file that takes so long for every request")
     asked = parser.parse_args()
     subprocess.run(["cargo", "build", "--release", "--quiet", "--bins", "--examples"], cwd=CRATE, check=True)
     with tempfile.TemporaryDirectory(dir=Path.cwd(), prefix="loadgen-") as name:
@@ -51,7 +52,7 @@ def main() -> None:
 def cost(folder: Path, rounds: int, seconds: float) -> None:
     """How many I/Os a second one core of the generator makes on a device that does nothing."""
     print("cost: null-co, 4k random read, QD32, one queue; IOPS / CPU of the generator's thread")
-    with daemon(folder, "driver=null-co,node-name=top,size=1073741824,read-zeroes=off") as socket:
+    with exported(folder) as socket:
         for extra in ([], ["hipri=1"]):
             runs = [ours(vhost(socket), 32, seconds, *extra) for _ in range(rounds)]
             iops = [run["read"]["iops"] for run in runs]
@@ -64,7 +65,7 @@ def cost(folder: Path, rounds: int, seconds: float) -> None:
 def added(folder: Path, rounds: int, seconds: float) -> None:
     """What the generator adds to each request, against the barest client of the same driver, in alternation."""
     print("added: null-co, 4k random read, polled; time for one request (ns), ours, bare, and the difference")
-    with daemon(folder, "driver=null-co,node-name=top,size=1073741824,read-zeroes=off") as socket:
+    with exported(folder) as socket:
         for depth in (1, 32):
             mine, bare = [], []
             for _ in range(rounds):
@@ -80,6 +81,18 @@ def agree(folder: Path, asked: argparse.Namespace) -> None:
     print(f"agree: one file, O_DIRECT, io_uring, 4k {asked.rw}; ours / fio over all pairs, 95 % interval [range]")
     disk = folder / "disk.raw"
     fill(disk)
+    if asked.latency is None:
+        alternate(folder, disk, asked)
+        return
+    node = f"driver=null-co,node-name=top,size={DISK_BYTES},read-zeroes=off,latency-ns={asked.latency}"
+    with daemon(
+        node, f"type=fuse,id=e,node-name=top,mountpoint={disk},writable=on", up=lambda: os.path.ismount(disk)
+    ):
+        alternate(folder, disk, asked)
+
+
+def alternate(folder: Path, disk: Path, asked: argparse.Namespace) -> None:
+    """Run both in turn on a file and print their ratios."""
     kept = json.loads(asked.keep.read_text()) if asked.keep is not None and asked.keep.exists() else {}
     side = "read" if asked.rw == "randread" else "write"
     runs = {
@@ -87,7 +100,8 @@ def agree(folder: Path, asked: argparse.Namespace) -> None:
         "fio": lambda depth: fios(folder, disk, depth, asked.seconds, rw=asked.rw),
     }
     for depth in asked.depths:
-        pairs = kept.setdefault(f"QD{depth} {asked.rw}", [])
+        where = "" if asked.latency is None else f" at {asked.latency} ns"
+        pairs = kept.setdefault(f"QD{depth} {asked.rw}{where}", [])
         chance = Random(len(pairs))
         for _ in range(asked.rounds):
             pairs.append({name: metrics(runs[name](depth)[side]) for name in chance.sample(sorted(runs), 2)})
@@ -159,21 +173,29 @@ def fill(disk: Path) -> None:
 
 
 @contextmanager
-def daemon(folder: Path, node: str) -> Iterator[Path]:
-    """Export a node over vhost-user for as long as the block lasts."""
+def exported(folder: Path) -> Iterator[Path]:
+    """Export a device that does nothing over vhost-user for as long as the block lasts."""
     socket = folder / "s"
     export = f"type=vhost-user-blk,id=e,node-name=top,addr.type=unix,addr.path={socket},writable=on,iothread=io"
+    node = "driver=null-co,node-name=top,size=1073741824,read-zeroes=off"
+    with daemon(node, export, up=socket.exists):
+        yield socket
+    socket.unlink(missing_ok=True)
+
+
+@contextmanager
+def daemon(node: str, export: str, *, up: Callable[[], bool]) -> Iterator[None]:
+    """Run a storage daemon with this node and export, from when it is up."""
     argv = ["qemu-storage-daemon", "--object", "iothread,id=io", "--blockdev", node, "--export", export]
     process = subprocess.Popen(argv)
     try:
-        while not socket.exists():
+        while not up():
             assert process.poll() is None, "the daemon ended"
             time.sleep(0.01)
-        yield socket
+        yield
     finally:
-        process.kill()
+        process.terminate()  # not killed: it has a mount to take down
         process.wait()
-        socket.unlink(missing_ok=True)
 
 
 if __name__ == "__main__":
