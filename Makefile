@@ -14,7 +14,7 @@ test:  ## Everything: style, types, house rules, tests on real fio and QEMU
 	@tools/setup dev
 	$(MAKE) --no-print-directory check
 	@tools/test-load
-	$(VENV)/pytest -m 'not real or beside' -n auto --dist loadgroup
+	$(VENV)/pytest -m 'not real or beside' -n 3 --dist loadgroup  # three, since the real ones wait more than they work
 	$(VENV)/pytest -m 'real and not beside'
 
 check:  ## Style, types and house rules only

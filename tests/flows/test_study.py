@@ -16,7 +16,7 @@ from tests.conftest import User, eventually, marked_processes
 
 from virtune import warden
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.real, pytest.mark.beside, pytest.mark.xdist_group("study")]
 
 ARMS = ("--arm", "metal:rig=metal", "--arm", "daemon:disk.aio=native", "--arm", "fuse:disk.export=fuse")
 SHORT = ("--rounds", "3", "--seconds", "0.7", "--ramp", "0.1", "-q")
@@ -208,21 +208,20 @@ def test_ctrl_c_keeps_what_is_done_shows_it_and_leaves_a_clean_host(user: User) 
 
 def test_twenty_kills_at_random_instants_lose_nothing_and_leave_nothing(user: User) -> None:
     chance = Random(4)
-    process = user.start("compare", *ARMS, "--rounds", "4", "--seconds", "0.4", "--ramp", "0.1", "-q")
+    words = ("compare", *ARMS, "--rounds", "4", "--seconds", "0.4", "--ramp", "0.1", "-q")
+    process = user.start(*words)
     kept: list[tuple[int, str]] = []
     for _ in range(20):
         time.sleep(chance.uniform(0.1, 2.0))
         process.kill()
         process.communicate(timeout=30)
         assert eventually(nothing_is_left, seconds=10), (marked_processes(), directories())
-        if not user.store.exists() and not (user.home / "virtune" / "virtune.sqlite").exists():
-            process = user.start("compare", *ARMS, "--rounds", "4", "--seconds", "0.4", "--ramp", "0.1", "-q")
+        shown = user.run("show", "last", "--json", status=None)
+        if shown.status:
+            assert not kept, shown.stderr
+            process = user.start(*words)
             continue
-        listed = user.run("list", "--json").json()["studies"]
-        if not listed:
-            process = user.start("compare", *ARMS, "--rounds", "4", "--seconds", "0.4", "--ramp", "0.1", "-q")
-            continue
-        rounds = [r for arm in user.run("show", "last", "--json").json()["arms"] for r in arm["rounds"]]
+        rounds = [r for arm in shown.json()["arms"] for r in arm["rounds"]]
         measured = [r for r in rounds if r["measurement"]]
         assert set(kept) <= {(r["number"], r["ended"]) for r in measured}, "a finished trial was lost or run again"
         # what a neighbour spoiled may be run again

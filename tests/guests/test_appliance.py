@@ -15,7 +15,7 @@ from virtune.bench.appliance_elf import libraries, needed, stand_ins
 from virtune.bench.appliance_sources import Sources, find_sources
 from virtune.model.errors import PreconditionError
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.real, pytest.mark.beside, pytest.mark.xdist_group("guests")]
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,7 @@ from virtune.bench.rig import Ground
 from virtune.model.stack import Disk, Stack
 from virtune.model.target import GuestTarget
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.real, pytest.mark.beside, pytest.mark.xdist_group("guests")]
 
 SKEW_SECONDS = 0.05
 

@@ -15,7 +15,7 @@ from virtune.model.errors import RigError
 from virtune.model.evidence import Check
 from virtune.model.stack import Device, Disk, Stack
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.real, pytest.mark.beside, pytest.mark.xdist_group("guests")]
 
 GUEST = Stack(rig="qemu")
 

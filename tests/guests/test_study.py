@@ -10,7 +10,7 @@ import time
 import pytest
 from tests.conftest import SPAN, User, eventually, marked_processes
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.real, pytest.mark.beside, pytest.mark.xdist_group("guests")]
 
 SHORT = ("--rig", "qemu", "--seconds", "1", "--ramp", "0.2", "-q")
 

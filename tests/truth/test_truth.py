@@ -120,9 +120,10 @@ def test_sum_the_device_sees_the_requests_that_fio_made(user: User) -> None:
 
 
 def test_a_planted_tenth_is_found_and_equal_arms_are_not_called_different(user: User) -> None:
-    words = [*NULL, "--arm", "full:disk.throttle_iops=5000", "--arm", "again:disk.throttle_iops=5000"]
-    ran = user.run("compare", *words, "--arm", "less:disk.throttle_iops=4500", "--workload",
-                   "rw=randread,bs=4k,iodepth=16", "--rounds", "6", "--seconds", "1", "--json", "-q")  # fmt: skip
+    rates = {"full": 5000, "again": 5000, "less": 4500}
+    arms = [word for arm, iops in rates.items() for word in ("--arm", f"{arm}:disk.throttle_iops={iops}")]
+    words = ("--workload", "rw=randread,bs=4k,iodepth=16", "--rounds", "6", "--seconds", "0.6", "--ramp", "0.2")
+    ran = user.run("compare", *NULL, *arms, *words, "--json", "-q")
     verdicts = {(c["baseline"], c["candidate"]): c for c in ran.json()["comparisons"]}
     assert verdicts["full", "less"]["verdict"] == "worse"
     assert verdicts["again", "less"]["verdict"] == "worse"
@@ -131,7 +132,8 @@ def test_a_planted_tenth_is_found_and_equal_arms_are_not_called_different(user: 
 
 
 def test_the_same_stack_twice_is_never_better_or_worse(user: User) -> None:
-    ran = user.run("compare", "--rig", "metal", "--arm", "a:", "--arm", "b:", "--quick", "--json", "-q")
+    words = ("--rig", "metal", "--arm", "a:", "--arm", "b:", "--rounds", "8", "--seconds", "0.6", "--ramp", "0.2")
+    ran = user.run("compare", *words, "--json", "-q")
     assert [c["verdict"] for c in ran.json()["comparisons"]] in (["same"], ["undecided"])
 
 
