@@ -69,6 +69,28 @@ def test_one_load_in_one_guest_and_shared_by_two_beside_bare_metal(user: User) -
     assert "cannot share evenly" in user.run(*words, *SHORT, status=2).stderr
 
 
+def test_each_io_is_kept_at_the_same_places_everywhere_beside_others_that_count_nothing(user: User) -> None:
+    each = "each: name=each,rw=randread,bs=4k,number_ios=100,randseed=7 + name=background,rw=randread,bs=4k,numjobs=2"
+    words = ("compare", "--arm", "bare:rig=metal", "--arm", "guest:guests.idle=1", "--workload", each, "--rounds", "1")
+    found = user.run(*words, "--json", *SHORT, timeout=170).json()
+    places = []
+    for arm in found["arms"]:
+        (trial,) = arm["rounds"]
+        values = trial["measurement"]["values"]
+        said = user.run("show", "last", "--trial", str(trial["number"]), "--capture", "operations.log").stdout
+        rows = [[int(field) for field in line.split(",")] for line in said.splitlines()]
+        assert len(rows) == 100, "of the background none"
+        times = [row[1] for row in rows]
+        assert values["latency.min"] == pytest.approx(min(times), abs=1)
+        assert values["latency.max"] == pytest.approx(max(times), abs=1)
+        assert values["latency.mean"] == pytest.approx(sum(times) / 100, rel=1e-3)
+        places.append([row[4] for row in rows])
+    assert places[0] == places[1]
+    assert len(set(places[0])) > 90, "and these lie apart"
+    seen = {check["setting"]: check["found"] for check in found["arms"][1]["in_force"]}
+    assert seen["guests.idle"] == "1"
+
+
 def test_the_first_study_ends_in_its_table(user: User) -> None:
     words = ("study", "run", "io-engine", "--rounds", "1", "--span", str(SPAN), "--scratch", str(user.scratch))
     said = user.run(*words, *SHORT[2:], timeout=170).stdout
@@ -101,9 +123,9 @@ def test_a_guest_that_is_killed_costs_one_attempt(user: User) -> None:
 def test_whenever_virtune_is_killed_nothing_is_left_and_the_study_goes_on(user: User) -> None:
     chance = random.Random(5)
     words = ("compare", "--arm", "a:", "--arm", "b:disk.aio=native", "--rounds", "1", *SHORT)
-    for _ in range(2):
+    for _ in range(3):  # `benchmarks/kills.py` has 20
         child = user.start(*words)
-        time.sleep(chance.uniform(0.5, 14))
+        time.sleep(chance.uniform(0.5, 10))
         child.kill()
         child.communicate(timeout=30)
         assert eventually(lambda: not marked_processes(), seconds=15), marked_processes()

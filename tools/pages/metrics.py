@@ -30,6 +30,8 @@ SOURCES: dict[str, str] = {
     " number of I/Os.",
     "device.util": "/proc/diskstats: share of the measured time in which the first device below the image had a"
     " request. A device with several queues may be busy all the time and still take more.",
+    "latency.min": "fio: the least latency, of a load whose I/Os are recorded one by one.",
+    "latency.max": "fio: the greatest latency, of a load whose I/Os are recorded one by one.",
     "guests.skew": "Several guests: time between the first I/O of the first and that of the last, by QEMU's counters."
     " They are asked one after another, which the figure may be too large by.",
     "disk.util": "fio in a guest: share of the run time in which the guest's own disk had a request; the mean of"

@@ -22,7 +22,7 @@ from virtune.model.measurement import FioResult, Measurement
 from virtune.model.remark import EMULATED, Remark, Weight
 from virtune.model.stack import Stack
 from virtune.model.units import format_seconds
-from virtune.model.workload import Workload
+from virtune.model.workload import BACKGROUND, Workload
 
 CACHED_READS = 0.5
 """Below this share of device reads to fio's reads, more than half of the reads never reached the device."""
@@ -51,14 +51,17 @@ def derive(parts: Mapping[str, bytes], *, stack: Stack, workload: Workload) -> M
     result, *beside = _read(parts)
     busy = [one.devices[0].busy_percent for one in (result, *beside) if one.devices]
     result = replace(result, loads=tuple(load for one in (result, *beside) for load in one.loads))
-    failed = [load for load in result.loads if load.error]
+    every = result
+    result = _measured(result, workload)
+    failed = [load for load in every.loads if load.error]
     if failed:
         raise LoadError(f"fio reports error {failed[0].error} in job {failed[0].name!r}")
     base = measurement_of(result)
     if base.get("iops") in (None, 0.0):
         raise LoadError("fio completed no I/O")
     used = _use(parts, "guest" if stack.rig == "qemu" else "load")
-    values = base.values if used is None else (*base.values, *_host_values(base, used))
+    values = base.values if used is None else (*base.values, *_host_values(_iops(every), used))
+    values = (*values, *_extremes(result)) if workload.recorded else values
     if stack.rig == "qemu" and busy:
         values = (*values, ("disk.util", math.fsum(busy) / len(busy)))
     skew = _skew(parts)
@@ -73,18 +76,18 @@ def derive(parts: Mapping[str, bytes], *, stack: Stack, workload: Workload) -> M
         if r.weight is not Weight.NOTE and r.id not in _OF_SINGLE_RUNS
         if not ours or r.weight is Weight.INVALID or r.id not in _AT_THE_GATES
     )
-    readings = read_gates(result, used, stack, workload) if ours else ()
+    readings = read_gates(every, used, stack, workload) if ours else ()
     at_gates = [remark for reading in readings if (remark := reading.remark()) is not None]
-    more = () if used is None else tuple(_host_remarks(result, used, stack, workload, readings))
+    more = () if used is None else tuple(_host_remarks(every, used, stack, workload, readings))
     gates = tuple((reading.gate.id, reading.value) for reading in readings)
-    profile, every = read_profile(parts.get("iops.log", b""))
+    profile, seconds = read_profile(parts.get("iops.log", b""))
     return replace(
         base,
         values=values,
         remarks=(*_emulated(parts), *_apart(skew), *said, *at_gates, *more),
         gates=gates,
         profile=profile,
-        profile_seconds=every,
+        profile_seconds=seconds,
     )
 
 
@@ -125,13 +128,32 @@ def _use(parts: Mapping[str, bytes], role: str) -> Use | None:
     return used if saw_the_load and used.seconds >= WINDOW_SECONDS else None
 
 
-def _host_values(base: Measurement, used: Use) -> Iterator[tuple[str, float]]:
+def _measured(result: FioResult, workload: Workload) -> FioResult:
+    """Leave out the jobs that only disturb."""
+    kept = tuple(load for load in result.loads if load.name != BACKGROUND)
+    return result if workload.verbatim is not None or not kept else replace(result, loads=kept)
+
+
+def _iops(result: FioResult) -> float | None:
+    """Return the operations a second of all jobs: the host's CPU time was spent on each of them."""
+    return measurement_of(result).get("iops")
+
+
+def _extremes(result: FioResult) -> Iterator[tuple[str, float]]:
+    kinds = [stream.lat for load in result.loads for stream in load.streams if stream.lat is not None]
+    least = [kind.min_ns for kind in kinds if kind.min_ns is not None]
+    greatest = [kind.max_ns for kind in kinds if kind.max_ns is not None]
+    if least and greatest:
+        yield "latency.min", min(least)
+        yield "latency.max", max(greatest)
+
+
+def _host_values(iops: float | None, used: Use) -> Iterator[tuple[str, float]]:
     daemon, load, guest = used.role("daemon"), used.role("load"), used.role("guest")
     if guest is not None:
-        yield from _guest_values(base, used, guest)
+        yield from _guest_values(iops, used, guest)
     if daemon is not None:
         yield "cpu.rig", daemon.cpu_seconds / used.seconds * 100
-    iops = base.get("iops")
     if load is not None and iops:
         spent = load.cpu_seconds + (daemon.cpu_seconds if daemon is not None else 0.0)
         yield "cpu_per_io", spent / used.seconds / iops
@@ -140,11 +162,10 @@ def _host_values(base: Measurement, used: Use) -> Iterator[tuple[str, float]]:
         yield "device.util", used.disks[0].busy_percent
 
 
-def _guest_values(base: Measurement, used: Use, guest: RoleUse) -> Iterator[tuple[str, float]]:
+def _guest_values(iops: float | None, used: Use, guest: RoleUse) -> Iterator[tuple[str, float]]:
     """A guest's CPU: its vCPUs carry the load, all other threads of its QEMU the disk."""
     vcpus = sum(thread.cpu_seconds for thread in guest.threads if thread.comm.startswith("CPU "))
     yield "cpu.rig", max(0.0, guest.cpu_seconds - vcpus) / used.seconds * 100
-    iops = base.get("iops")
     if iops:
         yield "cpu_per_io", guest.cpu_seconds / used.seconds / iops
 

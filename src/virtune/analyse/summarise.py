@@ -232,6 +232,9 @@ def _over_rounds(
         )
     if not found or (metric.percent is not None and len(found) > 1):
         return None
+    if metric.over != "mean":
+        center = min(found) if metric.over == "min" else max(found)
+        return Value(metric=metric.id, value=center, rounds=len(found), spread=_spread(found))
     center = math.fsum(found) / len(found)
     if metric.unit != "%" and min(found) > 0:
         center = math.exp(math.fsum(math.log(value) for value in found) / len(found))

@@ -16,6 +16,7 @@ from virtune.bench.load import LOG_MS, Loaded, Moments
 from virtune.bench.qemu import GuestBench
 from virtune.model.errors import LoadError, RigError
 from virtune.model.evidence import Check
+from virtune.plan.job import OPERATIONS
 
 STUCK_SECONDS = 15.0
 """A disk that completes nothing for so long while a load runs is stuck, not slow: a hard disk under TCG answers some
@@ -30,6 +31,9 @@ _RESULT_SECONDS = 60.0
 
 LOG = "/run/load"
 LOGGING = (f"--write_iops_log={LOG}", f"--log_avg_msec={LOG_MS}")
+
+EACH = f"/{OPERATIONS}"
+"""What fio runs in is the root of the appliance, which is in memory."""
 
 JOB, RESULT, GO, ARMED = "/run/load.fio", "/run/load.json", "/run/go", "/run/armed"
 
@@ -93,6 +97,7 @@ def run_guest_loads(
             log=b"".join(_log(bench) for bench, _ in loads),
             command="\n".join(one.command for one in running),
             checks=checks,
+            operations=tuple(found for bench, _ in loads if (found := _operations(bench))),
         )
     except (LoadError, RigError) as error:
         evidence.trouble = "".join(bench.vm.evidence() for bench, _ in loads)
@@ -115,7 +120,7 @@ def armed(loads: Sequence[tuple[GuestBench, GuestJob]]) -> list[_Running]:
     found = []
     for bench, job in loads:
         guest = bench.vm.guest
-        guest.look.run(f"rm -f {GO} {ARMED} {RESULT} {LOG}_*.log", timeout_seconds=_ANSWER_SECONDS)
+        guest.look.run(f"rm -f {GO} {ARMED} {RESULT} {LOG}_*.log {EACH}_*.log", timeout_seconds=_ANSWER_SECONDS)
         guest.put(JOB, job.text.encode(), timeout_seconds=_ANSWER_SECONDS)
         argv = ["fio", *job.arguments, "--exec_prerun=barrier", *LOGGING, "--output-format=json+"]
         argv += [f"--output={RESULT}", "--eta=never", JOB]
@@ -244,6 +249,11 @@ def _result(bench: GuestBench) -> bytes:
 
 def _log(bench: GuestBench) -> bytes:
     return bench.vm.guest.look.run(f"cat {LOG}_iops.*.log", timeout_seconds=_RESULT_SECONDS).stdout
+
+
+def _operations(bench: GuestBench) -> bytes:
+    words = f"[ ! -e {EACH}_lat.1.log ] || cat {EACH}_lat.*.log"
+    return bench.vm.guest.look.run(words, timeout_seconds=_RESULT_SECONDS).stdout
 
 
 def _first_line(bench: GuestBench) -> str:

@@ -13,6 +13,7 @@ from virtune.bench.rig import Bench
 from virtune.model.errors import LoadError
 from virtune.model.evidence import Check
 from virtune.model.target import FileTarget
+from virtune.plan.job import OPERATIONS
 
 _PATIENCE_SECONDS = 30.0
 """How long past its run time a load may take before it is held to be stuck: on a disk that answers at all, fio ends
@@ -35,7 +36,8 @@ class Loaded:
     """What a load that came to its end left: its JSON as it came, and what was seen in force while it ran.
 
     `log` is what it did over the measured time, in fio's form (`ms, IOPS, direction, ...`), all jobs after another.
-    `beside` is the output of loads that ran with it in other guests.
+    `beside` is the output of loads that ran with it in other guests. `operations` is the log of every single I/O, of
+    each of them, where the job asked for it.
     """
 
     output: bytes
@@ -43,6 +45,7 @@ class Loaded:
     command: str
     checks: tuple[Check, ...]
     beside: tuple[bytes, ...] = ()
+    operations: tuple[bytes, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +82,7 @@ def run_load(
     job_file, output = warden.directory / "load.fio", warden.directory / "load.json"
     job_file.write_text(job)
     output.unlink(missing_ok=True)
-    for old in _logs(warden.directory):
+    for old in (*_logs(warden.directory), *_operations(warden.directory)):
         old.unlink()
     logging = [f"--write_iops_log={warden.directory / 'load'}", f"--log_avg_msec={LOG_MS}"]
     argv = [
@@ -99,11 +102,22 @@ def run_load(
         how = f"killed by {signal.Signals(-status).name}" if status < 0 else f"exit {status}"
         raise LoadError(f"{name} ended early: {how}", hint=child.last_words() or _first_complaint(output))
     log = b"".join(_bounded(path) for path in _logs(warden.directory))
-    return Loaded(output=_read(output, child, name), log=log, command=" ".join(argv), checks=checks)
+    operations = b"".join(_bounded(path) for path in _operations(warden.directory))
+    return Loaded(
+        output=_read(output, child, name),
+        log=log,
+        command=" ".join(argv),
+        checks=checks,
+        operations=(operations,) if operations else (),
+    )
 
 
 def _logs(directory: Path) -> list[Path]:
     return sorted(directory.glob("load_iops.*.log"))
+
+
+def _operations(directory: Path) -> list[Path]:
+    return sorted(directory.glob(f"{OPERATIONS}_*.log"))
 
 
 def _bounded(path: Path) -> bytes:

@@ -9,8 +9,8 @@ import click
 from virtune.cli.options import json_option, store_option, target_options, timing_options
 from virtune.cli.thresholds import Thresholds, threshold_options
 
-QUICK_REPEATS = 2
-"""Of a study that measures one stack and compares nothing: the fewest that show a spread."""
+QUICK_TRIALS = 40
+"""With `--quick` a study has so many trials, at most 10 rounds of them and at least one."""
 
 
 @click.group(name="study")
@@ -33,7 +33,7 @@ def show() -> None:
 @click.option("--rig", default=None,
               help="Run it on another rig than its own: `vhost-user` or `storage-daemon` where it can do without a "
                    "guest.")  # fmt: skip
-@click.option("--quick", is_flag=True, help="Trials of 1 s, at most 10 rounds, on 1 GiB: to see it work.")
+@click.option("--quick", is_flag=True, help="About 40 trials of 1 s, on 1 GiB: to see it work.")
 @timing_options(rounds="as the study says", seconds=60)
 @target_options
 @click.option(
@@ -59,6 +59,5 @@ def run(name: str, **asked: Any) -> int:
     study = builtin(name, asked["rig"])
     if asked["quick"]:
         asked["span"] = asked["span"] or DEFAULT_SPAN
-        if study.kind == "measure":
-            asked["rounds"] = asked["rounds"] or QUICK_REPEATS
+        asked["rounds"] = asked["rounds"] or max(1, min(10, QUICK_TRIALS // study.cells))
     return ask_for(Asked.read(study.kind, {**asked, "builtin": name}, thresholds=thresholds))

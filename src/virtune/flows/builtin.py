@@ -7,6 +7,7 @@ from pathlib import Path
 from virtune.model.errors import PlanError
 from virtune.plan.nearest import did_you_mean, quoted
 from virtune.plan.planfile import Plan, read_plan
+from virtune.plan.workloads import parse_workload
 
 _PLACE = Path(__file__).parent.parent / "studies"
 
@@ -28,6 +29,12 @@ class Builtin:
     def kind(self) -> str:
         """What it runs as: a comparison, or the measurement of one stack under several workloads."""
         return "compare" if self.plan.arms or self.plan.vary else "measure"
+
+    @property
+    def cells(self) -> int:
+        """How many trials a round of it has."""
+        workloads = [found for word in self.plan.workload for found in parse_workload(word)]
+        return max(1, len(self.plan.arms)) * len(workloads)
 
     @property
     def compared(self) -> tuple[str, ...]:

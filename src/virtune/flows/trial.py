@@ -14,7 +14,7 @@ from virtune.bench.rig import Bench, Ground, Session
 from virtune.bench.scratch import Scratch, drop_cache
 from virtune.flows.guest_trial import load_in_guests
 from virtune.model.errors import LoadError, RigError
-from virtune.model.evidence import Capture, Changeover, Check, InForce, TrialRecord, of_guest
+from virtune.model.evidence import EACH_OPERATION, Capture, Changeover, Check, InForce, TrialRecord, of_guest
 from virtune.model.stack import Stack
 from virtune.model.study import Study, Trial
 from virtune.model.target import GuestTarget
@@ -130,6 +130,8 @@ def _load(
                 )
         for guest, output in enumerate((loaded.output, *loaded.beside)):
             captures.append(Capture(name=of_guest("fio.json", guest), content=output))
+        for guest, log in enumerate(loaded.operations):
+            captures.append(Capture(name=of_guest(EACH_OPERATION, guest), content=log))
         captures.append(_text("command.txt", loaded.command))
         captures.append(Capture(name="iops.log", content=loaded.log))
         seen += _judged(loaded.checks, job)

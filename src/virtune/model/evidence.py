@@ -18,6 +18,9 @@ class Capture:
 FIO_OUTPUTS = ("fio.json", "fio.txt")
 """The captures that hold what fio wrote; a trial has one of them."""
 
+EACH_OPERATION = "operations.log"
+"""The capture with every I/O of a load that asked for it, as fio logs them: `ms, ns, direction, bytes, place`."""
+
 BARRIER = "barrier.json"
 """The capture that says how far apart guests began that were to begin together."""
 

@@ -21,6 +21,7 @@ class Metric:
 
     `percent` is set for percentiles: those of several trials come from merged histograms, never from a mean.
     `of` names the distribution that a percentile is of.
+    `over` says what stands for several rounds: their mean, the least or the greatest of them.
     `compared` is False for shares of a CPU or device: more of them is worse at equal IOPS and natural at more IOPS.
     """
 
@@ -31,6 +32,7 @@ class Metric:
     percent: float | None = None
     compared: bool = True
     of: Distribution = "latency"
+    over: Literal["mean", "min", "max"] = "mean"
 
 
 METRICS: tuple[Metric, ...] = (
@@ -66,7 +68,9 @@ METRICS: tuple[Metric, ...] = (
     Metric(id="cpu.rig", label="rig CPU", unit="%", better="lower", compared=False),
     Metric(id="cpu_per_io", label="CPU per I/O", unit="s/io", better="lower"),
     Metric(id="device.util", label="device busy", unit="%", better="lower", compared=False),
-    Metric(id="guests.skew", label="start skew", unit="ns", better="lower", compared=False),
+    Metric(id="latency.min", label="latency min", unit="ns", better="lower", compared=False, over="min"),
+    Metric(id="latency.max", label="latency max", unit="ns", better="lower", compared=False, over="max"),
+    Metric(id="guests.skew", label="start skew", unit="ns", better="lower", compared=False, over="max"),
     Metric(id="disk.util", label="guest's disk busy", unit="%", better="lower", compared=False),
 )
 

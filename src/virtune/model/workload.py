@@ -15,6 +15,12 @@ READING = frozenset({"read", "randread", "rw", "readwrite", "randrw"})
 """fio's `rw` words that read."""
 
 
+BACKGROUND = "background"
+"""The name of a job that only disturbs: it runs beside the others, and its I/Os are in no figure of the result."""
+
+OPERATIONS_MAX = 10_000
+"""Of a job that ends after so many I/Os or fewer, each I/O is recorded: when, how long it took, where on the disk."""
+
 INLINE = "fio: "
 """How the meaning of a workload begins that was given in fio's own words; the words follow."""
 
@@ -48,6 +54,11 @@ class Job:
     def reads(self) -> bool:
         """Whether this job reads."""
         return self.pattern in READING
+
+    @property
+    def recorded(self) -> bool:
+        """Whether every I/O of it is recorded."""
+        return int(self.get("number_ios", str(OPERATIONS_MAX + 1))) <= OPERATIONS_MAX and self.name != BACKGROUND
 
     @property
     def depth(self) -> int:
@@ -85,6 +96,11 @@ class Workload:
     def reads(self) -> bool:
         """Whether any job reads."""
         return any(job.reads for job in self.jobs)
+
+    @property
+    def recorded(self) -> bool:
+        """Whether any job's I/Os are recorded one by one."""
+        return self.verbatim is None and any(job.recorded for job in self.jobs)
 
     @property
     def depth(self) -> int:

@@ -43,6 +43,9 @@ PERCENTILES = "50:70:90:95:99:99.9:99.99"
 ENDS_ITSELF = frozenset({"number_ios", "io_size", "loops"})
 """With one of these a job ends when it has done so much; `time_based` would run it for ever."""
 
+OPERATIONS = "operations"
+"""How fio's logs of single I/Os are named, where fio runs."""
+
 _DEFAULT_ENGINES = ("io_uring", "libaio", "psync")
 _UNSAFE = re.compile(r"[#;$`\\%]")
 _ADDRESS = re.compile(r"[A-Za-z0-9/._@-]{1,107}", re.ASCII)
@@ -172,6 +175,8 @@ def _section(
     section = {**address, **own, **{k: v for k, v in options.items() if k not in own}, **extent}
     section |= plan.times if "number_ios" not in options else {"runtime": plan.times["runtime"]}
     section |= {} if "number_ios" in options else {"time_based": "1"}
+    if job.recorded and plan.program == FIO:
+        section |= {"write_lat_log": OPERATIONS, "log_avg_msec": "0", "log_offset": "1"}
     for key, value in _defaults(job, plan.seed).items():
         section.setdefault(key, value)
     if int(options.get("numjobs", "1")) > 1:

@@ -9,6 +9,8 @@ What may be written where a workload is asked for:
     rw=randrw,bs=4k,8k,norandommap              what begins with a digit belongs to the value before it (bs=4k,8k)
     rw=randread,bs=4k + rw=write,bs=64k         jobs that run together, separated by `+` or `;`
     mine: name=reader,rw=randread + rw=write    `mine` names the workload, `name=` a job
+    rw=randread + name=background,rw=randread,numjobs=2     a job named `background` only disturbs: no figure is of it
+    rw=randread,number_ios=100,randseed=7       100 I/Os at 100 places, the same everywhere; each one's time is kept
 """
 
 import re

@@ -15,7 +15,7 @@ from rich.text import Text
 from virtune.model.metric import BY_ID
 from virtune.model.result import ArmSummary, Result, Value
 from virtune.model.study import Arm
-from virtune.model.units import format_seconds
+from virtune.model.units import format_ns, format_seconds
 from virtune.model.verdict import Comparison, Verdict
 from virtune.model.workload import Workload
 from virtune.report.result import change_cell, standing, value_text
@@ -184,11 +184,44 @@ def _structures(result: Result) -> Iterator[RenderableType]:
     )
 
 
+def _single_operations(result: Result) -> Iterator[RenderableType]:
+    """Study 4: for each load the least, mean and greatest time of an I/O, on every system."""
+    arms = _arms(result)
+    table = _table(*(arm.name for arm in arms))
+    for workload in result.study.compared:
+        cells = []
+        for arm in arms:
+            values = (_value(result, arm, workload, f"latency.{name}") for name in ("min", "mean", "max"))
+            cells.append(" / ".join("-" if one is None else format_ns(one.value) for one in values))
+        table.add_row(workload.name, *cells)
+    yield table
+    yield from _lines(
+        "least / mean / greatest time of an I/O; each one: `virtune show --trial N --capture operations.log`"
+    )
+    yield from _lines(*(line for arm in arms if (line := _with_load(result, arm)) is not None))
+
+
+def _with_load(result: Result, arm: Arm) -> str | None:
+    """Say in how many workloads of a system the greatest time is greater beside background load than alone."""
+    greater = cells = 0
+    for workload in result.study.compared:
+        stem, marked, _ = workload.name.partition("-load")
+        alone = next((one for one in result.study.compared if one.name == f"{stem}-load0"), None)
+        if not marked or alone is None or alone == workload:
+            continue
+        pair = [_value(result, arm, one, "latency.max") for one in (alone, workload)]
+        if pair[0] is not None and pair[1] is not None:
+            cells += 1
+            greater += pair[1].value > pair[0].value
+    return f"{arm.name}: greatest time above that without load in {greater} of {cells} loads" if cells else None
+
+
 _ARRANGED: Mapping[str, Callable[[Result], Iterator[RenderableType]]] = {
     "io-engine": _before_after,
     "fio-engines": _engines,
     "datapath": _configurations,
     "nvme-scaling": _structures,
+    "vmm-latency": _single_operations,
 }
 """How each study arranges its result."""
 
