@@ -71,8 +71,8 @@ def test_one_load_in_one_guest_and_shared_by_two_beside_bare_metal(user: User) -
 
 def test_each_io_is_kept_at_the_same_places_everywhere_beside_others_that_count_nothing(user: User) -> None:
     each = "each: name=each,rw=randread,bs=4k,number_ios=100,randseed=7 + name=background,rw=randread,bs=4k,numjobs=2"
-    words = ("compare", "--arm", "bare:rig=metal", "--arm", "guest:guests.idle=1", "--workload", each, "--rounds", "1")
-    found = user.run(*words, "--json", *SHORT, timeout=170).json()
+    words = ("compare", "--arm", "bare:rig=metal", "--arm", "guest:guests.idle=1", "--workload", each)
+    found = user.run(*words, "--rounds", "1", "--json", *SHORT, timeout=170).json()
     places = []
     for arm in found["arms"]:
         (trial,) = arm["rounds"]

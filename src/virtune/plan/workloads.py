@@ -135,7 +135,7 @@ def parse_workload(text: str) -> tuple[Workload, ...]:
     jobs = tuple(_job(_pieces(part), where, number) for number, part in enumerate(parts, 1))
     if len({one.name for one in jobs}) < len(jobs):
         raise PlanError(f"{where}: two jobs have the same name")
-    meaning = " + ".join(",".join(f"{key}={value}" for key, value in one.options) for one in jobs)
+    meaning = " + ".join(_words(one, number) for number, one in enumerate(jobs, 1))
     return (Workload(name=name or short_name(jobs), meaning=f"{INLINE}{meaning}", jobs=jobs),)
 
 
@@ -217,7 +217,17 @@ def _job(pieces: list[str], where: str, number: int) -> Job:
     if "rw" not in options:
         raise PlanError(f"{where}: a job needs rw=", hint="write rw=randread,bs=4k,iodepth=32, or a profile's name")
     check_together(options, where=where)
-    return job(check_name(named[-1], "a job") if named else f"job{number}", options)
+    return job(check_name(named[-1], "a job") if named else _unnamed(number), options)
+
+
+def _words(one: Job, number: int) -> str:
+    """Write a job so that it can be asked for again, its name where it was given one."""
+    named = [("name", one.name)] if one.name != _unnamed(number) else []
+    return ",".join(f"{key}={value}" for key, value in (*named, *one.options))
+
+
+def _unnamed(number: int) -> str:
+    return f"job{number}"
 
 
 def _job_name(one: Job) -> str:
