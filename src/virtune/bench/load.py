@@ -82,7 +82,7 @@ def run_load(
     job_file, output = warden.directory / "load.fio", warden.directory / "load.json"
     job_file.write_text(job)
     output.unlink(missing_ok=True)
-    for old in (*_logs(warden.directory), *_operations(warden.directory)):
+    for old in (*_logs(warden.directory), *warden.directory.glob(f"{OPERATIONS}_*.log")):
         old.unlink()
     logging = [f"--write_iops_log={warden.directory / 'load'}", f"--log_avg_msec={LOG_MS}"]
     argv = [
@@ -117,7 +117,7 @@ def _logs(directory: Path) -> list[Path]:
 
 
 def _operations(directory: Path) -> list[Path]:
-    return sorted(directory.glob(f"{OPERATIONS}_*.log"))
+    return sorted(directory.glob(f"{OPERATIONS}_lat.*.log"))
 
 
 def _bounded(path: Path) -> bytes:
