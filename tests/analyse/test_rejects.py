@@ -4,9 +4,12 @@
 from collections.abc import Iterable, Sequence
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import fisher_exact
 from tests.report.test_documents import study
 
-from virtune.analyse.rejects import ATTEMPTS_MAX, pardons, rejected_for, unsettled, why_again
+from virtune.analyse.rejects import ATTEMPTS_MAX, _Counts, _fisher, pardons, rejected_for, unsettled, why_again
 from virtune.analyse.summarise import summarise
 from virtune.model.evidence import InForce, StudyRecord, TrialRecord
 from virtune.model.measurement import Measurement
@@ -154,3 +157,11 @@ def test_latencies_of_a_load_that_was_not_met_are_not_compared() -> None:
         result = summarise(record(made))
         told = {one.metric for one in result.differences if one.rounds and one.ratio is not None}
         assert told - {"iops"} == metrics
+
+
+@given(tried=st.integers(1, 40), others=st.integers(1, 40), rejected=st.floats(0, 1), others_rejected=st.floats(0, 1))
+def test_the_exact_test_is_the_one_of_scipy(tried: int, others: int, rejected: float, others_rejected: float) -> None:
+    mine, theirs = round(rejected * tried), round(others_rejected * others)
+    counts = _Counts(tried=tried, rejected=mine, others_tried=others, others_rejected=theirs)
+    table = [[mine, tried - mine], [theirs, others - theirs]]
+    assert _fisher(counts) == pytest.approx(float(fisher_exact(table, alternative="greater").pvalue), rel=1e-9)

@@ -5,6 +5,7 @@ A machine is booted when a stack first needs so many, and stays; while a stack h
 """
 
 import contextlib
+import functools
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -18,12 +19,18 @@ from virtune.model.evidence import Changeover, Check, InForce
 from virtune.model.stack import Stack
 
 
+@functools.cache
+def ready_appliance() -> Appliance:
+    """Return what guests boot, made now where there is none of these contents; a run looks for it once."""
+    cache = shell.cache_directory()
+    return appliance_for(find_sources(cache / "packages"), cache / "appliances")[0]
+
+
 @contextlib.contextmanager
 def session(warden: shell.Warden) -> Iterator["Guests"]:
     """Yield the rig; the machines that its stacks asked for end with the block."""
-    cache = shell.cache_directory()
-    appliance, _ = appliance_for(find_sources(cache / "packages"), cache / "appliances")
-    found = Guests(appliance, accelerator_for(appliance, warden, cache), warden)
+    appliance = ready_appliance()
+    found = Guests(appliance, accelerator_for(appliance, warden, shell.cache_directory()), warden)
     try:
         yield found
     finally:

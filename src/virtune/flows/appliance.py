@@ -36,8 +36,9 @@ def ready_appliance(say: Callable[[Event], None]) -> None:
     """Make the appliance where there is none yet, and say so: the first time it is downloaded."""
     what = "getting the guest ready"
     say(StepStarted(what=what))
-    cache = shell.cache_directory()
-    appliance_for(find_sources(cache / "packages"), cache / "appliances")
+    from virtune.bench import guests  # the rig brings QMP and its event loop, which only who boots a guest needs
+
+    guests.ready_appliance()
     say(StepEnded(what=what))
 
 
