@@ -49,7 +49,18 @@ def theirs(program: str, kernel: Path, modules: Path, image: Path) -> float:
     driver = modules / "kernel" / "drivers" / "block" / "virtio_blk.ko"
     script = f"busybox insmod {driver}; {READ.format('/dev/vda')} && echo first-read"
     words = [program, "--kimg", str(kernel), "--mods", "auto", "--disable-kvm", "--memory", "512M", "--cpus", "2"]
-    words += ["--blk-disk", f"d={image}", "--script-sh", script]
+    # without udev virtme-ng finds no port for the script's output, which is then the console's
+    words += [
+        "--show-boot-console",
+        "-a",
+        "quiet",
+        "-a",
+        "loglevel=3",
+        "--blk-disk",
+        f"d={image}",
+        "--script-sh",
+        script,
+    ]
     begun = time.monotonic()
     with subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as child:
         assert child.stdout is not None
