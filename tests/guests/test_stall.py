@@ -3,14 +3,12 @@
 
 import contextlib
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from tests.conftest import SPAN, eventually
 
-from virtune.bench.guest_load import GO
 from virtune.bench.guests import session
 from virtune.bench.qemu import GuestBench
 from virtune.bench.rig import Ground, Session
@@ -48,8 +46,8 @@ class StoppingOnce:
         def done(*words: str) -> bool:
             return bench.vm.guest.run(words, timeout_seconds=20).status == 0
 
-        if eventually(lambda: done("test", "-e", GO), seconds=60):
-            time.sleep(0.5)
+        much = '$3 == "vda" && $4 > 1000 { found = 1 } END { exit !found }'
+        if eventually(lambda: done("awk", much, "/proc/diskstats"), seconds=60):
             self.stopped[0] = done("killall", "-STOP", "fio")
 
 

@@ -6,6 +6,7 @@ begins when the host says so, and loads of several guests begin together.
 """
 
 import contextlib
+import shlex
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -34,6 +35,9 @@ LOGGING = (f"--write_iops_log={LOG}", f"--log_avg_msec={LOG_MS}")
 
 EACH = f"/{OPERATIONS}"
 """What fio runs in is the root of the appliance, which is in memory."""
+
+GONE = "\\n"
+"""What one job of a load takes from the barrier's pipe when it goes."""
 
 JOB, RESULT, GO, ARMED = "/run/load.fio", "/run/load.json", "/run/go", "/run/armed"
 
@@ -66,6 +70,7 @@ class _Running:
     bench: GuestBench
     process: GuestProcess
     command: str
+    clones: int
     operations: int = -1
     rose: float = field(default_factory=time.monotonic)
 
@@ -103,8 +108,8 @@ def run_guest_loads(
         evidence.trouble = "".join(bench.vm.evidence() for bench, _ in loads)
         if isinstance(error, LoadError):
             raise
-        trouble = next((found for bench, _ in loads if (found := bench.trouble()) is not None), None)
-        raise LoadError(trouble or error.message, hint=None if trouble else error.hint) from None
+        ended = next((how for bench, _ in loads if (how := bench.trouble()) is not None), None)
+        raise LoadError(ended or error.message, hint=None if ended else error.hint) from None
     finally:
         evidence.counters = [sampler.content() for sampler in samplers]
 
@@ -120,12 +125,13 @@ def armed(loads: Sequence[tuple[GuestBench, GuestJob]]) -> list[_Running]:
     found = []
     for bench, job in loads:
         guest = bench.vm.guest
-        guest.look.run(f"rm -f {GO} {ARMED} {RESULT} {LOG}_*.log {EACH}_*.log", timeout_seconds=_ANSWER_SECONDS)
+        old = f"{GO} {ARMED} {RESULT} {LOG}_*.log {EACH}_*.log"
+        guest.look.run(f"rm -f {old}; mkfifo {GO}", timeout_seconds=_ANSWER_SECONDS)
         guest.put(JOB, job.text.encode(), timeout_seconds=_ANSWER_SECONDS)
-        argv = ["fio", *job.arguments, "--exec_prerun=barrier", *LOGGING, "--output-format=json+"]
+        argv = ["fio", *job.arguments, "--exec_prerun=. /bin/barrier", *LOGGING, "--output-format=json+"]
         argv += [f"--output={RESULT}", "--eta=never", JOB]
         process = guest.start(argv, timeout_seconds=_ANSWER_SECONDS)
-        found.append(_Running(bench, process, " ".join(argv)))
+        found.append(_Running(bench, process, shlex.join(argv), job.clones))
     for running, (_, job) in zip(found, loads, strict=True):
         words = ["armed", str(job.clones), str(int(_ARM_SECONDS)), str(running.process.pid)]
         held = running.bench.vm.guest.run(words, timeout_seconds=_ARM_SECONDS + _ANSWER_SECONDS)
@@ -149,7 +155,10 @@ def let_go(loads: Sequence[_Running]) -> float:
         for look in looks:
             held.enter_context(look.held())
         begun = time.monotonic()
-        numbers = [look.send("run", f": >{GO}", timeout_seconds=_ANSWER_SECONDS) for look in looks]
+        numbers = [
+            look.send("run", f"printf '{GONE * running.clones}' >{GO}", timeout_seconds=_ANSWER_SECONDS)
+            for look, running in zip(looks, loads, strict=True)
+        ]
         sent = time.monotonic() - begun
         for look, number in zip(looks, numbers, strict=True):
             if look.receive(number, timeout_seconds=_ANSWER_SECONDS) is None:
