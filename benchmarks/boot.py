@@ -4,7 +4,8 @@
     python -m benchmarks.boot VIRTME_RUN KERNEL MODULES [PAIRS] [SECONDS]
 
 VIRTME_RUN is virtme-ng's `virtme-run` (`pip install virtme-ng` into an environment of its own), KERNEL a kernel with
-9p, which carries virtme-ng's root, and MODULES its modules (not in /tmp: virtme-ng's guest has its own). Each side
+9p, which carries virtme-ng's root, and MODULES its modules (neither in /tmp nor in /var/tmp, which
+virtme-ng's guest has its own of). Each side
 starts a guest with 2 vCPUs, 512 MiB and a virtio-blk disk on the same file, under TCG; the clock stops when the host
 knows that 4 KiB were read from the disk. Prints every pair, then the median of each and of the ratio.
 """
