@@ -86,6 +86,10 @@ class Host:
         attached = self._noise.attach * self._chance.standard_normal()
         return float(stacks.level[arm] + math.log(np.exp(windows).mean()) + attached)
 
+    def wait_until(self, clock: float) -> None:
+        """Let time go on to that second without measuring, if it has not come yet."""
+        self.clock = max(self.clock, clock)
+
 
 def equal_stacks(count: int, *, effect: float = 0.0) -> Stacks:
     """Return stacks that are alike, but the last one faster by the factor 1 + `effect`."""

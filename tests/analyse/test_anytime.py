@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from virtune.analyse.anytime import blocks_for, contrast, contrasts, logs, quantile
+from virtune.analyse.anytime import blocks_for, blocks_to_decide, contrast, contrasts, logs, quantile
+from virtune.model.standing import Contrast
 
 ALL_OF_FOUR = [(a, b) for a in range(4) for b in range(a)]
 
@@ -132,3 +133,29 @@ def test_the_forecast_is_what_it_takes() -> None:
     assert blocks_for(0.03, sd=0.05, alpha=0.05, arms=8) == pytest.approx(count, abs=12)
     assert blocks_for(1e-9, sd=0.05, alpha=0.05) is None
     assert blocks_for(0.0, sd=0.05, alpha=0.05) is None
+
+
+def decided(found: Contrast) -> bool:
+    return abs(found.mean) > found.radius or abs(found.mean) + found.radius < math.log(1.03)
+
+
+@pytest.mark.parametrize("effect", [0.0, 0.05])
+def test_what_is_forecast_after_ten_blocks_is_enough_nine_times_in_ten(effect: float) -> None:
+    kept = told = 0
+    for seed in range(150):
+        values = blocks(seed, 700, 2)
+        values[:, 0] += effect
+        early = contrasts(values[:10], [(0, 1)], alpha=0.05)[0]
+        count = blocks_to_decide(early, margin=0.03, alpha=0.05)
+        if decided(early):
+            continue
+        assert count is not None
+        assert count > 10
+        told += 1
+        kept += decided(contrasts(values[:count], [(0, 1)], alpha=0.05)[0])
+    assert told > 100
+    assert kept >= 0.85 * told  # 0.9 of them expected, where noise is known but for chance
+
+
+def test_without_known_noise_nothing_is_forecast() -> None:
+    assert blocks_to_decide(contrast([1.0], [2.0], alpha=0.05), margin=0.03, alpha=0.05) is None

@@ -136,7 +136,16 @@ def test_swapping_the_arms_turns_the_verdict_round(values: list[float], factor: 
     other = [value * factor * (1 + 0.001 * n) for n, value in enumerate(values)]
     turned = {Verdict.BETTER: Verdict.WORSE, Verdict.WORSE: Verdict.BETTER}
     forth, back = judge(values, other).verdict, judge(other, values).verdict
-    assert {forth, back} <= {Verdict.UNDECIDED, Verdict.SAME} or back is turned.get(forth, forth)
+    assert back is turned.get(forth, forth)
+
+
+@pytest.mark.parametrize("factor", [0.9696, 0.9711, 1.0299, 1.0302])
+def test_near_the_margin_it_makes_no_difference_which_one_is_the_baseline(factor: float) -> None:
+    a = [1000.0 + n for n in range(8)]
+    b = [value * factor * math.exp(1e-5 * (-1) ** n) for n, value in enumerate(a)]
+    expected = Verdict.SAME if 1 / 1.03 < factor < 1.03 else None
+    forth, back = judge(a, b).verdict, judge(b, a).verdict
+    assert (forth is Verdict.SAME) == (back is Verdict.SAME) == (expected is Verdict.SAME)
 
 
 def looked_at(a: list[float], b: list[float], *, confidence: float = 0.95) -> Comparison:
@@ -184,7 +193,7 @@ def test_an_undecided_pair_says_how_many_rounds_would_decide_it_and_a_decided_on
     early, late = looked_at(a[:8], b[:8]), looked_at([x / 2 for x in a], b)
     assert early.verdict is Verdict.UNDECIDED
     assert early.rounds_left is not None
-    assert 10 < early.rounds_left < 300
+    assert 10 < early.rounds_left < 2000  # eight rounds say little of where the mean will be
     assert early.noise == pytest.approx(0.07, rel=0.8)
     assert (late.verdict, late.rounds_left) == (Verdict.BETTER, None)
 

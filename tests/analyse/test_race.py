@@ -9,6 +9,7 @@ from benchmarks.hosts import Host, landscape
 from hypothesis import given
 from hypothesis import strategies as st
 
+from virtune.analyse.front import levels
 from virtune.analyse.race import Race, standing_after
 from virtune.model.standing import Place, RaceRules, Standing
 
@@ -90,6 +91,50 @@ def test_equal_values_certify_nothing() -> None:
     assert not standing.certified
     assert standing.distance is None
     assert standing.runner("b").place is Place.OPEN
+
+
+def misled(seed: int, plots: dict[str, str] | None) -> bool:
+    """Whether of six equal arms in two processes any is ever called worse: each start brings 4 % by chance."""
+    arms, chance = "abcdef", np.random.default_rng([7, seed])
+    race = Race(list(arms), RaceRules(), plots=plots)
+    for _ in range(10):
+        start = dict(zip("12", 0.04 * chance.standard_normal(2), strict=True))
+        process = {arm: start["1" if arm in "abc" else "2"] for arm in arms}
+        race.add({arm: process[arm] + 0.01 * chance.standard_normal() for arm in arms})
+    return any(one.place is Place.ELIMINATED for one in race.standing.runners)
+
+
+def test_arms_of_two_processes_are_held_against_one_another_by_starts_not_by_slices() -> None:
+    plots = {arm: "one" if arm in "abc" else "two" for arm in "abcdef"}
+    wrong = sum(misled(seed, plots) for seed in range(60))
+    blind = sum(misled(seed, None) for seed in range(60))
+    assert wrong <= 6  # at 5 %, more than 6 of 60 has probability 0.03
+    assert blind > wrong + 5  # one in five, as if every slice had a start of its own
+
+
+def test_who_leads_is_judged_from_all_blocks_and_not_from_those_that_two_have_in_common() -> None:
+    # a was lucky while b ran; in the blocks after these c, which b equals, is well ahead of a
+    early = [{"a": 0.10, "b": 0.0, "c": 0.0, "d": -0.3} for _ in range(3)]
+    late = [{"a": -0.05 + 0.01 * (n % 2), "c": 0.05} for n in range(20)]
+    values = np.array([[block.get(arm, math.nan) for arm in "abcd"] for block in (*early, *late)])
+    level, covariance = levels(values)
+    assert level[0] - level[1] < 0.03  # in the three blocks that both ran, a is 10 % ahead
+    assert level.argmax() == 2
+    assert level.argmin() == 3
+    assert covariance[1, 1] > covariance[2, 2]  # less is known of who ran less
+    assert levels(np.full((3, 2), math.nan))[0].tolist() == [0.0, 0.0]
+
+
+def test_who_joins_later_is_raced_like_who_began() -> None:
+    chance = np.random.default_rng(4)
+    rules, history = RaceRules(arms_max=9, contenders_first=True), list[Block]()
+    begin, late = {"a": 0.0, "b": -0.2, "c": -0.3}, {"x": 0.3, "y": -0.1}
+    for names in ((*begin,),) * 6 + (("a", *late),) * 6:
+        history.append({arm: (begin | late)[arm] + 0.01 * chance.standard_normal() for arm in names})
+    standing = standing_after([*begin, *late], rules, history)
+    assert standing.leader == "x"
+    assert standing.runner("b").place is Place.ELIMINATED  # by a, before x came
+    assert set(standing_after([*begin, *late], rules, history[:7]).up_next) == {"a", "x", "y"}
 
 
 @given(

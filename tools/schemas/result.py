@@ -138,6 +138,18 @@ def _basis() -> Schema:
                                  " for.", minimum=0)),
             "seconds_left": maybe(number("What deciding the rest would take if the noise stays: 0 when nothing is"
                                          " undecided, null when that cannot be said.", minimum=0)),
+            "effective": maybe(number("How many independent rounds the rounds are worth, neighbours being as alike as"
+                                      " `lag1` says; null where that is.", minimum=0)),
+            "correlation_seconds": maybe(number("The integrated autocorrelation time of the load within trials, in"
+                                                " seconds; null where no trial kept its course.", minimum=0)),
+            "correlation_open": switch("Whether it goes on beyond a trial, so that it is at least this."),
+            "drift": maybe(table(
+                "How the metric moved over the study, all arms together: a share a minute, with its 95 % interval.",
+                {"per_minute": number("Slope."), "low": number("The lower end."), "high": number("The upper end.")},
+            )),
+            "starts": whole("How many processes, or disks of a guest made anew, carried the trials.", minimum=0),
+            "start_spread": maybe(number("Standard deviation (ln) of what their starts brought beside the noise of"
+                                         " trials; null where starts cannot be told from trials.", minimum=0)),
         },
     )  # fmt: skip
     return table(

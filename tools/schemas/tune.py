@@ -51,6 +51,7 @@ def schema() -> str:
             "soaks": rows("Arms that were loaded for minutes.", _soak()),
             "limits": rows("Every arm against every limit.", _limit()),
             "arms": rows("The arms that compete and break no limit.", _arm()),
+            "tried": whole("How many configurations were raced.", minimum=0),
             "broken": rows(
                 "Arms that certainly break a limit.",
                 table(
@@ -73,7 +74,11 @@ def schema() -> str:
 def _study() -> Schema:
     factor = table(
         "A knob that is varied.",
-        {"knob": text("Its id."), "values": rows("The values it takes, as they are written.", text("A value."))},
+        {
+            "knob": text("Its id."),
+            "values": rows("The values it takes, as they are written.", text("A value.")),
+            "costly": switch("Whether turning it makes a process or a guest's device anew (a whole plot)."),
+        },
     )
     removed = table(
         "What was left out, and why.",
@@ -103,6 +108,11 @@ def _study() -> Schema:
             "better": word("Which way is better.", ("higher", "lower")),
             "limits": rows("What must be kept, as it was written.", text("A limit.")),
             "durability": word("What every ranked configuration promises.", Promise),
+            "ranked": whole("How many configurations compete.", minimum=2),
+            "tries": maybe(
+                whole("At most so many of them race, as Optuna proposes them; null where all do.", minimum=1)
+            ),
+            "spread_seconds": number("Blocks of the race begin at least so many seconds apart.", minimum=0),
             "baseline": text("The arm that is there now."),
             "margin": number("A difference that is not worth more measuring (0.03 is 3 %).", exclusiveMinimum=0),
             "ramp_seconds": number("The time before each slice that is thrown away, in seconds.", minimum=0),
@@ -181,6 +191,8 @@ def _arm() -> Schema:
             "low": maybe(number("The lower end of the interval, null where there is none.")),
             "high": maybe(number("The upper end of the interval, null where there is none.")),
             "blocks": whole("Blocks that both ran.", minimum=0),
+            "sd": maybe(number("Standard deviation of one block's difference (ln), as it went into the interval.")),
+            "lag1": maybe(number("How alike neighbouring blocks were taken to be, 0 to 0.9.", minimum=0)),
             "why": maybe(text("Why there is no interval.")),
         },
     )
@@ -207,6 +219,13 @@ def _cost() -> Schema:
             "slices_max": maybe(whole("After how many the race stops as it is; null for never.", minimum=0)),
             "slices_left": maybe(whole("Forecast of the slices to a certificate; null where none is.", minimum=0)),
             "slice_seconds": number("Measured time of a slice, in seconds.", exclusiveMinimum=0),
+            "certificate_seconds": maybe(
+                number(
+                    "What a certificate takes at most by the probe, were all nearly as good as the best; null where"
+                    " that cannot be said.",
+                    minimum=0,
+                )
+            ),
             "noise": maybe(number("Standard deviation (ln) of neighbouring slices of the baseline.", minimum=0)),
             "measured_seconds": number("Seconds of load, ramps included.", minimum=0),
             "elapsed_seconds": number("Seconds from the beginning to the last trial, pauses left out.", minimum=0),

@@ -125,13 +125,10 @@ def _compared(
 
 
 def _rounds_left(found: Contrast, rules: _Rules) -> int | None:
-    """Forecast how many more rounds show a difference of the size seen, or that there is none worth knowing."""
-    from virtune.analyse.anytime import blocks_for
+    """Forecast how many more rounds show which way the difference is, or that there is none worth knowing."""
+    from virtune.analyse.anytime import blocks_to_decide
 
-    if found.sd is None:
-        return None
-    reach = max(abs(found.mean), -math.log1p(-rules.margin) - abs(found.mean))
-    count = blocks_for(reach, sd=found.sd, alpha=1 - rules.confidence, arms=rules.arms)
+    count = blocks_to_decide(found, margin=rules.margin, alpha=1 - rules.confidence, arms=rules.arms)
     return None if count is None else max(1, max(count, ROUNDS_MIN) - found.blocks)
 
 
@@ -186,7 +183,7 @@ def _judge(
     if ratio.low == ratio.high:
         # Counters and clocks never agree to the last digit: equal values are a sign of a stuck source.
         return Verdict.UNDECIDED, f"every round gave exactly the same ratio{_NO_MEASUREMENT}"
-    if ratio.low > 1 - margin and ratio.high < 1 + margin:
+    if ratio.within(margin):
         return Verdict.SAME, f"any difference is smaller than {margin:.0%}"
     if ratio.low <= 1.0 <= ratio.high:
         return Verdict.UNDECIDED, f"both 'no change' and more than {margin:.0%} are possible"

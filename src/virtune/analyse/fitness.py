@@ -11,10 +11,11 @@ from collections.abc import Sequence
 from datetime import datetime
 from statistics import fmean, median, pstdev
 
-from virtune.analyse.anytime import LAG1_DOUBT, LAG1_MAX, quantile
+from virtune.analyse.anytime import smallest_shown
+from virtune.analyse.steady import correlation_of, drift_of
 from virtune.analyse.summarise import summarise
 from virtune.model.evidence import StudyRecord, TrialRecord
-from virtune.model.fitness import Drift, Fitness, GateStanding, Neighbour, Reach, SelfTest, SliceNoise
+from virtune.model.fitness import Fitness, GateStanding, Neighbour, Reach, SelfTest, SliceNoise
 from virtune.model.gate import GATES, Gate
 from virtune.model.remark import Remark, Weight
 from virtune.model.verdict import Comparison
@@ -23,14 +24,6 @@ SLICES = (0.5, 1.0, 2.0, 4.0)
 """Lengths that are tried, in seconds. Longer ones are best only where changing arms costs tens of seconds."""
 
 MINUTES = (1, 5, 15)
-
-FOUND_SDS = 1.2816
-"""A difference of the interval's radius plus so many standard errors is found 9 times in 10 (normal quantile)."""
-
-LN_MAX = 20.0
-"""Differences beyond e^20 are no differences any more, but a host on which nothing can be measured."""
-
-DRIFT_LEVEL = 0.95
 
 NEAR = 0.5
 """From this share of its first limit on a gate is near it."""
@@ -56,7 +49,7 @@ def fitness_of(
     slices = _slices(record, profiles, step, overhead) if step is not None else ()
     best = min(slices, key=lambda one: one.cost, default=None)
     windows = [value for profile in profiles for value in profile]
-    correlation, is_open = _correlation(profiles, step) if step is not None else (None, False)
+    correlation, is_open = correlation_of(profiles, step) if step is not None else (None, False)
     standings = _standings(record.attempts or record.trials)
     result = summarise(record)
     return Fitness(
@@ -69,7 +62,7 @@ def fitness_of(
         windows_cv=pstdev(windows) / fmean(windows) if len(windows) > 1 and fmean(windows) > 0 else None,
         correlation_seconds=correlation,
         correlation_open=is_open,
-        drift=_drift(trials),
+        drift=drift_of({"": _rates(trials)}),
         overhead_seconds=overhead,
         slices=slices,
         best_seconds=None if best is None else best.seconds,
@@ -124,66 +117,19 @@ def _slices(
     )
 
 
-def _correlation(profiles: Sequence[Sequence[float]], step: float) -> tuple[float | None, bool]:
-    """Return the integrated autocorrelation time in seconds, and whether it goes on beyond the trials' length.
-
-    1 + 2 x the sum of the autocorrelations up to the first that is not positive, over all trials around one mean.
-    """
-    values = [value for profile in profiles for value in profile]
-    center = fmean(values) if values else 0.0
-    spread = fmean((value - center) ** 2 for value in values) if values else 0.0
-    if spread <= 0:
-        return None, False
-    total = 1.0
-    longest = max(len(profile) for profile in profiles)
-    for lag in range(1, longest):
-        products = [
-            (before - center) * (after - center)
-            for profile in profiles
-            for before, after in zip(profile, profile[lag:], strict=False)
-        ]
-        if not products:
-            break
-        if fmean(products) <= 0:
-            return total * step, False
-        total += 2 * fmean(products) / spread
-    return total * step, True
-
-
-def _drift(trials: Sequence[TrialRecord]) -> Drift | None:
-    """Return the slope of ln(IOPS) over time by least squares, with Student's t on its error."""
-    points = [
+def _rates(trials: Sequence[TrialRecord]) -> list[tuple[float, float]]:
+    """Return (minutes, ln IOPS) of every trial."""
+    return [
         (datetime.fromisoformat(one.ended).timestamp() / 60, math.log(rate))
         for one in trials
         if one.measurement is not None and (rate := one.measurement.get("iops"))
     ]
-    if len(points) < 4:
-        return None
-    x, y = fmean(time for time, _ in points), fmean(value for _, value in points)
-    width = math.fsum((time - x) ** 2 for time, _ in points)
-    if width <= 0:
-        return None
-    slope = math.fsum((time - x) * (value - y) for time, value in points) / width
-    left = math.fsum((value - y - slope * (time - x)) ** 2 for time, value in points)
-    # scipy takes longer to load than a study takes to be read, so only who checks pays
-    from scipy.special import stdtrit
-
-    free = len(points) - 2
-    radius = float(stdtrit(free, (1 + DRIFT_LEVEL) / 2)) * math.sqrt(left / free / width)
-    return Drift(per_minute=math.expm1(slope), low=math.expm1(slope - radius), high=math.expm1(slope + radius))
 
 
 def _reach(minutes: int, best: SliceNoise | None, confidence: float) -> Reach:
     blocks = 0 if best is None else int(minutes * best.blocks_per_minute)
-    radius = quantile(blocks, blocks - 1, 1 - confidence)
-    if best is None or not math.isfinite(radius):
-        return Reach(minutes=minutes, blocks=blocks, smallest=None)
-    # blocks that look independent are doubted all the same, which makes every interval that much wider
-    doubt = min(LAG1_DOUBT / math.sqrt(blocks), LAG1_MAX)
-    # the mean varies by chance, and so does the radius: by its sd (1/2n of its square) and that correlation (1/n)
-    chance = math.sqrt(1 + 1.5 * radius**2 / blocks)
-    sds = radius * math.sqrt((1 + doubt) / (1 - doubt)) + FOUND_SDS * chance
-    return Reach(minutes=minutes, blocks=blocks, smallest=math.expm1(min(sds * best.sd / math.sqrt(blocks), LN_MAX)))
+    smallest = None if best is None else smallest_shown(blocks, sd=best.sd, alpha=1 - confidence)
+    return Reach(minutes=minutes, blocks=blocks, smallest=smallest)
 
 
 def _standings(attempts: Sequence[TrialRecord]) -> tuple[GateStanding, ...]:

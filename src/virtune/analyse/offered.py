@@ -8,7 +8,7 @@ from virtune.analyse.doubts import RATE_MET
 from virtune.model.evidence import TrialRecord
 from virtune.model.metric import BY_ID
 from virtune.model.study import Study
-from virtune.model.verdict import Comparison, Verdict
+from virtune.model.verdict import ROUNDS_MIN, Comparison, Verdict
 
 Unmet = Mapping[tuple[str, str], Collection[int]]
 """(arm, workload) -> rounds in which less than the offered load was done."""
@@ -46,4 +46,6 @@ def judged(comparison: Comparison, unmet: Unmet, rounds: int) -> Comparison:
         return comparison
     verb = "are" if len(saturated) > 1 else "is"
     why = f"{' and '.join(saturated)} {verb} saturated at this load: latency not comparable"
-    return replace(comparison, ratio=None, verdict=Verdict.UNDECIDED, why=why)
+    return replace(
+        comparison, ratio=None, verdict=Verdict.UNDECIDED, why=why, rounds_left=None, closed=rounds >= ROUNDS_MIN
+    )

@@ -32,6 +32,10 @@ QUICK_SECONDS_EACH = 30.0
 BLOCKS_LEAST = 6
 """However small the mode's own cap is, so many blocks are run."""
 
+JOIN_FIRST = 16
+"""Of a space that is too large to race all of it, so many configurations begin: what comes later is proposed from
+what these show."""
+
 BLOCKS_IN_BUDGET = 4
 """However small a budget is, so many blocks are run: of fewer nothing can be said."""
 
@@ -49,7 +53,7 @@ def probed_by(study: Study, search: Search, rows: Rows) -> Probed:
     sd = math.sqrt(fmean(step**2 for step in steps)) if len(steps) > 1 else None
     seconds = search.slice_seconds or _slice(search, slowest)
     each = (seconds + study.ramp_seconds + OVERHEAD_SECONDS) * len(study.workloads)
-    count = len(search.ranked)
+    count = search.racing
     return Probed(
         slices=len(rows),
         iops=slowest,
@@ -77,14 +81,14 @@ def fixed_seconds(study: Study, search: Search) -> float:
 
 def _cap(study: Study, search: Search, each: float) -> int | None:
     """Return after how many slices the race stops as it is; None for a certificate without a budget."""
-    count = len(search.ranked)
-    seconds = search.budget_seconds
+    count, seconds = search.racing, search.budget_seconds
     if seconds is None:
         if search.mode == "certify":
             return None
         seconds = count * QUICK_SECONDS_EACH
     least = BLOCKS_LEAST if search.budget_seconds is None else BLOCKS_IN_BUDGET
-    return max(least * count, int((seconds - fixed_seconds(study, search)) / each))
+    begin = count if search.tries is None else min(count, JOIN_FIRST + 1)
+    return max(least * begin, int((seconds - fixed_seconds(study, search)) / each))
 
 
 def _forecast(study: Study, search: Search, sd: float | None, each: float, count: int) -> float | None:

@@ -47,7 +47,7 @@ def summarise(record: StudyRecord) -> Result:
     by_arm, tried = _by_arm(record.trials), _by_arm(attempts)
     unmet = unmet_rounds(study, record.trials)
     arms = tuple(
-        _summary(arm, workload, by_arm.get(key, []), tried.get(key, []), pardoned)
+        _summary(arm, workload, by_arm.get(key, []), tried.get(key, []), pardoned, seconds=study.seconds)
         for workload in study.workloads
         for arm in study.arms
         for key in ((arm.name, workload.name),)
@@ -180,14 +180,23 @@ def _compare(
 
 
 def _summary(
-    arm: Arm, workload: Workload, records: list[TrialRecord], tried: list[TrialRecord], pardoned: Sequence[Pardon]
+    arm: Arm,
+    workload: Workload,
+    records: list[TrialRecord],
+    tried: list[TrialRecord],
+    pardoned: Sequence[Pardon],
+    *,
+    seconds: float,
 ) -> ArmSummary:
     every = [record.measurement for record in records if record.measurement is not None]
     # the table shows what the verdicts rest on; where nothing counts it shows what there is, and why that is nothing
     measured = [one for one in every if not rejected_for(arm.name, one, pardoned)] or every
     sections = {kind: _sections(m.histogram_of(kind) for m in measured) for kind in DISTRIBUTIONS}
     merged = {kind: merge(parts) if parts else None for kind, parts in sections.items()}
-    values = (_over_rounds(metric, measured, merged[metric.of], sections[metric.of]) for metric in METRICS)
+    values = (
+        _over_rounds(metric, measured, merged[metric.of], sections[metric.of], seconds=len(measured) * seconds)
+        for metric in METRICS
+    )
     return ArmSummary(
         arm=arm.name,
         workload=workload.name,
@@ -210,17 +219,22 @@ def _sections(histograms: Iterable[Histogram | None]) -> Sequence[Histogram]:
 
 
 def _over_rounds(
-    metric: Metric, measured: Sequence[Measurement], merged: Histogram | None, sections: Sequence[Histogram]
+    metric: Metric,
+    measured: Sequence[Measurement],
+    merged: Histogram | None,
+    sections: Sequence[Histogram],
+    *,
+    seconds: float,
 ) -> Value | None:
     """Rates and means: the geometric mean over rounds, which is what the ratios compare. Shares: the plain mean.
-    Percentiles: from the merged histogram, with an interval over sections of the rounds.
+    Percentiles: from the merged histogram, with an interval over sections of the rounds, `seconds` together.
     """
     found = [value for m in measured if (value := m.get(metric.id)) is not None and math.isfinite(value)]
     if metric.percent is not None and merged is not None:
         percentile = merged.percentile(metric.percent)
         if percentile is None:
             return None
-        low, high = ends_of(sections, metric.percent)
+        low, high = ends_of(sections, metric.percent, seconds=seconds)
         return Value(
             metric=metric.id,
             value=percentile,

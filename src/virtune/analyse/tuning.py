@@ -9,11 +9,13 @@ from datetime import datetime
 
 from virtune.analyse.blocks import Rows, block_of, log_of, mean_of, rows_of, search_of, values_of
 from virtune.analyse.confirm import SOAK_SLICE_SECONDS, confirmed, soak_slices, soaked
+from virtune.analyse.joining import entrants_of, levels_of, to_join
 from virtune.analyse.limits import check_limits, state_of
 from virtune.analyse.probing import BLOCKS_LEAST, PROBE_SLICES, probed_by
 from virtune.analyse.race import standing_after
 from virtune.analyse.rejects import pardons
 from virtune.model.evidence import StudyRecord, TrialRecord
+from virtune.model.knobs import whole_plot
 from virtune.model.measurement import merge
 from virtune.model.remark import Weight
 from virtune.model.result import Pardon
@@ -46,10 +48,12 @@ def tuning(record: StudyRecord) -> Tuning:
     probed = probed_by(study, search, rows_of(by_phase[Phase.PROBE], pardoned))
     race = rows_of(by_phase[Phase.RACE], pardoned)
     standing, checks, broken = _race(study, search, probed, race)
+    wanted = to_join(search, probed, standing, race)
     winner, distance = _winner(standing, checks, search)
     confirmation = confirmed(study, search, winner, rows_of(by_phase[Phase.CONFIRM], pardoned))
     soaks = soaked(study, winner, rows_of(by_phase[Phase.SOAK], pardoned))
-    phase, finished = _phase(study, search, probed, standing, winner, confirmation, by_phase)
+    done = {phase: len({one.trial.round for one in trials}) for phase, trials in by_phase.items()}
+    phase, finished = _phase(study, search, probed, winner, done, racing=bool(standing.up_next or wanted))
     recommendation, why = _recommend(study, search, winner, standing, checks, confirmation, finished=finished)
     if _emulated(record.trials):
         recommendation, why = (
@@ -76,6 +80,8 @@ def tuning(record: StudyRecord) -> Tuning:
         elapsed_seconds=_elapsed(study, record.attempts or record.trials),
         notes=(*(pardon.text for pardon in pardoned), *_remarks(record.trials)),
         repeated=len(record.attempts) - len(record.trials) if record.attempts else 0,
+        wanted=wanted if phase is Phase.RACE else 0,
+        levels=levels_of(study, search, race) if wanted and phase is Phase.RACE else (),
     )
 
 
@@ -94,7 +100,7 @@ def _race(
     study: Study, search: Search, probed: Probed, rows: Rows
 ) -> tuple[Standing, tuple[LimitCheck, ...], tuple[tuple[str, int], ...]]:
     """Return the standing of those that break no limit, how each stands to the limits, and who broke one when."""
-    goal, alive = search.goal, list(search.ranked)
+    goal, alive = search.goal, list(entrants_of(search, rows))
     slices: dict[tuple[str, str], list[Mapping[str, float]]] = {}
     checks: tuple[LimitCheck, ...] = ()
     broken: list[tuple[str, int]] = []
@@ -111,11 +117,16 @@ def _race(
     spent = sum(1 for row in rows.values() for arm in {arm for arm, _ in row} if arm not in alive)
     cap = None if probed.slices_max is None else max(0, probed.slices_max - spent)
     rules = RaceRules(
-        margin=study.margin, error=search.error, contenders_first=search.mode == "quick", slices_max=cap
+        margin=study.margin,
+        error=search.error,
+        contenders_first=search.mode == "quick" or search.tries is not None,
+        slices_max=cap,
+        arms_max=search.racing,
     )
     blocks = [block_of(study, goal.improves, row) for row in rows.values()]
     kept = [{arm: value for arm, value in block.items() if arm in alive} for block in blocks]
-    standing = _until_bounded(standing_after(alive, rules, kept), cap, len(search.ranked))
+    plots = {arm: whole_plot(study.arm(arm).stack) for arm in alive}
+    standing = _until_bounded(standing_after(alive, rules, kept, plots=plots), cap, search.racing)
     return _until_limits_are_known(standing, checks, cap, len(rows)), checks, tuple(broken)
 
 
@@ -188,16 +199,15 @@ def _phase(
     study: Study,
     search: Search,
     probed: Probed,
-    standing: Standing,
     winner: str | None,
-    confirmation: Confirmation | None,
-    by_phase: Mapping[Phase, Sequence[TrialRecord]],
+    rounds: Mapping[Phase, int],
+    *,
+    racing: bool,
 ) -> tuple[Phase, bool]:
-    """Return what is done next, and whether nothing is."""
-    rounds = {phase: len({one.trial.round for one in trials}) for phase, trials in by_phase.items()}
+    """Return what is done next, and whether nothing is; `rounds` are those of each phase that are done."""
     if probed.slices < PROBE_SLICES:
         return Phase.PROBE, False
-    if standing.up_next:
+    if racing:
         return Phase.RACE, False
     if winner is None:
         return Phase.RACE, True
@@ -206,7 +216,7 @@ def _phase(
     arms = 1 if winner == study.baseline else 2
     if rounds[Phase.SOAK] < arms * soak_slices(search):
         return Phase.SOAK, False
-    return (Phase.CONFIRM if confirmation is not None else Phase.RACE), True
+    return (Phase.CONFIRM if rounds[Phase.CONFIRM] else Phase.RACE), True
 
 
 def _recommend(

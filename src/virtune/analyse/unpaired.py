@@ -110,7 +110,7 @@ def _judge(
         return Verdict.UNDECIDED, "the runs disagree too wildly for any interval"
     if ratio.low == ratio.high:
         return Verdict.UNDECIDED, "every run gave exactly the same value, which no measurement does"
-    if ratio.low > 1 - margin and ratio.high < 1 + margin:
+    if ratio.within(margin):
         return Verdict.SAME, f"any difference is smaller than {margin:.0%}"
     if ratio.low <= 1.0 <= ratio.high:
         return Verdict.UNDECIDED, f"both 'no change' and more than {margin:.0%} are possible"

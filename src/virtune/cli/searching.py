@@ -80,6 +80,7 @@ def tune_for(asked: dict[str, Any]) -> None:
             confirm=asked["confirm"],
             confirm_seconds=asked["confirm_seconds"],
             soak=asked["soak"],
+            spread=asked["spread"],
             workloads=asked["workloads"],
             margin=asked["margin"],
             seconds=asked["seconds"],

@@ -35,6 +35,9 @@ from virtune.cli.options import SecondsType, json_option, store_option, target_o
 @click.option("--soak", type=SecondsType(), default=None,
               help="Write this long with the winner and with the baseline in the end: short slices cannot see a "
                    "cache of the drive that fills up.")  # fmt: skip
+@click.option("--spread", type=SecondsType(), default=None,
+              help="Begin blocks of the race at least this far apart: the same slices, but a host that warms up or "
+                   "shifts is seen in more than one mood.  [default: 30s with --mode certify, else 0]")  # fmt: skip
 @click.option("--workload", "workloads", multiple=True, metavar="NAME|FIO WORDS|FILE",
               help="A named workload, fio's own words, or a fio job file; of several the mean counts.  "
                    "[default: randread-4k]")  # fmt: skip

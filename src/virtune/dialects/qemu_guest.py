@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from virtune.dialects.qemu import FILE_NODE, FORMAT_NODE, Command, DaemonPlaces, daemon_commands
-from virtune.model.stack import Device, Disk, Stack
+from virtune.model.stack import Device, Stack, shown_to_guest
 
 DEVICE = "disk0"
 """The id of the disk's device."""
@@ -161,13 +161,9 @@ def way_between(old: Stack, new: Stack) -> Way:
     """
     if old == new:
         return "same"
-    if old.device != new.device or _seen(old.disk) != _seen(new.disk):
+    if shown_to_guest(old) != shown_to_guest(new):
         return "replug"
     return "swap"
-
-
-def _seen(disk: Disk) -> tuple[object, ...]:
-    return disk.cache in ("writethrough", "directsync"), disk.discard, disk.backend
 
 
 def _leave(command: Command, places: DaemonPlaces) -> dict[str, bool]:

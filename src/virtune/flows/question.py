@@ -29,9 +29,6 @@ ROUNDS = {"compare": 100, "measure": 3, "check": 6}
 BUDGET_SECONDS = 300.0
 """Five minutes of trials: two arms then have 50 rounds, which show 3 % under a noise of 5 % (method, 4.2)."""
 
-AT_LOAD_ROUNDS = 8
-"""Comparisons at offered loads take a number of rounds that is fixed beforehand."""
-
 BUDGET_ROUNDS = 8
 """Where trials are long or many, the default budget has room for these: two more than the fewest that can decide."""
 
@@ -108,7 +105,7 @@ def study_for(question: Question) -> tuple[Study, str]:
         arms=arms,
         baseline=choose_baseline(arms, question.baseline or plan.baseline),
         workloads=workloads,
-        rounds=AT_LOAD_ROUNDS if at_load and not (question.rounds or plan.rounds) else _rounds(question, plan),
+        rounds=_rounds(question, plan),
         seconds=_or(question.seconds, plan.seconds, own_seconds, SECONDS[question.kind]),
         ramp_seconds=_or(question.ramp, plan.ramp, own_ramp, RAMP_SECONDS),
         seed=random_seed() if seed is None else seed,
@@ -122,10 +119,10 @@ def study_for(question: Question) -> tuple[Study, str]:
         confidence=_or(question.confidence, plan.confidence, CONFIDENCE),
         builtin=question.builtin,
     )
-    if question.kind == "compare" and not at_load:
+    if question.kind == "compare":
         study = _budgeted(study, question, plan)
     elif question.budget is not None or plan.budget is not None:
-        raise PlanError("a budget is for comparisons that stop when they know; at offered loads `--rounds` are run")
+        raise PlanError("a budget is for comparisons, which stop when they know")
     _sensible(study)
     return new_study(study, restart=question.restart), facts_text(question.scratch)
 
@@ -229,7 +226,8 @@ def _budgeted(study: Study, question: Question, plan: Plan) -> Study:
     """Return the study with the most seconds of trials that was said; the default gives way to a number of rounds."""
     said = question.budget if question.budget is not None else plan.budget
     if said is None and question.rounds is None and plan.rounds is None:
-        said = max(BUDGET_SECONDS, BUDGET_ROUNDS * round_seconds(study))
+        loads = len(study.at_load) + 1  # one I/O at a time besides
+        said = max(BUDGET_SECONDS, BUDGET_ROUNDS * loads * round_seconds(study))
     return replace(study, sequential=True, budget_seconds=said)
 
 

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from virtune import shell
-from virtune.analyse.summarise import judge, summarise
+from virtune.analyse.summarise import confidence_of_one, judge, summarise
 from virtune.bench.in_force import require_in_force
 from virtune.bench.load import fio_engines
 from virtune.bench.permission import admit
@@ -26,13 +26,16 @@ from virtune.model.evidence import StudyRecord, TrialRecord
 from virtune.model.result import Result
 from virtune.model.study import Study, Trial
 from virtune.model.units import format_count, format_ns
-from virtune.model.verdict import ROUNDS_MIN, Verdict
+from virtune.model.verdict import ROUNDS_MIN
 from virtune.plan.exported import program_for
 from virtune.plan.fit import require_fit
 from virtune.plan.interleave import Overhead, propose
 from virtune.plan.loads import settled, with_loads
 from virtune.probe.kernel import try_io_uring
 from virtune.store.sqlite import Store
+
+_NOISES = (0.02, 0.05, 0.15)
+"""How rounds differ on a quiet host, on a busy one and on a bad one (`virtune check` says which one this is)."""
 
 OVERHEAD = Overhead(up=0.05, load=0.35)
 """What a trial costs beside ramp and run, as measured: the daemon 0.02 s up and 0.03 s down, fio 0.28 s."""
@@ -71,6 +74,21 @@ def round_seconds(study: Study) -> float:
     """Return about how long one round of all arms and workloads takes."""
     each = study.seconds + study.ramp_seconds + OVERHEAD.up + OVERHEAD.load
     return len(study.arms) * len(study.workloads) * each
+
+
+def shows(study: Study) -> str:
+    """Say before anything is measured how small a difference the time has room to show, by how noisy rounds are.
+
+    Found nine times in ten, at the confidence that each pair has.
+    """
+    from virtune.analyse.anytime import smallest_shown
+
+    rounds = study.rounds if study.budget_seconds is None else int(study.budget_seconds / round_seconds(study))
+    rounds, alpha = min(rounds, study.rounds), 1 - confidence_of_one(study)
+    found = [(noise, smallest_shown(rounds, sd=noise, alpha=alpha, arms=len(study.arms))) for noise in _NOISES]
+    known = [f"{least:.1%} where they differ by {noise:.0%}" for noise, least in found if least is not None]
+    words = f"{rounds} rounds have room to show a difference of"
+    return f"{words} {', '.join(known)}" if known else f"{rounds} rounds are too few to show a difference"
 
 
 def _at_once(study: Study) -> int:
@@ -224,6 +242,8 @@ def _run(study: Study, left: tuple[Trial, ...], tools: Tools, *, store: Store, s
     clock = _Clock(round_seconds(study) / (len(study.arms) * len(study.workloads)), done=total - len(left))
     say(StudyStarted(study=study, done=total - len(left), seconds_left=_seconds_left(study, len(left), clock)))
     ended = total - len(left)
+    if study.sequential and not study.unsettled and study.rounds_begun <= ROUNDS_MIN and left:
+        say(Noticed(text=shows(study)))
     attempts = Attempts(study, tools, store=store, say=say)
     try:
         if not left:
@@ -251,12 +271,12 @@ def _next(
 
     The proposal is kept before anything of it runs, so that a study which is killed goes on exactly.
     """
-    if not study.sequential:
+    if not study.sequential or study.unsettled:
         return study, ()
     record = attempts.record(study)
     _require_something(study, record)
     verdicts = judge(record)
-    open_ = {found.workload for found in verdicts if found.verdict is Verdict.UNDECIDED}
+    open_ = {found.workload for found in verdicts if found.open}
     say(RoundJudged(round=study.rounds_begun, verdicts=verdicts, seconds_left=_seconds_left(study, 0, clock)))
     restart = any(trial.restart for trial in study.trials)
     proposed = propose(study, rounds=1, workloads=open_, restart=restart)

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The verb `tune`: probe, race in random blocks, confirm on fresh data; what is next follows from what is kept."""
 
+import math
+import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
@@ -16,7 +18,7 @@ from virtune.flows.images import identities, require_same_images
 from virtune.flows.study import Leave, loaded, prepared
 from virtune.flows.trial import Tools, ground_for
 from virtune.model.errors import Interrupted, LoadError, PreconditionError, RigError
-from virtune.model.event import Event, SearchMoved, StepEnded, StepProgressed, StepStarted, TrialStarted
+from virtune.model.event import Event, Noticed, SearchMoved, StepEnded, StepProgressed, StepStarted, TrialStarted
 from virtune.model.evidence import InForce, StudyRecord, TrialRecord
 from virtune.model.search import Phase, Removed, phase_of
 from virtune.model.stack import Stack
@@ -80,10 +82,14 @@ def seconds_left(known: Tuning) -> float | None:
         return 0.0
     each = known.probed.slice_seconds + study.ramp_seconds + OVERHEAD_SECONDS
     cap, done = known.probed.slices_max, known.standing.slices
-    ahead = [left for left in (known.standing.slices_left, None if cap is None else cap - done) if left is not None]
+    needed = None if len(known.standing.runners) < search.racing else known.standing.slices_left  # others may join
+    ahead = [left for left in (needed, None if cap is None else cap - done) if left is not None]
     if known.phase in (Phase.PROBE, Phase.RACE) and not ahead:
         return None
-    race = min(ahead) * each * len(study.workloads) if known.phase in (Phase.PROBE, Phase.RACE) else 0.0
+    race = 0.0
+    if known.phase in (Phase.PROBE, Phase.RACE):
+        apart = search.spread_seconds / max(1, len(known.standing.up_next))
+        race = min(ahead) * max(each * len(study.workloads), apart)
     pairs = search.confirm_pairs - (known.confirmation.pairs if known.confirmation else 0)
     share = pairs / search.confirm_pairs if search.confirm_pairs else 0.0
     return max(0.0, race) + share * fixed_seconds(study, search) + 2 * search.soak_seconds
@@ -137,12 +143,17 @@ def _search(record: StudyRecord, tools: Tools, *, store: Store, say: Callable[[E
     study = record.study
     pending = unsettled(record.attempts)
     made = tuple(one for one in record.attempts if pending is None or one.trial.number != pending.number)
+    begun = -math.inf
     try:
         while block := _block_after(record, made):
             known = tuning(_with(record, made, before=block[0].number))
             left = seconds_left(known)
             say(SearchMoved(known=known, seconds_left=left))
+            if known.phase is Phase.RACE and not known.standing.blocks:
+                say(Noticed(text=_probed(known)))
             attempts = _attempts(study, known, tools, store, say)
+            if known.phase is Phase.RACE:
+                begun = _spread(begun, search_of(study).spread_seconds)
             done = {one.trial.number for one in made}
             for trial in block:
                 if trial.number not in done:
@@ -157,6 +168,28 @@ def _search(record: StudyRecord, tools: Tools, *, store: Store, say: Callable[[E
     say(SearchMoved(known=known, seconds_left=0.0))
     if known.standing.leader is None and known.standing.runners:
         raise LoadError("no configuration gave a measurement", hint=_reasons(made))
+
+
+def _spread(begun: float, seconds: float) -> float:
+    """Wait until the block before began so many seconds ago, and return when this one begins (monotonic)."""
+    time.sleep(max(0.0, begun + seconds - time.monotonic()))
+    return time.monotonic()
+
+
+def _probed(known: Tuning) -> str:
+    """Say before the race what the probe saw, and what certainty will cost."""
+    search, probed = search_of(known.study), known.probed
+    if probed.sd is None or probed.certificate_seconds is None:
+        return "the probe saw too little to say how long a certificate takes"
+    words = (
+        f"neighbouring slices of the baseline differ by {probed.sd:.1%}: to certify {known.study.margin:.0%} takes"
+        f" at most about {format_seconds(probed.certificate_seconds)}, were all {search.racing} nearly as good as"
+        " the best"
+    )
+    if probed.slices_max is None:
+        return words
+    each = (probed.slice_seconds + known.study.ramp_seconds + OVERHEAD_SECONDS) * len(known.study.workloads)
+    return f"{words}; this race stops after {format_seconds(probed.slices_max * each)} at the latest"
 
 
 def _attempts(study: Study, known: Tuning, tools: Tools, store: Store, say: Callable[[Event], None]) -> Attempts:
@@ -213,6 +246,8 @@ def beforehand(study: Study) -> str:
     record = StudyRecord(study=study, facts="", finished=False, trials=())
     left = seconds_left(tuning(record))
     words = f"{len(search.ranked)} configurations that promise `{search.promise}`, {search.goal.words}"
+    if search.tries is not None:
+        words += f"; {search.racing} of them race, as Optuna's TPE proposes them from what the others did"
     apart = sum(len(one.names) for one in search.apart)
     gone = sum(one.count or 0 for one in search.removed)
     words += f"; {apart} promise something else and {gone} cannot be or need not be tried" if apart or gone else ""

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from virtune.model.evidence import Check
+from virtune.model.fitness import Drift
 from virtune.model.measurement import Histogram
 from virtune.model.remark import Remark
 from virtune.model.study import Study
@@ -111,6 +112,11 @@ class Basis:
     `lag1` how alike neighbouring rounds are, as the intervals allow for. None where no pair has them.
     `seconds_left` forecasts what deciding the rest still takes under that noise: 0 when nothing is undecided, None
     when it cannot be said.
+
+    `effective` is how many independent rounds the rounds are worth where neighbours are alike, `correlation_seconds`
+    how long a moment of the host is remembered (`correlation_open`: longer than a trial, so at least this). `drift`
+    is how the host moved, all arms together. `starts` counts the processes, or guest's disks, that carried trials,
+    and `start_spread` is the standard deviation (ln) of what their starts brought; None where noise hides it.
     """
 
     workload: str
@@ -118,6 +124,12 @@ class Basis:
     noise: float | None
     lag1: float | None
     seconds_left: float | None
+    effective: float | None = None
+    correlation_seconds: float | None = None
+    correlation_open: bool = False
+    drift: Drift | None = None
+    starts: int = 0
+    start_spread: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

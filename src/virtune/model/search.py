@@ -36,7 +36,7 @@ def phase_of(number: int) -> Phase:
 class Factor:
     """A knob that is varied, by id, and the values it takes, as they are written.
 
-    `costly`: turning it needs a new image or a new process, where the others need a swap of the disk.
+    `costly`: for turning it the rig makes a process or a guest's device anew, where the others need a swap.
     """
 
     knob: str
@@ -75,7 +75,9 @@ class Search:
 
     `ranked` are the arms that compete, by name: all but a baseline that promises something else. `slice_seconds` is
     None where the probe is to choose. `budget_seconds` bounds the whole search; None is the mode's own bound.
-    `confirm_pairs` are the restarts of winner and baseline in the end, each of `confirm_seconds`.
+    `confirm_pairs` are the restarts of winner and baseline in the end, each of `confirm_seconds`. With `tries` (None:
+    all race from the start) at most so many of the ranked are raced, in the order in which they are proposed.
+    Blocks of the race begin at least `spread_seconds` apart, so that a host is seen in more than one of its moods.
     """
 
     goal: Goal
@@ -91,6 +93,13 @@ class Search:
     confirm_pairs: int = 6
     confirm_seconds: float = 5.0
     soak_seconds: float = 0.0
+    tries: int | None = None
+    spread_seconds: float = 0.0
+
+    @property
+    def racing(self) -> int:
+        """How many configurations race at most."""
+        return len(self.ranked) if self.tries is None else min(self.tries, len(self.ranked))
 
     @property
     def grid_seconds(self) -> float:

@@ -139,6 +139,12 @@ def setting_of(stack: Stack, knob: Knob) -> str | int | bool | None:
     return value  # type: ignore[no-any-return]
 
 
+def shown_to_guest(stack: Stack) -> tuple[object, ...]:
+    """Return what a guest is told of its disk when the device is made, and can be told only then."""
+    disk = stack.disk
+    return stack.device, disk.cache in ("writethrough", "directsync"), disk.discard, disk.backend
+
+
 def contradictions(stack: Stack) -> tuple[str, ...]:
     """Say what in this stack cannot be together; empty for a sound one. Each rule is QEMU's own."""
     disk = stack.disk

@@ -47,6 +47,7 @@ class RaceRules:
     blocks, the next ones at numbers of blocks that grow by `growth`. With `contenders_first` only arms whose distance
     to the leader is below `hot` standard errors are measured until none of them is open: the best is found sooner,
     its distance to the rest is known later. After `slices_max` slices the race stops as it is (None: never).
+    `arms_max` is how many arms share the error where some join later (None: those that there are).
     """
 
     margin: float = 0.03
@@ -54,8 +55,9 @@ class RaceRules:
     blocks_min: int = 3
     growth: float = 1.08
     contenders_first: bool = False
-    hot: float = 1.5
+    hot: float = 1.0
     slices_max: int | None = None
+    arms_max: int | None = None
 
 
 class Place(StrEnum):

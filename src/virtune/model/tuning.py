@@ -99,6 +99,8 @@ class Tuning:
     far the winner is below the best at most (0.5: half of it), where a Standing's is how much more the best may have.
     `tied` are the arms that are as good as the leader within the margin. `values` are the goal's metric by arm:
     geometric means, or a percentile of merged histograms, over the race's slices; of several workloads the first's.
+    Where configurations are proposed, `wanted` is how many are to join in the next block, and `levels` are ln of what
+    those did that were tried, all on one scale: what the proposals are made from.
     `repeated` attempts were spoiled or failed and ran again; `notes` say what could not be mended by that, and what
     to beware of.
     """
@@ -122,6 +124,8 @@ class Tuning:
     elapsed_seconds: float = 0.0
     notes: tuple[str, ...] = ()
     repeated: int = 0
+    wanted: int = 0
+    levels: tuple[tuple[str, float], ...] = ()
 
     @property
     def speedup(self) -> float | None:

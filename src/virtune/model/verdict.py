@@ -27,6 +27,13 @@ class Interval:
     high: float
     confidence: float
 
+    def within(self, margin: float) -> bool:
+        """Whether all of it is closer to no change than a factor of 1 + `margin`, up or down (0.03: 1/1.03 to 1.03).
+
+        Both ends are as far away on the logarithm, so exchanging the two sides changes nothing.
+        """
+        return 1 / (1 + margin) < self.low and self.high < 1 + margin
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
@@ -38,7 +45,8 @@ class Comparison:
 
     `noise` is the standard deviation of one round's difference (ln: 0.05 is about 5 %) as it went into the interval,
     `lag1` how alike neighbouring rounds were taken to be, and `rounds_left` a forecast for an undecided one: so many
-    more rounds would decide it if the noise stays as it is. All three are None where they are not known.
+    more rounds decide it nine times in ten if the noise stays as it is. All three are None where they are not known.
+    `closed` is an undecided one that no more rounds will decide.
     """
 
     workload: str
@@ -53,3 +61,9 @@ class Comparison:
     noise: float | None = None
     lag1: float | None = None
     rounds_left: int | None = None
+    closed: bool = False
+
+    @property
+    def open(self) -> bool:
+        """Whether more rounds are to be run for it."""
+        return self.verdict is Verdict.UNDECIDED and not self.closed

@@ -69,7 +69,9 @@ def settled(record: StudyRecord) -> Study:
         offered = (_offered(probe, load, _rate(load, saturation)) for load in study.at_load)
         compared |= {one.name: one for one in (_one_at_a_time(probe), *offered)}
     arms, restart = [arm.name for arm in study.arms], any(trial.restart for trial in study.trials)
-    order = trials(arms, list(compared), rounds=study.rounds, seed=study.seed, restart=restart)
+    # of a study that looks at them the first rounds, numbered as those of the probe were; the rest are proposed
+    rounds = min(PROBE_ROUNDS, study.rounds) if study.sequential else study.rounds
+    order = trials(arms, list(compared), rounds=rounds, seed=study.seed, restart=restart)
     begun = len(study.trials)
     return replace(
         study,

@@ -4,9 +4,11 @@
 from collections.abc import Iterator, Sequence
 from random import Random
 
+from virtune.model.knobs import whole_plot
 from virtune.model.search import FIRST_ROUND, Phase
 from virtune.model.study import Study, Trial
 from virtune.model.tuning import Tuning
+from virtune.plan.propose import proposals
 
 
 def next_block(study: Study, known: Tuning, *, rounds: int, trials: int) -> tuple[Trial, ...]:
@@ -18,10 +20,17 @@ def next_block(study: Study, known: Tuning, *, rounds: int, trials: int) -> tupl
     if known.finished:
         return ()
     number = FIRST_ROUND[known.phase] + rounds
-    workloads = [workload.name for workload in study.workloads]
-    pairs = [(arm, workload) for arm in _arms(study, known, rounds) for workload in workloads]
+    arms = _arms(study, known, rounds)
+    anew = _first_of_plots(study, arms) if known.phase is Phase.RACE else frozenset()
+    pairs = [(arm, workload.name) for arm in arms for workload in study.workloads]
     return tuple(
-        Trial(number=trials + index, round=number, arm=arm, workload=workload)
+        Trial(
+            number=trials + index,
+            round=number,
+            arm=arm,
+            workload=workload,
+            restart=arm in anew and workload == study.workloads[0].name,
+        )
         for index, (arm, workload) in enumerate(pairs, 1)
     )
 
@@ -32,6 +41,9 @@ def _arms(study: Study, known: Tuning, rounds: int) -> Sequence[str]:
         case Phase.PROBE:
             return [study.baseline]
         case Phase.RACE:
+            if known.wanted:
+                leader = [known.standing.leader] if known.standing.leader else []
+                return list(_shuffled(study, [*leader, *proposals(study, known, block=rounds)], rounds))
             return list(_shuffled(study, known.standing.up_next, rounds))
         case Phase.CONFIRM:
             # A B B A: what drifts evenly falls on both alike
@@ -42,16 +54,26 @@ def _arms(study: Study, known: Tuning, rounds: int) -> Sequence[str]:
 
 
 def _shuffled(study: Study, arms: Sequence[str], block: int) -> Iterator[str]:
-    """Yield the arms in random order, those together that share what is costly to change (a split plot).
+    """Yield the arms in random order, those together that the rig can swap for one another (a split plot).
 
-    The groups come in random order and so do the arms within one, anew in each block: a new process is paid once for
-    each group and block, and what it brings with it by chance is another one each time.
+    The groups come in random order and so do the arms within one, anew in each block: what is made anew is paid once
+    for each group and block, and what it brings with it by chance is another one each time.
     """
     chance = Random(f"{study.seed}/{block}")  # noqa: S311 - a fair order, not a secret
-    costly = {factor.knob for factor in study.search.factors if factor.costly} if study.search else set()
-    groups: dict[tuple[tuple[str, str], ...], list[str]] = {}
-    for name in arms:
-        settings = study.arm(name).settings
-        groups.setdefault(tuple(pair for pair in settings if pair[0] in costly), []).append(name)
-    for group in chance.sample(sorted(groups), len(groups)):
-        yield from chance.sample(groups[group], len(groups[group]))
+    groups: dict[tuple[object, ...], list[str]] = {}
+    for name in sorted(arms):
+        groups.setdefault(whole_plot(study.arm(name).stack), []).append(name)
+    for group in chance.sample(list(groups.values()), len(groups)):
+        yield from chance.sample(group, len(group))
+
+
+def _first_of_plots(study: Study, arms: Sequence[str]) -> frozenset[str]:
+    """Return who begins a whole plot of a block that has several.
+
+    It is made anew there even where the block before ended with the same one, or two blocks would share what it
+    brought by chance, and blocks are what is counted.
+    """
+    plots = [whole_plot(study.arm(name).stack) for name in arms]
+    if len(set(plots)) < 2:
+        return frozenset()
+    return frozenset(name for name, one, before in zip(arms, plots, [None, *plots], strict=False) if one != before)

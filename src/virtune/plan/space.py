@@ -16,8 +16,8 @@ from itertools import product
 
 from virtune.model.durability import Promise, durability_of
 from virtune.model.errors import PlanError
-from virtune.model.knob import Answer, Change, Choice, Knob, Standing, Switch
-from virtune.model.knobs import BY_ID
+from virtune.model.knob import Answer, Choice, Knob, Standing, Switch
+from virtune.model.knobs import BY_ID, whole_plot
 from virtune.model.search import Factor, Removed
 from virtune.model.space import Apart, Space
 from virtune.model.stack import DIRECT_CACHES, Stack, contradictions
@@ -34,8 +34,6 @@ CONFIGURATIONS_MAX = 20_000
 
 QUEUES_MAX = 8
 """More queues than this serve no disk that a storage daemon serves from one thread (knob K22)."""
-
-_COSTLY = frozenset({Change.OFFLINE, Change.POWEROFF, Change.GUEST_REBOOT, Change.HOST_REBOOT})
 
 POLL_DEFAULT_NS = 32768
 """QEMU's own poll-max-ns of an IOThread on Linux (knob K36)."""
@@ -143,7 +141,8 @@ def _factors(
         gone += [Removed(what=f"{knob.id}={value}", count=None, why=why) for value, why in missing.items()]
         kept = tuple(value for value in values if value not in missing)
         if kept:
-            factors.append(Factor(knob=knob.id, values=kept, costly=knob.change in _COSTLY))
+            plots = {whole_plot(apply_settings(base, [f"{knob.id}={value}"])[0]) for value in kept}
+            factors.append(Factor(knob=knob.id, values=kept, costly=len(plots) > 1))
     return tuple(factors), tuple(gone)
 
 

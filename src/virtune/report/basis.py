@@ -23,6 +23,8 @@ def resting_on(result: Result, workload: Workload) -> Iterator[str]:
         yield f"all of these hold together at {result.study.confidence:.3g} confidence{whenever}"
     for basis in (one for one in result.basis if one.workload == workload.name):
         yield _noise(result, basis)
+        if said := ", ".join(_steadiness(basis)):
+            yield said
         yield from _left(result, basis)
 
 
@@ -41,6 +43,23 @@ def _noise(result: Result, basis: Basis) -> str:
     return ", ".join(parts)
 
 
+def _steadiness(basis: Basis) -> Iterator[str]:
+    """Say how steady the host was."""
+    if basis.effective is not None and basis.lag1:
+        yield f"worth {basis.effective:.0f} independent rounds"
+    if basis.correlation_seconds is not None:
+        least = "at least " if basis.correlation_open else ""
+        yield f"the load is alike for {least}{format_seconds(basis.correlation_seconds)}"
+    if (drift := basis.drift) is not None:
+        moved = drift.low > 0 or drift.high < 0
+        words = f"the host drifted by {drift.per_minute:+.1%} a minute" if moved else "no drift shown"
+        yield f"{words} [{drift.low:+.1%}, {drift.high:+.1%}]"
+    if basis.start_spread is not None:
+        yield f"starts differ by {basis.start_spread:.1%} ({basis.starts} of them)"
+    elif basis.starts == 1:
+        yield "all in one process, so what a start changes is not in it (--restart)"
+
+
 def _left(result: Result, basis: Basis) -> Iterator[str]:
     """Say what deciding the rest would take; an old study, whose rounds were fixed, cannot go on."""
     if not result.study.sequential or basis.seconds_left == 0 or basis.noise is None:
@@ -48,4 +67,5 @@ def _left(result: Result, basis: Basis) -> Iterator[str]:
     if basis.seconds_left is None:
         yield "under this noise more rounds will not decide the rest"
     else:
-        yield f"deciding the rest would take about {format_seconds(basis.seconds_left)} more, if the noise stays"
+        left = format_seconds(basis.seconds_left)
+        yield f"deciding the rest would take about {left} more (9 times in 10), if the noise stays"

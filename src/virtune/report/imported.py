@@ -51,7 +51,7 @@ def method(study: Study) -> Iterator[str]:
     yield "output by the same rules as virtune's own. Runs of one arm are repeats; no run of one arm belongs to a run"
     yield "of another. A difference is that of the means of logarithms; its interval is Welch's, which lets the arms"
     yield "spread differently, and a rank test (Mann-Whitney) must agree. Neither knows what changed on the hosts"
-    yield f"between the arms' runs. 'same' means: the whole interval lies within +-{study.margin:.0%}."
+    yield f"between the arms' runs. 'same' means: the whole interval lies within a factor of {1 + study.margin:g}."
 
 
 def without_unknowns(document: dict[str, Any]) -> dict[str, Any]:

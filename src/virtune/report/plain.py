@@ -73,8 +73,8 @@ def _method(result: Result, record: StudyRecord) -> Iterator[str]:
     yield "each trial brings its stack up and takes it down, and begins with the image dropped from the page cache."
     yield from _changeovers(record)
     yield "A difference is a mean of the logarithms of the ratios within rounds, never computed from the number of"
-    yield "I/Os. 'same' means: the whole interval lies within"
-    yield f"+-{study.margin:.0%}. Verdicts on {BY_ID[study.metric].label} hold together at {study.confidence:.0%} "
+    yield f"I/Os. 'same' means: the whole interval lies within a factor of {1 + study.margin:g}, up or down."
+    yield f"Verdicts on {BY_ID[study.metric].label} hold together at {study.confidence:.0%} "
     yield "(Bonferroni over all pairs and workloads), and a sign test must agree; the intervals of all other metrics"
     yield f"hold at {study.confidence:.0%} each. "
     if study.sequential:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a search says, for people: the winner, how sure that is, what it cost, and the lines that put it to use."""
 
+from collections import Counter
 from collections.abc import Iterator
 
 from rich.console import Group, RenderableType
@@ -10,6 +11,7 @@ from rich.text import Text
 from virtune.model.metric import BY_ID
 from virtune.model.result import Value
 from virtune.model.search import Search
+from virtune.model.standing import Place
 from virtune.model.tuning import LimitState, Recommendation, Tuning
 from virtune.model.units import format_bytes, format_seconds
 from virtune.model.verdict import Verdict
@@ -54,6 +56,8 @@ def _headline(known: Tuning) -> Text:
     span = f"target {study.target}" if study.target else f"span {format_bytes(study.span_bytes)}"
     workloads = ", ".join(workload.name for workload in study.workloads)
     text.append(f"\n{workloads}; {len(search.ranked)} configurations that promise `{search.promise}`")
+    if search.tries is not None:
+        text.append(f", {_tried(known)} of them tried (proposed by Optuna's TPE)")
     each = f"{format_seconds(known.probed.slice_seconds)} (+ {format_seconds(study.ramp_seconds)} ramp)"
     text.append(f"\nslices of {each} in random blocks (seed {study.seed}), {span}")
     return text
@@ -84,6 +88,8 @@ def _answer(known: Tuning) -> Iterator[Text]:
             style = {Verdict.BETTER: "green", Verdict.WORSE: "red"}.get(found.verdict, "yellow")
             line.append(difference_text(found.ratio), style=style)
             line.append(f" at {found.ratio.confidence:.3g}, {found.pairs} new processes each")
+            if found.winner is not None and found.baseline is not None:
+                line.append(f": {_written(known, found.winner)} for {_written(known, found.baseline)}")
         yield line
         yield Text(_spread(known), style="yellow" if found.unstable else "")
     for soak in known.soaks:
@@ -101,7 +107,12 @@ def _distance(known: Tuning) -> str:
     if known.distance is None:
         return "how far below the best it is cannot be said yet"
     certain = "certified" if known.standing.certified else "stopped at its cap" if known.finished else "so far"
-    return f"at most {100 * known.distance:.1f} % below the best of them, error <= {search.error:.0%} ({certain})"
+    of = "of them" if search.tries is None else f"of the {_tried(known)} that were tried"
+    return f"at most {100 * known.distance:.1f} % below the best {of}, error <= {search.error:.0%} ({certain})"
+
+
+def _tried(known: Tuning) -> int:
+    return len(known.standing.runners) + len(known.broken)
 
 
 def _spread(known: Tuning) -> str:
@@ -139,6 +150,12 @@ def _cost(known: Tuning) -> Iterator[str]:
     out = [(one.out_after or 0, one.arm) for one in standing.runners if one.out_after is not None]
     if out:
         yield f"{len(out)} eliminated after {min(out)[0]} to {max(out)[0]} blocks of {standing.blocks}"
+    places = Counter(one.place for one in standing.runners)
+    yield (
+        f"{standing.blocks} blocks, {standing.slices} slices: {places[Place.ELIMINATED]} eliminated,"
+        f" {places[Place.PARKED]} no better than the leader, {places[Place.OPEN]} undecided"
+        + (f", {places[Place.FAILED]} failed" if places[Place.FAILED] else "")
+    )
     each = known.probed.slice_seconds + known.study.ramp_seconds + 0.45
     if known.repeated:
         yield f"{known.repeated} attempts failed or were spoiled, and ran again"

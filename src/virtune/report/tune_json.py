@@ -37,6 +37,7 @@ def tuning_document(known: Tuning, spelled: dict[str, str] | None = None) -> dic
         "soaks": [{"arm": one.arm, "seconds": one.seconds, "ratio": one.ratio} for one in known.soaks],
         "limits": [_check(one) for one in known.checks],
         "arms": [_arm(known, runner) for runner in standing.runners],
+        "tried": len(standing.runners) + len(known.broken),
         "broken": [{"arm": arm, "after_blocks": after} for arm, after in known.broken],
         "cost": {
             "blocks": standing.blocks,
@@ -45,6 +46,7 @@ def tuning_document(known: Tuning, spelled: dict[str, str] | None = None) -> dic
             "slices_left": standing.slices_left,
             "slice_seconds": known.probed.slice_seconds,
             "noise": known.probed.sd,
+            "certificate_seconds": known.probed.certificate_seconds,
             "measured_seconds": known.measured_seconds,
             "elapsed_seconds": known.elapsed_seconds,
             "grid_seconds": study.search.grid_seconds,
@@ -65,6 +67,9 @@ def _study(study: Study, search: Search) -> dict[str, Any]:
         "better": BY_ID[study.metric].better,
         "limits": [limit.text for limit in search.goal.limits],
         "durability": search.promise.value,
+        "ranked": len(search.ranked),
+        "tries": search.tries,
+        "spread_seconds": search.spread_seconds,
         "baseline": study.baseline,
         "margin": study.margin,
         "ramp_seconds": study.ramp_seconds,
@@ -72,7 +77,7 @@ def _study(study: Study, search: Search) -> dict[str, Any]:
         "span_bytes": study.span_bytes,
         "target": study.target,
         "workloads": [workload.name for workload in study.workloads],
-        "factors": [{"knob": one.knob, "values": list(one.values)} for one in search.factors],
+        "factors": [{"knob": one.knob, "values": list(one.values), "costly": one.costly} for one in search.factors],
         "removed": [{"what": one.what, "count": one.count, "why": one.why} for one in search.removed],
         "apart": [
             {"arms": list(one.names), "durability": one.promise.value, "weaker": one.weaker, "why": one.words}
@@ -102,6 +107,8 @@ def _contrast(found: Contrast) -> dict[str, Any]:
         "low": -found.high if bounded else None,
         "high": -found.low if bounded else None,
         "blocks": found.blocks,
+        "sd": found.sd,
+        "lag1": None if found.sd is None else found.lag1,
         "why": found.why,
     }
 

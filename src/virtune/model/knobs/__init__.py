@@ -27,7 +27,7 @@ from virtune.model.knobs import (
     queues,
     throttle,
 )
-from virtune.model.stack import Stack, setting_of
+from virtune.model.stack import Stack, setting_of, shown_to_guest
 
 _ROOMS = (
     application,
@@ -89,6 +89,16 @@ def needs_new_process(before: Stack, after: Stack) -> Knob | None:
     """Return the first knob that two stacks differ in and no running process can turn, None without one."""
     fixed = (knob for knob in KNOBS if knob.place and knob.change in _FIXED)
     return next((knob for knob in fixed if setting_of(before, knob) != setting_of(after, knob)), None)
+
+
+def whole_plot(stack: Stack) -> tuple[object, ...]:
+    """Return what the rig makes anew for a stack that differs in it: a guest's device, elsewhere the process.
+
+    Stacks for which it is equal are swapped for one another; the others are the whole plots of a split-plot design.
+    """
+    if stack.rig == "qemu":
+        return shown_to_guest(stack)
+    return tuple(setting_of(stack, knob) for knob in KNOBS if knob.place and knob.change in _FIXED)
 
 
 def _nearest(name: str) -> str:
