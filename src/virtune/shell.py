@@ -90,6 +90,12 @@ def cache_directory() -> Path:
     return Path(home) / "virtune"
 
 
+def data_directory() -> Path:
+    """Return where virtune keeps what must not be lost: the user's data directory."""
+    home = os.environ.get("XDG_DATA_HOME") or str(Path("~/.local/share").expanduser())
+    return Path(home) / "virtune"
+
+
 def run(
     command: Sequence[str],
     *,

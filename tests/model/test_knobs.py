@@ -74,7 +74,7 @@ def test_the_knobs_that_are_turned_are_exactly_what_a_stack_holds() -> None:
     for here, known_as in (("scsi_num_queues", "scsi.num_queues"), ("max_ioqpairs", "nvme.max_ioqpairs")):
         of_the_device[known_as] = of_the_device.pop(f"device.{here}")
     assert {knob.id: knob.place for knob in TURNED} == of_the_disk | of_the_device | of_the_export
-    rest = {"rig", "device", "disk"}
+    rest = {"rig", "domain", "device", "disk"}
     assert {place[0] for place in of_the_export.values()} == {f.name for f in fields(Stack)} - rest
 
 

@@ -16,7 +16,8 @@ IDENTITY = "virtune/plan/1"
 
 KEYS: dict[str, str] = {
     "title": "What is to be found out, in one line; virtune does not use it yet.",
-    "rig": "What brings the stacks up. Default: storage-daemon.",
+    "rig": "What brings the stacks up; `libvirt:DOMAIN` is a domain of yours that runs. Default: storage-daemon.",
+    "connect": "The URI of the libvirt that has the domain of a rig `libvirt:DOMAIN`. Default: what virsh takes.",
     "workload": "What is asked of the disk: profiles, fio's own words or fio job files, one or a list. A path is"
     " looked for where the plan file lies. Default: randread-4k.",
     "baseline": "The arm that the others are held against. Default: the first.",

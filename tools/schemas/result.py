@@ -55,6 +55,7 @@ _PLACED = {".".join(knob.place): knob for knob in KNOBS if knob.place}
 
 WORDS: dict[str, str] = {
     "Stack.rig": "What brings the stack up; `metal` is no QEMU at all, and the rest then means nothing.",
+    "Stack.domain": "The libvirt domain that the disk is plugged into, of rig `libvirt` only.",
     "Stack.export": _PLACED["export"].what,
     "Stack.num_queues": "Queues of a vhost-user-blk export; null is one.",
     "Stack.iothread": "Whether an IOThread serves the export; null is the default of the kind of export.",

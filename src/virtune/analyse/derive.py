@@ -20,7 +20,7 @@ from virtune.model.errors import LoadError, ReadError, StoreError
 from virtune.model.evidence import BARRIER, FIO_OUTPUTS, of_guest
 from virtune.model.measurement import FioResult, Measurement
 from virtune.model.remark import EMULATED, Remark, Weight
-from virtune.model.stack import Stack
+from virtune.model.stack import GUEST_RIGS, Stack
 from virtune.model.units import format_seconds
 from virtune.model.workload import BACKGROUND, Workload
 
@@ -59,10 +59,10 @@ def derive(parts: Mapping[str, bytes], *, stack: Stack, workload: Workload) -> M
     base = measurement_of(result)
     if base.get("iops") in (None, 0.0):
         raise LoadError("fio completed no I/O")
-    used = _use(parts, "guest" if stack.rig == "qemu" else "load")
+    used = _use(parts, "guest" if stack.rig in GUEST_RIGS else "load")
     values = base.values if used is None else (*base.values, *_host_values(_iops(every), used))
     values = (*values, *_extremes(result)) if workload.recorded else values
-    if stack.rig == "qemu" and busy:
+    if stack.rig in GUEST_RIGS and busy:
         values = (*values, ("disk.util", math.fsum(busy) / len(busy)))
     skew = _skew(parts)
     values = values if skew is None else (*values, ("guests.skew", skew * 1e9))

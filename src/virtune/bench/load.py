@@ -60,8 +60,12 @@ class Moments:
 
 def fio_engines(fio: str) -> frozenset[str]:
     """Return the engines that this fio offers."""
-    lines = shell.run([fio, "--enghelp"], timeout_seconds=20).stdout.splitlines()
-    return frozenset(line.strip() for line in lines if line.startswith(("\t", " ")))
+    return listed_engines(shell.run([fio, "--enghelp"], timeout_seconds=20).stdout)
+
+
+def listed_engines(said: str) -> frozenset[str]:
+    """Return the engines in what `fio --enghelp` prints."""
+    return frozenset(line.strip() for line in said.splitlines() if line.startswith(("\t", " ")))
 
 
 def run_load(

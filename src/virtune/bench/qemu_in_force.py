@@ -9,7 +9,7 @@ load: the kernel shows an io_uring's tail in fdinfo, and the head of a native co
 import contextlib
 import re
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -142,9 +142,14 @@ def iothread_check_under_load(stack: Stack, spent: Mapping[str, int]) -> Check |
     return Check(setting="device.iothread", asked=asked, found=found, proof=proof)
 
 
-def seen_in_guest(guest: Guest, serial: str, *, timeout_seconds: float) -> dict[str, str]:
-    """Wait until a guest sees the disk of that serial number, and return what it sees (`virtune/guest/disk`)."""
-    words = ["disk", serial, str(int(timeout_seconds))]
+def seen_in_guest(
+    guest: Guest, serial: str, *, timeout_seconds: float, program: Sequence[str] = ("disk",)
+) -> dict[str, str]:
+    """Wait until a guest sees the disk of that serial number, and return what it sees (`virtune/guest/disk`).
+
+    `program` is how that script is called there.
+    """
+    words = [*program, serial, str(int(timeout_seconds))]
     text = must(guest, words, timeout_seconds=timeout_seconds + 5).decode(errors="replace")
     return dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
 

@@ -10,13 +10,16 @@ from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, assert_never
+from typing import TYPE_CHECKING, Protocol, assert_never
 
 from virtune.model.errors import RigError
 from virtune.model.evidence import Changeover, Check, InForce
-from virtune.model.stack import Rig, Stack
+from virtune.model.stack import Stack
 from virtune.model.target import Target
 from virtune.shell import Warden
+
+if TYPE_CHECKING:
+    from virtune.bench.domain_way import Way
 
 
 class Bench(Protocol):
@@ -62,29 +65,41 @@ class Session(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """The ways into domains of the user's, by their names, and where what is plugged into them lies."""
+
+    ways: "Mapping[str, Way]"
+    scratch: Path
+
+
 @contextlib.contextmanager
-def session(warden: Warden) -> Iterator[Session]:
-    """Yield the rigs of a study as one: each is made ready when a stack asks for it, and all end with the block."""
+def session(warden: Warden, place: Place | None = None) -> Iterator[Session]:
+    """Yield the rigs of a study as one: each is made ready when a stack asks for it, and all end with the block.
+
+    `place` is needed for stacks in domains of the user's.
+    """
     with contextlib.ExitStack() as ends:
-        yield _Rigs(warden, ends)
+        yield _Rigs(warden, ends, place)
 
 
 class _Rigs:
     """Every rig that a stack asked for so far, by its name."""
 
-    def __init__(self, warden: Warden, ends: contextlib.ExitStack) -> None:
-        self._warden, self._ends = warden, ends
-        self._ready: dict[str, Session] = {}
+    def __init__(self, warden: Warden, ends: contextlib.ExitStack, place: Place | None) -> None:
+        self._warden, self._ends, self._place = warden, ends, place
+        self._ready: dict[tuple[str, str | None], Session] = {}
 
     def up(self, stack: Stack, ground: Ground, *, restart: bool = False) -> AbstractContextManager[Bench]:
-        if stack.rig not in self._ready:
-            self._ready[stack.rig] = self._ends.enter_context(_session_of(stack.rig, self._warden))
-        return self._ready[stack.rig].up(stack, ground, restart=restart)
+        key = stack.rig, stack.domain
+        if key not in self._ready:
+            self._ready[key] = self._ends.enter_context(_session_of(stack, self._warden, self._place))
+        return self._ready[key].up(stack, ground, restart=restart)
 
 
-def _session_of(rig: Rig, warden: Warden) -> AbstractContextManager[Session]:
+def _session_of(stack: Stack, warden: Warden, place: Place | None) -> AbstractContextManager[Session]:
     # A rig's module brings its own weight (asyncio, QMP), so it is loaded when it is used.
-    match rig:
+    match stack.rig:
         case "metal":
             from virtune.bench import metal
 
@@ -99,5 +114,11 @@ def _session_of(rig: Rig, warden: Warden) -> AbstractContextManager[Session]:
             from virtune.bench import guests
 
             return guests.session(warden)
+        case "libvirt":
+            from virtune.bench import domain
+
+            if place is None or stack.domain is None:
+                raise RigError("rig=libvirt needs a domain, and a way into it")
+            return domain.session(place.ways[stack.domain], place.scratch)
         case _:
-            assert_never(rig)
+            assert_never(stack.rig)

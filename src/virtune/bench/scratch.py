@@ -30,6 +30,9 @@ _WITNESS = ".virtune.json"
 _PARTIAL = ".partial"
 _LOCK = "virtune.lock"
 _FORMAT = 2
+_PASSING = "-passing"
+"""In the name of an image that goes with the run it was made for."""
+
 _OURS = re.compile(r"virtune-\d+(-[a-z0-9-]+)?\.(raw|qcow2)(\.partial|\.virtune\.json)?")
 """The names of what virtune makes in a scratch directory; nothing else is ever looked at or removed."""
 _SPARE_BYTES = 64 * 1024**2
@@ -39,8 +42,12 @@ _SPARE_BYTES = 64 * 1024**2
 class Scratch:
     """The scratch images of one run, in one directory, locked against a second virtune. Use as a context manager."""
 
-    def __init__(self, directory: Path, *, span_bytes: int, say: Callable[[Event], None]) -> None:
+    def __init__(
+        self, directory: Path, *, span_bytes: int, say: Callable[[Event], None], passing: bool = False
+    ) -> None:
+        """`passing`: the images are made for this run alone, and gone with it."""
         self.directory = directory
+        self._passing = _PASSING if passing else ""
         self.span_bytes = span_bytes
         self._say = say
         self._lock: int | None = None
@@ -62,24 +69,29 @@ class Scratch:
             hint = "wait for it, or use another directory with `--scratch DIR`"
             raise PreconditionError(f"another virtune measures in {self.directory}", hint=hint) from None
         for left in scratch_files(self.directory):
-            if left.name.endswith(_PARTIAL):
+            if is_left_over(left):
                 left.unlink(missing_ok=True)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if self._passing:
+            for image in scratch_files(self.directory):
+                if _PASSING in image.name:
+                    image.unlink(missing_ok=True)
         if self._lock is not None:
             os.close(self._lock)
 
     def image_for(self, disk: Disk, warden: shell.Warden) -> Path:
         """Return a filled image with the format that the disk asks for, making it when there is no valid one."""
-        raw = self._made(f"virtune-{self.span_bytes}.raw", lambda path: self._fill(path, warden))
+        stem = f"virtune-{self.span_bytes}{self._passing}"
+        raw = self._made(f"{stem}.raw", lambda path: self._fill(path, warden))
         if disk.format == "raw":
             return raw
         options = _qcow2_options(disk)
         label = "-".join(f"{key.replace('_', '')}{value}" for key, value in options.items()) or "default"
-        return self._made(f"virtune-{self.span_bytes}-{label}.qcow2", lambda path: self._convert(raw, path, options))
+        return self._made(f"{stem}-{label}.qcow2", lambda path: self._convert(raw, path, options))
 
     def _made(self, name: str, make: Callable[[Path], None]) -> Path:
         path = self.directory / name
@@ -150,11 +162,12 @@ def private(directory: Path) -> Path:
 
     A name in a place where everybody writes can be prepared by anybody, with links to what is to be overwritten.
     """
-    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    # others may pass through, and neither list nor write: QEMU, which may run as another user, opens what lies here
+    directory.mkdir(mode=0o711, parents=True, exist_ok=True)
     if _only_ours(directory):
         return directory
     inner = directory / f"virtune-scratch-{os.geteuid()}"
-    inner.mkdir(mode=0o700, exist_ok=True)
+    inner.mkdir(mode=0o711, exist_ok=True)
     if inner.is_symlink() or not _only_ours(inner):
         raise PreconditionError(
             f"{inner} can be written by others", hint="`--scratch DIR` names a directory of yours"
@@ -170,6 +183,11 @@ def scratch_files(directory: Path) -> Iterator[Path]:
         image = path.with_name(path.name.removesuffix(_WITNESS))
         if path.name.endswith(_PARTIAL) or is_ours(image) or (path != image and not image.exists()):
             yield path
+
+
+def is_left_over(path: Path) -> bool:
+    """Whether what virtune made is of no use once its run is over: half an image, or one made for that run alone."""
+    return path.name.endswith(_PARTIAL) or _PASSING in path.name
 
 
 def is_ours(path: Path) -> bool:

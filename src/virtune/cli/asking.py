@@ -65,6 +65,7 @@ class Asked:
                 span=words["span"],
                 target=words["target"],
                 restart=words["restart"],
+                connect=words.get("connect"),
             ),
             leave=Leave(write_to=words["allow_write_to"], in_use=words["allow_in_use"]),
             store=words["store"],

@@ -12,15 +12,18 @@ from virtune.cli.options import DEFAULT_SCRATCH
 @click.option("--scratch", type=click.Path(path_type=Path), default=DEFAULT_SCRATCH, show_default=True,
               help="The scratch directory.")  # fmt: skip
 @click.option("--images", is_flag=True, help="Remove the scratch images too, not only halves of them.")
-def command(scratch: Path, images: bool) -> None:  # noqa: FBT001
-    """Remove what a killed run left: processes, mounts, sockets, half-made images.
+def command(scratch: Path, images: bool) -> int:  # noqa: FBT001
+    """Remove what a killed run left: processes, mounts, sockets, half-made images, disks in domains.
 
     Nothing that virtune did not make is touched, and nothing of a run that still lives.
     """
     from virtune.flows.clean import clean
 
-    removed = clean(scratch, images=images)
+    removed, kept = clean(scratch, images=images)
     for line in removed:
         click.echo(f"removed {line}")
-    if not removed:
+    for line in kept:
+        click.echo(f"kept: {line}", err=True)
+    if not removed and not kept:
         click.echo("nothing was left behind")
+    return 1 if kept else 0

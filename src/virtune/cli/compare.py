@@ -7,14 +7,22 @@ from typing import Any
 
 import click
 
-from virtune.cli.options import SecondsType, json_option, store_option, target_options, timing_options
+from virtune.cli.options import (
+    RigType,
+    SecondsType,
+    connect_option,
+    json_option,
+    store_option,
+    target_options,
+    timing_options,
+)
 from virtune.cli.thresholds import Thresholds, threshold_options
 from virtune.model.errors import ReadError, UsageError
 from virtune.model.study import CONFIDENCE_BELOW, CONFIDENCE_MIN, MARGIN_MAX, MARGIN_MIN
 
 _LIVE = {
     name: name.replace("_", "-")
-    for name in ("rig", "vary", "rounds", "budget", "seconds", "ramp", "seed", "quick", "span", "target",
+    for name in ("rig", "connect", "vary", "rounds", "budget", "seconds", "ramp", "seed", "quick", "span", "target",
                  "allow_write_to", "allow_in_use", "restart", "at_load")
 } | {"arms": "arm", "settings": "set", "workloads": "workload"}  # fmt: skip
 """What only a comparison that is yet to be measured can be told, by the word in its option."""
@@ -22,9 +30,11 @@ _LIVE = {
 
 @click.command(name="compare")
 @click.argument("inputs", metavar="[PLAN.toml | BEFORE AFTER...]", nargs=-1)
-@click.option("--rig", type=click.Choice(["storage-daemon", "vhost-user", "qemu", "metal"]), default=None,
+@click.option("--rig", type=RigType("storage-daemon", "vhost-user", "qemu", "metal"), default=None,
               help="What brings the stacks up; vhost-user is a storage daemon that is loaded as a guest's virtio "
-                   "queues load it, qemu a guest.  [default: storage-daemon]")  # fmt: skip
+                   "queues load it, qemu a guest, libvirt:DOMAIN a guest of yours as it runs.  "
+                   "[default: storage-daemon]")  # fmt: skip
+@connect_option
 @click.option(
     "--vary", multiple=True, metavar="KNOB=A,B,...", help="One arm for each value; repeat for combinations."
 )
@@ -79,6 +89,7 @@ def command(**asked: Any) -> int:
       virtune compare --vary disk.aio=threads,native,io_uring
       virtune compare --arm metal:rig=metal --arm aio:disk.aio=native --baseline metal
       virtune compare --vary disk.aio=native,io_uring --rig vhost-user
+      virtune compare --vary disk.aio=threads,io_uring --rig libvirt:web1
       virtune compare plan.toml --report report.txt --fail-if 'latency.p99 > +5%'
       virtune compare before/ after/ --fail-if 'iops < -3%' --markdown comment.md --junit result.xml
       virtune compare monday.json tuesday.json

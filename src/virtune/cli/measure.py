@@ -6,13 +6,15 @@ from typing import Any
 
 import click
 
-from virtune.cli.options import json_option, store_option, target_options, timing_options
+from virtune.cli.options import RigType, connect_option, json_option, store_option, target_options, timing_options
 
 
 @click.command(name="measure")
-@click.option("--rig", type=click.Choice(["storage-daemon", "vhost-user", "qemu", "metal"]), default=None,
+@click.option("--rig", type=RigType("storage-daemon", "vhost-user", "qemu", "metal"), default=None,
               help="What brings the stack up; vhost-user is a storage daemon that is loaded as a guest's virtio "
-                   "queues load it, qemu a guest.  [default: storage-daemon]")  # fmt: skip
+                   "queues load it, qemu a guest, libvirt:DOMAIN a guest of yours as it runs.  "
+                   "[default: storage-daemon]")  # fmt: skip
+@connect_option
 @click.option("--set", "settings", multiple=True, metavar="KNOB=VALUE", help="A setting of the stack.")
 @click.option("--workload", "workloads", multiple=True, metavar="NAME|FIO WORDS|FILE",
               help="A named workload, fio's own words (`rw=randread,bs=4k,iodepth=32`), or a fio job file.  "

@@ -52,6 +52,31 @@ def default_store() -> Path:
 DEFAULT_SCRATCH = Path("/var/tmp/virtune")  # noqa: S108 - on a disk, unlike /tmp, and kept between runs on purpose
 
 
+class RigType(click.ParamType[str]):
+    """A rig by its name, or `libvirt:DOMAIN`."""
+
+    name = "rig"
+
+    def __init__(self, *names: str) -> None:
+        self._names = names
+
+    def get_metavar(self, param: click.Parameter, ctx: click.Context | None = None) -> str:  # noqa: ARG002
+        return f"[{'|'.join(self._names)}|libvirt:DOMAIN]"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        if value not in self._names and not (str(value).startswith("libvirt:") and value != "libvirt:"):
+            self.fail(f"{value!r} is not one of {', '.join(self._names)}, libvirt:DOMAIN", param, ctx)
+        return str(value)
+
+
+def connect_option(command: Command) -> Command:
+    """Add --connect."""
+    return click.option(
+        "--connect", metavar="URI", default=None,
+        help="The libvirt that has the domain of `--rig libvirt:DOMAIN`.  [default: the one that virsh takes]",
+    )(command)  # fmt: skip
+
+
 def store_option(command: Command) -> Command:
     """Add --store."""
     return click.option(

@@ -8,7 +8,7 @@ said, never dropped.
 from dataclasses import dataclass
 from xml.sax.saxutils import escape, quoteattr
 
-from virtune.model.stack import Stack
+from virtune.model.stack import GUEST_RIGS, Stack
 
 POLL_DEFAULT_NS = 32768
 """What QEMU does unasked on Linux, and therefore is not written: `<poll>` needs libvirt 9.4."""
@@ -24,15 +24,21 @@ class DiskXml:
 
 
 def disk_xml(
-    stack: Stack, *, image: str, block_device: bool = False, target: str = "vda", iothread: int = 1
+    stack: Stack,
+    *,
+    image: str,
+    block_device: bool = False,
+    target: str = "vda",
+    iothread: int = 1,
+    also: tuple[str, ...] = (),
 ) -> DiskXml:
-    """Return a stack as libvirt writes it.
+    """Return a stack as libvirt writes it; `also` are further elements of the disk, a line each.
 
     Raises ValueError for a stack that libvirt has no words for at all.
     """
     if stack.rig == "metal" or stack.disk.backend == "null-co":
         raise ValueError("libvirt has no words for a disk without an image")
-    if stack.rig == "qemu" and stack.device.bus != "virtio-blk":
+    if stack.rig in GUEST_RIGS and stack.device.bus != "virtio-blk":
         raise ValueError(f"a disk on {stack.device.bus} is not written for libvirt yet")
     disk = stack.disk
     driver = {
@@ -52,6 +58,8 @@ def disk_xml(
         *_driver(driver, disk.l2_cache_size),
         f"  <source {where}={quoteattr(image)}/>",
         f"  <target dev={quoteattr(target)} bus='virtio'/>",
+        *_sizes(stack),
+        *(f"  {element}" for element in also),
         *_limits(disk.throttle_iops, disk.throttle_bps),
         "</disk>",
     ]
@@ -61,13 +69,20 @@ def disk_xml(
 
 def _queues(stack: Stack) -> dict[str, str]:
     """Return the attributes of the virtqueues: those of the guest's device, or what the export stands for."""
-    if stack.rig != "qemu":
+    if stack.rig not in GUEST_RIGS:
         return {} if stack.num_queues is None else {"queues": str(stack.num_queues)}
     device = stack.device
     words = {"queues": device.num_queues, "queue_size": device.queue_size}
     flags = {"packed": device.packed, "event_idx": device.event_idx}
     found = {name: str(value) for name, value in words.items() if value is not None}
     return found | {name: "on" if value else "off" for name, value in flags.items() if value is not None}
+
+
+def _sizes(stack: Stack) -> list[str]:
+    device = stack.device
+    words = {"logical_block_size": device.logical_block_size, "physical_block_size": device.physical_block_size}
+    said = "".join(f" {name}='{value}'" for name, value in words.items() if value is not None)
+    return [f"  <blockio{said}/>"] if said else []
 
 
 def _driver(attributes: dict[str, str], l2_cache_size: int | None) -> list[str]:

@@ -3,29 +3,32 @@
 
 from pathlib import Path
 
-from virtune import warden
-from virtune.bench.scratch import Scratch, private, scratch_files
+from virtune import shell, warden
+from virtune.bench.scratch import Scratch, is_left_over, private, scratch_files
 from virtune.flows.appliance import clean_halves
+from virtune.flows.clean_domains import clean_domains
 from virtune.model.units import format_bytes
 
 
-def clean(scratch: Path, *, images: bool) -> list[str]:
-    """Remove what runs whose virtune is gone left behind; returns what was removed, in words.
+def clean(scratch: Path, *, images: bool) -> tuple[list[str], list[str]]:
+    """Remove what runs whose virtune is gone left behind; returns what was removed, and what could not be, in words.
 
     `images` removes virtune's scratch images too. Raises PreconditionError while another virtune measures there.
     """
     removed: list[str] = []
     for directory in warden.abandoned():
         removed += warden.sweep(warden.run_id_of(directory), directory)
+    out, kept = clean_domains(shell.data_directory() / "plugged")
+    removed += out
     removed += clean_halves()
     if scratch.is_dir():
         place = private(scratch)
         removed += _scratch(place, images=images) if any(scratch_files(place)) else []
-    return removed
+    return removed, kept
 
 
 def _scratch(scratch: Path, *, images: bool) -> list[str]:
-    halves = [path for path in scratch_files(scratch) if path.name.endswith(".partial")]
+    halves = [path for path in scratch_files(scratch) if is_left_over(path)]
     sizes = {path: path.stat().st_size for path in scratch_files(scratch)}
     # The lock is what tells that no other virtune measures here; taking it removes the halves.
     with Scratch(scratch, span_bytes=0, say=lambda _: None):

@@ -46,7 +46,7 @@ def load_in_guests(
                 (guest, GuestJob(text=job.text, arguments=job.arguments, clones=clones))
                 for guest, job in zip(guests, jobs, strict=True)
             ],
-            moments=_moments(study, sampler),
+            moments=moments_in_guest(study, sampler),
             flushes=workload.writes,
             evidence=evidence,
         )
@@ -60,7 +60,8 @@ def load_in_guests(
             captures.append(_capture("trouble.txt", evidence.trouble))
 
 
-def _moments(study: Study, sampler: Sampler) -> Moments:
+def moments_in_guest(study: Study, sampler: Sampler) -> Moments:
+    """Return when the counters of the measured time are read, counted from when the guest's load was let go."""
     return Moments(
         begin_seconds=study.ramp_seconds + min(_SETTLE_SECONDS, study.seconds / 3),
         end_seconds=study.ramp_seconds + study.seconds - min(_END_SECONDS, study.seconds / 6),

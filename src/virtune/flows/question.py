@@ -21,6 +21,7 @@ from virtune.plan.loads import read_loads
 from virtune.plan.nearest import did_you_mean
 from virtune.plan.planfile import Plan, read_plan
 from virtune.plan.workloads import parse_workload
+from virtune.probe.virsh import default_uri
 from virtune.report.probe_json import probe_document
 
 ROUNDS = {"compare": 100, "measure": 3, "check": 6}
@@ -80,6 +81,7 @@ class Question:
     span: int | None = None
     target: Path | None = None
     restart: bool = False
+    connect: str | None = None
 
 
 def study_for(question: Question) -> tuple[Study, str]:
@@ -112,6 +114,7 @@ def study_for(question: Question) -> tuple[Study, str]:
         scratch=str(question.scratch.absolute()),
         span_bytes=span // 4096 * 4096,
         target=None if question.target is None else str(question.target.absolute()),
+        connect=_connect(question, plan, arms),
         metric=metric,
         also=AT_LOAD[1:] if at_load and not said else (),
         at_load=at_load,
@@ -125,6 +128,25 @@ def study_for(question: Question) -> tuple[Study, str]:
         raise PlanError("a budget is for comparisons, which stop when they know")
     _sensible(study)
     return new_study(study, restart=question.restart), facts_text(question.scratch)
+
+
+def _connect(question: Question, plan: Plan, arms: tuple[Arm, ...]) -> str | None:
+    """Return the libvirt that has the arms' domains: the one that was said, else the one that `virsh` takes."""
+    said = question.connect or plan.connect
+    if all(arm.stack.rig != "libvirt" for arm in arms):
+        if said is not None:
+            raise PlanError("a URI of libvirt was given, and no arm is in a domain", hint="`--rig libvirt:DOMAIN`")
+        return None
+    if question.target is not None:
+        raise PlanError(
+            "into a domain virtune plugs only scratch disks of its own, never a file or device of yours",
+            hint="leave out --target; `--scratch DIR` chooses the disk that the scratch image lies on",
+        )
+    if question.restart:
+        raise PlanError(
+            "a domain of yours is not restarted: its disk is made anew for every trial", hint="leave out --restart"
+        )
+    return said or default_uri()
 
 
 def checked_metric(name: str) -> str:

@@ -14,10 +14,11 @@ from virtune.analyse.summarise import confidence_of_one, judge, summarise
 from virtune.bench.in_force import require_in_force
 from virtune.bench.load import fio_engines
 from virtune.bench.permission import admit
-from virtune.bench.rig import session
+from virtune.bench.rig import Place, session
 from virtune.bench.scratch import Scratch
 from virtune.flows.appliance import ready_appliance
 from virtune.flows.attempt import Attempts, still_to_run
+from virtune.flows.domain_trial import ready_domains
 from virtune.flows.images import identities, require_same_images
 from virtune.flows.trial import Tools, ground_for
 from virtune.model.errors import Interrupted, LoadError, PreconditionError, RefusedTargetError, RigError, UsageError
@@ -39,6 +40,10 @@ _NOISES = (0.02, 0.05, 0.15)
 
 OVERHEAD = Overhead(up=0.05, load=0.35)
 """What a trial costs beside ramp and run, as measured: the daemon 0.02 s up and 0.03 s down, fio 0.28 s."""
+
+
+_OF_EXPORTS = frozenset({"nbd", "libblkio"})
+"""The engines that load a storage daemon's exports, which no guest needs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,27 +157,22 @@ def prepared(study: Study, say: Callable[[Event], None], leave: Leave, *, all_up
     if any(arm.stack.rig == "qemu" for arm in study.arms):
         shell.find("qemu-system-x86_64")
         ready_appliance(say)
+    ways = ready_domains(study, say)
     target = None if study.target is None else Path(study.target)
-    writes = any(workload.writes for workload in study.workloads)
-    size = study.span_bytes
-    if target is not None:
-        if any(arm.stack.disk.format != "raw" for arm in study.arms):
-            raise RefusedTargetError(
-                "a target of your own is used as it is, so format=raw is the only one it can have"
-            )
-        found = admit(
-            target, span_bytes=size, writes=writes, allow_write_to=leave.write_to, allow_in_use=leave.in_use
-        )
-        size = min(size, found)
+    size = study.span_bytes if target is None else _admitted(study, target, leave)
     engines = _usable(fio_engines(fio), say)
+    # one engine for all arms, where they load files or disks: a guest's fio may have fewer
+    engines = engines.intersection(*(way.engines | _OF_EXPORTS for way in ways.values()))
     require_fit(study, engines=engines)
     programs = {"fio": fio}
     if any(arm.stack.export == "vhost-user-blk" for arm in study.arms) and program_for(engines) != "fio":
         programs |= {shell.GENERATOR: shell.find_generator()}
     with (
         shell.Warden(study.id) as warden,
-        Scratch(Path(study.scratch), span_bytes=study.span_bytes, say=say) as scratch,
-        session(warden) as rigs,
+        Scratch(
+            Path(study.scratch), span_bytes=study.span_bytes, say=say, passing=study.connect is not None
+        ) as scratch,
+        session(warden, Place(ways=ways, scratch=scratch.directory)) as rigs,
     ):
         tools = Tools(
             programs=programs,
@@ -191,8 +191,20 @@ def prepared(study: Study, say: Callable[[Event], None], leave: Leave, *, all_up
         yield tools
 
 
+def _admitted(study: Study, target: Path, leave: Leave) -> int:
+    """Return how many bytes of the user's own target are loaded; raises RefusedTargetError with the reason."""
+    if any(arm.stack.disk.format != "raw" for arm in study.arms):
+        raise RefusedTargetError("a target of your own is used as it is, so format=raw is the only one it can have")
+    writes = any(workload.writes for workload in study.workloads)
+    span = study.span_bytes
+    found = admit(target, span_bytes=span, writes=writes, allow_write_to=leave.write_to, allow_in_use=leave.in_use)
+    return min(span, found)
+
+
 def loaded(study: Study, tools: Tools) -> Iterator[Path]:
-    """Yield every file and device that the study's arms load."""
+    """Yield every file and device that the study's arms load and that stays: what goes with the run is none."""
+    if study.connect is not None:
+        return
     if tools.target is not None:
         yield tools.target
         return

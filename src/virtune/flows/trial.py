@@ -12,6 +12,7 @@ from virtune.bench.in_force import require_in_force
 from virtune.bench.load import Moments, run_load
 from virtune.bench.rig import Bench, Ground, Session
 from virtune.bench.scratch import Scratch, drop_cache
+from virtune.flows.domain_trial import load_in_domain
 from virtune.flows.guest_trial import load_in_guests
 from virtune.model.errors import LoadError, RigError
 from virtune.model.evidence import EACH_OPERATION, Capture, Changeover, Check, InForce, TrialRecord, of_guest
@@ -116,7 +117,9 @@ def _load(
     sampler = Sampler(devices=devices, processes=bench.processes, files=files)
     try:
         with sampler:
-            if isinstance(bench.target, GuestTarget):
+            if study.arm(trial.arm).stack.rig == "libvirt":
+                loaded = load_in_domain(study, workload, job, bench, sampler, captures)
+            elif isinstance(bench.target, GuestTarget):
                 loaded = load_in_guests(study, workload, jobs, bench, sampler, captures)
             else:
                 loaded = run_load(

@@ -13,8 +13,9 @@ from typing import Any, Literal
 from virtune.model.knob import Knob
 from virtune.model.units import Bytes
 
-Rig = Literal["metal", "storage-daemon", "qemu", "unknown"]
-"""`unknown` is the rig of results that were made elsewhere: nothing is known of their stack."""
+Rig = Literal["metal", "storage-daemon", "qemu", "libvirt", "unknown"]
+"""`libvirt` is a guest of the user's own; `unknown` is the rig of results that were made elsewhere: nothing is known
+of their stack."""
 
 Backend = Literal["file", "null-co"]
 Format = Literal["raw", "qcow2"]
@@ -25,6 +26,9 @@ Discard = Literal["ignore", "unmap"]
 DetectZeroes = Literal["off", "on", "unmap"]
 ExportKind = Literal["nbd", "fuse", "vhost-user-blk"]
 Bus = Literal["virtio-blk", "virtio-scsi", "nvme", "ahci", "ide", "usb"]
+
+GUEST_RIGS: frozenset[str] = frozenset({"qemu", "libvirt"})
+"""The rigs whose load runs inside a guest."""
 
 _OF_EXPORT = ("export", "num_queues", "iothread", "poll_max_ns")
 _OF_GUESTS = ("guests", "idle_guests")
@@ -92,10 +96,12 @@ class Stack:
     `export` and what follows it say how the storage daemon hands the disk out: over how many queues, from a thread of
     its own or from the daemon's main loop, and how long that thread polls. `device` says how a guest sees it; with
     rig `qemu`, `poll_max_ns` is of the device's IOThread, `guests` have the disk each and share the load, and
-    `idle_guests` run beside them and do nothing.
+    `idle_guests` run beside them and do nothing. `domain` is the name of
+    the libvirt domain that the disk is plugged into, with rig `libvirt` and no other.
     """
 
     rig: Rig = "storage-daemon"
+    domain: str | None = None
     export: ExportKind = "nbd"
     num_queues: int | None = None
     iothread: bool | None = None
@@ -115,7 +121,7 @@ class Stack:
         """Whether an IOThread serves the disk. A vhost-user-blk export gets one, as a guest's disk should."""
         if self.rig == "metal":
             return False
-        if self.rig == "qemu":
+        if self.rig in GUEST_RIGS:
             return self.device.iothread is not None
         return self.export == "vhost-user-blk" if self.iothread is None else self.iothread
 
@@ -153,7 +159,8 @@ def contradictions(stack: Stack) -> tuple[str, ...]:
         touched += [name for name in (*_OF_EXPORT, *_OF_GUESTS) if getattr(stack, name) != getattr(Stack(), name)]
         touched += _device_settings(stack)
         return tuple(f"rig=metal has no QEMU, so {name} means nothing there" for name in touched)
-    found = [*(_guest_contradictions(stack) if stack.rig == "qemu" else _export_contradictions(stack))]
+    found = [*(_guest_contradictions(stack) if stack.rig in GUEST_RIGS else _export_contradictions(stack))]
+    found += _domain_contradictions(stack) if stack.rig == "libvirt" else []
     if disk.aio == "native" and disk.cache not in DIRECT_CACHES and disk.backend == "file":
         found.append(f"aio=native needs O_DIRECT: use cache=none or directsync instead of {disk.cache}")
     if disk.detect_zeroes == "unmap" and disk.discard != "unmap":
@@ -206,6 +213,31 @@ def _guest_contradictions(stack: Stack) -> Iterator[str]:
         yield "logical_block_size must not exceed physical_block_size"
     if device.iothread is not None and not _ID.fullmatch(device.iothread):
         yield f"{device.iothread} is no id of an IOThread: letters, digits, - and _, a letter first"
+
+
+def _domain_contradictions(stack: Stack) -> Iterator[str]:
+    """What a domain that runs, and is not virtune's, cannot be given or must not lose."""
+    device = stack.device
+    if device.bus != "virtio-blk":
+        yield (
+            f"bus={device.bus} is not plugged into a domain of yours: libvirt would add a controller, which stays; "
+            "only virtio-blk leaves nothing behind"
+        )
+    if device.iothread is not None and thread_number(device.iothread) is None:
+        yield f"the IOThreads of a domain are numbered: write device.iothread=iothread1 instead of {device.iothread}"
+    if stack.poll_max_ns is not None:
+        yield "poll_max_ns belongs to an IOThread of the domain's own, which virtune leaves as it is"
+    for name in _OF_GUESTS:
+        if getattr(stack, name) != getattr(Stack(), name):
+            yield f"{name} belongs to rig=qemu: a domain of yours is one guest, and runs already"
+    if stack.disk.backend != "file":
+        yield f"backend={stack.disk.backend} is none that libvirt has: a scratch image is plugged into the domain"
+
+
+def thread_number(name: str) -> int | None:
+    """Return the number in QEMU's name for an IOThread of libvirt's (`iothread2`), None for another name."""
+    found = re.fullmatch(r"(?:iothread|io)([1-9][0-9]{0,3})", name, re.ASCII)
+    return int(found[1]) if found else None
 
 
 def _export_contradictions(stack: Stack) -> Iterator[str]:

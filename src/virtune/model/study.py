@@ -77,6 +77,8 @@ class Identity:
 class Study:
     """What is to be found out, and how. Everything needed to run it again is in here.
 
+    `connect` is the URI of the libvirt that has the domains of its arms, None where no arm is in one.
+
     With `at_load` (`50%` of the baseline's saturation, `5000iops`) arms are compared at those offered loads. `also`
     are metrics that get verdicts beside `metric`.
 
@@ -107,6 +109,7 @@ class Study:
     scratch: str
     span_bytes: int
     target: str | None = None
+    connect: str | None = None
     metric: str = "iops"
     margin: float = 0.03
     confidence: float = 0.99

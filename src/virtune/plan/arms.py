@@ -6,6 +6,7 @@
     --arm fast:disk.aio=native,disk.cache=none  one arm with a name; `--arm same:` is the base again
     rig=metal                                   may stand where a knob may: the same load without QEMU
     rig=vhost-user                              short for rig=storage-daemon,disk.export=vhost-user-blk
+    rig=libvirt:NAME                            a libvirt domain of the user's, which runs
 
 Without a name for it, the first arm is the baseline.
 """
@@ -32,7 +33,10 @@ RIGS: Mapping[str, Callable[[Stack], Stack]] = {
     "qemu": lambda stack: replace(stack, rig="qemu"),
     "vhost-user": lambda stack: replace(stack, rig="storage-daemon", export="vhost-user-blk"),
 }
-"""What `rig=` may be, and what it makes of a stack."""
+"""What `rig=` may be, and what it makes of a stack; besides, it may name a domain."""
+
+DOMAIN_RIG = "libvirt:"
+"""What stands before the name of a libvirt domain: `rig=libvirt:web1`."""
 
 _VHOST_USER: Setting = ("rig", "vhost-user")
 
@@ -192,9 +196,8 @@ def _read(knob: Knob, text: str) -> Value:
 def _turn(name: str, text: str) -> tuple[Callable[[Stack], Stack], str]:
     """Return what turns a knob, or the rig, to a value, and the knob's id."""
     if name == "rig":
-        if text not in RIGS:
-            raise PlanError(f"{quoted(text)} is no rig", hint=did_you_mean(text, RIGS) or " | ".join(RIGS))
-        return RIGS[text], "rig"
+        check_rig(text)
+        return (lambda stack: _on_rig(stack, text)), "rig"
     knob = _knob(name)
     value = _read(knob, text)
     if not knob.place:
@@ -203,6 +206,23 @@ def _turn(name: str, text: str) -> tuple[Callable[[Stack], Stack], str]:
             hint=f"`virtune knobs {knob.id}` says how each system writes it; {_turnable()}",
         )
     return (lambda stack: with_setting(stack, knob, value)), knob.id
+
+
+def check_rig(text: str) -> str:
+    """Return what is a rig: one of RIGS, or `libvirt:` with the name of a domain; raises PlanError."""
+    if text.startswith(DOMAIN_RIG):
+        if not text[len(DOMAIN_RIG) :]:
+            raise PlanError("rig=libvirt: names no domain", hint="`virsh list` shows those that run; libvirt:NAME")
+    elif text not in RIGS:
+        rigs = (*RIGS, f"{DOMAIN_RIG}NAME")
+        raise PlanError(f"{quoted(text)} is no rig", hint=did_you_mean(text, RIGS) or " | ".join(rigs))
+    return text
+
+
+def _on_rig(stack: Stack, text: str) -> Stack:
+    if text.startswith(DOMAIN_RIG):
+        return replace(stack, rig="libvirt", domain=text[len(DOMAIN_RIG) :])
+    return RIGS[text](replace(stack, domain=None))
 
 
 def _turnable() -> str:

@@ -2,7 +2,7 @@
 """Whether every workload of a study can be put on every arm, asked before anything is made or filled."""
 
 from virtune.model.errors import PlanError, PreconditionError
-from virtune.model.stack import Stack
+from virtune.model.stack import GUEST_RIGS, Stack
 from virtune.model.study import Study
 from virtune.model.target import FileTarget, GuestTarget, NbdTarget, Target, VhostUserTarget
 from virtune.plan.guests import require_shared_image, share_of
@@ -33,7 +33,7 @@ def require_fit(study: Study, *, engines: frozenset[str]) -> None:
 
 
 def _target_like(stack: Stack, size_bytes: int) -> Target:
-    if stack.rig == "qemu":
+    if stack.rig in GUEST_RIGS:
         return GuestTarget(path="/dev/vda", size_bytes=size_bytes)
     if stack.rig == "metal" or stack.export == "fuse":
         return FileTarget(path="/target", size_bytes=size_bytes)

@@ -53,7 +53,7 @@ from virtune.model.study import (
     SEED_MAX,
 )
 from virtune.model.units import parse_bytes, parse_seconds
-from virtune.plan.arms import ARMS_MAX, RIGS, apply_settings
+from virtune.plan.arms import ARMS_MAX, DOMAIN_RIG, RIGS, apply_settings
 from virtune.plan.loads import read_loads
 from virtune.plan.nearest import did_you_mean, quoted
 from virtune.plan.workloads import check_name
@@ -76,6 +76,7 @@ class Plan:
 
     title: str | None = None
     rig: str | None = None
+    connect: str | None = None
     workload: Words = ()
     settings: Words = ()
     vary: Words = ()
@@ -126,8 +127,8 @@ def plan_schema() -> dict[str, Any]:
     """Return the JSON schema of a plan file (of the values that its TOML stands for)."""
     schema = _File.model_json_schema()
     schema.pop("$defs", None)
-    one = {"rig": {"enum": list(RIGS)}, **_knob_schemas(lambda value: value)}
-    many = {"rig": _list_of({"enum": list(RIGS)}), **_knob_schemas(_list_of)}
+    one = {"rig": _RIGS, **_knob_schemas(lambda value: value)}
+    many = {"rig": _list_of(_RIGS), **_knob_schemas(_list_of)}
     own = {"name": {"type": "string", "description": "the name of the arm"}}
     schema["properties"]["set"] = _table(one, "knobs of the base, which every arm starts from")
     schema["properties"]["vary"] = _table(many, "one arm per value, all combinations of several knobs")
@@ -176,6 +177,11 @@ def _one_of(known: tuple[str, ...], value: object) -> str:
     return value
 
 
+def _rig(value: object) -> str:
+    named = isinstance(value, str) and value.startswith(DOMAIN_RIG) and value != DOMAIN_RIG
+    return str(value) if named else _one_of(tuple(RIGS), value)
+
+
 def _arm_name(value: object) -> str:
     if not isinstance(value, str):
         raise ValueError("write a name in quotes")  # noqa: TRY004 - pydantic reads it
@@ -193,7 +199,8 @@ _WORKLOAD = WithJsonSchema(
     {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}, "minItems": 1}]}
 )
 _METRIC = WithJsonSchema({"enum": list(BY_ID)})
-_RIG = WithJsonSchema({"enum": list(RIGS)})
+_RIGS: dict[str, Any] = {"anyOf": [{"enum": list(RIGS)}, {"type": "string", "pattern": f"^{DOMAIN_RIG}."}]}
+_RIG = WithJsonSchema(_RIGS)
 
 
 class _Arm(BaseModel):
@@ -210,8 +217,9 @@ class _File(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
     title: Annotated[str | None, Field(max_length=200, description="what is to be found out")] = None
-    rig: Annotated[
-        str | None, BeforeValidator(partial(_one_of, RIGS)), _RIG, Field(description="what brings stacks up")
+    rig: Annotated[str | None, BeforeValidator(_rig), _RIG, Field(description="what brings stacks up")] = None
+    connect: Annotated[
+        str | None, Field(max_length=1000, description="the libvirt that has the domain of `rig = libvirt:DOMAIN`")
     ] = None
     workload: Annotated[
         Words, BeforeValidator(_words), _WORKLOAD, Field(description="profiles, fio's words, job files")

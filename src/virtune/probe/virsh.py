@@ -6,6 +6,7 @@ with the user's own configuration included), and needs no compiler. Domains are 
 name can be taken for an option.
 """
 
+import math
 import re
 import secrets
 from collections.abc import Sequence
@@ -62,9 +63,14 @@ class Virsh:
             raise
         except VirtuneError as error:
             said = (error.hint or error.message).removeprefix("error: ")
-            if "onnect" in said or "authenti" in said:
+            if ("onnect" in said or "authenti" in said) and "guest agent" not in said:
                 raise PreconditionError(f"cannot reach libvirt at {self.uri}: {said}", hint=_HINT) from None
             raise LibvirtRefused(f"libvirt refused `{words[0]}`: {said}") from None
+
+    def agent(self, uuid: str, command: str, *, timeout_seconds: float) -> str:
+        """Put a command, in JSON, to a domain's guest agent and return its answer, in JSON; raises LibvirtRefused."""
+        seconds = max(1, min(math.ceil(timeout_seconds), int(_PATIENCE_SECONDS) - 5))
+        return self.run("qemu-agent-command", uuid, "--timeout", str(seconds), command)
 
     def facts(self) -> ConnectionFacts:
         """Return what the connection leads to."""
@@ -131,6 +137,16 @@ class LibvirtRefused(VirtuneError):  # noqa: N818 - it is libvirt that errs on u
 
 
 _HINT = "`virsh -c URI list --all` must work first; URIs are libvirt's own (qemu:///system, qemu+ssh://host/system)"
+
+
+def default_uri() -> str:
+    """Return the libvirt that `virsh` takes unasked: by LIBVIRT_DEFAULT_URI, libvirt's configuration, or the user."""
+    try:
+        return shell.run([shell.find("virsh"), "uri"], timeout_seconds=_PATIENCE_SECONDS).stdout.strip()
+    except MissingToolError:
+        raise
+    except VirtuneError as error:
+        raise PreconditionError(f"cannot reach libvirt: {error.hint or error.message}", hint=_HINT) from None
 
 
 def version_of(text: str) -> tuple[int, ...] | None:

@@ -201,6 +201,12 @@ def reading_notes(study: Study) -> Iterator[str]:
         yield from imported.notes(study)
         return
     yield from _export_notes(study)
+    domains = dict.fromkeys(arm.stack.domain for arm in study.arms if arm.stack.domain is not None)
+    if domains:
+        yield (
+            f"measured in place, in {', '.join(domains)} as it runs: whatever else it does meanwhile is part of the "
+            "figures; a scratch disk was plugged in for each trial, and the domain's own disks were not touched"
+        )
     if any(arm.stack.disk.cache in ("writeback", "writethrough", "unsafe") for arm in study.arms):
         yield (
             "arms with cache=writeback, writethrough or unsafe go through the host's page cache, dropped before each "

@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What virtune has in a domain of somebody's, written down before it is put there, so that it is found after a crash.
+
+One small file a run and domain: by which libvirt, which domain, under which name its disk is known, where its scratch
+lies, and which process put it there. It is on the disk before anything is plugged in, and goes when all is out again.
+"""
+
+import contextlib
+import fcntl
+import json
+import os
+import secrets
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+
+from virtune import warden
+from virtune.model.errors import PreconditionError
+
+_SUFFIX = ".json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plugged:
+    """A domain that a run plugs its disk into. `name` is the disk's: its serial number, and in its alias.
+
+    `owner` and `started` are the process that does it, and when that started (clock ticks since boot).
+    """
+
+    name: str
+    uri: str
+    uuid: str
+    domain: str
+    scratch: str
+    owner: int
+    started: int
+
+    @property
+    def abandoned(self) -> bool:
+        """Whether the process that put it there is gone."""
+        return warden.start_time(self.owner) != self.started
+
+
+@contextlib.contextmanager
+def alone_in(home: Path, uuid: str, domain: str) -> Iterator[None]:
+    """Hold a domain for oneself; raises PreconditionError while another virtune measures in it."""
+    home.mkdir(mode=0o700, parents=True, exist_ok=True)
+    descriptor = os.open(home / f"{uuid}.lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    except BlockingIOError:
+        raise PreconditionError(f"another virtune measures in {domain}", hint="wait for it to end") from None
+    finally:
+        os.close(descriptor)
+
+
+def write_down(home: Path, *, uri: str, uuid: str, domain: str, scratch: Path) -> Plugged:
+    """Write down what is about to be plugged in, under a new name; on the disk when this returns."""
+    pid = os.getpid()
+    plugged = Plugged(
+        name=f"virtune-{secrets.token_hex(4)}",
+        uri=uri,
+        uuid=uuid,
+        domain=domain,
+        scratch=str(scratch),
+        owner=pid,
+        started=warden.start_time(pid),
+    )
+    path = home / f"{plugged.name}{_SUFFIX}"
+    new = path.with_suffix(".new")
+    descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    with os.fdopen(descriptor, "w") as file:
+        file.write(json.dumps(asdict(plugged)) + "\n")
+        file.flush()
+        os.fsync(file.fileno())
+    new.rename(path)
+    directory = os.open(home, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)
+    return plugged
+
+
+def strike_out(home: Path, plugged: Plugged) -> None:
+    """Forget what is out again."""
+    (home / f"{plugged.name}{_SUFFIX}").unlink(missing_ok=True)
+
+
+def written_down(home: Path) -> list[Plugged]:
+    """Return all that is written down, of runs that live and of those that are gone."""
+    found = []
+    for path in sorted(home.glob(f"virtune-*{_SUFFIX}")):
+        with contextlib.suppress(OSError, ValueError, TypeError):
+            said = json.loads(path.read_text())
+            plugged = Plugged(**{one.name: said[one.name] for one in fields(Plugged) if one.name in said})
+            if path.name == f"{plugged.name}{_SUFFIX}":
+                found.append(plugged)
+    return found

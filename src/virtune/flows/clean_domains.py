@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What killed runs left in domains of the user's: taken out, and their scratch images removed."""
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+
+from virtune.bench.domain_unplug import take_out
+from virtune.bench.domain_way import LibvirtLine
+from virtune.bench.guest_agent import AgentGuest
+from virtune.bench.plugged import Plugged, alone_in, strike_out, written_down
+from virtune.bench.scratch import Scratch, is_left_over, scratch_files
+from virtune.model.errors import VirtuneError
+from virtune.probe.virsh import Virsh
+
+
+def clean_domains(home: Path) -> tuple[list[str], list[str]]:
+    """Take out of domains what runs that are gone left in them; returns what was removed, and what could not be.
+
+    A domain that cannot be reached now, or that does not let go, stays written down for the next call.
+    """
+    removed: list[str] = []
+    kept: list[str] = []
+    for left in written_down(home):
+        if left.abandoned:
+            try:
+                removed += _out(home, left)
+            except VirtuneError as error:
+                kept.append(f"the disk {left.name} may still be in the domain {left.domain}: {error.message}")
+    return removed, kept
+
+
+def _out(home: Path, left: Plugged) -> Iterator[str]:
+    with alone_in(home, left.uuid, left.domain):
+        virsh = Virsh(left.uri, write=True)
+        if left.uuid in virsh.uuids() and take_out(left, virsh, AgentGuest(LibvirtLine(virsh, left.uuid))):
+            yield f"disk {left.name} from the domain {left.domain}"
+    with contextlib.suppress(OSError, VirtuneError):
+        yield from _images(Path(left.scratch))
+    strike_out(home, left)
+    yield f"the note that a run measured in the domain {left.domain}"
+
+
+def _images(scratch: Path) -> Iterator[str]:
+    if not scratch.is_dir():
+        return
+    gone = [str(path) for path in scratch_files(scratch) if is_left_over(path)]
+    with Scratch(scratch, span_bytes=0, say=lambda _: None):  # entering it removes them
+        yield from gone

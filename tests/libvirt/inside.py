@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A domain that boots the appliance with its QEMU guest agent, as a guest of a user's own has agent and fio."""
+
+import base64
+import contextlib
+import json
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.libvirtd import Libvirtd
+
+from virtune import shell
+from virtune.bench.appliance import appliance_for
+from virtune.bench.appliance_sources import find_sources
+
+DOMAIN = """<domain type='qemu'>
+  <name>{name}</name>
+  <memory unit='MiB'>512</memory>
+  <vcpu>2</vcpu>
+  <iothreads>1</iothreads>
+  <os>
+    <type arch='x86_64' machine='q35'>hvm</type>
+    <kernel>{kernel}</kernel>
+    <initrd>{initramfs}</initrd>
+    <cmdline>console=ttyS0 quiet loglevel=3 panic=-1 tsc=reliable mitigations=off ports=1</cmdline>
+  </os>
+  <features><acpi/></features>
+  <cpu mode='maximum'/>
+  <clock offset='utc'><timer name='hpet' present='no'/></clock>
+  <devices>
+    <emulator>/usr/bin/qemu-system-x86_64</emulator>
+    <controller type='usb' model='none'/>
+    <controller type='pci' index='0' model='pcie-root'/>
+    <controller type='pci' index='1' model='pcie-root-port'/>
+    <controller type='pci' index='2' model='pcie-root-port'/>
+    <controller type='pci' index='3' model='pcie-root-port'/>
+    <controller type='pci' index='4' model='pcie-root-port'/>
+    <memballoon model='none'/>
+    <disk type='file' device='disk'>
+      <driver name='qemu' type='raw' cache='none' io='io_uring'/>
+      <source file='{image}'/>
+      <target dev='vda' bus='virtio'/>
+    </disk>
+    <channel type='unix'><target type='virtio' name='org.qemu.guest_agent.0'/></channel>
+    <serial type='file'><source path='{console}'/><target port='0'/></serial>
+  </devices>
+</domain>
+"""
+
+
+@dataclass(frozen=True)
+class Inside:
+    """A domain that runs, and ways to look into its guest."""
+
+    daemon: Libvirtd
+    name: str
+    image: Path
+
+    def configurations(self) -> tuple[str, str]:
+        return self.daemon.xml(self.name, live=True), self.daemon.xml(self.name)
+
+    def ask(self, command: str, **arguments: object) -> object:
+        asked = json.dumps({"execute": command, "arguments": arguments})
+        return json.loads(self.daemon.virsh("qemu-agent-command", self.name, asked))["return"]
+
+    def sh(self, words: str) -> str:
+        """Run a line of shell in the guest and return what it prints."""
+        begun = self.ask("guest-exec", path="sh", arg=["-c", words], **{"capture-output": True})
+        assert isinstance(begun, dict)
+        while True:
+            said = self.ask("guest-exec-status", pid=begun["pid"])
+            assert isinstance(said, dict)
+            if said["exited"]:
+                return base64.b64decode(said.get("out-data", "")).decode()
+            time.sleep(0.05)
+
+
+@contextlib.contextmanager
+def inside(daemon: Libvirtd, name: str) -> Iterator[Inside]:
+    """Boot the domain and yield it when its agent answers."""
+    cache = shell.cache_directory()
+    appliance, _ = appliance_for(find_sources(cache / "packages", agent=True), cache / "appliances")
+    image = daemon.home / f"{name}.raw"
+    image.write_bytes(os.urandom(4 * 2**20))
+    places = {"kernel": appliance.kernel, "initramfs": appliance.initramfs, "image": image}
+    daemon.define(DOMAIN.format(name=name, console=daemon.home / f"{name}.console", **places))
+    daemon.virsh("start", name)
+    found = Inside(daemon, name, image)
+    try:
+        deadline = time.monotonic() + 90
+        while "{}" not in daemon.virsh("qemu-agent-command", name, '{"execute":"guest-ping"}', ok=False):
+            assert time.monotonic() < deadline, (daemon.home / f"{name}.console").read_text()[-500:]
+            time.sleep(0.3)
+        # a user's guest has its driver for virtio disks by itself
+        found.sh("for m in $(cat /lib/modules/virtio_blk.order); do insmod /lib/modules/$m.ko; done")
+        yield found
+    finally:
+        daemon.virsh("destroy", name, ok=False)
+        daemon.virsh("undefine", name)
