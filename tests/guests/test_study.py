@@ -46,13 +46,15 @@ def test_engines_are_compared_in_one_guest_and_marked(user: User) -> None:
 
 
 def test_one_load_in_one_guest_and_shared_by_two_beside_bare_metal(user: User) -> None:
-    words = ("compare", "--arm", "one:", "--arm", "two:guests.count=2,disk.aio=native", "--arm", "metal:rig=metal")
+    elsewhere = str(user.home / "elsewhere")
+    two = f"two:guests.count=2,disk.aio=native,guests.spread={elsewhere}"
+    words = ("compare", "--arm", "one:", "--arm", two, "--arm", "metal:rig=metal")
     load = ("--workload", "rw=randread,bs=4k,iodepth=4,numjobs=2", "--rounds", "1", "--json")
     found = user.run(*words, *load, *SHORT, timeout=170).json()
     (skew,) = [round_["measurement"]["values"]["guests.skew"] for round_ in found["arms"][1]["rounds"]]
     assert 0 <= skew < 1e9
     seen = {check["setting"]: check["found"] for check in found["arms"][1]["in_force"]}
-    assert (seen["guests.count"], seen["disk.aio"]) == ("2", "native")
+    assert (seen["guests.count"], seen["disk.aio"], seen["guests.spread"]) == ("2", "native", elsewhere)
     for arm in found["arms"]:
         (summary,) = arm["workloads"]
         assert summary["values"]["iops"]["value"] > 0

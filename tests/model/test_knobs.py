@@ -68,6 +68,7 @@ def test_the_knobs_that_are_turned_are_exactly_what_a_stack_holds() -> None:
         "iothread.poll_max_ns": ("poll_max_ns",),
         "guests.count": ("guests",),
         "guests.idle": ("idle_guests",),
+        "guests.spread": ("spread",),
     }
     of_the_disk = {f"disk.{field.name}": ("disk", field.name) for field in fields(Disk)}
     of_the_device = {f"device.{field.name}": ("device", field.name) for field in fields(Device)}

@@ -62,6 +62,7 @@ WORDS: dict[str, str] = {
     "Stack.poll_max_ns": "How long that IOThread polls at most, in ns; null is QEMU's default.",
     "Stack.guests": _PLACED["guests"].what,
     "Stack.idle_guests": _PLACED["idle_guests"].what,
+    "Stack.spread": _PLACED["spread"].what,
     "Stack.device": "The disk as a guest sees it, of rig `qemu` only; null is QEMU's default.",
     "Stack.disk": "The disk; null is QEMU's default.",
     "Interval.estimate": "The ratio itself: of geometric means over the rounds. 1 is no change.",

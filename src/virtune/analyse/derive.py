@@ -194,8 +194,8 @@ def _cached(result: FioResult, used: Use, stack: Stack, workload: Workload) -> I
 
     A stack that is meant to be direct is called cached by a gate, when the image is seen in the page cache as well.
     """
-    if stack.disk.backend != "file":
-        return
+    if stack.disk.backend != "file" or stack.spread is not None:
+        return  # of two disks neither served all
     if not used.disks:
         yield Remark(
             id="no-device",

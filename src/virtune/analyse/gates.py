@@ -182,7 +182,7 @@ def _of_device(result: FioResult, used: Use, stack: Stack, workload: Workload) -
         where = "above" if used.drive_over_c > 0 else "below"
         text = f"the drive is {abs(used.drive_over_c):.0f} degrees {where} the limit from which on it slows down"
         yield _reading("drive-heat", used.drive_over_c, text, "cool it, or pause between trials")
-    if not used.disks or stack.disk.backend != "file" or not direct:
+    if not used.disks or stack.disk.backend != "file" or not direct or stack.spread is not None:
         return
     disk = _whole(used.disks)
     foreign = used.foreign_share(disk.name)

@@ -55,13 +55,21 @@ class Guests:
         for spare in self._sessions[wanted:]:
             spare.rest()
         with contextlib.ExitStack() as ups:
-            benches = [ups.enter_context(one.up(stack, ground, restart=restart)) for one in self._sessions[:wanted]]
+            benches = [
+                ups.enter_context(one.up(stack, _of(ground, number), restart=restart))
+                for number, one in enumerate(self._sessions[:wanted])
+            ]
             yield _as_one(stack, benches)
 
     def give_up(self) -> None:
         """End all machines."""
         for one in self._sessions:
             one.give_up()
+
+
+def _of(ground: Ground, number: int) -> Ground:
+    """Return what one guest stands on: every second one on the second image, where there is one."""
+    return replace(ground, image=ground.second) if ground.second is not None and number % 2 else ground
 
 
 def _as_one(stack: Stack, benches: list[GuestBench]) -> GuestBench:
@@ -78,12 +86,18 @@ def _as_one(stack: Stack, benches: list[GuestBench]) -> GuestBench:
         )
         if asked
     )
+    spread = stack.spread and Check(
+        setting="guests.spread",
+        asked=stack.spread,
+        found=str(others[0].image.parent) if others[0].image is not None else None,
+        proof=f"the second guest stands on {others[0].image}",
+    )
     seen = dict.fromkeys(check for bench in benches for check in bench.in_force.checks)
     return replace(
         first,
         beside=tuple(loaded[1:]),
         idle=tuple(one.vm.child.pid for one in idle),
-        in_force=InForce(checks=(*counted, *seen)),
+        in_force=InForce(checks=(*counted, *([spread] if spread else []), *seen)),
         changeover=_together([one.changeover for one in benches if one.changeover is not None]),
     )
 

@@ -46,11 +46,15 @@ class Bench(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ground:
-    """What a rig stands on: the image (None for a stack without one), its size, and whether the load writes."""
+    """What a rig stands on: the image (None for a stack without one), its size, and whether the load writes.
+
+    `second` is the image of every second guest where these are spread.
+    """
 
     image: Path | None
     size_bytes: int
     writes: bool
+    second: Path | None = None
 
 
 class Session(Protocol):

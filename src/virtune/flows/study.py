@@ -172,6 +172,7 @@ def prepared(study: Study, say: Callable[[Event], None], leave: Leave, *, all_up
         Scratch(
             Path(study.scratch), span_bytes=study.span_bytes, say=say, passing=study.connect is not None
         ) as scratch,
+        _spread(study, say) as spread,
         session(warden, Place(ways=ways, scratch=scratch.directory)) as rigs,
     ):
         tools = Tools(
@@ -182,10 +183,10 @@ def prepared(study: Study, say: Callable[[Event], None], leave: Leave, *, all_up
             warden=warden,
             target=target,
             target_bytes=size,
+            spread=spread,
         )
-        if target is None:
-            for disk in {arm.stack.disk for arm in study.arms if arm.stack.disk.backend == "file"}:
-                scratch.image_for(disk, warden)
+        for _ in loaded(study, tools):
+            pass  # images are made when they are asked for: now, and not in the first trial
         if all_up:
             _require_all_come_up(study, tools)
         yield tools
@@ -201,6 +202,18 @@ def _admitted(study: Study, target: Path, leave: Leave) -> int:
     return min(span, found)
 
 
+@contextlib.contextmanager
+def _spread(study: Study, say: Callable[[Event], None]) -> Iterator[dict[str, Scratch]]:
+    """Yield the scratch directories that guests are spread over besides the study's own, by name."""
+    places = sorted({arm.stack.spread for arm in study.arms if arm.stack.spread is not None})
+    if places and study.target is not None:
+        raise RefusedTargetError("guests are spread over scratch images, not over a target of your own and another")
+    with contextlib.ExitStack() as ends:
+        yield {
+            place: ends.enter_context(Scratch(Path(place), span_bytes=study.span_bytes, say=say)) for place in places
+        }
+
+
 def loaded(study: Study, tools: Tools) -> Iterator[Path]:
     """Yield every file and device that the study's arms load and that stays: what goes with the run is none."""
     if study.connect is not None:
@@ -210,6 +223,8 @@ def loaded(study: Study, tools: Tools) -> Iterator[Path]:
         return
     for disk in {arm.stack.disk for arm in study.arms if arm.stack.disk.backend == "file"}:
         yield tools.scratch.image_for(disk, tools.warden)
+    for stack in {arm.stack for arm in study.arms if arm.stack.spread is not None}:
+        yield tools.spread[stack.spread or ""].image_for(stack.disk, tools.warden)
 
 
 def _usable(engines: frozenset[str], say: Callable[[Event], None]) -> frozenset[str]:

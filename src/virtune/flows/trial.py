@@ -2,7 +2,7 @@
 """One trial: a stack up, proven, loaded, watched, taken down, and its evidence."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -39,7 +39,7 @@ _END_SECONDS = 0.05
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tools:
     """What trials share: the programs that load by name, the engines of this fio, the rigs, the scratch images, the
-    warden.
+    warden. `spread` has the scratch images of guests that are to lie elsewhere, by directory.
     """
 
     programs: Mapping[str, str]
@@ -49,6 +49,7 @@ class Tools:
     warden: Warden
     target: Path | None
     target_bytes: int
+    spread: Mapping[str, Scratch] = field(default_factory=dict)
 
 
 def run_trial(study: Study, trial: Trial, tools: Tools) -> tuple[TrialRecord, tuple[Capture, ...]]:
@@ -94,8 +95,10 @@ def ground_for(stack: Stack, workload: Workload, study: Study, tools: Tools) -> 
             drop_cache(place)
         return Ground(image=tools.target, size_bytes=tools.target_bytes, writes=workload.writes)
     image = tools.scratch.image_for(stack.disk, tools.warden)
-    drop_cache(image)
-    return Ground(image=image, size_bytes=study.span_bytes, writes=workload.writes)
+    second = None if stack.spread is None else tools.spread[stack.spread].image_for(stack.disk, tools.warden)
+    for cold in (image, *([second] if second is not None else [])):
+        drop_cache(cold)
+    return Ground(image=image, size_bytes=study.span_bytes, writes=workload.writes, second=second)
 
 
 def _load(

@@ -31,7 +31,7 @@ GUEST_RIGS: frozenset[str] = frozenset({"qemu", "libvirt"})
 """The rigs whose load runs inside a guest."""
 
 _OF_EXPORT = ("export", "num_queues", "iothread", "poll_max_ns")
-_OF_GUESTS = ("guests", "idle_guests")
+_OF_GUESTS = ("guests", "idle_guests", "spread")
 _OF_DAEMON = ("export", "num_queues", "iothread")
 _OF_BUS: Mapping[str, tuple[str, ...]] = {
     "virtio-blk": ("num_queues", "queue_size", "packed", "event_idx"),
@@ -96,8 +96,8 @@ class Stack:
     `export` and what follows it say how the storage daemon hands the disk out: over how many queues, from a thread of
     its own or from the daemon's main loop, and how long that thread polls. `device` says how a guest sees it; with
     rig `qemu`, `poll_max_ns` is of the device's IOThread, `guests` have the disk each and share the load, and
-    `idle_guests` run beside them and do nothing. `domain` is the name of
-    the libvirt domain that the disk is plugged into, with rig `libvirt` and no other.
+    `idle_guests` run beside them and do nothing; the image of every second one lies in the directory `spread`.
+    `domain` is the name of the libvirt domain that the disk is plugged into, with rig `libvirt` and no other.
     """
 
     rig: Rig = "storage-daemon"
@@ -110,6 +110,7 @@ class Stack:
     disk: Disk = field(default_factory=Disk)
     guests: int = 1
     idle_guests: int = 0
+    spread: str | None = None
 
     @property
     def queues(self) -> int:
@@ -201,6 +202,8 @@ def _guest_contradictions(stack: Stack) -> Iterator[str]:
         yield "poll_max_ns belongs to an IOThread, and the disk has none: set device.iothread"
     if device.bus == "nvme" and device.iothread is not None:
         yield "bus=nvme has no IOThread in QEMU: use virtio-blk or virtio-scsi"
+    if stack.spread is not None and (stack.guests + stack.idle_guests < 2 or not stack.spread.startswith("/")):
+        yield "spread is an absolute path of a directory for the images of every second guest, and needs two guests"
     if device.bus not in BUSES:
         yield f"a guest of virtune's has its disk on {', '.join(BUSES)}: {device.bus} cannot be plugged while it runs"
     for bus, names in _OF_BUS.items():

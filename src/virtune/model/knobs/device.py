@@ -351,5 +351,17 @@ KNOBS: tuple[Knob, ...] = (
         source=(tried("a second guest with a disk of its own and no load"),),
         place=("idle_guests",),
     ),
+    _knob(
+        id="guests.spread",
+        number="K44",
+        domain=Text(shape="absolute path of a scratch directory on another disk"),
+        default="(all guests have the image in the scratch directory)",
+        change=Change.REPLUG,
+        what="Where the image of every second guest lies.",
+        why="One disk below all guests, or two: whether the disk is what they wait for.",
+        spelled={"libvirt": "<source file=/> of each domain", "qemu": "-blockdev ...,filename="},
+        source=(tried("two guests on files in two directories"),),
+        place=("spread",),
+    ),
 )
 """In the order of the knowledge base."""
