@@ -9,7 +9,7 @@ as long as a round of N configurations. Each run begins at another round, and th
 the host's drift and noise as they were; only slices as long as the record's can be had.
 
 The peers: the grid as bench-fio runs it (all loops of one configuration, then the next), Optuna's TPE alone (as many
-trials as there are slices, the best value wins), mlos_core's optimizers in the same way where they are installed.
+trials as there are slices, the best value wins), mlos_core's SMAC where it is installed (`--ways mlos`).
 """
 
 import argparse
@@ -86,11 +86,12 @@ def optuna_alone(record: Record, keys: list[Key], slices: int, seed: int) -> tup
 
 
 def mlos(record: Record, keys: list[Key], slices: int, seed: int) -> tuple[Key, float | None]:
-    """Let mlos_core's default optimizer (SMAC) suggest one configuration after another, the best value wins."""
+    """Let mlos_core's SMAC suggest one configuration after another, each measured a few times; the best mean wins."""
     import ConfigSpace
     import pandas
-    from mlos_core.data_classes import Observation
+    from mlos_core.data_classes import Observations
     from mlos_core.optimizers import OptimizerFactory, OptimizerType
+    from smac.main.exceptions import ConfigurationSpaceExhaustedException
 
     space = ConfigSpace.ConfigurationSpace(seed=seed)
     space.add([ConfigSpace.CategoricalHyperparameter(knob, values) for knob, values in AXES.items()])
@@ -101,15 +102,18 @@ def mlos(record: Record, keys: list[Key], slices: int, seed: int) -> tuple[Key, 
         optimizer_kwargs={"seed": seed, "max_trials": 10 * slices},
     )
     best: tuple[float, Key] | None = None
-    while record.spent < slices:
-        suggestion = optimizer.suggest()
-        key = tuple(str(suggestion.config_params[knob]) for knob in AXES)
-        value = record.slice_of(key) if key in keys else -100.0
+    repeats = max(1, slices // int(space.estimate_size()))  # as mlos_bench repeats every trial of a configuration
+    while record.spent + repeats <= slices:
+        try:
+            suggestion = optimizer.suggest()
+        except ConfigurationSpaceExhaustedException:  # it has had each of them once
+            break
+        key = tuple(str(suggestion.config[knob]) for knob in AXES)
+        value = statistics.fmean(record.slice_of(key) for _ in range(repeats)) if key in keys else -100.0
         if key in keys and (best is None or value > best[0]):
             best = value, key
-        optimizer.register(observations=Observation(
-            config=suggestion.config_params, score=pandas.Series({"score": -value}), metadata=suggestion.metadata
-        ))  # fmt: skip
+        done = suggestion.complete(pandas.Series({"score": -value}))
+        optimizer.register(observations=Observations(observations=[done]))
     return best[1] if best else keys[0], None
 
 

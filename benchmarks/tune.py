@@ -79,7 +79,7 @@ def configurations() -> list[Key]:
 
 def written(key: Key) -> str:
     """Write one as an arm: a name, and its settings."""
-    return f"{'+'.join(key)}:{','.join(f'{knob}={value}' for knob, value in zip(AXES, key, strict=True))}"
+    return f"{'.'.join(key)}:{','.join(f'{knob}={value}' for knob, value in zip(AXES, key, strict=True))}"
 
 
 def keep(name: str, words: list[str], span: str, seed: int) -> None:
@@ -150,7 +150,7 @@ def truth() -> Rounds:
     """Return every complete round that was measured: of this machine's pieces, else of the data that is kept."""
     pieces = sorted(KEPT.glob("truth-*.json"))
     if not pieces and DATA.exists():
-        return [{tuple(key.split("+")): iops for key, iops in one.items()} for one in json.loads(DATA.read_text())]
+        return [{tuple(key.split(".")): iops for key, iops in one.items()} for one in json.loads(DATA.read_text())]
     return [one for path in pieces for one in rounds_of(json.loads(path.read_text()))]
 
 
@@ -178,7 +178,7 @@ def pack() -> None:
     """Write the rounds of the truth as one file, small enough to be kept beside this."""
     rounds = truth()
     DATA.parent.mkdir(exist_ok=True)
-    lines = (json.dumps({"+".join(key): round(iops, 1) for key, iops in one.items()}) for one in rounds)
+    lines = (json.dumps({".".join(key): round(iops, 1) for key, iops in one.items()}) for one in rounds)
     DATA.write_text("[\n" + ",\n".join(lines) + "\n]\n")
     print(f"{DATA}: {len(rounds)} rounds")
 

@@ -66,6 +66,7 @@ class World:
         self.chance = Random(seed)
         self.drift = 0.0
         self.remarks: tuple[Remark, ...] = ()
+        self.profile: tuple[float, ...] = ()
 
     def value(self, trial: Trial) -> float:
         self.drift = 0.9 * self.drift + self.chance.gauss(0, 0.02)
@@ -75,7 +76,12 @@ class World:
     def run(self, trial: Trial) -> TrialRecord:
         value = self.value(trial)
         values = (("iops", value), ("cpu_per_io", self.cpu[trial.arm] * math.exp(self.chance.gauss(0, 0.02))))
-        measurement = Measurement(values=values, remarks=self.remarks) if math.isfinite(value) and value > 0 else None
+        profile = tuple(value * one * math.exp(self.chance.gauss(0, 0.01)) for one in self.profile)
+        measurement = (
+            Measurement(values=values, remarks=self.remarks, profile=profile)
+            if math.isfinite(value) and value > 0
+            else None
+        )
         failure = None if measurement else "made up to fail"
         ended = "2026-01-01T00:00:00+00:00"
         return TrialRecord(trial=trial, ended=ended, in_force=InForce(), measurement=measurement, failure=failure)
@@ -221,6 +227,21 @@ def test_slow_disks_get_longer_slices_and_a_soak_is_held_against_its_beginning()
     assert [soak.arm for soak in found.soaks] == ["fast", "base"]
     assert all(soak.ratio == pytest.approx(1, abs=0.1) for soak in found.soaks)
     assert sum(phase_of(one.trial.round) is Phase.SOAK for one in record.trials) == 12
+
+
+def test_a_ramp_that_is_too_short_is_doubled_for_the_rest_of_the_race() -> None:
+    rates = {"base": 40_000.0, "fast": 42_000.0, "near": 41_500.0}
+    world = World(rates, noise=0.05)
+    world.profile = (0.8, 0.9, 1.0, 1.0)
+    found, record = searched(study_of(list(rates)), world)
+    assert (found.ramps[0].before, found.ramps[0].after, found.ramps[0].round) == (0.5, 1.0, 1005)
+    late = sum(one.trial.round > 1005 for one in record.trials)
+    assert late
+    assert found.measured_seconds >= 1.5 * len(record.trials) + 0.5 * late  # longer ramps are part of what it cost
+    world = World(rates, noise=0.05)
+    world.profile = (1.0, 1.0, 1.0, 1.0)
+    steady, _ = searched(study_of(list(rates)), world)
+    assert steady.ramps == ()
 
 
 def test_the_shift_of_a_textbook() -> None:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What several documents have in common: remarks, values by metric, the version of virtune."""
 
-from tools.schemas.shape import Schema, exactly, number, table, text, word
+from tools.schemas.shape import Schema, exactly, maybe, number, switch, table, text, whole, word
 from virtune.model.metric import METRICS, Metric
 from virtune.model.remark import Weight
 
@@ -57,3 +57,47 @@ def metric_word(description: str) -> Schema:
 
 def _meaning(metric: Metric) -> str:
     return f"{metric.label}, in {IN_WORDS[metric.unit]}; {metric.better} is better."
+
+
+def ramp() -> Schema:
+    """Return a ramp that was too short."""
+    return table(
+        "One look after five rounds that found the measured time not steady from its begin.",
+        {
+            "round": whole("The last round with the ramp that was too short.", minimum=1),
+            "arm": text("The arm whose halves differed most."),
+            "workload": text("Under which workload."),
+            "change": number("IOPS of the second half of its trials over those of the first.", exclusiveMinimum=0),
+            "before": number("The ramp up to then, in seconds.", minimum=0),
+            "after": number("The ramp from then on, of all arms, in seconds.", exclusiveMinimum=0),
+        },
+    )
+
+
+def basis() -> Schema:
+    """Return what the verdicts of one workload rest on."""
+    return table(
+        "What the verdicts of one workload rest on.",
+        {
+            "workload": text("Its name."),
+            "rounds": whole("Rounds of the pair that has most.", minimum=0),
+            "noise": maybe(number("Standard deviation of one round's difference (ln; 0.05 is about 5 %), the median"
+                                  " over the pairs; null where no pair has one.", minimum=0)),
+            "lag1": maybe(number("How alike neighbouring rounds were taken to be, 0 to 0.9, as the intervals allow"
+                                 " for.", minimum=0)),
+            "seconds_left": maybe(number("What deciding the rest would take if the noise stays: 0 when nothing is"
+                                         " undecided, null when that cannot be said.", minimum=0)),
+            "effective": maybe(number("How many independent rounds the rounds are worth, neighbours being as alike as"
+                                      " `lag1` says; null where that is.", minimum=0)),
+            "correlation_seconds": maybe(number("The integrated autocorrelation time of the load within trials, in"
+                                                " seconds; null where no trial kept its course.", minimum=0)),
+            "correlation_open": switch("Whether it goes on beyond a trial, so that it is at least this."),
+            "drift": maybe(table(
+                "How the metric moved over the study, all arms together: a share a minute, with its 95 % interval.",
+                {"per_minute": number("Slope."), "low": number("The lower end."), "high": number("The upper end.")},
+            )),
+            "starts": whole("How many processes, or disks of a guest made anew, carried the trials.", minimum=0),
+            "start_spread": maybe(number("Standard deviation (ln) of what their starts brought beside the noise of"
+                                         " trials; null where starts cannot be told from trials.", minimum=0)),
+        },
+    )  # fmt: skip

@@ -3,7 +3,17 @@
 
 from tools.pages.said import said_in
 from tools.schemas import probe
-from tools.schemas.parts import IN_WORDS, by_metric, identity, measured, metric_word, program_version, remark
+from tools.schemas.parts import (
+    IN_WORDS,
+    basis,
+    by_metric,
+    identity,
+    measured,
+    metric_word,
+    program_version,
+    ramp,
+    remark,
+)
 from tools.schemas.shape import (
     Schema,
     Shapes,
@@ -121,7 +131,7 @@ def schema() -> str:
             ),
             "conditions": rows("What became of each `--fail-if`, for each workload and arm.", _condition()),
             "pardons": rows("Causes of invalidity for which trials count nevertheless, and why.", _pardon()),
-            "ramps": rows("Ramps that were found too short, in the order of time.", _ramp()),
+            "ramps": rows("Ramps that were found too short, in the order of time.", ramp()),
             "basis": _basis(),
         },
     )  # fmt: skip
@@ -129,31 +139,6 @@ def schema() -> str:
 
 
 def _basis() -> Schema:
-    workload = table(
-        "What the verdicts of one workload rest on.",
-        {
-            "workload": text("Its name."),
-            "rounds": whole("Rounds of the pair that has most.", minimum=0),
-            "noise": maybe(number("Standard deviation of one round's difference (ln; 0.05 is about 5 %), the median"
-                                  " over the pairs; null where no pair has one.", minimum=0)),
-            "lag1": maybe(number("How alike neighbouring rounds were taken to be, 0 to 0.9, as the intervals allow"
-                                 " for.", minimum=0)),
-            "seconds_left": maybe(number("What deciding the rest would take if the noise stays: 0 when nothing is"
-                                         " undecided, null when that cannot be said.", minimum=0)),
-            "effective": maybe(number("How many independent rounds the rounds are worth, neighbours being as alike as"
-                                      " `lag1` says; null where that is.", minimum=0)),
-            "correlation_seconds": maybe(number("The integrated autocorrelation time of the load within trials, in"
-                                                " seconds; null where no trial kept its course.", minimum=0)),
-            "correlation_open": switch("Whether it goes on beyond a trial, so that it is at least this."),
-            "drift": maybe(table(
-                "How the metric moved over the study, all arms together: a share a minute, with its 95 % interval.",
-                {"per_minute": number("Slope."), "low": number("The lower end."), "high": number("The upper end.")},
-            )),
-            "starts": whole("How many processes, or disks of a guest made anew, carried the trials.", minimum=0),
-            "start_spread": maybe(number("Standard deviation (ln) of what their starts brought beside the noise of"
-                                         " trials; null where starts cannot be told from trials.", minimum=0)),
-        },
-    )  # fmt: skip
     return table(
         "What is to be known beside the verdicts to weigh them.",
         {
@@ -162,7 +147,7 @@ def _basis() -> Schema:
             "error": number("The chance that any of `comparisons` says what is not so, all of them together and"
                             " however often they were looked at.", minimum=0, maximum=1),
             "pairs": whole("How many comparisons share that error.", minimum=0),
-            "workloads": rows("By workload; none for a single arm and for imported results.", workload),
+            "workloads": rows("By workload; none for a single arm and for imported results.", basis()),
             "command": maybe(text("The command line that asks it again, with its seed; null for imported results.")),
         },
     )  # fmt: skip
@@ -384,20 +369,6 @@ def _pardon() -> Schema:
             "cause": text("The id of the remark that says it of a trial."),
             "arm": maybe(text("The arm that it comes with; null where it is this host's.")),
             "text": text("The reason, with its numbers."),
-        },
-    )
-
-
-def _ramp() -> Schema:
-    return table(
-        "One look after five rounds that found the measured time not steady from its begin.",
-        {
-            "round": whole("The last round with the ramp that was too short.", minimum=1),
-            "arm": text("The arm whose halves differed most."),
-            "workload": text("Under which workload."),
-            "change": number("IOPS of the second half of its trials over those of the first.", exclusiveMinimum=0),
-            "before": number("The ramp up to then, in seconds.", minimum=0),
-            "after": number("The ramp from then on, of all arms, in seconds.", exclusiveMinimum=0),
         },
     )
 

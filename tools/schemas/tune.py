@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The schema of a search: what `virtune tune`, and `resume` and `show` of a search, write with `--json`."""
 
-from tools.schemas.parts import identity, metric_word, program_version
+from tools.schemas.parts import basis, identity, metric_word, program_version, ramp
 from tools.schemas.shape import (
     Schema,
     by_name,
@@ -64,6 +64,15 @@ def schema() -> str:
             ),
             "cost": _cost(),
             "repeated": whole("Attempts that failed or were spoiled, and ran again.", minimum=0),
+            "basis": table(
+                "What is to be known beside the verdicts to weigh them.",
+                {
+                    "unit": exactly("What the race counts as one observation.", "block"),
+                    "confirmation_unit": exactly("What the confirmation counts as one: both made anew.", "start"),
+                    "workloads": rows("By workload; none while the race runs.", basis()),
+                },
+            ),
+            "ramps": rows("Ramps that were found too short, in the order of time.", ramp()),
             "notes": rows("What could not be mended by that, and what to beware of, in words.", text("A sentence.")),
             "spelled": by_name("The winner, in the words of others.", text("The words."), PROGRAMS),
         },

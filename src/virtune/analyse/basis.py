@@ -4,7 +4,8 @@
 import itertools
 import math
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from datetime import datetime
 from statistics import fmean, median
 
@@ -65,24 +66,32 @@ def _basis(record: StudyRecord, workload: str, verdicts: Sequence[Comparison], e
     open_ = [found.rounds_left for found in verdicts if found.open]
     left = [one for one in open_ if one is not None]
     seconds = None if len(left) < len(open_) else max(left, default=0) * each * len(record.study.arms)
-    rounds, lag1 = max(found.rounds for found in verdicts), median(likeness) if likeness else None
-    trials = [one for one in record.trials if one.trial.workload == workload and one.measurement is not None]
-    profiles = [m.profile for one in trials if (m := one.measurement) is not None and m.profile]
-    steps = [m.profile_seconds for one in trials if (m := one.measurement) is not None and m.profile_seconds > 0]
-    correlation, is_open = correlation_of(profiles, median(steps)) if steps else (None, False)
-    starts = _starts(trials)
-    return Basis(
+    lag1 = median(likeness) if likeness else None
+    known = Basis(
         workload=workload,
-        rounds=rounds,
+        rounds=max(found.rounds for found in verdicts),
         noise=median(noises) if noises else None,
         lag1=lag1,
         seconds_left=seconds,
-        effective=None if lag1 is None else rounds * (1 - lag1) / (1 + lag1),
+    )
+    return with_steadiness(known, record.study, record.trials)
+
+
+def with_steadiness(known: Basis, study: Study, records: Iterable[TrialRecord]) -> Basis:
+    """Return a basis with how steady the host was while these trials ran."""
+    trials = [one for one in records if one.trial.workload == known.workload and one.measurement is not None]
+    profiles = [m.profile for one in trials if (m := one.measurement) is not None and m.profile]
+    steps = [m.profile_seconds for one in trials if (m := one.measurement) is not None and m.profile_seconds > 0]
+    correlation, is_open = correlation_of(profiles, median(steps)) if steps else (None, False)
+    starts, lag1 = _starts(trials), known.lag1
+    return replace(
+        known,
+        effective=None if lag1 is None else known.rounds * (1 - lag1) / (1 + lag1),
         correlation_seconds=correlation,
         correlation_open=is_open,
-        drift=drift_of(_series(record.study, trials)),
+        drift=drift_of(_series(study, trials)),
         starts=len({start for start in starts.values() if start is not None}),
-        start_spread=_start_spread(record.study, trials, starts),
+        start_spread=_start_spread(study, trials, starts),
     )
 
 

@@ -15,6 +15,7 @@ from statistics import fmean, stdev
 from virtune.analyse.rejects import PARDONABLE
 from virtune.model.evidence import TrialRecord
 from virtune.model.result import RampFinding
+from virtune.model.search import FIRST_ROUND, Phase, phase_of
 from virtune.model.study import Study
 
 ROUNDS_EACH = 5
@@ -77,18 +78,15 @@ class Ramp:
 def ramp_of(study: Study, trials: Sequence[TrialRecord], *, before_round: int | None = None) -> Ramp:
     """Return the ramp for a round (default: for one after the last), from the trials of the rounds before it.
 
-    Only whole rounds count. `trials` are those that stand, one record each.
+    Only whole rounds count, of a search those of its race. `trials` are those that stand, one record each.
     """
-    compared = {workload.name for workload in study.compared}
-    each = len(study.arms) * len(compared)
-    rounds: dict[int, list[TrialRecord]] = {}
-    for one in (one for one in trials if one.trial.workload in compared):
-        rounds.setdefault(one.trial.round, []).append(one)
-    whole = sorted(number for number, found in rounds.items() if len(found) == each)
+    rounds = _rounds(study, trials)
+    whole = sorted(rounds)
     before = whole[-1] + 1 if before_round is None and whole else before_round or 1
-    seconds, begin = study.ramp_seconds, 1
+    first = FIRST_ROUND[Phase.RACE] if study.search is not None else 1
+    seconds, begin = study.ramp_seconds, first
     findings: list[RampFinding] = []
-    for last in range(ROUNDS_EACH, before, ROUNDS_EACH):
+    for last in range(first + ROUNDS_EACH - 1, min(before, whole[-1] + 1 if whole else 0), ROUNDS_EACH):
         looked_at = [one for number in whole if begin <= number <= last for one in rounds[number]]
         found = list(_unsettled(looked_at)) if last in whole and len(findings) < DOUBLINGS_MAX else []
         if found:
@@ -99,6 +97,23 @@ def ramp_of(study: Study, trials: Sequence[TrialRecord], *, before_round: int | 
             )
             seconds, begin = longer, last + 1
     return Ramp(seconds=seconds, findings=tuple(findings))
+
+
+def _rounds(study: Study, trials: Sequence[TrialRecord]) -> dict[int, list[TrialRecord]]:
+    """Return the trials of each round that is whole; of a search every block of its race."""
+    compared = {workload.name for workload in study.compared}
+    found: dict[int, list[TrialRecord]] = {}
+    for one in (one for one in trials if one.trial.workload in compared):
+        found.setdefault(one.trial.round, []).append(one)
+    if study.search is not None:
+        return {number: same for number, same in found.items() if phase_of(number) is Phase.RACE}
+    each = len(study.arms) * len(compared)
+    return {number: same for number, same in found.items() if len(same) == each}
+
+
+def ramp_at(ramp: Ramp, asked: float, number: int) -> float:
+    """Return the ramp that a round had, of which `asked` seconds were asked for."""
+    return next((found.after for found in reversed(ramp.findings) if found.round < number), asked)
 
 
 def _unsettled(trials: Sequence[TrialRecord]) -> Iterator[tuple[str, str, float]]:

@@ -6,19 +6,22 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
+from statistics import median
 
+from virtune.analyse.basis import with_steadiness
 from virtune.analyse.blocks import Rows, block_of, log_of, mean_of, rows_of, search_of, values_of
 from virtune.analyse.confirm import SOAK_SLICE_SECONDS, confirmed, soak_slices, soaked
 from virtune.analyse.joining import entrants_of, levels_of, to_join
 from virtune.analyse.limits import check_limits, state_of
 from virtune.analyse.probing import BLOCKS_LEAST, PROBE_SLICES, probed_by
 from virtune.analyse.race import standing_after
+from virtune.analyse.ramp import Ramp, ramp_at, ramp_of
 from virtune.analyse.rejects import pardons
 from virtune.model.evidence import StudyRecord, TrialRecord
 from virtune.model.knobs import whole_plot
 from virtune.model.measurement import merge
 from virtune.model.remark import Weight
-from virtune.model.result import Pardon
+from virtune.model.result import Basis, Pardon
 from virtune.model.search import Phase, Search, phase_of
 from virtune.model.standing import Place, RaceRules, Standing
 from virtune.model.study import Study
@@ -53,6 +56,7 @@ def tuning(record: StudyRecord) -> Tuning:
     confirmation = confirmed(study, search, winner, rows_of(by_phase[Phase.CONFIRM], pardoned))
     soaks = soaked(study, winner, rows_of(by_phase[Phase.SOAK], pardoned))
     done = {phase: len({one.trial.round for one in trials}) for phase, trials in by_phase.items()}
+    ramp = ramp_of(study, record.trials)
     phase, finished = _phase(study, search, probed, winner, done, racing=bool(standing.up_next or wanted))
     recommendation, why = _recommend(study, search, winner, standing, checks, confirmation, finished=finished)
     if _emulated(record.trials):
@@ -76,10 +80,12 @@ def tuning(record: StudyRecord) -> Tuning:
         recommendation=recommendation,
         why=why,
         values=_values(study, search, by_phase[Phase.RACE], pardoned),
-        measured_seconds=_measured(study, probed, by_phase),
+        measured_seconds=_measured(study, probed, by_phase, ramp),
         elapsed_seconds=_elapsed(study, record.attempts or record.trials),
         notes=(*(pardon.text for pardon in pardoned), *_remarks(record.trials)),
         repeated=len(record.attempts) - len(record.trials) if record.attempts else 0,
+        ramps=ramp.findings,
+        basis=_basis(study, standing, by_phase[Phase.RACE]),
         wanted=wanted if phase is Phase.RACE else 0,
         levels=levels_of(study, search, race) if wanted and phase is Phase.RACE else (),
     )
@@ -297,10 +303,34 @@ def _remarks(trials: Sequence[TrialRecord]) -> Iterator[str]:
             yield f"{same[0][1]} ({len(same)} of {len(trials)} slices: {who})"
 
 
-def _measured(study: Study, probed: Probed, by_phase: Mapping[Phase, Sequence[TrialRecord]]) -> float:
+def _basis(study: Study, standing: Standing, race: Sequence[TrialRecord]) -> tuple[Basis, ...]:
+    """Return what the race rests on, once it is over; while it runs nobody reads it."""
+    if standing.up_next or not race:
+        return ()
+    found = [one.against_leader for one in standing.runners if one.against_leader is not None]
+    known = [one for one in found if one.sd is not None]
+    return tuple(
+        with_steadiness(
+            Basis(
+                workload=workload.name,
+                rounds=standing.blocks,
+                noise=median(one.sd or 0.0 for one in known) if known else None,
+                lag1=median(one.lag1 for one in known) if known else None,
+                seconds_left=None,
+            ),
+            study,
+            race,
+        )
+        for workload in study.workloads
+    )
+
+
+def _measured(study: Study, probed: Probed, by_phase: Mapping[Phase, Sequence[TrialRecord]], ramp: Ramp) -> float:
     """Return the seconds of load, ramps included, as the classic grid would be counted."""
     return math.fsum(
-        len(trials) * (seconds_of(study, probed, phase) + study.ramp_seconds) for phase, trials in by_phase.items()
+        seconds_of(study, probed, phase) + ramp_at(ramp, study.ramp_seconds, one.trial.round)
+        for phase, trials in by_phase.items()
+        for one in trials
     )
 
 

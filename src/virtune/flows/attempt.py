@@ -24,20 +24,15 @@ def still_to_run(record: StudyRecord) -> tuple[Trial, ...]:
 
 
 class Attempts:
-    """Runs the trials of one study, each as often as it takes; `make` keeps every attempt.
+    """Runs the trials of one study, each as often as it takes; `make` keeps every attempt."""
 
-    `ramp_grows` is off for a study whose rounds are not all of one kind: there the ramp stays as it was asked for.
-    """
-
-    def __init__(
-        self, study: Study, tools: Tools, *, store: Store, say: Callable[[Event], None], ramp_grows: bool = True
-    ) -> None:
+    def __init__(self, study: Study, tools: Tools, *, store: Store, say: Callable[[Event], None]) -> None:
         self._study, self._tools, self._store, self._say = study, tools, store, say
         record = store.get(study.id)
         self._made = list(record.attempts)
         self._stand = {one.trial.number: one for one in record.trials}
         # a job file that says its own ramp is run as it is
-        self._fixed = not ramp_grows or any(own_times(workload)[1] is not None for workload in study.workloads)
+        self._fixed = any(own_times(workload)[1] is not None for workload in study.workloads)
         self._ramp = Ramp(seconds=study.ramp_seconds)
         self._round = 0
 

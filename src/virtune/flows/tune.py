@@ -197,7 +197,7 @@ def _attempts(study: Study, known: Tuning, tools: Tools, store: Store, say: Call
     asked = replace(study, seconds=seconds_of(study, known.probed, known.phase))
     if known.phase is Phase.CONFIRM:
         tools = replace(tools, rigs=_Anew(tools.rigs))
-    return Attempts(asked, tools, store=store, say=say, ramp_grows=False)
+    return Attempts(asked, tools, store=store, say=say)
 
 
 def _block_after(record: StudyRecord, made: Sequence[TrialRecord]) -> tuple[Trial, ...]:

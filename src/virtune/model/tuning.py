@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from virtune.model.goal import Limit
+from virtune.model.result import Basis, RampFinding
 from virtune.model.search import Phase
 from virtune.model.standing import Standing
 from virtune.model.study import Study
@@ -101,8 +102,8 @@ class Tuning:
     geometric means, or a percentile of merged histograms, over the race's slices; of several workloads the first's.
     Where configurations are proposed, `wanted` is how many are to join in the next block, and `levels` are ln of what
     those did that were tried, all on one scale: what the proposals are made from.
-    `repeated` attempts were spoiled or failed and ran again; `notes` say what could not be mended by that, and what
-    to beware of.
+    `repeated` attempts were spoiled or failed and ran again, `ramps` were too short and doubled; `notes` say what
+    could not be mended by that, and what to beware of. `basis` is what the race rests on, by workload.
     """
 
     study: Study
@@ -124,6 +125,8 @@ class Tuning:
     elapsed_seconds: float = 0.0
     notes: tuple[str, ...] = ()
     repeated: int = 0
+    ramps: tuple[RampFinding, ...] = ()
+    basis: tuple[Basis, ...] = ()
     wanted: int = 0
     levels: tuple[tuple[str, float], ...] = ()
 

@@ -23,7 +23,7 @@ def resting_on(result: Result, workload: Workload) -> Iterator[str]:
         yield f"all of these hold together at {result.study.confidence:.3g} confidence{whenever}"
     for basis in (one for one in result.basis if one.workload == workload.name):
         yield _noise(result, basis)
-        if said := ", ".join(_steadiness(basis)):
+        if said := ", ".join(steadiness(basis)):
             yield said
         yield from _left(result, basis)
 
@@ -43,8 +43,8 @@ def _noise(result: Result, basis: Basis) -> str:
     return ", ".join(parts)
 
 
-def _steadiness(basis: Basis) -> Iterator[str]:
-    """Say how steady the host was."""
+def steadiness(basis: Basis) -> Iterator[str]:
+    """Say how steady the host was, in parts of a sentence."""
     if basis.effective is not None and basis.lag1:
         yield f"worth {basis.effective:.0f} independent rounds"
     if basis.correlation_seconds is not None:

@@ -15,6 +15,7 @@ from virtune.model.standing import Place
 from virtune.model.tuning import LimitState, Recommendation, Tuning
 from virtune.model.units import format_bytes, format_seconds
 from virtune.model.verdict import Verdict
+from virtune.report.basis import steadiness
 from virtune.report.result import reading_notes, value_text
 from virtune.report.tune_arms import arms_table
 from virtune.report.words import difference_text
@@ -32,7 +33,9 @@ def render(known: Tuning) -> RenderableType:
     parts += [Text(""), arms_table(known)]
     parts += _section("cost", _cost(known))
     parts += _section("not ranked", _left_out(known))
-    parts += _section("to beware of", iter((*known.notes, *reading_notes(known.study))))
+    parts += _section(
+        "to beware of", iter((*(one.text for one in known.ramps), *known.notes, *reading_notes(known.study)))
+    )
     return Group(*parts)
 
 
@@ -157,6 +160,8 @@ def _cost(known: Tuning) -> Iterator[str]:
         + (f", {places[Place.FAILED]} failed" if places[Place.FAILED] else "")
     )
     each = known.probed.slice_seconds + known.study.ramp_seconds + 0.45
+    for basis in known.basis:
+        yield ", ".join(steadiness(basis))
     if known.repeated:
         yield f"{known.repeated} attempts failed or were spoiled, and ran again"
     if standing.certified:

@@ -52,6 +52,12 @@ def tuning_document(known: Tuning, spelled: dict[str, str] | None = None) -> dic
             "grid_seconds": study.search.grid_seconds,
         },
         "repeated": known.repeated,
+        "basis": {
+            "unit": "block",
+            "confirmation_unit": "start",
+            "workloads": [asdict(one) for one in known.basis],
+        },
+        "ramps": [asdict(finding) for finding in known.ramps],
         "notes": list(known.notes),
         "spelled": dict(spelled or {}),
     }
