@@ -15,6 +15,7 @@ from typing import Any
 
 from virtune import shell
 from virtune.bench.appliance import Appliance
+from virtune.bench.guest_agent import AgentGuest, SocketLine
 from virtune.bench.guest_shell import CHANNELS, ShellGuest
 from virtune.bench.qmp import Monitor
 from virtune.dialects.qemu_guest import DEVICE, Machine, machine_argv
@@ -39,6 +40,7 @@ class Vm:
     child: shell.Child
     monitor: Monitor
     guest: ShellGuest
+    agent: AgentGuest | None
     console: Path
     kvm: bool
     vcpus: int
@@ -101,7 +103,7 @@ def running(
     name = f"guest{next(_NUMBERS)}"
     console = warden.directory / f"{name}.console"
     with contextlib.ExitStack() as ends:
-        pairs = [socket.socketpair() for _ in (*CHANNELS, "monitor")]
+        pairs = [socket.socketpair() for _ in (*CHANNELS, *(["agent"] if appliance.agent else []), "monitor")]
         for ours, _ in pairs:
             ends.enter_context(ours)
         theirs = [pair[1].fileno() for pair in pairs]
@@ -109,7 +111,8 @@ def running(
             kernel=str(appliance.kernel),
             initramfs=str(appliance.initramfs),
             console=str(console),
-            channels=tuple(theirs[:-1]),
+            channels=tuple(theirs[: len(CHANNELS)]),
+            agent=theirs[len(CHANNELS)] if appliance.agent else None,
             monitor=theirs[-1],
             kvm=kvm,
             vcpus=guest_vcpus(),
@@ -128,12 +131,13 @@ def running(
             raise RigError(
                 f"{PROGRAM} ended at its start" if ended else error.message, hint=child.last_words()
             ) from None
-        guest = ShellGuest([pair[0] for pair in pairs[:-1]])
+        guest = ShellGuest([pair[0] for pair in pairs[: len(CHANNELS)]])
         _until_ready(guest, child, console, begun + boot_seconds)
         yield Vm(
             child=child,
             monitor=monitor,
             guest=guest,
+            agent=AgentGuest(SocketLine(pairs[len(CHANNELS)][0])) if appliance.agent else None,
             console=console,
             kvm=kvm,
             vcpus=machine.vcpus,

@@ -35,12 +35,18 @@ DRIVERS: Mapping[str, tuple[str, ...]] = {
 }
 """The drivers that the guest's kernel needs for each kind."""
 
+AGENT_PORT = "org.qemu.guest_agent.0"
+"""The port on which a QEMU guest agent listens."""
+
 Way = Literal["same", "swap", "replug", "restart"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """What a guest is besides its disk. `kvm` says whether its vCPUs run on the CPU or in QEMU's own translator."""
+    """What a guest is besides its disk. `kvm` says whether its vCPUs run on the CPU or in QEMU's own translator.
+
+    `agent` is the descriptor that leads to QEMU's guest agent, None for a guest without one.
+    """
 
     kernel: str
     initramfs: str
@@ -48,6 +54,7 @@ class Machine:
     channels: Sequence[int]
     monitor: int
     kvm: bool
+    agent: int | None = None
     vcpus: int = 2
     memory_mib: int = 512
 
@@ -58,7 +65,13 @@ def machine_argv(program: str, machine: Machine) -> tuple[str, ...]:
     The clock: under TCG all vCPUs read the host's TSC, so that it may be relied on; with several vCPUs the guest
     would else take the HPET, whose every read stops the emulation. On KVM the guest's own choice is right.
     """
-    append = ["console=ttyS0", "quiet", "loglevel=3", "panic=-1", f"ports={len(machine.channels)}"]
+    append = [
+        "console=ttyS0",
+        "quiet",
+        "loglevel=3",
+        "panic=-1",
+        f"ports={len(machine.channels) + (machine.agent is not None)}",
+    ]
     append += [] if machine.kvm else ["tsc=reliable", "mitigations=off"]
     argv = [program, "-name", "virtune,debug-threads=on", "-nodefaults", "-no-user-config", "-display", "none"]
     argv += ["-no-reboot", "-M", "q35,hpet=off", "-accel", "kvm" if machine.kvm else "tcg,thread=multi"]
@@ -71,6 +84,9 @@ def machine_argv(program: str, machine: Machine) -> tuple[str, ...]:
     for number, descriptor in enumerate(machine.channels):
         argv += ["-chardev", f"socket,id=channel{number},fd={descriptor}"]
         argv += ["-device", f"virtserialport,chardev=channel{number},name=virtune.{number}"]
+    if machine.agent is not None:
+        argv += ["-chardev", f"socket,id=agent,fd={machine.agent}"]
+        argv += ["-device", f"virtserialport,chardev=agent,name={AGENT_PORT}"]
     for number, slot in enumerate(SLOTS, 1):
         argv += ["-device", f"pcie-root-port,id={slot},chassis={number},slot={number}"]
     return tuple(argv)
