@@ -124,13 +124,7 @@ def running(
         finally:
             for _, end in pairs:
                 end.close()
-        try:
-            monitor = ends.enter_context(Monitor(pairs[-1][0]))
-        except RigError as error:
-            ended = child.wait(_END_SECONDS) is not None
-            raise RigError(
-                f"{PROGRAM} ended at its start" if ended else error.message, hint=child.last_words()
-            ) from None
+        monitor = ends.enter_context(_monitor(pairs[-1][0], child))
         guest = ShellGuest([pair[0] for pair in pairs[: len(CHANNELS)]])
         _until_ready(guest, child, console, begun + boot_seconds)
         yield Vm(
@@ -143,6 +137,19 @@ def running(
             vcpus=machine.vcpus,
             boot_seconds=time.monotonic() - begun,
         )
+
+
+@contextlib.contextmanager
+def _monitor(connection: socket.socket, child: shell.Child) -> Iterator[Monitor]:
+    with contextlib.ExitStack() as ends:
+        try:
+            monitor = ends.enter_context(Monitor(connection))
+        except RigError as error:
+            ended = child.wait(_END_SECONDS) is not None
+            raise RigError(
+                f"{PROGRAM} ended at its start" if ended else error.message, hint=child.last_words()
+            ) from None
+        yield monitor
 
 
 def _until_ready(guest: ShellGuest, child: shell.Child, console: Path, deadline: float) -> None:
