@@ -36,6 +36,10 @@ def test_a_stack_that_a_throttle_keeps_steady_is_fit_and_a_neighbour_is_named(us
     for words in ("five minutes of two arms in turn would find", "noise", "what could be found here", "gates"):
         assert words in text
     assert user.run("list", "--json").json()["studies"][0]["kind"] == "check"
+    once = ("--arm", "a:", "--arm", "b:", "--rounds", "1", "--seconds", "200ms", "--ramp", "0")
+    basis = user.run("compare", *QUIET, *once, "-q", "--json").json()["basis"]
+    assert basis["checked"]["study"] == found["study"]
+    assert f"A/A of this host ({found['study']})" in " ".join(user.run("show").stdout.split())
 
 
 def test_a_limit_that_is_not_kept_ends_with_4_and_ctrl_c_with_130(user: User) -> None:

@@ -28,6 +28,8 @@ def test_known_service_times_come_out_and_what_cannot_keep_up_is_called_saturate
     generator()
     words = ("--at-load", "70%", "--metric", "latency.p50", "--rounds", "6", "--seconds", "400ms", "--ramp", "300ms")
     found = user.run("compare", "--rig", "vhost-user", *ARMS, *WORKLOAD, *words, "--json", "-q").json()
+    assert found["study"]["sequential"]
+    assert found["study"]["stopped"] in ("decided", "rounds")
     workloads = {workload["name"]: workload for workload in found["study"]["workloads"]}
     assert list(workloads) == ["deep", "deep-qd1", "deep-at-70pct"]
     assert workloads["deep"]["probe"]

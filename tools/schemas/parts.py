@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """What several documents have in common: remarks, values by metric, the version of virtune."""
 
-from tools.schemas.shape import Schema, exactly, maybe, number, switch, table, text, whole, word
+from tools.schemas.shape import Schema, exactly, maybe, moment, number, switch, table, text, whole, word
 from virtune.model.metric import METRICS, Metric
 from virtune.model.remark import Weight
+from virtune.model.verdict import Verdict
 
 IN_WORDS = {
     "1/s": "operations a second",
@@ -101,3 +102,19 @@ def basis() -> Schema:
                                          " trials; null where starts cannot be told from trials.", minimum=0)),
         },
     )  # fmt: skip
+
+
+def checked() -> Schema:
+    """Return what the last A/A of a host gave."""
+    return maybe(
+        table(
+            "The last stack against itself on this host (A/A) in the day before; null without one.",
+            {
+                "study": text("The id of that check."),
+                "created": moment("When it was begun, in UTC."),
+                "verdict": word("`better` or `worse` was a false alarm.", Verdict),
+                "low": maybe(number("The lower end of the ratio, null where there was no interval.")),
+                "high": maybe(number("The upper end of the ratio, null where there was no interval.")),
+            },
+        )
+    )

@@ -7,6 +7,7 @@ from tools.schemas.parts import (
     IN_WORDS,
     basis,
     by_metric,
+    checked,
     identity,
     measured,
     metric_word,
@@ -147,6 +148,7 @@ def _basis() -> Schema:
             "error": number("The chance that any of `comparisons` says what is not so, all of them together and"
                             " however often they were looked at.", minimum=0, maximum=1),
             "pairs": whole("How many comparisons share that error.", minimum=0),
+            "checked": checked(),
             "workloads": rows("By workload; none for a single arm and for imported results.", basis()),
             "command": maybe(text("The command line that asks it again, with its seed; null for imported results.")),
         },

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The schema of a search: what `virtune tune`, and `resume` and `show` of a search, write with `--json`."""
 
-from tools.schemas.parts import basis, identity, metric_word, program_version, ramp
+from tools.schemas.parts import basis, checked, identity, metric_word, program_version, ramp
 from tools.schemas.shape import (
     Schema,
     by_name,
@@ -69,6 +69,7 @@ def schema() -> str:
                 {
                     "unit": exactly("What the race counts as one observation.", "block"),
                     "confirmation_unit": exactly("What the confirmation counts as one: both made anew.", "start"),
+                    "checked": checked(),
                     "workloads": rows("By workload; none while the race runs.", basis()),
                 },
             ),

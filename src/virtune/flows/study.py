@@ -20,6 +20,7 @@ from virtune.flows.appliance import ready_appliance
 from virtune.flows.attempt import Attempts, still_to_run
 from virtune.flows.domain_trial import ready_domains
 from virtune.flows.images import identities, require_same_images
+from virtune.flows.last_check import last_check
 from virtune.flows.trial import Tools, ground_for
 from virtune.model.errors import Interrupted, LoadError, PreconditionError, RefusedTargetError, RigError, UsageError
 from virtune.model.event import Event, Noticed, RoundJudged, StudyStarted, TrialEnded, TrialStarted
@@ -114,7 +115,7 @@ def run_study(study: Study, *, store: Store, say: Callable[[Event], None], leave
     Raises Interrupted when the user stopped it (what was finished is kept), LoadError when an arm gave nothing.
     """
     with prepared(study, say, leave) as tools:
-        study = replace(study, images=identities(loaded(study, tools)))
+        study = replace(study, images=identities(loaded(study, tools)), checked=last_check(store, study))
         store.add_study(study, facts=facts)
         _run_all(study, study.trials, tools, store=store, say=say)
     return finished_result(store, study.id)

@@ -15,6 +15,7 @@ from virtune.bench.in_force import require_in_force
 from virtune.bench.rig import Bench, Ground, Session
 from virtune.flows.attempt import Attempts
 from virtune.flows.images import identities, require_same_images
+from virtune.flows.last_check import last_check
 from virtune.flows.study import Leave, loaded, prepared
 from virtune.flows.trial import Tools, ground_for
 from virtune.model.errors import Interrupted, LoadError, PreconditionError, RigError
@@ -50,7 +51,7 @@ def tune(study: Study, *, store: Store, say: Callable[[Event], None], leave: Lea
     """
     with prepared(study, say, leave, all_up=False) as tools:
         study = _those_that_come_up(study, tools, say)
-        study = replace(study, images=identities(loaded(study, tools)))
+        study = replace(study, images=identities(loaded(study, tools)), checked=last_check(store, study))
         store.add_study(study, facts=facts)
         _search(store.get(study.id), tools, store=store, say=say)
     return finished_tuning(store, study.id)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from virtune.model.search import Search
 from virtune.model.stack import Stack
 from virtune.model.units import Bytes
+from virtune.model.verdict import Verdict
 from virtune.model.workload import Workload
 
 IMPORT = "import"
@@ -74,6 +75,19 @@ class Identity:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Checked:
+    """What a check said of a stack against itself (A/A), by `study`, begun at `created`; anything but `same` or
+    `undecided` was a false alarm. `low` and `high` are the ends of the ratio; None where there was no interval.
+    """
+
+    study: str
+    created: str
+    verdict: Verdict
+    low: float | None = None
+    high: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Study:
     """What is to be found out, and how. Everything needed to run it again is in here.
 
@@ -91,6 +105,8 @@ class Study:
     proposed so far. Else `rounds` were run whatever they said.
 
     `builtin` names the study that ships with virtune which this is, empty for a question of the user's own.
+
+    `checked` is the last A/A of this host in the day before, None without one.
 
     A study of kind IMPORT holds results that were made elsewhere. It has no seed, times, scratch or span of its own
     (all are zero or empty), and `paired` is False: its rounds are repeats, of which no two arms share one.
@@ -122,6 +138,7 @@ class Study:
     sequential: bool = False
     budget_seconds: float | None = None
     builtin: str = ""
+    checked: Checked | None = None
 
     @property
     def rounds_begun(self) -> int:

@@ -4,6 +4,7 @@
 from collections.abc import Iterator
 
 from virtune.model.result import Basis, Result, Stopped
+from virtune.model.study import Study
 from virtune.model.units import format_seconds
 from virtune.model.verdict import Verdict
 from virtune.model.workload import Workload
@@ -25,6 +26,7 @@ def resting_on(result: Result, workload: Workload) -> Iterator[str]:
         yield _noise(result, basis)
         if said := ", ".join(steadiness(basis)):
             yield said
+        yield checked_text(result.study)
         yield from _left(result, basis)
 
 
@@ -58,6 +60,16 @@ def steadiness(basis: Basis) -> Iterator[str]:
         yield f"starts differ by {basis.start_spread:.1%} ({basis.starts} of them)"
     elif basis.starts == 1:
         yield "all in one process, so what a start changes is not in it (--restart)"
+
+
+def checked_text(study: Study) -> str:
+    """Say what the last A/A of this host gave."""
+    found = study.checked
+    if found is None:
+        return "no A/A of this host in the day before (`virtune check` makes one)"
+    ends = "" if found.low is None or found.high is None else f" [{found.low - 1:+.1%}, {found.high - 1:+.1%}]"
+    alarm = "" if found.verdict in (Verdict.SAME, Verdict.UNDECIDED) else ": a false alarm, so beware of all verdicts"
+    return f"A/A of this host ({found.study}): {found.verdict.value}{ends}{alarm}"
 
 
 def _left(result: Result, basis: Basis) -> Iterator[str]:

@@ -96,6 +96,7 @@ def _basis(result: Result) -> dict[str, Any]:
         "unit": "round" if study.paired else "run",
         "error": round(1 - study.confidence, 12),
         "pairs": len(result.verdicts),
+        "checked": None if study.checked is None else asdict(study.checked),
         "workloads": [asdict(one) for one in result.basis],
         "command": None if study.imported else command_again(study),
     }

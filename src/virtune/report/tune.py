@@ -15,7 +15,7 @@ from virtune.model.standing import Place
 from virtune.model.tuning import LimitState, Recommendation, Tuning
 from virtune.model.units import format_bytes, format_seconds
 from virtune.model.verdict import Verdict
-from virtune.report.basis import steadiness
+from virtune.report.basis import checked_text, steadiness
 from virtune.report.result import reading_notes, value_text
 from virtune.report.tune_arms import arms_table
 from virtune.report.words import difference_text
@@ -162,6 +162,7 @@ def _cost(known: Tuning) -> Iterator[str]:
     each = known.probed.slice_seconds + known.study.ramp_seconds + 0.45
     for basis in known.basis:
         yield ", ".join(steadiness(basis))
+    yield checked_text(known.study)
     if known.repeated:
         yield f"{known.repeated} attempts failed or were spoiled, and ran again"
     if standing.certified:

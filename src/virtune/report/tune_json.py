@@ -55,6 +55,7 @@ def tuning_document(known: Tuning, spelled: dict[str, str] | None = None) -> dic
         "basis": {
             "unit": "block",
             "confirmation_unit": "start",
+            "checked": None if study.checked is None else asdict(study.checked),
             "workloads": [asdict(one) for one in known.basis],
         },
         "ramps": [asdict(finding) for finding in known.ramps],

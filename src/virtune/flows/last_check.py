@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The last A/A of this host: what a study's report says of how far its measuring can be trusted."""
+
+from datetime import datetime, timedelta
+
+from virtune.analyse.summarise import summarise
+from virtune.model.errors import StoreError
+from virtune.model.evidence import Listed
+from virtune.model.study import CHECK, Checked, Study
+from virtune.store.sqlite import Store
+
+LATEST = timedelta(days=1)
+"""What a host was like longer ago says nothing of it."""
+
+
+def last_check(store: Store, study: Study) -> Checked | None:
+    """Return the last finished check in the store that was begun in the day before a study; None without one."""
+    begun = datetime.fromisoformat(study.created)
+    known = [one for one in store.list() if isinstance(one, Listed) and one.study.kind == CHECK and one.finished]
+    recent = [one.study for one in known if timedelta() <= begun - _begun(one.study) <= LATEST]
+    if not recent:
+        return None
+    found = max(recent, key=_begun)
+    try:
+        result = summarise(store.get(found.id))
+    except StoreError:  # it is damaged, and is no reason not to measure
+        return None
+    verdict = next((one for one in result.verdicts), None)
+    if verdict is None:
+        return None
+    ends = (None, None) if verdict.ratio is None else (verdict.ratio.low, verdict.ratio.high)
+    return Checked(study=found.id, created=found.created, verdict=verdict.verdict, low=ends[0], high=ends[1])
+
+
+def _begun(study: Study) -> datetime:
+    return datetime.fromisoformat(study.created)
