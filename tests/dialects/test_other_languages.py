@@ -105,6 +105,40 @@ ALTERED = {
 }
 
 
+@pytest.mark.parametrize(
+    ("name", "turn", "line"),
+    [
+        ("win10.vmx", Turn(knob="device.scsi_controller", at="scsi0:1", value="mptsas1068"),
+         b'scsi0.virtualDev = "lsisas1068"'),
+        ("freebsd.conf", Turn(knob="disk.discard", at="pci.0.2.0", value="ignore"), b"pci.0.2.0.nodelete=true"),
+        ("freebsd.conf", Turn(knob="nvme.max_ioqpairs", at="pci.0.3.0", value="32"), b"pci.0.3.0.maxq=32"),
+    ],
+)  # fmt: skip
+def test_one_line_more_or_another_and_back(name: str, turn: Turn, line: bytes) -> None:
+    text = text_of(name)
+    altered = language_of(text).alter(text, turn)
+    assert [one for one in altered.splitlines() if one not in text.splitlines()] == [line]
+    assert language_of(altered).alter(altered, turn) == altered
+    if name == "freebsd.conf":
+        assert domain_of(name).disks[0].discard is None
+        there = language_of(text).read(altered).disk(turn.at)
+        assert there is not None
+        assert there.discard == ("ignore" if turn.knob == "disk.discard" else None)
+        taken = language_of(text).alter(altered, Turn(knob=turn.knob, at=turn.at, value=None))
+        assert taken == text if turn.knob == "nvme.max_ioqpairs" else b"nodelete=false" in taken
+
+
+def test_what_only_some_disks_have_is_refused_for_others() -> None:
+    for name, turn in (
+        ("freebsd.conf", Turn(knob="nvme.max_ioqpairs", at="pci.0.2.0", value="4")),
+        ("freebsd.conf", Turn(knob="nvme.max_ioqpairs", at="pci.0.3.0", value="no")),
+        ("win10.vmx", Turn(knob="device.scsi_controller", at="nvme0:0", value="pvscsi")),
+        ("win10.vmx", Turn(knob="device.scsi_controller", at="scsi0:1", value="virtio-scsi-pci")),
+    ):
+        with pytest.raises(PlanError):
+            language_of(text_of(name)).alter(text_of(name), turn)
+
+
 @pytest.mark.parametrize("name", ALTERED)
 def test_only_the_named_line_changes(name: str) -> None:
     text = text_of(name)

@@ -18,7 +18,7 @@ from virtune.model.errors import PlanError, ReadError
 from virtune.model.knobs import BY_ID, KNOBS
 
 CAPTURES = Path(__file__).parents[1] / "captures"
-SYSTEMS = [one for one in LANGUAGES if one.name in ("proxmox", "kubevirt", "nova", "vm-bhyve")]
+SYSTEMS = [one for one in LANGUAGES if one.name in ("proxmox", "kubevirt", "nova", "openstack", "vm-bhyve")]
 FILES = [(one, path) for one in SYSTEMS for path in sorted((CAPTURES / one.name).glob("*"))]
 NAMES = [f"{one.name}-{path.stem}" for one, path in FILES]
 
@@ -26,7 +26,7 @@ FIELDS: dict[str, tuple[str, ...]] = {
     "disk.aio": ("io",),
     "disk.cache": ("cache", "options"),
     "disk.discard": ("discard", "detect_zeroes"),
-    "disk.detect_zeroes": ("detect_zeroes",),
+    "disk.detect_zeroes": ("detect_zeroes", "options"),
     "device.iothread": ("iothread", "mapping"),
     "device.bus": ("bus", "iothread", "queues"),
     "device.num_queues": ("queues",),

@@ -39,6 +39,25 @@ def emulated_bus(subject: Subject) -> Iterator[Seen]:
             )
 
 
+@rule(
+    "R86",
+    Severity.TRY,
+    risk=Risk.AVAILABILITY,
+    source="https://www.qemu.org/2021/01/19/virtio-blk-scsi-configuration/; Proxmox: scsihw is lsi by default",
+)
+def emulated_controller(subject: Subject) -> Iterator[Seen]:
+    """A SCSI disk is as fast as its controller: LSI, MegaRAID and VMware's are emulated register by register, and can
+    have no IOThread. Only virtio-scsi was made for guests; they must have its driver.
+    """
+    for disk in subject.disks:
+        controller = subject.domain.controller_of(disk) if disk.bus == "scsi" else None
+        if controller is not None and not (controller.model or "").startswith("virtio"):
+            model = controller.model or "unset, which is an emulated LSI"
+            yield Seen(
+                at=disk, seen=f"its controller's model is {model}", advice="virtio-scsi, once the guest has it"
+            )
+
+
 @rule("R28", Severity.TRY, source="https://www.qemu.org/docs/master/system/devices/nvme.html; its author's figures")
 def emulated_nvme(subject: Subject) -> Iterator[Seen]:
     """An emulated NVMe disk has no IOThread and, unless told so, no ioeventfd: 153 KIOPS at depth 64 against 313."""

@@ -15,6 +15,9 @@ AIO_EVENTS_PER_CONTEXT = 1024
 L2_CACHE_DEFAULT = 32 * 1024**2
 """QEMU's default L2 cache of a qcow2 image since 3.1."""
 
+BY_DEFAULT = "detect_zeroes by default"
+"""The option of a disk that nobody asked to look for zeroes, and that its system lets do so all the same."""
+
 BACKING_MAX = 2
 """A chain of up to two images below is what one snapshot or one template makes."""
 
@@ -275,9 +278,11 @@ def discard_unset(subject: Subject) -> Iterator[Seen]:
     source="qemu-server Drive.pm; libvirt calls it compute intensive",
 )
 def zeroes_are_looked_for(subject: Subject) -> Iterator[Seen]:
-    """detect_zeroes reads every buffer that is written; data that is never zero pays for nothing."""
+    """detect_zeroes reads every buffer that is written; data that is never zero pays for nothing. Proxmox has it on
+    for every disk, which is passed over: a thing that is worth trying on all VMs of a cluster is no finding on one.
+    """
     for disk in subject.disks:
-        if disk.detect_zeroes in ("on", "unmap") and disk.opened_here:
+        if disk.detect_zeroes in ("on", "unmap") and disk.opened_here and BY_DEFAULT not in disk.options:
             yield Seen(
                 at=disk,
                 seen=f"detect_zeroes={disk.detect_zeroes}",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rules of Proxmox VE, Xen, VMware and bhyve."""
+"""Rules of Proxmox VE, OpenStack, Xen, VMware and bhyve."""
 
 from collections.abc import Iterator
 
@@ -35,6 +35,17 @@ def iothread_ignored(subject: Subject) -> Iterator[Seen]:
                 advice="`qm set ID --scsihw virtio-scsi-single`",
                 turns=turns,
             )
+
+
+@rule("R85", Severity.WARNING, source="Nova: virt/libvirt/driver.py, _can_quiesce and quiesce's callers")
+def quiesced_by_nobody(subject: Subject) -> Iterator[Seen]:
+    """Nova freezes a guest's filesystems for a snapshot through the guest's agent. An image that requires it and has
+    no agent makes guests whose snapshots are refused.
+    """
+    for disk in _of(subject, "openstack"):
+        if "quiesce needs the agent" in disk.options:
+            advice = "set hw_qemu_guest_agent=yes as well, and install the agent"
+            yield Seen(at=disk, seen="os_require_quiesce without hw_qemu_guest_agent", advice=advice)
 
 
 @rule(

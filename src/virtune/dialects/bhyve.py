@@ -13,7 +13,6 @@ _DEVICES = {"virtio-blk": "virtio", "nvme": "nvme", "ahci": "sata", "ahci-hd": "
 
 REFUSALS: Mapping[str, str] = {
     "disk.aio": "bhyve has no choice of engines: worker threads do the I/O",
-    "disk.discard": "bhyve offers discard where the backing file or zvol has it",
     "device.iothread": "bhyve has worker threads for every disk and no word for them",
     "device.num_queues": "bhyve's virtio-blk has one queue",
     "device.queue_size": "bhyve's virtio-blk has a ring of 128, fixed",
@@ -53,6 +52,7 @@ def read_bhyve(text: bytes) -> Domain:
                 source=DiskSource(kind="block" if path.startswith("/dev/") else "file", name=path),
                 format="raw",
                 cache=next(name for name, wanted in CACHES.items() if wanted == flags),
+                discard="ignore" if _true(keys.get(f"{place}.nodelete")) else None,
                 read_only=_true(keys.get(f"{place}.ro")),
                 options=flags | ({f"ioslots={keys[f'{place}.ioslots'][1]}"} if f"{place}.ioslots" in keys else set()),
             )
@@ -67,34 +67,59 @@ def read_bhyve(text: bytes) -> Domain:
 
 
 def alter_bhyve(text: bytes, *turns: Turn) -> bytes:
-    """Return the configuration with `disk.cache` turned, by bhyve's `nocache` and `direct`. Raises PlanError."""
+    """Return the configuration with knobs of disks turned: bhyve's flags, the NVMe's `maxq`. Raises PlanError."""
     for turn in turns:
-        if turn.knob != "disk.cache" or turn.value == "unsafe":
-            because = REFUSALS.get(turn.knob, "bhyve has no word for it")
-            raise PlanError(f"{turn.knob} cannot be written into a configuration of bhyve: {because}")
         if f"{turn.at}.path=".encode() not in text:
             raise PlanError(f"the VM has no disk {turn.at!r}")
-        wanted = CACHES[turn.value or "writeback"]
-        for flag in ("nocache", "direct"):
-            text = _with_flag(text, turn.at, flag, on=flag in wanted)
+        if turn.knob == "nvme.max_ioqpairs":
+            text = _with_queues(text, turn)
+            continue
+        for flag, on in flags_of(turn).items():
+            text = _with_flag(text, turn.at, flag, on=on)
     return text
 
 
+def flags_of(turn: Turn) -> dict[str, bool]:
+    """Return the flags of a block device that a turn sets and clears; raises PlanError for what bhyve has not."""
+    if turn.knob == "disk.discard" and turn.value in ("unmap", "ignore", None):
+        return {"nodelete": turn.value == "ignore"}
+    wanted = CACHES.get(turn.value or "writeback")
+    if turn.knob != "disk.cache" or wanted is None:
+        raise PlanError(f"bhyve has no {turn.knob}={(turn.value or '')[:40]}")
+    return {flag: flag in wanted for flag in ("nocache", "direct")}
+
+
+def _with_queues(text: bytes, turn: Turn) -> bytes:
+    if f"{turn.at}.device=nvme" not in decoded(text).splitlines():
+        raise PlanError(f"{turn.at} is no NVMe disk, and only those have maxq")
+    if turn.value is not None and not re.fullmatch(r"[1-9]\d{0,3}", turn.value):
+        raise PlanError(f"{turn.value[:40]!r} is no number of queues")
+    return _with_value(text, turn.at, "maxq", turn.value)
+
+
 def _with_flag(text: bytes, place: str, flag: str, *, on: bool) -> bytes:
+    now = next((one for one in _lines(text) if one[1][1] == f"{place}.{flag}"), None)
+    if _true((now[0], now[1][2]) if now is not None else None) == on:
+        return text
+    return _with_value(text, place, flag, str(on).lower())
+
+
+def _with_value(text: bytes, place: str, word: str, value: str | None) -> bytes:
+    """Set one key of a device in its line, or in a new one after its path; None takes the line away."""
     last = 0
+    lines = text.splitlines(keepends=True)
     for number, found in _lines(text):
-        if found[1] == f"{place}.{flag}":
-            return (
-                text if _true((number, found[2])) == on else with_line(text, number, f"{found[1]}={str(on).lower()}")
-            )
+        if found[1] == f"{place}.{word}":
+            if value is None:
+                return b"".join(lines[: number - 1] + lines[number:])
+            return with_line(text, number, f"{found[1]}={value}")
         if found[1] == f"{place}.path":
             last = number
-    if not on:
+    if value is None:
         return text
-    lines = text.splitlines(keepends=True)
     if not lines[last - 1].endswith(b"\n"):
         lines[last - 1] += b"\n"
-    lines.insert(last, f"{place}.{flag}=true\n".encode())
+    lines.insert(last, f"{place}.{word}={value}\n".encode())
     return b"".join(lines)
 
 

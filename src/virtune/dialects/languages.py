@@ -8,6 +8,7 @@ from virtune.dialects.kubevirt import KUBEVIRT
 from virtune.dialects.language import Language
 from virtune.dialects.libvirt import read_domain
 from virtune.dialects.nova import NOVA
+from virtune.dialects.openstack import OPENSTACK
 from virtune.dialects.proxmox_alter import PROXMOX
 from virtune.dialects.qemu_command import QEMU
 from virtune.dialects.vm_bhyve import VM_BHYVE
@@ -53,6 +54,7 @@ VMX = Language(
     domains=lambda text: (read_vmx(text),),
     turn=lambda text, turn, _: alter_vmx(text, turn),
     says={
+        "device.scsi_controller": 'scsi0.virtualDev = "pvscsi" | "lsisas1068"',
         "device.rotation_rate": 'scsi0:0.virtualSSD = "0" | "1"',
         "disk.cache": 'scsi0:0.writeThrough = "TRUE" | "FALSE" (writethrough, writeback)',
     },
@@ -66,7 +68,11 @@ BHYVE = Language(
     knows=is_bhyve,
     domains=lambda text: (read_bhyve(text),),
     turn=lambda text, turn, _: alter_bhyve(text, turn),
-    says={"disk.cache": "nocache= (O_DIRECT) and direct= (O_SYNC)"},
+    says={
+        "disk.cache": "nocache= (O_DIRECT) and direct= (O_SYNC)",
+        "disk.discard": "nodelete=true (ignore), without it unmap",
+        "nvme.max_ioqpairs": "maxq= of an NVMe disk",
+    },
     refusals=BHYVE_REFUSALS,
 )
 
@@ -81,10 +87,10 @@ XL = Language(
     refusals=XL_REFUSALS,
 )
 
-LANGUAGES = (LIBVIRT, QEMU, VMX, BHYVE, VM_BHYVE, KUBEVIRT, NOVA, PROXMOX, XL)
+LANGUAGES = (LIBVIRT, QEMU, VMX, BHYVE, VM_BHYVE, KUBEVIRT, OPENSTACK, NOVA, PROXMOX, XL)
 """The languages, in the order in which they are asked whether a text is theirs."""
 
-SUFFIXES = (".xml", ".conf", ".cfg", ".vmx", ".yaml", ".yml", ".cmdline")
+SUFFIXES = (".xml", ".conf", ".cfg", ".vmx", ".yaml", ".yml", ".json", ".cmdline")
 """Files of a folder that may hold a VM."""
 
 

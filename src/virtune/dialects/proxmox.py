@@ -181,14 +181,15 @@ def _disk(
         )
     disk = _one_disk(setting, options, target=key, bus=bus, controller=index // per if bus == "scsi" else 0)
     ignored = frozenset({IGNORED}) if asked and not served else frozenset()
-    return replace(disk, iothread=thread if bus == "virtio" else None, options=ignored), controller
+    return replace(disk, iothread=thread if bus == "virtio" else None, options=disk.options | ignored), controller
 
 
 def _one_disk(setting: Setting, options: tuple[Option, ...], *, target: str, bus: str, controller: int) -> DomainDisk:
     cdrom = option(options, "media") == "cdrom"
     source = _source(options, cdrom=cdrom)
     discard = option(options, "discard")
-    zeroes = option(options, "detect_zeroes") != "0"
+    asked = option(options, "detect_zeroes")
+    zeroes = asked != "0"
     return DomainDisk(
         target=target,
         line=setting.line.number,
@@ -207,6 +208,7 @@ def _one_disk(setting: Setting, options: tuple[Option, ...], *, target: str, bus
         rotation_rate=1 if option(options, "ssd") == "1" else None,
         read_only=option(options, "ro") == "1",
         transient=option(options, "snapshot") == "1",
+        options=frozenset() if asked else frozenset({"detect_zeroes by default"}),
     )
 
 

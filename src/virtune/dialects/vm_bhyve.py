@@ -6,7 +6,7 @@ Source: vm-bhyve, sample-templates/config.sample.
 
 import re
 
-from virtune.dialects.bhyve import CACHES
+from virtune.dialects.bhyve import CACHES, flags_of
 from virtune.dialects.bhyve import REFUSALS as BHYVE_REFUSALS
 from virtune.dialects.language import Language, no_disk
 from virtune.dialects.line_text import (
@@ -20,7 +20,7 @@ from virtune.dialects.line_text import (
     without_option,
 )
 from virtune.model.domain import DiskSource, Domain, DomainDisk, Turn
-from virtune.model.errors import PlanError, ReadError
+from virtune.model.errors import ReadError
 
 _SETTING = re.compile(r"(?P<key>[a-z][a-z0-9_]*)=\"?(?P<value>[^\"#]*)\"?")
 _KNOWN = re.compile(rb"^disk\d+_(?:type|name)=", re.MULTILINE)
@@ -54,21 +54,18 @@ def domains(text: bytes) -> tuple[Domain, ...]:
 
 
 def turn(text: bytes, wanted: Turn, _domain: str = "") -> bytes:
-    """Return the text with `disk.cache` of a disk turned; raises PlanError."""
+    """Return the text with a knob of a disk turned, by flags of its options; raises PlanError."""
     page, settings = read_page(text), _read(text)
     name = settings.get(f"{wanted.at}_name")
     if name is None:
         raise no_disk(wanted.at)
-    asked = CACHES.get(wanted.value or "writeback")
-    if asked is None:
-        raise PlanError(f"bhyve has no cache={(wanted.value or '')[:40]}: it has {', '.join(CACHES)}")
     found = settings.get(f"{wanted.at}_opts")
     options = found.value if found is not None else ""
-    for flag in ("nocache", "direct"):
+    for flag, on in flags_of(wanted).items():
         there = any(one.name == flag for one in options_of(options))
-        if flag in asked and not there:
+        if on and not there:
             options = with_option(options, flag, None, flag=True)
-        elif flag not in asked and there:
+        elif there and not on:
             options = without_option(options, flag)
     if found is not None:
         return with_value(page, found, options)
@@ -79,7 +76,8 @@ def _disk(settings: dict[str, Setting], name: str) -> DomainDisk:
     def value(word: str) -> str:
         return settings[f"{name}_{word}"].value if f"{name}_{word}" in settings else ""
 
-    flags = frozenset(one.name for one in options_of(value("opts"))) & {"nocache", "direct"}
+    options = frozenset(one.name for one in options_of(value("opts")))
+    flags = options & {"nocache", "direct"}
     block = value("dev") in ("zvol", "sparse-zvol") or value("name").startswith("/dev/")
     return DomainDisk(
         target=name,
@@ -88,7 +86,8 @@ def _disk(settings: dict[str, Setting], name: str) -> DomainDisk:
         source=DiskSource(kind="block" if block else "file", name=value("name")),
         format="raw",
         cache=next(cache for cache, wanted in CACHES.items() if wanted == flags),
-        read_only=any(one.name == "ro" for one in options_of(value("opts"))),
+        discard="ignore" if "nodelete" in options else None,
+        read_only="ro" in options,
         options=flags,
     )
 
@@ -104,7 +103,10 @@ VM_BHYVE = Language(
     knows=knows,
     domains=domains,
     turn=turn,
-    says={"disk.cache": 'disk0_opts="nocache,direct" (O_DIRECT, O_SYNC)'},
+    says={
+        "disk.cache": 'disk0_opts="nocache,direct" (O_DIRECT, O_SYNC)',
+        "disk.discard": 'disk0_opts="nodelete" (ignore), without it unmap',
+    },
     refusals={**BHYVE_REFUSALS, "device.bus": "diskN_type= changes it; the guest must have the driver first"},
 )
 """vm-bhyve."""

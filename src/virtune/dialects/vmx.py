@@ -4,12 +4,16 @@
 import re
 from collections.abc import Mapping
 
+from virtune.dialects.language import one_of
 from virtune.dialects.lines import decoded, with_line
 from virtune.model.domain import DiskSource, Domain, DomainDisk, Turn
 from virtune.model.errors import PlanError, ReadError
 
 _LINE = re.compile(r'\s*([\w:.-]+)\s*=\s*"([^"]*)"\s*')
 _DISK = re.compile(r"(?P<bus>scsi|sata|ide|nvme)\d+:\d+", re.IGNORECASE)
+
+CONTROLLERS: Mapping[str, str] = {"pvscsi": "pvscsi", "mptsas1068": "lsisas1068"}
+"""The controllers that QEMU has as well, by VMware's names for them."""
 
 WORDS: Mapping[str, tuple[str, str, Mapping[str, str]]] = {
     "device.rotation_rate": ("virtualSSD", "0", {"0": "0", "1": "1"}),
@@ -77,8 +81,11 @@ def read_vmx(text: bytes) -> Domain:
 
 
 def alter_vmx(text: bytes, *turns: Turn) -> bytes:
-    """Return the configuration with knobs of disks turned (`virtualSSD`, `writeThrough`). Raises PlanError."""
+    """Return the configuration with knobs turned (`virtualSSD`, `writeThrough`, `virtualDev`). Raises PlanError."""
     for turn in turns:
+        if turn.knob == "device.scsi_controller":
+            text = _with_controller(text, turn)
+            continue
         if turn.knob not in WORDS:
             because = REFUSALS.get(turn.knob, "a .vmx has no word for it")
             raise PlanError(f"{turn.knob} cannot be written into a .vmx: {because}")
@@ -88,6 +95,14 @@ def alter_vmx(text: bytes, *turns: Turn) -> bytes:
             raise PlanError(f"a .vmx has no {turn.knob}={value[:40]}: it has {', '.join(values)}")
         text = _with_key(text, turn.at, word, values[value])
     return text
+
+
+def _with_controller(text: bytes, turn: Turn) -> bytes:
+    """The controller of a disk: VMware keeps it by the bus, for all disks on it."""
+    bus, _, number = turn.at.partition(":")
+    if not re.fullmatch(r"scsi\d+", bus, re.IGNORECASE) or not number:
+        raise PlanError(f"there is no disk {turn.at[:60]!r} here that hangs on a SCSI controller")
+    return _with_key(text, bus, "virtualDev", one_of(turn, CONTROLLERS))
 
 
 def _with_key(text: bytes, target: str, word: str, value: str) -> bytes:

@@ -1,0 +1,195 @@
+# SPDX-License-Identifier: Apache-2.0
+"""OpenStack's images and flavors, as `openstack image show -f json` and `flavor show -f json` print them (pure).
+
+An image says what its disks look like to the guest, a flavor what its guests may use; both for guests that are made
+or rebuilt from then on. A change is a difference of that text and the commands that make it. The properties are those
+of Nova's code: objects/image_meta.py and api/validation/extra_specs.
+"""
+
+import json
+import re
+import shlex
+from collections.abc import Iterator, Mapping
+
+from virtune.dialects.json_text import Object, read_object, remove_member, set_member
+from virtune.dialects.language import Language, no_disk, one_of
+from virtune.dialects.line_text import Page, read_page
+from virtune.model.domain import Controller, DiskSource, Domain, DomainDisk, Turn
+from virtune.model.errors import PlanError, ReadError
+
+ALL = "disks"
+"""What stands for all disks of the guests of an image or a flavor."""
+
+_IMAGE = re.compile(rb'"(?:disk_format|container_format)"[ \t]*:')
+_FLAVOR = re.compile(rb'"vcpus"[ \t]*:')
+_RAM = re.compile(rb'"ram"[ \t]*:')
+_BUSES = {
+    "virtio": "virtio", "virtio-blk": "virtio", "scsi": "scsi", "virtio-scsi": "scsi", "sata": "sata", "ahci": "sata",
+    "ide": "ide", "usb": "usb",
+}  # fmt: skip
+_CONTROLLERS = {"virtio-scsi-pci": "virtio-scsi", "lsi53c895a": "lsilogic", "mptsas1068": "lsisas1068"}
+_FLAGS = {"on": "true", "off": "false"}
+LIMITS: Mapping[str, str] = {
+    "disk.throttle_iops": "total_iops_sec",
+    "disk.throttle_iops_read": "read_iops_sec",
+    "disk.throttle_iops_write": "write_iops_sec",
+    "disk.throttle_bps": "total_bytes_sec",
+    "disk.throttle_bps_read": "read_bytes_sec",
+    "disk.throttle_bps_write": "write_bytes_sec",
+}
+"""The flavor's quotas, by what libvirt calls them; the property is `quota:disk_` and this."""
+
+_IMAGE_KEYS = {
+    "device.bus": "hw_disk_bus",
+    "device.scsi_controller": "hw_scsi_model",
+    "device.packed": "hw_virtio_packed_ring",
+}
+_FLAVOR_KEYS = {"device.packed": "hw:virtio_packed_ring"} | {
+    knob: f"quota:disk_{name}" for knob, name in LIMITS.items()
+}
+_CONF = "it is the compute node's: nova.conf, [libvirt] {}"
+
+
+def knows(text: bytes) -> bool:
+    """Whether a text is what the client prints of an image or a flavor."""
+    if not text.lstrip().startswith(b"{") or b'"properties"' not in text:
+        return False
+    return _IMAGE.search(text) is not None or (_FLAVOR.search(text) is not None and _RAM.search(text) is not None)
+
+
+def domains(text: bytes) -> tuple[Domain, ...]:
+    """Read what stands for all guests of an image or a flavor; raises ReadError."""
+    page, whole, properties = _read(text)
+    line = page.text.count("\n", 0, properties.start) + 1
+    is_image = _is_image(whole)
+    limits = () if is_image else tuple(_limits(properties))
+    bus = (_word(properties, "hw_disk_bus") or "virtio") if is_image else None
+    model = _word(properties, "hw_scsi_model")
+    disk = DomainDisk(
+        target=ALL,
+        line=line,
+        bus=bus,
+        source=DiskSource(kind="network", name=f"all disks of {'the image' if is_image else 'the flavor'}"),
+        limits=limits,
+        options=frozenset({"quiesce needs the agent"} if _quiesces_in_vain(properties) else ()),
+    )
+    controllers = (Controller(kind="scsi", index=0, line=line, model=model),) if bus == "scsi" else ()
+    vcpus = whole.value("vcpus")
+    return (
+        Domain(
+            name=str(whole.value("name") or ""),
+            uuid=str(whole.value("id") or "") or None,
+            kind="kvm",
+            line=line,
+            vcpus=vcpus if isinstance(vcpus, int) and 0 < vcpus < 10_000 else 1,
+            disks=(disk,),
+            controllers=controllers,
+            language="openstack",
+        ),
+    )
+
+
+def turn(text: bytes, wanted: Turn, _domain: str = "") -> bytes:
+    """Return the text with one property set or taken away; raises PlanError for what is not this object's."""
+    page, whole, properties = _read(text)
+    if wanted.at not in ("", ALL):
+        raise no_disk(wanted.at)
+    is_image = _is_image(whole)
+    key = (_IMAGE_KEYS if is_image else _FLAVOR_KEYS).get(wanted.knob)
+    if key is None:
+        other = "flavor" if is_image else "image"
+        raise PlanError(f"{wanted.knob} is the {other}'s: set it in what `openstack {other} show -f json` prints")
+    if wanted.value is None or (wanted.knob in LIMITS and wanted.value == "0"):
+        return remove_member(page, properties, key)
+    return set_member(page, properties, key, _written(wanted))
+
+
+def commands(before: bytes, after: bytes, _stem: str) -> tuple[str, ...]:
+    """Return the client's commands that make one text of the other."""
+    _, whole, old = _read(before)
+    _, _, new = _read(after)
+    what = "image" if _is_image(whole) else "flavor"
+    which = shlex.quote(str(whole.value("id") or whole.value("name") or what.upper()))
+    changed = [one for one in new.members if old.value(one.name) != one.value]
+    gone = [one.name for one in old.members if new.member(one.name) is None]
+    sets = [f"--property {shlex.quote(f'{one.name}={one.value}')}" for one in changed]
+    unsets = [f"--property {shlex.quote(name)}" for name in gone]
+    said = [f"openstack {what} set {' '.join(sets)} {which}"] if sets else []
+    return (*said, *([f"openstack {what} unset {' '.join(unsets)} {which}"] if unsets else []))
+
+
+def _written(wanted: Turn) -> str:
+    match wanted.knob:
+        case "device.bus":
+            return one_of(wanted, _BUSES)
+        case "device.scsi_controller":
+            return one_of(wanted, _CONTROLLERS | {one: one for one in _CONTROLLERS.values()})
+        case "device.packed":
+            return one_of(wanted, _FLAGS)
+    value = wanted.value or ""
+    if not value.isascii() or not value.isdecimal() or len(value) > 18:
+        raise PlanError(f"{value[:40]!r} is no limit")
+    return value
+
+
+def _read(text: bytes) -> tuple[Page, Object, Object]:
+    page = read_page(text)
+    whole = read_object(page)
+    found = whole.member("properties")
+    if found is None or not isinstance(found.value, dict):
+        raise ReadError("its properties are no object", hint="`openstack image show -f json` of a client since 4.0")
+    return page, whole, read_object(page, found.value_start)
+
+
+def _is_image(whole: Object) -> bool:
+    return whole.member("disk_format") is not None or whole.member("container_format") is not None
+
+
+def _word(properties: Object, key: str) -> str | None:
+    value = properties.value(key)
+    return value.lower() if isinstance(value, str) else None
+
+
+def _limits(properties: Object) -> Iterator[tuple[str, int]]:
+    for name in LIMITS.values():
+        text = str(properties.value(f"quota:disk_{name}") or "")
+        if text.isascii() and text.isdecimal() and len(text) < 19:
+            yield name, int(text)
+
+
+def _quiesces_in_vain(properties: Object) -> bool:
+    """Nova quiesces through the guest's agent, and refuses the snapshot of a guest that was promised none."""
+    return _true(properties, "os_require_quiesce") and not _true(properties, "hw_qemu_guest_agent")
+
+
+def _true(properties: Object, key: str) -> bool:
+    return json.dumps(properties.value(key)).strip('"').lower() in ("true", "yes", "on", "1", "t", "y")
+
+
+OPENSTACK = Language(
+    name="openstack",
+    title="OpenStack",
+    text="an image or a flavor of OpenStack",
+    knows=knows,
+    domains=domains,
+    turn=turn,
+    says={
+        "device.bus": "image: hw_disk_bus = virtio | scsi | sata | ide | usb",
+        "device.scsi_controller": "image: hw_scsi_model = virtio-scsi | lsilogic | lsisas1068",
+        "device.packed": "image: hw_virtio_packed_ring = true | false; flavor: hw:virtio_packed_ring",
+        **{knob: f"flavor: quota:disk_{name}" for knob, name in LIMITS.items()},
+    },
+    refusals={
+        "disk.cache": _CONF.format("disk_cachemodes"),
+        "disk.discard": _CONF.format("hw_disk_discard"),
+        "disk.aio": "Nova chooses it by itself: native for NFS, iSCSI and allocated images with O_DIRECT",
+        "device.iothread": "Nova makes one IOThread by itself since 2026.1, and names it on no disk",
+        "iothread.count": "Nova makes one IOThread by itself since 2026.1, and names it on no disk",
+        "iothread.pin": "IOThreads run on the CPUs of the emulator, as the flavor's hw:emulator_threads_policy says",
+        "vcpu.pin": "a flavor asks for CPUs of its own (hw:cpu_policy=dedicated), and Nova chooses which",
+        "emulator.pin": "a flavor asks for CPUs beside them (hw:emulator_threads_policy), and Nova chooses which",
+        "device.num_queues": "Nova has it for network devices only; of a disk QEMU takes one queue a vCPU by itself",
+    },
+    commands=commands,
+)
+"""OpenStack's images and flavors."""
