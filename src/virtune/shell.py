@@ -9,11 +9,13 @@ our session removes all that carries the mark when virtune is gone, however it w
 import contextlib
 import os
 import secrets
+import select
 import shlex
 import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +31,7 @@ PACKAGES: Mapping[str, str] = {
     "qemu-storage-daemon": "qemu-system-common",
     "qemu-system-x86_64": "qemu-system-x86",
     "virsh": "libvirt-clients",
+    "ping": "iputils-ping",
 }
 """Which Debian or Ubuntu package brings a program."""
 
@@ -180,6 +183,56 @@ class Child:
         with contextlib.suppress(OSError):
             return last_line(self.log.read_text(errors="replace")[-20_000:])
         return None
+
+
+class Terminal:
+    """A program that runs on a terminal of ours, and what it prints there."""
+
+    def __init__(self, process: subprocess.Popen[bytes], master: int) -> None:
+        self._process, self._master = process, master
+        self.ended = False
+
+    def read(self, timeout_seconds: float) -> str:
+        """Return what came within a time, at once when something is there; empty when nothing did."""
+        if self.ended:
+            time.sleep(timeout_seconds)  # a caller that looks again and again still looks as often as it meant to
+            return ""
+        if not select.select([self._master], [], [], timeout_seconds)[0]:
+            return ""
+        try:
+            found = os.read(self._master, 65536)
+        except OSError:  # EIO: nobody holds the other end any more
+            found = b""
+        self.ended = not found
+        return found.decode(errors="replace").replace("\r\n", "\n")
+
+
+@contextlib.contextmanager
+def on_terminal(command: Sequence[str]) -> Iterator[Terminal]:
+    """Start a program that works only on a terminal, and end it with the block.
+
+    It does not outlive us: with our end of the terminal gone, its next look at its input is its last.
+    """
+    master, slave = os.openpty()
+    try:
+        process = subprocess.Popen(
+            command, stdin=slave, stdout=slave, stderr=slave, env=_plain_environment(), start_new_session=True
+        )
+    except OSError as error:
+        os.close(master)
+        raise CommandError(f"`{command[0]}` did not start: {error.strerror}") from None
+    finally:
+        os.close(slave)
+    try:
+        yield Terminal(process, master)
+    finally:
+        os.close(master)
+        process.terminate()
+        try:
+            process.wait(_GRACE_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
 
 
 class Warden:

@@ -59,6 +59,13 @@ def test_entries_are_found_by_id_beginning_domain_and_last(tmp_path: Path) -> No
             journal.find(name)
 
 
+def test_changes_of_one_second_keep_their_order(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    made = [begun(journal).id for _ in range(20)]
+    assert [one.id for one in journal.entries()] == made
+    assert journal.find("last").id == made[-1]
+
+
 def test_a_journal_that_cannot_be_is_said(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(PreconditionError, match="cannot keep a journal"), Journal(tmp_path / "file").alone():

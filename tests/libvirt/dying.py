@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Applies one change and dies by SIGKILL at the N-th instant around a step of the journal, 0 being the first.
-
-python dying.py URI UUID JOURNAL N KNOB@PLACE=VALUE...
-"""
+"""Applies one change and dies by SIGKILL at the N-th instant around a step of the journal, 0 being the first."""
 
 import os
 import signal
-import sys
+import traceback
+import warnings
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -14,8 +13,9 @@ from typing import Any
 from virtune.apply.journal import Entry, Journal, Step
 from virtune.apply.libvirt import LibvirtDomain
 from virtune.flows.advice import Wish, advise, read_turn
-from virtune.flows.apply import apply
+from virtune.flows.apply import NO_MEANS, Means, apply
 from virtune.flows.domains import surroundings
+from virtune.model.errors import VirtuneError
 from virtune.probe.virsh import Virsh
 
 
@@ -43,8 +43,30 @@ class DyingJournal(Journal):
         self._left -= 1
 
 
-uri, uuid, place, instant, *texts = sys.argv[1:]
-virsh = Virsh(uri, write=True)
-found = surroundings(virsh, LibvirtDomain(virsh, uuid).dump())
-advice = advise(found, Wish(turns=tuple(read_turn(text) for text in texts)))
-apply(virsh, uuid, advice, found.text, journal=DyingJournal(Path(place), int(instant)), when=datetime.now(UTC))
+def killed_at(
+    instant: int, uri: str, name: str, turns: Sequence[str], *, journal: Path, means: Means = NO_MEANS
+) -> bool:
+    """Apply turns in a process of its own that dies at an instant; whether it died, and did not get to the end."""
+    with warnings.catch_warnings():  # newer Pythons warn of threads: this child uses none that it did not make
+        warnings.simplefilter("ignore", DeprecationWarning)
+        pid = os.fork()
+    if pid == 0:
+        code = 1
+        try:
+            _apply(DyingJournal(journal, instant), uri, name, turns, means)
+            code = 0
+        except VirtuneError:
+            traceback.print_exc()
+        finally:
+            os._exit(code)
+    status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    assert status in (0, -signal.SIGKILL)
+    return status != 0
+
+
+def _apply(journal: Journal, uri: str, name: str, turns: Sequence[str], means: Means) -> None:
+    virsh = Virsh(uri, write=True)
+    uuid = virsh.uuid(name)
+    found = surroundings(virsh, LibvirtDomain(virsh, uuid).dump())
+    advice = advise(found, Wish(turns=tuple(read_turn(text) for text in turns)))
+    apply(virsh, uuid, advice, found.text, journal=journal, when=datetime.now(UTC), means=means)

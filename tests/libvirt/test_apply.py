@@ -2,9 +2,6 @@
 """Changes made to a real libvirtd's domains: shown, journalled, made, checked, and always with a way back."""
 
 import re
-import signal
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -13,12 +10,11 @@ from pathlib import Path
 import pytest
 from tests.conftest import User
 from tests.libvirt.conftest import STUDY, STUDY_THREADS
+from tests.libvirt.dying import killed_at
 from tests.libvirtd import Libvirtd
 
 pytestmark = [pytest.mark.real, pytest.mark.beside, pytest.mark.xdist_group("libvirt")]
 Make = Callable[..., str]
-
-DYING = Path(__file__).with_name("dying.py")
 
 
 def test_a_bad_domain_is_mended_and_put_back_byte_for_byte(user: User, daemon: Libvirtd, make: Make) -> None:
@@ -97,21 +93,16 @@ CHANGE = ("disk.cache@vda=writeback", "disk.aio@vda=threads", "iothread.pin@ioth
 def test_killed_at_any_step_undo_returns_every_byte(user: User, daemon: Libvirtd, make: Make) -> None:
     make("killed", STUDY, rest=STUDY_THREADS)
     daemon.virsh("start", "killed")
-    uuid = daemon.virsh("domuuid", "killed").strip()
     before, live = daemon.xml("killed"), daemon.xml("killed", live=True)
     journal = user.home / "virtune" / "journal"
-    changed = 0
-    for instant in range(100):
-        words = [sys.executable, str(DYING), daemon.uri, uuid, str(journal), str(instant), *CHANGE]
-        done = subprocess.run(words, capture_output=True, text=True, timeout=60)
-        if done.returncode == 0:
-            break
-        assert done.returncode == -signal.SIGKILL, done.stderr
+    changed = instant = 0
+    while killed_at(instant, daemon.uri, "killed", CHANGE, journal=journal):
         changed += daemon.xml("killed") != before
         ran = user.run("undo", status=0 if instant else 2)
         assert ("is as it was" in ran.stdout) == (instant >= 1), (instant, ran.stdout)
         assert daemon.xml("killed") == before, instant
         assert without_ids(daemon.xml("killed", live=True)) == live, instant
+        instant += 1
     assert instant == 10  # before and after each of five steps
     assert changed >= 3
     assert daemon.xml("killed") != before
@@ -161,11 +152,9 @@ def test_what_libvirt_refuses_changes_nothing(user: User, daemon: Libvirtd, make
 def test_a_libvirtd_that_dies_leaves_the_way_back(user: User, daemon: Libvirtd, make: Make) -> None:
     make("orphan", "cache='unsafe'")
     before = daemon.xml("orphan")
-    uuid = daemon.virsh("domuuid", "orphan").strip()
     journal = user.home / "virtune" / "journal"
     # virtune dies between the definition and its note of it, and the daemon dies with it
-    words = [sys.executable, str(DYING), daemon.uri, uuid, str(journal), "4", "disk.cache@vda=none"]
-    assert subprocess.run(words, timeout=60).returncode == -signal.SIGKILL
+    assert killed_at(4, daemon.uri, "orphan", ["disk.cache@vda=none"], journal=journal)
     assert daemon.xml("orphan") != before
     killer = threading.Timer(0.05, daemon.process.kill)
     killer.start()

@@ -60,6 +60,7 @@ def finding() -> Schema:
             "turns": rows("The knobs to turn for that; empty where no knob does it.", {"$ref": "#/$defs/Turn"}),
             "diff": text("The same as a unified difference of the configuration; empty where there is none."),
             "measure": maybe(text("The command that settles a thing worth trying.")),
+            "measured": rows("What kept studies of this host say of the change.", text("A sentence.")),
             "takes": maybe(word("What it takes to apply it to a VM that runs.", Change)),
             "risk": word("The worst that applying it can do.", Risk),
             "source": text("Where the rule is known from."),

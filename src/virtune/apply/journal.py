@@ -24,15 +24,45 @@ _UNFINISHED = ".new-"
 
 
 class Step(StrEnum):
-    """How far a change has got. Each is written before what it announces, `defined` and the last two after it."""
+    """How far a change has got. Each is written before what it announces; `defined`, `committed`, `undone` after it.
+
+    `plugging` announces the disks that are unplugged and plugged in again; `stopping`, `starting` and `resuming` a
+    restart, whose guest does not run before `resuming`; `returning` the start of what was put back.
+    """
 
     INTENDED = "intended"
     DEFINING = "defining"
     DEFINED = "defined"
     LIVE = "live"
+    PLUGGING = "plugging"
+    STOPPING = "stopping"
+    STARTING = "starting"
+    RESUMING = "resuming"
     COMMITTED = "committed"
     UNDOING = "undoing"
+    RETURNING = "returning"
     UNDONE = "undone"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Restart:
+    """A power cycle that is part of a change: what tells that the guest is back, and how long each part may take.
+
+    `force_off` allows pulling the plug of a guest that does not shut down in time.
+    """
+
+    healthy: tuple[str, ...]
+    timeout_seconds: float
+    force_off: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plug:
+    """A disk that is unplugged from a running domain and plugged in anew: its element before and after."""
+
+    target: str
+    old: str
+    new: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +79,8 @@ class Entry:
     after: bytes
     found: bytes | None
     steps: tuple[Step, ...]
+    plugs: tuple[Plug, ...] = ()
+    restart: Restart | None = None
 
     @property
     def open(self) -> bool:
@@ -89,15 +121,18 @@ class Journal:
         live: Sequence[tuple[Sequence[str], Sequence[str]]],
         before: bytes,
         after: bytes,
+        plugs: Sequence[Plug] = (),
+        restart: Restart | None = None,
     ) -> Entry:
         """Write an entry whole, with its first step; nothing has been changed yet."""
         for left in self._root.glob(f"{_UNFINISHED}*"):
             shutil.rmtree(left)
-        identity = f"{name}-{secrets.token_hex(2)}"
+        identity = self._next(name)
         place = self._root / f"{_UNFINISHED}{identity}"
         place.mkdir(mode=0o700)
         said: dict[str, Any] = {"uri": uri, "uuid": uuid, "domain": domain}
         said |= {"turns": [asdict(turn) for turn in turns], "live": [[list(do), list(undo)] for do, undo in live]}
+        said |= {"plugs": [asdict(plug) for plug in plugs], "restart": None if restart is None else asdict(restart)}
         _write(place / "entry.json", json.dumps(said, indent=2).encode())
         _write(place / "before.xml", before)
         _write(place / "after.xml", after)
@@ -106,6 +141,12 @@ class Journal:
         place.rename(self._root / identity)
         _sync(self._root)
         return self.read(identity)
+
+    def _next(self, name: str) -> str:
+        """An id that no other change has and that sorts behind those of the same second."""
+        taken = sorted(place.name for place in self._root.glob(f"{name}-????"))
+        number = int(taken[-1].rpartition("-")[2], 16) + 1 if taken else secrets.randbelow(2**15)
+        return f"{name}-{number:04x}"
 
     def step(self, entry: Entry, step: Step, *, found: bytes | None = None) -> None:
         """Add a step, and with `defined` what libvirt made of the intention; on disk when this returns."""
@@ -125,6 +166,7 @@ class Journal:
             said = json.loads((place / "entry.json").read_text())
             whole, _, _ = (place / "steps").read_text().rpartition("\n")  # a line that a crash cut short is none
             found = place / "found.xml"
+            restart = said.get("restart")
             return Entry(
                 id=identity,
                 uri=said["uri"],
@@ -136,6 +178,8 @@ class Journal:
                 after=(place / "after.xml").read_bytes(),
                 found=found.read_bytes() if found.exists() else None,
                 steps=tuple(Step(word) for word in whole.split()),
+                plugs=tuple(Plug(**one) for one in said.get("plugs", ())),
+                restart=None if restart is None else Restart(**{**restart, "healthy": tuple(restart["healthy"])}),
             )
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise VirtuneError(f"the journal's entry {identity} cannot be read: {error}") from None

@@ -4,6 +4,7 @@
 import re
 import tempfile
 from collections.abc import Iterator, Sequence
+from itertools import count, islice
 
 from virtune.dialects.libvirt import read_domain
 from virtune.model.domain import Domain, Turn
@@ -62,31 +63,49 @@ class LibvirtDomain:
         return self.configuration()
 
     def live(self, words: Sequence[str]) -> None:
-        """Say some words of `live_pairs`."""
+        """Say some words of `live_pairs`; an IOThread that is not there need not be taken away."""
+        if words[0] == "iothreaddel" and words[2] not in _thread_numbers(self._live()):
+            return
         self._virsh.run(*words)
 
-    def live_pairs(self, turns: Sequence[Turn]) -> tuple[Pair, ...]:
-        """Return how each of these turns that can be made on the running domain is made and undone."""
+    def live_pairs(self, turns: Sequence[Turn]) -> tuple[tuple[Turn, Pair], ...]:
+        """Return how each of these turns that can be made on the running domain is made and undone, in that order."""
         dumped = self.dump()
         if dumped.live is None:
             return ()
         live = read_domain(dumped.live.encode())
-        return tuple(pair for turn in turns for pair in self._pair(turn, live))
+        made = [(turn, pair) for turn in turns if turn.knob == "iothread.count" for pair in self._threads(turn, live)]
+        threads = _thread_numbers(live) | {do[2] for _, (do, _) in made}
+        return (*made, *((turn, pair) for turn in turns for pair in self._pair(turn, live, threads)))
 
     def shows(self, turn: Turn) -> bool:
         """Whether the running domain has what a turn asked for; also for what cannot be turned while it runs."""
-        live = read_domain((self.dump().live or "").encode())
+        live = self._live()
         if turn.knob in _PINS:
             return live.pin(turn.at or "emulator") == turn.value
         if turn.knob == "iothread.poll_max_ns":
             return self._polls(turn.at) == turn.value
+        if turn.knob == "iothread.count":
+            return str(len(live.threads)) == (turn.value or "0")
         disk = live.disk(turn.at)
         limit = dict(disk.limits).get(_LIMITS[turn.knob][1], 0) if disk is not None else 0
         return str(limit) == (turn.value or "0")
 
-    def _pair(self, turn: Turn, live: Domain) -> Iterator[Pair]:
+    def _live(self) -> Domain:
+        return read_domain((self.dump().live or "").encode())
+
+    def _threads(self, turn: Turn, live: Domain) -> Iterator[Pair]:
+        """IOThreads that are added while it runs, with the numbers that libvirt gives them; none is taken away."""
+        taken = {thread.number for thread in live.threads}
+        free = (number for number in count(1) if number not in taken)
+        for number in islice(free, max(0, int(turn.value or "0") - len(taken))):
+            yield (
+                ("iothreadadd", self.uuid, str(number), "--live"),
+                ("iothreaddel", self.uuid, str(number), "--live"),
+            )
+
+    def _pair(self, turn: Turn, live: Domain, threads: set[str]) -> Iterator[Pair]:
         kind, _, number = turn.at.partition(":")
-        threads = {str(thread.number) for thread in live.threads}
         if kind == "iothread" and number not in threads:
             return  # it is made with the next start
         if turn.knob in _PINS and turn.value is not None:
@@ -115,3 +134,7 @@ class LibvirtDomain:
         said = self._virsh.run("domstats", "--iothread", self.uuid)
         found = re.search(rf"^\s*iothread\.{at.partition(':')[2]}\.poll-max-ns=(\d+)$", said, re.MULTILINE)
         return found[1] if found else None
+
+
+def _thread_numbers(domain: Domain) -> set[str]:
+    return {str(thread.number) for thread in domain.threads}

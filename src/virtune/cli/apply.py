@@ -2,13 +2,20 @@
 """`virtune apply`: change the disks of a VM, with a way back."""
 
 import sys
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from virtune.cli.wishing import advice_lines, journal_option, wish_of, wish_options
+from virtune.flows.advice import Wish
 from virtune.model.errors import UsageError
+
+if TYPE_CHECKING:
+    from virtune.flows.apply import Applied, Means
+    from virtune.probe.virsh import Virsh
 
 
 @click.command("apply")
@@ -16,6 +23,25 @@ from virtune.model.errors import UsageError
 @click.option("--connect", metavar="URI", required=True, help="The libvirt that has the domains (qemu:///system).")
 @wish_options
 @click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--restart", is_flag=True, help="Power a running VM off and on, so that all of it is in force at once.")
+@click.option(
+    "--healthy",
+    "signs",
+    metavar="SIGN",
+    multiple=True,
+    help="What tells that it is back: guest-agent, ping, ping:HOST, console:REGEX. Several must all hold.",
+)
+@click.option("--replug", metavar="DISK", multiple=True, help="Exchange this disk of a running VM, unused in there.")
+@click.option(
+    "--timeout",
+    "timeout_seconds",
+    metavar="SECONDS",
+    type=click.FloatRange(1, 86400),
+    default=120.0,
+    show_default=True,
+    help="How long a guest may take to shut down, to come back, to let go of a disk.",
+)
+@click.option("--force-off", is_flag=True, help="Pull the plug of a guest that does not shut down in time.")
 @journal_option
 def command(
     domains: tuple[str, ...],
@@ -25,44 +51,92 @@ def command(
     rules: tuple[str, ...],
     turns: tuple[str, ...],
     yes: bool,
+    restart: bool,
+    signs: tuple[str, ...],
+    replug: tuple[str, ...],
+    timeout_seconds: float,
+    force_off: bool,
     journal: Path,
 ) -> None:
     """Change the configuration of VMs as `virtune advise` shows it, with a way back.
 
     What is changed is shown first and asked for. It is written into a journal before it is made, libvirt's answer is
     compared with what it was given, and on any failure the domain is put back; `virtune undo` does so later. Pins,
-    polling and limits reach a running VM at once, all else when it is powered off and on: virtune never stops a VM.
+    polling, limits and new IOThreads reach a running VM at once, all else when it is powered off and on. That is left
+    to you, unless --restart says otherwise: the guest is shut down, started, and must be back, with everything in
+    force, or it gets its old configuration and is started as it was. --replug exchanges one disk that the guest does
+    not use, never the one it boots from.
 
     \b
     virtune apply web1 --connect qemu:///system
     virtune apply web1 --connect qemu:///system --template flash
     virtune apply web1 --connect qemu:///system --set disk.cache@vda=none --yes
+    virtune apply web1 --connect qemu:///system --template flash --restart --healthy guest-agent
+    virtune apply web1 --connect qemu:///system --template flash --restart --healthy 'console:login:' --timeout 60
+    virtune apply web1 --connect qemu:///system --set disk.aio@vdb=io_uring --replug vdb
     """  # noqa: D301 - \b is click's mark for lines to keep
+    from virtune.probe.virsh import Virsh
+
+    wish = wish_of(template, rules, turns)
+    means = _means(signs, replug, timeout_seconds, restart=restart, force_off=force_off)
+    if not yes and not sys.stdin.isatty():
+        raise UsageError("there is nobody to ask", hint="add --yes; `virtune advise` shows what would be changed")
+    virsh = Virsh(connect, write=True)
+    for name in domains:
+        _change(virsh, name, wish, means, journal, yes=yes)
+
+
+def _change(virsh: "Virsh", name: str, wish: Wish, means: "Means", place: Path, *, yes: bool) -> None:
+    """Show what is wished for one domain, ask, and make it."""
     from virtune.apply.journal import Journal
     from virtune.apply.libvirt import LibvirtDomain
     from virtune.flows.advice import advise
     from virtune.flows.apply import apply
     from virtune.flows.domains import surroundings
-    from virtune.probe.virsh import Virsh
 
-    wish = wish_of(template, rules, turns)
-    if not yes and not sys.stdin.isatty():
-        raise UsageError("there is nobody to ask", hint="add --yes; `virtune advise` shows what would be changed")
-    virsh = Virsh(connect, write=True)
-    for name in domains:
-        uuid = virsh.uuid(name)
-        domain = LibvirtDomain(virsh, uuid)
-        domain.require_persistent(name)
-        found = surroundings(virsh, domain.dump())
-        advice = advise(found, wish)
-        click.echo("\n".join(advice_lines(found.subject.domain.name, advice)))
-        if not advice.turns or not (yes or click.confirm(f"Change {found.subject.domain.name}?")):
-            continue
-        done = apply(virsh, uuid, advice, found.text, journal=Journal(journal), when=datetime.now(UTC))
-        click.echo(f"changed; `virtune undo {done.entry}` puts it back")
-        if domain.is_saved():
-            click.echo(
-                "it was saved (managedsave): its next start resumes it with its old disks; the one after is new"
-            )
-        if done.running and done.later:
-            click.echo(f"it runs: {len(done.now)} in force now, {len(done.later)} after it is powered off and on")
+    uuid = virsh.uuid(name)
+    domain = LibvirtDomain(virsh, uuid)
+    domain.require_persistent(name)
+    found = surroundings(virsh, domain.dump())
+    advice = advise(found, wish)
+    click.echo("\n".join(advice_lines(found.subject.domain.name, advice)))
+    if not advice.turns or not (yes or click.confirm(f"Change {found.subject.domain.name}?")):
+        return
+    done = apply(virsh, uuid, advice, found.text, journal=Journal(place), when=datetime.now(UTC), means=means)
+    click.echo("\n".join(_told(done, restart=means.restart is not None, saved=domain.is_saved())))
+
+
+def _told(done: "Applied", *, restart: bool, saved: bool) -> Iterator[str]:
+    """Yield what a user is told of a change that was made."""
+    yield f"changed; `virtune undo {done.entry}` puts it back"
+    if saved:
+        yield "it was saved (managedsave): its next start resumes it with its old disks; the one after is new"
+    if done.restarted:
+        yield "it was powered off and on, is well, and all of it is in force"
+    elif restart:
+        yield "it is off, so there was nothing to restart: its next start has all of it"
+    elif done.running and done.later:
+        yield f"it runs: {len(done.now)} in force now, {len(done.later)} after it is powered off and on"
+
+
+def _means(
+    signs: tuple[str, ...], replug: tuple[str, ...], timeout_seconds: float, *, restart: bool, force_off: bool
+) -> "Means":
+    """Read what may be done to a domain that runs; raises UsageError for words that do not belong together."""
+    from virtune.apply.health import read_sign
+    from virtune.apply.journal import Restart
+    from virtune.flows.apply import Means
+
+    if restart and not signs:
+        raise UsageError(
+            "--restart needs --healthy: what tells that the guest is back?",
+            hint="--healthy guest-agent, ping, ping:HOST or console:REGEX (console:login:)",
+        )
+    if restart and replug:
+        raise UsageError("--restart and --replug cannot be together", hint="a restart brings everything in force")
+    if not restart and (signs or force_off):
+        raise UsageError("--healthy and --force-off belong to --restart", hint="add --restart, or leave them out")
+    for sign in signs:
+        read_sign(sign)
+    power = Restart(healthy=signs, timeout_seconds=timeout_seconds, force_off=force_off) if restart else None
+    return Means(restart=power, replug=replug, replug_seconds=timeout_seconds)

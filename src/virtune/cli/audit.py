@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from virtune.cli.options import json_option
+from virtune.cli.options import json_option, store_option
 from virtune.flows.audit import audit_all
 from virtune.flows.domains import everywhere
 from virtune.model.errors import UsageError
@@ -32,6 +32,7 @@ BREACHED, UNREADABLE = 4, 2
     show_default=True,
     help="Exit 4 when a finding is at least this grave.",
 )
+@store_option
 @json_option
 @click.option("--sarif", "as_sarif", is_flag=True, help="Write SARIF 2.1.0 to stdout, for code scanners.")
 def command(
@@ -41,6 +42,7 @@ def command(
     domains: tuple[str, ...],
     here: bool,
     fail_on: str,
+    store: Path,
     as_json: bool,
     as_sarif: bool,
 ) -> int:
@@ -48,7 +50,8 @@ def command(
 
     FILE is a domain's XML as `virsh dumpxml` prints it, or another system's configuration of a VM
     (docs/reference/dialects.md): its content tells. A FOLDER is searched for such files. A libvirt is only read from.
-    Errors and warnings hold as they stand; a `try` is a thing worth measuring, with the command that does it.
+    Errors and warnings hold as they stand; a `try` is a thing worth measuring, with the command that does it. Where a
+    kept study of this host has measured that very change, its verdict is given.
     docs/reference/rules.md has every rule.
 
     \b
@@ -64,10 +67,12 @@ def command(
         raise UsageError("--domain names a domain of a libvirt", hint="add --connect qemu:///system")
     if not paths and not connect:
         raise UsageError("nothing to audit", hint="name files or folders of domain XML, or --connect qemu:///system")
+    from virtune.flows.measured import Past
     from virtune.report.audit import SHOWN_IN_FULL
 
+    past = Past(store) if here or connect else None
     diffs = sys.maxsize if as_json or as_sarif else SHOWN_IN_FULL
-    results = list(audit_all(everywhere(paths, connect, domains, here=here), diffs=diffs))
+    results = list(audit_all(everywhere(paths, connect, domains, here=here), diffs=diffs, past=past))
     audited = [one for one in results if isinstance(one, Audited)]
     unread = [one for one in results if isinstance(one, Unread)]
     _show(audited, unread, as_json=as_json, as_sarif=as_sarif)

@@ -16,17 +16,30 @@ from virtune.model.errors import UsageError
     "--show", is_flag=True, help="Show how the domain differs from what virtune made of it; change nothing."
 )
 @click.option("--anyway", is_flag=True, help="Also when somebody else has changed the domain since.")
+@click.option("--restart", is_flag=True, help="Power it off and on again too, where `apply --restart` had done so.")
+@click.option("--replug", is_flag=True, help="Exchange disks of the running VM back too, where `apply --replug` had.")
+@click.option("--force-off", is_flag=True, help="Pull the plug of a guest that does not shut down in time.")
 @click.option(
     "--connect", metavar="URI", default=None, help="Reach the libvirt by this URI instead of the journal's."
 )
 @journal_option
 def command(
-    change: str | None, *, listed: bool, show: bool, anyway: bool, connect: str | None, journal: Path
+    change: str | None,
+    *,
+    listed: bool,
+    show: bool,
+    anyway: bool,
+    restart: bool,
+    replug: bool,
+    force_off: bool,
+    connect: str | None,
+    journal: Path,
 ) -> None:
     """Put a VM's configuration back, byte for byte, as it was before `virtune apply`.
 
     Also after virtune was killed half-way. A domain that somebody else has changed since is left alone, unless
     --anyway says otherwise. With nothing named, every change that was cut short is undone, or else the last one.
+    A restart that was cut short is taken back too: the VM is started as it was.
 
     \b
     virtune undo
@@ -35,10 +48,11 @@ def command(
     """  # noqa: D301 - \b is click's mark for lines to keep
     from virtune.apply.journal import Journal
     from virtune.apply.libvirt import LibvirtDomain
-    from virtune.flows.apply import changed_since, undo
+    from virtune.flows.apply import Back, changed_since, undo
     from virtune.probe.virsh import Virsh
 
     kept = Journal(journal)
+    back = Back(force_off=force_off, restart=restart, replug=replug)
     if listed:
         for entry in kept.entries():
             turns = ", ".join(f"{t.knob}{'@' if t.at else ''}{t.at}={t.value or ''}" for t in entry.turns)
@@ -54,4 +68,4 @@ def command(
             current = LibvirtDomain(virsh, entry.uuid).configuration()
             click.echo(changed_since(entry, current) or f"{entry.domain}: nobody has changed it since")
         else:
-            click.echo(undo(virsh, entry, journal=kept, anyway=anyway))
+            click.echo(undo(virsh, entry, journal=kept, anyway=anyway, back=back))

@@ -58,6 +58,11 @@ LIMITS: Mapping[str, str] = {
 }
 """Elements of a disk's `<iotune>`."""
 
+BUSES: Mapping[str, str] = {
+    "virtio-blk": "virtio", "virtio-scsi": "scsi", "ahci": "sata", "ide": "ide", "usb": "usb",
+}  # fmt: skip
+"""What libvirt calls each kind of disk, where all that is still used have it; nvme came with libvirt 11.5."""
+
 _CONVERT = "the image itself must be made anew: `qemu-img convert` while the VM is off"
 REFUSALS: Mapping[str, str] = {
     "disk.format": _CONVERT,
@@ -160,7 +165,13 @@ def _bus(document: Document, domain: Element, turn: Turn) -> bytes:
     target = disk.child("target")
     if target is None or turn.value is None:
         raise PlanError("a disk cannot be without a bus")
-    text = set_attribute(document, target, "bus", turn.value)
+    bus = BUSES.get(turn.value, turn.value)
+    if bus not in BUSES.values():
+        raise PlanError(f"libvirt has no bus {turn.value[:40]!r} for disks: it has {', '.join(BUSES.values())}")
+    models = {one.get("model") for one in domain.all("devices/controller") if one.get("type") == "scsi"}
+    if bus == "scsi" and "virtio-scsi" not in models:
+        raise PlanError("the domain has no virtio-scsi controller, and libvirt would make one that is emulated")
+    text = set_attribute(document, target, "bus", bus)
     again = read_document(text)
     address = _disk(domain_element(again), turn).child("address")
     return text if address is None else remove_element(again, address)

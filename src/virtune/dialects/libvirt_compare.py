@@ -5,10 +5,12 @@ libvirt writes a domain in its own order and adds addresses and controllers, so 
 """
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from virtune.dialects.libvirt import domain_element
+from virtune.dialects.libvirt_alter import alter
 from virtune.dialects.xml_text import Element, read_document
+from virtune.model.domain import Turn
 
 _OWN = ("address", "alias", "controller")
 """Elements that libvirt makes and numbers by itself."""
@@ -30,6 +32,11 @@ def foreign(*, asked: bytes, found: bytes) -> tuple[str, ...]:
     """Return in what a domain differs from the text that libvirt was given, beyond what libvirt adds by itself."""
     wanted, now = _statements(asked), _statements(found)
     return tuple(sorted({_said(one) for one in (now - wanted) + (wanted - now) if not _is_own(one)}))
+
+
+def unmet(text: bytes, turns: Sequence[Turn]) -> tuple[Turn, ...]:
+    """Return the turns that a domain's text does not have yet: those that would change it."""
+    return tuple(turn for turn in turns if foreign(asked=alter(text, turn), found=text))
 
 
 def _statements(text: bytes) -> Counter[Statement]:

@@ -1,26 +1,40 @@
 # SPDX-License-Identifier: Apache-2.0
 """A change made to a user's domain, with a way back: journalled, checked, and undone on any failure."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
-from virtune.apply.journal import Entry, Journal, Step
+from virtune.apply.journal import Entry, Journal, Restart, Step
 from virtune.apply.libvirt import LibvirtDomain
+from virtune.apply.plugging import StillPluggedError
+from virtune.apply.power import StillRunningError
 from virtune.dialects.libvirt import read_domain
 from virtune.dialects.libvirt_compare import dropped, foreign
 from virtune.flows.advice import Advice
 from virtune.flows.audit import unified
+from virtune.flows.replug import plugs_of, replug, return_plugs
+from virtune.flows.restart import require_restartable, return_to_running, run_anew
 from virtune.model.domain import Turn
 from virtune.model.errors import NotInForceError, PreconditionError, VirtuneError
 from virtune.probe.virsh import Virsh
 
 LIVE_KNOBS: frozenset[str] = frozenset(
     {
+        "iothread.count",
         "iothread.pin", "vcpu.pin", "emulator.pin", "iothread.poll_max_ns", "disk.throttle_iops", "disk.throttle_bps",
         "disk.throttle_iops_read", "disk.throttle_iops_write", "disk.throttle_bps_read", "disk.throttle_bps_write",
     }
 )  # fmt: skip
 """Knobs that libvirt turns on a running domain; all others wait for a power-off."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Means:
+    """What may be done to a domain that runs, beside what it does not notice: a restart, or disks exchanged."""
+
+    restart: Restart | None = None
+    replug: tuple[str, ...] = ()
+    replug_seconds: float = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,9 +45,38 @@ class Applied:
     now: tuple[Turn, ...]
     later: tuple[Turn, ...]
     running: bool
+    restarted: bool
 
 
-def apply(virsh: Virsh, uuid: str, advice: Advice, before: bytes, *, journal: Journal, when: datetime) -> Applied:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Back:
+    """How far undoing may go: what a finished change did to a running domain is taken back only where that is asked.
+
+    `asked_now`: the guest had its time to shut down and did not. `pending`: something may still come of what was
+    asked of the guest, so the change stays open.
+    """
+
+    force_off: bool = False
+    restart: bool = False
+    replug: bool = False
+    replug_seconds: float = 60.0
+    asked_now: bool = False
+    pending: bool = False
+
+
+NO_MEANS, GENTLY = Means(), Back()
+
+
+def apply(
+    virsh: Virsh,
+    uuid: str,
+    advice: Advice,
+    before: bytes,
+    *,
+    journal: Journal,
+    when: datetime,
+    means: Means = NO_MEANS,
+) -> Applied:
     """Change a domain as advised; `before` is the configuration that the advice was made from.
 
     Raises PreconditionError when somebody changed it since, NotInForceError when libvirt drops something of it, and
@@ -44,25 +87,38 @@ def apply(virsh: Virsh, uuid: str, advice: Advice, before: bytes, *, journal: Jo
         dumped = domain.dump()
         if (dumped.inactive or "").encode() != before:
             raise PreconditionError("the domain was changed by somebody else while you looked; look again")
-        live = tuple(turn for turn in advice.turns if turn.knob in LIVE_KNOBS) if dumped.live is not None else ()
+        running = dumped.live is not None
+        restart = means.restart if running else None
+        if restart is not None:
+            require_restartable(virsh, dumped, restart)
+        plugs = plugs_of(virsh, dumped, advice.after, advice.turns, means.replug) if means.replug else ()
+        live = tuple(turn for turn in advice.turns if turn.knob in LIVE_KNOBS) if running and not restart else ()
         pairs = domain.live_pairs(live)
-        now = tuple(turn for turn in live if domain.live_pairs([turn]))
         entry = journal.begin(
             name=when.strftime("%Y%m%d-%H%M%S"), uri=virsh.uri, uuid=uuid, domain=read_domain(before).name,
-            turns=advice.turns, live=pairs, before=before, after=advice.after,
+            turns=advice.turns, live=[pair for _, pair in pairs], before=before, after=advice.after, plugs=plugs,
+            restart=restart,
         )  # fmt: skip
         try:
             _make(domain, journal, entry)
-            _require_shown(domain, now)
+            _require_shown(domain, tuple(dict.fromkeys(turn for turn, _ in pairs)))
+            if plugs:
+                journal.step(entry, Step.PLUGGING)
+                replug(virsh, entry, means.replug_seconds)
+            if restart is not None:
+                run_anew(virsh, journal, entry, restart)
             journal.step(entry, Step.COMMITTED)
         except BaseException as error:
-            _back(domain, journal, entry, error)
+            _back(virsh, journal, entry, error)
             raise
+    done = {turn for turn, _ in pairs}
+    targets = {plug.target for plug in plugs}
+    now = tuple(turn for turn in advice.turns if restart or turn in done or turn.at in targets)
     later = tuple(turn for turn in advice.turns if turn not in now)
-    return Applied(entry=entry.id, now=now, later=later, running=dumped.live is not None)
+    return Applied(entry=entry.id, now=now, later=later, running=running, restarted=restart is not None)
 
 
-def undo(virsh: Virsh, entry: Entry, *, journal: Journal, anyway: bool) -> str:
+def undo(virsh: Virsh, entry: Entry, *, journal: Journal, anyway: bool, back: Back = GENTLY) -> str:
     """Put a domain back as it was before a change; return what was done, in a sentence.
 
     Raises PreconditionError when the domain has been changed since by somebody else, unless `anyway`.
@@ -74,8 +130,8 @@ def undo(virsh: Virsh, entry: Entry, *, journal: Journal, anyway: bool) -> str:
         domain = LibvirtDomain(virsh, entry.uuid)
         current = domain.configuration()
         _require_ours(entry, current, anyway=anyway)
-        _restore(domain, journal, entry, current)
-    return f"{entry.domain} is as it was before {entry.id}"
+        said = _restore(virsh, journal, entry, current, back)
+    return f"{entry.domain} is as it was before {entry.id}{said and '; '}{said}"
 
 
 def changed_since(entry: Entry, current: bytes) -> str:
@@ -115,11 +171,15 @@ def _require_shown(domain: LibvirtDomain, turns: tuple[Turn, ...]) -> None:
             raise NotInForceError(f"{turn.knob}={turn.value} was set on the running domain and is not in force")
 
 
-def _restore(domain: LibvirtDomain, journal: Journal, entry: Entry, current: bytes) -> None:
+def _restore(virsh: Virsh, journal: Journal, entry: Entry, current: bytes, back: Back) -> str:
+    """Put everything back; what a change that was finished did to the running domain, only where that is asked for.
+
+    Returns what there is to know beside that.
+    """
+    domain = LibvirtDomain(virsh, entry.uuid)
     journal.step(entry, Step.UNDOING)
-    if Step.LIVE in entry.steps and domain.dump().live is not None:
-        for _, back in reversed(entry.live):
-            domain.live(back)
+    cut_short = Step.COMMITTED not in entry.steps
+    running, said = domain.dump().live is not None, ""
     if current != entry.before:
         found = domain.define(entry.before)
         if found != entry.before:
@@ -127,7 +187,23 @@ def _restore(domain: LibvirtDomain, journal: Journal, entry: Entry, current: byt
                 f"{entry.domain} was put back, and libvirt writes it differently now: "
                 f"{'; '.join(foreign(asked=entry.before, found=found)) or 'in order only'}"
             )
-    journal.step(entry, Step.UNDONE)
+    if running and entry.plugs and not (cut_short or back.replug):
+        said = "the disks that were replugged stay so until it is powered off and on, or `--replug` is added"
+    elif running:
+        if Step.PLUGGING in entry.steps:
+            return_plugs(virsh, entry, back.replug_seconds, again=not cut_short)
+        for _, words in reversed(entry.live if Step.LIVE in entry.steps else ()):
+            domain.live(words)
+    if entry.restart is not None and Step.STOPPING in entry.steps:
+        # the leave to pull a plug was given for a change that failed, not for one that is taken back some day
+        how = replace(entry.restart, force_off=(cut_short and entry.restart.force_off) or back.force_off)
+        if cut_short or back.restart:
+            said = return_to_running(virsh, journal, entry, how, asked_now=back.asked_now)
+        elif running:
+            said = "it runs as changed until it is powered off and on, or `--restart` is added"
+    if not back.pending:
+        journal.step(entry, Step.UNDONE)
+    return said
 
 
 def _require_ours(entry: Entry, current: bytes, *, anyway: bool) -> None:
@@ -139,15 +215,22 @@ def _require_ours(entry: Entry, current: bytes, *, anyway: bool) -> None:
         )
 
 
-def _back(domain: LibvirtDomain, journal: Journal, entry: Entry, error: BaseException) -> None:
-    """Undo after a failure; when that fails too, the error says what is left to do."""
+def _back(virsh: Virsh, journal: Journal, entry: Entry, error: BaseException) -> None:
+    """Undo after a failure; the error then says how that went, and what is left to do when it failed too."""
+    hint = f"the domain may be half changed: `virtune undo {entry.id}` puts it back"
+    pending = isinstance(error, StillPluggedError)
     try:
         entry = journal.read(entry.id)
-        current = domain.configuration()
+        current = LibvirtDomain(virsh, entry.uuid).configuration()
         if not changed_since(entry, current):
-            _restore(domain, journal, entry, current)
-            return
-    except VirtuneError:
-        pass  # libvirt may be gone altogether, which is why we are here; the journal has all that is needed
+            back = Back(asked_now=isinstance(error, StillRunningError), pending=pending)
+            said = _restore(virsh, journal, entry, current, back)
+            hint = f"{entry.domain} is as it was before; {said}" if said else ""
+            if pending:
+                hint = f"`virtune undo {entry.id}` plugs it in as it was, should the guest let go of it later"
+    except VirtuneError as failure:
+        # libvirt may be gone altogether, which is why we are here; the journal has all that is needed
+        if Step.STOPPING in entry.steps and failure.hint:
+            hint = f"{failure.message}: {failure.hint}"
     if isinstance(error, VirtuneError):
-        error.hint = f"the domain may be half changed: `virtune undo {entry.id}` puts it back"
+        error.hint = hint or error.hint

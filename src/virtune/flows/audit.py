@@ -5,12 +5,16 @@ import difflib
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from virtune.advise.audit import audit
 from virtune.flows.domains import Found
 from virtune.model.domain import Turn
 from virtune.model.errors import VirtuneError
 from virtune.model.finding import Audited, Finding, Unread
+
+if TYPE_CHECKING:
+    from virtune.flows.measured import Past
 
 DIFF_BYTES_MAX = 4 * 1024**2
 """Every turn reads the text again. Of a domain of 10 kB 400 turns are shown; one of thousands of disks is told what
@@ -19,8 +23,10 @@ to turn, and not shown it line by line."""
 _SECRET = re.compile(r"(passwd|password)=(\"[^\"]*\"|'[^']*')")
 
 
-def audit_all(found: Iterable[Found | Unread], *, diffs: int) -> Iterator[Audited | Unread]:
-    """Yield what the rules say of every domain, in their order.
+def audit_all(
+    found: Iterable[Found | Unread], *, diffs: int, past: "Past | None" = None
+) -> Iterator[Audited | Unread]:
+    """Yield what the rules say of every domain, in their order; with `past` what was measured of it on this host too.
 
     The changes of the first `diffs` findings are written as differences, which cost more than finding them.
     """
@@ -29,6 +35,8 @@ def audit_all(found: Iterable[Found | Unread], *, diffs: int) -> Iterator[Audite
             yield one
             continue
         findings = audit(one.subject)
+        if past is not None:
+            findings = tuple(replace(finding, measured=past.says(finding, one.subject)) for finding in findings)
         turns = sum(len(finding.seen.turns) for finding in findings)
         if diffs > 0 and len(one.text) * turns < DIFF_BYTES_MAX:
             findings = tuple(_with_diff(one, finding) for finding in findings)

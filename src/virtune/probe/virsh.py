@@ -23,6 +23,9 @@ _BATCH = 50
 
 _VERSION = re.compile(r"(\d+)\.(\d+)(?:\.(\d+))?")
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_UNREACHABLE = re.compile("onnect|authenti|End of file")
+_BEHIND = re.compile("guest agent|monitor", re.IGNORECASE)
+"""What libvirt itself is connected to, and may have lost; it answers, so it was reached."""
 _LOCAL = re.compile(r"(qemu|xen|ch)(\+unix)?:///")
 
 
@@ -63,7 +66,7 @@ class Virsh:
             raise
         except VirtuneError as error:
             said = (error.hint or error.message).removeprefix("error: ")
-            if ("onnect" in said or "authenti" in said) and "guest agent" not in said:
+            if _UNREACHABLE.search(said) and not _BEHIND.search(said):
                 raise PreconditionError(f"cannot reach libvirt at {self.uri}: {said}", hint=_HINT) from None
             raise LibvirtRefused(f"libvirt refused `{words[0]}`: {said}") from None
 
@@ -71,6 +74,14 @@ class Virsh:
         """Put a command, in JSON, to a domain's guest agent and return its answer, in JSON; raises LibvirtRefused."""
         seconds = max(1, min(math.ceil(timeout_seconds), int(_PATIENCE_SECONDS) - 5))
         return self.run("qemu-agent-command", uuid, "--timeout", str(seconds), command)
+
+    def command(self, *words: str) -> list[str]:
+        """Return the command line of one command of virsh that goes on and says how it does."""
+        return [word for word in self._words if word != "-q"] + list(words)
+
+    def state(self, uuid: str) -> str:
+        """Return the state of a domain in libvirt's words: running, paused, shut off."""
+        return self.run("domstate", uuid).strip()
 
     def facts(self) -> ConnectionFacts:
         """Return what the connection leads to."""

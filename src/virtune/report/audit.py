@@ -71,6 +71,7 @@ def finding_document(finding: Finding) -> dict[str, Any]:
         "turns": [{"knob": turn.knob, "at": turn.at, "value": turn.value} for turn in seen.turns],
         "diff": finding.diff,
         "measure": seen.measure,
+        "measured": list(finding.measured),
         "takes": rule.takes.value if rule.takes else None,
         "risk": rule.risk.value,
         "source": rule.source,
@@ -97,6 +98,8 @@ def _finding(finding: Finding) -> Iterator[str]:
     takes = f" [{rule.takes.value}]" if rule.takes else ""
     risk = f"; risks {rule.risk.value}" if rule.risk.value != "none" else ""
     yield from _wrapped(f"{word}: {seen.advice}{takes}{risk}")
+    for said in finding.measured:
+        yield from _wrapped(said)
     if seen.measure:
         yield f"          $ {_printable(seen.measure)}"
     for line in finding.diff.splitlines()[2:]:

@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A power cycle as part of a change: down, up with the new configuration, in force, well; and the way back."""
+
+from collections.abc import Sequence
+
+from virtune.advise.audit import audit, rules
+from virtune.advise.running import differences
+from virtune.apply.health import read_sign, require_tellable, wait_until_well
+from virtune.apply.journal import Entry, Journal, Restart, Step
+from virtune.apply.libvirt import LibvirtDomain
+from virtune.apply.power import Power, StillRunningError
+from virtune.dialects.libvirt import read_domain
+from virtune.dialects.libvirt_compare import unmet
+from virtune.dialects.libvirt_guest import after_power_off
+from virtune.flows.domains import surroundings
+from virtune.model.domain import Turn
+from virtune.model.errors import NotInForceError, PreconditionError, VirtuneError
+from virtune.probe.virsh import DumpedDomain, Virsh
+
+IN_FORCE = ("R13", "R80", "R81")
+"""The rules that hold what runs against what is written."""
+
+
+def require_restartable(virsh: Virsh, dumped: DumpedDomain, restart: Restart) -> None:
+    """Raise PreconditionError for a domain whose power cycle would do more than bring the change, or tell nothing."""
+    live, inactive = (dumped.live or "").encode(), (dumped.inactive or "").encode()
+    if dumped.state != "running":
+        raise PreconditionError(f"the domain is {dumped.state}, and only one that runs can be seen to come back")
+    for text in (live, inactive):
+        if (action := after_power_off(text)) != "destroy":
+            raise PreconditionError(
+                f"its <on_poweroff> is {action}: a guest that powers itself off is not off",
+                hint="`virsh edit` it to destroy, or leave --restart out",
+            )
+    waiting = _waiting(live, inactive)
+    if waiting:
+        raise PreconditionError(
+            f"it runs with other disks than it is configured to have, and a restart would change that too: {waiting}",
+            hint="power it off and on first, when it suits",
+        )
+    require_tellable(virsh, dumped.uuid, tuple(map(read_sign, restart.healthy)), live)
+
+
+def run_anew(virsh: Virsh, journal: Journal, entry: Entry, how: Restart) -> None:
+    """Take a running domain down and up again; raises when it does not go down, come up, run as written, get well."""
+    power = Power(virsh, entry.uuid)
+    journal.step(entry, Step.STOPPING)
+    power.shut_down(how.timeout_seconds, force_off=how.force_off)
+    journal.step(entry, Step.STARTING)
+    power.start_paused()
+    require_in_force(virsh, entry.uuid, entry.turns)
+
+    def resume() -> None:
+        journal.step(entry, Step.RESUMING)
+        power.resume()
+
+    wait_until_well(virsh, entry.uuid, tuple(map(read_sign, how.healthy)), resume, how.timeout_seconds)
+
+
+def return_to_running(virsh: Virsh, journal: Journal, entry: Entry, how: Restart, *, asked_now: bool) -> str:
+    """Let a domain run as it did before a restart that failed or was cut short; its old configuration is defined.
+
+    `asked_now`: it has just had its time to shut down and did not. Returns what there is to know of it. Raises
+    VirtuneError for a guest that would have to be pulled off, without leave for that.
+    """
+    power = Power(virsh, entry.uuid)
+    began = Step.STARTING in entry.steps
+    if Step.RETURNING in entry.steps and not power.is_off():
+        power.resume()
+        return "it runs as it did"
+    if not power.is_off() and not began and (asked_now or not power.wait_until_off(how.timeout_seconds)):
+        return "it was asked to shut down and still runs, as it did; it may still obey"
+    if not power.is_off():
+        _take_down(power, how, entry)
+    journal.step(entry, Step.RETURNING)
+    power.start_paused()
+    try:
+        signs = tuple(map(read_sign, how.healthy))
+        wait_until_well(virsh, entry.uuid, signs, power.resume, how.timeout_seconds)
+    except VirtuneError as error:
+        return f"it was started as it was before, and even so: {error.message}"
+    return "it was started as it was before, and is well"
+
+
+def require_in_force(virsh: Virsh, uuid: str, turns: Sequence[Turn], only: Sequence[str] = ()) -> None:
+    """Raise NotInForceError where a running domain is not what was asked for, by its XML and by its process.
+
+    `only` are the disks that are looked at; all of them with none.
+    """
+    dumped = LibvirtDomain(virsh, uuid).dump()
+    said = [f"{turn.knob}={turn.value or ''}" for turn in unmet((dumped.live or "").encode(), turns)]
+    asked = tuple(rule for rule in rules() if rule.id in IN_FORCE)
+    findings = audit(surroundings(virsh, dumped).subject, asked)
+    said += [f"{one.at}: {one.seen.seen} ({one.rule.id})" for one in findings if not only or one.at in only]
+    if said:
+        raise NotInForceError(f"what was asked for is not in force: {'; '.join(said)}")
+
+
+def _take_down(power: Power, how: Restart, entry: Entry) -> None:
+    """Off with a guest that runs with the new configuration. One that never ran has nothing to lose."""
+    if power.never_ran():
+        power.pull_the_plug()
+        return
+    try:
+        power.shut_down(how.timeout_seconds, force_off=how.force_off)
+    except StillRunningError as error:
+        raise StillRunningError(
+            f"{entry.domain} has its old configuration for the next start, and still runs with the new one: "
+            f"{error.message}",
+            hint=f"`virtune undo {entry.id} --force-off` pulls the plug, and starts it as it was",
+        ) from None
+
+
+def _waiting(live: bytes, inactive: bytes) -> str:
+    now, then = read_domain(live), read_domain(inactive)
+    said = [f"{disk.target}: {'; '.join(found)}" for disk in then.disks if (one := now.disk(disk.target)) is not None
+            and (found := differences(disk, one))]  # fmt: skip
+    alone = {disk.target for disk in now.disks} ^ {disk.target for disk in then.disks}
+    return "; ".join([*said, *(f"{target} is in one of them only" for target in sorted(alone))])

@@ -1,0 +1,215 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Changes that need a power cycle, on a real libvirtd with a guest that boots: it comes back, or it is put back."""
+
+import signal
+import time
+from collections.abc import Callable
+
+import pytest
+from tests.conftest import User
+from tests.libvirt.conftest import DOMAIN
+from tests.libvirt.dying import killed_at
+from tests.libvirt.tiny import UP, boot_sector
+from tests.libvirtd import Libvirtd
+
+from virtune.apply.journal import Journal, Restart
+from virtune.flows.apply import Back, Means, undo
+from virtune.probe.virsh import Virsh
+
+pytestmark = [pytest.mark.real, pytest.mark.beside, pytest.mark.xdist_group("libvirt")]
+Boot = Callable[..., str]
+
+SERIAL = "<serial type='pty'><log file='{log}' append='on'/></serial>"
+SIGN = f"console:^{UP}$"
+BACK = ("--restart", "--healthy", SIGN, "--timeout", "4")
+
+
+@pytest.fixture
+def boot(daemon: Libvirtd) -> Callable[..., str]:
+    """Defines a tiny guest, starts it, and waits until it is up. `make` of the folder forgets it afterwards."""
+    daemon.forget()
+
+    def booted(name: str, *, obeys: bool = True, beside: str = "") -> str:
+        image, log = daemon.home / f"{name}.raw", daemon.home / "var/log/libvirt" / f"{name}-console.log"
+        image.write_bytes(boot_sector(obeys=obeys).ljust(2**20, b"\x01"))
+        log.unlink(missing_ok=True)
+        xml = DOMAIN.format(
+            name=name, driver="cache='writeback'", rest="", bus="virtio", target="vda", image=image
+        ).replace("<graphics", SERIAL.format(log=f"/var/log/libvirt/{log.name}") + beside + "<graphics")
+        daemon.define(xml)
+        start(daemon, name)
+        return name
+
+    return booted
+
+
+@pytest.fixture
+def still(boot: Boot) -> str:
+    """A guest that runs and is only to be looked at."""
+    return boot("still")
+
+
+def start(daemon: Libvirtd, name: str) -> None:
+    before = ups(daemon, name)
+    daemon.virsh("start", name)
+    wait_for(lambda: ups(daemon, name) > before)
+
+
+def ups(daemon: Libvirtd, name: str) -> int:
+    """How often a guest has come up."""
+    log = daemon.home / "var/log/libvirt" / f"{name}-console.log"
+    return log.read_text().count(UP) if log.exists() else 0
+
+
+def wait_for(condition: Callable[[], bool], seconds: float = 30) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen"
+        time.sleep(0.05)
+
+
+def test_it_comes_back_with_all_of_it_in_force(user: User, daemon: Libvirtd, boot: Boot) -> None:
+    boot("web")
+    before, pid = daemon.xml("web"), daemon.qemu("web")
+    words = ("--set", "disk.cache@vda=none", "--set", "disk.aio@vda=io_uring", "--yes")
+    ran = user.run("apply", "web", "--connect", daemon.uri, *words, *BACK)
+    assert "it was powered off and on, is well, and all of it is in force" in ran.stdout
+    assert daemon.qemu("web") != pid
+    assert "cache='none' io='io_uring'" in daemon.xml("web", live=True)
+    assert ups(daemon, "web") == 2
+    ran = user.run("undo", "last")
+    assert "it runs as changed until it is powered off and on" in ran.stdout
+    assert daemon.xml("web") == before
+
+
+def test_one_that_does_not_come_back_is_put_back_and_runs_as_it_did(user: User, daemon: Libvirtd, boot: Boot) -> None:
+    boot("ide")  # it has no driver for the bus that it is to get
+    before = daemon.xml("ide")
+    words = ("--set", "device.bus@vda=ahci", "--yes", "--force-off")
+    ran = user.run("apply", "ide", "--connect", daemon.uri, *words, *BACK, status=1)
+    assert f"did not come back within 4 s: its console never showed '^{UP}$'" in ran.stderr
+    assert "hint: ide is as it was before; it was started as it was before, and is well" in ran.stderr
+    assert daemon.xml("ide") == before
+    assert "bus='virtio'" in daemon.xml("ide", live=True)
+    assert (daemon.virsh("domstate", "ide").strip(), ups(daemon, "ide")) == ("running", 2)
+    assert "undone" in user.run("undo", "--list").stdout
+
+
+def test_no_plug_is_pulled_without_leave(user: User, daemon: Libvirtd, boot: Boot) -> None:
+    boot("deaf", obeys=False)
+    before, pid = daemon.xml("deaf"), daemon.qemu("deaf")
+    words = (
+        "apply",
+        "deaf",
+        "--connect",
+        daemon.uri,
+        "--set",
+        "disk.cache@vda=none",
+        "--yes",
+        *BACK[:3],
+        "--timeout",
+    )
+    ran = user.run(*words, "1", status=1)
+    assert "the guest did not shut down within 1 s" in ran.stderr
+    assert "still runs, as it did; it may still obey" in ran.stderr
+    assert (daemon.xml("deaf"), daemon.qemu("deaf")) == (before, pid)
+    ran = user.run(*words, "1", "--force-off")
+    assert "all of it is in force" in ran.stdout
+    assert daemon.qemu("deaf") != pid
+    # and on the way back: the configuration is put back at once, the guest only by leave
+    ran = user.run("undo", "last", "--restart", status=1)
+    assert "deaf has its old configuration for the next start, and still runs with the new one" in ran.stderr
+    assert daemon.xml("deaf") == before
+    ran = user.run("undo", "last", "--restart", "--force-off")
+    assert "it was started as it was before, and is well" in ran.stdout
+    assert "cache='writeback'" in daemon.xml("deaf", live=True)
+
+
+def test_a_guest_that_does_not_let_go_of_a_disk_keeps_it(user: User, daemon: Libvirtd, boot: Boot) -> None:
+    (daemon.home / "spare.raw").write_bytes(bytes(2**20))
+    spare = f"<disk type='file'><source file='{daemon.home}/spare.raw'/><target dev='vdb' bus='virtio'/></disk>"
+    boot("holds", beside=spare)
+    before, live = daemon.xml("holds"), daemon.xml("holds", live=True)
+    words = ("--set", "disk.cache@vdb=none", "--replug", "vdb", "--timeout", "1", "--yes")
+    ran = user.run("apply", "holds", "--connect", daemon.uri, *words, status=1)
+    assert "the guest did not let go of vdb within 1 s; it may still do so" in ran.stderr
+    assert "plugs it in as it was, should the guest let go of it later" in ran.stderr
+    assert (daemon.xml("holds"), daemon.xml("holds", live=True)) == (before, live)
+    assert "is as it was before" in user.run("undo").stdout
+    assert "no change 'last'" in user.run("undo", status=2).stderr
+
+
+def test_killed_at_any_step_undo_lets_it_run_as_it_did(user: User, daemon: Libvirtd, boot: Boot) -> None:
+    boot("cycled")
+    before, seen, instant = daemon.xml("cycled"), set(), 0
+    kept = Journal(user.home / "virtune" / "journal")
+    means = Means(restart=Restart(healthy=(SIGN,), timeout_seconds=4.0, force_off=False))
+    while killed_at(
+        instant, daemon.uri, "cycled", ["disk.cache@vda=none"], journal=user.home / "virtune" / "journal", means=means
+    ):
+        seen.add(daemon.virsh("domstate", "cycled").strip())
+        for entry in kept.entries()[-1:]:
+            undo(Virsh(daemon.uri, write=True), entry, journal=kept, anyway=False, back=Back(restart=True))
+        assert daemon.xml("cycled") == before, instant
+        assert daemon.virsh("domstate", "cycled").strip() == "running", instant
+        assert "cache='writeback'" in daemon.xml("cycled", live=True), instant
+        instant += 1
+    assert instant == 14  # before and after each of seven steps
+    assert seen == {"running", "shut off", "paused"}
+    assert "cache='none'" in daemon.xml("cycled", live=True)
+
+
+def test_a_libvirtd_that_dies_half_way_leaves_the_way_back(user: User, daemon: Libvirtd, boot: Boot) -> None:
+    boot("halves", obeys=False)  # it takes its time to shut down: all of it
+    before, pid = daemon.xml("halves"), daemon.qemu("halves")
+    words = ("--set", "disk.cache@vda=none", "--yes", "--force-off", *BACK)
+    process = user.start("apply", "halves", "--connect", daemon.uri, *words)
+    steps = user.home / "virtune" / "journal"
+    wait_for(lambda: any("stopping" in path.read_text() for path in steps.glob("*/steps")))
+    daemon.restart(signal.SIGKILL)
+    _, said = process.communicate(timeout=60)
+    assert "Traceback" not in said
+    # each look at libvirt is a connection of its own: virtune may not have noticed, or put it back by itself
+    assert process.returncode in (0, 1, 3), said
+    user.run("undo", "--restart", "--force-off", status=0 if process.returncode == 0 else None)
+    assert daemon.xml("halves") == before
+    assert "cache='writeback'" in daemon.xml("halves", live=True)
+    assert daemon.virsh("domstate", "halves").strip() == "running"
+    assert (daemon.qemu("halves") == pid) == (process.returncode != 0)
+    assert "no change 'last'" in user.run("undo", status=2).stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "says"),
+    [
+        (("--restart",), 2, "--restart needs --healthy"),
+        (("--healthy", "ping"), 2, "belong to --restart"),
+        (("--restart", "--healthy", "telepathy"), 2, "is no sign of health"),
+        (("--restart", "--healthy", "console:("), 2, "is no regular expression"),
+        (("--restart", "--healthy", "ping:-f"), 2, "is no sign of health"),
+        (("--restart", "--healthy", "ping", "--replug", "vda"), 2, "cannot be together"),
+        (("--restart", "--healthy", "guest-agent"), 3, "has no channel for QEMU's guest agent"),
+        (("--replug", "vda"), 3, "vda is what the guest boots from, and is not unplugged"),
+    ],
+)
+def test_what_cannot_be_is_refused_before_anything_is_done(
+    user: User, daemon: Libvirtd, still: str, words: tuple[str, ...], status: int, says: str
+) -> None:
+    before = daemon.xml(still)
+    ran = user.run(
+        "apply", still, "--connect", daemon.uri, "--set", "disk.cache@vda=none", "--yes", *words, status=status
+    )
+    assert says in ran.stderr
+    assert (daemon.xml(still), daemon.virsh("domstate", still).strip()) == (before, "running")
+
+
+def test_a_domain_whose_restart_would_bring_more_is_refused(user: User, daemon: Libvirtd, still: str) -> None:
+    daemon.define(daemon.xml(still).replace("cache='writeback'", "cache='none'"))
+    words = ("apply", still, "--connect", daemon.uri, "--set", "disk.aio@vda=io_uring", "--yes", *BACK)
+    assert "a restart would change that too: vda: cache writeback now, none" in user.run(*words, status=3).stderr
+    daemon.define(daemon.xml(still).replace("cache='none'", "cache='writeback'"))
+    daemon.virsh("suspend", still)
+    assert "the domain is paused" in user.run(*words, status=3).stderr
+    daemon.virsh("destroy", still)
+    assert "it is off, so there was nothing to restart" in user.run(*words).stdout
+    assert daemon.virsh("domstate", still).strip() == "shut off"
