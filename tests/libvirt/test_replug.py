@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Disks of a running Linux guest exchanged on request, in real QEMUs; and a restart that its agent vouches for."""
 
-import json
 import os
 import shutil
 import subprocess
@@ -12,6 +11,7 @@ from pathlib import Path
 import pytest
 from tests.conftest import User
 from tests.libvirt.dying import killed_at
+from tests.libvirt.inside import Inside
 from tests.libvirtd import Libvirtd
 
 import virtune
@@ -120,17 +120,7 @@ def until_the_agent_answers(daemon: Libvirtd) -> None:
 
 
 def run_inside(daemon: Libvirtd, script: str) -> None:
-    asked = {"execute": "guest-exec", "arguments": {"path": "/bin/sh", "arg": ["-c", script], "capture-output": True}}
-    pid = json.loads(daemon.virsh("qemu-agent-command", "linux", json.dumps(asked)))["return"]["pid"]
-    asked = {"execute": "guest-exec-status", "arguments": {"pid": pid}}
-    deadline = time.monotonic() + 30
-    while time.monotonic() < deadline:
-        said = json.loads(daemon.virsh("qemu-agent-command", "linux", json.dumps(asked)))["return"]
-        if said["exited"]:
-            assert said["exitcode"] == 0, said
-            return
-        time.sleep(0.1)
-    raise AssertionError(script)
+    assert Inside(daemon, "linux", daemon.home / "root.raw").sh(f"{script} && echo done") == "done\n"
 
 
 def ring(daemon: Libvirtd) -> bool:
@@ -202,7 +192,8 @@ def test_a_restart_that_agent_and_address_vouch_for(
     user: User, daemon: Libvirtd, linux: str, bridge: str | None
 ) -> None:
     pid = daemon.qemu(linux)
-    words = ("--set", "disk.cache@vda=none", "--restart", "--healthy", "guest-agent", "--timeout", "60", "--yes")
+    words: tuple[str, ...] = ("--set", "disk.cache@vda=none", "--restart", "--timeout", "60", "--yes")
+    words = (*words, "--healthy", "guest-agent")
     if bridge is not None:
         nobody = user.run("apply", linux, "--connect", daemon.uri, *words, "--healthy", "ping:10.213.77.9", status=3)
         assert "10.213.77.9 does not answer a ping now" in nobody.stderr

@@ -3,7 +3,7 @@
 
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 from tests.conftest import User
@@ -25,9 +25,8 @@ BACK = ("--restart", "--healthy", SIGN, "--timeout", "4")
 
 
 @pytest.fixture
-def boot(daemon: Libvirtd) -> Callable[..., str]:
-    """Defines a tiny guest, starts it, and waits until it is up. `make` of the folder forgets it afterwards."""
-    daemon.forget()
+def boot(daemon: Libvirtd) -> Iterator[Boot]:
+    """Defines a tiny guest, starts it, and waits until it is up; all of them are gone afterwards."""
 
     def booted(name: str, *, obeys: bool = True, beside: str = "") -> str:
         image, log = daemon.home / f"{name}.raw", daemon.home / "var/log/libvirt" / f"{name}-console.log"
@@ -40,13 +39,8 @@ def boot(daemon: Libvirtd) -> Callable[..., str]:
         start(daemon, name)
         return name
 
-    return booted
-
-
-@pytest.fixture
-def still(boot: Boot) -> str:
-    """A guest that runs and is only to be looked at."""
-    return boot("still")
+    yield booted
+    daemon.forget()
 
 
 def start(daemon: Libvirtd, name: str) -> None:
@@ -113,7 +107,7 @@ def test_no_plug_is_pulled_without_leave(user: User, daemon: Libvirtd, boot: Boo
     assert "the guest did not shut down within 1 s" in ran.stderr
     assert "still runs, as it did; it may still obey" in ran.stderr
     assert (daemon.xml("deaf"), daemon.qemu("deaf")) == (before, pid)
-    ran = user.run(*words, "1", "--force-off")
+    ran = user.run(*words, "4", "--force-off")
     assert "all of it is in force" in ran.stdout
     assert daemon.qemu("deaf") != pid
     # and on the way back: the configuration is put back at once, the guest only by leave
@@ -180,34 +174,39 @@ def test_a_libvirtd_that_dies_half_way_leaves_the_way_back(user: User, daemon: L
 
 
 @pytest.mark.parametrize(
-    ("words", "status", "says"),
+    ("words", "says"),
     [
-        (("--restart",), 2, "--restart needs --healthy"),
-        (("--healthy", "ping"), 2, "belong to --restart"),
-        (("--restart", "--healthy", "telepathy"), 2, "is no sign of health"),
-        (("--restart", "--healthy", "console:("), 2, "is no regular expression"),
-        (("--restart", "--healthy", "ping:-f"), 2, "is no sign of health"),
-        (("--restart", "--healthy", "ping", "--replug", "vda"), 2, "cannot be together"),
-        (("--restart", "--healthy", "guest-agent"), 3, "has no channel for QEMU's guest agent"),
-        (("--replug", "vda"), 3, "vda is what the guest boots from, and is not unplugged"),
+        (("--restart",), "--restart needs --healthy"),
+        (("--healthy", "ping"), "belong to --restart"),
+        (("--restart", "--healthy", "telepathy"), "is no sign of health"),
+        (("--restart", "--healthy", "ping", "--replug", "vda"), "cannot be together"),
     ],
 )
-def test_what_cannot_be_is_refused_before_anything_is_done(
-    user: User, daemon: Libvirtd, still: str, words: tuple[str, ...], status: int, says: str
-) -> None:
-    before = daemon.xml(still)
-    ran = user.run(
-        "apply", still, "--connect", daemon.uri, "--set", "disk.cache@vda=none", "--yes", *words, status=status
-    )
+def test_words_that_do_not_belong_together_are_said(user: User, words: tuple[str, ...], says: str) -> None:
+    ran = user.run("apply", "test", "--connect", "test:///default", "--yes", *words, status=2)
     assert says in ran.stderr
+
+
+def test_what_cannot_be_is_refused_before_anything_is_done(user: User, daemon: Libvirtd, boot: Boot) -> None:
+    still = boot("still")
+    before = daemon.xml(still)
+    once = ("apply", still, "--connect", daemon.uri, "--set", "disk.cache@vda=none", "--yes")
+    ran = user.run(*once, "--restart", "--healthy", "guest-agent", status=3)
+    assert "has no channel for QEMU's guest agent" in ran.stderr
+    ran = user.run(*once, "--replug", "vda", status=3)
+    assert "vda is what the guest boots from, and is not unplugged" in ran.stderr
     assert (daemon.xml(still), daemon.virsh("domstate", still).strip()) == (before, "running")
-
-
-def test_a_domain_whose_restart_would_bring_more_is_refused(user: User, daemon: Libvirtd, still: str) -> None:
     daemon.define(daemon.xml(still).replace("cache='writeback'", "cache='none'"))
     words = ("apply", still, "--connect", daemon.uri, "--set", "disk.aio@vda=io_uring", "--yes", *BACK)
     assert "a restart would change that too: vda: cache writeback now, none" in user.run(*words, status=3).stderr
     daemon.define(daemon.xml(still).replace("cache='none'", "cache='writeback'"))
+    other = daemon.home / "other.raw"
+    other.write_bytes(boot_sector())
+    daemon.define(daemon.xml(still).replace(f"{still}.raw", "other.raw"))
+    assert (
+        f"it runs on {daemon.home}/{still}.raw, and is configured with {other}" in user.run(*words, status=3).stderr
+    )
+    daemon.define(daemon.xml(still).replace("other.raw", f"{still}.raw"))
     daemon.virsh("suspend", still)
     assert "the domain is paused" in user.run(*words, status=3).stderr
     daemon.virsh("destroy", still)

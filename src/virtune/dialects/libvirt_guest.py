@@ -39,6 +39,12 @@ def boot_disks(text: bytes) -> frozenset[str]:
     return ordered or frozenset(_target(disk) for disk in disks[:1])
 
 
+def plugged_counts(text: bytes) -> dict[str, int]:
+    """Return how many network interfaces and host devices a domain has, which may be plugged in while it runs."""
+    domain = _domain(text)
+    return {tag: len(list(domain.all(f"devices/{tag}"))) for tag in ("interface", "hostdev")}
+
+
 def disk_text(text: bytes, target: str) -> str:
     """Return the element of one disk as it is written; raises ReadError where there is none."""
     for disk in _domain(text).all("devices/disk"):

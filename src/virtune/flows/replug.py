@@ -9,7 +9,7 @@ from virtune.apply.libvirt import LibvirtDomain
 from virtune.apply.plugging import exchange, plug_in, plugged, require_spare, unplug
 from virtune.dialects.libvirt import read_domain
 from virtune.dialects.libvirt_guest import disk_text
-from virtune.flows.restart import require_in_force
+from virtune.flows.restart import another_image, require_in_force
 from virtune.model.domain import Turn
 from virtune.model.errors import PreconditionError
 from virtune.model.knob import Change
@@ -35,6 +35,8 @@ def plugs_of(
                 raise PreconditionError(f"{turn.knob} of {target} takes a power-off, which no replug replaces")
         now, then = read_domain(live).disk(target), read_domain(before).disk(target)
         waiting = differences(then, now) if now is not None and then is not None else ["it is not configured"]
+        if now is not None and then is not None and another_image(then, now):
+            waiting = [f"it runs on {now.source.name}"]
         if waiting:
             raise PreconditionError(f"{target} does not run as it is configured: {'; '.join(waiting)}")
         found.append(Plug(target=target, old=disk_text(live, target), new=disk_text(after, target)))

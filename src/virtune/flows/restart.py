@@ -11,9 +11,9 @@ from virtune.apply.libvirt import LibvirtDomain
 from virtune.apply.power import Power, StillRunningError
 from virtune.dialects.libvirt import read_domain
 from virtune.dialects.libvirt_compare import unmet
-from virtune.dialects.libvirt_guest import after_power_off
+from virtune.dialects.libvirt_guest import after_power_off, plugged_counts
 from virtune.flows.domains import surroundings
-from virtune.model.domain import Turn
+from virtune.model.domain import DomainDisk, Turn
 from virtune.model.errors import NotInForceError, PreconditionError, VirtuneError
 from virtune.probe.virsh import DumpedDomain, Virsh
 
@@ -35,7 +35,7 @@ def require_restartable(virsh: Virsh, dumped: DumpedDomain, restart: Restart) ->
     waiting = _waiting(live, inactive)
     if waiting:
         raise PreconditionError(
-            f"it runs with other disks than it is configured to have, and a restart would change that too: {waiting}",
+            f"it does not run as it is configured, and a restart would change that too: {waiting}",
             hint="power it off and on first, when it suits",
         )
     require_tellable(virsh, dumped.uuid, tuple(map(read_sign, restart.healthy)), live)
@@ -113,7 +113,21 @@ def _take_down(power: Power, how: Restart, entry: Entry) -> None:
 
 def _waiting(live: bytes, inactive: bytes) -> str:
     now, then = read_domain(live), read_domain(inactive)
-    said = [f"{disk.target}: {'; '.join(found)}" for disk in then.disks if (one := now.disk(disk.target)) is not None
-            and (found := differences(disk, one))]  # fmt: skip
+    said = []
+    for disk in then.disks:
+        one = now.disk(disk.target)
+        found = differences(disk, one) if one is not None else ()
+        if found:
+            said.append(f"{disk.target}: {'; '.join(found)}")
+        elif one is not None and disk.holds_data and another_image(disk, one):
+            said.append(f"{disk.target}: it runs on {one.source.name}, and is configured with {disk.source.name}")
     alone = {disk.target for disk in now.disks} ^ {disk.target for disk in then.disks}
-    return "; ".join([*said, *(f"{target} is in one of them only" for target in sorted(alone))])
+    said += [f"{target} is in one of them only" for target in sorted(alone)]
+    there, later = plugged_counts(live), plugged_counts(inactive)
+    said += [f"{there[tag]} of <{tag}> now, {later[tag]} after" for tag in there if there[tag] != later[tag]]
+    return "; ".join(said)
+
+
+def another_image(next_start: DomainDisk, live: DomainDisk) -> bool:
+    """Whether a disk's data would be another after a power-off; a volume of a pool may be shown as its file."""
+    return next_start.source.kind == live.source.kind and next_start.source != live.source
