@@ -7,9 +7,11 @@ from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import pytest
+from tests.beside import qemu_beside
 
 from virtune.dialects.libvirt_disk import disk_xml
 from virtune.dialects.qemu_device import guest_arguments, guest_command_line, image_line
+from virtune.dialects.qemu_guest import mapping_text
 from virtune.model.stack import Device, Disk, Stack
 from virtune.model.units import Bytes
 from virtune.shell import find, run
@@ -28,6 +30,8 @@ STACKS = {
     "as plugged": Stack(
         rig="qemu", device=Device(iothread="io1", num_queues=2, queue_size=256, packed=False), disk=Disk(aio="native")
     ),
+    "spread": Stack(rig="qemu", device=Device(iothread_vq_mapping="io1:0+io2:1-2", num_queues=3), thread_pool_max=8),
+    "on ahci": Stack(rig="qemu", device=Device(bus="ahci")),
     "on scsi": Stack(rig="qemu", device=Device(bus="virtio-scsi", iothread="io1")),
     "on nvme": Stack(rig="qemu", device=Device(bus="nvme"), disk=Disk(cache="writeback")),
     "zeroes": Stack(disk=Disk(discard="unmap", detect_zeroes="unmap")),
@@ -54,6 +58,8 @@ def test_a_real_qemu_takes_the_line_and_has_in_force_what_it_says(name: str, tmp
     asked = ["write-cache", *(["num-queues"] if stack.device.bus == "virtio-blk" else []), "iothread"]
     if stack.device.bus == "nvme":
         asked = []
+    if stack.device.iothread_vq_mapping:
+        asked.append("iothread-vq-mapping")
     script.write_text(
         "".join(
             json.dumps(line) + "\n"
@@ -73,7 +79,8 @@ def test_a_real_qemu_takes_the_line_and_has_in_force_what_it_says(name: str, tmp
     output.touch()
     quiet = ["-machine", "q35,accel=tcg", "-nodefaults", "-no-user-config", "-S", "-display", "none"]
     monitor = ["-chardev", f"pipe,id=m,path={tmp_path / 'qmp'}", "-mon", "chardev=m,mode=control"]
-    run([find(f"qemu-system-{platform.machine()}"), *quiet, *monitor, *words], timeout_seconds=30, stdin="")
+    program = qemu_beside() if stack.device.iothread_vq_mapping else find(f"qemu-system-{platform.machine()}")
+    run([program, *quiet, *monitor, *words], timeout_seconds=30, stdin="")
     replies = {r["id"]: r for r in map(json.loads, output.read_text().splitlines()) if "id" in r}
     nodes = {node["node-name"]: node for node in replies["nodes"]["return"]}
     file = nodes["file0"]
@@ -86,7 +93,10 @@ def test_a_real_qemu_takes_the_line_and_has_in_force_what_it_says(name: str, tmp
         assert replies["write-cache"]["return"] == ("off" if stack.disk.cache == "directsync" else "on")
     if queues := stack.num_queues or stack.device.num_queues:
         assert replies["num-queues"]["return"] == queues
-    if "iothread" in replies:
+    if stack.device.iothread_vq_mapping:
+        shown = replies["iothread-vq-mapping"]["return"]
+        assert mapping_text(shown, queues=True) == stack.device.iothread_vq_mapping
+    elif "iothread" in replies:
         assert replies["iothread"]["return"] == f"/objects/{stack.device.iothread or 'iothread0'}"
 
 
@@ -108,7 +118,7 @@ def domain(name: str) -> str:
 @pytest.mark.real
 @pytest.mark.parametrize("name", [name for name in STACKS if STACKS[name].device.bus == "virtio-blk"])
 def test_libvirts_own_schema_takes_the_element(name: str, tmp_path: Path) -> None:
-    text = domain(name)
+    stack, text = STACKS[name], domain(name)
     root = ET.fromstring(text)  # noqa: S314 - our own text
     source = root.find("devices/disk/source")
     assert source is not None
@@ -117,7 +127,13 @@ def test_libvirts_own_schema_takes_the_element(name: str, tmp_path: Path) -> Non
         # libvirt 9.0's schema does not know <poll>, which came with 9.4; the rest must pass all the same
         for thread in root.findall("iothreadids/iothread"):
             thread.remove(thread[0])
-        text = ET.tostring(root, encoding="unicode")
+    if stack.device.iothread_vq_mapping:
+        # nor several threads for one disk, which came with 10.0
+        driver = root.find("devices/disk/driver")
+        assert driver is not None
+        assert [[queue.get("id") for queue in one] for one in driver[0]] == [["0"], ["1", "2"]]
+        driver.remove(driver[0])
+    text = ET.tostring(root, encoding="unicode")
     path = tmp_path / "domain.xml"
     path.write_text(text)
     run([find("virt-xml-validate"), str(path), "domain"], timeout_seconds=20)

@@ -37,6 +37,12 @@ def load(bench: GuestBench, *, rw: str = "randread", seconds: float = 1.0) -> Lo
     return run_guest_loads([(bench, job)], moments=moments, flushes=False, evidence=Evidence())
 
 
+def engine_at_work(bench: GuestBench) -> str | None:
+    """On a host that is busy it takes a longer load until it shows."""
+    seen = found((*bench.in_force.checks, *load(bench).checks))
+    return seen["disk.aio"] if "disk.aio" in seen else found(load(bench, seconds=4.0).checks)["disk.aio"]
+
+
 def test_engines_are_exchanged_under_the_device_and_seen_at_work(rig: GuestSession, image: Path) -> None:
     processes, ways = set(), []
     for aio in ("threads", "native", "io_uring", "native", "threads", "io_uring"):
@@ -45,8 +51,7 @@ def test_engines_are_exchanged_under_the_device_and_seen_at_work(rig: GuestSessi
             assert bench.changeover is not None
             processes.add(bench.changeover.process)
             ways.append(bench.changeover.swapped)
-            loaded = load(bench)
-            assert found((*bench.in_force.checks, *loaded.checks))["disk.aio"] == aio
+            assert engine_at_work(bench) == aio
     assert len(processes) == 1
     assert ways == [None, "nodes", "nodes", "nodes", "nodes", "nodes"]
 
@@ -64,7 +69,7 @@ def test_what_the_device_is_made_with_needs_it_anew_and_is_seen_by_the_guest(rig
     with rig.up(replace(GUEST, device=device, disk=Disk(aio="native")), ground(image)) as bench:
         assert bench.changeover is not None
         assert bench.changeover.swapped == "nodes"
-        assert found((*bench.in_force.checks, *load(bench).checks))["disk.aio"] == "native"
+        assert engine_at_work(bench) == "native"
 
 
 @pytest.mark.parametrize("bus", ["virtio-scsi", "nvme"])
@@ -72,7 +77,7 @@ def test_other_buses(rig: GuestSession, image: Path, bus: str) -> None:
     device = Device(bus=bus)  # type: ignore[arg-type]
     for aio in ("io_uring", "threads"):
         with rig.up(replace(GUEST, device=device, disk=Disk(aio=aio)), ground(image)) as bench:
-            assert found((*bench.in_force.checks, *load(bench).checks))["disk.aio"] == aio
+            assert engine_at_work(bench) == aio
 
 
 def test_what_the_guest_writes_is_on_the_image_and_cache_modes_are_seen(rig: GuestSession, tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ from virtune.model.knob import (
     describe_domain,
 )
 from virtune.model.knobs import BY_ID, KNOBS, find, matching, needs_new_process
+from virtune.model.machine import Machine, Pins
 from virtune.model.stack import Device, Disk, Stack, setting_of, with_setting
 
 TWO_VALUES: dict[type[Domain], Callable[[Any], tuple[Any, Any]]] = {
@@ -66,16 +67,21 @@ def test_the_knobs_that_are_turned_are_exactly_what_a_stack_holds() -> None:
         "export.num_queues": ("num_queues",),
         "export.iothread": ("iothread",),
         "iothread.poll_max_ns": ("poll_max_ns",),
+        "iothread.thread_pool_max": ("thread_pool_max",),
         "guests.count": ("guests",),
         "guests.idle": ("idle_guests",),
         "guests.spread": ("spread",),
     }
+    of_the_machine = {f"machine.{field.name}": ("machine", field.name) for field in fields(Machine)}
+    of_the_machine["memory.hugepages"] = of_the_machine.pop("machine.hugepages")
+    of_the_machine |= {f"{field.name}.pin": ("pins", field.name) for field in fields(Pins)}
     of_the_disk = {f"disk.{field.name}": ("disk", field.name) for field in fields(Disk)}
     of_the_device = {f"device.{field.name}": ("device", field.name) for field in fields(Device)}
-    for here, known_as in (("scsi_num_queues", "scsi.num_queues"), ("max_ioqpairs", "nvme.max_ioqpairs")):
+    for here, known_as in (("scsi_num_queues", "scsi.num_queues"), ("max_ioqpairs", "nvme.max_ioqpairs"),
+                              ("vfio_pci", "storage.vfio_pci")):  # fmt: skip
         of_the_device[known_as] = of_the_device.pop(f"device.{here}")
-    assert {knob.id: knob.place for knob in TURNED} == of_the_disk | of_the_device | of_the_export
-    rest = {"rig", "domain", "device", "disk"}
+    assert {knob.id: knob.place for knob in TURNED} == of_the_disk | of_the_device | of_the_export | of_the_machine
+    rest = {"rig", "domain", "device", "disk", "machine", "pins"}
     assert {place[0] for place in of_the_export.values()} == {f.name for f in fields(Stack)} - rest
 
 

@@ -43,7 +43,8 @@ def _knob(knob: Knob) -> Iterator[str]:
     turned = ", **turned**" if knob.place else ""
     yield f"- {knob.number}{turned}; values: {plain(describe_domain(knob.domain))}; default: {plain(knob.default)}"
     risk = "" if knob.risk is Risk.NONE else f"; risk: **{knob.risk.value}**. {plain(knob.risk_note)}"
-    yield f"- change: **{knob.change.value}**{risk}"
+    here = f" (in a guest of virtune's own: **{knob.in_guest.value}**)" if knob.in_guest is not None else ""
+    yield f"- change: **{knob.change.value}**{here}{risk}"
     if knob.needs:
         yield f"- needs: {plain('; '.join(knob.needs))}"
     yield from (f"- {system}: {code(text)}" for system, text in knob.spelled.items())

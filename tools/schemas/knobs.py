@@ -38,6 +38,7 @@ def _knob() -> Schema:
             "default": text("What the system does when nobody turns it: a value, or words in round brackets."),
             "needs": rows("What must be there for it to work.", text("One condition, in words.")),
             "change": word("What it takes to turn it on a system that runs.", Change),
+            "in_guest": maybe(word("The same in a guest of virtune's own, null where it is no other.", Change)),
             "risk": word("The worst that turning it can do.", Risk),
             "risk_note": text("That in words; empty where there is no risk."),
             "what": text("What it is."),

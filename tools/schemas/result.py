@@ -71,6 +71,9 @@ WORDS: dict[str, str] = {
     "Stack.num_queues": "Queues of a vhost-user-blk export; null is one.",
     "Stack.iothread": "Whether an IOThread serves the export; null is the default of the kind of export.",
     "Stack.poll_max_ns": "How long that IOThread polls at most, in ns; null is QEMU's default.",
+    "Stack.thread_pool_max": _PLACED["thread_pool_max"].what,
+    "Stack.machine": "The guest besides its disk, of rig `qemu` only; null is what virtune's guests get unasked.",
+    "Stack.pins": "Where the guest's threads run, of rig `qemu` only; null is on any CPU.",
     "Stack.guests": _PLACED["guests"].what,
     "Stack.idle_guests": _PLACED["idle_guests"].what,
     "Stack.spread": _PLACED["spread"].what,
@@ -80,10 +83,7 @@ WORDS: dict[str, str] = {
     "Interval.low": "The lower end of the interval.",
     "Interval.high": "The upper end of the interval.",
     "Interval.confidence": "The confidence of this interval, 0 to 1.",
-} | {f"Disk.{place.removeprefix('disk.')}": knob.what for place, knob in _PLACED.items() if "disk." in place}
-WORDS |= {
-    f"Device.{place.removeprefix('device.')}": knob.what for place, knob in _PLACED.items() if "device." in place
-}
+} | {f"{knob.place[0].capitalize()}.{knob.place[1]}": knob.what for knob in _PLACED.values() if len(knob.place) == 2}
 """By `Class.field`; of what a knob sets, the words are the knob's."""
 
 _UNITS = {
@@ -93,6 +93,8 @@ _UNITS = {
     "Disk.throttle_bps": "in bytes a second",
     "Device.logical_block_size": "in bytes",
     "Device.physical_block_size": "in bytes",
+    "Machine.memory": "in bytes",
+    "Machine.hugepages": "in bytes",
     "Disk.null_latency_ns": "in nanoseconds",
 }
 

@@ -7,6 +7,7 @@ unpacked into the cache. Nothing is installed, and nothing needs root.
 
 import os
 import platform
+import re
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,9 @@ from virtune.model.errors import MissingToolError, PreconditionError
 
 KERNEL_PACKAGE = "linux-image-cloud-amd64"
 """The kernel that Debian makes for clouds: small, NVMe built in, virtio as modules. It has no AHCI."""
+
+GENERAL_KERNEL = "linux-image-amd64"
+"""The kernel that Debian makes for every machine; it has AHCI, and is ten times as large."""
 
 _DOWNLOAD_SECONDS = 600.0
 _UNPACK_SECONDS = 120.0
@@ -39,17 +43,23 @@ class Sources:
 
 
 def find_sources(
-    packages: Path, *, kernel: Path | None = None, modules: Path | None = None, agent: bool = False
+    packages: Path,
+    *,
+    kernel: Path | None = None,
+    modules: Path | None = None,
+    agent: bool = False,
+    package: str = KERNEL_PACKAGE,
 ) -> Sources:
     """Find everything, downloading into `packages` what this host does not have.
 
-    `kernel` is a vmlinuz of the user's own, `modules` the directory of its modules (`/lib/modules/RELEASE`). Raises
-    PreconditionError or MissingToolError with what to do.
+    `package` is the distribution's kernel to take where none is named. `kernel` is a vmlinuz of the user's own,
+    `modules` the directory of its modules (`/lib/modules/RELEASE`). Raises PreconditionError or MissingToolError with
+    what to do.
     """
     if platform.machine() != "x86_64":
         raise PreconditionError(f"an appliance is made for x86_64 only, and this host is {platform.machine()}")
     if kernel is None:
-        kernel, found = _packaged_kernel(packages)
+        kernel, found = _packaged_kernel(packages, package)
     else:
         kernel, found = _own_kernel(kernel)
     modules = modules or found
@@ -74,22 +84,30 @@ def _own_kernel(kernel: Path) -> tuple[Path, Path | None]:
     return kernel.resolve(), next((place for place in places if place.is_dir()), None)
 
 
-def _packaged_kernel(packages: Path) -> tuple[Path, Path | None]:
-    """Return the newest of the distribution's cloud kernels that was unpacked before, else download the current."""
-    pattern = "linux-image-*-cloud-amd64_*/boot/vmlinuz-*"
-    at_hand = sorted(packages.glob(pattern), key=lambda path: path.parent.parent.stat().st_mtime)
+def _packaged_kernel(packages: Path, package: str) -> tuple[Path, Path | None]:
+    """Return the newest of the distribution's kernels of this kind that was unpacked before, else download the
+    current.
+    """
+    flavour = package.removeprefix("linux-image-")
+    unpacked = [path for path in packages.glob("linux-image-*/boot/vmlinuz-*") if _is_of(path.name, flavour)]
+    at_hand = sorted(unpacked, key=lambda path: path.parent.parent.stat().st_mtime)
     if not at_hand:
-        listed = _apt("apt-cache", ["depends", "--important", KERNEL_PACKAGE]).stdout.splitlines()
+        listed = _apt("apt-cache", ["depends", "--important", package]).stdout.splitlines()
         names = [line.rpartition(" ")[2] for line in listed if "Depends: linux-image-" in line]
         if not names:
             raise PreconditionError(
-                f"the package {KERNEL_PACKAGE} is not known here",
+                f"the package {package} is not known here",
                 hint="`apt-get update` brings the package lists; `--kernel VMLINUZ` takes one of your own",
             )
         at_hand = sorted(_unpacked(packages, names[0]).glob("boot/vmlinuz-*"))
     if not at_hand:
-        raise PreconditionError(f"the package {KERNEL_PACKAGE} holds no kernel")
+        raise PreconditionError(f"the package {package} holds no kernel")
     return _own_kernel(at_hand[-1])
+
+
+def _is_of(name: str, flavour: str) -> bool:
+    """Whether `vmlinuz-6.1.0-56-cloud-amd64` is of the flavour `cloud-amd64`, and not of `amd64`."""
+    return re.fullmatch(rf"vmlinuz-[^-]+(-[0-9.]+)?-{re.escape(flavour)}", name) is not None
 
 
 def _busybox(packages: Path) -> Path:

@@ -26,6 +26,7 @@ from virtune.bench.qemu_in_force import (
     engine_check,
     engine_check_under_load,
     iothread_check_under_load,
+    loops_of,
     rings_of,
     role_of,
     seen_in_guest,
@@ -174,10 +175,10 @@ class DomainSession:
         begun, image = time.monotonic(), ground.image.resolve()
         target = free_target(*(text.encode() for text in (self._before.live, self._before.inactive) if text))
         xml = plug_xml(stack, image=str(image), target=target, name=self._plugged.name, writable=ground.writes)
-        loop, bare = stack.device.iothread or "main", self._rings()
+        bare = self._rings()
         try:
             self._plug(xml, image)
-            new = self._engines.opened(loop, bare, self._rings())
+            new = self._engines.opened(loops_of(stack), bare, self._rings())
             yield self._bench(stack, ground, xml, target, new, begun)
         except BaseException:
             sweep_guest(self._way.guest, f"{self._plugged.name}/load")
@@ -252,7 +253,7 @@ class DomainSession:
             accelerator_why=why,
             seen=seen,
             xml=live.decode(),
-            brought=self._engines.brought.get(stack.device.iothread or "main", set()),
+            brought=self._engines.of(loops_of(stack)),
         )
 
     def _checks(

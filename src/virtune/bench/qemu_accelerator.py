@@ -17,6 +17,7 @@ from virtune import shell
 from virtune.bench.appliance import Appliance
 from virtune.bench.qemu_machine import PROGRAM, running
 from virtune.model.errors import RigError
+from virtune.model.machine import Machine
 
 TRIAL_SECONDS = 20.0
 """On KVM the appliance is ready within 2 s; ten times that is no matter of a busy host any more."""
@@ -38,17 +39,22 @@ class Accelerator:
         return "kvm" if self.kvm else "tcg"
 
 
-def accelerator_for(appliance: Appliance, warden: shell.Warden, cache: Path, *, again: bool = False) -> Accelerator:
-    """Return what guests run on: what was found when it was last tried, else try now (`again`: try in any case)."""
+def accelerator_for(
+    appliance: Appliance, warden: shell.Warden, cache: Path, *, emulator: str | None = None, again: bool = False
+) -> Accelerator:
+    """Return what guests run on: what was found when it was last tried, else try now (`again`: try in any case).
+
+    `emulator` is the QEMU that is meant, where it is another than the PATH's.
+    """
     if not KVM.exists():
         return Accelerator(kvm=False, why="there is no /dev/kvm", tried=False)
     if not os.access(KVM, os.R_OK | os.W_OK):
         return Accelerator(kvm=False, why="/dev/kvm is not ours to open", tried=False)
-    place, key = cache / "accelerators.json", _key(appliance)
+    place, key = cache / "accelerators.json", _key(appliance, emulator or PROGRAM)
     known = _known(place)
     if key in known and not again:
         return known[key]
-    found = _try(appliance, warden)
+    found = _try(appliance, warden, Machine(emulator=emulator))
     place.parent.mkdir(parents=True, exist_ok=True)
     work = place.with_name(f"{place.name}.{os.getpid()}.partial")
     work.write_text(json.dumps({name: asdict(one) for name, one in {**known, key: found}.items()}))
@@ -61,9 +67,9 @@ def known_accelerators(cache: Path) -> list[Accelerator]:
     return list(_known(cache / "accelerators.json").values())
 
 
-def _try(appliance: Appliance, warden: shell.Warden) -> Accelerator:
+def _try(appliance: Appliance, warden: shell.Warden, asked: Machine) -> Accelerator:
     try:
-        with running(appliance, warden, kvm=True, boot_seconds=TRIAL_SECONDS) as vm:
+        with running(appliance, warden, kvm=True, asked=asked, boot_seconds=TRIAL_SECONDS) as vm:
             return Accelerator(kvm=True, why=f"a guest came up on KVM in {vm.boot_seconds:.1f} s", tried=True)
     except RigError as error:
         said = f" ({error.hint})" if error.hint else ""
@@ -76,8 +82,8 @@ def _known(place: Path) -> dict[str, Accelerator]:
     return {}
 
 
-def _key(appliance: Appliance) -> str:
-    program = Path(shell.find(PROGRAM)).resolve()
+def _key(appliance: Appliance, emulator: str) -> str:
+    program = Path(shell.find(emulator)).resolve()
     found = program.stat()
     boot = ""
     with contextlib.suppress(OSError):

@@ -2,8 +2,9 @@
 """What really runs in a QEMU that carries one stack after another, and what its guest sees of the disk.
 
 A kernel AIO context or an io_uring, once made for an event loop, stays with it. So the first arm that brings one is
-seen by what is there since the image was opened, and from then on it is seen by whether that very ring moves under
-load: the kernel shows an io_uring's tail in fdinfo, and the head of a native context lies mapped in the process.
+seen by what is there since the image was opened (QEMU 7.2) or since its first request (10.0), and from then on it is
+seen by whether that very ring moves under load: the kernel shows an io_uring's tail in fdinfo, and the head of a
+native context lies mapped in the process.
 """
 
 import contextlib
@@ -25,12 +26,17 @@ _MAPPED = re.compile(r"^([0-9a-f]+)-[0-9a-f]+ .*/\[aio\]", re.MULTILINE)
 _MONITOR_THREAD = "IO mon_iothread"
 """QEMU's own thread for its monitor, which serves no disk."""
 
-_WORKERS_NS = 20_000_000
+WORKERS_NS = 20_000_000
 """From 20 ms of CPU time of its worker threads on, they are held to do the I/O; the guest's requests then go nowhere
 else."""
 
-_SERVING_NS = 2_000_000
+SERVING_NS = 2_000_000
 """An IOThread that serves nothing uses nothing; 2 ms are some hundred requests."""
+
+_EVENT_IDX_BIT, _PACKED_BIT = 29, 34
+"""VIRTIO_F_EVENT_IDX and VIRTIO_F_RING_PACKED (virtio 1.2, section 6)."""
+
+_FEATURES = "the features that the guest's driver took, in its /sys/block/*/device"
 
 Ring = tuple[str, int]
 """An io_uring by its descriptor, or a kernel AIO context by its address."""
@@ -60,11 +66,25 @@ class Engines:
 
     brought: dict[str, set[Ring]] = field(default_factory=dict)
 
-    def opened(self, loop: str, bare: Mapping[Ring, int], now: Mapping[Ring, int]) -> set[Ring]:
+    def add(self, loops: Sequence[str], rings: set[Ring]) -> None:
+        """Note rings that came with a disk which these loops serve; who does not own a ring never moves it."""
+        for loop in loops:
+            self.brought.setdefault(loop, set()).update(rings)
+
+    def opened(self, loops: Sequence[str], bare: Mapping[Ring, int], now: Mapping[Ring, int]) -> set[Ring]:
         """Note what came with opening an image, and return it."""
         new = set(now) - set(bare)
-        self.brought.setdefault(loop, set()).update(new)
+        self.add(loops, new)
         return new
+
+    def of(self, loops: Sequence[str]) -> set[Ring]:
+        """Return the rings of these loops."""
+        return {ring for loop in loops for ring in self.brought.get(loop, ())}
+
+
+def loops_of(stack: Stack) -> tuple[str, ...]:
+    """Return the event loops that serve a disk."""
+    return stack.device.iothreads or ("main",)
 
 
 def engine_check(stack: Stack, new: set[Ring]) -> Check:
@@ -92,7 +112,7 @@ def engine_check_under_load(
         kind = moved.pop()
         proof = f"the ring of {kind} moved {UNDER_LOAD}"
         return Check(setting="disk.aio", asked=stack.disk.aio, found=kind, proof=proof)
-    if not moved and workers_ns >= _WORKERS_NS:
+    if not moved and workers_ns >= WORKERS_NS:
         proof = f"worker threads used {workers_ns / 1e6:.0f} ms of CPU and no ring moved {UNDER_LOAD}"
         return Check(setting="disk.aio", asked=stack.disk.aio, found="threads", proof=proof)
     return None
@@ -134,9 +154,11 @@ def iothread_check_under_load(stack: Stack, spent: Mapping[str, int]) -> Check |
     """
     served, main = spent.get("iothread", 0), spent.get("main", 0)
     asked = stack.device.iothread or "none"
-    if served < _SERVING_NS and main < _WORKERS_NS:
+    if stack.device.iothread_vq_mapping is not None:
+        return None  # which of them serve is a question of its own
+    if served < SERVING_NS and main < WORKERS_NS:
         return None
-    own = served >= _SERVING_NS
+    own = served >= SERVING_NS
     proof = f"IOThreads used {served / 1e6:.0f} ms of CPU {UNDER_LOAD}, the main loop {main / 1e6:.0f}"
     found = asked if own == (asked != "none") else ("an IOThread" if own else "none")
     return Check(setting="device.iothread", asked=asked, found=found, proof=proof)
@@ -167,6 +189,17 @@ def guest_checks(stack: Stack, seen: Mapping[str, str], *, vcpus: int, writes: b
         # a guest makes no more queues than it has CPUs
         expected = str(min(queues, vcpus))
         yield Check(setting="guest.queues", asked=expected, found=seen.get("queues"), proof=f"{proof}/*/mq")
+    features = seen.get("features", "")
+    for name, asked, bit in (("packed", device.packed, _PACKED_BIT), ("event_idx", device.event_idx, _EVENT_IDX_BIT)):
+        if asked is not None:
+            took = ("on" if features[bit] == "1" else "off") if len(features) > bit else None
+            yield Check(setting=f"guest.{name}", asked="on" if asked else "off", found=took, proof=_FEATURES)
+    if device.queue_size is not None and "[none]" in seen.get("scheduler", ""):
+        size, depth = str(device.queue_size), seen.get("nr_requests")
+        yield Check(setting="guest.queue_size", asked=size, found=depth, proof=f"{proof}/*/queue/nr_requests")
+    if device.bus == "ide":
+        depth = seen.get("queue_depth")
+        yield Check(setting="guest.queue_depth", asked="1", found=depth, proof=f"{proof}/*/device/queue_depth")
     for name, value in (
         ("logical_block_size", device.logical_block_size),
         ("physical_block_size", device.physical_block_size),

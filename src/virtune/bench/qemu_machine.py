@@ -8,18 +8,20 @@ import os
 import signal
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from virtune import shell
 from virtune.bench.appliance import Appliance
-from virtune.bench.guest_agent import AgentGuest, SocketLine
+from virtune.bench.guest import GuestError
 from virtune.bench.guest_shell import CHANNELS, ShellGuest
 from virtune.bench.qmp import Monitor
+from virtune.dialects.qemu import Command
 from virtune.dialects.qemu_guest import DEVICE, Machine, machine_argv
 from virtune.model.errors import RigError
+from virtune.model.machine import Machine as Asked
 
 PROGRAM = "qemu-system-x86_64"
 
@@ -40,10 +42,10 @@ class Vm:
     child: shell.Child
     monitor: Monitor
     guest: ShellGuest
-    agent: AgentGuest | None
     console: Path
     kvm: bool
     vcpus: int
+    version: str
     boot_seconds: float
 
     def trouble(self) -> str | None:
@@ -93,30 +95,33 @@ def guest_vcpus() -> int:
 
 @contextlib.contextmanager
 def running(
-    appliance: Appliance, warden: shell.Warden, *, kvm: bool, boot_seconds: float = BOOT_SECONDS
+    appliance: Appliance,
+    warden: shell.Warden,
+    *,
+    kvm: bool,
+    asked: Asked | None = None,
+    first: Sequence[Command] = (),
+    boot_seconds: float = BOOT_SECONDS,
 ) -> Iterator[Vm]:
     """Boot a guest and yield it when its agent answers; it ends with the block.
 
-    Raises RigError when it is not ready in time, with the end of its console as hint.
+    `asked` is what the machine is to be, `first` the disk that it must have from its start. Raises RigError when it
+    is not ready in time, with the end of its console as hint.
     """
-    program = shell.find(PROGRAM)
+    asked = asked or Asked()
+    program = shell.find(asked.emulator or PROGRAM)
     name = f"guest{next(_NUMBERS)}"
     console = warden.directory / f"{name}.console"
     with contextlib.ExitStack() as ends:
-        pairs = [socket.socketpair() for _ in (*CHANNELS, *(["agent"] if appliance.agent else []), "monitor")]
+        pairs = [socket.socketpair() for _ in (*CHANNELS, "monitor")]
         for ours, _ in pairs:
             ends.enter_context(ours)
-        theirs = [pair[1].fileno() for pair in pairs]
+        *channels, monitoring = theirs = [pair[1].fileno() for pair in pairs]
+        vcpus = asked.vcpus or guest_vcpus()
         machine = Machine(
-            kernel=str(appliance.kernel),
-            initramfs=str(appliance.initramfs),
-            console=str(console),
-            channels=tuple(theirs[: len(CHANNELS)]),
-            agent=theirs[len(CHANNELS)] if appliance.agent else None,
-            monitor=theirs[-1],
-            kvm=kvm,
-            vcpus=guest_vcpus(),
-        )
+            kernel=str(appliance.kernel), initramfs=str(appliance.initramfs), console=str(console),
+            channels=tuple(channels), monitor=monitoring, kvm=kvm, vcpus=vcpus, asked=asked, first=first,
+        )  # fmt: skip
         begun = time.monotonic()
         try:
             argv = machine_argv(program, machine)
@@ -124,23 +129,24 @@ def running(
         finally:
             for _, end in pairs:
                 end.close()
-        monitor = ends.enter_context(_monitor(pairs[-1][0], child))
-        guest = ShellGuest([pair[0] for pair in pairs[: len(CHANNELS)]])
+        monitor = ends.enter_context(_monitored(pairs[-1][0], child))
+        guest = ShellGuest([pair[0] for pair in pairs[:-1]])
         _until_ready(guest, child, console, begun + boot_seconds)
         yield Vm(
             child=child,
             monitor=monitor,
             guest=guest,
-            agent=AgentGuest(SocketLine(pairs[len(CHANNELS)][0])) if appliance.agent else None,
             console=console,
             kvm=kvm,
-            vcpus=machine.vcpus,
+            vcpus=vcpus,
+            version=_version(monitor.execute("query-version")),
             boot_seconds=time.monotonic() - begun,
         )
 
 
 @contextlib.contextmanager
-def _monitor(connection: socket.socket, child: shell.Child) -> Iterator[Monitor]:
+def _monitored(connection: socket.socket, child: shell.Child) -> Iterator[Monitor]:
+    """Yield the monitor of a QEMU that has just been started; raises RigError with its last words."""
     with contextlib.ExitStack() as ends:
         try:
             monitor = ends.enter_context(Monitor(connection))
@@ -152,9 +158,23 @@ def _monitor(connection: socket.socket, child: shell.Child) -> Iterator[Monitor]
         yield monitor
 
 
+def _version(shown: Mapping[str, Any]) -> str:
+    numbers = ".".join(str(shown["qemu"][part]) for part in ("major", "minor", "micro"))
+    return f"QEMU {numbers} {shown['package']}".rstrip()
+
+
+def _greets(guest: ShellGuest) -> bool:
+    """Whether the guest answers; one whose QEMU is gone does not."""
+    try:
+        return guest.greet(timeout_seconds=_GREETING_SECONDS)
+    except GuestError:
+        time.sleep(_GREETING_SECONDS)
+        return False
+
+
 def _until_ready(guest: ShellGuest, child: shell.Child, console: Path, deadline: float) -> None:
     begun = time.monotonic()
-    while not guest.greet(timeout_seconds=_GREETING_SECONDS):
+    while not _greets(guest):
         if child.poll() is not None:
             raise RigError(f"{PROGRAM} ended while the guest booted", hint=child.last_words())
         if time.monotonic() > deadline:

@@ -12,9 +12,10 @@ from typing import Any
 from virtune.cli.progress import Face
 from virtune.cli.showing import show_result
 from virtune.cli.thresholds import Thresholds, require_writable
+from virtune.flows.needed import Leave
 from virtune.flows.question import Question, study_for
 from virtune.flows.show import current
-from virtune.flows.study import Leave, run_study
+from virtune.flows.study import run_study
 from virtune.model.errors import Interrupted, LoadError, NotInForceError, StoreError
 from virtune.model.event import Event
 from virtune.model.result import Result

@@ -57,7 +57,7 @@ def command(
     from virtune.cli.asking import interrupt
     from virtune.cli.progress import Face
     from virtune.flows.check import check_study, fitness, run_check
-    from virtune.flows.study import Leave
+    from virtune.flows.needed import Leave
     from virtune.store.sqlite import Store
 
     study, facts = check_study(**asked)

@@ -19,14 +19,15 @@ LAYERS: dict[str, Layer] = {layer.name.lower().replace("_", "-"): layer for laye
 @click.argument("name", required=False)
 @click.option("--layer", type=click.Choice(list(LAYERS)), help="Only the knobs of this layer.")
 @click.option("--no-ask", is_flag=True, help="Do not ask the installed QEMU what it has.")
+@click.option("--emulator", metavar="PATH", help="Ask this qemu-system program in the place of the installed one.")
 @json_option
-def command(name: str | None, layer: str | None, *, no_ask: bool, as_json: bool) -> None:
+def command(name: str | None, layer: str | None, *, no_ask: bool, emulator: str | None, as_json: bool) -> None:
     """Show what can be turned on the I/O path, and what it costs and risks.
 
     NAME is a knob (disk.aio), a number of the reference page (K45), or a family (iothread). A single knob is shown
     with all that is known about it, and with what the installed QEMU says.
     """
-    shown = look(name, layer=LAYERS[layer] if layer else None, ask=not no_ask)
+    shown = look(name, layer=LAYERS[layer] if layer else None, ask=not no_ask, emulator=emulator)
     if as_json:
         click.echo(json.dumps(knobs_document(shown.knobs, shown.answers, asked=shown.asked), indent=2))
     elif name is not None and len(shown.knobs) == 1:

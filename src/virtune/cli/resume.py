@@ -36,7 +36,8 @@ def command(
     Trials that are finished are kept and not run again; the rest runs in the order that was drawn at first.
     """
     from virtune.cli.asking import going_on
-    from virtune.flows.study import Leave, resume_study
+    from virtune.flows.needed import Leave
+    from virtune.flows.study import resume_study
     from virtune.store.sqlite import Store
 
     thresholds = Thresholds.read({**asked, "as_json": as_json})

@@ -14,7 +14,7 @@ from rich.live import Live
 from virtune.cli.asking import interrupt
 from virtune.cli.progress import Face
 from virtune.cli.showing import put
-from virtune.flows.study import Leave
+from virtune.flows.needed import Leave
 from virtune.flows.tune import beforehand, finished_tuning, tune
 from virtune.flows.tune_question import TuneQuestion, tuning_study
 from virtune.model.errors import Interrupted, LoadError, NotInForceError, StoreError

@@ -5,9 +5,11 @@ The mapping to QEMU's options was tried with `virsh domxml-to-native`, libvirt 9
 said, never dropped.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from xml.sax.saxutils import escape, quoteattr
 
+from virtune.model.machine import Machine, Mapped, Pins, mapping_of
 from virtune.model.stack import GUEST_RIGS, Stack
 
 POLL_DEFAULT_NS = 32768
@@ -36,6 +38,8 @@ def disk_xml(
 
     Raises ValueError for a stack that libvirt has no words for at all.
     """
+    if stack.device.vfio_pci is not None:
+        return DiskXml(disk=_passed(stack.device.vfio_pci), notes=_unsaid(stack))
     if stack.rig == "metal" or stack.disk.backend == "null-co":
         raise ValueError("libvirt has no words for a disk without an image")
     if stack.rig in GUEST_RIGS and stack.device.bus != "virtio-blk":
@@ -50,12 +54,14 @@ def disk_xml(
         "detect_zeroes": disk.detect_zeroes,
     }
     driver |= _queues(stack)
-    if stack.in_iothread:
+    mapping = stack.device.iothread_vq_mapping
+    mapped = () if mapping is None else tuple(enumerate(mapping_of(mapping), iothread))
+    if stack.in_iothread and not mapped:
         driver["iothread"] = str(iothread)
     kind, where = ("block", "dev") if block_device else ("file", "file")
     lines = [
         f"<disk type='{kind}' device='disk'>",
-        *_driver(driver, disk.l2_cache_size),
+        *_driver(driver, [*_mapping(mapped), *_metadata(disk.l2_cache_size)]),
         f"  <source {where}={quoteattr(image)}/>",
         f"  <target dev={quoteattr(target)} bus='virtio'/>",
         *_sizes(stack),
@@ -65,6 +71,15 @@ def disk_xml(
     ]
     domain, notes = _threads(stack, iothread)
     return DiskXml(disk="\n".join(lines), domain=domain, notes=(*notes, *_unsaid(stack)))
+
+
+def _passed(address: str) -> str:
+    """Write a PCI device of the host's that a guest gets as it is; libvirt takes it from the host while it runs."""
+    domain, bus, rest = address.split(":")
+    slot, function = rest.split(".")
+    place = f"domain='0x{domain}' bus='0x{bus}' slot='0x{slot}' function='0x{function}'"
+    source = f"  <source><address {place}/></source>"
+    return f"<hostdev mode='subsystem' type='pci' managed='yes'>\n{source}\n</hostdev>"
 
 
 def _queues(stack: Stack) -> dict[str, str]:
@@ -85,15 +100,26 @@ def _sizes(stack: Stack) -> list[str]:
     return [f"  <blockio{said}/>"] if said else []
 
 
-def _driver(attributes: dict[str, str], l2_cache_size: int | None) -> list[str]:
+def _driver(attributes: dict[str, str], inside: list[str]) -> list[str]:
     words = " ".join(f"{name}={quoteattr(value)}" for name, value in attributes.items())
+    return [f"  <driver {words}>", *inside, "  </driver>"] if inside else [f"  <driver {words}/>"]
+
+
+def _metadata(l2_cache_size: int | None) -> list[str]:
     if l2_cache_size is None:
-        return [f"  <driver {words}/>"]
-    return [
-        f"  <driver {words}>",
-        f"    <metadata_cache><max_size unit='bytes'>{l2_cache_size}</max_size></metadata_cache>",
-        "  </driver>",
-    ]
+        return []
+    return [f"    <metadata_cache><max_size unit='bytes'>{l2_cache_size}</max_size></metadata_cache>"]
+
+
+def _mapping(mapped: Sequence[tuple[int, Mapped]]) -> list[str]:
+    """Write the IOThreads that share a disk, by their numbers in the domain."""
+    rows = []
+    for number, one in mapped:
+        queues = "".join(f"<queue id='{queue}'/>" for queue in one.queues)
+        rows.append(
+            f"      <iothread id='{number}'>{queues}</iothread>" if queues else f"      <iothread id='{number}'/>"
+        )
+    return ["    <iothreads>", *rows, "    </iothreads>"] if rows else []
 
 
 def _limits(iops: int | None, bytes_per_second: int | None) -> list[str]:
@@ -105,19 +131,30 @@ def _limits(iops: int | None, bytes_per_second: int | None) -> list[str]:
 def _threads(stack: Stack, number: int) -> tuple[str, tuple[str, ...]]:
     if not stack.in_iothread:
         return "", ()
-    lines = [f"<iothreads>{number}</iothreads>"]
-    if stack.poll_max_ns in (None, POLL_DEFAULT_NS):
-        return lines[0], ()
-    poll = stack.poll_max_ns
-    lines += ["<iothreadids>", f"  <iothread id='{number}'><poll max='{poll}'/></iothread>", "</iothreadids>"]
-    live = f"virsh iothreadset DOMAIN {number} --poll-max-ns {poll} --live"
-    return "\n".join(lines), (f"<poll> needs libvirt 9.4; before, and on a domain that runs: {live}",)
+    numbers = [number + more for more in range(max(1, len(stack.device.iothreads)))]
+    lines, notes = [f"<iothreads>{numbers[-1]}</iothreads>"], []
+    if len(numbers) > 1:
+        notes.append(
+            "several IOThreads for one disk need libvirt 10.0 (virtio-scsi: 11.2); older ones drop the words"
+        )
+    pool = "" if stack.thread_pool_max is None else f" thread_pool_max='{stack.thread_pool_max}'"
+    poll = None if stack.poll_max_ns == POLL_DEFAULT_NS else stack.poll_max_ns
+    if poll is None and not pool:
+        return lines[0], tuple(notes)
+    inside = "/>" if poll is None else f"><poll max='{poll}'/></iothread>"
+    lines += ["<iothreadids>", *(f"  <iothread id='{one}'{pool}{inside}" for one in numbers), "</iothreadids>"]
+    if poll is not None:
+        live = "; ".join(f"virsh iothreadset DOMAIN {one} --poll-max-ns {poll} --live" for one in numbers)
+        notes.append(f"<poll> needs libvirt 9.4; before, and on a domain that runs: {live}")
+    return "\n".join(lines), tuple(notes)
 
 
 def _unsaid(stack: Stack) -> tuple[str, ...]:
     disk, notes = stack.disk, []
     if disk.l2_cache_size is not None:
         notes.append("<metadata_cache> is for all metadata of qcow2, where l2-cache-size is for its L2 tables alone")
+    if stack.machine != Machine() or stack.pins != Pins():
+        notes.append("the machine and where its threads run are the domain's own words, and are not written here")
     layout = (disk.cluster_size, disk.extended_l2, disk.lazy_refcounts, disk.preallocation)
     if any(value is not None for value in layout):
         notes.append("the layout of a qcow2 image is made by qemu-img, not by the domain")

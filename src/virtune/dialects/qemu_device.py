@@ -11,15 +11,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from virtune.dialects.qemu import FORMAT_NODE, IOTHREAD, DaemonPlaces, daemon_commands
-from virtune.dialects.qemu_guest import SLOTS, device_commands, thread_command, top_node
+from virtune.dialects.qemu import FORMAT_NODE, IOTHREAD, Command, DaemonPlaces, daemon_commands
+from virtune.dialects.qemu_guest import SLOTS, argument_of, device_commands, thread_commands, top_node
 from virtune.model.stack import Stack
 from virtune.model.units import Bytes
 
 DEVICE = "virtio-disk0"
 """The id of the device."""
 
-_FLAGS = {"object-add": "-object", "blockdev-add": "-blockdev"}
+_OPTIONS = frozenset({"object-add", "blockdev-add"})
 
 
 def guest_arguments(stack: Stack, *, image: str, size_bytes: int, block_device: bool = False) -> tuple[str, ...]:
@@ -34,22 +34,27 @@ def guest_arguments(stack: Stack, *, image: str, size_bytes: int, block_device: 
     words: list[str] = []
     node = FORMAT_NODE
     for command in daemon_commands(stack, places):
-        if command.execute in _FLAGS:
-            words += [_FLAGS[command.execute], _json(dict(command.arguments))]
+        if command.execute in _OPTIONS:
+            words += argument_of(command)
             node = command.arguments.get("node-name", node)
     return (*words, "-device", _json(_device(stack, node)))
 
 
 def _as_plugged(stack: Stack, places: DaemonPlaces) -> tuple[str, ...]:
     """Write what a guest of the rig `qemu` was given by hot-plug; the ports it was plugged into are the rig's own."""
+    if stack.device.vfio_pci is not None:
+        return _words(device_commands(stack, ""))
     nodes = daemon_commands(replace(stack, rig="storage-daemon", export="nbd", iothread=None), places)
-    thread = thread_command(stack)
-    commands = [*([thread] if thread is not None else []), *(one for one in nodes if one.execute in _FLAGS)]
+    commands = [*thread_commands(stack), *(one for one in nodes if one.execute in _OPTIONS)]
     commands += device_commands(stack, top_node(commands))
+    return _words(commands)
+
+
+def _words(commands: Sequence[Command]) -> tuple[str, ...]:
     words: list[str] = []
     for command in commands:
         arguments = {name: value for name, value in command.arguments.items() if value not in SLOTS}
-        words += [_FLAGS.get(command.execute, "-device"), _json(arguments)]
+        words += argument_of(replace(command, arguments=arguments))
     return tuple(words)
 
 

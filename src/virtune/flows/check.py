@@ -6,8 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from virtune.analyse.fitness import fitness_of
+from virtune.flows.needed import Leave
 from virtune.flows.question import RAMP_SECONDS, Question, study_for
-from virtune.flows.study import OVERHEAD, Leave, run_study
+from virtune.flows.study import OVERHEAD, run_study
 from virtune.model.errors import PlanError
 from virtune.model.event import Event
 from virtune.model.evidence import StudyRecord

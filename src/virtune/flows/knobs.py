@@ -16,8 +16,8 @@ class Shown:
     asked: bool
 
 
-def look(name: str | None, *, layer: Layer | None = None, ask: bool = True) -> Shown:
-    """Choose knobs by name and layer, and ask QEMU for them unless told not to.
+def look(name: str | None, *, layer: Layer | None = None, ask: bool = True, emulator: str | None = None) -> Shown:
+    """Choose knobs by name and layer, and ask QEMU for them unless told not to; `emulator` is another than installed.
 
     Raises PlanError for a name that means no knob.
     """
@@ -25,4 +25,5 @@ def look(name: str | None, *, layer: Layer | None = None, ask: bool = True) -> S
 
     knobs = KNOBS if name is None else matching(name)
     chosen = tuple(knob for knob in knobs if layer is None or knob.layer is layer)
-    return Shown(knobs=chosen, answers=qemu_knobs.ask(chosen) if ask else {}, asked=ask)
+    emulators = qemu_knobs.EMULATORS if emulator is None else (emulator,)
+    return Shown(knobs=chosen, answers=qemu_knobs.ask(chosen, emulators=emulators) if ask else {}, asked=ask)

@@ -5,7 +5,7 @@ import contextlib
 import secrets
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -13,14 +13,13 @@ from virtune import shell
 from virtune.analyse.summarise import confidence_of_one, judge, summarise
 from virtune.bench.in_force import require_in_force
 from virtune.bench.load import fio_engines
-from virtune.bench.permission import admit
 from virtune.bench.rig import Place, session
 from virtune.bench.scratch import Scratch
-from virtune.flows.appliance import ready_appliance
 from virtune.flows.attempt import Attempts, still_to_run
 from virtune.flows.domain_trial import ready_domains
 from virtune.flows.images import identities, require_same_images
 from virtune.flows.last_check import last_check
+from virtune.flows.needed import Leave, admitted, require_programs
 from virtune.flows.trial import Tools, ground_for
 from virtune.model.errors import Interrupted, LoadError, PreconditionError, RefusedTargetError, RigError, UsageError
 from virtune.model.event import Event, Noticed, RoundJudged, StudyStarted, TrialEnded, TrialStarted
@@ -45,14 +44,6 @@ OVERHEAD = Overhead(up=0.05, load=0.35)
 
 _OF_EXPORTS = frozenset({"nbd", "libblkio"})
 """The engines that load a storage daemon's exports, which no guest needs."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Leave:
-    """What the user allowed to be done to a target of theirs."""
-
-    write_to: str | None = None
-    in_use: bool = False
 
 
 def new_study(study: Study, *, restart: bool = False) -> Study:
@@ -151,16 +142,10 @@ def prepared(study: Study, say: Callable[[Event], None], leave: Leave, *, all_up
     `all_up`: every arm must come up; without it, whether one does is for the caller to see.
     """
     fio = shell.find("fio")
-    if any(arm.stack.rig == "storage-daemon" for arm in study.arms):
-        shell.find("qemu-storage-daemon")
-    if any(arm.stack.disk.format == "qcow2" for arm in study.arms):
-        shell.find("qemu-img")
-    if any(arm.stack.rig == "qemu" for arm in study.arms):
-        shell.find("qemu-system-x86_64")
-        ready_appliance(say)
+    require_programs(study, say)
     ways = ready_domains(study, say)
     target = None if study.target is None else Path(study.target)
-    size = study.span_bytes if target is None else _admitted(study, target, leave)
+    size = study.span_bytes if target is None else admitted(study, target, leave)
     engines = _usable(fio_engines(fio), say)
     # one engine for all arms, where they load files or disks: a guest's fio may have fewer
     engines = engines.intersection(*(way.engines | _OF_EXPORTS for way in ways.values()))
@@ -191,16 +176,6 @@ def prepared(study: Study, say: Callable[[Event], None], leave: Leave, *, all_up
         if all_up:
             _require_all_come_up(study, tools)
         yield tools
-
-
-def _admitted(study: Study, target: Path, leave: Leave) -> int:
-    """Return how many bytes of the user's own target are loaded; raises RefusedTargetError with the reason."""
-    if any(arm.stack.disk.format != "raw" for arm in study.arms):
-        raise RefusedTargetError("a target of your own is used as it is, so format=raw is the only one it can have")
-    writes = any(workload.writes for workload in study.workloads)
-    span = study.span_bytes
-    found = admit(target, span_bytes=span, writes=writes, allow_write_to=leave.write_to, allow_in_use=leave.in_use)
-    return min(span, found)
 
 
 @contextlib.contextmanager

@@ -16,7 +16,8 @@ from virtune.bench.rig import Bench, Ground, Session
 from virtune.flows.attempt import Attempts
 from virtune.flows.images import identities, require_same_images
 from virtune.flows.last_check import last_check
-from virtune.flows.study import Leave, loaded, prepared
+from virtune.flows.needed import Leave
+from virtune.flows.study import loaded, prepared
 from virtune.flows.trial import Tools, ground_for
 from virtune.model.errors import Interrupted, LoadError, PreconditionError, RigError
 from virtune.model.event import Event, Noticed, SearchMoved, StepEnded, StepProgressed, StepStarted, TrialStarted

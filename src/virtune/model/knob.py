@@ -35,6 +35,7 @@ class Change(StrEnum):
     """What it takes to turn a knob on a system that runs."""
 
     LIVE = "live"
+    SWAP = "node swap"
     REPLUG = "replug"
     POWEROFF = "power-off"
     OFFLINE = "offline"
@@ -133,7 +134,8 @@ class Knob:
     `place` is the path of the attribute of `Stack` that it sets, empty where virtune only knows the knob (it is
     shown and documented) and does not turn it yet. `spelled` says how each system writes it. `default` is what the
     system does when nobody turns the knob: a value that `read` takes, or an explanation in round brackets.
-    Each line of `source` begins with its evidence, `[T]` tried by hand to `[U]` unverified.
+    Each line of `source` begins with its evidence, `[T]` tried by hand to `[U]` unverified. `in_guest` is what it
+    takes in a guest of virtune's own, where that differs: its disk is no root disk, and can be exchanged below it.
     """
 
     id: str
@@ -144,6 +146,7 @@ class Knob:
     needs: tuple[str, ...] = ()
     ask: Ask | None = None
     change: Change
+    in_guest: Change | None = None
     risk: Risk = Risk.NONE
     risk_note: str = ""
     what: str

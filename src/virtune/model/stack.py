@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal
 
 from virtune.model.knob import Knob
+from virtune.model.machine import Machine, Pins, is_thread_id, machine_contradictions, mapping_of
 from virtune.model.units import Bytes
 
 Rig = Literal["metal", "storage-daemon", "qemu", "libvirt", "unknown"]
@@ -37,11 +38,21 @@ _OF_BUS: Mapping[str, tuple[str, ...]] = {
     "virtio-blk": ("num_queues", "queue_size", "packed", "event_idx"),
     "virtio-scsi": ("scsi_num_queues",),
     "nvme": ("max_ioqpairs",),
+    "ahci": (),
+    "ide": (),
 }
 BUSES: tuple[str, ...] = tuple(_OF_BUS)
 """The buses of a guest's disk that a rig has, of all that there are."""
 
-_ID = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,30}", re.ASCII)
+PLUGGED: frozenset[str] = frozenset({"virtio-blk", "virtio-scsi", "nvme"})
+"""The buses whose disks come and go while the machine runs; on the others a disk is there from its start."""
+
+WRITABLE: frozenset[str] = frozenset({"ahci", "ide"})
+"""The buses to which QEMU gives no disk that is only read: the image is opened to write whatever the load does."""
+
+_PCI = re.compile(r"[0-9a-f]{4}:[0-9a-f]{2}:[01][0-9a-f]\.[0-7]", re.ASCII)
+
+_IN_THREADS = frozenset({"virtio-blk", "virtio-scsi"})
 
 DIRECT_CACHES: frozenset[str] = frozenset({"none", "directsync"})
 """The cache modes that open the image with O_DIRECT."""
@@ -72,13 +83,16 @@ class Disk:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Device:
-    """The disk as a guest sees it: on which bus, with which queues, served by which IOThread of QEMU's.
+    """The disk as a guest sees it: on which bus, with which queues, served by which IOThreads of QEMU's.
 
-    `None` means "QEMU's default", and for `iothread` the main loop.
+    `None` means "QEMU's default", and for `iothread` the main loop. `iothread_vq_mapping` spreads the virtqueues over
+    several IOThreads (`virtune.model.machine.mapping_of` reads it). With `vfio_pci`, the PCI address of an NVMe disk,
+    the guest drives that disk itself, and all the rest means nothing.
     """
 
     bus: Bus = "virtio-blk"
     iothread: str | None = None
+    iothread_vq_mapping: str | None = None
     num_queues: int | None = None
     scsi_num_queues: int | None = None
     max_ioqpairs: int | None = None
@@ -87,6 +101,14 @@ class Device:
     event_idx: bool | None = None
     logical_block_size: Bytes | None = None
     physical_block_size: Bytes | None = None
+    vfio_pci: str | None = None
+
+    @property
+    def iothreads(self) -> tuple[str, ...]:
+        """The IOThreads that serve the disk, none where it is the main loop."""
+        if self.iothread_vq_mapping is not None:
+            return tuple(one.iothread for one in mapping_of(self.iothread_vq_mapping))
+        return () if self.iothread is None else (self.iothread,)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,8 +116,9 @@ class Stack:
     """A rig and what it brings up. With rig `metal` there is no QEMU, and the disk's QEMU options do not apply.
 
     `export` and what follows it say how the storage daemon hands the disk out: over how many queues, from a thread of
-    its own or from the daemon's main loop, and how long that thread polls. `device` says how a guest sees it; with
-    rig `qemu`, `poll_max_ns` is of the device's IOThread, `guests` have the disk each and share the load, and
+    its own or from the daemon's main loop, and how long that thread polls. With rig `qemu`, `device` says how a guest
+    sees it, `machine` what that guest is besides, and `pins` where its threads run; `poll_max_ns` and
+    `thread_pool_max` are then of the device's IOThreads, `guests` have the disk each and share the load, and
     `idle_guests` run beside them and do nothing; the image of every second one lies in the directory `spread`.
     `domain` is the name of the libvirt domain that the disk is plugged into, with rig `libvirt` and no other.
     """
@@ -106,6 +129,9 @@ class Stack:
     num_queues: int | None = None
     iothread: bool | None = None
     poll_max_ns: int | None = None
+    thread_pool_max: int | None = None
+    machine: Machine = field(default_factory=Machine)
+    pins: Pins = field(default_factory=Pins)
     device: Device = field(default_factory=Device)
     disk: Disk = field(default_factory=Disk)
     guests: int = 1
@@ -123,7 +149,7 @@ class Stack:
         if self.rig == "metal":
             return False
         if self.rig in GUEST_RIGS:
-            return self.device.iothread is not None
+            return bool(self.device.iothreads)
         return self.export == "vhost-user-blk" if self.iothread is None else self.iothread
 
 
@@ -146,10 +172,9 @@ def setting_of(stack: Stack, knob: Knob) -> str | int | bool | None:
     return value  # type: ignore[no-any-return]
 
 
-def shown_to_guest(stack: Stack) -> tuple[object, ...]:
-    """Return what a guest is told of its disk when the device is made, and can be told only then."""
-    disk = stack.disk
-    return stack.device, disk.cache in ("writethrough", "directsync"), disk.discard, disk.backend
+def writes_through(stack: Stack) -> bool:
+    """Whether the guest is shown no write cache: it is told when the device is made, and can be told only then."""
+    return stack.disk.cache in ("writethrough", "directsync")
 
 
 def contradictions(stack: Stack) -> tuple[str, ...]:
@@ -158,7 +183,7 @@ def contradictions(stack: Stack) -> tuple[str, ...]:
     if stack.rig == "metal":
         touched = [f.name for f in fields(Disk) if getattr(disk, f.name) != getattr(Disk(), f.name)]
         touched += [name for name in (*_OF_EXPORT, *_OF_GUESTS) if getattr(stack, name) != getattr(Stack(), name)]
-        touched += _device_settings(stack)
+        touched += _guest_settings(stack)
         return tuple(f"rig=metal has no QEMU, so {name} means nothing there" for name in touched)
     found = [*(_guest_contradictions(stack) if stack.rig in GUEST_RIGS else _export_contradictions(stack))]
     found += _domain_contradictions(stack) if stack.rig == "libvirt" else []
@@ -189,19 +214,25 @@ def contradictions(stack: Stack) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _device_settings(stack: Stack) -> list[str]:
-    return [f"device.{f.name}" for f in fields(Device) if getattr(stack.device, f.name) != getattr(Device(), f.name)]
+def _guest_settings(stack: Stack) -> Iterator[str]:
+    """Yield what the stack says of a guest, in the words of the knobs' places."""
+    for part in ("device", "machine", "pins"):
+        value, unsaid = getattr(stack, part), getattr(Stack(), part)
+        yield from (f"{part}.{f.name}" for f in fields(value) if getattr(value, f.name) != getattr(unsaid, f.name))
+    if stack.thread_pool_max is not None:
+        yield "thread_pool_max"
 
 
 def _guest_contradictions(stack: Stack) -> Iterator[str]:
     for name in _OF_DAEMON:
         if getattr(stack, name) != getattr(Stack(), name):
             yield f"{name} belongs to rig=storage-daemon: a guest has a device, and no export"
+    yield from machine_contradictions(stack.machine, stack.pins)
+    if stack.device.vfio_pci is not None:
+        yield from _passed_contradictions(stack)
+        return
+    yield from _thread_contradictions(stack)
     device = stack.device
-    if stack.poll_max_ns is not None and device.iothread is None:
-        yield "poll_max_ns belongs to an IOThread, and the disk has none: set device.iothread"
-    if device.bus == "nvme" and device.iothread is not None:
-        yield "bus=nvme has no IOThread in QEMU: use virtio-blk or virtio-scsi"
     if stack.spread is not None and (stack.guests + stack.idle_guests < 2 or not stack.spread.startswith("/")):
         yield "spread is an absolute path of a directory for the images of every second guest, and needs two guests"
     if device.bus not in BUSES:
@@ -214,8 +245,45 @@ def _guest_contradictions(stack: Stack) -> Iterator[str]:
         )
     if (device.logical_block_size or 512) > (device.physical_block_size or 512):
         yield "logical_block_size must not exceed physical_block_size"
-    if device.iothread is not None and not _ID.fullmatch(device.iothread):
-        yield f"{device.iothread} is no id of an IOThread: letters, digits, - and _, a letter first"
+    if device.bus in WRITABLE and device.logical_block_size not in (None, 512):
+        yield f"bus={device.bus} has sectors of 512 bytes in QEMU, so logical_block_size cannot be another"
+    if device.bus == "ide" and not stack.machine.has_isa:
+        yield "bus=ide needs machine.type=pc: the board q35 has no IDE"
+
+
+def _passed_contradictions(stack: Stack) -> Iterator[str]:
+    if not _PCI.fullmatch(str(stack.device.vfio_pci)):
+        yield f"{stack.device.vfio_pci} is no PCI address: write 0000:01:00.0"
+    for part, unsaid in ((stack.disk, Disk()), (stack.device, Device(vfio_pci=stack.device.vfio_pci))):
+        for one in fields(part):
+            if getattr(part, one.name) != getattr(unsaid, one.name):
+                yield f"the guest drives the disk {stack.device.vfio_pci} itself, so {one.name} means nothing there"
+
+
+def _thread_contradictions(stack: Stack) -> Iterator[str]:
+    device = stack.device
+    mapping = device.iothread_vq_mapping
+    if mapping is not None:
+        try:
+            mapping_of(mapping)
+        except ValueError as error:
+            yield f"iothread_vq_mapping={mapping}: {error}"
+            return
+    if mapping is not None and device.iothread is not None:
+        yield "iothread and iothread_vq_mapping exclude each other: the mapping names the IOThreads"
+    for thread in device.iothreads:
+        if not is_thread_id(thread):
+            yield f"{thread} is no id of an IOThread: letters, digits, - and _, a letter first"
+    if device.bus not in _IN_THREADS and device.iothreads:
+        yield f"bus={device.bus} has no IOThread in QEMU: use virtio-blk or virtio-scsi"
+    own = {
+        "poll_max_ns": stack.poll_max_ns,
+        "thread_pool_max": stack.thread_pool_max,
+        "iothread.pin": stack.pins.iothread,
+    }
+    for name, value in own.items():
+        if value is not None and not device.iothreads:
+            yield f"{name} belongs to an IOThread, and the disk has none: set device.iothread"
 
 
 def _domain_contradictions(stack: Stack) -> Iterator[str]:
@@ -230,11 +298,17 @@ def _domain_contradictions(stack: Stack) -> Iterator[str]:
         yield f"the IOThreads of a domain are numbered: write device.iothread=iothread1 instead of {device.iothread}"
     if stack.poll_max_ns is not None:
         yield "poll_max_ns belongs to an IOThread of the domain's own, which virtune leaves as it is"
+    for name in (name for name in _guest_settings(stack) if name.partition(".")[2] not in _OF_DOMAIN):
+        yield f"{name} is not given to a domain of yours: use rig=qemu"
     for name in _OF_GUESTS:
         if getattr(stack, name) != getattr(Stack(), name):
             yield f"{name} belongs to rig=qemu: a domain of yours is one guest, and runs already"
     if stack.disk.backend != "file":
         yield f"backend={stack.disk.backend} is none that libvirt has: a scratch image is plugged into the domain"
+
+
+_OF_DOMAIN = frozenset(one.name for one in fields(Device)) - {"iothread_vq_mapping", "vfio_pci"}
+"""What of a disk's device a domain that runs can be given."""
 
 
 def thread_number(name: str) -> int | None:
@@ -244,8 +318,8 @@ def thread_number(name: str) -> int | None:
 
 
 def _export_contradictions(stack: Stack) -> Iterator[str]:
-    for name in _device_settings(stack):
-        yield f"{name} belongs to a guest's disk: use rig=qemu"
+    for name in _guest_settings(stack):
+        yield f"{name} belongs to a guest: use rig=qemu"
     for name in _OF_GUESTS:
         if getattr(stack, name) != getattr(Stack(), name):
             yield f"{name} belongs to rig=qemu: the storage daemon has no guest"

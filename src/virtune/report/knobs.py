@@ -23,6 +23,7 @@ Answers = Mapping[str, Sequence[Answer]]
 
 CHANGES: Mapping[Change, str] = {
     Change.LIVE: "while the VM runs, without interruption",
+    Change.SWAP: "open the image anew below the running device: the guest does not notice",
     Change.REPLUG: "unplug the disk and plug it in again: the guest sees it vanish; a root disk needs a power-off",
     Change.POWEROFF: "stop and start the VM's process; a reboot of the guest is not enough",
     Change.OFFLINE: "convert or copy the image, or make it anew",
@@ -44,6 +45,7 @@ EVIDENCE: Mapping[str, str] = {
 
 _CHANGE_STYLE = {
     Change.LIVE: "green",
+    Change.SWAP: "green",
     Change.GUEST: "green",
     Change.OFFLINE: "magenta",
     Change.HOST_REBOOT: "magenta",
@@ -165,6 +167,8 @@ def _facts(knob: Knob, answers: Sequence[Answer], *, asked: bool) -> Iterator[tu
         "change",
         Text.assemble((knob.change.value, _CHANGE_STYLE.get(knob.change, "")), f": {CHANGES[knob.change]}"),
     )
+    if knob.in_guest is not None:
+        yield "in a guest", Text(f"{knob.in_guest.value}: {CHANGES[knob.in_guest]} (guests of virtune's own)")
     risk = Text(knob.risk.value, style=_RISK_STYLE.get(knob.risk, "yellow"))
     yield "risk", Text.assemble(risk, f": {knob.risk_note}" if knob.risk_note else "")
     if knob.needs:

@@ -22,18 +22,20 @@ from virtune.model.knobs import (
     host_cpu,
     image,
     iothread,
+    machine,
     medium,
     placement,
     queues,
     throttle,
 )
-from virtune.model.stack import Stack, setting_of, shown_to_guest
+from virtune.model.stack import Stack, setting_of, writes_through
 
 _ROOMS = (
     application,
     guest_kernel,
     guest_system,
     device,
+    machine,
     queues,
     iothread,
     block,
@@ -53,8 +55,13 @@ KNOBS: tuple[Knob, ...] = tuple(knob for room in _ROOMS for knob in room.KNOBS)
 BY_ID: dict[str, Knob] = {knob.id: knob for knob in KNOBS}
 """The knob of an id."""
 
+_TURNED = tuple(knob for knob in KNOBS if knob.place)
+
 _FIXED = frozenset({Change.POWEROFF, Change.HOST_REBOOT})
 """What a process is started with stays with it."""
+
+_ANEW = frozenset({Change.REPLUG, Change.POWEROFF, Change.HOST_REBOOT})
+"""What is made anew in a guest, be it the device or the machine."""
 
 _NUMBER = re.compile(r"[Kk]0*([0-9]{1,3})", re.ASCII)
 
@@ -85,10 +92,14 @@ def matching(name: str) -> tuple[Knob, ...]:
     return same
 
 
+def turned(before: Stack, after: Stack) -> tuple[Knob, ...]:
+    """Return the knobs that two stacks differ in."""
+    return tuple(knob for knob in _TURNED if setting_of(before, knob) != setting_of(after, knob))
+
+
 def needs_new_process(before: Stack, after: Stack) -> Knob | None:
     """Return the first knob that two stacks differ in and no running process can turn, None without one."""
-    fixed = (knob for knob in KNOBS if knob.place and knob.change in _FIXED)
-    return next((knob for knob in fixed if setting_of(before, knob) != setting_of(after, knob)), None)
+    return next((knob for knob in turned(before, after) if knob.change in _FIXED), None)
 
 
 def whole_plot(stack: Stack) -> tuple[object, ...]:
@@ -97,8 +108,9 @@ def whole_plot(stack: Stack) -> tuple[object, ...]:
     Stacks for which it is equal are swapped for one another; the others are the whole plots of a split-plot design.
     """
     if stack.rig == "qemu":
-        return shown_to_guest(stack)
-    return tuple(setting_of(stack, knob) for knob in KNOBS if knob.place and knob.change in _FIXED)
+        anew = (knob for knob in _TURNED if (knob.in_guest or knob.change) in _ANEW)
+        return writes_through(stack), *(setting_of(stack, knob) for knob in anew)
+    return tuple(setting_of(stack, knob) for knob in _TURNED if knob.change in _FIXED)
 
 
 def _nearest(name: str) -> str:

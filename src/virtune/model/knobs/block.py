@@ -49,6 +49,7 @@ KNOBS: tuple[Knob, ...] = (
         ),
         ask=AskSchema(command="blockdev-add", member="aio", variant="file"),
         change=Change.REPLUG,
+        in_guest=Change.SWAP,
         risk=Risk.AVAILABILITY,
         risk_note=(
             "Known bad with io_uring: hangs in QEMU 7.1 and 10.1, up to 499 ms a request with IDE/AHCI in "
@@ -97,6 +98,7 @@ KNOBS: tuple[Knob, ...] = (
         needs=("none, directsync: a file system that knows O_DIRECT",),
         ask=AskSchema(command="blockdev-add", member="cache.direct", variant="file"),
         change=Change.REPLUG,
+        in_guest=Change.SWAP,
         risk=Risk.DATA,
         risk_note=(
             "`unsafe` ignores flushes: a power cut or a crash of the host loses data that the guest believes written."
@@ -141,6 +143,7 @@ KNOBS: tuple[Knob, ...] = (
         default="ignore",
         ask=AskSchema(command="blockdev-add", member="discard", variant="file"),
         change=Change.LIVE,
+        in_guest=Change.REPLUG,
         risk=Risk.DATA,
         risk_note=(
             "What a guest deletes is gone: no undelete. QEMU 11.0.0 corrupts qcow2 when a discard meets a "
@@ -191,6 +194,7 @@ KNOBS: tuple[Knob, ...] = (
         needs=("unmap: disk.discard=unmap",),
         ask=AskSchema(command="blockdev-add", member="detect-zeroes", variant="file"),
         change=Change.LIVE,
+        in_guest=Change.SWAP,
         risk=Risk.PERFORMANCE,
         risk_note="Every buffer that is written is scanned.",
         what="Whether writes of zeroes are recognised and not written.",

@@ -178,7 +178,7 @@ KNOBS: tuple[Knob, ...] = (
     _knob(
         id="storage.vfio_pci",
         number="K80",
-        domain=Text(shape="PCI address"),
+        domain=Text(shape="PCI address, as 0000:01:00.0"),
         default="(none)",
         needs=("an IOMMU", "a whole function or an SR-IOV VF", "all of the guest's RAM pinned"),
         ask=AskDevice(device="vfio-pci", property="host"),
@@ -195,6 +195,7 @@ KNOBS: tuple[Knob, ...] = (
             "openstack": "flavor pci_passthrough:alias",
         },
         source=(documented(LIBVIRT_XML), code("QEMU, block statistics")),
+        place=("device", "vfio_pci"),
     ),
     _knob(
         id="storage.vhost_blk",
@@ -252,6 +253,7 @@ KNOBS: tuple[Knob, ...] = (
         needs=("disk.backend=null-co",),
         ask=AskSchema(command="blockdev-add", member="latency-ns", variant="null-co"),
         change=Change.REPLUG,
+        in_guest=Change.SWAP,
         what="How long null-co waits before it answers.",
         why="A device of known latency: what is measured above it is the way through QEMU.",
         spelled={"qemu": "-blockdev driver=null-co,latency-ns="},

@@ -3,7 +3,7 @@
 
 from functools import partial
 
-from virtune.model.knob import AskDevice, Change, Choice, Knob, Layer, Number, Risk, Size, Text
+from virtune.model.knob import AskDevice, Change, Choice, Knob, Layer, Risk, Size, Text
 from virtune.model.knobs.domains import BYTES, ON_OFF
 from virtune.model.knobs.sources import (
     LIBVIRT_XML,
@@ -11,7 +11,6 @@ from virtune.model.knobs.sources import (
     QEMU_DISKS,
     QEMU_MAN,
     TRIED,
-    code,
     documented,
     posted,
     tried,
@@ -29,6 +28,7 @@ KNOBS: tuple[Knob, ...] = (
         default="(chosen by whoever makes the VM)",
         needs=("the driver in the guest's initramfs before its boot disk moves",),
         change=Change.POWEROFF,
+        in_guest=Change.REPLUG,
         risk=Risk.AVAILABILITY,
         risk_note="Device names change (sda -> vda): a guest whose fstab has no UUIDs may not boot.",
         what="Which kind of disk the guest sees.",
@@ -82,6 +82,7 @@ KNOBS: tuple[Knob, ...] = (
         default="512",
         ask=AskDevice(device="virtio-blk-pci", property="logical_block_size"),
         change=Change.POWEROFF,
+        in_guest=Change.REPLUG,
         risk=Risk.DATA,
         risk_note="An existing disk becomes unreadable: its partition table counts in these blocks.",
         what="The smallest block the guest can address.",
@@ -103,6 +104,7 @@ KNOBS: tuple[Knob, ...] = (
         default="512",
         ask=AskDevice(device="virtio-blk-pci", property="physical_block_size"),
         change=Change.POWEROFF,
+        in_guest=Change.REPLUG,
         what="The block that the medium writes at once, as the guest is told.",
         why="4096 makes the guest's mkfs and partitioner align, at no cost in compatibility.",
         spelled={
@@ -307,61 +309,6 @@ KNOBS: tuple[Knob, ...] = (
             "kubevirt": "lun:",
         },
         source=(documented(QEMU_DISKS), documented(LIBVIRT_XML), documented(PROXMOX_MANUAL)),
-    ),
-    _knob(
-        id="machine.type",
-        number="K44",
-        domain=Text(shape="pc or q35, with a version"),
-        default="(the newest one when the VM was made)",
-        change=Change.POWEROFF,
-        risk=Risk.AVAILABILITY,
-        risk_note="Windows may detect its hardware anew.",
-        what="The virtual board and the version whose defaults it keeps.",
-        why=(
-            "The version freezes defaults (queue-size, num-queues, seg-max): a new QEMU with "
-            "machine='pc-q35-4.0' still runs with the old ones. Check this first."
-        ),
-        spelled={"libvirt": "<os><type machine='q35'/></os>", "qemu": "-machine", "proxmox": "machine:"},
-        source=(code("QEMU, compat properties of machine types"), documented(QEMU_MAN)),
-    ),
-    _knob(
-        id="guests.count",
-        number="K44",
-        domain=Number(low=1, high=64),
-        default="1",
-        change=Change.LIVE,
-        what="How many guests have the disk and share the load, its clones divided among them.",
-        why=(
-            "One fio a VM in many VMs, or as many in one big VM: each of the many has a main loop (or IOThread) "
-            "of its own, the big one has one for all. The load of both is the same."
-        ),
-        spelled={"libvirt": "several domains", "qemu": "several processes"},
-        source=(tried("1, 2 and 4 guests behind one barrier"),),
-        place=("guests",),
-    ),
-    _knob(
-        id="guests.idle",
-        number="K44",
-        domain=Number(low=0, high=64),
-        default="0",
-        change=Change.LIVE,
-        what="How many guests run beside those with the load and do nothing.",
-        why="What a neighbour costs by being there alone: timers, polling, memory.",
-        spelled={"libvirt": "several domains", "qemu": "several processes"},
-        source=(tried("a second guest with a disk of its own and no load"),),
-        place=("idle_guests",),
-    ),
-    _knob(
-        id="guests.spread",
-        number="K44",
-        domain=Text(shape="absolute path of a scratch directory on another disk"),
-        default="(all guests have the image in the scratch directory)",
-        change=Change.REPLUG,
-        what="Where the image of every second guest lies.",
-        why="One disk below all guests, or two: whether the disk is what they wait for.",
-        spelled={"libvirt": "<source file=/> of each domain", "qemu": "-blockdev ...,filename="},
-        source=(tried("two guests on files in two directories"),),
-        place=("spread",),
     ),
 )
 """In the order of the knowledge base."""

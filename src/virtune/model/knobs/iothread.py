@@ -91,12 +91,12 @@ KNOBS: tuple[Knob, ...] = (
     _knob(
         id="device.iothread_vq_mapping",
         number="K34",
-        domain=Text(shape="IOThreads, optionally with queues"),
+        domain=Text(shape="IOThreads, optionally with queues: io1+io2, io1:0-1+io2:2-3"),
         default="(none: one thread)",
         needs=(
             "virtio-blk: QEMU 9.0, libvirt 10.0",
             "virtio-scsi: QEMU 10.0, libvirt 11.2",
-            "no iothread= on the same disk",
+            "no device.iothread on the same disk",
             "a guest that submits from several CPUs",
         ),
         ask=AskDevice(device="virtio-blk-pci", property="iothread-vq-mapping"),
@@ -126,6 +126,7 @@ KNOBS: tuple[Knob, ...] = (
             documented(RED_HAT_MAPPING),
             unverified("gain on qcow2, and the numbers for virtio-blk"),
         ),
+        place=("device", "iothread_vq_mapping"),
     ),
     _knob(
         id="iothread.poll_max_ns",
@@ -259,6 +260,7 @@ KNOBS: tuple[Knob, ...] = (
             "qemu": "-object iothread,thread-pool-max=",
         },
         source=(TRIED, documented(LIBVIRT_XML)),
+        place=("thread_pool_max",),
     ),
 )
 """In the order of the knowledge base."""

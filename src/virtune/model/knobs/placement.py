@@ -3,7 +3,7 @@
 
 from functools import partial
 
-from virtune.model.knob import NO_LIMIT, AskSchema, Change, Choice, Knob, Layer, Number, Risk, Text
+from virtune.model.knob import NO_LIMIT, AskSchema, Change, Choice, Knob, Layer, Number, Risk, Size, Text
 from virtune.model.knobs.domains import MICROSECONDS, ON_OFF
 from virtune.model.knobs.sources import (
     BHYVE,
@@ -42,6 +42,7 @@ KNOBS: tuple[Knob, ...] = (
             "bhyve": "-p",
         },
         source=(documented(LIBVIRT_XML), documented(VIRSH), documented(XEN), documented(BHYVE)),
+        place=("pins", "vcpu"),
     ),
     _knob(
         id="emulator.pin",
@@ -57,6 +58,7 @@ KNOBS: tuple[Knob, ...] = (
             "openstack": "hw:emulator_threads_policy=isolate | share",
         },
         source=(documented(LIBVIRT_XML), documented(VIRSH)),
+        place=("pins", "emulator"),
     ),
     _knob(
         id="iothread.pin",
@@ -75,6 +77,7 @@ KNOBS: tuple[Knob, ...] = (
             "openstack": "with the emulator's CPUs",
         },
         source=(documented(LIBVIRT_XML), documented(VIRSH)),
+        place=("pins", "iothread"),
     ),
     _knob(
         id="iothread.quota",
@@ -147,13 +150,13 @@ KNOBS: tuple[Knob, ...] = (
     _knob(
         id="memory.hugepages",
         number="K88",
-        domain=Text(shape="page size, as 2M or 1G"),
+        domain=Size(low=65536, high=16 * 1024**3, power_of_two=True),
         default="(none)",
         ask=AskSchema(command="object-add", member="hugetlb", variant="memory-backend-memfd"),
         change=Change.POWEROFF,
         risk=Risk.AVAILABILITY,
         risk_note="The VM does not start where the pages are not reserved.",
-        what="Whether the guest's memory is on huge pages.",
+        what="On huge pages of which size the guest's memory is, as 2M or 1G.",
         why="Fewer misses in the page tables. No reliable published number for disk I/O was found.",
         spelled={
             "libvirt": "<memoryBacking><hugepages/></memoryBacking>",
@@ -163,6 +166,7 @@ KNOBS: tuple[Knob, ...] = (
             "openstack": "hw:mem_page_size",
         },
         source=(documented(LIBVIRT_XML),),
+        place=("machine", "hugepages"),
     ),
     _knob(
         id="memory.locked",

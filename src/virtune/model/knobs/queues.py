@@ -64,6 +64,7 @@ KNOBS: tuple[Knob, ...] = (
         default="(one for each vCPU on PCI since QEMU 5.2; 4294967295 means automatic)",
         ask=AskDevice(device="virtio-scsi-pci", property="num_queues"),
         change=Change.POWEROFF,
+        in_guest=Change.REPLUG,
         risk=Risk.AVAILABILITY,
         risk_note="Must be equal on both ends of a live migration.",
         what="How many request queues a virtio-scsi controller offers.",
@@ -269,6 +270,7 @@ KNOBS: tuple[Knob, ...] = (
         default="64",
         ask=AskDevice(device="nvme", property="max_ioqpairs"),
         change=Change.POWEROFF,
+        in_guest=Change.REPLUG,
         what="How many pairs of I/O queues the emulated NVMe offers.",
         why="All of them run in QEMU's main loop: emulated NVMe has no IOThread.",
         spelled={

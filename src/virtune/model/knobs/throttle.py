@@ -45,6 +45,7 @@ KNOBS: tuple[Knob, ...] = (
             documented(LIBVIRT_XML),
             code("QEMU, block accounting"),
         ),
+        in_guest=Change.SWAP,
         place=("disk", "throttle_iops"),
     ),
     _knob(
@@ -70,6 +71,7 @@ KNOBS: tuple[Knob, ...] = (
             documented(QEMU_MAN),
             documented(LIBVIRT_XML),
         ),
+        in_guest=Change.SWAP,
         place=("disk", "throttle_bps"),
     ),
     _knob(

@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Knobs of the machine that a disk is in: the program that runs it, its board, its CPUs and its memory (K44)."""
+
+from functools import partial
+
+from virtune.model.knob import Change, Knob, Layer, Number, Risk, Size, Text
+from virtune.model.knobs.domains import AT_LEAST_ONE
+from virtune.model.knobs.sources import LIBVIRT_XML, QEMU_9_0, QEMU_MAN, code, documented, tried, unverified
+
+_knob = partial(Knob, layer=Layer.DEVICE, number="K44")
+
+KNOBS: tuple[Knob, ...] = (
+    _knob(
+        id="machine.emulator",
+        domain=Text(shape="path of a qemu-system program"),
+        default="(qemu-system-x86_64 of the PATH)",
+        change=Change.POWEROFF,
+        needs=("that program's own firmware: a script that gives it -L may stand for it",),
+        risk=Risk.AVAILABILITY,
+        risk_note="A machine of a newer version does not migrate back to an older QEMU.",
+        what="The QEMU that runs the guest.",
+        why=(
+            "What a disk can have, and how fast it is, changes from release to release: device.iothread_vq_mapping "
+            "came with 9.0. Compare two that are installed side by side before you upgrade."
+        ),
+        spelled={"libvirt": "<devices><emulator>", "proxmox": "none: the host's package"},
+        source=(documented(QEMU_9_0), documented(LIBVIRT_XML)),
+        place=("machine", "emulator"),
+    ),
+    _knob(
+        id="machine.type",
+        domain=Text(shape="pc or q35, with a version"),
+        default="(the newest one when the VM was made)",
+        change=Change.POWEROFF,
+        risk=Risk.AVAILABILITY,
+        risk_note="Windows may detect its hardware anew.",
+        what="The virtual board and the version whose defaults it keeps.",
+        why=(
+            "The version freezes defaults (queue-size, num-queues, seg-max): a new QEMU with "
+            "machine='pc-q35-4.0' still runs with the old ones. Check this first."
+        ),
+        spelled={"libvirt": "<os><type machine='q35'/></os>", "qemu": "-machine", "proxmox": "machine:"},
+        source=(code("QEMU, compat properties of machine types"), documented(QEMU_MAN)),
+        place=("machine", "type"),
+    ),
+    _knob(
+        id="machine.cpu",
+        domain=Text(shape="QEMU's name of a CPU model"),
+        default="(host on KVM, max without; libvirt's and Proxmox's differ)",
+        change=Change.POWEROFF,
+        risk=Risk.AVAILABILITY,
+        risk_note="A guest with the host's own model migrates to the like of that host only.",
+        what="The CPU that the guest sees.",
+        why=(
+            "A model without the host's features makes the guest mitigate what the host does not have, and leaves "
+            "out instructions that checksums and encryption are fast with."
+        ),
+        spelled={
+            "libvirt": "<cpu mode='host-passthrough'/>",
+            "qemu": "-cpu",
+            "proxmox": "cpu:",
+            "openstack": "[libvirt]cpu_mode",
+        },
+        source=(documented(LIBVIRT_XML), unverified("how much of it reaches disk I/O")),
+        place=("machine", "cpu"),
+    ),
+    _knob(
+        id="machine.vcpus",
+        domain=AT_LEAST_ONE,
+        default="(chosen by whoever makes the VM; virtune's guests have 2)",
+        change=Change.POWEROFF,
+        risk=Risk.PERFORMANCE,
+        risk_note="More vCPUs than the host has CPUs wait for each other.",
+        what="How many CPUs the guest has.",
+        why=(
+            "The default of device.num_queues follows it, and one vCPU submits from one queue: effects of several "
+            "queues and IOThreads need several vCPUs."
+        ),
+        spelled={"libvirt": "<vcpu>", "qemu": "-smp", "proxmox": "cores:", "kubevirt": "cpu.cores"},
+        source=(documented(LIBVIRT_XML), code("QEMU, virtio-blk-pci: num-queues from the number of vCPUs")),
+        place=("machine", "vcpus"),
+    ),
+    _knob(
+        id="machine.memory",
+        domain=Size(low=1024**2, high=2**50),
+        default="(chosen by whoever makes the VM; virtune's guests have 512M)",
+        change=Change.POWEROFF,
+        risk=Risk.AVAILABILITY,
+        risk_note="A host that runs out of memory kills.",
+        what="How much memory the guest has.",
+        why="Bounds the guest's page cache, which only buffered I/O uses.",
+        spelled={"libvirt": "<memory>", "qemu": "-m", "proxmox": "memory:", "kubevirt": "memory.guest"},
+        source=(documented(LIBVIRT_XML), documented(QEMU_MAN)),
+        place=("machine", "memory"),
+    ),
+    _knob(
+        id="guests.count",
+        domain=Number(low=1, high=64),
+        default="1",
+        change=Change.LIVE,
+        what="How many guests have the disk and share the load, its clones divided among them.",
+        why=(
+            "One fio a VM in many VMs, or as many in one big VM: each of the many has a main loop (or IOThread) "
+            "of its own, the big one has one for all. The load of both is the same."
+        ),
+        spelled={"libvirt": "several domains", "qemu": "several processes"},
+        source=(tried("1, 2 and 4 guests behind one barrier"),),
+        place=("guests",),
+    ),
+    _knob(
+        id="guests.idle",
+        domain=Number(low=0, high=64),
+        default="0",
+        change=Change.LIVE,
+        what="How many guests run beside those with the load and do nothing.",
+        why="What a neighbour costs by being there alone: timers, polling, memory.",
+        spelled={"libvirt": "several domains", "qemu": "several processes"},
+        source=(tried("a second guest with a disk of its own and no load"),),
+        place=("idle_guests",),
+    ),
+    _knob(
+        id="guests.spread",
+        domain=Text(shape="absolute path of a scratch directory on another disk"),
+        default="(all guests have the image in the scratch directory)",
+        change=Change.REPLUG,
+        what="Where the image of every second guest lies.",
+        why="One disk below all guests, or two: whether the disk is what they wait for.",
+        spelled={"libvirt": "<source file=/> of each domain", "qemu": "-blockdev ...,filename="},
+        source=(tried("two guests on files in two directories"),),
+        place=("spread",),
+    ),
+)
+"""In the order of the knowledge base."""

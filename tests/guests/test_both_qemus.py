@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Two releases of QEMU side by side: what holds for one holds for the other, and what only one has is refused by
+the other with the reason.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.beside import qemu_beside
+from tests.conftest import SPAN
+from tests.guests.conftest import TCG
+from tests.guests.test_rig import found, ground
+
+from virtune import shell
+from virtune.bench.appliance import Appliance
+from virtune.bench.guest_load import Evidence, GuestJob, run_guest_loads
+from virtune.bench.load import Loaded, Moments
+from virtune.bench.qemu import GuestBench, GuestSession
+from virtune.bench.qemu_machine import PROGRAM
+from virtune.model.errors import RigError
+from virtune.model.knob import Standing
+from virtune.model.knobs import find
+from virtune.model.machine import Machine
+from virtune.model.stack import Device, Disk, Stack
+from virtune.probe.qemu_knobs import ask
+
+pytestmark = [pytest.mark.real, pytest.mark.beside, pytest.mark.xdist_group("guests")]
+
+MAPPING = find("device.iothread_vq_mapping")
+
+
+@pytest.fixture(params=["installed", "beside"])
+def emulator(request: pytest.FixtureRequest) -> str:
+    return shell.find(PROGRAM) if request.param == "installed" else qemu_beside()
+
+
+@pytest.fixture
+def session(appliance: Appliance, one_warden: shell.Warden) -> Iterator[GuestSession]:
+    made = GuestSession(appliance, TCG, one_warden)
+    yield made
+    made.give_up()
+
+
+def load_from_two_cpus(bench: GuestBench, seconds: int = 1) -> Loaded:
+    text = f"[x]\nioengine=libaio\ndirect=1\niodepth=16\nbs=4k\nrw=randread\nfilename={bench.target.path}\n"  # type: ignore[union-attr]
+    text += f"size={SPAN}\nnumjobs=2\ncpus_allowed=0,1\ncpus_allowed_policy=split\ntime_based=1\nruntime={seconds}s\n"
+    moments = Moments(begin_seconds=0.1, end_seconds=seconds - 0.1, on_begin=lambda _: None, on_end=lambda: None)
+    job = GuestJob(text=text + "allow_file_create=0\n", arguments=(), clones=2)
+    return run_guest_loads([(bench, job)], moments=moments, flushes=False, evidence=Evidence())
+
+
+def seen_in_force(bench: GuestBench, setting: str) -> dict[str, str | None]:
+    """What is in force; on a host that is busy it takes a longer load to see the engine at work."""
+    seen = found((*bench.in_force.checks, *load_from_two_cpus(bench).checks))
+    return seen if setting in seen else found(load_from_two_cpus(bench, 4).checks)
+
+
+def test_engines_threads_and_mapping(emulator: str, session: GuestSession, image: Path) -> None:
+    machine = Machine(emulator=emulator, vcpus=2)
+    for aio in ("threads", "native", "io_uring"):
+        stack = Stack(rig="qemu", machine=machine, disk=Disk(aio=aio))
+        with session.up(stack, ground(image)) as bench:
+            assert found(bench.in_force.checks)["guest.vcpus"] == "2"
+            assert seen_in_force(bench, "disk.aio")["disk.aio"] == aio
+    # an event loop of its own, then two of them for one disk
+    device = Device(iothread="io1", num_queues=2)
+    with session.up(Stack(rig="qemu", machine=machine, device=device), ground(image)) as bench:
+        assert bench.changeover is not None
+        assert bench.changeover.swapped == "disk"
+        assert seen_in_force(bench, "device.iothread")["device.iothread"] == "io1"
+    device = Device(iothread_vq_mapping="io1+io2", num_queues=2)
+    spread = Stack(rig="qemu", machine=machine, device=device, disk=Disk(aio="native"))
+    (answer,) = ask([MAPPING], emulators=[emulator])[MAPPING.id]
+    if answer.standing is Standing.ABSENT:
+        with pytest.raises(RigError, match=r"QEMU 7\.2\.\S+ .*has no `iothread-vq-mapping` for virtio-blk-pci"):
+            session.up(spread, ground(image)).__enter__()
+        return
+    with session.up(spread, ground(image)) as bench:
+        seen = found(bench.in_force.checks)
+        assert seen["device.iothread_vq_mapping"] == "io1+io2"
+        checks = load_from_two_cpus(bench).checks
+        assert found(checks)["device.iothread_vq_mapping"] == "io1+io2"
+        _, spent = bench.spent()
+        assert min(spent["io1"], spent["io2"]) > 20_000_000, spent
+    pinned = Stack(rig="qemu", machine=machine, device=Device(iothread_vq_mapping="io2:0+io1:1"))
+    with session.up(pinned, ground(image)) as bench:
+        assert found(bench.in_force.checks)["device.iothread_vq_mapping"] == "io2:0+io1:1"

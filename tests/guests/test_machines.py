@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a guest is besides its disk, and the knobs of its device: asked for, seen in QEMU, seen in the guest."""
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tests.conftest import SPAN
+from tests.guests.test_rig import GUEST, engine_at_work, found, ground, load
+
+from virtune.bench.qemu import GuestSession
+from virtune.bench.rig import Ground
+from virtune.model.errors import RigError
+from virtune.model.machine import Machine, Pins
+from virtune.model.stack import Device, Disk
+from virtune.model.units import Bytes
+
+pytestmark = [pytest.mark.real, pytest.mark.beside, pytest.mark.xdist_group("guests")]
+
+MIB = 1024**2
+
+
+def test_the_rings_and_the_threads_of_a_device(rig: GuestSession, image: Path) -> None:
+    device = Device(iothread="io1", num_queues=1, queue_size=64, packed=True, event_idx=False)
+    device = replace(device, logical_block_size=Bytes(4096), physical_block_size=Bytes(4096))
+    pins = Pins(vcpu="0", iothread="0", emulator="0")
+    stack = replace(GUEST, device=device, pins=pins, thread_pool_max=3, poll_max_ns=0)
+    with rig.up(stack, ground(image)) as bench:
+        checks = (*bench.in_force.checks, *load(bench).checks)
+        seen = found(checks)
+        asked = {
+            "device.num_queues": "1", "device.queue_size": "64", "device.packed": "on", "device.event_idx": "off",
+            "guest.packed": "on", "guest.event_idx": "off", "guest.queues": "1", "device.logical_block_size": "4096",
+            "iothread.thread_pool_max": "3", "iothread.poll_max_ns": "0", "vcpu.pin": "0", "iothread.pin": "0",
+            "emulator.pin": "0",
+        }  # fmt: skip
+        assert {name: seen[name] for name in asked} == asked
+        # the IOThread, its three workers, and some that the main loop had before: 16 requests would have as many
+        workers = [check.proof for check in checks if check.setting == "iothread.pin"][-1]
+        assert 2 <= int(workers.split()[2]) <= 8, workers
+    # the same machine goes on elsewhere, with other limits and without the pins
+    with rig.up(replace(GUEST, device=device, thread_pool_max=5), ground(image)) as bench:
+        assert bench.changeover is not None
+        assert bench.changeover.swapped == "nodes"
+        assert found(bench.in_force.checks)["iothread.thread_pool_max"] == "5"
+        allowed = {os.sched_getaffinity(int(task.name)) == os.sched_getaffinity(0)
+                   for task in Path(f"/proc/{bench.vm.child.pid}/task").iterdir()}  # fmt: skip
+        assert allowed == {True}
+    nowhere = replace(stack, pins=Pins(iothread="4095"))
+    with pytest.raises(RigError, match=r"iothread\.pin=4095 was refused: none of these CPUs is there"):
+        rig.up(nowhere, ground(image)).__enter__()
+
+
+def test_an_older_board_with_ide_and_what_it_is_made_of(rig: GuestSession, image: Path) -> None:
+    machine = Machine(type="pc", cpu="Nehalem", vcpus=1, memory=Bytes(256 * MIB))
+    stack = replace(GUEST, machine=machine, device=Device(bus="ide"))
+    asked = {
+        "machine.type": "pc", "machine.cpu": "Nehalem", "machine.vcpus": "1", "guest.vcpus": "1",
+        "machine.memory": str(256 * MIB), "guest.queue_depth": "1",
+    }  # fmt: skip
+    with rig.up(stack, ground(image)) as bench:
+        seen = found((*bench.in_force.checks, *load(bench).checks))
+        assert {name: seen[name] for name in asked} == asked
+        process = bench.vm.child.pid
+    with rig.up(replace(stack, disk=Disk(aio="native")), ground(image)) as bench:
+        assert bench.changeover is not None
+        assert (bench.changeover.swapped, bench.changeover.process) == ("nodes", process)
+        assert engine_at_work(bench) == "native"
+    # virtio-blk is plugged into the same board, and what is no longer asked needs another machine
+    with rig.up(replace(GUEST, machine=machine), ground(image)) as bench:
+        assert bench.changeover is not None
+        assert bench.changeover.swapped is None
+        assert "device.bus is the machine's" in bench.changeover.text
+
+
+def test_a_guests_discard_reaches_the_image_when_it_may(rig: GuestSession, tmp_path: Path) -> None:
+    own = tmp_path / "own.raw"
+    for discard, kept in (("ignore", True), ("unmap", False)):
+        own.write_bytes(b"\1" * SPAN)
+        os.sync()
+        stack = replace(GUEST, disk=Disk(discard=discard))  # type: ignore[arg-type]
+        with rig.up(stack, Ground(image=own, size_bytes=SPAN, writes=True)) as bench:
+            words = ["blkdiscard", bench.target.path]  # type: ignore[union-attr]
+            assert bench.vm.guest.run(words, timeout_seconds=20).status == 0
+        assert (own.stat().st_blocks * 512 > SPAN // 2) is kept
+
+
+def test_huge_pages_that_the_host_has_not_are_refused(rig: GuestSession, image: Path) -> None:
+    for size, why in ((Bytes(4 * MIB), "no huge pages of 4 MiB"), (Bytes(2 * MIB), "huge pages of 2 MiB free, and")):
+        stack = replace(GUEST, machine=Machine(hugepages=size, memory=Bytes(2**40)))
+        with pytest.raises(RigError, match=why):
+            rig.up(stack, ground(image)).__enter__()
