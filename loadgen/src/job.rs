@@ -507,7 +507,7 @@ fn rates(value: &str) -> Result<Vec<Option<u64>>, String> {
             "" => Ok(None),
             rate => {
                 let (digits, factor) = match rate.strip_suffix(['k', 'K']) {
-                    Some(digits) => (digits, 1000),
+                    Some(digits) => (digits, 1024), // as in fio, for which every k is 1024
                     None => (rate, 1),
                 };
                 Ok(Some(number(digits, 1, RATE_MAX / factor)? * factor))
@@ -558,7 +558,7 @@ mod tests {
 
     #[test]
     fn one_rate_counts_for_the_directions_the_job_has() {
-        assert_eq!(read(&format!("{BASE} rw=randread rate_iops=1k")).unwrap().rates, [Some(1000), None]);
+        assert_eq!(read(&format!("{BASE} rw=randread rate_iops=1k")).unwrap().rates, [Some(1024), None]);
         assert_eq!(read(&format!("{BASE} rw=randrw rate_iops=5")).unwrap().rates, [Some(5), Some(5)]);
     }
 

@@ -191,3 +191,10 @@ def test_what_is_too_large_is_refused_at_the_door() -> None:
 def test_every_recording_survives_a_changed_line_end(name: str) -> None:
     whole, changed = survive(recorded(name)), survive(recorded(name).replace("\r", "").replace("\n", "\r\n"))
     assert whole == changed
+
+
+@pytest.mark.parametrize("level", ["abc", "\u00b2", "", ">=", "9" * 400])
+def test_a_depth_that_is_none_is_passed_over(level: str) -> None:
+    job = {"jobname": "a", "iodepth_level": {level: 100}, "job options": {"iodepth": "8", "ioengine": "libaio"},
+           "read": {"total_ios": 5, "iops": 5}}  # fmt: skip
+    explain(read_result(json.dumps({"jobs": [job]})))

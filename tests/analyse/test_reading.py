@@ -10,6 +10,7 @@ from tests.analyse.recordings import recorded
 from virtune.analyse.beside import beside
 from virtune.analyse.explain import LOAD_RULES, RESULT_RULES, explain
 from virtune.analyse.fio import read_result
+from virtune.analyse.fio_options import facts_of
 from virtune.model.measurement import DeviceUse, FioResult, Latency, LoadResult, Stream
 from virtune.model.remark import Remark, Weight
 
@@ -84,7 +85,7 @@ FIRES: dict[str, tuple[FioResult, Weight, tuple[str, ...]]] = {
     ),
     "little, impossible": (of_load(depth=4), Weight.INVALID, ("8 I/Os in flight", "only 4")),
     "rate-unmet": (
-        of_load(rate_asked_iops=100_000), Weight.WARNING, ("100k operations", "80k were done (80.0%)"),
+        of_load(rate_asked_iops=100_000), Weight.WARNING, ("100k operations", "80.0k were done (80.0%)"),
     ),
     "spread": (of_flow(iops_stddev=20_000), Weight.WARNING, ("25%", "20,000", "80,000", "60 samples", "below 9%")),
     "short-run": (of_flow(seconds=2.0), Weight.WARNING, ("2,400,000 I/Os in 2 s",)),
@@ -203,3 +204,23 @@ def test_two_runs_without_samples_are_said_to_show_nothing() -> None:
     assert remark is not None
     assert "nothing here shows how far apart" in remark.text
     assert beside(GOOD, of_load(streams=())) is None
+
+
+@pytest.mark.parametrize(
+    ("options", "block_size", "rate"),
+    [
+        ({"bs": "4k"}, 4096, None),
+        ({"bs": "4096B-4096B"}, 4096, None),
+        ({"bs": "4KiB"}, None, None),  # 4000 to fio
+        ({"bs": "4k-64k", "rate": "100m"}, None, None),
+        ({"bsrange": "4k-64k", "rate": "100m"}, None, None),
+        ({"bssplit": "4k/50:8k/50"}, None, None),
+        ({"rate_iops": "10k"}, 4096, 10240.0),
+        ({"bs": "8k", "rate": "80k"}, 8192, 10.0),
+    ],
+)
+def test_a_size_is_known_where_there_is_one_and_as_fio_reads_it(
+    options: dict[str, str], block_size: int | None, rate: float | None
+) -> None:
+    facts = facts_of({"rw": "randread", **options})
+    assert (facts.block_size, facts.rate_iops) == (block_size, rate)

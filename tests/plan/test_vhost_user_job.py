@@ -144,7 +144,7 @@ def test_a_socket_that_could_end_a_line_is_refused() -> None:
             fio_job(workload, target, seconds=1, ramp_seconds=0, seed=1, engines=WITHOUT)
 
 
-OWN = "[global]\nbs=8KiB ; a comment\ndescription=mine\n[a]\nrw=randread\nsize=1m\n[b]\nrw=write\nzero_buffers\n"
+OWN = "[global]\nbs=8k ; a comment\ndescription=mine\n[a]\nrw=randread\nsize=1m\n[b]\nrw=write\nzero_buffers\n"
 
 
 def test_a_job_file_is_written_anew_for_our_generator_and_says_the_same() -> None:

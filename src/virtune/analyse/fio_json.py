@@ -28,6 +28,7 @@ _LARGEST = 2**64
 MOST_FAILURES = 1000
 """Lines that begin with a brace and are no JSON, as chatter may have some; each costs a walk through the text."""
 
+_LEVEL = re.compile(r"(?:>=)?[0-9]{1,5}", re.ASCII)
 _START = re.compile(r"^[ \t]*+\{", re.MULTILINE)
 _NOT_A_NUMBER = re.compile(r'"(?:[^"\\]|\\.)*+(?:"|\\?\Z)|-?\b(?:nan|inf|infinity)\b', re.IGNORECASE | re.DOTALL)
 _AGAIN = "let fio write it again: fio --output-format=json+ --output=result.json ..."
@@ -275,7 +276,8 @@ def _percentiles(percentiles: _Object, where: str) -> Iterator[tuple[float, floa
 
 def _levels(entry: _Object, where: str) -> tuple[tuple[str, float], ...]:
     levels = _object(entry, "iodepth_level", where) if "iodepth_level" in entry else {}
-    shares = ((key, _float(levels, key, f"{where}.iodepth_level")) for key in levels)
+    known = (key for key in levels if _LEVEL.fullmatch(key))
+    shares = ((key, _float(levels, key, f"{where}.iodepth_level")) for key in known)
     return tuple((key, share / 100) for key, share in shares if share is not None)
 
 

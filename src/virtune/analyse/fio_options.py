@@ -6,6 +6,7 @@ someone else's text: what cannot be read is "not known", never an error.
 """
 
 import math
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -27,7 +28,7 @@ _REMOTE = frozenset(
 )  # fmt: skip
 """Engines whose load goes over a protocol, or nowhere."""
 
-_ALIASES = {"readwrite": "rw", "blocksize": "bs", "odirect": "direct", "io_size": "size"}
+_ALIASES = {"readwrite": "rw", "blocksize": "bs", "odirect": "direct"}
 _MOST = 1_000_000
 """No fio takes a depth or a number of jobs beyond this; what is larger is not a number to reckon with."""
 
@@ -53,7 +54,7 @@ def canonical(options: Iterable[tuple[str, str]]) -> dict[str, str]:
 def facts_of(options: Mapping[str, str]) -> JobFacts:
     """Read the facts out of the options of one job; what a job does not set has fio's default."""
     pattern = options.get("rw", "read").partition(":")[0]
-    block_size = size_of(options.get("bs", "4k"))
+    block_size = _block_size(options)
     return JobFacts(
         engine=printable(options.get("ioengine", DEFAULT_ENGINE).partition(":")[0]),
         pattern=printable(pattern),
@@ -71,11 +72,19 @@ def printable(text: str) -> str:
 
 
 def size_of(text: str) -> int | None:
-    """Read the first size of a `bs`-like value (`4k`, `4k,8k`, `4k-8k`, `4096B-4096B`); None when there is none."""
+    """Read one size or rate as fio does (`4k`, `4096B`), which takes `4KiB` for 4000; None when it is none."""
     try:
-        return parse_bytes(text.partition(",")[0].partition("-")[0])
+        return None if "i" in text.lower() else parse_bytes(text)
     except ValueError:
         return None
+
+
+def _block_size(options: Mapping[str, str]) -> int | None:
+    """Return the one size of all blocks (`bs=4k`, `4k,4k`, `4096B-4096B`); None where there are several."""
+    if {"bsrange", "blocksize_range", "bssplit"} & options.keys():
+        return None
+    sizes = {size_of(part) for part in re.split("[,-]", options.get("bs", "4k"))}
+    return sizes.pop() if len(sizes) == 1 else None
 
 
 def whole(text: str) -> int | None:
@@ -101,7 +110,7 @@ def _rate_iops(options: Mapping[str, str], pattern: str, block_size: int | None)
     """Add up what `rate_iops` (or `rate`, in bytes) asks of one job, over the directions that it has."""
     for name, scale in (("rate_iops", 1), ("rate", block_size)):
         if name in options and scale:
-            parts = [size_of(part) if scale > 1 else whole(part) for part in options[name].split(",")]
+            parts = [size_of(part) for part in options[name].split(",")]
             return _rate_of_directions(parts, pattern, scale)
     return None
 

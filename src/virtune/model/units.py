@@ -17,7 +17,7 @@ _SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
 def parse_bytes(text: str) -> Bytes:
-    """Read a size the way fio does: `512`, `4k`, `1M`, `10GiB`; powers of 1024.
+    """Read a size: `512`, `4k`, `1M`, `10GiB`; powers of 1024, as in fio, for which only `KiB` is 1000.
 
     Raises ValueError with a sentence that says what may be written.
     """

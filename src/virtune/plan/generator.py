@@ -97,7 +97,7 @@ def _rates(value: str) -> str | None:
     parts = [_RATES.fullmatch(part) for part in value.split(",")]
     if len(parts) > 2:
         return "two rates at most, for reads and writes"
-    rates = [int(part[1]) * (1000 if part[2] else 1) for part in parts if part]
+    rates = [int(part[1]) * (1024 if part[2] else 1) for part in parts if part]
     return None if len(rates) == len(parts) and all(1 <= r <= _RATE_MAX for r in rates) else "not a rate it has"
 
 

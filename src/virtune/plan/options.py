@@ -78,16 +78,22 @@ def _each(low: int, high: int, shape: re.Pattern[str], says: str) -> Option:
         parts = value.split(",")
         if len(parts) > 3 or not all(shape.fullmatch(part) for part in parts):
             raise ValueError(f"is not {says}")
-        if not all(low <= parse_bytes(part) <= high for part in parts):
+        if not all(low <= _size(part) <= high for part in parts):
             raise ValueError(f"is outside {low}..{high}")
 
     return Option(check=check)
 
 
+def _size(text: str) -> int:
+    if "i" in text.lower():
+        raise ValueError("counts by 1000 to fio, which reads 64KiB as 64000 bytes; write 64k")
+    return parse_bytes(text)
+
+
 def _blocks(value: str) -> None:
     for part in value.split(",") if value.count(",") <= 2 else [""]:
         low, dash, high = part.partition("-")
-        sizes = [parse_bytes(low), parse_bytes(high)] if dash else [parse_bytes(low)]
+        sizes = [_size(low), _size(high)] if dash else [_size(low)]
         if sizes != sorted(sizes) or not 512 <= sizes[0] <= sizes[-1] <= 64 * 1024**2:
             raise ValueError("is outside 512..64M")
 
@@ -100,7 +106,7 @@ def _range(value: str) -> None:
 
 def _extent(value: str) -> None:
     if not _SHARE.fullmatch(value):
-        parse_bytes(value)
+        _size(value)
 
 
 def _word(*words: str) -> Option:
@@ -324,7 +330,7 @@ def read_option(name: str, value: str | None, *, where: str, in_file: bool) -> t
         option.check(value)
     except ValueError as error:
         reason = str(error)
-        sentence = reason if reason.startswith(("is ", "must ")) else f"is wrong: {reason}"
+        sentence = reason if reason.startswith(("is ", "must ", "counts ")) else f"is wrong: {reason}"
         raise PlanError(f"{where}: {canonical}={quoted(value)} {sentence}") from error
     return canonical, value
 
