@@ -1,13 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """Workloads by name and in fio's words: what is read, and why the rest is refused."""
 
+import shlex
+
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from virtune.model.errors import PlanError
+from virtune.model.study import Study
+from virtune.plan.arms import arm_from_text
 from virtune.plan.options import ALIASES, IN_FILES, REFUSED, SHAPING
 from virtune.plan.workloads import GROUPS, PROFILES, parse_workload
+from virtune.report.again import command_again
 
 
 def only(text: str) -> dict[str, str]:
@@ -159,3 +164,24 @@ def test_only_plan_errors_come_out(text: str) -> None:
     for workload in workloads:
         assert workload.depth >= 1
         assert all(job.block_size > 0 for job in workload.jobs)
+
+
+@pytest.mark.parametrize(
+    "asked", ["randread-4k", "randread-4k,iodepth=8", "mine: randread-4k", "x: rw=randrw,bs=4k,rate_iops=700,300"]
+)
+def test_a_study_s_workload_can_be_asked_for_again(asked: str) -> None:
+    (workload,) = parse_workload(asked)
+    arm = arm_from_text("a:rig=metal")
+    study = Study(
+        id="s", created="", kind="measure", arms=(arm,), baseline="a", workloads=(workload,), rounds=1, seconds=1,
+        ramp_seconds=0, seed=1, scratch="/s", span_bytes=2**24,
+    )  # fmt: skip
+    words = shlex.split(command_again(study))
+    (again,) = parse_workload(words[words.index("--workload") + 1])
+    assert (again.name, again.jobs[0].options) == (workload.name, workload.jobs[0].options)
+
+
+def test_binary_prefixes_mean_thousands_to_fio_and_are_refused() -> None:
+    for words in ("rw=randread,bs=64KiB", "rw=randread,size=1MiB", "rw=randread,bsrange=4Ki-8Ki"):
+        with pytest.raises(PlanError, match="reads 64KiB as 64000 bytes; write 64k"):
+            parse_workload(words)

@@ -46,9 +46,12 @@ def command_again(study: Study) -> str:
 
 
 def _asked(workload: Workload) -> str:
-    """Write a workload as it can be asked for: a profile by its name, inline words as they were."""
+    """Write a workload as it can be asked for: a profile by its name, anything else in its words."""
     if workload.verbatim is not None:
         return f"{workload.name}.fio"
     if workload.meaning.startswith(INLINE):
         return f"{workload.name}: {workload.meaning.removeprefix(INLINE)}"
-    return workload.name
+    job = workload.jobs[0]
+    if len(workload.jobs) > 1 or workload.name == job.name:  # a profile's job has the profile's name
+        return workload.name
+    return f"{workload.name}: {','.join(f'{name}={value}' for name, value in job.options)}"
