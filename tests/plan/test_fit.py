@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A workload that an arm cannot carry is refused before anything is made."""
 
+from dataclasses import replace
+
 import pytest
 
 from virtune.model.errors import PlanError, PreconditionError
@@ -9,6 +11,7 @@ from virtune.model.workload import Workload
 from virtune.plan.arms import arm_from_text
 from virtune.plan.fit import require_fit
 from virtune.plan.jobfile import read_job_file
+from virtune.plan.loads import with_loads
 from virtune.plan.workloads import parse_workload
 
 ENGINES = frozenset({"io_uring", "libaio", "psync", "nbd"})
@@ -46,3 +49,11 @@ def test_what_one_arm_cannot_carry_is_refused_by_its_name() -> None:
     assert "disk.export=fuse" in (caught.value.hint or "")
     with pytest.raises(PlanError, match="arm bare cannot carry own: the job file says runtime=60"):
         require_fit(study(read_job_file("[j]\nrw=read\nruntime=60\n", "own")), engines=ENGINES)
+
+
+def test_what_will_be_offered_must_fit_as_well() -> None:
+    shared = study(*parse_workload("randread-4k,numjobs=2"), arms=("one:rig=qemu", "two:rig=qemu,guests.count=2"))
+    at_loads = replace(shared, baseline="one", at_load=("50%",))
+    require_fit(shared, engines=ENGINES)
+    with pytest.raises(PlanError, match="2 guests cannot share evenly"):
+        require_fit(with_loads(at_loads), engines=ENGINES)

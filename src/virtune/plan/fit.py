@@ -7,6 +7,7 @@ from virtune.model.study import Study
 from virtune.model.target import FileTarget, GuestTarget, NbdTarget, Target, VhostUserTarget
 from virtune.plan.guests import require_shared_image, share_of
 from virtune.plan.job import fio_job
+from virtune.plan.loads import LIKELY_SATURATION, at_loads
 
 
 def require_fit(study: Study, *, engines: frozenset[str]) -> None:
@@ -14,8 +15,10 @@ def require_fit(study: Study, *, engines: frozenset[str]) -> None:
 
     Raises PlanError or PreconditionError that names the arm and the workload which do not fit.
     """
+    later = (one for probe in study.workloads if probe.probe for one in at_loads(study, probe, LIKELY_SATURATION))
+    workloads = (*study.workloads, *later)
     for arm in study.arms:
-        for workload in study.workloads:
+        for workload in workloads:
             try:
                 require_shared_image(workload, arm.stack)
                 fio_job(

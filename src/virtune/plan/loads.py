@@ -26,6 +26,9 @@ DEPTH = 256
 
 RATE_MAX = 10**8
 
+LIKELY_SATURATION = 1e4
+"""IOPS to write the jobs with while it is not known: any rate shows whether a load can be offered."""
+
 LOADS_MAX = 16
 
 _SHARE = re.compile(r"([0-9]{1,3}(?:\.[0-9]{1,3})?)\s*%", re.ASCII)
@@ -49,8 +52,7 @@ def with_loads(study: Study, *, restart: bool = False) -> Study:
     Raises PlanError for a workload that cannot be offered at a rate.
     """
     for workload in study.workloads:
-        for load in study.at_load:
-            _offered(workload, load, _rate(load, 1e4))
+        at_loads(study, workload, LIKELY_SATURATION)
     probes = tuple(replace(workload, probe=True) for workload in study.workloads)
     rounds = min(PROBE_ROUNDS, study.rounds)
     order = trials([study.baseline], [one.name for one in probes], rounds=rounds, seed=study.seed, restart=restart)
@@ -65,9 +67,7 @@ def settled(record: StudyRecord) -> Study:
     study = record.study
     compared: dict[str, Workload] = {}
     for probe in study.workloads:
-        saturation = _saturation(record, probe.name)
-        offered = (_offered(probe, load, _rate(load, saturation)) for load in study.at_load)
-        compared |= {one.name: one for one in (_one_at_a_time(probe), *offered)}
+        compared |= {one.name: one for one in at_loads(study, probe, _saturation(record, probe.name))}
     arms, restart = [arm.name for arm in study.arms], any(trial.restart for trial in study.trials)
     # of a study that looks at them the first rounds, numbered as those of the probe were; the rest are proposed
     rounds = min(PROBE_ROUNDS, study.rounds) if study.sequential else study.rounds
@@ -78,6 +78,11 @@ def settled(record: StudyRecord) -> Study:
         workloads=(*study.workloads, *compared.values()),
         trials=(*study.trials, *(replace(trial, number=trial.number + begun) for trial in order)),
     )
+
+
+def at_loads(study: Study, probe: Workload, saturation: float) -> tuple[Workload, ...]:
+    """Return what is compared of a workload whose saturation (IOPS) is known: one at a time, then at every load."""
+    return (_one_at_a_time(probe), *(_offered(probe, load, _rate(load, saturation)) for load in study.at_load))
 
 
 def _saturation(record: StudyRecord, workload: str) -> float:
