@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Conditions keep their promise: a change exactly at the limit is seldom called a breach, a larger one is."""
 
+import itertools
 import math
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -111,3 +113,30 @@ def test_any_text_is_a_condition_or_refused_in_a_sentence(text: str) -> None:
         return
     assert found.limit > 0
     assert parse_condition(found.text) == found
+
+
+def test_at_offered_loads_conditions_hold_as_verdicts_do() -> None:
+    """The probe is the baseline's alone and no condition's; an arm that does not keep up has no latency."""
+    (condition,) = parse_conditions(["latency.p99 > +5%"])
+    chance = Random(3)
+    workloads = (
+        Workload(name="w", meaning="", jobs=(Job(name="j", options=()),), probe=True),
+        Workload(name="w-at", meaning="", jobs=(Job(name="j", options=()),), offered_iops=1000.0),
+    )
+    numbers = itertools.count(1)
+
+    def record(arm: str, workload: str, number: int, iops: float) -> TrialRecord:
+        values = (("iops", iops), ("latency.p99", 1e6 * math.exp(chance.gauss(0, 0.005))))
+        trial = Trial(number=next(numbers), round=number, arm=arm, workload=workload)
+        return TrialRecord(trial=trial, ended="", in_force=InForce(), measurement=Measurement(values=values))
+
+    for lucky, outcome in ((24, Outcome.HELD), (10, Outcome.UNDECIDED)):
+        records = (
+            *(record("a", "w", number, 1400.0) for number in (1, 2, 3)),
+            *(record("a", "w-at", number, 1000.0) for number in range(1, 25)),
+            *(record("b", "w-at", number, 1000.0 if number <= lucky else 700.0) for number in range(1, 25)),
+        )
+        like = study([1.0], [1.0])
+        asked = replace(like.study, workloads=workloads, rounds=24, trials=tuple(one.trial for one in records))
+        (ruling,) = rule(replace(like, study=asked, trials=records), [condition])
+        assert (ruling.comparison.workload, ruling.outcome) == ("w-at", outcome), ruling.why

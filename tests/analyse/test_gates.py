@@ -260,3 +260,33 @@ def test_a_gate_says_no_more_than_its_limits() -> None:
         assert GATE_BY_ID[gate.id] is gate
         assert gate.flag is not None or gate.invalid is not None
         assert gate.flag is None or gate.invalid is None or gate.flag <= gate.invalid
+
+
+def test_the_disks_of_all_guests_answer_for_the_loads_of_all() -> None:
+    one = edited("randread.both")["fio.json"]  # two seconds, in which its device saw 95 % of its requests
+    parts = {"counters.jsonl": b"", "fio.json": one, "fio-2.json": one, "fio-3.json": one}
+    found = derive(parts, stack=Stack(rig="qemu", guests=3), workload=WORKLOAD)
+    assert "unserved" not in said(found)
+    alone = derive({"fio.json": one}, stack=STACK, workload=WORKLOAD)
+    assert found.get("iops") == pytest.approx(3 * (alone.get("iops") or 0))
+
+
+def offered(rate: int, done: float, *, seconds: float = 2.0, process: str = "linear") -> set[str]:
+    """What is said of a job that was offered a rate (1/s) and did so much of it."""
+    document = json.loads(edited("rate-met.both")["fio.json"])
+    job = document["jobs"][0]
+    job["job options"] |= {"rate_iops": str(rate), "rate_process": process}
+    ios = round(done * seconds)
+    job["read"] |= {"runtime": round(seconds * 1000), "total_ios": ios, "iops": 0.97 * done}
+    for kind in ("lat_ns", "clat_ns"):
+        job["read"][kind] |= {"N": ios, "bins": {"30000000": ios}}
+    return set(said(derive({"fio.json": json.dumps(document).encode()}, stack=STACK, workload=WORKLOAD)))
+
+
+def test_what_is_in_flight_at_the_edges_or_comes_at_random_is_not_called_saturated() -> None:
+    assert "rate-unmet" not in offered(100, 100.0)  # fio's own figure leaves out what the ramp had in flight
+    assert "rate-unmet" not in offered(
+        500, 0.97 * 500, process="poisson"
+    )  # 1000 arrivals, within 3 standard deviations
+    assert "rate-unmet" in offered(500, 0.97 * 500)
+    assert "rate-unmet" in offered(500, 0.80 * 500, process="poisson")

@@ -28,7 +28,7 @@ def rule(record: StudyRecord, conditions: Sequence[Condition]) -> tuple[Ruling, 
 
 def _rulings(record: StudyRecord, conditions: Sequence[Condition]) -> Iterator[Ruling]:
     study = record.study
-    count = len(conditions) * len(study.workloads) * (len(study.arms) - 1)
+    count = len(conditions) * len(study.compared) * (len(study.arms) - 1)
     confidence = 1 - (1 - study.confidence) / max(1, count)
     for condition in conditions:
         for comparison in against_baseline(record, BY_ID[condition.metric], confidence=confidence):

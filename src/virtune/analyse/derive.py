@@ -50,7 +50,12 @@ def derive(parts: Mapping[str, bytes], *, stack: Stack, workload: Workload) -> M
     """
     result, *beside = _read(parts)
     busy = [one.devices[0].busy_percent for one in (result, *beside) if one.devices]
-    result = replace(result, loads=tuple(load for one in (result, *beside) for load in one.loads))
+    everyone = (result, *beside)
+    result = replace(
+        result,
+        loads=tuple(load for one in everyone for load in one.loads),
+        devices=tuple(device for one in everyone for device in one.devices),
+    )
     every = result
     result = _measured(result, workload)
     failed = [load for load in every.loads if load.error]

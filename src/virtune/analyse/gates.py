@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from virtune.analyse.doubts import in_flight
+from virtune.analyse.doubts import in_flight, shortfall
 from virtune.analyse.fio_options import SYNCHRONOUS
 from virtune.model.counters import DiskUse, Use
 from virtune.model.gate import GATE_BY_ID, Gate
@@ -98,13 +98,14 @@ def _of_load(result: FioResult) -> Iterator[Reading]:
             "spread the load over more jobs, and see whether IOPS rise",
         )
     for load in result.loads:
-        if load.rate_asked_iops and load.streams:
+        offered, unmet = load.rate_asked_iops, shortfall(load)
+        if offered and unmet is not None:
             yield _reading(
                 "rate-unmet",
-                max(0.0, 1 - load.iops / load.rate_asked_iops),
-                f"saturated: {format_count(load.rate_asked_iops)} operations a second were offered and"
-                f" {format_count(load.iops)} done, so its latencies are those of a queue that only grows, and its"
-                " percentiles are not compared",
+                unmet,
+                f"saturated: {format_count(offered)} operations a second were offered and"
+                f" {format_count(offered * (1 - unmet))} done, so its latencies are those of a queue that only grows,"
+                " and its percentiles are not compared",
                 "compare latencies at an offered load that every arm can carry",
             )
 

@@ -19,7 +19,7 @@ def measurement_of(result: FioResult) -> Measurement:
     flushes = merged_flushes(result)
     exact = result.source.startswith("json")  # a text rounds IOPS and seconds for people
     values: list[tuple[str, float | None]] = [
-        ("iops", math.fsum(_iops(stream) if exact else stream.iops for stream in streams)),
+        ("iops", math.fsum(completions(stream) if exact else stream.iops for stream in streams)),
         ("bandwidth", math.fsum(stream.bandwidth_bps for stream in streams)),
         ("latency.mean", _mean(streams, lambda stream: stream.lat)),
         *_percentiles(streams, histogram),
@@ -36,8 +36,8 @@ def measurement_of(result: FioResult) -> Measurement:
     return Measurement(values=measured, histogram=histogram, flushes=flushes)
 
 
-def _iops(stream: Stream) -> float:
-    """Completions a second: as many as latencies were counted.
+def completions(stream: Stream) -> float:
+    """Return completions a second: as many as latencies were counted.
 
     fio's own figure leaves out the I/Os that were in flight when the ramp ended, although it counts their bytes and
     latencies: at depth 32 and 200 IOPS that is 8 % over 2 s. Where no latencies were counted, fio's figure stands.

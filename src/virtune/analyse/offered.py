@@ -4,7 +4,7 @@
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
-from virtune.analyse.doubts import RATE_MET
+from virtune.analyse.doubts import EDGE_SECONDS, RATE_MET
 from virtune.model.evidence import TrialRecord
 from virtune.model.metric import BY_ID
 from virtune.model.study import Study
@@ -12,9 +12,6 @@ from virtune.model.verdict import ROUNDS_MIN, Comparison, Verdict
 
 Unmet = Mapping[tuple[str, str], Collection[int]]
 """(arm, workload) -> rounds in which less than the offered load was done."""
-
-EDGE_SECONDS = 0.01
-"""What is due in the last 10 ms of a trial may complete after it, without any queue that grows."""
 
 SATURATED_SHARE = 0.5
 """From this share of its rounds an arm counts as saturated; in fewer of them it is the host that stalled."""

@@ -85,9 +85,10 @@ def confidence_of_one(study: Study) -> float:
 def against_baseline(record: StudyRecord, metric: Metric, *, confidence: float) -> list[Comparison]:
     """Compare every other arm with the baseline on one metric, under every workload; each at this confidence."""
     study = record.study
-    rows = _rows(record.trials, pardons(record.attempts or record.trials))
-    pairs = _against_baseline(study)
-    return [one for workload in study.workloads for one in _compare(study, rows, workload, metric, pairs, confidence)]
+    rows, unmet = _rows(record.trials, pardons(record.attempts or record.trials)), unmet_rounds(study, record.trials)
+    pairs, rounds = _against_baseline(study), study.rounds_begun or study.rounds
+    found = (_compare(study, rows, workload, metric, pairs, confidence) for workload in study.compared)
+    return [judged(one, unmet, rounds) for comparisons in found for one in comparisons]
 
 
 def _against_baseline(study: Study) -> list[tuple[str, str]]:

@@ -13,7 +13,7 @@ from fractions import Fraction
 from virtune.model.metric import Distribution
 from virtune.model.remark import Remark, Weight
 
-METHOD = 5
+METHOD = 6
 """The number of the way in which measurements are derived from evidence.
 
 1  first light: fio json+, combined directions, host counters by difference of first and last sample
@@ -22,6 +22,7 @@ METHOD = 5
 4  the log of IOPS over time; gates: what others did to a trial, told from what its own threads did to one another,
    decides whether it counts
 5  how busy a guest's own kernel saw its disk; several guests, their figures added and their skew told
+6  an offered load is held against completions, and the disks of all guests against the loads of all
 """
 
 
