@@ -38,6 +38,8 @@ def test_engines_are_compared_in_one_guest_and_marked(user: User) -> None:
     assert "functional only: a guest under emulation" in user.run("show", "last").stdout or accelerator.startswith(
         "kvm"
     )
+    threads = json.loads(user.run("show", "last", "--trial", "1", "--capture", "threads.json").stdout)
+    assert threads["ns_by_role"]["vcpu"] > 100_000_000, "a guest under load"
     counters = user.run("show", "last", "--trial", "1", "--capture", "guest-counters.jsonl").stdout.splitlines()
     marks = [json.loads(line).get("mark") for line in counters[1:]]
     assert {"start", "begin", "stop", "end"} <= set(marks)

@@ -165,17 +165,18 @@ class GuestSession:
         require_pages(stack.machine)
         parked = parked_command(ground.size_bytes, read_only=not writable(stack, ground))
         appliance = self._appliance_for(stack)
+        accelerator = self._accelerator_for(stack, appliance)
         ends = contextlib.ExitStack()
         vm = ends.enter_context(
             running(
                 appliance,
                 self._warden,
-                kvm=self._on_kvm(stack, appliance),
+                kvm=accelerator.kvm,
                 asked=stack.machine,
                 first=first_commands(stack, parked),
             )
         )
-        self._machine = Carried(vm, appliance, ends, stack, ground)
+        self._machine = Carried(vm, appliance, accelerator, ends, stack, ground)
         return self._machine, why
 
     def _appliance_for(self, stack: Stack) -> Appliance:
@@ -185,12 +186,12 @@ class GuestSession:
         cache = shell.cache_directory()
         return appliance_for(find_sources(cache / "packages", package=GENERAL_KERNEL), cache / "appliances")[0]
 
-    def _on_kvm(self, stack: Stack, appliance: Appliance) -> bool:
-        """Whether this machine runs on KVM; another QEMU or kernel than the one that was tried is tried itself."""
+    def _accelerator_for(self, stack: Stack, appliance: Appliance) -> Accelerator:
+        """Say what this machine runs on; another QEMU or kernel than the one that KVM was tried with is tried too."""
         if not self._accelerator.kvm or (stack.machine.emulator is None and appliance is self._appliance):
-            return self._accelerator.kvm
+            return self._accelerator
         cache = shell.cache_directory()
-        return accelerator_for(appliance, self._warden, cache, emulator=stack.machine.emulator).kvm
+        return accelerator_for(appliance, self._warden, cache, emulator=stack.machine.emulator)
 
     def _bench(self, carried: Carried, stack: Stack, ground: Ground, changeover: Changeover) -> GuestBench:
         """Say what is in force now."""
@@ -204,11 +205,11 @@ class GuestSession:
             image=ground.image,
             command="\n".join([" ".join(carried.vm.child.command), *told]) + "\n",
             processes={"guest": carried.vm.child.pid},
-            in_force=InForce(checks=tuple(carried.checks(stack, ground, self._accelerator))),
+            in_force=InForce(checks=tuple(carried.checks(stack, ground))),
             changeover=changeover,
             stack=stack,
             vm=carried.vm,
-            accelerator=self._accelerator,
+            accelerator=carried.accelerator,
             seen=carried.seen,
             engines=carried.engines,
             held=carried.held,

@@ -64,8 +64,15 @@ class Carried:
     """
 
     def __init__(
-        self, vm: Vm, appliance: Appliance, ends: contextlib.ExitStack, stack: Stack, ground: Ground
+        self,
+        vm: Vm,
+        appliance: Appliance,
+        accelerator: Accelerator,
+        ends: contextlib.ExitStack,
+        stack: Stack,
+        ground: Ground,
     ) -> None:
+        self.accelerator = accelerator
         self.vm, self.ends, self.stack = vm, ends, stack
         self.count = 0
         self.seen: Mapping[str, str] = {}
@@ -132,12 +139,13 @@ class Carried:
             self._execute(command.execute, command.arguments)
         self._nodes = ()
 
-    def checks(self, stack: Stack, ground: Ground, accelerator: Accelerator) -> Iterator[Check]:
+    def checks(self, stack: Stack, ground: Ground) -> Iterator[Check]:
         """Say what is in force now."""
         nodes = nodes_of_turn(self._execute("query-named-block-nodes"), self._turn)
         limited = stack.disk.throttle_iops or stack.disk.throttle_bps
         at = {"path": f"/objects/{node_of_turn(LIMITS, self._turn)}", "property": "limits"}
-        yield Check(setting="accelerator", asked=accelerator.name, found=accelerator.name, proof=accelerator.why)
+        runs_on = self.accelerator
+        yield Check(setting="accelerator", asked=runs_on.name, found=runs_on.name, proof=runs_on.why)
         if ground.image is not None and stack.disk.backend == "file":
             yield engine_check(stack, self._new)
             for check in cache_checks(stack, self.vm.child.pid, ground.image, nodes):

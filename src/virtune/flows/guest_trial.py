@@ -6,6 +6,7 @@ With several guests each has captures of its own: those of the second end in `-2
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import cast
 
 from virtune.bench.counters import Sampler
@@ -39,14 +40,22 @@ def load_in_guests(
         for pid in pids:
             sampler.add_process(role, pid)
     clones = sum(int(one.get("numjobs", "1")) for one in share_of(workload, first.stack))
-    evidence = Evidence()
+    evidence, moments = Evidence(), moments_in_guest(study, sampler)
+
+    def on_end() -> None:
+        moments.on_end()
+        for number, guest in enumerate(guests):
+            roles, iothreads = guest.spent()
+            spent = {"ns_by_role": roles, "ns_by_iothread": iothreads}
+            captures.append(_capture(of_guest("threads.json", number), json.dumps(spent) + "\n"))
+
     try:
         return run_guest_loads(
             [
                 (guest, GuestJob(text=job.text, arguments=job.arguments, clones=clones))
                 for guest, job in zip(guests, jobs, strict=True)
             ],
-            moments=moments_in_guest(study, sampler),
+            moments=replace(moments, on_end=on_end),
             flushes=workload.writes,
             evidence=evidence,
         )
