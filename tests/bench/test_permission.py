@@ -2,6 +2,8 @@
 """virtune writes to nothing it did not make unless told so by name, and not to what is in use even then."""
 
 import subprocess
+import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -129,8 +131,52 @@ def test_a_file_that_holds_a_filesystem_needs_a_second_word(tmp_path: Path) -> N
     image = tmp_path / "fs.raw"
     image.write_bytes(b"\1" * 16 * MIB)
     subprocess.run(["mkfs.ext4", "-q", "-F", "-E", "nodiscard", image], check=True)
-    with pytest.raises(RefusedTargetError, match="it is signed: ext4"):
+    with pytest.raises(RefusedTargetError, match="holds ext4"):
         look(image, writes=True, name=image)
+
+
+def test_a_file_that_holds_a_virtual_disk_needs_a_second_word(image: Path, tmp_path: Path) -> None:
+    # a master boot record with one Linux partition, of 1 MiB behind the first
+    entry = bytes([0, 0, 0, 0, 0x83, 0, 0, 0]) + (2048).to_bytes(4, "little") * 2
+    image.write_bytes(bytes(446) + entry + bytes(48) + b"\x55\xaa" + bytes(4 * MIB - 512))
+    with pytest.raises(RefusedTargetError, match="holds a dos partition table"):
+        look(image, writes=True, name=image)
+    disk = tmp_path / "disk.qcow2"
+    subprocess.run(["qemu-img", "create", "-q", "-f", "qcow2", "-o", "preallocation=full", disk, "4M"], check=True)
+    with pytest.raises(RefusedTargetError, match="is a qcow2 image"):
+        look(disk, writes=True, name=disk)
+
+
+def test_a_file_that_cannot_be_searched_counts_as_used(image: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    with pytest.raises(RefusedTargetError, match="was not searched for filesystems"):
+        look(image, writes=True, name=image)
+
+
+def test_a_target_that_may_not_be_read_is_one_sentence() -> None:
+    # pytest's own directories are closed to others
+    with tempfile.TemporaryDirectory(dir="/tmp") as place:
+        Path(place).chmod(0o755)
+        image = Path(place) / "user.raw"
+        image.write_bytes(b"x" * 2 * MIB)
+        image.chmod(0o000)
+        assert words_of_nobody(image) == f"cannot read {image}: Permission denied"
+
+
+def words_of_nobody(image: Path) -> str:
+    """What a user without any rights is told."""
+    script = f"""
+import os
+from pathlib import Path
+from virtune.bench.permission import admit
+from virtune.model.errors import RefusedTargetError
+os.setegid(65534); os.seteuid(65534)
+try:
+    admit(Path({str(image)!r}), span_bytes=1, writes=False, allow_write_to=None, allow_in_use=False)
+except RefusedTargetError as error:
+    print(error.message)
+"""
+    return subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout.strip()
 
 
 def test_a_target_on_a_read_only_filesystem_is_refused_before_anything_runs(tmp_path: Path) -> None:

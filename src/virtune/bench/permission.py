@@ -7,11 +7,10 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
-from virtune import shell
 from virtune.bench.scratch import never_written
-from virtune.model.errors import RefusedTargetError, VirtuneError
+from virtune.model.errors import RefusedTargetError
 from virtune.model.units import format_bytes
-from virtune.probe.claims import claims
+from virtune.probe.claims import claims, signed
 
 
 def admit(target: Path, *, span_bytes: int, writes: bool, allow_write_to: str | None, allow_in_use: bool) -> int:
@@ -30,7 +29,10 @@ def admit(target: Path, *, span_bytes: int, writes: bool, allow_write_to: str | 
         raise RefusedTargetError(f"{target} is neither a file nor a block device")
     if writes:
         _refuse_writing(target, real, allow_write_to=allow_write_to, allow_in_use=allow_in_use)
-    size = _size(real)
+    try:
+        size = _size(real)
+    except OSError as error:
+        raise RefusedTargetError(f"cannot read {target}: {error.strerror}") from None
     if size < 1024**2:
         raise RefusedTargetError(f"{target} holds {format_bytes(size)}; at least 1 MiB is needed to measure anything")
     if stat.S_ISREG(kind):
@@ -45,7 +47,8 @@ def _refuse_writing(target: Path, real: Path, *, allow_write_to: str | None, all
     if not os.access(real, os.W_OK):
         raise RefusedTargetError(f"{target} cannot be written to: it, or its filesystem, is read-only")
     is_device = stat.S_ISBLK(real.stat().st_mode)
-    reasons = [claim.text for claim in claims(real)] if is_device else [*_loops_over(real), *_signature(real)]
+    found = claims(real) if is_device else signed(str(real))
+    reasons = [*([] if is_device else _loops_over(real)), *(claim.text for claim in found)]
     reasons += [f"open in process {pid} ({name})" for pid, name in _holders(real)]
     if reasons and not allow_in_use:
         hint = "`--allow-in-use` overrides this, and destroys what is there"
@@ -76,15 +79,6 @@ def _loops_over(real: Path) -> Iterator[str]:
             found = Path(name.read_text().rstrip("\n")).stat()
             if (found.st_dev, found.st_ino) == (wanted.st_dev, wanted.st_ino):
                 yield f"the loop device {name.parts[3]} stands on it"
-
-
-def _signature(real: Path) -> Iterator[str]:
-    """What blkid finds in a file, as it would on a device."""
-    with contextlib.suppress(VirtuneError):
-        found = shell.run([shell.find("blkid"), "-p", "-o", "export", str(real)], timeout_seconds=10, ok=(0, 2))
-        kind = next((line.partition("=")[2] for line in found.stdout.splitlines() if line.startswith("TYPE=")), None)
-        if kind is not None:
-            yield f"it is signed: {kind}"
 
 
 def _holders(real: Path) -> Iterator[tuple[int, str]]:
