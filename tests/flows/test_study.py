@@ -119,6 +119,19 @@ def test_a_plan_file_s_job_files_lie_beside_it(user: User) -> None:
     assert "cannot read mine.fio" in ran.stderr
 
 
+def test_engines_of_a_job_file_are_held_against_what_runs(user: User) -> None:
+    own = "[global]\nrw=randread\ndirect=1\nioengine=libaio   # as the application does\n[data]\n"
+    (user.home / "commented.fio").write_text(own)
+    (user.home / "both.fio").write_text(f"{own}[wal]\nioengine=psync\n")
+    words = ("--set", "rig=metal", "--rounds", "1", "--seconds", "1", "--ramp", "0.2", "--json", "-q")
+    found = user.run("measure", "--workload", "both.fio", "--workload", "commented.fio", *words).json()
+    (arm,) = found["arms"]
+    seen = {(check["asked"], check["found"]) for check in arm["in_force"] if check["setting"] == "load.engine"}
+    # psync leaves no trace, and neither does what was looked at too early on a busy machine
+    assert ("libaio", "libaio") in seen
+    assert seen <= {("libaio", "libaio"), ("libaio", None), ("libaio+psync", None)}
+
+
 def interrupted(user: User, *words: str) -> None:
     """Start a study and stop it in its second trial."""
     process = user.start("measure", *words, "--rounds", "3", "--seconds", "1", "--ramp", "0")

@@ -288,6 +288,13 @@ def test_a_job_file_over_nbd_gets_the_engine_before_it() -> None:
     )
 
 
+def test_the_engines_of_a_job_are_those_that_fio_takes() -> None:
+    text = "[global]\nioengine=libaio   # as the application does\nrw=randread\n[data]\n[wal]\nioengine=psync\n"
+    assert unchanged(text).engines == {"libaio", "psync"}
+    assert unchanged("[j]\nrw=read\n").engines == {"psync"}
+    assert unchanged("[j]\nrw=read\n", NBD).engines == {"nbd"}
+
+
 def test_a_job_file_that_counts_is_not_made_endless() -> None:
     assert "--time_based=1" not in unchanged("[j]\nrw=read\nnumber_ios=23\n").arguments
     assert "--refill_buffers=1" not in unchanged("[j]\nrw=write\nzero_buffers\n").arguments

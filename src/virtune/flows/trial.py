@@ -2,7 +2,7 @@
 """One trial: a stack up, proven, loaded, watched, taken down, and its evidence."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -184,16 +184,16 @@ def _moments(study: Study, sampler: Sampler, settle_seconds: float) -> Moments:
 
 def _judged(checks: tuple[Check, ...], job: FioJob) -> list[Check]:
     """Hold what was seen of fio itself against what its job asked for."""
-    asked = {"load.direct": "on" if job.direct else "off", "load.engine": "+".join(sorted(engines_in(job.text)))}
-    return [
-        Check(setting=c.setting, asked=asked.get(c.setting, c.asked), found=c.found, proof=c.proof) for c in checks
-    ]
 
+    def asked(check: Check) -> str:
+        if check.setting == "load.direct":
+            return "on" if job.direct else "off"
+        if check.setting == "load.engine":
+            # of several engines only some leave a trace, so each of them may be the one that is seen
+            return check.found if check.found in job.engines else "+".join(sorted(job.engines))
+        return check.asked
 
-def engines_in(job: str) -> set[str]:
-    """Return the engines that a job file names."""
-    lines = (line.partition("=") for line in job.splitlines())
-    return {value.strip() for name, _, value in lines if name.strip() == "ioengine"}
+    return [replace(check, asked=asked(check)) for check in checks]
 
 
 def _flushes(workload: Workload) -> bool:

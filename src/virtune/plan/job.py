@@ -56,13 +56,14 @@ class FioJob:
     """A job file, the arguments that come before it, and what virtune decided: (what, why).
 
     `program` is what runs it: fio, or virtune-load, which takes fio's words. `direct` says whether fio opens the
-    target with O_DIRECT. Output options are the caller's.
+    target with O_DIRECT, `engines` are those that its jobs name or are given. Output options are the caller's.
     """
 
     text: str
     arguments: tuple[str, ...]
     chosen: tuple[Chosen, ...]
     direct: bool
+    engines: frozenset[str]
     program: str = FIO
 
 
@@ -110,6 +111,7 @@ def _written(
         arguments=allowed if workload.writes else ("--readonly",),
         chosen=tuple(dict.fromkeys(chosen)),
         direct=_one_direct(directs),
+        engines=frozenset(options["ioengine"] for _, options in sections),
         program=plan.program,
     )
 
@@ -314,6 +316,7 @@ def _unchanged(workload: Workload, text: str, address: dict[str, str], plan: _Pl
         arguments=words if workload.writes else ("--readonly", *words),
         chosen=tuple(dict.fromkeys(chosen)),
         direct=_one_direct(directs),
+        engines=frozenset(job.get("ioengine", address.get("ioengine", "psync")) for job in workload.jobs),
     )
 
 
