@@ -2,6 +2,7 @@
 """Comparing what exists already, with conditions: verdicts, exit codes, Markdown and JUnit, and what is refused."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -16,6 +17,7 @@ from tests.published import complaints, strictly
 from virtune.analyse.imported import differing, shape_of
 from virtune.model.workload import Job, Workload
 from virtune.plan.conditions import parse_condition
+from virtune.store.sqlite import Store
 
 MARKDOWN = MarkdownIt("gfm-like", {"linkify": False})
 
@@ -135,6 +137,31 @@ def test_what_is_in_the_store_is_compared_too_and_arms_of_one_import_stay_unpair
     kept("compare", str(before), status=2)
     kept("compare", str(before), str(slower), "--rounds", "3", status=2)
     assert "--rounds is for what is measured now" in kept.err
+
+
+def test_a_run_is_held_against_another_one_only(kept: Kept, before: Path, slower: Path) -> None:
+    kept("import", str(before), str(slower), "--quiet")
+    for twice in (("last:before", "last:before"), ("last:before", "last:before", str(slower)), (str(slower),) * 2):
+        kept("compare", *twice, status=2)
+        assert "given twice" in kept.err
+    with Store(kept.store) as store:
+        study = store.find("last")
+        kept("compare", "last:before", f"{study}:before", str(slower), status=2)
+        assert "the same run is given twice" in kept.err
+        record = store.get(study)
+        store.add_study(replace(record.study, id="unrun"), facts="{}")
+    for other in (str(slower), "last:slower"):
+        kept("compare", "last:before", other, status=2)
+        assert "has no trial of arm 'before' yet" in kept.err
+
+
+def test_long_names_that_end_alike_stay_two_arms(kept: Kept, tmp_path: Path) -> None:
+    long = "x" * 74
+    files = [str(result(tmp_path / name, f"{long}.json")) for name in ("before", "after")]
+    kept("import", *files, "--quiet")
+    names = [arm["name"] for arm in kept.document("last")["arms"]]
+    assert names == ["x" * 64, "x" * 62 + "~2"]
+    assert [arm["name"] for arm in strictly(kept("compare", *files, "--json"))["arms"]] == names
 
 
 def test_a_job_in_the_store_that_makes_no_sense_is_compared_as_far_as_it_does() -> None:

@@ -35,6 +35,9 @@ def hold_against(
     compared: names that mean nothing, jobs that ask for different things unless `different_jobs` allows it.
     """
     stored = {name: _from_store(name, store) for name in names if not Path(name).exists()}
+    runs_named = {(one.record.study.id, one.arm) for one in stored.values()}
+    if len(set(names)) < len(names) or len(runs_named) < len(stored):
+        raise UsageError("the same run is given twice", hint="a run is no repeat of itself")
     if len(stored) == len(names) and len({one.record.study.id for one in stored.values()}) == 1:
         return _within(list(stored.values()), terms)
     paths = [Path(name) for name in names if name not in stored]
@@ -75,15 +78,18 @@ def _from_store(name: str, store: Path) -> _Stored:
         )
     if arm and arm not in arms:
         raise UsageError(f"study {found} has no arm {arm!r}", hint=f"it has {', '.join(arms)}")
-    return _Stored(record=record, arm=arm or arms[0])
+    arm = arm or arms[0]
+    if not any(one.trial.arm == arm for one in record.trials):
+        raise UsageError(
+            f"study {found} has no trial of arm {arm!r} yet", hint=f"`virtune resume {study}` runs what is left"
+        )
+    return _Stored(record=record, arm=arm)
 
 
 def _within(stored: Sequence[_Stored], terms: Terms) -> StudyRecord:
     """Some arms of one study, as they were: its rounds stay rounds."""
     record = stored[0].record
-    chosen = list(dict.fromkeys(one.arm for one in stored))
-    if len(chosen) < len(stored):
-        raise UsageError(f"arm {chosen[0]!r} is given twice", hint="a run is no repeat of itself")
+    chosen = [one.arm for one in stored]
     if terms.baseline is not None and terms.baseline not in chosen:
         raise UsageError(f"no arm {terms.baseline!r}", hint=f"there are {', '.join(chosen)}")
     study = replace(

@@ -7,8 +7,9 @@ Where names do not say more, a file is an arm of its own; files and folders whos
 
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import count
 from pathlib import Path
 
 from virtune.analyse.fio import LIMIT, read_result, refuse_length, text_of
@@ -62,7 +63,8 @@ def find_results(
             found = _arms_in_folder(found)
         else:
             found = [replace(one, arm=_without_counter(one.arm) or _parent(one.shown)) for one in found]
-    return tuple(replace(one, arm=_arm_name(one.arm)) for one in found)
+    shown = _arm_names(one.arm for one in found)
+    return tuple(replace(one, arm=shown[one.arm]) for one in found)
 
 
 def _names(paths: Sequence[Path]) -> list[str]:
@@ -181,5 +183,18 @@ def _parent(shown: str) -> str:
     return Path(shown).absolute().parent.name
 
 
-def _arm_name(name: str) -> str:
-    return printable(name.strip())[-_LONGEST_ARM:] or "results"
+def _arm_names(names: Iterable[str]) -> dict[str, str]:
+    """Return a name to show for each: short, without control characters, and as different as they were."""
+    shown: dict[str, str] = {}
+    taken: set[str] = set()
+    for name in dict.fromkeys(names):
+        whole = "".join(character if character.isprintable() else "?" for character in name.strip()) or "results"
+        short = whole[-_LONGEST_ARM:]
+        for number in count(2):
+            if short not in taken:
+                break
+            end = f"~{number}"
+            short = whole[-_LONGEST_ARM + len(end) :] + end
+        taken.add(short)
+        shown[name] = short
+    return shown
