@@ -4,7 +4,9 @@
 import json
 import os
 import shutil
+import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +18,7 @@ from virtune.model.event import Event, StepEnded, StepStarted
 from virtune.model.stack import Disk
 from virtune.model.units import Bytes
 from virtune.shell import Warden
+from virtune.warden import MARK
 
 pytestmark = pytest.mark.real
 
@@ -139,6 +142,32 @@ def test_a_disk_that_fills_up_meanwhile_is_one_sentence_and_leaves_nothing(small
     assert list(scratch_files(small_disk)) == []
 
 
+def test_a_conversion_is_ended_with_its_run_and_says_when_the_disk_is_full(
+    small_disk: Path, tmp_path: Path, warden: Warden, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Late(Scratch):
+        """Looks for room before somebody takes it."""
+
+        def _require_room(self, size: int) -> None:
+            """There was enough of it."""
+
+    real, place = shutil.which("qemu-img"), tmp_path / "bin"
+    place.mkdir()
+    (place / "qemu-img").write_text(f'#!/bin/sh\necho "${MARK}" > {tmp_path}/mark\nexec {real} "$@"\n')
+    (place / "qemu-img").chmod(0o755)
+    monkeypatch.setenv("PATH", str(place), prepend=os.pathsep)
+    with Late(small_disk, span_bytes=SMALL, say=lambda _: None) as scratch:
+        scratch.image_for(Disk(format="qcow2"), warden)
+        # what carries the run's mark does not outlive it
+        assert (tmp_path / "mark").read_text().strip() == warden.run_id
+        room = shutil.disk_usage(small_disk).free - SMALL // 2
+        with (small_disk / "thief").open("wb") as file:
+            file.truncate(0)
+            os.posix_fallocate(file.fileno(), 0, room)
+        with pytest.raises(PreconditionError, match=r"small/.* is full"):
+            scratch.image_for(Disk(format="qcow2", cluster_size=Bytes(131072)), warden)
+
+
 def test_a_place_where_everybody_writes_gets_a_directory_of_our_own(tmp_path: Path, warden: Warden) -> None:
     shared = tmp_path / "shared"
     shared.mkdir()
@@ -163,6 +192,42 @@ def test_a_link_planted_under_an_image_s_name_is_never_written_through(tmp_path:
         made = scratch.image_for(Disk(), warden)
     assert not made.is_symlink()
     assert victim.read_bytes() == b"precious" * 1024**2
+
+
+def test_a_file_of_somebody_else_s_under_an_image_s_name_is_left_alone(tmp_path: Path, warden: Warden) -> None:
+    theirs = tmp_path / f"virtune-{SMALL}.raw"
+    theirs.write_text("all I have")
+    with scratch_in(tmp_path) as scratch, pytest.raises(PreconditionError, match="virtune did not make it"):
+        scratch.image_for(Disk(), warden)
+    assert theirs.read_text() == "all I have"
+
+
+@pytest.mark.parametrize(
+    ("event", "end"), [("os.remove", ".raw"), ("open", ".virtune.json"), ("os.rename", ".raw.partial")]
+)
+@pytest.mark.parametrize("old", [False, True])
+def test_killed_at_any_instant_every_image_is_found_again(event: str, end: str, old: bool, tmp_path: Path) -> None:
+    with Warden(f"s{os.getpid()}") as warden, scratch_in(tmp_path) as scratch:
+        image = scratch.image_for(Disk(), warden) if old else tmp_path / f"virtune-{SMALL}.raw"
+    if old:
+        subprocess.run(["fallocate", "--punch-hole", "--offset=0", "--length=65536", image], check=True)
+    script = f"""
+import os, sys
+from pathlib import Path
+from virtune.bench.scratch import Scratch
+from virtune.model.stack import Disk
+from virtune.shell import Warden
+def die(event, arguments):
+    if event == {event!r} and str(arguments[0]).endswith({end!r}) and (event != "open" or arguments[1] == "w"):
+        os.kill(os.getpid(), 9)
+with Warden("killed") as warden, Scratch(Path({str(tmp_path)!r}), span_bytes={SMALL}, say=lambda _: None) as scratch:
+    sys.addaudithook(die)
+    scratch.image_for(Disk(), warden)
+"""
+    done = subprocess.run([sys.executable, "-c", script], check=False)
+    assert done.returncode == -signal.SIGKILL
+    with scratch_in(tmp_path):
+        assert {*tmp_path.iterdir()} - {tmp_path / "virtune.lock"} == {*scratch_files(tmp_path)}
 
 
 @pytest.mark.parametrize("name", ["virtune-notes.txt.partial", "virtune-thesis.tex", "virtune-x.partial"])

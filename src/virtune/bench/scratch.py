@@ -91,12 +91,16 @@ class Scratch:
             return raw
         options = _qcow2_options(disk)
         label = "-".join(f"{key.replace('_', '')}{value}" for key, value in options.items()) or "default"
-        return self._made(f"{stem}-{label}.qcow2", lambda path: self._convert(raw, path, options))
+        return self._made(f"{stem}-{label}.qcow2", lambda path: self._convert(raw, path, options, warden))
 
     def _made(self, name: str, make: Callable[[Path], None]) -> Path:
         path = self.directory / name
         if _valid(path, self.span_bytes):
             return path
+        witness = path.with_name(path.name + _WITNESS)
+        if path.exists() and not path.is_symlink() and not witness.exists():
+            hint = "move it, or `--scratch DIR` puts images elsewhere"
+            raise PreconditionError(f"{path} is in the way, and virtune did not make it", hint=hint)
         partial = path.with_name(path.name + _PARTIAL)
         try:
             self._require_room(self.span_bytes)
@@ -104,8 +108,10 @@ class Scratch:
             empty = 0 if path.suffix == ".qcow2" else never_written(partial, self.span_bytes)
             if empty:
                 raise RigError(f"{format_bytes(empty)} of {partial} stayed unwritten after filling")
+            # a rename keeps the inode: killed at any instant, there is no image without its witness
+            path.unlink(missing_ok=True)
+            _testify(witness, partial, self.span_bytes)
             partial.rename(path)
-            _witness(path, self.span_bytes)
         finally:
             partial.unlink(missing_ok=True)
         return path
@@ -140,20 +146,22 @@ class Scratch:
             raise PreconditionError(f"{self.directory} became full while the scratch image was filled", hint=hint)
         raise RigError(f"filling the scratch image ended with status {status}", hint=words or shell.last_line(said))
 
-    def _convert(self, raw: Path, path: Path, options: dict[str, str]) -> None:
+    def _convert(self, raw: Path, path: Path, options: dict[str, str], warden: shell.Warden) -> None:
         what = f"converting the scratch image to {path.name.removesuffix(_PARTIAL)}"
         self._say(StepStarted(what=what))
         command = [shell.find("qemu-img"), "convert", "-f", "raw", "-O", "qcow2", "-t", "writeback", "-W"]
         for key, value in options.items():
             command += ["-o", f"{key}={value}"]
-        try:
-            shell.run([*command, str(raw), str(path)], timeout_seconds=60 + self.span_bytes / 20e6)
-        except shell.CommandError as error:
-            if "No space left" in error.output:
-                raise PreconditionError(
-                    f"{self.directory} is full", hint="`--scratch DIR` puts images elsewhere"
-                ) from None
-            raise
+        patience_seconds = 60 + self.span_bytes / 20e6
+        with warden.running([*command, str(raw), str(path)], name="convert") as convert:
+            status = convert.wait(patience_seconds)
+        if status is None:
+            raise RigError(f"{what} did not end within {patience_seconds:.0f} s")
+        if status:
+            words = convert.last_words()
+            if "No space left" in (words or ""):
+                raise PreconditionError(f"{self.directory} is full", hint="`--scratch DIR` puts images elsewhere")
+            raise RigError(f"{what} ended with status {status}", hint=words)
         self._say(StepEnded(what=what))
 
 
@@ -233,10 +241,10 @@ def _valid(path: Path, span: int) -> bool:
     return False
 
 
-def _witness(path: Path, span: int) -> None:
-    found = path.lstat()
+def _testify(witness: Path, image: Path, span: int) -> None:
+    found = image.lstat()
     content = {"format": _FORMAT, "made_by": "virtune", "span": span, "device": found.st_dev, "inode": found.st_ino}
-    path.with_name(path.name + _WITNESS).write_text(json.dumps(content) + "\n")
+    witness.write_text(json.dumps(content) + "\n")
 
 
 def _only_ours(directory: Path) -> bool:
