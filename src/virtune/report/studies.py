@@ -15,9 +15,10 @@ from rich.text import Text
 from virtune.model.metric import BY_ID
 from virtune.model.result import ArmSummary, Result, Value
 from virtune.model.study import Arm
-from virtune.model.units import format_ns, format_seconds
+from virtune.model.units import format_seconds
 from virtune.model.verdict import Comparison, Verdict
 from virtune.model.workload import Workload
+from virtune.report.columns import SideBySide
 from virtune.report.result import change_cell, standing, value_text
 from virtune.report.words import difference_text
 
@@ -187,18 +188,25 @@ def _structures(result: Result) -> Iterator[RenderableType]:
 def _single_operations(result: Result) -> Iterator[RenderableType]:
     """Study 4: for each load the least, mean and greatest time of an I/O, on every system."""
     arms = _arms(result)
-    table = _table(*(arm.name for arm in arms))
-    for workload in result.study.compared:
-        cells = []
-        for arm in arms:
-            values = (_value(result, arm, workload, f"latency.{name}") for name in ("min", "mean", "max"))
-            cells.append(" / ".join("-" if one is None else format_ns(one.value) for one in values))
-        table.add_row(workload.name, *cells)
-    yield table
+
+    def beside(others: Sequence[Arm]) -> Table:
+        shown = [arms[0], *others]
+        table = _table(*(arm.name for arm in shown))
+        for workload in result.study.compared:
+            table.add_row(workload.name, *(_extent(result, arm, workload) for arm in shown))
+        return table
+
+    yield SideBySide(beside, arms[1:])
     yield from _lines(
-        "least / mean / greatest time of an I/O; each one: `virtune show --trial N --capture operations.log`"
+        "least / mean / greatest time of an I/O in us; each one: `virtune show --trial N --capture operations.log`"
     )
     yield from _lines(*(line for arm in arms if (line := _with_load(result, arm)) is not None))
+
+
+def _extent(result: Result, arm: Arm, workload: Workload) -> str:
+    """Write the least, mean and greatest latency in us."""
+    values = (_value(result, arm, workload, f"latency.{name}") for name in ("min", "mean", "max"))
+    return " / ".join("-" if one is None else f"{one.value / 1e3:,.0f}" for one in values)
 
 
 def _with_load(result: Result, arm: Arm) -> str | None:
