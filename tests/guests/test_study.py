@@ -89,6 +89,9 @@ def test_each_io_is_kept_at_the_same_places_everywhere_beside_others_that_count_
         assert values["latency.max"] == pytest.approx(max(times), abs=1)
         assert values["latency.mean"] == pytest.approx(sum(times) / 100, rel=1e-3)
         places.append([row[4] for row in rows])
+        assert "unserved" not in {remark["id"] for remark in trial["measurement"]["remarks"]}, (
+            "it ends too soon for that"
+        )
     assert places[0] == places[1]
     assert len(set(places[0])) > 90, "and these lie apart"
     seen = {check["setting"]: check["found"] for check in found["arms"][1]["in_force"]}

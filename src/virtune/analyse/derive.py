@@ -209,7 +209,7 @@ def _cached(result: FioResult, used: Use, stack: Stack, workload: Workload) -> I
             "whether a disk served it or only a page cache",
             advice="`--scratch DIR` on the disk that is meant; `virtune probe --scratch DIR` says what DIR lies on",
         )
-    share = served_share(result, used)
+    share = served_share(result, used, workload)
     if share is None:
         return
     if not is_direct(stack, workload):

@@ -192,7 +192,7 @@ def _of_device(result: FioResult, used: Use, stack: Stack, workload: Workload) -
         enough = foreign * moved >= LITTLE_BPS * used.seconds
         text = f"{foreign:.0%} of the {format_bytes(moved)} that {disk.name} moved were not this load's"
         yield _reading("foreign-io", foreign if enough else 0.0, text, "find who else uses the device")
-    served = served_share(result, used)
+    served = served_share(result, used, workload)
     resident = max((cache.end_bytes for cache in used.caches), default=0)
     if served is not None:
         text = f"{medium(used).name} served {served:.0%} of the bytes that were read, the page cache the rest"
@@ -210,11 +210,15 @@ def is_direct(stack: Stack, workload: Workload) -> bool:
     return opened and (stack.rig == "metal" or stack.disk.cache in DIRECT_CACHES)
 
 
-def served_share(result: FioResult, used: Use) -> float | None:
-    """Return the device's bytes read over fio's (bytes, because requests are merged); None where nothing was read.
+def served_share(result: FioResult, used: Use, workload: Workload) -> float | None:
+    """Return the device's bytes read over fio's (bytes, because requests are merged).
+
+    None where nothing was read, and of a load that ends after some I/Os, whose bandwidth is that of a moment.
 
     The device's are those of the counters' window and fio's are a mean: a host that stalls moves them apart.
     """
+    if workload.recorded:
+        return None
     streams = (stream for load in result.loads for stream in load.streams if stream.direction == "read")
     asked = math.fsum(stream.bandwidth_bps for stream in streams) * used.seconds
     return medium(used).read_bytes / asked if used.disks and asked > 0 else None
