@@ -144,8 +144,9 @@ class Carried:
         nodes = nodes_of_turn(self._execute("query-named-block-nodes"), self._turn)
         limited = stack.disk.throttle_iops or stack.disk.throttle_bps
         at = {"path": f"/objects/{node_of_turn(LIMITS, self._turn)}", "property": "limits"}
-        runs_on = self.accelerator
-        yield Check(setting="accelerator", asked=runs_on.name, found=runs_on.name, proof=runs_on.why)
+        runs_on = "kvm" if self._execute("query-kvm")["enabled"] else "tcg"
+        proof = f"QMP query-kvm; {self.accelerator.why}"
+        yield Check(setting="accelerator", asked=self.accelerator.name, found=runs_on, proof=proof)
         if ground.image is not None and stack.disk.backend == "file":
             yield engine_check(stack, self._new)
             for check in cache_checks(stack, self.vm.child.pid, ground.image, nodes):
