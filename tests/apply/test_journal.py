@@ -41,6 +41,8 @@ def test_what_a_crash_leaves_is_no_entry_and_no_step(tmp_path: Path) -> None:
         log.write(b"defin")
     assert [one.id for one in journal.entries()] == [entry.id]
     assert journal.read(entry.id).steps == (Step.INTENDED,)
+    journal.step(entry, Step.UNDOING)
+    assert journal.read(entry.id).steps == (Step.INTENDED, Step.UNDOING)
     begun(journal, "20260101-000002")
     assert not list(tmp_path.glob(".new-*"))
 

@@ -154,10 +154,9 @@ class Journal:
         if found is not None:
             _write(place / "found.xml", found)
             _sync(place)
-        with (place / "steps").open("ab") as log:
-            log.write(f"{step}\n".encode())
-            log.flush()
-            os.fsync(log.fileno())
+        steps = (*self.read(entry.id).steps, step)  # behind a line that a crash cut short nothing could be read
+        _write(place / "steps", "".join(f"{one}\n" for one in steps).encode())
+        _sync(place)
 
     def read(self, identity: str) -> Entry:
         """Return an entry as it stands on disk."""
@@ -212,12 +211,15 @@ class Journal:
 def _write(path: Path, content: bytes) -> None:
     """Write a file whole and to the disk; it is either the old one or the new one."""
     new = path.with_name(f".{path.name}")
-    descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    new.rename(path)
+    try:
+        descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        new.rename(path)
+    except OSError as error:
+        raise VirtuneError(f"cannot write the journal in {path.parent}: {error.strerror}") from None
 
 
 def _sync(directory: Path) -> None:

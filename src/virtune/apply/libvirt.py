@@ -3,7 +3,7 @@
 
 import re
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import count, islice
 
 from virtune.dialects.libvirt import read_domain
@@ -20,6 +20,9 @@ _LIMITS = {
     "disk.throttle_bps_write": ("--write-bytes-sec", "write_bytes_sec"),
 }
 _PINS = {"iothread.pin": "iothreadpin", "vcpu.pin": "vcpupin", "emulator.pin": "emulatorpin"}
+
+LIVE_KNOBS: frozenset[str] = frozenset({"iothread.count", "iothread.poll_max_ns", *_PINS, *_LIMITS})
+"""Knobs that libvirt turns on a running domain; all others wait for a power-off."""
 
 Pair = tuple[tuple[str, ...], tuple[str, ...]]
 """The words of virsh that do something, and those that undo it."""
@@ -76,7 +79,8 @@ class LibvirtDomain:
         live = read_domain(dumped.live.encode())
         made = [(turn, pair) for turn in turns if turn.knob == "iothread.count" for pair in self._threads(turn, live)]
         threads = _thread_numbers(live) | {do[2] for _, (do, _) in made}
-        return (*made, *((turn, pair) for turn in turns for pair in self._pair(turn, live, threads)))
+        others = ((turn, pair) for turn in turns for pair in self._pair(turn, live, threads))
+        return (*made, *others, *self._limits(turns, live))
 
     def shows(self, turn: Turn) -> bool:
         """Whether the running domain has what a turn asked for; also for what cannot be turned while it runs."""
@@ -117,12 +121,23 @@ class LibvirtDomain:
         elif turn.knob == "iothread.poll_max_ns" and turn.value is not None:
             words = ("iothreadset", self.uuid, number, "--poll-max-ns")
             yield (*words, turn.value, "--live"), (*words, self._polls(turn.at) or "32768", "--live")
-        elif turn.knob in _LIMITS and live.disk(turn.at) is not None:
-            flag, name = _LIMITS[turn.knob]
-            disk = live.disk(turn.at)
-            now = str(dict(disk.limits).get(name, 0)) if disk is not None else "0"
-            words = ("blkdeviotune", self.uuid, turn.at, flag)
-            yield (*words, turn.value or "0", "--live"), (*words, now, "--live")
+
+    def _limits(self, turns: Sequence[Turn], live: Domain) -> Iterator[tuple[Turn, Pair]]:
+        """Limits of disks, those first that are lifted: one on the total cannot stand beside one on reads."""
+        wanted = [turn for turn in turns if turn.knob in _LIMITS]
+        now = {disk.target: dict(disk.limits) for disk in live.disks}
+        for turn in sorted(wanted, key=lambda turn: turn.value not in (None, "0")):
+            if turn.at in now:
+                before = self._limit(turn, now[turn.at])
+                now[turn.at][_LIMITS[turn.knob][1]] = int(turn.value or "0")
+                yield turn, (self._limit(turn, now[turn.at]), before)
+
+    def _limit(self, turn: Turn, limits: Mapping[str, int]) -> tuple[str, ...]:
+        """Say a limit with the two others of its category, which virsh lifts when they are left unsaid."""
+        unit = _LIMITS[turn.knob][1].partition("_")[2]
+        category = [(flag, name) for flag, name in _LIMITS.values() if name.endswith(unit)]
+        said = (word for flag, name in category for word in (flag, str(limits.get(name, 0))))
+        return ("blkdeviotune", self.uuid, turn.at, *said, "--live")
 
     def _all_cpus(self) -> str:
         cpus = self._virsh.facts().cpus

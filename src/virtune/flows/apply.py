@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """A change made to a user's domain, with a way back: journalled, checked, and undone on any failure."""
 
+import contextlib
 from dataclasses import dataclass, replace
 from datetime import datetime
 
 from virtune.apply.journal import Entry, Journal, Restart, Step
-from virtune.apply.libvirt import LibvirtDomain
+from virtune.apply.libvirt import LIVE_KNOBS, LibvirtDomain
 from virtune.apply.plugging import StillPluggedError
 from virtune.apply.power import StillRunningError
 from virtune.dialects.libvirt import read_domain
@@ -17,15 +18,6 @@ from virtune.flows.restart import require_restartable, return_to_running, run_an
 from virtune.model.domain import Turn
 from virtune.model.errors import NotInForceError, PreconditionError, VirtuneError
 from virtune.probe.virsh import Virsh
-
-LIVE_KNOBS: frozenset[str] = frozenset(
-    {
-        "iothread.count",
-        "iothread.pin", "vcpu.pin", "emulator.pin", "iothread.poll_max_ns", "disk.throttle_iops", "disk.throttle_bps",
-        "disk.throttle_iops_read", "disk.throttle_iops_write", "disk.throttle_bps_read", "disk.throttle_bps_write",
-    }
-)  # fmt: skip
-"""Knobs that libvirt turns on a running domain; all others wait for a power-off."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,7 +169,8 @@ def _restore(virsh: Virsh, journal: Journal, entry: Entry, current: bytes, back:
     Returns what there is to know beside that.
     """
     domain = LibvirtDomain(virsh, entry.uuid)
-    journal.step(entry, Step.UNDOING)
+    with contextlib.suppress(VirtuneError):  # on a full disk it is put back all the same; the entry is open already
+        journal.step(entry, Step.UNDOING)
     cut_short = Step.COMMITTED not in entry.steps
     running, said = domain.dump().live is not None, ""
     if current != entry.before:
