@@ -95,5 +95,7 @@ def test_without_a_store_there_is_no_past(tmp_path: Path) -> None:
     subject = Subject(
         domain=read_domain(DOMAIN.format(cache="writeback", zeroes="off").encode()), host=HostView(kernel=(6, 1))
     )
-    assert [Past(tmp_path / "none").says(one, subject) for one in audit(subject)] == [()]
+    (tmp_path / "noise").write_bytes(b"no store at all" * 1000)
+    for name in ("none", "noise"):
+        assert [Past(tmp_path / name).says(one, subject) for one in audit(subject)] == [()]
     assert not (tmp_path / "none").exists()

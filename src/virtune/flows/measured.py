@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What kept studies of this host say of the changes that an audit thinks worth trying."""
 
+import contextlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -9,6 +10,7 @@ from pathlib import Path
 
 from virtune.analyse.summarise import summarise
 from virtune.model.domain import DomainDisk, Turn, disk_of
+from virtune.model.errors import StoreError
 from virtune.model.evidence import Listed, StudyRecord
 from virtune.model.facts import Unknown
 from virtune.model.finding import Finding, Subject
@@ -46,6 +48,7 @@ class Past:
         self._path = path
         self._listed: tuple[Study, ...] | None = None
         self._results: dict[str, Result | None] = {}
+        self._said: dict[object, tuple[str, ...]] = {}
         self._cpu = cpu_facts().model
 
     def says(self, finding: Finding, subject: Subject) -> tuple[str, ...]:
@@ -56,8 +59,11 @@ class Past:
         now, turned = disk_of(disk), dict(_turned(disk, finding.seen.turns))
         if now is None or not turned:
             return ()
-        found = (text for study in self._studies() for text in self._of(study, now, turned))
-        return tuple(text for _, text in zip(range(SAID_MAX), found, strict=False))
+        key = (now, tuple(sorted(turned.items())))
+        if key not in self._said:  # ten thousand domains have few kinds of disks
+            found = (text for study in self._studies() for text in self._of(study, now, turned))
+            self._said[key] = tuple(text for _, text in zip(range(SAID_MAX), found, strict=False))
+        return self._said[key]
 
     def _of(self, study: Study, now: Disk, turned: Turned) -> Iterator[str]:
         for first, second in permutations(study.arms, 2):
@@ -68,17 +74,19 @@ class Past:
         if self._listed is None:
             self._listed = ()
             if self._path.exists():
-                with Store(self._path) as store:
+                # a store that cannot be read costs an audit what was measured, and nothing else
+                with contextlib.suppress(StoreError), Store(self._path) as store:
                     kept = [one for one in store.list() if isinstance(one, Listed) and one.finished]
-                self._listed = tuple(one.study for one in kept if one.study.paired and one.study.search is None)
+                    self._listed = tuple(one.study for one in kept if one.study.paired and one.study.search is None)
         return self._listed
 
     def _result(self, study_id: str) -> Result | None:
         if study_id not in self._results:
-            with Store(self._path) as store:
+            self._results[study_id] = None
+            with contextlib.suppress(StoreError), Store(self._path) as store:
                 record = store.get(study_id)
-            here = not isinstance(self._cpu, Unknown) and _cpu_of(record) == self._cpu
-            self._results[study_id] = summarise(record) if here else None
+                here = not isinstance(self._cpu, Unknown) and _cpu_of(record) == self._cpu
+                self._results[study_id] = summarise(record) if here else None
         return self._results[study_id]
 
 
