@@ -71,6 +71,8 @@ FACTS: dict[str, str] = {
     "KvmFacts.opens": "Whether virtune may open it.",
     "KvmFacts.api_version": "The version of KVM's interface, 12 everywhere.",
     "KvmFacts.creates_vm": "Whether KVM makes an empty VM, which is not yet a guest that boots.",
+    "KvmFacts.boots_guest": "Whether a guest of virtune's came up on KVM when that was last tried on this boot.",
+    "KvmFacts.boot": "What came of that, in words.",
     "KvmFacts.nested": "Whether guests may run guests.",
     "KvmFacts.halt_poll_ns": "How long KVM polls at most before a halted vCPU sleeps, in nanoseconds.",
     "QemuFacts.emulators": "The emulators found; empty when none is installed.",

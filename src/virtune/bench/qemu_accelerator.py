@@ -14,9 +14,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from virtune import shell
-from virtune.bench.appliance import Appliance
+from virtune.bench.appliance import Appliance, appliances
 from virtune.bench.qemu_machine import PROGRAM, running
-from virtune.model.errors import RigError
+from virtune.model.errors import MissingToolError, RigError
 from virtune.model.machine import Machine
 
 TRIAL_SECONDS = 20.0
@@ -62,9 +62,14 @@ def accelerator_for(
     return found
 
 
-def known_accelerators(cache: Path) -> list[Accelerator]:
-    """Return everything that was found on this cache's host so far."""
-    return list(_known(cache / "accelerators.json").values())
+def last_tried(cache: Path) -> Accelerator | None:
+    """Return what came of the newest guest that was tried on this kernel, boot and QEMU; None where none was."""
+    known = _known(cache / "accelerators.json")
+    with contextlib.suppress(MissingToolError):
+        for appliance in reversed(appliances(cache / "appliances")):
+            if (found := known.get(_key(appliance, PROGRAM))) is not None:
+                return found
+    return None
 
 
 def _try(appliance: Appliance, warden: shell.Warden, asked: Machine) -> Accelerator:

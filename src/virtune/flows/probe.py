@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """The probe: reads the facts of this host and says what in them stands in the way of measuring."""
 
+from dataclasses import replace
 from pathlib import Path
 
+from virtune import shell
 from virtune.analyse.host import judge_host
+from virtune.bench.qemu_accelerator import last_tried
 from virtune.model.facts import HostFacts
 from virtune.model.remark import Remark
 from virtune.probe.host import host_facts
@@ -12,4 +15,7 @@ from virtune.probe.host import host_facts
 def probe(scratch: Path) -> tuple[HostFacts, tuple[Remark, ...]]:
     """Return the facts of this host, and what was found in them, gravest first."""
     facts = host_facts(scratch)
+    tried = last_tried(shell.cache_directory())
+    if tried is not None:
+        facts = replace(facts, kvm=replace(facts.kvm, boots_guest=tried.kvm, boot=tried.why))
     return facts, judge_host(facts)

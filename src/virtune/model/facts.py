@@ -253,7 +253,9 @@ class LibvirtFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KvmFacts:
-    """What of /dev/kvm was tried. `creates_vm` is an empty VM in the kernel, which is not a guest that boots."""
+    """What of /dev/kvm was tried. `creates_vm` is an empty VM in the kernel, which is not a guest that boots;
+    `boots_guest` is one of virtune's own, and `boot` what came of it in words.
+    """
 
     exists: bool
     opens: bool | Unknown
@@ -261,6 +263,8 @@ class KvmFacts:
     creates_vm: bool | Unknown
     nested: bool | Unknown
     halt_poll_ns: int | Unknown
+    boots_guest: bool | Unknown
+    boot: str | Unknown
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

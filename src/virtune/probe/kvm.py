@@ -13,6 +13,9 @@ _GET_API_VERSION = 0xAE00
 _CREATE_VM = 0xAE01
 
 
+NOT_TRIED = Unknown("not tried: `virtune appliance build` does")
+
+
 def kvm_facts(root: Path = tree.ROOT) -> KvmFacts:
     """Return what of KVM works when tried."""
     exists = tree.exists("/dev/kvm", root)
@@ -23,6 +26,8 @@ def kvm_facts(root: Path = tree.ROOT) -> KvmFacts:
         api_version=version,
         creates_vm=creates,
         nested=_nested(root),
+        boots_guest=NOT_TRIED,
+        boot=NOT_TRIED,
         halt_poll_ns=tree.number("/sys/module/kvm/parameters/halt_poll_ns", root),
     )
 

@@ -204,9 +204,9 @@ def _kvm(kvm: KvmFacts) -> Iterator[Row]:
         _part("opens", kvm.opens, lambda opens: "opens" if opens else "does not open"),
         _part("VM", kvm.creates_vm, lambda made: "makes an empty VM" if made else "makes no VM"),
     )
-    if kvm.creates_vm is True:
-        device.append(" (whether a guest boots was not tried)", style="dim")
     yield "/dev/kvm", device
+    if kvm.creates_vm is True:
+        yield "guest", _text(kvm.boot, str)
     yield "halt polling", _text(kvm.halt_poll_ns, lambda polled: f"{polled:,} ns" if polled else "off")
     yield "nested", _text(kvm.nested, lambda nested: "on" if nested else "off")
 
