@@ -111,16 +111,6 @@ def test_studies_are_found_by_the_beginning_of_their_id_and_by_last(store: Store
         store.find("x")
 
 
-def test_deleting_takes_all_of_a_study_with_it(store: Store) -> None:
-    store.add_trial(STUDY.id, record(1), CAPTURES)
-    store.delete(STUDY.id)
-    with sqlite3.connect(store.path) as db:
-        tables = ("trials", "captures", "measurements")
-        counts = [db.execute(f"select count(*) from {table}").fetchone()[0] for table in tables]  # noqa: S608
-    db.close()
-    assert counts == [0, 0, 0]
-
-
 def test_a_trial_that_is_killed_half_way_is_not_in_it_and_the_others_are(store: Store) -> None:
     store.add_trial(STUDY.id, record(1), CAPTURES)
     script = textwrap.dedent(f"""
@@ -173,6 +163,37 @@ def test_damaged_records_and_captures_are_one_sentence(store: Store) -> None:
         store.captures(STUDY.id, 1)
     with pytest.raises(StoreError, match="damaged"):
         store.get(STUDY.id)
+
+
+@pytest.mark.parametrize("content", ["'text'", "substr(content, 1, length(content) - 4)", "substr(content, 1, 9)"])
+def test_a_capture_that_is_no_whole_stream_is_damaged(content: str, store: Store) -> None:
+    store.add_trial(STUDY.id, record(1), CAPTURES)
+    with sqlite3.connect(store.path) as db:
+        db.execute(f"update captures set content = {content} where name = 'odd'")  # noqa: S608
+    db.close()
+    with pytest.raises(StoreError, match="a capture in the store is damaged"):
+        store.captures(STUDY.id, 1)
+
+
+def test_reading_a_store_does_not_write_to_it(store: Store) -> None:
+    with sqlite3.connect(store.path) as db:
+        before = db.execute("pragma data_version").fetchone()
+        with Store(store.path) as again:
+            assert len(again.list()) == 1
+        assert db.execute("pragma data_version").fetchone() == before
+        assert db.execute("pragma journal_mode").fetchone() == ("wal",)
+    db.close()
+
+
+def test_a_database_of_another_program_is_left_as_it_was(tmp_path: Path) -> None:
+    path = tmp_path / "browser.sqlite"
+    with sqlite3.connect(path) as db:
+        db.execute("create table history (url text)")
+    db.close()
+    before = path.read_bytes()
+    with pytest.raises(StoreError, match="is a database of another program"), Store(path):
+        pytest.fail("opened")
+    assert path.read_bytes() == before
 
 
 def test_a_place_that_cannot_be_made_is_one_sentence(tmp_path: Path) -> None:

@@ -42,8 +42,8 @@ class Store:
                 found = db.execute(sa.text("PRAGMA user_version")).scalar_one()
                 if found > FORMAT:
                     raise StoreError(f"{self.path} was written by a newer virtune", hint="use that one, or `--store`")
-                METADATA.create_all(db)
-                db.execute(sa.text(f"PRAGMA user_version = {FORMAT}"))
+                if found < FORMAT:
+                    self._make(db)
         except OSError as error:
             hint = "`--store FILE` puts it elsewhere"
             raise StoreError(f"cannot make {self.path.parent}: {error.strerror}", hint=hint) from None
@@ -53,6 +53,15 @@ class Store:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._engine.dispose()
+
+    def _make(self, db: sa.Connection) -> None:
+        tables = {*sa.inspect(db).get_table_names()}
+        if tables and tables.isdisjoint(METADATA.tables):
+            hint = "`--store FILE` names another file"
+            raise StoreError(f"{self.path} is a database of another program", hint=hint)
+        db.execute(sa.text("PRAGMA journal_mode=WAL"))  # the file itself keeps this
+        METADATA.create_all(db)
+        db.execute(sa.text(f"PRAGMA user_version = {FORMAT}"))
 
     def add_study(self, study: Study, *, facts: str) -> None:
         """Keep a study before its first trial. `facts` is the JSON text of the host's facts."""
@@ -68,11 +77,6 @@ class Store:
         """Mark a study as finished: nothing is left to run."""
         with self._transaction() as db:
             db.execute(STUDIES.update().where(STUDIES.c.id == study_id).values(finished=1))
-
-    def delete(self, study_id: str) -> None:
-        """Remove a study with all its trials."""
-        with self._transaction() as db:
-            db.execute(STUDIES.delete().where(STUDIES.c.id == study_id))
 
     def add_trial(self, study_id: str, record: TrialRecord, captures: Sequence[Capture]) -> None:
         """Keep a trial that is over. When this returns, it is on the disk."""
@@ -170,7 +174,7 @@ class Store:
 
 def _pragmas(connection: Any, _: object) -> None:
     cursor = connection.cursor()
-    for pragma in ("busy_timeout=10000", "journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON"):
+    for pragma in ("busy_timeout=10000", "synchronous=FULL", "foreign_keys=ON"):
         cursor.execute(f"PRAGMA {pragma}")
     cursor.close()
 
@@ -266,10 +270,12 @@ def _unpacked(content: bytes) -> bytes:
     unpacker = zlib.decompressobj()
     try:
         text = unpacker.decompress(content, _MAX_CAPTURE_BYTES)
-    except zlib.error as error:
+    except (zlib.error, TypeError) as error:
         raise StoreError(f"a capture in the store is damaged: {error}") from None
     if unpacker.unconsumed_tail:
         raise StoreError(f"a capture in the store is larger than {_MAX_CAPTURE_BYTES} bytes")
+    if not unpacker.eof:
+        raise StoreError("a capture in the store is damaged: it is cut short")
     return text
 
 
