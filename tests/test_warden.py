@@ -2,6 +2,7 @@
 """Nothing outlives virtune: the guard ends, unmounts and removes what a run started, however the run ended."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import eventually
-from virtune import warden
+from virtune import shell, warden
 from virtune.shell import CommandError, Warden, run
 
 START = """
@@ -97,6 +98,52 @@ def test_a_run_that_lives_is_not_abandoned() -> None:
         assert found.directory.exists()
         assert found.directory not in warden.abandoned()
     assert not found.directory.exists()
+
+
+def test_a_run_that_is_being_made_is_not_swept_and_its_remains_are_later() -> None:
+    directory = warden.run_directory(f"w{os.getpid()}-unborn")
+    script = f"""
+import os, sys
+from pathlib import Path
+from virtune import warden
+def die(event, arguments):
+    if event == "open" and str(arguments[0]).endswith("/owner"):
+        os.kill(os.getpid(), 9)
+sys.addaudithook(die)
+warden.make_run_directory(Path({str(directory)!r}), pid=os.getpid())
+"""
+    assert subprocess.run([sys.executable, "-c", script], check=False).returncode == -signal.SIGKILL
+    (left,) = directory.parent.glob(f"*{directory.name}")
+    try:
+        assert left not in warden.abandoned()
+        os.utime(left, (1, 1))
+        assert left in warden.abandoned()
+        assert warden.sweep(warden.run_id_of(left), left) == [f"directory {left}"]
+    finally:
+        shutil.rmtree(left, ignore_errors=True)
+
+
+TRACE = """
+import ctypes, sys, time
+assert ctypes.CDLL(None, use_errno=True).ptrace(0x4206, int(sys.argv[1]), None, None) == 0
+print("traced", flush=True)
+time.sleep(60)
+"""
+"""PTRACE_SEIZE: a traced process that is killed is not gone before its tracer has taken note; this one never does."""
+
+
+def test_a_process_that_does_not_end_even_when_killed_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shell, "_GRACE_SECONDS", 0.2)
+    monkeypatch.setattr(shell, "_KILLED_SECONDS", 0.2)
+    with Warden(f"w{os.getpid()}-stuck") as found:
+        child = found.start(["sleep", "300"], name="stuck")
+        with subprocess.Popen([sys.executable, "-c", TRACE, str(child.pid)], stdout=subprocess.PIPE) as tracer:
+            assert tracer.stdout is not None
+            assert tracer.stdout.readline() == b"traced\n"
+            with pytest.raises(CommandError, match=rf"process {child.pid} \(sleep\) does not end even when killed"):
+                child.end(signal.SIGTERM)
+            tracer.kill()
+        assert child.end() < 0
 
 
 def test_nobody_else_reads_a_run_s_directory() -> None:

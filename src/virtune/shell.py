@@ -47,6 +47,9 @@ GENERATOR_PLACES = (
 _GRACE_SECONDS = 3.0
 """How long an asked process may take before it is asked harder. fio needs up to a second to write its result."""
 
+_KILLED_SECONDS = 30.0
+"""How long a killed process may take to be gone: one that waits for a disk that does not answer never is."""
+
 
 class CommandError(VirtuneError):
     """A command failed or did not end in time; `command` is what was run."""
@@ -169,14 +172,20 @@ class Child:
         """Ask with each signal in turn, each with time to obey, then kill; returns the exit status.
 
         fio must be asked before it is killed: killed, it cannot stop its workers, which then go on loading the
-        disk that the next trial measures.
+        disk that the next trial measures. Raises CommandError when it does not end even so.
         """
         for number in (*signals, signal.SIGKILL):
             if self._process.poll() is None:
                 with contextlib.suppress(ProcessLookupError):
                     self._process.send_signal(number)
                 self.wait(_GRACE_SECONDS)
-        return self._process.wait()
+        status = self.wait(_KILLED_SECONDS)
+        if status is None:
+            raise CommandError(
+                f"process {self.pid} ({self.command[0]}) does not end even when killed",
+                hint="it waits in the kernel, perhaps for a disk that does not answer",
+            )
+        return status
 
     def last_words(self) -> str | None:
         """Return the last line of its log."""
@@ -265,7 +274,9 @@ class Warden:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         for child in reversed(self._children):
-            child.end(signal.SIGTERM)
+            # what waits in the kernel for ever is the guard's too, which must learn of our end
+            with contextlib.suppress(CommandError):
+                child.end(signal.SIGTERM)
         # The guard does the rest in every case, so that the path which a crash takes is the one walked every day.
         if self._guard is not None:
             assert self._guard.stdin is not None  # noqa: S101 - opened above with PIPE
@@ -297,8 +308,10 @@ class Warden:
         try:
             yield child
         finally:
-            child.end(ask)
-            self._children.remove(child)
+            try:
+                child.end(ask)
+            finally:
+                self._children.remove(child)
 
     def _popen(self, command: Sequence[str], log: IO[bytes], keep: tuple[int, ...]) -> subprocess.Popen[bytes]:
         try:

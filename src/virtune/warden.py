@@ -13,6 +13,7 @@ import os
 import re
 import shutil
 import signal
+import stat
 import sys
 import tempfile
 import time
@@ -31,6 +32,9 @@ _SHORT = 60
 
 _PATIENCE_SECONDS = 2.0
 
+_BIRTH_SECONDS = 60.0
+"""A run's directory has its final name long before; one that does not belongs to a run that was killed meanwhile."""
+
 
 def run_directory(run_id: str) -> Path:
     """Return where a run keeps sockets, logs and mounts. Short, because unix socket paths end at 107 bytes."""
@@ -38,17 +42,23 @@ def run_directory(run_id: str) -> Path:
 
 
 def make_run_directory(directory: Path, *, pid: int) -> None:
-    """Make a run's private directory and write down which process owns it."""
-    directory.mkdir(mode=0o700)
-    (directory / _OWNER).write_text(f"{pid} {start_time(pid)}\n")
+    """Make a run's private directory, which has its owner's name in it from the first instant that others see it."""
+    unborn = directory.with_name(f".{directory.name}")
+    unborn.mkdir(mode=0o700)
+    (unborn / _OWNER).write_text(f"{pid} {start_time(pid)}\n")
+    unborn.rename(directory)
 
 
 def abandoned() -> list[Path]:
     """Return the directories of runs whose virtune is gone (ours only: never another user's)."""
     found = []
-    for directory in _temporary().glob(f"{_PREFIX}*"):
+    unborn = _temporary().glob(f".{_PREFIX}*")
+    for directory in (*_temporary().glob(f"{_PREFIX}*"), *unborn):
         with contextlib.suppress(OSError):
-            if directory.is_symlink() or directory.stat().st_uid != os.getuid():
+            status = directory.lstat()
+            if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid():
+                continue
+            if directory.name.startswith(".") and time.time() - status.st_mtime < _BIRTH_SECONDS:
                 continue
             if not _owner_lives(directory):
                 found.append(directory)
@@ -78,7 +88,7 @@ def sweep(run_id: str, directory: Path) -> list[str]:
 
 def run_id_of(directory: Path) -> str:
     """Return the run id in the name of a run's directory."""
-    return directory.name.removeprefix(_PREFIX)
+    return directory.name.removeprefix(".").removeprefix(_PREFIX)
 
 
 def _temporary() -> Path:
