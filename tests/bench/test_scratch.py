@@ -80,6 +80,26 @@ def test_two_virtunes_do_not_measure_in_one_place(tmp_path: Path) -> None:
         pytest.fail("the second one came in")
 
 
+def test_a_lock_that_a_child_of_a_killed_virtune_still_shares_is_waited_for(tmp_path: Path) -> None:
+    script = f"""
+import os, time
+from pathlib import Path
+from virtune.bench.scratch import Scratch
+with Scratch(Path({str(tmp_path)!r}), span_bytes=1, say=lambda _: None):
+    if os.fork() == 0:
+        time.sleep(0.8)
+        os._exit(0)
+    print("forked", flush=True)
+    os.kill(os.getpid(), 9)
+"""
+    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE) as killed:
+        assert killed.stdout is not None
+        assert killed.stdout.readline() == b"forked\n"
+        assert killed.wait(10) == -signal.SIGKILL
+        with scratch_in(tmp_path):
+            pass
+
+
 def test_an_unusable_place_is_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with (

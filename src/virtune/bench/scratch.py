@@ -13,6 +13,7 @@ import os
 import re
 import shutil
 import stat
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import TracebackType
@@ -29,6 +30,7 @@ from virtune.probe.extents import unwritten_bytes
 _WITNESS = ".virtune.json"
 _PARTIAL = ".partial"
 _LOCK = "virtune.lock"
+_LOCK_SECONDS = 3.0
 _FORMAT = 2
 _PASSING = "-passing"
 """In the name of an image that goes with the run it was made for."""
@@ -62,12 +64,10 @@ class Scratch:
             raise PreconditionError(
                 f"cannot use {self.directory} for scratch files: {error.strerror}", hint=hint
             ) from None
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+        if not _locked(self._lock):
             os.close(self._lock)
             hint = "wait for it, or use another directory with `--scratch DIR`"
-            raise PreconditionError(f"another virtune measures in {self.directory}", hint=hint) from None
+            raise PreconditionError(f"another virtune measures in {self.directory}", hint=hint)
         for left in scratch_files(self.directory):
             if is_left_over(left):
                 left.unlink(missing_ok=True)
@@ -239,6 +239,24 @@ def _valid(path: Path, span: int) -> bool:
             return path.stat().st_blocks * 512 >= span
         return path.stat().st_size == span and never_written(path, span) == 0
     return False
+
+
+def _locked(descriptor: int) -> bool:
+    """Lock a file against other processes; returns whether that worked, now or within some seconds.
+
+    A child that a killed virtune had forked shares its lock until it begins its own program, and on a busy machine
+    that may be after the death of its parent.
+    """
+    deadline = time.monotonic() + _LOCK_SECONDS
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            if time.monotonic() >= deadline:
+                return False
+            time.sleep(0.05)
+        else:
+            return True
 
 
 def _testify(witness: Path, image: Path, span: int) -> None:
