@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import eventually
-from virtune import shell, warden
+from virtune import warden
 from virtune.shell import CommandError, Warden, run
 
 START = """
@@ -132,16 +132,14 @@ time.sleep(60)
 """PTRACE_SEIZE: a traced process that is killed is not gone before its tracer has taken note; this one never does."""
 
 
-def test_a_process_that_does_not_end_even_when_killed_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shell, "_GRACE_SECONDS", 0.2)
-    monkeypatch.setattr(shell, "_KILLED_SECONDS", 0.2)
+def test_a_process_that_does_not_end_even_when_killed_is_said() -> None:
     with Warden(f"w{os.getpid()}-stuck") as found:
         child = found.start(["sleep", "300"], name="stuck")
         with subprocess.Popen([sys.executable, "-c", TRACE, str(child.pid)], stdout=subprocess.PIPE) as tracer:
             assert tracer.stdout is not None
             assert tracer.stdout.readline() == b"traced\n"
             with pytest.raises(CommandError, match=rf"process {child.pid} \(sleep\) does not end even when killed"):
-                child.end(signal.SIGTERM)
+                child.end(killed_seconds=0.5)
             tracer.kill()
         assert child.end() < 0
 

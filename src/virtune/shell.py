@@ -168,24 +168,28 @@ class Child:
         except subprocess.TimeoutExpired:
             return None
 
-    def end(self, *signals: signal.Signals) -> int:
+    def end(self, *signals: signal.Signals, killed_seconds: float = _KILLED_SECONDS) -> int:
         """Ask with each signal in turn, each with time to obey, then kill; returns the exit status.
 
         fio must be asked before it is killed: killed, it cannot stop its workers, which then go on loading the
-        disk that the next trial measures. Raises CommandError when it does not end even so.
+        disk that the next trial measures. Raises CommandError when it is not gone so long after it was killed.
         """
-        for number in (*signals, signal.SIGKILL):
-            if self._process.poll() is None:
-                with contextlib.suppress(ProcessLookupError):
-                    self._process.send_signal(number)
-                self.wait(_GRACE_SECONDS)
-        status = self.wait(_KILLED_SECONDS)
+        for number in signals:
+            self._send(number)
+            self.wait(_GRACE_SECONDS)
+        self._send(signal.SIGKILL)
+        status = self.wait(killed_seconds)
         if status is None:
             raise CommandError(
                 f"process {self.pid} ({self.command[0]}) does not end even when killed",
                 hint="it waits in the kernel, perhaps for a disk that does not answer",
             )
         return status
+
+    def _send(self, number: signal.Signals) -> None:
+        if self._process.poll() is None:
+            with contextlib.suppress(ProcessLookupError):
+                self._process.send_signal(number)
 
     def last_words(self) -> str | None:
         """Return the last line of its log."""
