@@ -76,6 +76,18 @@ def test_spinning_network_and_durable_disks_keep_what_they_have() -> None:
     assert any("bus=sata has no IOThread" in one for one in flash(of("vagrant-sata")).left)
 
 
+def test_a_new_iothread_has_the_number_that_libvirt_will_give_it() -> None:
+    disk = "<disk type='block'><driver name='qemu' {}/><source dev='/{}'/><target dev='{}' bus='virtio'/></disk>"
+    disks = disk.format("iothread='5'", "a", "vda") + disk.format("", "b", "vdb")
+    listed = "<iothreads>1</iothreads><iothreadids><iothread id='5'/></iothreadids>"
+    text = f"<domain type='kvm'><name>g</name>{listed}<devices>{disks}</devices></domain>".encode()
+    subject = Subject(domain=read_domain(text))
+    assert turned(subject)["device.iothread@vdb"] == "1"
+    after = read_domain(alter(text, *flash(subject).turns))
+    assert [after.threads_of(one) for one in after.disks] == [(5,), (1,)]
+    assert [one.number for one in after.threads] == [1, 5]
+
+
 def test_new_iothreads_are_pinned_where_it_is_known_which_cpus_are_free() -> None:
     text = (DOMAINS / "virt-install-etc.xml").read_bytes()
     pinned = text.replace(

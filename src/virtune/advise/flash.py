@@ -7,6 +7,7 @@ need a
 guest that is prepared and an image made anew.
 """
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -93,7 +94,7 @@ class _Threads:
         self._count = len(domain.threads)
         used = domain.threads_used
         self._free = [one.number for one in domain.threads if one.number not in used]
-        self._highest = max((one.number for one in domain.threads), default=0)
+        self._taken = {one.number for one in domain.threads}
         self._made = 0
         self.used: list[str] = []
 
@@ -102,7 +103,9 @@ class _Threads:
             number = self._free.pop(0)
         else:
             self._made += 1
-            number = self._highest + self._made
+            # as libvirt numbers those that a count adds to a list: by the lowest numbers that are free
+            number = next(one for one in itertools.count(1) if one not in self._taken)
+            self._taken.add(number)
         self.used.append(str(number))
         return str(number)
 
