@@ -2,6 +2,7 @@
 """Proxmox, xl, .vmx and bhyve: read, altered in the one line that is named, refused where they have no words."""
 
 import contextlib
+import time
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -196,6 +197,41 @@ def test_what_follows_a_target_belongs_to_it(before: str, after: str) -> None:
     assert altered == text.replace(before.encode(), after.encode())
     (was,), (now,) = xl.read_xl(text).disks, xl.read_xl(altered).disks
     assert (was.source, now.discard) == (now.source, "ignore")
+
+
+def test_xen_s_disks_in_comments_are_none() -> None:
+    """A disk of before, kept in a comment, was read and altered in place of the one that is there."""
+    text = b"""name = 'a'
+disk = [ # the guest's disks
+  # '/dev/old,raw,xvda,rw', ] of before
+  '/dev/new#1,raw,xvda,rw' # not "yet"
+]
+"""
+    (disk,) = xl.read_xl(text).disks
+    assert (disk.source.name, disk.line) == ("/dev/new#1", 4)
+    altered = xl.alter_xl(text, Turn(knob="disk.discard", at="xvda", value="unmap"))
+    assert altered == text.replace(b"new#1,raw,xvda,rw", b"new#1,raw,xvda,rw,discard")
+    assert xl.read_xl(b"name = 'a'\n# disk = [ '/dev/old,raw,xvda,rw' ]\n").disks == ()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"\n" * 19_000,
+        b"disk=[\n" * 19_000,
+        b"disk=[\n" + b"'a'\n" * 19_000,
+        b" \t" * 400_000 + b"x",
+        b"scsi0: local:1\n" + b"".join(b"k%d: 1\n" % one for one in range(19_000))
+        + b"[PENDING]\ndelete: " + b",".join(b"n%d" % one for one in range(90_000)) + b"\n",
+    ],
+    ids=["nothing", "heads", "strings", "blanks", "deleted"],
+)  # fmt: skip
+def test_no_text_takes_its_reader_long(text: bytes) -> None:
+    """Each was read in the square of its length before: these took minutes, and a folder's audit stood still."""
+    begun = time.process_time()
+    with contextlib.suppress(ReadError):
+        language_of(text).read(text)
+    assert time.process_time() - begun < 3
 
 
 def test_vmware_writes_through_where_it_is_told_to() -> None:

@@ -21,7 +21,9 @@ _WAYS = {
 }
 """Where the specification of the VM is, by kind."""
 
-_KNOWN = re.compile(rb"""^\s*(?:-\s+|\{.*)?["']?apiVersion["']?:\s*["']?(?:pool\.)?kubevirt\.io/v""", re.MULTILINE)
+_KNOWN = re.compile(
+    rb"""^[ \t]*(?:-[ \t]+|\{.*)?["']?apiVersion["']?:[ \t]*["']?(?:pool\.)?kubevirt\.io/v""", re.MULTILINE
+)
 _GUESTS_OWN = ("persistentVolumeClaim", "dataVolume", "hostDisk")
 _SCRATCH = ("containerDisk", "ephemeral", "emptyDisk")
 _CPUS_MAX = 10_000

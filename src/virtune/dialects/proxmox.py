@@ -86,7 +86,7 @@ def read_config(text: bytes) -> Config:
     running = {_key(one): one for one in settings if one.section == ""}
     waiting = {_key(one): one for one in settings if one.section.upper() == "PENDING"}
     removed = waiting.pop("delete", None)
-    gone = re.split(r"[\s,;]+", removed.value.replace("!", "")) if removed is not None else []
+    gone = set(re.split(r"[\s,;]+", removed.value.replace("!", ""))) if removed is not None else set()
     next_start = {key: one for key, one in running.items() if key not in gone} | waiting
     if not running:
         raise ReadError("it has no line that Proxmox would write (`scsi0: local-lvm:vm-100-disk-0`)")

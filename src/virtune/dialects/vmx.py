@@ -33,7 +33,10 @@ REFUSALS: Mapping[str, str] = {
 
 def is_vmx(text: bytes) -> bool:
     """Whether a text begins as VMware's files do."""
-    return re.search(rb'^\s*(\.encoding|config\.version|virtualHW\.version)\s*=\s*"', text, re.MULTILINE) is not None
+    return (
+        re.search(rb'^[ \t]*(\.encoding|config\.version|virtualHW\.version)[ \t]*=[ \t]*"', text, re.MULTILINE)
+        is not None
+    )
 
 
 def read_vmx(text: bytes) -> Domain:

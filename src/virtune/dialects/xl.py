@@ -11,8 +11,9 @@ from virtune.dialects.lines import decoded
 from virtune.model.domain import DiskSource, Domain, DomainDisk, Turn
 from virtune.model.errors import PlanError, ReadError
 
-_DISKS = re.compile(r"^[ \t]*disk[ \t]*\+?=[ \t]*\[(?P<body>(?:[^\]'\"]|'[^'\n]*'|\"[^\"\n]*\")*)\]", re.MULTILINE)
-_TEXT = re.compile(r"'([^'\n]*)'|\"([^\"\n]*)\"")
+_HEAD = re.compile(r"^[ \t]*disk[ \t]*\+?=[ \t]*\[", re.MULTILINE)
+_BODY = re.compile(r"(?P<body>(?:[^\]'\"#]|#[^\n]*|'[^'\n]*'|\"[^\"\n]*\")*+)\]")
+_TEXT = re.compile(r"#[^\n]*|'([^'\n]*)'|\"([^\"\n]*)\"")
 _KEY = re.compile(r"^[ \t]*(\w+)[ \t]*=[ \t]*(?:'([^'\n]*)'|\"([^\"\n]*)\"|(\d{1,9}))", re.MULTILINE)
 _POSITIONS = ("target", "format", "vdev", "access")
 
@@ -95,11 +96,16 @@ def _parts(words: str) -> Iterator[tuple[int, str]]:
 
 
 def _disks(config: str) -> Iterator[tuple[int, str]]:
-    """The strings of all lists of disks, with where each begins."""
-    for found in _DISKS.finditer(config):
-        for text in _TEXT.finditer(config, found.start("body"), found.end("body")):
-            group = 1 if text[1] is not None else 2
-            yield text.start(group), text[group]
+    """The strings of all lists of disks, with where each begins; those in comments are none.
+
+    Nothing follows a list that never ends, so a text of many heads is read once and not once for each.
+    """
+    at = 0
+    while (head := _HEAD.search(config, at)) and (body := _BODY.match(config, head.end())):
+        for text in _TEXT.finditer(config, body.start("body"), body.end("body")):
+            if text.lastindex:
+                yield text.start(text.lastindex), text[text.lastindex]
+        at = body.end()
 
 
 def _keys(words: str) -> dict[str, str]:
