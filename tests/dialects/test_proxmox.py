@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from virtune.dialects.proxmox import live
-from virtune.dialects.proxmox_alter import PROXMOX
+from virtune.dialects.proxmox_alter import PROXMOX, commands
 from virtune.model.domain import DiskSource, Domain, Turn
 from virtune.model.errors import PlanError, ReadError
 
@@ -131,3 +131,9 @@ def test_what_cannot_be_is_refused_with_its_reason(name: str, turn: Turn, says: 
 def test_numbers_that_are_none_are_refused_with_their_line(line: bytes) -> None:
     with pytest.raises(ReadError, match="line 3"):
         PROXMOX.read(b"ostype: l26\nscsihw: virtio-scsi-single\n" + line + b"\n")
+
+
+@pytest.mark.parametrize(("name", "vmid"), [("101", "101"), ("web-20240501", "VMID"), ("101.old", "VMID")])
+def test_only_a_name_that_is_a_vmid_is_one(name: str, vmid: str) -> None:
+    before, after = b"scsi0: local:1\n", b"scsi0: local:1,cache=none\n"
+    assert commands(before, after, name) == (f"qm set {vmid} --scsi0 local:1,cache=none",)

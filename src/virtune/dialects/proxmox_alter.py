@@ -153,8 +153,11 @@ def _queues(config: Config, key: str, value: str, wanted: Turn) -> str:
 
 
 def commands(before: bytes, after: bytes, name: str) -> tuple[str, ...]:
-    """Return the change between two texts as `qm set` lines; `name` is the VMID, or what the file is called."""
-    vmid = found[0] if (found := re.search(r"\d{3,9}", name)) else "VMID"
+    """Return the change between two texts as `qm set` lines; `name` is the VMID, or what the file is called.
+
+    A number that is only part of a name (a date) is no VMID: the line would change a VM that is not this one.
+    """
+    vmid = name if re.fullmatch(r"[1-9]\d{2,8}", name, re.ASCII) else "VMID"
     old, new = read_config(before).next_start, read_config(after).next_start
     lines = [_qm(vmid, new[key]) for key in new if _said(old.get(key)) != _said(new[key])]
     gone = [f"qm set {vmid} --delete {key}" for key in old if key not in new]
