@@ -203,3 +203,13 @@ def test_attributes_survive_any_blanks_quotes_and_values(value: str, blanks: str
     grown = read_document(add_child(document, element, "<k/>"))
     assert [one.tag for one in grown.root.children[0].children] == ["k"]
     assert read_document(remove_element(document, element)).root.children == []
+
+
+def test_a_line_that_goes_takes_the_whole_of_its_end_and_a_comment_is_kept() -> None:
+    text = b"<domain>\r\n  <iothreads>2</iothreads>\r\n  <vcpu>1</vcpu>\r\n</domain>\r\n"
+    assert alter(text, Turn(knob="iothread.count", value=None)) == text.replace(
+        b"  <iothreads>2</iothreads>\r\n", b""
+    )
+    text = b"<domain><iothreads>2<!-- keep --></iothreads></domain>"
+    with pytest.raises(PlanError, match="more in it than its value"):
+        alter(text, Turn(knob="iothread.count", value="3"))

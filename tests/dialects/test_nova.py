@@ -48,6 +48,12 @@ def test_only_the_named_words_change(text: bytes, turn: Turn, before: bytes, aft
     assert NOVA.alter(text, turn) == text.replace(before, after)
 
 
+def test_a_new_line_follows_what_goes_on_with_the_last_setting() -> None:
+    text = b"[libvirt]\nvirt_type = kvm\ncpu_models = Haswell,\n  Skylake\n\n[other]\n"
+    altered = NOVA.alter(text, Turn(knob="disk.discard", at="file", value="unmap"))
+    assert altered == text.replace(b"  Skylake\n", b"  Skylake\nhw_disk_discard = unmap\n")
+
+
 def test_what_an_image_or_a_flavor_says_is_refused_with_the_command() -> None:
     with pytest.raises(PlanError, match="openstack image set --property hw_disk_bus=virtio"):
         NOVA.alter(LOCAL, Turn(knob="device.bus", at="file", value="virtio"))

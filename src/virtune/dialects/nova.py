@@ -6,13 +6,16 @@ of an image or a flavor, which are no files: the refusals name the command that 
 of its kind (`file`, `block`, `network`, `mount`).
 """
 
+import itertools
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 
 from virtune.dialects.language import Language, no_disk, one_of
 from virtune.dialects.line_text import (
     Page,
     Setting,
+    lines_of,
     option,
     options_of,
     read_page,
@@ -24,7 +27,7 @@ from virtune.dialects.line_text import (
     without_option,
 )
 from virtune.model.domain import DiskSource, Domain, DomainDisk, SourceKind, Turn
-from virtune.model.errors import PlanError, ReadError
+from virtune.model.errors import ReadError
 
 KINDS: Mapping[str, SourceKind] = {"file": "file", "block": "block", "network": "network", "mount": "dir"}
 """Nova's kinds of sources."""
@@ -90,9 +93,12 @@ def _set(page: Page, settings: Mapping[str, Setting], key: str, value: str | Non
         return page.spliced(0, 0, "") if found is None else without(page, found)
     if found is not None:
         return with_value(page, found, value)
-    last = max(settings.values(), key=lambda one: one.line.number, default=None)
-    if last is None:
-        raise PlanError("[libvirt] has no setting that this one could follow")
+    last = max(settings.values(), key=lambda one: one.line.number)
+    # indented lines go on with the value above them: nothing may come between
+    for line in itertools.islice(lines_of(page), last.line.number, None):
+        if not line.text[:1].isspace() or not line.text.strip():
+            break
+        last = replace(last, line=line)
     return with_line(page, last, f"{key} = {value}")
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from html import escape
 from xml.parsers import expat
 
-from virtune.model.errors import ReadError
+from virtune.model.errors import PlanError, ReadError
 
 BYTES_MAX = 4 * 1024 * 1024
 """libvirt carries no string longer than this (REMOTE_STRING_MAX in its remote_protocol.x)."""
@@ -186,12 +186,14 @@ def remove_attribute(document: Document, element: Element, name: str) -> bytes:
 
 
 def set_text(document: Document, element: Element, value: str) -> bytes:
-    """Return the text with the content of an element without children changed."""
+    """Return the text with the content of an element without children changed; raises PlanError beside a comment."""
     if element.end == element.opened:
         return _spliced(
             document.text, element.start, element.end, _filled(document, element, escape(value, quote=False).encode())
         )
     closing = document.text.rindex(b"</", element.start, element.end)
+    if b"<" in document.text[element.opened : closing]:
+        raise PlanError(f"line {element.line}: <{element.tag}> has more in it than its value; change it by hand")
     return _spliced(document.text, element.opened, closing, escape(value, quote=False).encode())
 
 
@@ -201,6 +203,7 @@ def remove_element(document: Document, element: Element) -> bytes:
     before = _INDENT.search(text, max(0, start - 200), start)
     if before and text[element.end : element.end + 1] in (b"\n", b"\r"):
         start = before.start()
+        start -= text[start - 1 : start] == b"\r"
     return _spliced(text, start, element.end, b"")
 
 
