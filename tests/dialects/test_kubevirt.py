@@ -20,6 +20,12 @@ def named(text: bytes, name: str) -> Domain:
     return next(one for one in KUBEVIRT.domains(text) if one.name == name)
 
 
+def test_a_mark_of_the_byte_order_moves_nothing() -> None:
+    mark, turn = b"\xef\xbb\xbf", Turn(knob="disk.cache", at=KUBEVIRT.read(FEDORA).disks[0].target, value="writeback")
+    assert KUBEVIRT.alter(FEDORA, turn) != FEDORA
+    assert KUBEVIRT.alter(mark + FEDORA, turn) == mark + KUBEVIRT.alter(FEDORA, turn)
+
+
 def test_disks_volumes_and_threads() -> None:
     domain = KUBEVIRT.read(FEDORA)
     root, data, cloudinit = domain.disks

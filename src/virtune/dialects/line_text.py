@@ -72,8 +72,10 @@ def read_page(text: bytes, *, bytes_max: int = BYTES_MAX) -> Page:
         raise ReadError("it is no text")
     if text.count(b"\n") > LINES_MAX:
         raise ReadError(f"it has more than {LINES_MAX} lines")
+    # a mark of the byte order is no character of the text: parsers pass it over and do not count it
+    codec = "utf-8-sig" if text.startswith(b"\xef\xbb\xbf") else "utf-8"
     try:
-        return Page(text.decode("utf-8"), "utf-8")
+        return Page(text.decode(codec), codec)
     except UnicodeDecodeError:
         return Page(text.decode("latin-1"), "latin-1")  # every byte is a character, so nothing is lost
 
