@@ -95,10 +95,12 @@ def test_new_iothreads_are_pinned_where_it_is_known_which_cpus_are_free() -> Non
         b"  <cputune><vcpupin vcpu='0' cpuset='0'/><vcpupin vcpu='1' cpuset='2-3,^3'/></cputune>\n  <os>",
         1,
     )
-    subject = Subject(domain=read_domain(pinned), host=HostView(cpus=4))
-    assert turned(subject)["iothread.pin@iothread:1"] == "1"
-    full = Subject(domain=read_domain(pinned), host=HostView(cpus=1))
+    subject = Subject(domain=read_domain(pinned), host=HostView(cpus=3, online=(0, 2, 6)))
+    assert turned(subject)["iothread.pin@iothread:1"] == "6"
+    full = Subject(domain=read_domain(pinned), host=HostView(cpus=1, online=(0,)))
     assert any("every other CPU is taken" in one for one in flash(full).left)
+    counted = Subject(domain=read_domain(pinned), host=HostView(cpus=4))
+    assert any("which CPUs are free is known only" in one for one in flash(counted).left)
 
 
 def test_cpu_sets_are_read_as_libvirt_writes_them() -> None:

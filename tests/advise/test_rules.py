@@ -86,6 +86,7 @@ VMX = 'config.version = "8"\nscsi0:0.present = "TRUE"\nscsi0:0.fileName = "a.vmd
 BHYVE = "pci.0.2.0.device={}\npci.0.2.0.path=/x\n{}\n"
 SCSI = "<controller type='scsi' index='0' model='{}'/>"
 FLAVOURLESS = '{{"disk_format": "raw", "properties": {{"os_require_quiesce": "yes"{}}}}}'
+VM_BHYVE = 'disk0_type="nvme"\ndisk0_name="a.img"\ndisk0_opts="{}"\n'
 PVE = "scsi0: local:1,iothread=1\nscsihw: {}\n"
 
 
@@ -152,7 +153,7 @@ CASES: dict[str, tuple[Case, Case]] = {
     "R34": (on(xml(machine="pc-i440fx-5.1")), on(xml(machine="pc-i440fx-5.2"))),
     "R36": (on(xml("queue_size='500'")), on(xml("queue_size='512'"))),
     "R37": (on(xml(rest=THREAD_0.format(0)), libvirt=(9, 0, 0)), on(xml(rest=THREAD_0.format(0)), libvirt=(9, 4, 0))),
-    "R38": (on(xml(machine="pc-q35-4.2")), on(xml(machine="pc-q35-rhel7.6.0"))),
+    "R38": (on(xml(machine="pc-q35-5.1")), on(xml(machine="pc-q35-rhel7.6.0"))),
     "R39": (on(xml("iothread='1'", rest=THREAD_0.format(0))), on(xml("iothread='1'", rest=THREAD_0.format(5000)))),
     "R41": (on(xml(vcpus=8), cpus=4), on(xml(vcpus=4), cpus=4)),
     "R43": (on(xml(rest=HIDDEN)), on(xml(rest=HIDDEN, more=GPU))),
@@ -172,12 +173,15 @@ CASES: dict[str, tuple[Case, Case]] = {
         other(XL.format("format=raw,vdev=xvda,backendtype=qdisk,target=/dev/vg/a")),
         other(XL.format("format=raw,vdev=xvda,backendtype=phy,target=/dev/vg/a")),
     ),
-    "R72": (other(XL.format("/dev/vg/a,raw,hda,rw")), other(XL.format("/dev/vg/a,raw,xvda,rw"))),
+    "R72": (
+        other("type = 'hvm'\n" + XL.format("/dev/vg/a,raw,hda,rw")),
+        other("type = 'pv'\n" + XL.format("/dev/vg/a,raw,hda,rw")),
+    ),
     "R73": (
         other(BHYVE.format("virtio-blk", "pci.0.2.0.direct=true")),
         other(BHYVE.format("virtio-blk", "pci.0.2.0.direct=true\npci.0.2.0.nocache=true")),
     ),
-    "R74": (other(BHYVE.format("nvme", "")), other(BHYVE.format("nvme", "pci.0.2.0.ioslots=64"))),
+    "R74": (other(VM_BHYVE.format("direct")), other(VM_BHYVE.format("direct,ioslots=64"))),
     "R76": (other(VMX.format("independent-nonpersistent", "")), other(VMX.format("independent-persistent", ""))),
     "R77": (other(VMX.format("persistent", 'mainMem.useNamedFile = "FALSE"')), other(VMX.format("persistent", ""))),
     "R80": (runs(xml("cache='none'"), xml()), runs(xml("cache='writeback'"), xml())),
@@ -187,7 +191,10 @@ CASES: dict[str, tuple[Case, Case]] = {
     ),
     "R82": (on(xml("detect_zeroes='unmap'")), on(xml("detect_zeroes='unmap' discard='unmap'"))),
     "R83": (on(xml("iothread='2'", rest=ONE)), on(GOOD)),
-    "R84": (on(xml(rest=PIN.format("64-65")), cpus=4), on(xml(rest=PIN.format("0-65")), cpus=4)),
+    "R84": (
+        on(xml(rest=PIN.format("1,3-7,^4,^6")), cpus=4, online=(0, 2, 4, 6)),
+        on(xml(rest=PIN.format("6")), cpus=4, online=(0, 2, 4, 6)),
+    ),
 }
 """By rule: a subject that it finds something in, and one much like it that it does not."""
 
@@ -245,6 +252,15 @@ def test_rules_say_why_whence_and_what_it_takes() -> None:
         assert one.why.endswith("."), one.id
         assert len(one.source) > 10, one.id
         assert one.name.count("-") >= 1, one.id
+
+
+def test_a_count_of_cpus_does_not_say_which_are_online() -> None:
+    assert "R84" not in found(on(xml(rest=PIN.format("64-65")), cpus=4))
+
+
+def test_bhyve_s_own_slots_are_seen() -> None:
+    assert "R74" in found(other(BHYVE.format("nvme", "")))
+    assert "R74" not in found(other(BHYVE.format("nvme", "pci.0.2.0.ioslots=64")))
 
 
 def test_two_rules_cannot_have_one_id() -> None:

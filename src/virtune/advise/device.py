@@ -159,7 +159,7 @@ def old_machine_type(subject: Subject) -> Iterator[Seen]:
     A newer type changes the guest's devices; Windows detects them anew.
     """
     version = machine_version(subject.domain.machine)
-    if below(version, (5, 1)) and any(disk.bus == "virtio" for disk in subject.disks):
+    if below(version, (5, 2)) and any(disk.bus == "virtio" for disk in subject.disks):
         yield Seen(
             seen=f"machine type {subject.domain.machine}",
             advice="consider a newer one, or set queues and queue_size by hand",

@@ -117,14 +117,14 @@ class _Threads:
 
 def _pins(subject: Subject, threads: list[str], left: list[str]) -> Iterator[Turn]:
     """Pin new IOThreads to CPUs that no vCPU of this domain is pinned to; without such CPUs nothing is pinned."""
-    cpus = subject.host.cpus
+    online = subject.host.online
     if not threads:
         return
-    if cpus is None or not subject.domain.pins:
+    if online is None or not subject.domain.pins:
         left.append("IOThreads are not pinned: which CPUs are free is known only where vCPUs are pinned")
         return
     taken = {cpu for what, places in subject.domain.pins if what != "emulator" for cpu in cpus_of(places)}
-    free = [cpu for cpu in range(cpus) if cpu not in taken]
+    free = sorted(set(online) - taken)
     for thread, cpu in zip(threads, free, strict=False):
         yield Turn(knob="iothread.pin", at=f"iothread:{thread}", value=str(cpu))
     if len(free) < len(threads):

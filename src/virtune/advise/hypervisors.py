@@ -80,7 +80,7 @@ def device_behind_qdisk(subject: Subject) -> Iterator[Seen]:
 def emulated_xen_disk(subject: Subject) -> Iterator[Seen]:
     """An `hd*` disk of an HVM domain is an emulated IDE disk until the guest's PV driver takes it over."""
     for disk in _of(subject, "xl"):
-        if disk.bus == "ide" and disk.device == "disk":
+        if disk.bus == "ide" and disk.device == "disk" and subject.domain.machine == "hvm":
             yield Seen(at=disk, seen=f"vdev={disk.target}", advice="xvd*, once the guest has PV drivers")
 
 

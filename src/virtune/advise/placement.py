@@ -3,6 +3,7 @@
 
 from collections.abc import Iterator
 
+from virtune.advise.flash import cpus_of
 from virtune.advise.rule import rule
 from virtune.model.domain import cache_of
 from virtune.model.finding import Confidence, Seen, Severity, Subject
@@ -31,13 +32,15 @@ def more_vcpus_than_cpus(subject: Subject) -> Iterator[Seen]:
 
 @rule("R84", Severity.ERROR, takes=Change.LIVE, source="sched_setaffinity(2): a set without an online CPU is refused")
 def pinned_to_no_cpu(subject: Subject) -> Iterator[Seen]:
-    """A thread pinned to CPUs that the host does not have cannot start."""
-    cpus = subject.host.cpus
+    """A thread pinned to CPUs that the host does not have, or that are offline, cannot start."""
+    online = subject.host.online
+    if online is None:
+        return
     for what, places in subject.domain.pins:
-        numbers = [int(word) for word in places.replace("-", ",").split(",") if word.isdecimal() and len(word) < 6]
-        if cpus is not None and numbers and min(numbers) >= cpus:
+        cpus = cpus_of(places)
+        if cpus and cpus.isdisjoint(online):
             yield Seen(
-                seen=f"{what} is pinned to {places}, and the host has {cpus} CPUs", advice="pin it to one it has"
+                seen=f"{what} is pinned to {places}, and no such CPU is online", advice="pin it to one that is"
             )
 
 

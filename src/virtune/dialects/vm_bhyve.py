@@ -88,7 +88,7 @@ def _disk(settings: dict[str, Setting], name: str) -> DomainDisk:
         cache=next(cache for cache, wanted in CACHES.items() if wanted == flags),
         discard="ignore" if "nodelete" in options else None,
         read_only="ro" in options,
-        options=flags,
+        options=flags | {f"ioslots={one.value}" for one in options_of(value("opts")) if one.name == "ioslots"},
     )
 
 

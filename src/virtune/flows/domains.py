@@ -18,7 +18,7 @@ from virtune.model.domain import Domain
 from virtune.model.errors import ReadError, UsageError
 from virtune.model.facts import Program, Unknown
 from virtune.model.finding import HostView, ProcessDisk, Running, Subject, Unread
-from virtune.probe.cpu import cpu_facts
+from virtune.probe.cpu import cpu_facts, online_cpus
 from virtune.probe.host import memory_facts
 from virtune.probe.images import image_views
 from virtune.probe.kernel import kernel_facts
@@ -187,6 +187,7 @@ def this_host() -> HostView:
         aio_used=_known(kernel.aio_used),
         aio_limit=_known(kernel.aio_limit),
         cpus=_known(cpu.online),
+        online=_known(online_cpus()),
         memory_bytes=_known(memory.total_bytes),
         dirty_percent=_known(kernel.dirty_percent),
         dirty_bytes=_known(kernel.dirty_bytes),

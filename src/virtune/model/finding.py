@@ -65,7 +65,7 @@ class ImageView:
 class HostView:
     """What is known of the host that a domain runs on; everything is None for a file from elsewhere.
 
-    `images` is by the name of a disk's source.
+    `cpus` is how many are online, `online` which by their ids; `images` is by the name of a disk's source.
     """
 
     kernel: Version | None = None
@@ -76,6 +76,7 @@ class HostView:
     aio_used: int | None = None
     aio_limit: int | None = None
     cpus: int | None = None
+    online: tuple[int, ...] | None = None
     memory_bytes: int | None = None
     dirty_percent: int | None = None
     dirty_bytes: int | None = None

@@ -11,7 +11,7 @@ _CPUS = "/sys/devices/system/cpu"
 
 def cpu_facts(root: Path = tree.ROOT) -> CpuFacts:
     """Return the processors' facts."""
-    online = _online(root)
+    online = online_cpus(root)
     cores, sockets = _topology(online, root)
     vulnerable, mitigated = _vulnerabilities(root)
     return CpuFacts(
@@ -40,7 +40,8 @@ def parse_list(text: str) -> tuple[int, ...]:
     return tuple(found)
 
 
-def _online(root: Path) -> tuple[int, ...] | Unknown:
+def online_cpus(root: Path = tree.ROOT) -> tuple[int, ...] | Unknown:
+    """Return the ids of the CPUs that are online; they need not be 0 to their number."""
     text = tree.text(f"{_CPUS}/online", root)
     if isinstance(text, Unknown):
         return text
