@@ -4,7 +4,7 @@
 import itertools
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from virtune.analyse.counters import read_counters
@@ -48,16 +48,9 @@ def derive(parts: Mapping[str, bytes], *, stack: Stack, workload: Workload) -> M
 
     Raises LoadError when fio's output cannot be read or says that the load failed.
     """
-    result, *beside = _read(parts)
-    busy = [one.devices[0].busy_percent for one in (result, *beside) if one.devices]
-    everyone = (result, *beside)
-    result = replace(
-        result,
-        loads=tuple(load for one in everyone for load in one.loads),
-        devices=tuple(device for one in everyone for device in one.devices),
-    )
-    every = result
-    result = _measured(result, workload)
+    outputs = _read(parts)
+    every = _together(outputs)
+    result = _measured(every, workload)
     failed = [load for load in every.loads if load.error]
     if failed:
         raise LoadError(f"fio reports error {failed[0].error} in job {failed[0].name!r}")
@@ -67,8 +60,8 @@ def derive(parts: Mapping[str, bytes], *, stack: Stack, workload: Workload) -> M
     used = _use(parts, "guest" if stack.rig in GUEST_RIGS else "load")
     values = base.values if used is None else (*base.values, *_host_values(_iops(every), used))
     values = (*values, *_extremes(result)) if workload.recorded else values
-    if stack.rig in GUEST_RIGS and busy:
-        values = (*values, ("disk.util", math.fsum(busy) / len(busy)))
+    if stack.rig in GUEST_RIGS:
+        values = (*values, *_seen_in_guests(outputs))
     skew = _skew(parts)
     values = values if skew is None else (*values, ("guests.skew", skew * 1e9))
     meant = all(job.get("direct", "1") in ("0", "false") or job.get("ioengine", "") == "mmap" for job in workload)
@@ -104,6 +97,18 @@ def _read(parts: Mapping[str, bytes]) -> list[FioResult]:
         return [meant_of(read_result(text_of(parts[one])), parts) for one in names]
     except (ReadError, StopIteration) as error:
         raise LoadError(f"fio's output cannot be read: {error}") from None
+
+
+def _together(outputs: Sequence[FioResult]) -> FioResult:
+    """What ran at once in several guests, as one result."""
+    loads = tuple(load for one in outputs for load in one.loads)
+    return replace(outputs[0], loads=loads, devices=tuple(device for one in outputs for device in one.devices))
+
+
+def _seen_in_guests(outputs: Sequence[FioResult]) -> Iterator[tuple[str, float]]:
+    busy = [one.devices[0].busy_percent for one in outputs if one.devices]
+    if busy:
+        yield "disk.util", math.fsum(busy) / len(busy)
 
 
 def _skew(parts: Mapping[str, bytes]) -> float | None:
