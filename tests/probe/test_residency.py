@@ -10,7 +10,7 @@ import pytest
 from virtune.model.facts import Extents, Residency, Unknown
 from virtune.probe.devices import backing_of
 from virtune.probe.extents import unwritten_bytes
-from virtune.probe.residency import cachestat, page_cache_of
+from virtune.probe.residency import cachestat
 
 MIB = 1 << 20
 
@@ -96,7 +96,7 @@ def test_a_device_and_a_missing_file_are_unknown(tmp_path: Path) -> None:
 
 def test_the_page_cache_holds_what_was_written(place: Path) -> None:
     write(place, 0, 4 * MIB)
-    found = page_cache_of(place)
+    found = cachestat(place)
     assert isinstance(found, Residency), found
     assert found.cached_bytes == 4 * MIB
 
@@ -108,13 +108,13 @@ def test_what_is_dropped_is_no_longer_cached(tmp_path: Path) -> None:
     os.fsync(descriptor)
     os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
     os.close(descriptor)
-    found = page_cache_of(path)
+    found = cachestat(path)
     assert isinstance(found, Residency)
     assert found.cached_bytes < MIB
     assert found.dirty_bytes in (0, None)
 
 
 def test_a_file_that_is_not_there_is_unknown_with_the_reason(tmp_path: Path) -> None:
-    for found in (page_cache_of(tmp_path / "missing"), cachestat(tmp_path / "missing")):
-        assert isinstance(found, Unknown)
-        assert "no such file" in found.because
+    found = cachestat(tmp_path / "missing")
+    assert isinstance(found, Unknown)
+    assert "no such file" in found.because

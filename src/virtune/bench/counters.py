@@ -19,6 +19,7 @@ from virtune.model.facts import Residency
 from virtune.probe.limits import cpu_stat_files, io_limits
 from virtune.probe.residency import cachestat
 from virtune.probe.sensors import sensors
+from virtune.warden import start_time
 
 SCHEMA = "virtune/counters/1"
 _PRESSURE = ("cpu", "io", "memory")
@@ -73,7 +74,7 @@ class Sampler(Ticker):
 
     def _admit(self, role: str, pid: int) -> None:
         with self._lock:
-            self._processes.append((role, pid, _started(pid)))
+            self._processes.append((role, pid, start_time(pid)))
 
     def _read(self, mark: str) -> dict[str, Any]:
         now = time.monotonic_ns()
@@ -109,7 +110,7 @@ class Sampler(Ticker):
         threads: dict[str, dict[str, Any]] = {}
         processes: dict[str, dict[str, Any]] = {}
         for role, top, started in self._processes:
-            if _started(top) != started:
+            if start_time(top) != started:
                 continue  # it ended, and its number may be another's by now
             for pid in _with_children(top, _GENERATIONS):
                 stat = _text(f"/proc/{pid}/stat")
@@ -146,12 +147,6 @@ def _with_children(pid: int, generations: int) -> Iterator[int]:
     # only what the main thread forked: fio and the daemons fork nowhere else, and a pool has many threads to ask
     for child in _text(f"/proc/{pid}/task/{pid}/children").split():
         yield from _with_children(int(child), generations - 1)
-
-
-def _started(pid: int) -> int:
-    """Return when a process started (clock ticks since boot), 0 when there is none: pid and this name it for good."""
-    fields = _text(f"/proc/{pid}/stat").rpartition(")")[2].split()
-    return int(fields[19]) if len(fields) > 19 else 0
 
 
 def _text(path: str) -> str:

@@ -12,11 +12,11 @@ from typing import Any
 
 from virtune.bench.guest import GuestError
 from virtune.bench.guest_agent import AgentGuest, Refused
-from virtune.bench.load import listed_engines
 from virtune.dialects.libvirt import read_domain
 from virtune.dialects.libvirt_plug import has_agent_channel
 from virtune.model.errors import PreconditionError, ReadError
 from virtune.model.stack import Stack, thread_number
+from virtune.probe.fio import read_engines
 from virtune.probe.processes import process_of_domain
 from virtune.probe.virsh import DumpedDomain, LibvirtRefused, Virsh
 
@@ -165,7 +165,7 @@ def _engines(guest: AgentGuest, domain: str) -> frozenset[str]:
             f"{domain} has no fio, which makes the load inside of it",
             hint="in the guest: `apt-get install fio`, `dnf install fio` or `zypper install fio`",
         )
-    engines = listed_engines(said.stdout.decode(errors="replace"))
+    engines = frozenset(read_engines(said.stdout.decode(errors="replace")))
     if "io_uring" in engines:
         words = ["--name=try", "--ioengine=io_uring", "--filename=/dev/zero", "--rw=read", "--bs=4k", "--size=4k"]
         tried = guest.run(["fio", "--thread=1", "--readonly", *words], timeout_seconds=_FIO_SECONDS)

@@ -14,6 +14,7 @@ from virtune.model.errors import LoadError
 from virtune.model.evidence import Check
 from virtune.model.target import FileTarget
 from virtune.plan.job import OPERATIONS
+from virtune.probe.fio import read_engines
 
 _PATIENCE_SECONDS = 30.0
 """How long past its run time a load may take before it is held to be stuck: on a disk that answers at all, fio ends
@@ -60,12 +61,7 @@ class Moments:
 
 def fio_engines(fio: str) -> frozenset[str]:
     """Return the engines that this fio offers."""
-    return listed_engines(shell.run([fio, "--enghelp"], timeout_seconds=20).stdout)
-
-
-def listed_engines(said: str) -> frozenset[str]:
-    """Return the engines in what `fio --enghelp` prints."""
-    return frozenset(line.strip() for line in said.splitlines() if line.startswith(("\t", " ")))
+    return frozenset(read_engines(shell.run([fio, "--enghelp"], timeout_seconds=20).stdout))
 
 
 def run_load(

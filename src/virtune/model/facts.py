@@ -108,7 +108,7 @@ class Claim:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Residency:
-    """How much of a file the host's page cache holds. `source` is what was asked: `cachestat` or `fincore`.
+    """How much of a file the host's page cache holds. `source` is what was asked: `cachestat`.
 
     `dirty_bytes` (dirty and under writeback) is None where the source does not say.
     """

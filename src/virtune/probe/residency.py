@@ -3,13 +3,10 @@
 
 import ctypes
 import errno
-import json
 import os
 import platform
 from pathlib import Path
 
-from virtune import shell
-from virtune.model.errors import VirtuneError
 from virtune.model.facts import Residency, Unknown
 
 _CACHESTAT = 451
@@ -35,19 +32,8 @@ class _Counts(ctypes.Structure):
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-def page_cache_of(path: str | Path) -> Residency | Unknown:
-    """Return how much of a file (or block device) is in the page cache, by cachestat(2) or else by `fincore`."""
-    asked = cachestat(path)
-    if isinstance(asked, Residency):
-        return asked
-    fallback = _fincore(path)
-    if isinstance(fallback, Residency):
-        return fallback
-    return Unknown(f"{asked.because}; {fallback.because}")
-
-
 def cachestat(path: str | Path) -> Residency | Unknown:
-    """Ask cachestat(2) alone: microseconds, and no process."""
+    """Return how much of a file (or block device) is in the page cache, by cachestat(2): microseconds, no process."""
     if platform.machine() not in _ARCHITECTURES:
         return Unknown(f"cachestat is not known on {platform.machine()}")
     try:
@@ -70,17 +56,6 @@ def cachestat(path: str | Path) -> Residency | Unknown:
         dirty_bytes=(counts.dirty + counts.writeback) * _PAGE_BYTES,
         source="cachestat",
     )
-
-
-def _fincore(path: str | Path) -> Residency | Unknown:
-    try:
-        found = shell.run([shell.find("fincore"), "--json", "--bytes", "--", str(path)], timeout_seconds=10)
-        (row,) = json.loads(found.stdout)["fincore"]
-        return Residency(cached_bytes=int(row["res"]), dirty_bytes=None, source="fincore")
-    except VirtuneError as error:
-        return Unknown(f"fincore: {error.message}")
-    except (ValueError, KeyError, TypeError):
-        return Unknown("fincore: its answer was not understood")
 
 
 def _words(number: int | None) -> str:
