@@ -3,22 +3,24 @@
 
 import json
 import signal
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.conftest import User, eventually, marked_processes
+from tests.guests.agent_contract import AgentContract
 from tests.libvirt.conftest import DOMAIN
 from tests.libvirt.inside import Inside, inside
 from tests.libvirtd import Libvirtd
 
-from virtune.bench.domain_way import LibvirtLine
-from virtune.bench.guest import GuestError
+from virtune.bench.domain_way import LibvirtLine, find_way
 from virtune.bench.guest_agent import AgentGuest
+from virtune.flows.question import Question, study_for
+from virtune.model.errors import PlanError, PreconditionError
 from virtune.probe.virsh import Virsh
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.real, pytest.mark.beside, pytest.mark.xdist_group("libvirt")]
 
 SHORT = ("--seconds", "0.5", "--ramp", "0.1", "-q")
 
@@ -87,7 +89,6 @@ def test_a_killed_run_is_found_in_the_domain_and_taken_out(user: User, guest1: I
     assert "from the domain guest1" in said
     assert guest1.configurations() == before
     assert not left_over(user, guest1)
-    assert "nothing was left behind" in user.run("clean", "--scratch", str(user.scratch)).stdout
 
 
 def test_interrupted_it_leaves_the_domain_as_it_was(user: User, guest1: Inside) -> None:
@@ -105,12 +106,7 @@ def test_interrupted_it_leaves_the_domain_as_it_was(user: User, guest1: Inside) 
     ("words", "status", "says"),
     [
         (("--set", "device.iothread=iothread7"), 3, "guest1 has no IOThread 7: it has 1"),
-        (("--set", "device.bus=virtio-scsi"), 2, "only virtio-blk leaves nothing behind"),
-        (("--target", "/dev/null"), 2, "only scratch disks of its own"),
-        (("--restart",), 2, "not restarted"),
-        (("--rig", "libvirt:nobody"), 3, "no domain 'nobody'"),
         (("--rig", "libvirt:"), 2, "libvirt:DOMAIN"),
-        (("--connect", "qemu+ssh://root@host.invalid/system"), 3, "cannot reach libvirt"),
         (("--connect", "test:///default"), 3, "domains of QEMU"),
     ],
 )
@@ -121,6 +117,34 @@ def test_what_cannot_be_is_one_sentence(
     ran = user.run(*asked(guest1, "--arm", "a:", "--arm", "b:"), *words, status=status)
     assert says in ran.stderr, ran.stderr
     assert guest1.configurations() == before
+
+
+@pytest.mark.parametrize(
+    ("more", "says"),
+    [
+        ({"target": Path("/dev/null")}, "only scratch disks of its own"),
+        ({"restart": True}, "not restarted"),
+        ({"rig": "qemu"}, "no arm is in a domain"),
+    ],
+)
+def test_what_cannot_be_asked_of_a_domain_is_said_at_once(tmp_path: Path, more: dict[str, Any], says: str) -> None:
+    asked_for: dict[str, Any] = {
+        "rig": "libvirt:web1",
+        "connect": "qemu:///system",
+        "arms": ("a:", "b:"),
+        "scratch": tmp_path,
+    }
+    with pytest.raises(PlanError, match=says):
+        study_for(Question(kind="compare", **asked_for | more))
+
+
+def test_a_way_that_is_none_is_said(guest1: Inside) -> None:
+    with pytest.raises(PreconditionError, match="no domain 'nobody'"):
+        find_way(guest1.daemon.uri, "nobody")
+    guest1.daemon.virsh("suspend", "guest1")
+    with pytest.raises(PreconditionError, match="guest1 is paused"):
+        find_way(guest1.daemon.uri, "guest1")
+    guest1.daemon.virsh("resume", "guest1")
 
 
 def test_a_guest_that_lacks_something_is_told_what(user: User, guest1: Inside) -> None:
@@ -134,10 +158,6 @@ def test_a_guest_that_lacks_something_is_told_what(user: User, guest1: Inside) -
     only_reads = f"{daemon.uri}-ro"
     ran = user.run(*asked(guest1, *words), "--connect", only_reads, status=3)
     assert "only reads" in ran.stderr
-    daemon.virsh("suspend", "guest1")
-    ran = user.run(*asked(guest1, *words), status=3)
-    daemon.virsh("resume", "guest1")
-    assert "guest1 is paused" in ran.stderr
 
 
 def test_a_domain_without_agent_or_off_is_told_what(user: User, daemon: Libvirtd, tmp_path: Path) -> None:
@@ -154,37 +174,5 @@ def test_a_domain_without_agent_or_off_is_told_what(user: User, daemon: Libvirtd
     daemon.virsh("undefine", "mute")
 
 
-def test_words_bytes_and_statuses_come_whole_through_the_agent(guest: AgentGuest) -> None:
-    for word in ("plain", "a b", "$HOME `id`", "quo'te\"s", "back\\slash", "new\nline", "ünï", "-n", ""):
-        output = guest.run(["printf", "%s", word], timeout_seconds=20)
-        assert (output.status, output.stdout, output.stderr) == (0, word.encode(), b"")
-    output = guest.run(["sh", "-c", "echo out; echo err >&2; exit 7"], timeout_seconds=20)
-    assert (output.status, output.stdout, output.stderr) == (7, b"out\n", b"err\n")
-    assert guest.run(["no-such-program"], timeout_seconds=20).status == 127
-    content = bytes(range(256)) * 12 * 1024
-    guest.put("/run/bytes", content, timeout_seconds=60)
-    assert guest.get("/run/bytes", timeout_seconds=60) == content
-    guest.run(["rm", "/run/bytes"], timeout_seconds=20)
-    with pytest.raises(GuestError, match="cannot read /run/none"):
-        guest.get("/run/none", timeout_seconds=20)
-
-
-def test_a_deadline_holds_and_a_program_is_ended(guest: AgentGuest) -> None:
-    with pytest.raises(GuestError, match="did not answer within"):
-        guest.run(["sleep", "3"], timeout_seconds=0.3)
-    process = guest.start(["sleep", "1000"], timeout_seconds=20)
-    guest.run(["kill", "-STOP", str(process.pid)], timeout_seconds=20)
-    begun = time.monotonic()
-    process.end("INT")
-    ended = process.wait(0)
-    assert ended is not None
-    assert ended.status > 128
-    assert time.monotonic() - begun < 15
-
-
-def test_much_output_and_what_is_read_come_whole(guest: AgentGuest) -> None:
-    much = guest.run(["sh", "-c", "head -c 3000000 /dev/zero"], timeout_seconds=60).stdout
-    assert much == bytes(3_000_000)
-    read = guest.start(["cat"], timeout_seconds=20, stdin=b"\0read\xff").wait(20)
-    assert read is not None
-    assert read.stdout == b"\0read\xff"
+class TestTheAgentThroughLibvirt(AgentContract):
+    """What the way through a domain's libvirt promises."""

@@ -224,3 +224,26 @@ def test_only_plan_errors_come_out(text: str) -> None:
     ):
         with suppress(PlanError):
             read(text)
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ("device.bus=virtio-scsi", "only virtio-blk leaves nothing behind"),
+        ("device.iothread=mine", "write device.iothread=iothread1"),
+        ("device.iothread=iothread1,iothread.poll_max_ns=0", "which virtune leaves as it is"),
+        ("guests.count=2", "a domain of yours is one guest"),
+        ("disk.backend=null-co", "a scratch image is plugged into the domain"),
+    ],
+)
+def test_what_a_domain_cannot_be_given_is_refused_with_the_reason(words: str, says: str) -> None:
+    with pytest.raises(PlanError, match=says):
+        arm_from_text(f"a:rig=libvirt:web1,{words}")
+
+
+def test_a_domain_is_named_after_its_rig_and_forgotten_with_it() -> None:
+    base, settings = base_stack(["rig=libvirt:web:1"])
+    assert (base.rig, base.domain, settings) == ("libvirt", "web:1", (("rig", "libvirt:web:1"),))
+    assert arm_from_text("b:rig=qemu", base, settings=settings).stack.domain is None
+    with pytest.raises(PlanError, match="names no domain"):
+        base_stack(["rig=libvirt:"])

@@ -96,7 +96,7 @@ class SocketLine:
         while unsent:
             if not select.select([], [self._connection], [], max(0.0, deadline - time.monotonic()))[1]:
                 raise GuestError("the guest agent took no command in time")
-            with contextlib.suppress(BlockingIOError):
+            with _gone_is_said(), contextlib.suppress(BlockingIOError):
                 unsent = unsent[self._connection.send(unsent) :]
 
     def _answer(self, deadline: float) -> dict[str, Any]:
@@ -114,7 +114,7 @@ class SocketLine:
                 raise GuestError(f"the guest agent answered more than {_ANSWER_BYTES // 1024**2} MiB")
             if not select.select([self._connection], [], [], max(0.0, deadline - time.monotonic()))[0]:
                 raise GuestError("the guest agent did not answer in time")
-            with contextlib.suppress(BlockingIOError):
+            with _gone_is_said(), contextlib.suppress(BlockingIOError):
                 part = self._connection.recv(65536)
                 if not part:
                     raise GuestError("the way to the guest agent is gone: QEMU closed it")
@@ -272,6 +272,14 @@ class AgentGuest:
         self, command: str, arguments: Mapping[str, Any] | None = None, *, timeout_seconds: float = _ANSWER_SECONDS
     ) -> Any:
         return self._line.ask(command, arguments or {}, timeout_seconds=timeout_seconds)
+
+
+@contextlib.contextmanager
+def _gone_is_said() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise GuestError(f"the way to the guest agent is gone: {error.strerror}") from None
 
 
 def _left(deadline: float) -> float:

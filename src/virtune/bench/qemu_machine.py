@@ -16,6 +16,7 @@ from typing import Any
 from virtune import shell
 from virtune.bench.appliance import Appliance
 from virtune.bench.guest import GuestError
+from virtune.bench.guest_agent import AgentGuest, SocketLine
 from virtune.bench.guest_shell import CHANNELS, ShellGuest
 from virtune.bench.qmp import Monitor
 from virtune.dialects.qemu import Command
@@ -42,6 +43,7 @@ class Vm:
     child: shell.Child
     monitor: Monitor
     guest: ShellGuest
+    agent: AgentGuest | None
     console: Path
     kvm: bool
     vcpus: int
@@ -113,14 +115,15 @@ def running(
     name = f"guest{next(_NUMBERS)}"
     console = warden.directory / f"{name}.console"
     with contextlib.ExitStack() as ends:
-        pairs = [socket.socketpair() for _ in (*CHANNELS, "monitor")]
+        pairs = [socket.socketpair() for _ in (*CHANNELS, *(["agent"] if appliance.agent else []), "monitor")]
         for ours, _ in pairs:
             ends.enter_context(ours)
-        *channels, monitoring = theirs = [pair[1].fileno() for pair in pairs]
+        theirs = [pair[1].fileno() for pair in pairs]
         vcpus = asked.vcpus or guest_vcpus()
         machine = Machine(
             kernel=str(appliance.kernel), initramfs=str(appliance.initramfs), console=str(console),
-            channels=tuple(channels), monitor=monitoring, kvm=kvm, vcpus=vcpus, asked=asked, first=first,
+            channels=tuple(theirs[: len(CHANNELS)]), agent=theirs[len(CHANNELS)] if appliance.agent else None,
+            monitor=theirs[-1], kvm=kvm, vcpus=vcpus, asked=asked, first=first,
         )  # fmt: skip
         begun = time.monotonic()
         try:
@@ -130,12 +133,13 @@ def running(
             for _, end in pairs:
                 end.close()
         monitor = ends.enter_context(_monitored(pairs[-1][0], child))
-        guest = ShellGuest([pair[0] for pair in pairs[:-1]])
+        guest = ShellGuest([pair[0] for pair in pairs[: len(CHANNELS)]])
         _until_ready(guest, child, console, begun + boot_seconds)
         yield Vm(
             child=child,
             monitor=monitor,
             guest=guest,
+            agent=AgentGuest(SocketLine(pairs[len(CHANNELS)][0])) if appliance.agent else None,
             console=console,
             kvm=kvm,
             vcpus=vcpus,

@@ -31,7 +31,7 @@ def command() -> None:
     metavar="DIR",
     help="Its modules.  [default: /lib/modules/RELEASE, by the kernel's name]",
 )
-@click.option("--agent", is_flag=True, help="Put the QEMU guest agent in as well.")  # fmt: skip
+@click.option("--agent", is_flag=True, help="Put the QEMU guest agent in as well, and see it answer.")  # fmt: skip
 def build(kernel: Path | None, modules: Path | None, agent: bool) -> None:  # noqa: FBT001
     """Make the appliance unless it is there, and try whether it comes up on KVM."""
     from virtune.flows.appliance import build as make
@@ -40,6 +40,8 @@ def build(kernel: Path | None, modules: Path | None, agent: bool) -> None:  # no
     one = built.appliance
     click.echo(f"{'made' if built.made else 'there already'}: {one.key}  kernel {one.release}, "
                f"initramfs {format_bytes(one.size_bytes)}")  # fmt: skip
+    if agent:
+        click.echo("its guest agent answers")
     click.echo(f"guests run on {built.accelerator.name}: {built.accelerator.why}")
     if not built.accelerator.kvm:
         click.echo("without KVM a guest's figures are functional only: they describe QEMU's emulation")

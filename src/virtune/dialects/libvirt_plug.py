@@ -10,6 +10,7 @@ from string import ascii_lowercase
 
 from virtune.dialects.libvirt import domain_element, read_domain
 from virtune.dialects.libvirt_disk import disk_xml
+from virtune.dialects.qemu_guest import AGENT_PORT
 from virtune.dialects.xml_text import Element, read_document
 from virtune.model.errors import PreconditionError
 from virtune.model.stack import Stack, thread_number
@@ -60,9 +61,7 @@ def driver_words(disk: Element) -> Mapping[str, str]:
 def has_agent_channel(domain: bytes) -> bool:
     """Whether a domain has the port on which a guest agent listens."""
     root = domain_element(read_document(domain))
-    return any(
-        _attribute(channel, "target", "name") == "org.qemu.guest_agent.0" for channel in root.all("devices/channel")
-    )
+    return any(_attribute(channel, "target", "name") == AGENT_PORT for channel in root.all("devices/channel"))
 
 
 def _attribute(element: Element, child: str, attribute: str) -> str | None:

@@ -51,6 +51,9 @@ DRIVERS: Mapping[str, tuple[str, ...]] = {
 }
 """The drivers that the guest's kernel needs for each kind."""
 
+AGENT_PORT = "org.qemu.guest_agent.0"
+"""The port on which a QEMU guest agent listens."""
+
 Way = Literal["same", "live", "swap", "replug", "restart"]
 
 _WAYS: Mapping[Change, Way] = {
@@ -69,6 +72,7 @@ class Machine:
 
     `asked` is what the stack says of the machine. `first` are the commands of a disk that must be there from the
     start: the node it stands on, and its devices.
+    `agent` is the descriptor that leads to QEMU's guest agent, None for a guest without one.
     """
 
     kernel: str
@@ -77,6 +81,7 @@ class Machine:
     channels: Sequence[int]
     monitor: int
     kvm: bool
+    agent: int | None = None
     vcpus: int = 2
     asked: Asked = field(default_factory=Asked)
     first: Sequence[Command] = ()
@@ -88,7 +93,13 @@ def machine_argv(program: str, machine: Machine) -> tuple[str, ...]:
     The clock: under TCG all vCPUs read the host's TSC, so that it may be relied on; with several vCPUs the guest
     would else take the HPET, whose every read stops the emulation. On KVM the guest's own choice is right.
     """
-    append = ["console=ttyS0", "quiet", "loglevel=3", "panic=-1", f"ports={len(machine.channels)}"]
+    append = [
+        "console=ttyS0",
+        "quiet",
+        "loglevel=3",
+        "panic=-1",
+        f"ports={len(machine.channels) + (machine.agent is not None)}",
+    ]
     append += [] if machine.kvm else ["tsc=reliable", "mitigations=off"]
     argv = [program, "-name", "virtune,debug-threads=on", "-nodefaults", "-no-user-config", "-display", "none"]
     argv += ["-no-reboot", *_board(machine), "-accel", "kvm" if machine.kvm else "tcg,thread=multi"]
@@ -100,6 +111,9 @@ def machine_argv(program: str, machine: Machine) -> tuple[str, ...]:
     for number, descriptor in enumerate(machine.channels):
         argv += ["-chardev", f"socket,id=channel{number},fd={descriptor}"]
         argv += ["-device", f"virtserialport,chardev=channel{number},name=virtune.{number}"]
+    if machine.agent is not None:
+        argv += ["-chardev", f"socket,id=agent,fd={machine.agent}"]
+        argv += ["-device", f"virtserialport,chardev=agent,name={AGENT_PORT}"]
     # the older board has no PCI Express, and takes what is plugged in on its one bus
     for number, slot in enumerate(() if machine.asked.has_isa else SLOTS, 1):
         argv += ["-device", f"pcie-root-port,id={slot},chassis={number},slot={number}"]

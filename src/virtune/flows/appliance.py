@@ -9,13 +9,17 @@ from virtune import shell
 from virtune.bench.appliance import Appliance, appliance_for, appliances, remove, remove_halves
 from virtune.bench.appliance_sources import find_sources
 from virtune.bench.qemu_accelerator import Accelerator, accelerator_for
+from virtune.bench.qemu_machine import running
 from virtune.model.errors import PreconditionError
 from virtune.model.event import Event, StepEnded, StepStarted
+
+_AGENT_SECONDS = 20.0
+"""It answers within a second of the guest's own agent, under emulation."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Built:
-    """An appliance, whether it was made now, and what a guest runs on here."""
+    """An appliance, whether it was made now, and what a guest runs on here. An agent in it was seen to answer."""
 
     appliance: Appliance
     made: bool
@@ -23,12 +27,19 @@ class Built:
 
 
 def build(*, kernel: Path | None, modules: Path | None, agent: bool) -> Built:
-    """Make the appliance unless there is one of the same content, and try again whether it comes up on KVM."""
+    """Make the appliance unless there is one of the same content, and try again whether it comes up on KVM.
+
+    Raises GuestError when the guest agent that is to be in it does not answer.
+    """
     cache = shell.cache_directory()
     sources = find_sources(cache / "packages", kernel=kernel, modules=modules, agent=agent)
     appliance, made = appliance_for(sources, cache / "appliances")
     with shell.Warden("appliance") as warden:
         accelerator = accelerator_for(appliance, warden, cache, again=True)
+        if agent:
+            with running(appliance, warden, kvm=accelerator.kvm) as vm:
+                if vm.agent is not None:
+                    vm.agent.ping(timeout_seconds=_AGENT_SECONDS)
     return Built(appliance=appliance, made=made, accelerator=accelerator)
 
 
