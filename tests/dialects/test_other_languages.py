@@ -234,6 +234,19 @@ def test_no_text_takes_its_reader_long(text: bytes) -> None:
     assert time.process_time() - begun < 3
 
 
+def test_only_a_line_feed_ends_a_line_and_the_last_may_have_none() -> None:
+    """A carriage return inside a note made another setting be written over."""
+    head = b'config.version = "8"\r\nannotation = "x\ry"\r\nscsi0:0.virtualSSD = "0"\r\n'
+    text = head + b'memsize = "512"\r\nscsi0:0.fileName = "a.vmdk"'
+    altered = vmx.alter_vmx(text, Turn(knob="device.rotation_rate", at="scsi0:0", value="1"))
+    assert altered == text.replace(b'SSD = "0"', b'SSD = "1"')
+    altered = vmx.alter_vmx(text, Turn(knob="disk.cache", at="scsi0:0", value="writethrough"))
+    assert altered == text + b'\r\nscsi0:0.writeThrough = "TRUE"'
+    text = b"# x\ry\nname=a\npci.0.2.0.device=virtio-blk\npci.0.2.0.direct=false\npci.0.2.0.path=/x"
+    altered = bhyve.alter_bhyve(text, Turn(knob="disk.cache", at="pci.0.2.0", value="directsync"))
+    assert altered == text.replace(b"=false", b"=true") + b"\npci.0.2.0.nocache=true"
+
+
 def test_vmware_writes_through_where_it_is_told_to() -> None:
     text = text_of("win10.vmx")
     altered = vmx.alter_vmx(text, Turn(knob="disk.cache", at="scsi0:1", value="writethrough"))

@@ -4,11 +4,11 @@
 import re
 from collections.abc import Mapping
 
-from virtune.dialects.lines import decoded, with_line
+from virtune.dialects.line_text import Page, Setting, read_page, settings_of, with_line, with_value, without
 from virtune.model.domain import DiskSource, Domain, DomainDisk, Turn
 from virtune.model.errors import PlanError, ReadError
 
-_LINE = re.compile(r"([\w.-]+)=(.*)")
+_SETTING = re.compile(r"\s*(?P<key>[\w.-]+)=(?P<value>(?:.*\S)?)\s*$")
 _DEVICES = {"virtio-blk": "virtio", "nvme": "nvme", "ahci": "sata", "ahci-hd": "sata"}
 
 REFUSALS: Mapping[str, str] = {
@@ -36,7 +36,7 @@ def is_bhyve(text: bytes) -> bool:
 
 def read_bhyve(text: bytes) -> Domain:
     """Read a VM's configuration; raises ReadError."""
-    keys = {found[1]: (number, found[2]) for number, found in _lines(text)}
+    keys = {key: (one.line.number, one.value) for key, one in _read(text)[1].items()}
     disks = []
     for key, (line, device) in keys.items():
         place, _, word = key.rpartition(".")
@@ -69,7 +69,7 @@ def read_bhyve(text: bytes) -> Domain:
 def alter_bhyve(text: bytes, *turns: Turn) -> bytes:
     """Return the configuration with knobs of disks turned: bhyve's flags, the NVMe's `maxq`. Raises PlanError."""
     for turn in turns:
-        if f"{turn.at}.path=".encode() not in text:
+        if f"{turn.at}.path" not in _read(text)[1]:
             raise PlanError(f"the VM has no disk {turn.at!r}")
         if turn.knob == "nvme.max_ioqpairs":
             text = _with_queues(text, turn)
@@ -90,7 +90,8 @@ def flags_of(turn: Turn) -> dict[str, bool]:
 
 
 def _with_queues(text: bytes, turn: Turn) -> bytes:
-    if f"{turn.at}.device=nvme" not in decoded(text).splitlines():
+    device = _read(text)[1].get(f"{turn.at}.device")
+    if device is None or device.value != "nvme":
         raise PlanError(f"{turn.at} is no NVMe disk, and only those have maxq")
     if turn.value is not None and not re.fullmatch(r"[1-9]\d{0,3}", turn.value):
         raise PlanError(f"{turn.value[:40]!r} is no number of queues")
@@ -98,34 +99,26 @@ def _with_queues(text: bytes, turn: Turn) -> bytes:
 
 
 def _with_flag(text: bytes, place: str, flag: str, *, on: bool) -> bytes:
-    now = next((one for one in _lines(text) if one[1][1] == f"{place}.{flag}"), None)
-    if _true((now[0], now[1][2]) if now is not None else None) == on:
+    now = _read(text)[1].get(f"{place}.{flag}")
+    if _true((now.line.number, now.value) if now is not None else None) == on:
         return text
     return _with_value(text, place, flag, str(on).lower())
 
 
 def _with_value(text: bytes, place: str, word: str, value: str | None) -> bytes:
     """Set one key of a device in its line, or in a new one after its path; None takes the line away."""
-    last = 0
-    lines = text.splitlines(keepends=True)
-    for number, found in _lines(text):
-        if found[1] == f"{place}.{word}":
-            if value is None:
-                return b"".join(lines[: number - 1] + lines[number:])
-            return with_line(text, number, f"{found[1]}={value}")
-        if found[1] == f"{place}.path":
-            last = number
+    page, settings = _read(text)
+    found = settings.get(f"{place}.{word}")
     if value is None:
-        return text
-    if not lines[last - 1].endswith(b"\n"):
-        lines[last - 1] += b"\n"
-    lines.insert(last, f"{place}.{word}={value}\n".encode())
-    return b"".join(lines)
+        return text if found is None else without(page, found)
+    if found is not None:
+        return with_value(page, found, value)
+    return with_line(page, settings[f"{place}.path"], f"{place}.{word}={value}")
 
 
-def _lines(text: bytes) -> list[tuple[int, re.Match[str]]]:
-    numbered = enumerate(decoded(text).split("\n"), 1)
-    return [(number, found) for number, line in numbered if (found := _LINE.fullmatch(line.strip()))]
+def _read(text: bytes) -> tuple[Page, dict[str, Setting]]:
+    page = read_page(text)
+    return page, {one.key: one for one in settings_of(page, _SETTING)}
 
 
 def _true(value: tuple[int, str] | None) -> bool:

@@ -5,11 +5,11 @@ import re
 from collections.abc import Mapping
 
 from virtune.dialects.language import one_of
-from virtune.dialects.lines import decoded, with_line
+from virtune.dialects.line_text import Page, Setting, read_page, settings_of, with_line, with_value
 from virtune.model.domain import DiskSource, Domain, DomainDisk, Turn
 from virtune.model.errors import PlanError, ReadError
 
-_LINE = re.compile(r'\s*([\w:.-]+)\s*=\s*"([^"]*)"\s*')
+_SETTING = re.compile(r'\s*(?P<key>[\w:.-]+)\s*=\s*"(?P<value>[^"]*)"\s*$')
 _DISK = re.compile(r"(?P<bus>scsi|sata|ide|nvme)\d+:\d+", re.IGNORECASE)
 
 CONTROLLERS: Mapping[str, str] = {"pvscsi": "pvscsi", "mptsas1068": "lsisas1068"}
@@ -41,7 +41,7 @@ def is_vmx(text: bytes) -> bool:
 
 def read_vmx(text: bytes) -> Domain:
     """Read a VM's configuration; raises ReadError."""
-    keys = {found[1].lower(): (number, found[2]) for number, found in _lines(text)}
+    keys = {key: (one.line.number, one.value) for key, one in _read(text)[1].items()}
     if "config.version" not in keys and "virtualhw.version" not in keys:
         raise ReadError("it is no .vmx: it has neither config.version nor virtualHW.version")
     disks = []
@@ -109,25 +109,20 @@ def _with_controller(text: bytes, turn: Turn) -> bytes:
 
 
 def _with_key(text: bytes, target: str, word: str, value: str) -> bytes:
-    last = 0
-    for number, found in _lines(text):
-        name = found[1].lower()
-        if name == f"{target}.{word}".lower():
-            return with_line(text, number, f'{found[1]} = "{value}"')
-        if name.startswith(f"{target}.".lower()):
-            last = number
-    if not last:
+    page, settings = _read(text)
+    found = settings.get(f"{target}.{word}".lower())
+    if found is not None:
+        return with_value(page, found, value)
+    beside = [one for key, one in settings.items() if key.startswith(f"{target}.".lower())]
+    if not beside:
         raise PlanError(f"the VM has no disk {target!r}")
-    lines = text.splitlines(keepends=True)
-    end = b"\r\n" if lines[last - 1].endswith(b"\r\n") else b"\n"
-    lines.insert(last, f'{target}.{word} = "{value}"'.encode() + end)
-    return b"".join(lines)
+    return with_line(page, max(beside, key=lambda one: one.line.number), f'{target}.{word} = "{value}"')
 
 
 def _through(setting: tuple[int, str] | None) -> bool:
     return setting is not None and setting[1].upper() == "TRUE"
 
 
-def _lines(text: bytes) -> list[tuple[int, re.Match[str]]]:
-    numbered = enumerate(decoded(text).split("\n"), 1)
-    return [(number, found) for number, line in numbered if (found := _LINE.fullmatch(line.rstrip("\r")))]
+def _read(text: bytes) -> tuple[Page, dict[str, Setting]]:
+    page = read_page(text)
+    return page, {one.key.lower(): one for one in settings_of(page, _SETTING)}

@@ -7,7 +7,7 @@ A disk is one string, positional (`target, format, vdev, access`) or by keys; xl
 import re
 from collections.abc import Iterator, Mapping
 
-from virtune.dialects.lines import decoded
+from virtune.dialects.line_text import read_page
 from virtune.model.domain import DiskSource, Domain, DomainDisk, Turn
 from virtune.model.errors import PlanError, ReadError
 
@@ -36,7 +36,7 @@ def is_xl(text: bytes) -> bool:
 
 def read_xl(text: bytes) -> Domain:
     """Read a domain's configuration; raises ReadError."""
-    config = decoded(text)
+    config = read_page(text).text
     keys = {found[1]: found[2] or found[3] or found[4] or "" for found in _KEY.finditer(config)}
     disks = tuple(_disk(words, config.count("\n", 0, at) + 1) for at, words in _disks(config))
     if not disks and "name" not in keys:
@@ -64,11 +64,10 @@ def alter_xl(text: bytes, *turns: Turn) -> bytes:
 
 
 def _with_flag(text: bytes, vdev: str, flag: str) -> bytes:
-    config = decoded(text)
-    for at, words in _disks(config):
+    page = read_page(text)
+    for at, words in _disks(page.text):
         if _keys(words).get("vdev", "").partition(":")[0] == vdev:
-            made = _flagged(words, flag)
-            return (config[:at] + made + config[at + len(words) :]).encode(errors="surrogateescape")
+            return page.spliced(at, at + len(words), _flagged(words, flag))
     raise PlanError(f"the domain has no disk {vdev!r}")
 
 
