@@ -39,6 +39,11 @@ pub fn run(jobs: &[Job], journal: Option<&std::path::Path>) -> Result<Harvest, F
     let writing = jobs.iter().any(|job| job.pattern.writes);
     let mut device = Device::connect(&jobs[0].place, writing)?;
     let spans = spans(jobs, &device)?;
+    if journal.is_some() && (jobs[0].clones as u64) > spans[0][0].blocks {
+        return Err(Failure::usage(
+            "with --journal each of numjobs needs a block of its own: raise size or lower numjobs",
+        ));
+    }
     let journal = match journal {
         Some(path) => Some(Journal::open_or_create(path, spans[0][0])?),
         None => None,

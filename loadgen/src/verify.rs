@@ -13,6 +13,8 @@ use std::time::{Duration, Instant};
 
 /// How long the disk may take to answer a read.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// How many findings are held before the first of them are chosen: a disk of nothing but bad blocks costs no more.
+const FINDINGS_HELD: usize = 4096;
 const LOOK: Duration = Duration::from_millis(50);
 
 /// What reading back showed.
@@ -54,6 +56,12 @@ impl Report {
             Verdict::Misplaced(_) | Verdict::Unknown(_) => self.misplaced += 1,
         }
         self.blocks += 1;
+    }
+
+    /// Keep the findings that come first on the disk.
+    fn keep_first(&mut self) {
+        self.findings.sort_by_key(|finding| finding.offset);
+        self.findings.truncate(check::FINDINGS_MAX);
     }
 
     /// One sentence for people.
@@ -134,12 +142,14 @@ pub fn run(job: &Job, path: &Path) -> Result<Report, Failure> {
             report.count(verdict);
             if let Some(finding) = verdict.finding(offset, record) {
                 report.findings.push(finding);
+                if report.findings.len() > FINDINGS_HELD {
+                    report.keep_first();
+                }
             }
             free.push(done.slot);
         }
     }
-    report.findings.sort_by_key(|finding| finding.offset);
-    report.findings.truncate(check::FINDINGS_MAX);
+    report.keep_first();
     report.ok = report.lost_flushed + report.torn + report.misplaced == 0;
     Ok(report)
 }

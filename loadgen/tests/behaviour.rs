@@ -158,3 +158,37 @@ fn help_and_version_are_printed() {
     let output = run(&["--version"], "");
     assert_eq!(String::from_utf8_lossy(&output.stdout), format!("virtune-load-{}\n", virtune_load::VERSION));
 }
+
+#[test]
+fn a_clone_without_a_block_in_the_journal_is_refused_before_there_is_a_journal() {
+    if !has(QSD) {
+        return;
+    }
+    let (daemon, folder) = (Daemon::start(&NULL, 4), folder());
+    let journal = folder.path().join("journal");
+    let words = [&daemon.words()[..], &[format!("--journal={}", journal.display())]].concat();
+    let sentence = told(2, &words, "--allow-write rw=randwrite bs=4k size=8k numjobs=4");
+    assert_eq!(sentence, "with --journal each of numjobs needs a block of its own: raise size or lower numjobs");
+    assert!(!journal.exists());
+}
+
+#[test]
+fn of_many_bad_blocks_the_first_are_told_and_all_are_counted() {
+    if !has(QSD) {
+        return;
+    }
+    let folder = folder();
+    let (file, journal) = (disk(folder.path(), 32), folder.path().join("journal"));
+    let node = format!("driver=file,node-name=top,filename={}", file.display());
+    let daemon = Daemon::start(&["--blockdev", &node], 1);
+    let words = [&daemon.words()[..], &[format!("--journal={}", journal.display())]].concat();
+    load(&words, "--allow-write rw=write bs=4k iodepth=16 fsync=1024");
+    disk(folder.path(), 32); // zeros again
+    let output = run(&[&["verify".to_owned()], &words[..]].concat(), "iodepth=16");
+    let report = result(&output);
+    assert_eq!(output.status.code(), Some(4));
+    assert!(report["lost_flushed"].as_u64().unwrap() > 6000, "{report:#}");
+    let offsets: Vec<u64> =
+        report["findings"].as_array().unwrap().iter().map(|one| one["offset"].as_u64().unwrap()).collect();
+    assert_eq!(offsets, (0..20).map(|block| block * 4096).collect::<Vec<_>>());
+}
