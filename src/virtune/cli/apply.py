@@ -72,7 +72,7 @@ def command(
     virtune apply web1 --connect qemu:///system --template flash
     virtune apply web1 --connect qemu:///system --set disk.cache@vda=none --yes
     virtune apply web1 --connect qemu:///system --template flash --restart --healthy guest-agent
-    virtune apply web1 --connect qemu:///system --template flash --restart --healthy 'console:login:' --timeout 60
+    virtune apply web1 --template flash --restart --healthy 'console:login:' --timeout 60
     virtune apply web1 --connect qemu:///system --set disk.aio@vdb=io_uring --replug vdb
     """  # noqa: D301 - \b is click's mark for lines to keep
     from virtune.probe.virsh import Virsh
