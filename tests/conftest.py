@@ -31,6 +31,10 @@ settings.load_profile("any machine")  # how fast examples are drawn depends on w
 # Who starts the tests in the background of a shell has them ignore Ctrl-C, and so would everything that they start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
+# Where bytecode may not be kept, each virtune that is started compiles all that it imports: 1.2 s instead of 0.4 s.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+
 TEMPORARY = tempfile.mkdtemp(prefix="vt", dir="/tmp")
 """Where the runs of these tests keep their sockets, so that other runs on this machine are not taken for theirs."""
 
