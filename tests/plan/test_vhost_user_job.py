@@ -217,7 +217,7 @@ def test_our_generator_takes_every_word_that_is_let_through(tmp_path: Path) -> N
 
 
 @pytest.mark.real
-@pytest.mark.parametrize("block", ["512", "4k", "16KiB", "1m", "64m"])
+@pytest.mark.parametrize("block", ["512", "4k", "16k", "1m", "64m"])
 def test_our_generator_takes_every_depth_that_is_let_through(block: str, tmp_path: Path) -> None:
     for pattern in ("randread", "randwrite", "rw"):
         for depth in (1, 127, 128, 8192, 8193):
