@@ -24,7 +24,7 @@ def resting_on(result: Result, workload: Workload) -> Iterator[str]:
         yield f"all of these hold together at {result.study.confidence:.3g} confidence{whenever}"
     for basis in (one for one in result.basis if one.workload == workload.name):
         yield _noise(result, basis)
-        if said := ", ".join(steadiness(basis)):
+        if said := ", ".join(steadiness(basis, result.study)):
             yield said
         yield checked_text(result.study)
         yield from _left(result, basis)
@@ -45,7 +45,7 @@ def _noise(result: Result, basis: Basis) -> str:
     return ", ".join(parts)
 
 
-def steadiness(basis: Basis) -> Iterator[str]:
+def steadiness(basis: Basis, study: Study) -> Iterator[str]:
     """Say how steady the host was, in parts of a sentence."""
     if basis.effective is not None and basis.lag1:
         yield f"worth {basis.effective:.0f} independent rounds"
@@ -59,7 +59,9 @@ def steadiness(basis: Basis) -> Iterator[str]:
     if basis.start_spread is not None:
         yield f"starts differ by {basis.start_spread:.1%} ({basis.starts} of them)"
     elif basis.starts == 1:
-        yield "all in one process, so what a start changes is not in it (--restart)"
+        # a VM of the user's own is never restarted
+        own = all(arm.stack.rig == "libvirt" for arm in study.arms)
+        yield "all in one process, so what a start changes is not in it" + ("" if own else " (--restart)")
 
 
 def checked_text(study: Study) -> str:

@@ -161,7 +161,7 @@ def _cost(known: Tuning) -> Iterator[str]:
     )
     each = known.probed.slice_seconds + known.study.ramp_seconds + 0.45
     for basis in known.basis:
-        yield ", ".join(steadiness(basis))
+        yield ", ".join(steadiness(basis, known.study))
     yield checked_text(known.study)
     if known.repeated:
         yield f"{known.repeated} attempts failed or were spoiled, and ran again"
