@@ -1,7 +1,7 @@
 # Every target works on a fresh Debian or Ubuntu machine; `tools/setup` installs what is missing.
 VENV := .venv/bin
 
-.PHONY: help demo test check fast lock docs clean
+.PHONY: help demo test check load fast lock docs clean
 
 help:  ## List the targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | column -t -s "$$(printf '\t')"
@@ -12,8 +12,7 @@ demo:  ## Install what is needed, then compare threads, native, io_uring and bar
 
 test:  ## Everything: style, types, house rules, tests on real fio and QEMU
 	@tools/setup dev
-	$(MAKE) --no-print-directory check
-	@tools/test-load
+	$(MAKE) --no-print-directory -j 2 --output-sync check load
 	$(VENV)/pytest -m 'not real or beside' -n 3 --dist loadgroup  # three, since the real ones wait more than they work
 	$(VENV)/pytest -m 'real and not beside'
 
@@ -23,6 +22,10 @@ check:  ## Style, types and house rules only
 	$(VENV)/ruff format --check .
 	$(VENV)/mypy
 	$(VENV)/lint-imports
+
+load:  ## The load generator's own tests only
+	@tools/setup dev
+	tools/test-load
 
 fast:  ## The tests that start no fio and no QEMU
 	@tools/setup dev

@@ -69,7 +69,12 @@ def libvirtd(home: Path) -> Iterator[Libvirtd]:
     """Start a libvirtd in `home` and end it, with all of its guests."""
     etc = home / "etc" / "libvirt"
     shutil.copytree("/etc/libvirt", etc)
-    (etc / "qemu.conf").write_text('user = "root"\ngroup = "root"\nstdio_handler = "file"\nremember_owner = 0\n')
+    # libvirt looks for a free port and QEMU takes it a moment later: two daemons that look in one range meet there
+    first = 5900 + 100 * (os.getpid() % 200)
+    ports = f"remote_display_port_min = {first}\nremote_display_port_max = {first + 99}\n"
+    (etc / "qemu.conf").write_text(
+        'user = "root"\ngroup = "root"\nstdio_handler = "file"\nremember_owner = 0\n' + ports
+    )
     (etc / "libvirtd.conf").write_text('auth_unix_rw = "none"\nauth_unix_ro = "none"\nunix_sock_group = "root"\n')
     shutil.rmtree(etc / "qemu", ignore_errors=True)  # the machine's own domains and networks
     for place in PLACES[1:]:

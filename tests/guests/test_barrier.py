@@ -11,7 +11,7 @@ from tests.guests.conftest import TCG
 
 from virtune import shell
 from virtune.bench.appliance import Appliance
-from virtune.bench.guest_load import GuestJob, armed, first_operations, let_go
+from virtune.bench.guest_load import GuestJob, armed, first_operations, let_go, started
 from virtune.bench.qemu import GuestSession
 from virtune.bench.rig import Ground
 from virtune.model.stack import Disk, Stack
@@ -41,7 +41,8 @@ def test_two_guests_begin_together(appliance: Appliance, image: Path, one_warden
                 )
                 text += f"size={SPAN}\ntime_based=1\nruntime=1s\nallow_file_create=0\n"
                 loads.append((bench, GuestJob(text=text, arguments=(), clones=1)))
-            running = armed(loads)
+            running = started(loads)
+            armed(running)
             before = [bench.vm.operations() for bench in benches]
             assert all(one.process.wait(0.3) is None for one in running), "a load waits at the barrier"
             assert [bench.vm.operations() for bench in benches] == before, "and does nothing there"

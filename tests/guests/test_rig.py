@@ -1,18 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
 """The rig `qemu` on a real guest: one machine for all stacks, what is exchanged, what is in force."""
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from tests.conftest import SPAN
+from tests.guests.conftest import TCG
 
+from virtune import shell
+from virtune.bench.appliance import Appliance
 from virtune.bench.guest_load import Evidence, GuestJob, run_guest_loads
 from virtune.bench.load import Loaded, Moments
 from virtune.bench.qemu import GuestBench, GuestSession
+from virtune.bench.qemu_machine import PROGRAM
 from virtune.bench.rig import Ground
 from virtune.model.errors import RigError
 from virtune.model.evidence import Check
+from virtune.model.machine import Machine
 from virtune.model.stack import Device, Disk, Stack
 
 pytestmark = [pytest.mark.real, pytest.mark.beside, pytest.mark.xdist_group("guests")]
@@ -104,3 +110,22 @@ def test_a_refusal_is_qemus_own_words_and_the_next_stack_comes_up(rig: GuestSess
     with rig.up(GUEST, ground(image)) as bench:
         assert bench.changeover is not None
         assert "disk.format" in found(bench.in_force.checks)
+
+
+def test_a_guest_that_hangs_at_its_boot_is_booted_once_more(
+    appliance: Appliance, one_warden: shell.Warden, image: Path, tmp_path: Path
+) -> None:
+    sleeper = tmp_path / "qemu"
+    sleeper.write_text(f"""#!/bin/sh
+[ -e {tmp_path}/tried ] || {{ touch {tmp_path}/tried; set -- -S "$@"; }}
+exec {shutil.which(PROGRAM)} "$@"
+""")
+    sleeper.chmod(0o755)
+    session = GuestSession(appliance, TCG, one_warden, first_boot_seconds=1.0)
+    try:
+        with session.up(replace(GUEST, machine=Machine(emulator=str(sleeper))), ground(image)) as bench:
+            assert bench.changeover is not None
+            assert "the guest did not come up within 1 s" in bench.changeover.text
+            assert "its vCPUs used 0 s of CPU" in bench.changeover.text
+    finally:
+        session.give_up()

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from virtune.bench.guest import GuestError, GuestOutput, GuestProcess
 from virtune.bench.guest_counters import GuestSampler
+from virtune.bench.guest_shell import words_of
 from virtune.bench.load import LOG_MS, Loaded, Moments
 from virtune.bench.qemu import GuestBench
 from virtune.model.errors import LoadError, RigError
@@ -85,9 +86,11 @@ def run_guest_loads(
     samplers = [GuestSampler(bench.vm.guest) for bench, _ in loads]
     try:
         with contextlib.ExitStack() as sampled:
+            running = started(loads)
+            # the first look at the counters takes no longer than the loads need to be ready
             for sampler in samplers:
                 sampled.enter_context(sampler)
-            running = armed(loads)
+            armed(running)
             before = [bench.vm.operations() for bench, _ in loads]
             for bench, _ in loads:
                 bench.begin()
@@ -120,20 +123,29 @@ def _require_success(bench: GuestBench, output: GuestOutput) -> None:
         raise LoadError(f"fio in the guest ended with status {output.status}", hint=complaint[-300:] or None)
 
 
-def armed(loads: Sequence[tuple[GuestBench, GuestJob]]) -> list[_Running]:
-    """Start every load and return when all of them stand at the barrier."""
+def started(loads: Sequence[tuple[GuestBench, GuestJob]]) -> list[_Running]:
+    """Start every load; each stops at the barrier, before its first I/O."""
     found = []
     for bench, job in loads:
         guest = bench.vm.guest
         old = f"{GO} {ARMED} {RESULT} {LOG}_*.log {EACH}_*.log"
-        guest.look.run(f"rm -f {old}; mkfifo {GO}", timeout_seconds=_ANSWER_SECONDS)
-        guest.put(JOB, job.text.encode(), timeout_seconds=_ANSWER_SECONDS)
+        # all of it in one line, whose printf is the shell's own: under emulation every program costs 10 ms
+        words = f"rm -f {old}; mkfifo {GO}; {words_of(['printf', '%s', job.text])} >{JOB}"
+        written = guest.look.run(words, timeout_seconds=_ANSWER_SECONDS)
+        if written.status:
+            complaint = written.stderr.decode(errors="replace").strip()
+            raise GuestError(f"the guest cannot write {JOB}", hint=complaint[-300:] or None)
         argv = ["fio", *job.arguments, "--exec_prerun=. /bin/barrier", *LOGGING, "--output-format=json+"]
         argv += [f"--output={RESULT}", "--eta=never", JOB]
         process = guest.start(argv, timeout_seconds=_ANSWER_SECONDS)
         found.append(_Running(bench, process, shlex.join(argv), job.clones))
-    for running, (_, job) in zip(found, loads, strict=True):
-        words = ["armed", str(job.clones), str(int(_ARM_SECONDS)), str(running.process.pid)]
+    return found
+
+
+def armed(loads: Sequence[_Running]) -> None:
+    """Return when all jobs of all loads stand at the barrier; raises LoadError when one does not come there."""
+    for running in loads:
+        words = ["armed", str(running.clones), str(int(_ARM_SECONDS)), str(running.process.pid)]
         held = running.bench.vm.guest.run(words, timeout_seconds=_ARM_SECONDS + _ANSWER_SECONDS)
         if held.status == 0:
             continue
@@ -145,7 +157,6 @@ def armed(loads: Sequence[tuple[GuestBench, GuestJob]]) -> list[_Running]:
         raise LoadError(
             f"fio in the guest ended before it began: status {ended.status}", hint=complaint[-300:] or None
         )
-    return found
 
 
 def let_go(loads: Sequence[_Running]) -> float:

@@ -6,6 +6,7 @@ table of knobs; `virtune.bench.qemu_carried` does all of it but the last.
 """
 
 import contextlib
+import functools
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -27,7 +28,7 @@ from virtune.bench.qemu_in_force import (
     role_of,
     threads_of,
 )
-from virtune.bench.qemu_machine import Vm, running
+from virtune.bench.qemu_machine import FIRST_BOOT_SECONDS, HungError, Vm, running
 from virtune.bench.qemu_places import place_checks, require_pages
 from virtune.bench.rig import Ground
 from virtune.dialects.qemu_guest import DRIVERS, first_commands, parked_command
@@ -101,8 +102,16 @@ class GuestBench:
 class GuestSession:
     """One machine, and what stands in it now."""
 
-    def __init__(self, appliance: Appliance, accelerator: Accelerator, warden: shell.Warden) -> None:
+    def __init__(
+        self,
+        appliance: Appliance,
+        accelerator: Accelerator,
+        warden: shell.Warden,
+        *,
+        first_boot_seconds: float = FIRST_BOOT_SECONDS,
+    ) -> None:
         self._appliance, self._accelerator, self._warden = appliance, accelerator, warden
+        self._first_boot_seconds = first_boot_seconds
         self._machine: Carried | None = None
         self._resting = False
 
@@ -167,15 +176,19 @@ class GuestSession:
         appliance = self._appliance_for(stack)
         accelerator = self._accelerator_for(stack, appliance)
         ends = contextlib.ExitStack()
-        vm = ends.enter_context(
-            running(
-                appliance,
-                self._warden,
-                kvm=accelerator.kvm,
-                asked=stack.machine,
-                first=first_commands(stack, parked),
-            )
+        boot = functools.partial(
+            running,
+            appliance,
+            self._warden,
+            kvm=accelerator.kvm,
+            asked=stack.machine,
+            first=first_commands(stack, parked),
         )
+        try:
+            vm = ends.enter_context(boot(boot_seconds=self._first_boot_seconds))
+        except HungError as error:
+            why += f"; it is the second one, since of the first {error.message} ({error.hint})"
+            vm = ends.enter_context(boot())
         self._machine = Carried(vm, appliance, accelerator, ends, stack, ground)
         return self._machine, why
 

@@ -18,6 +18,7 @@ from virtune.bench.appliance import Appliance
 from virtune.bench.guest import GuestError
 from virtune.bench.guest_agent import AgentGuest, SocketLine
 from virtune.bench.guest_shell import CHANNELS, ShellGuest
+from virtune.bench.qemu_in_force import role_of, threads_of
 from virtune.bench.qmp import Monitor
 from virtune.dialects.qemu import Command
 from virtune.dialects.qemu_guest import DEVICE, Machine, machine_argv
@@ -30,10 +31,17 @@ BOOT_SECONDS = 90.0
 """A guest boots in 3 s under TCG on an idle machine, and took 12 s on one with three times as much to do as CPUs;
 one that is not ready by then hangs."""
 
+FIRST_BOOT_SECONDS = 40.0
+"""So long a guest that may be booted once more is waited for: one in some hundred boots under TCG never ends."""
+
 _GREETING_SECONDS = 0.25
 _END_SECONDS = 1.0
 _CONSOLE_BYTES = 4000
 _NUMBERS = itertools.count()
+
+
+class HungError(RigError):
+    """A guest that runs was not ready in time."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -183,5 +191,7 @@ def _until_ready(guest: ShellGuest, child: shell.Child, console: Path, deadline:
             raise RigError(f"{PROGRAM} ended while the guest booted", hint=child.last_words())
         if time.monotonic() > deadline:
             waited = time.monotonic() - begun
+            used = sum(spent for _, comm, spent in threads_of(child.pid) if role_of(comm, main=False) == "vcpu") / 1e9
             words = shell.last_line(console_end(console)) or "it wrote nothing to its console"
-            raise RigError(f"the guest did not come up within {waited:.0f} s", hint=words)
+            hint = f"{words}; its vCPUs used {used:.0f} s of CPU"
+            raise HungError(f"the guest did not come up within {waited:.0f} s", hint=hint)
