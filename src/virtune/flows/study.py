@@ -2,7 +2,9 @@
 """A study, start to finish: preconditions, its trials one by one into the store, what is left when interrupted."""
 
 import contextlib
+import importlib
 import secrets
+import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -173,9 +175,21 @@ def prepared(study: Study, say: Callable[[Event], None], leave: Leave, *, all_up
         )
         for _ in loaded(study, tools):
             pass  # images are made when they are asked for: now, and not in the first trial
-        if all_up:
-            _require_all_come_up(study, tools)
+        with _judges():
+            if all_up:
+                _require_all_come_up(study, tools)
         yield tools
+
+
+@contextlib.contextmanager
+def _judges() -> Iterator[None]:
+    """Load what judges the rounds while the block runs: it takes half a second, in which a guest boots, and it must
+    not fall between trials.
+    """
+    loading = threading.Thread(target=importlib.import_module, args=("scipy.special",))
+    loading.start()
+    yield
+    loading.join()
 
 
 @contextlib.contextmanager
