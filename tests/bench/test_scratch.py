@@ -266,3 +266,12 @@ def test_a_qcow2_image_that_was_trimmed_is_made_anew(tmp_path: Path, warden: War
         subprocess.run(["qemu-io", "-f", "qcow2", "-c", "discard 0 4M", "--discard=unmap", image], check=False)
         subprocess.run(["fallocate", "--punch-hole", "--offset=1M", "--length=4M", image], check=True)
         assert scratch.image_for(Disk(format="qcow2"), warden).stat().st_ino != inode
+
+
+def test_a_directory_that_somebody_removes_meanwhile_is_one_sentence(tmp_path: Path, warden: Warden) -> None:
+    place = tmp_path / "place"
+    with scratch_in(place) as scratch:
+        scratch.image_for(Disk(), warden)
+        shutil.rmtree(place)
+        with pytest.raises(PreconditionError, match=r"cannot make .*\.raw: No such file or directory"):
+            scratch.image_for(Disk(), warden)

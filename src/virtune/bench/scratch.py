@@ -112,6 +112,9 @@ class Scratch:
             path.unlink(missing_ok=True)
             _testify(witness, partial, self.span_bytes)
             partial.rename(path)
+        except OSError as error:
+            hint = "has somebody removed the directory, or is its disk full?"
+            raise PreconditionError(f"cannot make {path}: {error.strerror or error}", hint=hint) from None
         finally:
             partial.unlink(missing_ok=True)
         return path
