@@ -3,11 +3,13 @@
 
     python benchmarks/ranking.py run RUN [--rounds N] [--seconds S]   # one run, kept; two minutes or so
     python benchmarks/ranking.py show                                               # what all runs say together
+    python benchmarks/ranking.py winners [--margin 0.05] [--budget 10m]             # their winners against each other
 
 A run compares threads, native and io_uring x raw and qcow2 x IOThread on and off by the rig vhost-user, in
 interleaved rounds, with a seed of its own. Two runs agree when their best arms are the same, or when each calls the
 other's best arm "same"; "undecided" is neither. They contradict each other where one calls an arm better that the
-other calls worse.
+other calls worse. `winners` compares the winners of all runs, alone and for as long as it takes to call them the same
+within the margin, which a run of twelve arms has no time for.
 """
 
 import argparse
@@ -31,17 +33,44 @@ AXES = ("disk.aio=threads,native,io_uring", "disk.format=raw,qcow2", "export.iot
 def main() -> None:
     """Run or show."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["run", "show"])
+    parser.add_argument("what", choices=["run", "show", "winners"])
     parser.add_argument("number", type=int, nargs="?", default=1)
     parser.add_argument("--rounds", default="8")
     parser.add_argument("--seconds", default="1")
     parser.add_argument("--span", default="512M")
+    parser.add_argument("--margin", default="0.05")
+    parser.add_argument("--budget", default="10m")
     asked = parser.parse_args()
     KEPT.mkdir(exist_ok=True)
     if asked.what == "run":
         run(asked.number, asked.rounds, asked.seconds, asked.span)
+        return
+    runs = [json.loads(path.read_text()) for path in sorted(KEPT.glob("run-*.json"))]
+    if asked.what == "show":
+        show(runs)
     else:
-        show([json.loads(path.read_text()) for path in sorted(KEPT.glob("run-*.json"))])
+        winners(runs, asked)
+
+
+def winners(runs: list[Any], asked: argparse.Namespace) -> None:
+    """Compare the fastest arm of every run with those of the others, and print what is found."""
+    knobs = [axis.partition("=")[0] for axis in AXES]
+    best = dict.fromkeys(max(table, key=lambda arm: table[arm]) for table in map(iops, runs))
+    words = [sys.executable, "-m", "virtune", "compare", "--rig", "vhost-user", "--workload", "randread-4k"]
+    for number, name in enumerate(best, 1):
+        values = [part.rpartition("=")[2] for part in name.split("+")]
+        settings = ",".join(f"{knob}={value}" for knob, value in zip(knobs, values, strict=True))
+        words += ["--arm", f"winner{number}:{settings}"]
+    words += ["--margin", asked.margin, "--budget", asked.budget, "--seconds", asked.seconds, "--ramp", "200ms", "-q"]
+    words += ["--span", asked.span, "--scratch", str(KEPT), "--store", str(KEPT / "store.sqlite"), "--json"]
+    found = json.loads(subprocess.run(words, check=True, stdout=subprocess.PIPE, text=True).stdout)
+    print("; ".join(f"winner{number} is {name}" for number, name in enumerate(best, 1)))
+    for one in found["comparisons"]:
+        ratio = one["ratio"]
+        ends = f" {100 * (ratio['low'] - 1):+.1f} to {100 * (ratio['high'] - 1):+.1f} %" if ratio else ""
+        print(f"{one['candidate']} against {one['baseline']}: {one['verdict']}{ends}")
+    rounds = found["basis"]["workloads"][0]["rounds"]
+    print(f"{rounds} rounds, margin {asked.margin}, stopped: {found['study']['stopped']}")
 
 
 def run(number: int, rounds: str, seconds: str, span: str) -> None:
