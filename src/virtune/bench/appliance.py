@@ -13,6 +13,7 @@ import lzma
 import os
 import re
 import shutil
+import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -44,6 +45,7 @@ _EMPTY = ("dev", "proc", "run", "sys", "tmp")
 _DESCRIPTION = "appliance.json"
 _FORMAT = 1
 _PARTIAL = ".partial"
+_UNPACK_SECONDS = 20.0
 _DEPENDS = re.compile(rb"\0depends=([^\0]*)\0")
 
 
@@ -236,5 +238,22 @@ def _plain(path: Path) -> bytes:
             return lzma.decompress(content)
         case ".gz":
             return gzip.decompress(content)
+        case ".zst":
+            return _unpacked(path)
         case packed:
             raise PreconditionError(f"{path} is packed as {packed}, which virtune does not read")
+
+
+def _unpacked(path: Path) -> bytes:
+    """Unpack a module by the `zstd` program: Python reads that format from 3.14 on."""
+    if shutil.which("zstd") is None:
+        raise PreconditionError(
+            f"{path} is packed by zstd, which is not installed", hint="`apt-get install zstd` brings it"
+        )
+    with tempfile.TemporaryDirectory(prefix="virtune-") as place:
+        plain = Path(place) / "module"
+        try:
+            shell.run(["zstd", "-d", "-q", "-o", str(plain), "--", str(path)], timeout_seconds=_UNPACK_SECONDS)
+            return plain.read_bytes()
+        except (shell.CommandError, OSError) as error:
+            raise PreconditionError(f"{path} cannot be unpacked: {error}") from None

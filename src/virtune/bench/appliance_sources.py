@@ -22,6 +22,8 @@ KERNEL_PACKAGE = "linux-image-cloud-amd64"
 GENERAL_KERNEL = "linux-image-amd64"
 """The kernel that Debian makes for every machine; it has AHCI, and is ten times as large."""
 
+OWN_KERNEL = "`virtune appliance build --kernel VMLINUZ"
+
 _DOWNLOAD_SECONDS = 600.0
 _UNPACK_SECONDS = 120.0
 
@@ -65,7 +67,8 @@ def find_sources(
     modules = modules or found
     if modules is None or not modules.joinpath("modules.builtin").is_file():
         raise PreconditionError(
-            f"the modules of the kernel {kernel} are not at hand", hint="`--modules /lib/modules/RELEASE` names them"
+            f"the modules of the kernel {kernel} are not at hand",
+            hint=f"{OWN_KERNEL} --modules /lib/modules/RELEASE` names them",
         )
     return Sources(
         kernel=kernel,
@@ -97,7 +100,7 @@ def _packaged_kernel(packages: Path, package: str) -> tuple[Path, Path | None]:
         if not names:
             raise PreconditionError(
                 f"the package {package} is not known here",
-                hint="`apt-get update` brings the package lists; `--kernel VMLINUZ` takes one of your own",
+                hint=f"`apt-get update` brings the package lists; {OWN_KERNEL}` takes one of your own",
             )
         at_hand = sorted(_unpacked(packages, names[0]).glob("boot/vmlinuz-*"))
     if not at_hand:
@@ -157,7 +160,7 @@ def _apt(program: str, words: list[str], *, place: Path | None = None) -> shell.
     if shutil.which(program) is None or shutil.which("dpkg-deb") is None:
         raise MissingToolError(
             "this host has no `apt-get`, by which virtune gets what its guests are made from",
-            hint="`--kernel VMLINUZ` takes a kernel of your own; busybox (static) must be installed",
+            hint=f"{OWN_KERNEL}` takes a kernel of your own; busybox (static) must be installed",
         )
     try:
         return shell.run([program, *words], timeout_seconds=_DOWNLOAD_SECONDS, place=place)

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from virtune import shell
-from virtune.bench.appliance import Appliance, appliance_for
-from virtune.bench.appliance_sources import find_sources
+from virtune.bench.appliance import Appliance
+from virtune.bench.appliance_chosen import chosen_appliance
 from virtune.bench.qemu import GuestBench, GuestSession
 from virtune.bench.qemu_accelerator import Accelerator, accelerator_for
 from virtune.bench.rig import Ground
@@ -22,8 +22,7 @@ from virtune.model.stack import Stack
 @functools.cache
 def ready_appliance() -> Appliance:
     """Return what guests boot, made now where there is none of these contents; a run looks for it once."""
-    cache = shell.cache_directory()
-    return appliance_for(find_sources(cache / "packages"), cache / "appliances")[0]
+    return chosen_appliance(shell.cache_directory())
 
 
 @contextlib.contextmanager

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from virtune import shell
-from virtune.bench.appliance import Appliance, appliance_for
-from virtune.bench.appliance_sources import GENERAL_KERNEL, find_sources
+from virtune.bench.appliance import Appliance
+from virtune.bench.appliance_chosen import general_appliance
 from virtune.bench.qemu_accelerator import Accelerator, accelerator_for
 from virtune.bench.qemu_carried import Carried, writable
 from virtune.bench.qemu_device_in_force import mapping_check_under_load
@@ -194,10 +194,8 @@ class GuestSession:
 
     def _appliance_for(self, stack: Stack) -> Appliance:
         """Return a guest whose kernel drives the stack's bus: that of clouds has no AHCI, the general one has."""
-        if all(self._appliance.drives(module) for module in DRIVERS[stack.device.bus]):
-            return self._appliance
-        cache = shell.cache_directory()
-        return appliance_for(find_sources(cache / "packages", package=GENERAL_KERNEL), cache / "appliances")[0]
+        lacking = [module for module in DRIVERS[stack.device.bus] if not self._appliance.drives(module)]
+        return general_appliance(shell.cache_directory(), module=lacking[0]) if lacking else self._appliance
 
     def _accelerator_for(self, stack: Stack, appliance: Appliance) -> Accelerator:
         """Say what this machine runs on; another QEMU or kernel than the one that KVM was tried with is tried too."""

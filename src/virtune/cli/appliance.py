@@ -33,7 +33,10 @@ def command() -> None:
 )
 @click.option("--agent", is_flag=True, help="Put the QEMU guest agent in as well, and see it answer.")  # fmt: skip
 def build(kernel: Path | None, modules: Path | None, agent: bool) -> None:  # noqa: FBT001
-    """Make the appliance unless it is there, and try whether it comes up on KVM."""
+    """Make what `--rig qemu` boots from now on, and try it on KVM.
+
+    What is there already is not made again. Without --kernel it is the distribution's kernel again.
+    """
     from virtune.flows.appliance import build as make
 
     built = make(kernel=kernel, modules=modules, agent=agent)
@@ -42,6 +45,8 @@ def build(kernel: Path | None, modules: Path | None, agent: bool) -> None:  # no
                f"initramfs {format_bytes(one.size_bytes)}")  # fmt: skip
     if agent:
         click.echo("its guest agent answers")
+    back = "" if kernel is None else "; `virtune appliance build` without --kernel goes back to the distribution's"
+    click.echo(f"`--rig qemu` boots it from now on{back}")
     click.echo(f"guests run on {built.accelerator.name}: {built.accelerator.why}")
     if not built.accelerator.kvm:
         click.echo("without KVM a guest's figures are functional only: they describe QEMU's emulation")
@@ -49,13 +54,13 @@ def build(kernel: Path | None, modules: Path | None, agent: bool) -> None:  # no
 
 @command.command(name="list")
 def show() -> None:
-    """List the appliances that are kept."""
-    from virtune.flows.appliance import kept
+    """List the appliances that are kept, and say which one `--rig qemu` boots."""
+    from virtune.flows.appliance import booted, kept
 
-    found = kept()
+    found, ours = kept(), booted()
     for one in found:
-        agent = ", guest agent" if one.agent else ""
-        click.echo(f"{one.key}  {one.made}  kernel {one.release}, initramfs {format_bytes(one.size_bytes)}{agent}")
+        also = (", guest agent" if one.agent else "") + (", what `--rig qemu` boots" if one.key == ours else "")
+        click.echo(f"{one.key}  {one.made}  kernel {one.release}, initramfs {format_bytes(one.size_bytes)}{also}")
     if not found:
         click.echo("none yet: `virtune appliance build` makes one")
 

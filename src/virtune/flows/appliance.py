@@ -7,6 +7,7 @@ from pathlib import Path
 
 from virtune import shell
 from virtune.bench.appliance import Appliance, appliance_for, appliances, remove, remove_halves
+from virtune.bench.appliance_chosen import Chosen, choose, chosen
 from virtune.bench.appliance_sources import find_sources
 from virtune.bench.qemu_accelerator import Accelerator, accelerator_for
 from virtune.bench.qemu_machine import running
@@ -29,6 +30,7 @@ class Built:
 def build(*, kernel: Path | None, modules: Path | None, agent: bool) -> Built:
     """Make the appliance unless there is one of the same content, and try again whether it comes up on KVM.
 
+    From then on it is what the rig boots, or whatever is made from the same sources when one of them has changed.
     Raises GuestError when the guest agent that is to be in it does not answer.
     """
     cache = shell.cache_directory()
@@ -40,6 +42,7 @@ def build(*, kernel: Path | None, modules: Path | None, agent: bool) -> Built:
             with running(appliance, warden, kvm=accelerator.kvm) as vm:
                 if vm.agent is not None:
                     vm.agent.ping(timeout_seconds=_AGENT_SECONDS)
+    choose(cache, Chosen(kernel=kernel, modules=modules, agent=agent, key=appliance.key))
     return Built(appliance=appliance, made=made, accelerator=accelerator)
 
 
@@ -56,6 +59,11 @@ def ready_appliance(say: Callable[[Event], None]) -> None:
 def kept() -> list[Appliance]:
     """Return the appliances that are kept, oldest first."""
     return appliances(shell.cache_directory() / "appliances")
+
+
+def booted() -> str:
+    """Return the key of the appliance that the rig boots, empty where none was made yet."""
+    return chosen(shell.cache_directory()).key
 
 
 def remove_kept(keys: frozenset[str]) -> list[str]:

@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which appliance the rig boots: what was chosen is kept, is what is made, and goes back; modules packed by zstd."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+from tests.conftest import User
+
+from virtune import shell
+from virtune.bench.appliance import Appliance, appliance_for
+from virtune.bench.appliance_chosen import Chosen, choose, chosen, chosen_appliance, general_appliance
+from virtune.bench.appliance_sources import find_sources
+from virtune.model.errors import PreconditionError
+
+EVERYTHING = "virtio_pci", "virtio_console"
+
+
+def test_what_was_chosen_is_kept_until_something_else_is(tmp_path: Path) -> None:
+    cache = tmp_path / "cache"
+    assert chosen(cache) == Chosen()
+    own = Chosen(kernel=tmp_path / "vmlinuz", modules=tmp_path / "modules", agent=True, key="abc")
+    choose(cache, own)
+    assert chosen(cache) == own
+    choose(cache, Chosen(key="def"))
+    assert chosen(cache) == Chosen(key="def")
+    assert [path.name for path in cache.iterdir()] == ["guest.json"]
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"[]", b"\xff\xfe", b"7", b"[" * 100_000, b'{"kernel": 7, "modules": "../x", "agent": "no"}']
+)
+def test_what_cannot_be_read_chose_nothing(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "guest.json").write_bytes(content)
+    assert chosen(tmp_path) == Chosen()
+
+
+def test_no_other_kernel_is_booted_in_the_stead_of_one_that_was_chosen(tmp_path: Path) -> None:
+    choose(tmp_path, Chosen(kernel=tmp_path / "vmlinuz-mine"))
+    with pytest.raises(PreconditionError, match="vmlinuz-mine that you chose is gone") as refused:
+        chosen_appliance(tmp_path)
+    assert "`virtune appliance build` without --kernel" in str(refused.value.hint)
+    with pytest.raises(PreconditionError, match="vmlinuz-mine that you chose has no ahci"):
+        general_appliance(tmp_path, module="ahci")
+
+
+def of_modules(place: Path, name: str, content: bytes, *, built_in: tuple[str, ...]) -> Path:
+    """A directory of modules with one in it."""
+    place.mkdir(parents=True)
+    (place / name).write_bytes(content)
+    (place / "modules.builtin").write_text("".join(f"kernel/{module}.ko\n" for module in built_in))
+    return place
+
+
+@pytest.fixture
+def at_hand(tmp_path: Path) -> Path:
+    """A cache with what was downloaded before, and nothing else."""
+    cache = tmp_path / "virtune"
+    cache.mkdir()
+    (cache / "packages").symlink_to(shell.cache_directory() / "packages")
+    return cache
+
+
+@pytest.mark.real
+@pytest.mark.beside
+@pytest.mark.xdist_group("guests")
+def test_the_rig_boots_what_was_chosen_and_goes_back(at_hand: Path, tmp_path: Path, appliance: Appliance) -> None:
+    kernel = tmp_path / "vmlinuz-mine"
+    kernel.write_bytes(b"MZ")
+    modules = of_modules(tmp_path / "9.9-mine", "nvme.ko", b"\0depends=\0", built_in=EVERYTHING)
+    choose(at_hand, Chosen(kernel=kernel, modules=modules))
+    found = chosen_appliance(at_hand)
+    assert (found.release, found.kernel.read_bytes(), found.drives("nvme")) == ("9.9-mine", b"MZ", True)
+    assert chosen(at_hand).key == found.key
+    kernel.write_bytes(b"MZ, and built anew")
+    assert chosen(at_hand).key != chosen_appliance(at_hand).key == chosen(at_hand).key
+    choose(at_hand, Chosen())
+    assert chosen_appliance(at_hand).key == appliance.key
+
+
+@pytest.mark.real
+@pytest.mark.beside
+@pytest.mark.xdist_group("guests")
+def test_modules_that_are_packed_by_zstd_are_unpacked(tmp_path: Path) -> None:
+    packed = subprocess.run(["zstd", "-c"], input=b"\0depends=\0of nvme", capture_output=True, check=True).stdout
+    modules = of_modules(tmp_path / "9.9", "nvme.ko.zst", packed, built_in=EVERYTHING)
+    kernel = tmp_path / "vmlinuz-9.9"
+    kernel.write_bytes(b"MZ")
+    sources = find_sources(shell.cache_directory() / "packages", kernel=kernel, modules=modules)
+    made, _ = appliance_for(sources, tmp_path / "appliances")
+    assert b"\0depends=\0of nvme" in made.initramfs.read_bytes()
+    (modules / "nvme.ko.zst").write_bytes(packed[:-3])
+    with pytest.raises(PreconditionError, match=r"nvme\.ko\.zst cannot be unpacked"):
+        appliance_for(sources, tmp_path / "appliances")
+
+
+@pytest.mark.real
+@pytest.mark.beside
+@pytest.mark.xdist_group("guests")
+def test_a_comparison_boots_the_kernel_that_was_chosen(at_hand: Path, tmp_path: Path, user: User) -> None:
+    user.env["XDG_CACHE_HOME"] = str(at_hand.parent)
+    sources = find_sources(at_hand / "packages")
+    kernel = tmp_path / "vmlinuz-mine"
+    kernel.write_bytes(sources.kernel.read_bytes() + bytes(16))
+    said = user.run("appliance", "build", "--kernel", str(kernel), "--modules", str(sources.modules)).stdout
+    key = said.partition("made: ")[2].split()[0]
+    assert "`--rig qemu` boots it from now on" in said
+    words = ("measure", "--rig", "qemu", "--rounds", "1", "--seconds", "0.5", "--ramp", "0", "-q")
+    user.run(*words, "--workload", "randread-4k", timeout=170)
+    assert f"/appliances/{key}/vmlinuz" in user.run("show", "last", "--trial", "1").stdout
+    listed = user.run("appliance", "list").stdout
+    assert [line.split()[0] for line in listed.splitlines() if "what `--rig qemu` boots" in line] == [key]
+    back = user.run("appliance", "build").stdout.partition("made: ")[2].split()[0]
+    listed = user.run("appliance", "list").stdout
+    assert [line.split()[0] for line in listed.splitlines() if "what `--rig qemu` boots" in line] == [back] != [key]
