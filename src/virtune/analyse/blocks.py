@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean
 
 from virtune.analyse.rejects import rejected_for
-from virtune.analyse.summarise import comparable
+from virtune.analyse.verdicts import comparable
 from virtune.model.evidence import TrialRecord
 from virtune.model.metric import Metric
 from virtune.model.result import Pardon

@@ -9,8 +9,8 @@ undecided. The intervals of all conditions, workloads and arms hold together at 
 
 from collections.abc import Iterator, Sequence
 
-from virtune.analyse.summarise import against_baseline
 from virtune.analyse.unpaired import REPEATS_MIN
+from virtune.analyse.verdicts import against_baseline, evidence_of
 from virtune.model.condition import Condition, Outcome, Ruling
 from virtune.model.errors import UsageError
 from virtune.model.evidence import StudyRecord
@@ -30,8 +30,9 @@ def _rulings(record: StudyRecord, conditions: Sequence[Condition]) -> Iterator[R
     study = record.study
     count = len(conditions) * len(study.compared) * (len(study.arms) - 1)
     confidence = 1 - (1 - study.confidence) / max(1, count)
+    evidence = evidence_of(record)
     for condition in conditions:
-        for comparison in against_baseline(record, BY_ID[condition.metric], confidence=confidence):
+        for comparison in against_baseline(evidence, BY_ID[condition.metric], confidence=confidence):
             outcome, why = _judge(condition, comparison, paired=study.paired)
             yield Ruling(condition=condition, comparison=comparison, outcome=outcome, why=why)
 

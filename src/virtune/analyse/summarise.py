@@ -1,41 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From the trials of a study to its Result: values over rounds, every pair's verdict, differences to the baseline."""
+"""From the trials of a study to its Result: values over rounds, beside every verdict and what it rests on."""
 
 import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from itertools import combinations
-from typing import TypedDict
 
 from virtune.analyse.basis import basis_of, elapsed_seconds, stopped_by
-from virtune.analyse.compare import compare, compare_at_any_time
-from virtune.analyse.offered import Unmet, judged, unmet_rounds
 from virtune.analyse.ramp import ramp_of
 from virtune.analyse.rejects import pardons, rejected_for
 from virtune.analyse.sections import ends_of, sections_of
-from virtune.analyse.unpaired import compare_unpaired
+from virtune.analyse.verdicts import differences_of, evidence_of, verdicts_of
 from virtune.model.evidence import UNDER_LOAD, Check, StudyRecord, TrialRecord
 from virtune.model.measurement import Histogram, Measurement, merge
-from virtune.model.metric import BY_ID, DISTRIBUTIONS, METRICS, Metric
+from virtune.model.metric import DISTRIBUTIONS, METRICS, Metric
 from virtune.model.remark import Remark, Weight
 from virtune.model.result import ArmSummary, Beware, Pardon, Result, Value
-from virtune.model.study import Arm, Study
-from virtune.model.verdict import Comparison
+from virtune.model.study import Arm
 from virtune.model.workload import Workload
-
-BEYOND = 20
-"""So many latencies of one trial must lie beyond a percentile for the trial to have one."""
-
-
-class _Words(TypedDict):
-    workload: str
-    margin: float
-    confidence: float
-
-
-Rows = dict[tuple[str, str], dict[int, dict[str, float]]]
-"""(arm, workload) -> round -> metric id -> value: what can be compared, read out of the trials once."""
 
 
 def summarise(record: StudyRecord) -> Result:
@@ -43,9 +25,8 @@ def summarise(record: StudyRecord) -> Result:
     study = record.study
     attempts = record.attempts or record.trials
     pardoned = pardons(attempts)
-    rows = _rows(record.trials, pardoned)
+    evidence = evidence_of(record, pardoned)
     by_arm, tried = _by_arm(record.trials), _by_arm(attempts)
-    unmet = unmet_rounds(study, record.trials)
     arms = tuple(
         _summary(arm, workload, by_arm.get(key, []), tried.get(key, []), pardoned, seconds=study.seconds)
         for workload in study.workloads
@@ -53,14 +34,14 @@ def summarise(record: StudyRecord) -> Result:
         for key in ((arm.name, workload.name),)
     )
     done = sum(1 for trial in record.trials if trial.measurement is not None)
-    verdicts = tuple(_verdicts(study, rows, unmet))
+    verdicts = tuple(verdicts_of(evidence))
     return Result(
         study=study,
         finished=record.finished,
         trials_done=done,
         arms=arms,
         verdicts=verdicts,
-        differences=tuple(_differences(study, rows, unmet)),
+        differences=tuple(differences_of(evidence)),
         measured_seconds=done * study.seconds,
         elapsed_seconds=elapsed_seconds(record),
         stopped=stopped_by(record, verdicts),
@@ -70,114 +51,11 @@ def summarise(record: StudyRecord) -> Result:
     )
 
 
-def pairs_of(study: Study) -> list[tuple[str, str]]:
-    """Return every pair of arms, the baseline first where it takes part."""
-    names = [study.baseline, *(arm.name for arm in study.arms if arm.name != study.baseline)]
-    return list(combinations(names, 2))
-
-
-def confidence_of_one(study: Study) -> float:
-    """Return the confidence of each verdict, so that all of them together hold at the study's (Bonferroni)."""
-    count = len(pairs_of(study)) * len(study.compared) * len(study.judged)
-    return 1 - (1 - study.confidence) / max(1, count)
-
-
-def against_baseline(record: StudyRecord, metric: Metric, *, confidence: float) -> list[Comparison]:
-    """Compare every other arm with the baseline on one metric, under every workload; each at this confidence."""
-    study = record.study
-    rows, unmet = _rows(record.trials, pardons(record.attempts or record.trials)), unmet_rounds(study, record.trials)
-    pairs, rounds = _against_baseline(study), study.rounds_begun or study.rounds
-    found = (_compare(study, rows, workload, metric, pairs, confidence) for workload in study.compared)
-    return [judged(one, unmet, rounds) for comparisons in found for one in comparisons]
-
-
-def _against_baseline(study: Study) -> list[tuple[str, str]]:
-    return [(study.baseline, arm.name) for arm in study.arms if arm.name != study.baseline]
-
-
 def _by_arm(trials: Iterable[TrialRecord]) -> dict[tuple[str, str], list[TrialRecord]]:
     found: dict[tuple[str, str], list[TrialRecord]] = {}
     for trial in trials:
         found.setdefault((trial.trial.arm, trial.trial.workload), []).append(trial)
     return found
-
-
-def _rows(trials: Iterable[TrialRecord], pardoned: Sequence[Pardon]) -> Rows:
-    rows: Rows = {}
-    for record in trials:
-        trial, measurement = record.trial, record.measurement
-        counts = measurement is not None and not rejected_for(trial.arm, measurement, pardoned)
-        rows.setdefault((trial.arm, trial.workload), {})[trial.round] = (
-            comparable(measurement) if counts and measurement is not None else {}
-        )
-    return rows
-
-
-def comparable(measurement: Measurement) -> dict[str, float]:
-    """Return what of a trial that counts may be compared: no percentile that too few I/Os lie beyond, since that is a
-    number by chance, and no latency of a load that was not met, since that is the length of a queue that only grows.
-    """
-    values = dict(measurement.values)
-    found = {kind: measurement.histogram_of(kind) for kind in DISTRIBUTIONS}
-    counts = {kind: histogram.count for kind, histogram in found.items() if histogram is not None}
-    for metric in METRICS:
-        if metric.percent is not None and counts.get(metric.of, math.inf) * (1 - metric.percent / 100) < BEYOND:
-            values.pop(metric.id, None)
-    if any(remark.id == "rate-unmet" for remark in measurement.remarks):
-        return {name: value for name, value in values.items() if BY_ID[name].unit != "ns"}
-    return values
-
-
-def judge(record: StudyRecord) -> tuple[Comparison, ...]:
-    """Return the verdict of every pair on the study's metrics by the trials so far."""
-    study = record.study
-    rows = _rows(record.trials, pardons(record.attempts or record.trials))
-    return tuple(_verdicts(study, rows, unmet_rounds(study, record.trials)))
-
-
-def _verdicts(study: Study, rows: Rows, unmet: Unmet) -> Iterable[Comparison]:
-    confidence, rounds = confidence_of_one(study), study.rounds_begun or study.rounds
-    for workload in study.compared:
-        for metric in study.judged:
-            for found in _compare(study, rows, workload, BY_ID[metric], pairs_of(study), confidence):
-                yield judged(found, unmet, rounds)
-
-
-def _differences(study: Study, rows: Rows, unmet: Unmet) -> Iterable[Comparison]:
-    pairs, rounds = _against_baseline(study), study.rounds_begun or study.rounds
-    for workload in study.compared:
-        for metric in (metric for metric in METRICS if metric.compared):
-            found = _compare(study, rows, workload, metric, pairs, study.confidence)
-            yield from (judged(one, unmet, rounds) for one in found if one.rounds)
-
-
-def _compare(
-    study: Study,
-    rows: Rows,
-    workload: Workload,
-    metric: Metric,
-    pairs: Sequence[tuple[str, str]],
-    confidence: float,
-) -> Iterable[Comparison]:
-    words: _Words = {"workload": workload.name, "margin": study.margin, "confidence": confidence}
-    of_arm = {arm.name: rows.get((arm.name, workload.name), {}) for arm in study.arms}
-    if study.sequential:
-        numbers = sorted(set[int]().union(*of_arm.values()))
-        values = {
-            name: [row.get(number, {}).get(metric.id, math.nan) for number in numbers] for name, row in of_arm.items()
-        }
-        if any(math.isfinite(value) for row in values.values() for value in row):
-            yield from compare_at_any_time(metric, values, pairs, **words)
-            return
-    for baseline, candidate in pairs:
-        base, other = of_arm[baseline], of_arm[candidate]
-        if study.paired:
-            done = sorted(base.keys() & other.keys())
-            first, second = ([row[number].get(metric.id, math.nan) for number in done] for row in (base, other))
-            yield compare(metric, (baseline, first), (candidate, second), **words)
-        else:
-            first, second = ([row.get(metric.id, math.nan) for row in rows.values()] for rows in (base, other))
-            yield compare_unpaired(metric, (baseline, first), (candidate, second), **words)
 
 
 def _summary(

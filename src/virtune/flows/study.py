@@ -12,7 +12,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from virtune import shell
-from virtune.analyse.summarise import confidence_of_one, judge, summarise
+from virtune.analyse.summarise import summarise
+from virtune.analyse.verdicts import confidence_of_one, judge
 from virtune.bench.in_force import require_in_force
 from virtune.bench.load import fio_engines
 from virtune.bench.rig import Place, session
