@@ -2,7 +2,8 @@
 """Where a guest's process runs: its threads on CPUs by what they do, its memory on pages of a size.
 
 A thread that QEMU starts later begins where its parent is: a worker where the loop is whose request it takes, be it
-an IOThread or the main loop.
+an IOThread or the main loop. The kernel's own io_uring workers are no such threads: io-wq gives them a CPU mask of
+its own (all CPUs, or a node's, by the kernel), never that of who submits, and nobody outside may change it.
 """
 
 import contextlib
@@ -20,6 +21,9 @@ from virtune.model.units import format_bytes
 from virtune.probe.cpu import parse_list
 
 POOLS = Path("/sys/kernel/mm/hugepages")
+
+_KERNELS_OWN = "uring"
+"""The role of threads that are in the process and are not its to place."""
 
 _ALLOWED = re.compile(r"^Cpus_allowed_list:\s*(\S+)$", re.MULTILINE)
 _HUGE = re.compile(r"^\S+ \S+ \S+ \S+ \S+\s+/memfd:.*?^KernelPageSize:\s*(\d+) kB$", re.MULTILINE | re.DOTALL)
@@ -62,13 +66,12 @@ def pages_check(machine: Machine, pid: int) -> Iterator[Check]:
 def place_threads(stack: Stack, pid: int) -> None:
     """Let every thread run where its role was asked to, and anywhere where nothing was asked.
 
-    Raises RigError for CPUs that are not there or not ours. The kernel's own io_uring workers cannot be placed; they
-    begin where the thread is that submits.
+    Raises RigError for CPUs that are not there or not ours.
     """
     anywhere = os.sched_getaffinity(0)
     for tid, comm, _ in threads_of(pid):
         role = role_of(comm, main=tid == pid)
-        if role == "uring":
+        if role == _KERNELS_OWN:
             continue
         knob, asked = _asked(stack, role)
         try:
@@ -86,9 +89,11 @@ def place_checks(stack: Stack, pid: int, when: str = "") -> Iterator[Check]:
     """Say where the threads of each role may run, for each role that was asked to run somewhere."""
     allowed: dict[str, dict[int, str]] = {}
     for tid, comm, _ in threads_of(pid):
+        role = role_of(comm, main=tid == pid)
+        if role == _KERNELS_OWN:
+            continue
         with contextlib.suppress(OSError, TypeError):
             shown = _ALLOWED.search(Path(f"/proc/{pid}/task/{tid}/status").read_text())
-            role = role_of(comm, main=tid == pid)
             allowed.setdefault(_asked(stack, role)[0], {})[tid] = shown[1] if shown else ""
     for knob, asked in (
         ("vcpu.pin", stack.pins.vcpu),
@@ -112,7 +117,7 @@ def _asked(stack: Stack, role: str) -> tuple[str, str | None]:
             return "vcpu.pin", stack.pins.vcpu
         case "iothread":
             return "iothread.pin", stack.pins.iothread
-        case "worker" | "uring" if stack.device.iothreads:
+        case "worker" if stack.device.iothreads:
             return "iothread.pin", stack.pins.iothread
         case _:
             return "emulator.pin", stack.pins.emulator
