@@ -32,8 +32,19 @@ def unmet_rounds(study: Study, trials: Iterable[TrialRecord]) -> Unmet:
     return found
 
 
+def rounds_by_workload(trials: Iterable[TrialRecord]) -> dict[str, int]:
+    """Return how many rounds each workload has had: one that needs no more has fewer than the study."""
+    found: dict[str, int] = {}
+    for record in trials:
+        found[record.trial.workload] = max(record.trial.round, found.get(record.trial.workload, 0))
+    return found
+
+
 def judged(comparison: Comparison, unmet: Unmet, rounds: int) -> Comparison:
-    """Say of a comparison of times that an arm was saturated, where one was: then there is nothing to compare."""
+    """Say of a comparison of times that an arm was saturated, where one was: then there is nothing to compare.
+
+    `rounds` are those of the comparison's workload.
+    """
     if BY_ID[comparison.metric].unit != "ns":
         return comparison
     arms = (comparison.baseline, comparison.candidate)

@@ -2,13 +2,13 @@
 """What trials say of arms against each other: a verdict for every pair, and every other arm against the baseline."""
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from typing import TypedDict
 
 from virtune.analyse.compare import compare, compare_at_any_time
-from virtune.analyse.offered import Unmet, judged, unmet_rounds
+from virtune.analyse.offered import Unmet, judged, rounds_by_workload, unmet_rounds
 from virtune.analyse.rejects import pardons, rejected_for
 from virtune.analyse.unpaired import compare_unpaired
 from virtune.model.evidence import StudyRecord, TrialRecord
@@ -35,18 +35,25 @@ Rows = dict[tuple[str, str], dict[int, dict[str, float]]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """What arms are compared by: the values of the rounds that count, and where less was done than was offered."""
+    """What arms are compared by: the values of the rounds that count, and where less was done than was offered.
+
+    `rounds` is how many each workload has had.
+    """
 
     study: Study
     rows: Rows
     unmet: Unmet
+    rounds: Mapping[str, int]
 
 
 def evidence_of(record: StudyRecord, pardoned: Sequence[Pardon] | None = None) -> Evidence:
     """Read out of a study's trials what can be compared; `pardoned` where it is known already."""
     free = pardons(record.attempts or record.trials) if pardoned is None else pardoned
     return Evidence(
-        study=record.study, rows=_rows(record.trials, free), unmet=unmet_rounds(record.study, record.trials)
+        study=record.study,
+        rows=_rows(record.trials, free),
+        unmet=unmet_rounds(record.study, record.trials),
+        rounds=rounds_by_workload(record.trials),
     )
 
 
@@ -125,9 +132,8 @@ def _rows(trials: Iterable[TrialRecord], pardoned: Sequence[Pardon]) -> Rows:
 def _compare(
     evidence: Evidence, workload: Workload, metric: Metric, pairs: Sequence[tuple[str, str]], confidence: float
 ) -> Iterator[Comparison]:
-    study = evidence.study
-    rounds = study.rounds_begun or study.rounds
-    for found in _by_rounds(study, evidence.rows, workload, metric, pairs, confidence):
+    rounds = evidence.rounds.get(workload.name, 0)
+    for found in _by_rounds(evidence.study, evidence.rows, workload, metric, pairs, confidence):
         yield judged(found, evidence.unmet, rounds)
 
 
