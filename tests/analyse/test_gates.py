@@ -271,6 +271,17 @@ def test_the_disks_of_all_guests_answer_for_the_loads_of_all() -> None:
     assert found.get("iops") == pytest.approx(3 * (alone.get("iops") or 0))
 
 
+@pytest.mark.parametrize(
+    ("disks", "shared"),
+    [([["sda"], ["sda"]], "sda"), ([["sda", "sdb"], ["sdb", "sdc"]], "sdb"), ([["sda"], ["sdb"]], "")],
+)
+def test_guests_that_are_spread_over_one_disk_are_told(disks: list[list[str]], shared: str) -> None:
+    parts = edited("randread.both") | {"disks.json": json.dumps({"disks": disks}).encode()}
+    found = derive(parts, stack=Stack(rig="qemu", guests=2, spread="/srv"), workload=WORKLOAD)
+    told = [remark.text for remark in found.remarks if remark.id == "one-disk"]
+    assert told == ([f"the images that guests.spread keeps apart both lie on {shared}"] if shared else [])
+
+
 def offered(rate: int, done: float, *, seconds: float = 2.0, process: str = "linear") -> set[str]:
     """What is said of a job that was offered a rate (1/s) and did so much of it."""
     document = json.loads(edited("rate-met.both")["fio.json"])

@@ -17,7 +17,7 @@ from virtune.analyse.ramp import read_profile
 from virtune.analyse.use import use
 from virtune.model.counters import RoleUse, Use
 from virtune.model.errors import LoadError, ReadError, StoreError
-from virtune.model.evidence import BARRIER, FIO_OUTPUTS, of_guest
+from virtune.model.evidence import BARRIER, DISKS, FIO_OUTPUTS, of_guest
 from virtune.model.measurement import FioResult, Measurement
 from virtune.model.remark import EMULATED, Remark, Weight
 from virtune.model.stack import GUEST_RIGS, Stack
@@ -82,7 +82,7 @@ def derive(parts: Mapping[str, bytes], *, stack: Stack, workload: Workload) -> M
     return replace(
         base,
         values=values,
-        remarks=(*_emulated(parts), *_apart(skew), *said, *at_gates, *more),
+        remarks=(*_emulated(parts), *_apart(skew), *_on_one_disk(parts), *said, *at_gates, *more),
         gates=gates,
         profile=profile,
         profile_seconds=seconds,
@@ -123,6 +123,18 @@ def _apart(skew: float | None) -> Iterator[Remark]:
             weight=Weight.WARNING,
             text=f"the guests began {format_seconds(skew)} apart, more than {format_seconds(SKEW_SECONDS)}",
             advice="fewer guests than CPUs, or a ramp that is longer than that",
+        )
+
+
+def _on_one_disk(parts: Mapping[str, bytes]) -> Iterator[Remark]:
+    images = json.loads(parts[DISKS])["disks"] if DISKS in parts else []
+    shared = sorted(set.intersection(*map(set, images))) if images else []
+    if shared:
+        yield Remark(
+            id="one-disk",
+            weight=Weight.WARNING,
+            text=f"the images that guests.spread keeps apart both lie on {', '.join(shared)}",
+            advice="name a directory of another disk: `df` and `lsblk` show which is on which",
         )
 
 

@@ -8,6 +8,7 @@ import contextlib
 import functools
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
 from virtune import shell
 from virtune.bench.appliance import Appliance
@@ -85,20 +86,28 @@ def _as_one(stack: Stack, benches: list[GuestBench]) -> GuestBench:
         )
         if asked
     )
-    spread = stack.spread and Check(
-        setting="guests.spread",
-        asked=stack.spread,
-        found=str(others[0].image.parent) if others[0].image is not None else None,
-        proof=f"the second guest stands on {others[0].image}",
-    )
+    spread = [] if stack.spread is None else [spread_check(stack.spread, others[0].image)]
     seen = dict.fromkeys(check for bench in benches for check in bench.in_force.checks)
     return replace(
         first,
         beside=tuple(loaded[1:]),
         idle=tuple(one.vm.child.pid for one in idle),
-        in_force=InForce(checks=(*counted, *([spread] if spread else []), *seen)),
+        in_force=InForce(checks=(*counted, *spread, *seen)),
         changeover=_together([one.changeover for one in benches if one.changeover is not None]),
     )
+
+
+def spread_check(asked: str, image: Path | None) -> Check:
+    """Say whether a guest's image lies in the directory that was asked for, by whatever name or link, or below it.
+
+    In a directory where others may write it is a directory of ours that has it.
+    """
+    found = None
+    if image is not None:
+        place = image.resolve().parent
+        found = asked if place.is_relative_to(Path(asked).resolve()) else str(place)
+    proof = f"the second guest stands on {image}"
+    return Check(setting="guests.spread", asked=asked, found=found, proof=proof)
 
 
 def _together(ways: list[Changeover]) -> Changeover | None:

@@ -5,18 +5,19 @@ With several guests each has captures of its own: those of the second end in `-2
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import cast
 
 from virtune.bench.counters import Sampler
 from virtune.bench.load import Loaded, Moments
-from virtune.bench.rig import Bench
-from virtune.model.evidence import BARRIER, Capture, of_guest
+from virtune.bench.rig import Bench, Ground
+from virtune.model.evidence import BARRIER, DISKS, Capture, of_guest
 from virtune.model.study import Study
 from virtune.model.workload import Workload
 from virtune.plan.guests import share_of
 from virtune.plan.job import FioJob
+from virtune.probe.devices import backing_of
 
 _SETTLE_SECONDS = 0.05
 """A load in a guest begins when the barrier opens, give or take the guest's look at it."""
@@ -67,6 +68,13 @@ def load_in_guests(
             captures.append(_capture(BARRIER, json.dumps(began) + "\n"))
         if evidence.trouble:
             captures.append(_capture("trouble.txt", evidence.trouble))
+
+
+def disks_below(ground: Ground) -> Iterator[Capture]:
+    """Yield the capture of which disks guests are spread over, where they are."""
+    if ground.image is not None and ground.second is not None:
+        disks = [[disk.name for disk in backing_of(image).disks] for image in (ground.image, ground.second)]
+        yield _capture(DISKS, json.dumps({"disks": disks}) + "\n")
 
 
 def moments_in_guest(study: Study, sampler: Sampler) -> Moments:

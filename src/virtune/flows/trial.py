@@ -13,7 +13,7 @@ from virtune.bench.load import Moments, run_load
 from virtune.bench.rig import Bench, Ground, Session
 from virtune.bench.scratch import Scratch, drop_cache
 from virtune.flows.domain_trial import load_in_domain
-from virtune.flows.guest_trial import load_in_guests
+from virtune.flows.guest_trial import disks_below, load_in_guests
 from virtune.model.errors import LoadError, RigError
 from virtune.model.evidence import EACH_OPERATION, Capture, Changeover, Check, InForce, TrialRecord, of_guest
 from virtune.model.stack import Stack
@@ -68,7 +68,7 @@ def run_trial(study: Study, trial: Trial, tools: Tools) -> tuple[TrialRecord, tu
             changeover = bench.changeover
             captures += [] if changeover is None else [_text("changeover.txt", changeover.text + "\n")]
             seen += bench.in_force.checks
-            captures.append(_text("rig.txt", bench.command))
+            captures += [_text("rig.txt", bench.command), *disks_below(ground)]
             require_in_force(arm.name, seen)
             _load(study, trial, workload, bench, tools, captures, seen)
         require_in_force(arm.name, seen)

@@ -21,6 +21,9 @@ FIO_OUTPUTS = ("fio.json", "fio.txt")
 EACH_OPERATION = "operations.log"
 """The capture with every I/O of a load that asked for it, as fio logs them: `ms, ns, direction, bytes, place`."""
 
+DISKS = "disks.json"
+"""The capture that says which disks lie below the images that guests are spread over, a list for each image."""
+
 BARRIER = "barrier.json"
 """The capture that says how far apart guests began that were to begin together."""
 
