@@ -17,7 +17,8 @@ from random import Random
 import numpy as np
 
 from benchmarks.hosts import HOSTS, Host, Stacks
-from virtune.analyse.tuning import seconds_of, tuning
+from virtune.analyse.probing import seconds_of
+from virtune.analyse.tuning import tuning
 from virtune.model.durability import Promise
 from virtune.model.evidence import InForce, StudyRecord, TrialRecord
 from virtune.model.goal import Goal

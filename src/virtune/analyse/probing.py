@@ -6,8 +6,9 @@ import math
 from statistics import fmean
 
 from virtune.analyse.anytime import blocks_for
-from virtune.analyse.blocks import Rows, block_of
-from virtune.model.search import Search
+from virtune.analyse.blocks import Rows, block_of, search_of
+from virtune.analyse.confirm import SOAK_SLICE_SECONDS, soak_slices
+from virtune.model.search import Phase, Search
 from virtune.model.study import Study
 from virtune.model.tuning import Probed
 
@@ -52,14 +53,14 @@ def probed_by(study: Study, search: Search, rows: Rows) -> Probed:
     steps = [b - a for a, b in itertools.pairwise(logs) if math.isfinite(b - a)]
     sd = math.sqrt(fmean(step**2 for step in steps)) if len(steps) > 1 else None
     seconds = search.slice_seconds or _slice(search, slowest)
-    each = (seconds + study.ramp_seconds + OVERHEAD_SECONDS) * len(study.workloads)
+    each = (seconds + beside_seconds(study)) * len(study.workloads)
     count = search.racing
     return Probed(
         slices=len(rows),
         iops=slowest,
         sd=sd,
         slice_seconds=seconds,
-        slices_max=_cap(study, search, each),
+        slices_max=_cap(study, search, seconds),
         certificate_seconds=_forecast(study, search, sd, each, count),
     )
 
@@ -72,23 +73,68 @@ def _slice(search: Search, iops: float | None) -> float:
     return next((seconds for seconds in SLICES if seconds >= need), SLICES[-1])
 
 
-def fixed_seconds(study: Study, search: Search) -> float:
-    """Return what probe and confirmation cost, whatever the race does."""
-    probe = PROBE_SLICES * (study.seconds + study.ramp_seconds + OVERHEAD_SECONDS)
-    confirm = 2 * search.confirm_pairs * (search.confirm_seconds + study.ramp_seconds + OVERHEAD_SECONDS)
-    return (probe + confirm) * len(study.workloads)
+def seconds_of(study: Study, probed: Probed, phase: Phase) -> float:
+    """Return how long a trial of a phase measures."""
+    return _seconds_of(study, search_of(study), probed.slice_seconds, phase)
 
 
-def _cap(study: Study, search: Search, each: float) -> int | None:
-    """Return after how many slices the race stops as it is; None for a certificate without a budget."""
-    count, seconds = search.racing, search.budget_seconds
-    if seconds is None:
+def beside_seconds(study: Study) -> float:
+    """Return what a slice is expected to cost beside its run."""
+    return study.ramp_seconds + OVERHEAD_SECONDS
+
+
+def probe_seconds(study: Study, *, slices: int = PROBE_SLICES) -> float:
+    """Return what so many slices of the probe cost."""
+    return slices * (study.seconds + beside_seconds(study)) * len(study.workloads)
+
+
+def confirm_seconds(study: Study, slice_seconds: float, *, beside: float) -> float:
+    """Return what one pair of the confirmation costs."""
+    each = _seconds_of(study, search_of(study), slice_seconds, Phase.CONFIRM) + beside
+    return 2 * each * len(study.workloads)
+
+
+def soak_seconds(study: Study, slice_seconds: float, *, beside: float) -> float:
+    """Return what the soak of winner and baseline costs."""
+    search = search_of(study)
+    each = _seconds_of(study, search, slice_seconds, Phase.SOAK) + beside
+    return 2 * soak_slices(search) * each * len(study.workloads)
+
+
+def slices_least(search: Search) -> int:
+    """Return how many slices a race runs at least, however little time there is."""
+    return (BLOCKS_LEAST if search.budget_seconds is None else BLOCKS_IN_BUDGET) * _beginners(search)
+
+
+def _beginners(search: Search) -> int:
+    return search.racing if search.tries is None else min(search.racing, JOIN_FIRST + 1)
+
+
+def _seconds_of(study: Study, search: Search, slice_seconds: float, phase: Phase) -> float:
+    return {
+        Phase.PROBE: study.seconds,
+        Phase.RACE: slice_seconds,
+        Phase.CONFIRM: search.confirm_seconds,
+        Phase.SOAK: min(SOAK_SLICE_SECONDS, max(search.soak_seconds, study.seconds)),
+    }[phase]
+
+
+def _cap(study: Study, search: Search, seconds: float) -> int | None:
+    """Return after how many slices the race stops as it is; None for a certificate without a budget.
+
+    A budget is for all of it. The mode's own bound is for all but a soak, which takes the time that was asked for it.
+    """
+    beside, total = beside_seconds(study), search.budget_seconds
+    each, soak = (seconds + beside) * len(study.workloads), soak_seconds(study, seconds, beside=beside)
+    if total is None:
         if search.mode == "certify":
             return None
-        seconds = count * QUICK_SECONDS_EACH
-    least = BLOCKS_LEAST if search.budget_seconds is None else BLOCKS_IN_BUDGET
-    begin = count if search.tries is None else min(count, JOIN_FIRST + 1)
-    return max(least * begin, int((seconds - fixed_seconds(study, search)) / each))
+        total = search.racing * QUICK_SECONDS_EACH + soak
+    else:
+        each = max(each, search.spread_seconds / _beginners(search))
+    left = total - probe_seconds(study) - soak
+    left -= search.confirm_pairs * confirm_seconds(study, seconds, beside=beside)
+    return max(slices_least(search), int(left / each))
 
 
 def _forecast(study: Study, search: Search, sd: float | None, each: float, count: int) -> float | None:

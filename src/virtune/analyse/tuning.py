@@ -1,19 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a search says so far: a function of its trials and nothing else, so a killed one goes on where it was."""
 
-import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime
 from statistics import median
 
 from virtune.analyse.basis import with_steadiness
 from virtune.analyse.blocks import Rows, block_of, log_of, mean_of, rows_of, search_of, values_of
-from virtune.analyse.confirm import SOAK_SLICE_SECONDS, confirmed, soak_slices, soaked
+from virtune.analyse.budget import Spent, block_fits, spent_by
+from virtune.analyse.confirm import confirmed, soak_slices, soaked
 from virtune.analyse.joining import entrants_of, levels_of, to_join
 from virtune.analyse.limits import check_limits, state_of
-from virtune.analyse.probing import BLOCKS_LEAST, PROBE_SLICES, probed_by
+from virtune.analyse.probing import BLOCKS_LEAST, PROBE_SLICES, probed_by, seconds_of, slices_least
 from virtune.analyse.race import standing_after
 from virtune.analyse.ramp import Ramp, ramp_at, ramp_of
 from virtune.analyse.rejects import pardons
@@ -31,39 +30,37 @@ from virtune.model.verdict import Verdict
 FUNCTIONAL_ONLY = "functional-only"
 """The remark on a slice whose guest ran under software emulation."""
 
+EMULATED = "under software emulation (TCG) the emulator is what was ranked"
+
 LIMIT_BLOCKS_MAX = 60
 """A leader so close to a limit that so many blocks cannot say on which side it is, stays open."""
 
 REMARKS_TOLD = 0.1
 """A remark on fewer of the slices than this is those slices' own trouble."""
 
-_PAUSE_SECONDS = 120.0
-"""A longer silence between two trials than their length and this was an interruption: no cost of the search."""
-
 
 def tuning(record: StudyRecord) -> Tuning:
     """Say what a search's trials say together, however few they are."""
     study, search = record.study, search_of(record.study)
-    pardoned = pardons(record.attempts or record.trials)
+    attempts, ramp = record.attempts or record.trials, ramp_of(study, record.trials)
+    pardoned = pardons(attempts)
     by_phase: dict[Phase, list[TrialRecord]] = {phase: [] for phase in Phase}
     for trial in sorted(record.trials, key=lambda one: one.trial.number):
         by_phase[phase_of(trial.trial.round)].append(trial)
     probed = probed_by(study, search, rows_of(by_phase[Phase.PROBE], pardoned))
     race = rows_of(by_phase[Phase.RACE], pardoned)
+    spent = spent_by(study, probed, attempts, ramp)
     standing, checks, broken = _race(study, search, probed, race)
     wanted = to_join(search, probed, standing, race)
+    standing, wanted = _within_budget(study, probed, spent, standing, wanted, race)
     winner, distance = _winner(standing, checks, search)
     confirmation = confirmed(study, search, winner, rows_of(by_phase[Phase.CONFIRM], pardoned))
     soaks = soaked(study, winner, rows_of(by_phase[Phase.SOAK], pardoned))
     done = {phase: len({one.trial.round for one in trials}) for phase, trials in by_phase.items()}
-    ramp = ramp_of(study, record.trials)
     phase, finished = _phase(study, search, probed, winner, done, racing=bool(standing.up_next or wanted))
     recommendation, why = _recommend(study, search, winner, standing, checks, confirmation, finished=finished)
     if _emulated(record.trials):
-        recommendation, why = (
-            Recommendation.UNDECIDED,
-            "under software emulation (TCG) the emulator is what was ranked",
-        )
+        recommendation, why = Recommendation.UNDECIDED, EMULATED
     return Tuning(
         study=study,
         phase=phase,
@@ -80,8 +77,10 @@ def tuning(record: StudyRecord) -> Tuning:
         recommendation=recommendation,
         why=why,
         values=_values(study, search, by_phase[Phase.RACE], pardoned),
-        measured_seconds=_measured(study, probed, by_phase, ramp),
-        elapsed_seconds=_elapsed(study, record.attempts or record.trials),
+        measured_seconds=_measured(study, probed, attempts, ramp),
+        elapsed_seconds=spent.elapsed,
+        beside_seconds=spent.beside,
+        race_seconds_left=spent.race_left,
         notes=(*(pardon.text for pardon in pardoned), *_remarks(record.trials)),
         repeated=len(record.attempts) - len(record.trials) if record.attempts else 0,
         ramps=ramp.findings,
@@ -89,17 +88,6 @@ def tuning(record: StudyRecord) -> Tuning:
         wanted=wanted if phase is Phase.RACE else 0,
         levels=levels_of(study, search, race) if wanted and phase is Phase.RACE else (),
     )
-
-
-def seconds_of(study: Study, probed: Probed, phase: Phase) -> float:
-    """Return how long a trial of a phase measures."""
-    search = search_of(study)
-    return {
-        Phase.PROBE: study.seconds,
-        Phase.RACE: probed.slice_seconds,
-        Phase.CONFIRM: search.confirm_seconds,
-        Phase.SOAK: min(SOAK_SLICE_SECONDS, max(search.soak_seconds, study.seconds)),
-    }[phase]
 
 
 def _race(
@@ -148,6 +136,35 @@ def _until_bounded(standing: Standing, cap: int | None, arms: int) -> Standing:
     if not bare or standing.slices + 1 + len(bare) > cap + 2 * arms:
         return standing
     return replace(standing, up_next=(standing.leader, *bare))
+
+
+def _within_budget(
+    study: Study, probed: Probed, spent: Spent, standing: Standing, wanted: int, rows: Rows
+) -> tuple[Standing, int]:
+    """End the race where its next block would leave too little time for what comes after it.
+
+    The last block within the budget is one for those that nothing bounds yet. The fewest blocks of which something
+    can be said are run whatever they take.
+    """
+    if spent.race_left is None or not rows:
+        return standing, wanted
+    counts = [len({arm for arm, _ in row}) for row in rows.values()]
+    run, least, before = sum(counts), slices_least(search_of(study)), counts[-1]
+    bare = sum(1 for one in standing.runners if one.place is Place.OPEN and one.better_at_most is None)
+    more = 1 + bare if bare else 0
+
+    def within(arms: int) -> bool:
+        return run + arms <= least or block_fits(study, probed, spent, arms=arms + more, before=before)
+
+    if wanted and not within(wanted + 1):
+        wanted = 0
+    if wanted or not standing.up_next or within(len(standing.up_next)):
+        return standing, wanted
+    racing = search_of(study).racing
+    last = _until_bounded(replace(standing, up_next=()), run, racing)
+    # of a budget that is smaller than the fewest blocks nothing is left for that either
+    in_time = block_fits(study, probed, spent, arms=len(last.up_next), before=before)
+    return (last if in_time or run <= least else replace(standing, up_next=())), 0
 
 
 def _until_limits_are_known(
@@ -325,19 +342,10 @@ def _basis(study: Study, standing: Standing, race: Sequence[TrialRecord]) -> tup
     )
 
 
-def _measured(study: Study, probed: Probed, by_phase: Mapping[Phase, Sequence[TrialRecord]], ramp: Ramp) -> float:
-    """Return the seconds of load, ramps included, as the classic grid would be counted."""
+def _measured(study: Study, probed: Probed, attempts: Sequence[TrialRecord], ramp: Ramp) -> float:
+    """Return the seconds of load, ramps included, as the classic grid would be counted; of what ran again too."""
     return math.fsum(
-        seconds_of(study, probed, phase) + ramp_at(ramp, study.ramp_seconds, one.trial.round)
-        for phase, trials in by_phase.items()
-        for one in trials
+        seconds_of(study, probed, phase_of(one.trial.round)) + ramp_at(ramp, study.ramp_seconds, one.trial.round)
+        for one in attempts
+        if one.measurement is not None
     )
-
-
-def _elapsed(study: Study, trials: Sequence[TrialRecord]) -> float:
-    """Return the seconds from the beginning to the last trial, without the time that an interruption took."""
-    search = search_of(study)
-    longest = max(study.seconds, search.confirm_seconds, SOAK_SLICE_SECONDS) + _PAUSE_SECONDS
-    moments = [datetime.fromisoformat(study.created), *sorted(datetime.fromisoformat(one.ended) for one in trials)]
-    steps = [(b - a).total_seconds() for a, b in itertools.pairwise(moments)]
-    return math.fsum(step for step in steps if step <= longest)

@@ -28,7 +28,9 @@ from virtune.cli.options import SecondsType, json_option, store_option, target_o
 @click.option("--mode", type=click.Choice(["quick", "certify"]), default="quick", show_default=True,
               help="quick: a tenth of the classic grid's time, contenders first. certify: until the winner is within "
                    "the margin of the best for certain.")  # fmt: skip
-@click.option("--budget", type=SecondsType(), default=None, help="Time for all of it, instead of the mode's own.")
+@click.option("--budget", type=SecondsType(), default=None,
+              help="Time for all of it, soak included, instead of the mode's own. Four blocks are run whatever it "
+                   "is.")  # fmt: skip
 @click.option("--confirm", type=click.IntRange(0, 100), default=6, show_default=True,
               help="Restarts of winner and baseline on fresh data in the end.")  # fmt: skip
 @click.option("--confirm-seconds", type=SecondsType(), default=5.0, help="Time of each of these.  [default: 5s]")
@@ -37,7 +39,8 @@ from virtune.cli.options import SecondsType, json_option, store_option, target_o
                    "cache of the drive that fills up.")  # fmt: skip
 @click.option("--spread", type=SecondsType(), default=None,
               help="Begin blocks of the race at least this far apart: the same slices, but a host that warms up or "
-                   "shifts is seen in more than one mood.  [default: 30s with --mode certify, else 0]")  # fmt: skip
+                   "shifts is seen in more than one mood.  [default: 30s with --mode certify and a twentieth of "
+                   "--budget at most, else 0]")  # fmt: skip
 @click.option("--workload", "workloads", multiple=True, metavar="NAME|FIO WORDS|FILE",
               help="A named workload, fio's own words, or a fio job file; of several the mean counts.  "
                    "[default: randread-4k]")  # fmt: skip

@@ -8,9 +8,17 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 
 from virtune.analyse.blocks import search_of
-from virtune.analyse.probing import OVERHEAD_SECONDS, fixed_seconds
+from virtune.analyse.probing import (
+    BLOCKS_IN_BUDGET,
+    PROBE_SLICES,
+    confirm_seconds,
+    probe_seconds,
+    seconds_of,
+    slices_least,
+    soak_seconds,
+)
 from virtune.analyse.rejects import unsettled
-from virtune.analyse.tuning import seconds_of, tuning
+from virtune.analyse.tuning import tuning
 from virtune.bench.in_force import require_in_force
 from virtune.bench.rig import Bench, Ground, Session
 from virtune.flows.attempt import Attempts
@@ -82,19 +90,32 @@ def seconds_left(known: Tuning) -> float | None:
     study, search = known.study, search_of(known.study)
     if known.finished:
         return 0.0
-    each = known.probed.slice_seconds + study.ramp_seconds + OVERHEAD_SECONDS
-    cap, done = known.probed.slices_max, known.standing.slices
+    slice_seconds, beside = known.probed.slice_seconds, known.beside_seconds
+    pairs = max(0, search.confirm_pairs - (known.confirmation.pairs if known.confirmation else 0))
+    after = pairs * confirm_seconds(study, slice_seconds, beside=beside)
+    soaked = sum(one.seconds for one in known.soaks) * len(study.workloads)
+    after += max(0.0, soak_seconds(study, slice_seconds, beside=beside) - soaked)
+    if known.phase not in (Phase.PROBE, Phase.RACE):
+        return after
+    race = race_seconds(known)
+    if race is None:
+        return None
+    return probe_seconds(study, slices=max(0, PROBE_SLICES - known.probed.slices)) + race + after
+
+
+def race_seconds(known: Tuning) -> float | None:
+    """Return about how long the race still takes; None where only a certificate ends it and none is in sight."""
+    search, cap, done = search_of(known.study), known.probed.slices_max, known.standing.slices
     needed = None if len(known.standing.runners) < search.racing else known.standing.slices_left  # others may join
     ahead = [left for left in (needed, None if cap is None else cap - done) if left is not None]
-    if known.phase in (Phase.PROBE, Phase.RACE) and not ahead:
+    if not ahead:
         return None
-    race = 0.0
-    if known.phase in (Phase.PROBE, Phase.RACE):
-        apart = search.spread_seconds / max(1, len(known.standing.up_next))
-        race = min(ahead) * max(each * len(study.workloads), apart)
-    pairs = search.confirm_pairs - (known.confirmation.pairs if known.confirmation else 0)
-    share = pairs / search.confirm_pairs if search.confirm_pairs else 0.0
-    return max(0.0, race) + share * fixed_seconds(study, search) + 2 * search.soak_seconds
+    each = (known.probed.slice_seconds + known.beside_seconds) * len(known.study.workloads)
+    each = max(each, search.spread_seconds / max(1, len(known.standing.up_next)))
+    race = max(0.0, min(ahead) * each)
+    if known.race_seconds_left is None:
+        return race
+    return min(race, max(known.race_seconds_left, (slices_least(search) - done) * each, 0.0))
 
 
 def _require_real(found: InForce) -> None:
@@ -188,10 +209,8 @@ def _probed(known: Tuning) -> str:
         f" at most about {format_seconds(probed.certificate_seconds)}, were all {search.racing} nearly as good as"
         " the best"
     )
-    if probed.slices_max is None:
-        return words
-    each = (probed.slice_seconds + known.study.ramp_seconds + OVERHEAD_SECONDS) * len(known.study.workloads)
-    return f"{words}; this race stops after {format_seconds(probed.slices_max * each)} at the latest"
+    race = None if probed.slices_max is None else race_seconds(known)
+    return words if race is None else f"{words}; this race stops after about {format_seconds(race)} at the latest"
 
 
 def _attempts(study: Study, known: Tuning, tools: Tools, store: Store, say: Callable[[Event], None]) -> Attempts:
@@ -255,6 +274,8 @@ def beforehand(study: Study) -> str:
     words += f"; {apart} promise something else and {gone} cannot be or need not be tried" if apart or gone else ""
     if left is None:
         return f"{words}; until certified: the probe will say how long that may take"
+    if search.budget_seconds is not None and left > search.budget_seconds + 1:
+        words += f"; {BLOCKS_IN_BUDGET} blocks of them and what comes after take more than the budget"
     return (
         f"{words}; at most about {format_seconds(left)}, the classic grid takes {format_seconds(search.grid_seconds)}"
     )

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+from virtune.analyse.probing import BLOCKS_IN_BUDGET
 from virtune.flows.question import DEFAULT_WORKLOADS, MARGIN, RAMP_SECONDS, SPAN_MIN, facts_text, read_workloads
 from virtune.flows.study import random_seed
 from virtune.model.durability import Promise
@@ -17,6 +18,7 @@ from virtune.model.knobs import KNOBS
 from virtune.model.search import Mode, Search, SetApart
 from virtune.model.space import Apart, Space
 from virtune.model.study import DEFAULT_SPAN, Study
+from virtune.model.units import format_seconds
 from virtune.plan.goal import parse_goal
 from virtune.plan.propose import tries_for
 from virtune.plan.space import Asked, Host, space_of
@@ -30,6 +32,9 @@ SPREAD_SECONDS = 30.0
 """A certificate for eight to sixteen configurations then takes ten minutes. On a host that warms up, one that was had
 in two minutes is for the host as it was: within 3 % of the best in 96 to 98 % of simulated searches, and in 99 % with
 the same slices spread out (benchmarks/README.md)."""
+
+SPREAD_BLOCKS = 20
+"""A budget is for so many blocks at least, so blocks are closer together where it is below ten minutes."""
 
 SPREAD_MAX = 3600.0
 
@@ -70,6 +75,7 @@ def tuning_study(asked: TuneQuestion) -> tuple[Study, str]:
 
     Raises PlanError, with what is wrong and a hint, before anything is made or run.
     """
+    _require_time(asked)
     goal = parse_goal(asked.maximize, asked.minimize, asked.subject_to)
     workloads = read_workloads(asked.workloads or DEFAULT_WORKLOADS, Path())
     span = asked.span or DEFAULT_SPAN
@@ -103,6 +109,24 @@ def tuning_study(asked: TuneQuestion) -> tuple[Study, str]:
         search=_search(asked, goal, space),
     )
     return study, facts_text(asked.scratch)
+
+
+def _require_time(asked: TuneQuestion) -> None:
+    """Raise PlanError for a soak, or blocks that far apart, that leave nothing of the budget."""
+    spread, soak, budget = asked.spread or 0.0, asked.soak or 0.0, asked.budget
+    if budget is None:
+        return
+    if 2 * soak >= budget:
+        raise PlanError(
+            f"a soak of {format_seconds(soak)} with the winner and with the baseline leaves nothing of"
+            f" {format_seconds(budget)}",
+            hint="a smaller --soak, or a larger --budget",
+        )
+    if spread * (BLOCKS_IN_BUDGET - 1) >= budget:
+        raise PlanError(
+            f"{BLOCKS_IN_BUDGET} blocks {format_seconds(spread)} apart do not fit into {format_seconds(budget)}",
+            hint="a smaller --spread, or a larger --budget",
+        )
 
 
 def _space(asked: TuneQuestion, span: int) -> Space:
@@ -154,7 +178,9 @@ def host() -> Host:
 def _spread_of(asked: TuneQuestion) -> float:
     if asked.spread is not None:
         return asked.spread
-    return SPREAD_SECONDS if asked.mode == "certify" else 0.0
+    if asked.mode != "certify":
+        return 0.0
+    return SPREAD_SECONDS if asked.budget is None else min(SPREAD_SECONDS, asked.budget / SPREAD_BLOCKS)
 
 
 def _apart(space: Space) -> tuple[SetApart, ...]:

@@ -104,6 +104,8 @@ class Tuning:
     those did that were tried, all on one scale: what the proposals are made from.
     `repeated` attempts were spoiled or failed and ran again, `ramps` were too short and doubled; `notes` say what
     could not be mended by that, and what to beware of. `basis` is what the race rests on, by workload.
+    `beside_seconds` is what a slice costs beside its run, and `race_seconds_left` what the budget still has for the
+    race: below 0 where it is too small, None without a budget.
     """
 
     study: Study
@@ -123,6 +125,8 @@ class Tuning:
     values: tuple[tuple[str, float], ...] = ()
     measured_seconds: float = 0.0
     elapsed_seconds: float = 0.0
+    beside_seconds: float = 0.0
+    race_seconds_left: float | None = None
     notes: tuple[str, ...] = ()
     repeated: int = 0
     ramps: tuple[RampFinding, ...] = ()

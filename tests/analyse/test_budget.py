@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A budget bounds all of a search: made-up ones with a clock of their own, waits between blocks included."""
+
+from dataclasses import replace
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import pytest
+from tests.analyse.test_tuning import World, landscape, study_of
+
+from virtune.analyse.probing import seconds_of
+from virtune.analyse.tuning import tuning
+from virtune.flows.tune import beforehand, seconds_left
+from virtune.flows.tune_question import TuneQuestion, tuning_study
+from virtune.model.errors import PlanError
+from virtune.model.evidence import StudyRecord
+from virtune.model.search import Phase, phase_of
+from virtune.model.study import Study
+from virtune.model.tuning import Tuning
+from virtune.plan.search import next_block
+
+
+class Clock:
+    """Runs a search as the flow does: blocks begin apart, a slice takes `beside` more than its ramp and its run."""
+
+    def __init__(self, study: Study, world: World, *, beside: float = 0.45) -> None:
+        self.record = StudyRecord(study=study, facts="", finished=False, trials=())
+        self.now, self.begun = 0.0, -1e9
+        self._study, self._world, self._beside = study, world, beside
+
+    def step(self) -> Tuning:
+        """Run one block; what is known before it."""
+        assert self._study.search is not None
+        known = tuning(self.record)
+        rounds = {one.trial.round for one in self.record.trials if phase_of(one.trial.round) is known.phase}
+        if known.phase is Phase.RACE and not known.finished:
+            self.now = self.begun = max(self.now, self.begun + self._study.search.spread_seconds)
+        for trial in next_block(self._study, known, rounds=len(rounds), trials=len(self.record.trials)):
+            seconds = seconds_of(self._study, known.probed, known.phase)
+            self.now += seconds + self._study.ramp_seconds + self._beside
+            ended = datetime.fromisoformat(self._study.created) + timedelta(seconds=round(self.now))
+            ran = replace(self._world.run(trial), ended=ended.isoformat())
+            self.record = replace(self.record, trials=(*self.record.trials, ran))
+        return known
+
+    def run(self) -> Tuning:
+        while not (known := self.step()).finished:
+            assert len(self.record.trials) < 5000
+        return known
+
+
+@pytest.mark.parametrize(
+    ("arms", "mode", "budget", "spread", "soak", "beside"),
+    [
+        (2, "certify", 600.0, 30.0, 0.0, 0.45),
+        (4, "certify", 600.0, 30.0, 0.0, 0.45),
+        (8, "certify", 300.0, 15.0, 60.0, 0.45),
+        (8, "quick", 600.0, 0.0, 120.0, 0.45),
+        (8, "quick", 240.0, 0.0, 0.0, 1.7),
+    ],
+)
+def test_a_budget_is_not_passed_and_it_is_what_is_forecast(
+    arms: int, mode: str, budget: float, spread: float, soak: float, beside: float
+) -> None:
+    rates = dict(list(landscape(1).items())[:arms])
+    near = {name: 50_000 * (rate / 50_000) ** 0.05 for name, rate in rates.items()}  # near ties take all there is
+    study = study_of(list(near), mode=mode, budget_seconds=budget, spread_seconds=spread, soak_seconds=soak)
+    before = seconds_left(tuning(StudyRecord(study=study, facts="", finished=False, trials=())))
+    assert before == pytest.approx(budget, rel=0.02)
+    clock = Clock(study, World(near, noise=0.1), beside=beside)
+    found = clock.run()
+    assert clock.now <= budget * 1.01
+    assert clock.now >= budget * (0.5 if found.winner == study.baseline else 0.85)  # and it is made use of
+    assert found.distance is not None
+    assert found.elapsed_seconds == pytest.approx(clock.now, abs=1)
+
+
+def test_a_search_that_goes_on_has_what_is_left_of_its_budget() -> None:
+    rates = {f"a{index}": 50_000.0 for index in range(4)}
+    study = study_of(list(rates), mode="certify", budget_seconds=600.0, spread_seconds=30.0)
+    clock = Clock(study, World(rates, noise=0.1))
+    while clock.now < 300:
+        clock.step()
+    clock.now += 86_400  # killed, and gone on with the next day
+    clock.run()
+    assert clock.now - 86_400 <= 606
+
+
+def test_a_budget_for_less_than_four_blocks_says_so_before() -> None:
+    rates = {f"a{index}": 50_000.0 for index in range(8)}
+    study = study_of(list(rates), budget_seconds=60.0)
+    assert "4 blocks of them and what comes after take more than the budget" in beforehand(study)
+    found = Clock(study, World(rates)).run()
+    assert found.standing.blocks >= 4
+    assert "more than the budget" not in beforehand(study_of(list(rates), budget_seconds=600.0))
+
+
+def test_time_between_blocks_is_part_of_what_a_search_took() -> None:
+    rates = {"base": 40_000.0, "fast": 41_000.0}
+    study = study_of(list(rates), mode="certify", spread_seconds=300.0)
+    clock = Clock(study, World(rates, noise=0.05))
+    found = clock.run()
+    assert clock.now > 1500
+    assert found.elapsed_seconds == pytest.approx(clock.now, abs=1)
+
+
+def test_what_ran_again_is_part_of_what_a_search_measured() -> None:
+    rates = {"base": 40_000.0, "fast": 80_000.0}
+    study = study_of(list(rates))
+    clock = Clock(study, World(rates, noise=0.01))
+    once = clock.run().measured_seconds
+    spoiled = tuple(replace(one, attempt=1) for one in clock.record.trials[:5])
+    again = replace(clock.record, attempts=(*spoiled, *(replace(one, attempt=2) for one in clock.record.trials)))
+    assert tuning(again).measured_seconds == pytest.approx(once + 5 * 1.5)
+    failed = tuple(replace(one, measurement=None, failure="did not come up") for one in spoiled)
+    none = replace(again, attempts=(*failed, *again.attempts[5:]))
+    assert tuning(none).measured_seconds == pytest.approx(once)
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ({"soak": 300.0}, "a soak of 5 min 00 s with the winner and with the baseline leaves nothing of 10 min 00 s"),
+        ({"spread": 300.0}, "4 blocks 5 min 00 s apart do not fit into 10 min 00 s"),
+    ],
+)
+def test_what_cannot_fit_into_a_budget_is_refused(asked: dict[str, float], said: str) -> None:
+    with pytest.raises(PlanError) as caught:
+        tuning_study(TuneQuestion(budget=600.0, scratch=Path("/nowhere"), **asked))  # type: ignore[arg-type]
+    assert said in caught.value.message
