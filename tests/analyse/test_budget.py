@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A budget bounds all of a search: made-up ones with a clock of their own, waits between blocks included."""
 
+import math
 from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -15,7 +16,7 @@ from virtune.flows.tune_question import TuneQuestion, tuning_study
 from virtune.model.errors import PlanError
 from virtune.model.evidence import StudyRecord
 from virtune.model.search import Phase, phase_of
-from virtune.model.study import Study
+from virtune.model.study import Study, Trial
 from virtune.model.tuning import Tuning
 from virtune.plan.search import next_block
 
@@ -128,3 +129,19 @@ def test_what_cannot_fit_into_a_budget_is_refused(asked: dict[str, float], said:
     with pytest.raises(PlanError) as caught:
         tuning_study(TuneQuestion(budget=600.0, scratch=Path("/nowhere"), **asked))  # type: ignore[arg-type]
     assert said in caught.value.message
+
+
+def test_a_lost_pair_is_made_up_for_only_within_the_budget() -> None:
+    class Loses(World):
+        """Gives nothing in the confirmation."""
+
+        def value(self, trial: Trial) -> float:
+            return math.nan if phase_of(trial.round) is Phase.CONFIRM else super().value(trial)
+
+    rates = {"base": 40_000.0, "fast": 41_000.0}
+    study = study_of(list(rates), mode="certify", budget_seconds=300.0, spread_seconds=15.0)
+    clock = Clock(study, Loses(rates, noise=0.1))
+    assert clock.run().winner == "fast"
+    assert clock.now <= 303
+    confirmed = {one.trial.round for one in clock.record.trials if phase_of(one.trial.round) is Phase.CONFIRM}
+    assert 6 <= len(confirmed) < 12

@@ -196,6 +196,30 @@ def test_what_an_emulator_was_fastest_with_is_never_recommended() -> None:
     assert any("functional only" in note for note in found.notes)
 
 
+def test_a_pair_that_is_lost_is_run_again() -> None:
+    rates = {"base": 40_000.0, "fast": 80_000.0}
+
+    class Loses(World):
+        """Fails in the confirmation as often as it is told to."""
+
+        def __init__(self, lost: int) -> None:
+            super().__init__(rates, noise=0.01)
+            self.lost = lost
+
+        def value(self, trial: Trial) -> float:
+            if phase_of(trial.round) is Phase.CONFIRM and self.lost:
+                self.lost -= 1
+                return math.nan
+            return super().value(trial)
+
+    for lost, pairs, rounds in ((1, 6, 7), (5, 6, 9), (100, 0, 12)):
+        found, record = searched(study_of(list(rates)), Loses(lost))
+        assert found.confirmation is not None
+        confirmed = {one.trial.round for one in record.trials if phase_of(one.trial.round) is Phase.CONFIRM}
+        assert (found.confirmation.pairs, len(confirmed)) == (pairs, rounds)
+        assert (found.recommendation is Recommendation.CHANGE) == (pairs == 6)
+
+
 def test_too_few_restarts_decide_nothing() -> None:
     rates = {"base": 40_000.0, "fast": 80_000.0}
     for pairs in (0, 1, 3, 5):

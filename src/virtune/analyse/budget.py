@@ -80,6 +80,14 @@ def block_fits(study: Study, probed: Probed, spent: Spent, *, arms: int, before:
     return wait + arms * each <= spent.race_left
 
 
+def pair_fits(study: Study, probed: Probed, spent: Spent) -> bool:
+    """Whether one more pair of the confirmation than was asked for, and the soak, are within the budget."""
+    budget = search_of(study).budget_seconds
+    pair = confirm_seconds(study, probed.slice_seconds, beside=spent.beside)
+    soak = soak_seconds(study, probed.slice_seconds, beside=spent.beside)
+    return budget is None or spent.elapsed + pair + soak <= budget
+
+
 def _overhead(study: Study, probed: Probed, attempts: Sequence[TrialRecord], ramp: Ramp) -> float:
     """Return what a slice costs beside ramp and run: the mean over those that followed one another without a wait."""
     ran = sorted(attempts, key=lambda one: (one.ended, one.trial.number, one.attempt))

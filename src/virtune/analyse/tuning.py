@@ -8,7 +8,7 @@ from statistics import median
 
 from virtune.analyse.basis import with_steadiness
 from virtune.analyse.blocks import Rows, block_of, log_of, mean_of, rows_of, search_of, values_of
-from virtune.analyse.budget import Spent, block_fits, spent_by
+from virtune.analyse.budget import Spent, block_fits, pair_fits, spent_by
 from virtune.analyse.confirm import confirmed, soak_slices, soaked
 from virtune.analyse.joining import entrants_of, levels_of, to_join
 from virtune.analyse.limits import check_limits, state_of
@@ -57,7 +57,8 @@ def tuning(record: StudyRecord) -> Tuning:
     confirmation = confirmed(study, search, winner, rows_of(by_phase[Phase.CONFIRM], pardoned))
     soaks = soaked(study, winner, rows_of(by_phase[Phase.SOAK], pardoned))
     done = {phase: len({one.trial.round for one in trials}) for phase, trials in by_phase.items()}
-    phase, finished = _phase(study, search, probed, winner, done, racing=bool(standing.up_next or wanted))
+    pairs = _pairs_wanted(study, probed, spent, confirmation, done[Phase.CONFIRM])
+    phase, finished = _phase(study, probed, winner, done, racing=bool(standing.up_next or wanted), pairs=pairs)
     recommendation, why = _recommend(study, search, winner, standing, checks, confirmation, finished=finished)
     if _emulated(record.trials):
         recommendation, why = Recommendation.UNDECIDED, EMULATED
@@ -218,14 +219,18 @@ def _tied(standing: Standing, margin: float) -> tuple[str, ...]:
     )
 
 
+def _pairs_wanted(study: Study, probed: Probed, spent: Spent, found: Confirmation | None, tried: int) -> bool:
+    """Whether the confirmation needs another pair: in place of one that gave no values of both, as long as there is
+    time for it, and for at most as many again as were asked for.
+    """
+    asked = search_of(study).confirm_pairs
+    if tried < asked or found is None:
+        return tried < asked
+    return found.pairs < asked and tried < 2 * asked and pair_fits(study, probed, spent)
+
+
 def _phase(
-    study: Study,
-    search: Search,
-    probed: Probed,
-    winner: str | None,
-    rounds: Mapping[Phase, int],
-    *,
-    racing: bool,
+    study: Study, probed: Probed, winner: str | None, rounds: Mapping[Phase, int], *, racing: bool, pairs: bool
 ) -> tuple[Phase, bool]:
     """Return what is done next, and whether nothing is; `rounds` are those of each phase that are done."""
     if probed.slices < PROBE_SLICES:
@@ -234,10 +239,10 @@ def _phase(
         return Phase.RACE, False
     if winner is None:
         return Phase.RACE, True
-    if winner != study.baseline and rounds[Phase.CONFIRM] < search.confirm_pairs:
+    if winner != study.baseline and pairs:
         return Phase.CONFIRM, False
     arms = 1 if winner == study.baseline else 2
-    if rounds[Phase.SOAK] < arms * soak_slices(search):
+    if rounds[Phase.SOAK] < arms * soak_slices(search_of(study)):
         return Phase.SOAK, False
     return (Phase.CONFIRM if rounds[Phase.CONFIRM] else Phase.RACE), True
 

@@ -75,7 +75,8 @@ class Search:
 
     `ranked` are the arms that compete, by name: all but a baseline that promises something else. `slice_seconds` is
     None where the probe is to choose. `budget_seconds` bounds the whole search; None is the mode's own bound.
-    `confirm_pairs` are the restarts of winner and baseline in the end, each of `confirm_seconds`. With `tries` (None:
+    `confirm_pairs` are the starts of winner and baseline in the end, each of `confirm_seconds`; one
+    that gives no values of both is made up for by another. With `tries` (None:
     all race from the start) at most so many of the ranked are raced, in the order in which they are proposed.
     Blocks of the race begin at least `spread_seconds` apart, so that a host is seen in more than one of its moods.
     """
