@@ -6,12 +6,17 @@ from collections.abc import Callable
 from dataclasses import replace
 from random import Random
 
-from virtune.analyse.verdicts import judge
+import pytest
+
+from virtune.analyse.look import Look, look
+from virtune.model.condition import Outcome
 from virtune.model.evidence import InForce, StudyRecord, TrialRecord
 from virtune.model.measurement import Measurement
 from virtune.model.stack import Stack
 from virtune.model.study import Arm, Study, Trial
+from virtune.model.verdict import ROUNDS_MIN, Verdict
 from virtune.model.workload import Job, Workload
+from virtune.plan.conditions import parse_conditions
 from virtune.plan.interleave import propose
 
 Disk = Callable[[Trial], dict[str, float] | str]
@@ -38,16 +43,16 @@ def measured(trial: Trial, disk: Disk) -> TrialRecord:
     return TrialRecord(trial=trial, ended="", in_force=InForce(), measurement=Measurement(values=values))
 
 
-def run(asked: Study, disk: Disk) -> StudyRecord:
-    """Run a study on a simulated disk until it stops."""
+def run(asked: Study, disk: Disk) -> tuple[StudyRecord, Look]:
+    """Run a study on a simulated disk until it stops; returns what the last look saw."""
     record = StudyRecord(study=asked, facts="", finished=False, trials=())
-    open_ = {one.name for one in asked.workloads}
-    while proposed := propose(record.study, rounds=1, workloads=open_):
+    seen = Look(verdicts=(), rulings=(), workloads=frozenset(one.name for one in asked.workloads))
+    while proposed := propose(record.study, rounds=1, workloads=seen.workloads):
         asked = replace(record.study, trials=(*record.study.trials, *proposed))
         made = tuple(measured(trial, disk) for trial in proposed)
         record = replace(record, study=asked, trials=(*record.trials, *made))
-        open_ = {one.workload for one in judge(record) if one.open}
-    return record
+        seen = look(record)
+    return record, seen
 
 
 def test_a_saturated_load_is_not_run_again_while_another_is_open() -> None:
@@ -57,12 +62,58 @@ def test_a_saturated_load_is_not_run_again_while_another_is_open() -> None:
         behind = trial.workload == "at-90" and trial.arm == "b"
         return {"iops": 500.0 if behind else 1000.0, "latency.p99": 1e6 * math.exp(chance.gauss(0, 0.05))}
 
-    record = run(study(workload("at-50", 1000.0), workload("at-90", 1000.0), metric="latency.p99", rounds=20), disk)
+    record, seen = run(
+        study(workload("at-50", 1000.0), workload("at-90", 1000.0), metric="latency.p99", rounds=20), disk
+    )
     rounds = {
         name: {one.trial.round for one in record.trials if one.trial.workload == name} for name in ("at-50", "at-90")
     }
     assert rounds["at-50"] == set(range(1, 21))
     assert rounds["at-90"] == set(range(1, 7))
-    (verdict,) = [one for one in judge(record) if one.workload == "at-90"]
+    (verdict,) = [one for one in seen.verdicts if one.workload == "at-90"]
     assert verdict.closed
     assert verdict.why == "b is saturated at this load: latency not comparable"
+
+
+def noisy(change: float, seed: int, *, noise: float = 0.05) -> Callable[[Trial], dict[str, float]]:
+    """A disk whose differences within a round vary by `noise` (ln) around `change`, in IOPS and in p99 alike."""
+    chance = Random(seed)
+
+    def disk(trial: Trial) -> dict[str, float]:
+        true = change if trial.arm == "b" else 1.0
+        iops, p99 = (math.exp(chance.gauss(0, noise / math.sqrt(2))) for _ in range(2))
+        return {"iops": 1e4 * true * iops, "latency.p99": 1e6 / true * p99}
+
+    return disk
+
+
+@pytest.mark.parametrize(("change", "outcome"), [(0.92, Outcome.BREACHED), (1.0, Outcome.HELD)])
+def test_a_study_goes_on_until_its_condition_is_decided(change: float, outcome: Outcome) -> None:
+    """The verdict on -8 % falls long before it is shown to be more than -3 %, and it must not end the study."""
+    asked = replace(study(workload("w")), conditions=parse_conditions(["iops < -3%"]))
+    longest, alone = 0, []
+    for seed in range(10):
+        record, seen = run(asked, noisy(change, seed))
+        assert [one.outcome for one in seen.rulings] == [outcome]
+        longest = max(longest, record.study.rounds_begun)
+        _, unasked = run(replace(asked, conditions=()), noisy(change, seed))
+        alone += [one.verdict for one in unasked.verdicts]
+    if outcome is Outcome.BREACHED:
+        assert longest <= 40
+        assert set(alone) == {Verdict.WORSE}
+
+
+def test_a_condition_on_another_metric_is_waited_for() -> None:
+    asked = replace(study(workload("w")), conditions=parse_conditions(["latency.p99 > +5%"]))
+    quiet, restless = noisy(0.8, 1, noise=0.01), noisy(0.9, 2, noise=0.08)
+    record, seen = run(asked, lambda trial: quiet(trial) | {"latency.p99": restless(trial)["latency.p99"]})
+    assert [one.outcome for one in seen.rulings] == [Outcome.BREACHED]
+    assert record.study.rounds_begun > ROUNDS_MIN
+    assert seen.workloads == frozenset()
+
+
+def test_what_no_round_gives_is_not_waited_for() -> None:
+    asked = replace(study(workload("w")), conditions=parse_conditions(["sync.mean > +5%"]))
+    record, seen = run(asked, noisy(0.5, 1))
+    assert [one.outcome for one in seen.rulings] == [Outcome.UNDECIDED]
+    assert record.study.rounds_begun == ROUNDS_MIN

@@ -44,7 +44,7 @@ def test_it_ends_within_its_budget_and_says_what_going_on_would_take(user: User)
 
 def test_killed_between_looks_it_goes_on_in_the_order_that_its_seed_draws(user: User) -> None:
     words = ("compare", *NULL, "--arm", "a:", "--arm", "b:", "--margin", "0.001", "--rounds", "9", "--seed", "11")
-    process = user.start(*words, "--seconds", "300ms", "--ramp", "0")
+    process = user.start(*words, "--fail-if", "iops < -80%", "--seconds", "300ms", "--ramp", "0")
     assert process.stderr is not None
     for line in process.stderr:
         if line.startswith("[15/16]"):  # in the eighth round: six were proposed at once, then one by one
@@ -57,6 +57,8 @@ def test_killed_between_looks_it_goes_on_in_the_order_that_its_seed_draws(user: 
     assert order_of(found) == [(one.number, one.round, one.arm) for one in drawn]
     assert before == order_of(found)[: len(before)]
     assert found["study"]["stopped"] == "rounds"
+    assert [(one["condition"], one["outcome"]) for one in found["conditions"]] == [("iops < -80%", "held")]
+    assert "--fail-if 'iops < -80%'" in found["basis"]["command"]
 
 
 def test_a_budget_without_room_for_a_round_is_refused(user: User) -> None:

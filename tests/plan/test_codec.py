@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from virtune.model.condition import Condition
 from virtune.model.errors import PlanError
 from virtune.model.stack import Disk, Stack
 from virtune.model.study import Arm, Study, Trial
@@ -26,6 +27,7 @@ workloads = st.builds(
 )
 arms = st.builds(Arm, name=words, stack=stacks, settings=pairs)
 trials = st.builds(Trial, number=st.integers(), round=st.integers(), arm=words, workload=words)
+conditions = st.builds(Condition, metric=words, relation=st.sampled_from(["<", ">"]), limit=finite, text=words)
 studies = st.builds(
     Study,
     id=words,
@@ -44,6 +46,7 @@ studies = st.builds(
     margin=finite,
     confidence=finite,
     trials=st.lists(trials, max_size=3).map(tuple),
+    conditions=st.lists(conditions, max_size=2).map(tuple),
 )
 
 STUDY = Study(
@@ -80,6 +83,7 @@ def test_a_workload_survives_the_round_trip(workload: Workload) -> None:
 def test_a_field_added_since_gets_its_default() -> None:
     plain = json.loads(codec.study_to_json(STUDY))
     del plain["margin"]
+    del plain["conditions"]  # kept by a virtune that stopped without looking at them
     del plain["arms"][0]["stack"]["disk"]["discard"]
     assert codec.study_from_json(json.dumps(plain)) == STUDY
 

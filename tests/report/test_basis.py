@@ -4,11 +4,14 @@
 from dataclasses import replace
 
 import pytest
-from tests.report.test_documents import study
+from tests.report.test_documents import record, study
 
-from virtune.model.result import Basis
+from virtune.analyse.summarise import summarise
+from virtune.model.result import Basis, Stopped
 from virtune.model.stack import Rig
-from virtune.report.basis import steadiness
+from virtune.plan.conditions import parse_conditions
+from virtune.report.again import command_again
+from virtune.report.basis import resting_on, steadiness
 
 
 @pytest.mark.parametrize(("rig", "names"), [("storage-daemon", True), ("qemu", True), ("libvirt", False)])
@@ -19,3 +22,14 @@ def test_a_restart_is_offered_where_the_rig_can_restart(rig: Rig, names: bool) -
     said = " ".join(steadiness(basis, asked))
     assert "one process" in said
     assert ("--restart" in said) is names
+
+
+def test_a_study_that_waited_for_its_conditions_says_so_and_asks_for_them_again() -> None:
+    kept = record(12)
+    asked = replace(kept.study, sequential=True, conditions=parse_conditions(["iops < -3%", "cpu_per_io > +900%"]))
+    found = summarise(replace(kept, study=asked))
+    assert found.stopped is Stopped.ROUNDS  # IOPS are decided, and equal times of a CPU never are
+    assert "--fail-if 'iops < -3%' --fail-if 'cpu_per_io > +900%'" in command_again(asked)
+    found = summarise(replace(kept, study=replace(asked, conditions=asked.conditions[:1])))
+    assert found.stopped is Stopped.DECIDED
+    assert "every pair is decided and every condition" in " ".join(resting_on(found, asked.workloads[0]))

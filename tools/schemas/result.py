@@ -243,7 +243,7 @@ def _study() -> Schema:
                 word("Why a sequential study has ended; null while it has not, and for any other.", Stopped)
             ),
             "sequential": switch(
-                "Whether it was looked at after every round and stopped when every pair was decided;"
+                "Whether it was looked at after every round and stopped when every pair and condition was decided;"
                 " `rounds` and `budget_seconds` are then the most that it takes."
             ),
             "budget_seconds": maybe(

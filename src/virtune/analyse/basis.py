@@ -30,12 +30,15 @@ def basis_of(record: StudyRecord, verdicts: Sequence[Comparison]) -> tuple[Basis
     )
 
 
-def stopped_by(record: StudyRecord, verdicts: Sequence[Comparison]) -> Stopped | None:
-    """Return why a study that stops when it knows has ended; None while it has not, and for any other."""
+def stopped_by(record: StudyRecord, *, decided: bool) -> Stopped | None:
+    """Return why a study that stops when it knows has ended; None while it has not, and for any other.
+
+    `decided`: no verdict and no condition asks for more rounds.
+    """
     study = record.study
     if not study.sequential or not record.finished:
         return None
-    if not any(found.open for found in verdicts):
+    if decided:
         return Stopped.DECIDED
     return Stopped.ROUNDS if study.rounds_begun >= study.rounds else Stopped.BUDGET
 

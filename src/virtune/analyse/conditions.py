@@ -10,7 +10,7 @@ undecided. The intervals of all conditions, workloads and arms hold together at 
 from collections.abc import Iterator, Sequence
 
 from virtune.analyse.unpaired import REPEATS_MIN
-from virtune.analyse.verdicts import against_baseline, evidence_of
+from virtune.analyse.verdicts import Evidence, against_baseline, evidence_of
 from virtune.model.condition import Condition, Outcome, Ruling
 from virtune.model.errors import UsageError
 from virtune.model.evidence import StudyRecord
@@ -23,14 +23,28 @@ def rule(record: StudyRecord, conditions: Sequence[Condition]) -> tuple[Ruling, 
     study = record.study
     if conditions and len(study.arms) < 2:
         raise UsageError("one arm has no baseline that a condition could be held against", hint="compare two")
-    return tuple(_rulings(record, conditions))
+    return rulings_of(evidence_of(record), conditions)
 
 
-def _rulings(record: StudyRecord, conditions: Sequence[Condition]) -> Iterator[Ruling]:
-    study = record.study
+def rulings_of(evidence: Evidence, conditions: Sequence[Condition]) -> tuple[Ruling, ...]:
+    """Hold every condition against what was read out of a study's trials; nothing where it has a single arm."""
+    return tuple(_rulings(evidence, conditions))
+
+
+def open_workloads(evidence: Evidence, verdicts: Sequence[Comparison], rulings: Sequence[Ruling]) -> frozenset[str]:
+    """Return the workloads that more rounds are to be run of: a verdict is open there, or a condition undecided.
+
+    A condition on what no round gave (`sync.mean` of reads) is not waited for longer than a verdict can take.
+    """
+    waiting = (one.comparison for one in rulings if one.outcome is Outcome.UNDECIDED and not one.comparison.closed)
+    undecided = {one.workload for one in waiting if one.rounds or evidence.rounds.get(one.workload, 0) < ROUNDS_MIN}
+    return frozenset(undecided | {one.workload for one in verdicts if one.open})
+
+
+def _rulings(evidence: Evidence, conditions: Sequence[Condition]) -> Iterator[Ruling]:
+    study = evidence.study
     count = len(conditions) * len(study.compared) * (len(study.arms) - 1)
     confidence = 1 - (1 - study.confidence) / max(1, count)
-    evidence = evidence_of(record)
     for condition in conditions:
         for comparison in against_baseline(evidence, BY_ID[condition.metric], confidence=confidence):
             outcome, why = _judge(condition, comparison, paired=study.paired)

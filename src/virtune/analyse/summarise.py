@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from virtune.analyse.basis import basis_of, elapsed_seconds, stopped_by
+from virtune.analyse.conditions import open_workloads, rulings_of
 from virtune.analyse.ramp import ramp_of
 from virtune.analyse.rejects import pardons, rejected_for
 from virtune.analyse.sections import ends_of, sections_of
@@ -35,6 +36,7 @@ def summarise(record: StudyRecord) -> Result:
     )
     done = sum(1 for trial in record.trials if trial.measurement is not None)
     verdicts = tuple(verdicts_of(evidence))
+    rulings = rulings_of(evidence, study.conditions)
     return Result(
         study=study,
         finished=record.finished,
@@ -44,7 +46,7 @@ def summarise(record: StudyRecord) -> Result:
         differences=tuple(differences_of(evidence)),
         measured_seconds=done * study.seconds,
         elapsed_seconds=elapsed_seconds(record),
-        stopped=stopped_by(record, verdicts),
+        stopped=stopped_by(record, decided=not open_workloads(evidence, verdicts, rulings)),
         basis=basis_of(record, verdicts),
         pardons=pardoned,
         ramps=ramp_of(study, record.trials).findings,

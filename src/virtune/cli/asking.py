@@ -67,6 +67,7 @@ class Asked:
                 target=words["target"],
                 restart=words["restart"],
                 connect=words.get("connect"),
+                conditions=() if thresholds is None else thresholds.conditions,
             ),
             leave=Leave(write_to=words["allow_write_to"], in_use=words["allow_in_use"]),
             store=words["store"],

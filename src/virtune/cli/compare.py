@@ -75,9 +75,9 @@ def command(**asked: Any) -> int:
     """Compare disk stacks on this host, or results that exist already.
 
     Every round brings each arm up once, in random order, and loads it with fio; what counts are the differences
-    within rounds. It looks after every round and stops by itself when every pair is decided, at --budget or --rounds
-    at the latest; six rounds are the fewest that can decide. Ends in a table, and for every pair of arms: better,
-    worse, same or undecided.
+    within rounds. It looks after every round and stops by itself when every pair and every --fail-if is decided, at
+    --budget or --rounds at the latest; six rounds are the fewest that can decide. Ends in a table, and for every pair
+    of arms: better, worse, same or undecided.
 
     BEFORE and AFTER are fio results, folders of them, or runs in the store (STUDY or STUDY:ARM): each is an arm, and
     what a folder holds of one job are repeats. Arms of one study are compared within its rounds. All others did not

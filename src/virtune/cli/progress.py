@@ -12,6 +12,7 @@ from typing import Self
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
+from virtune.model.condition import Outcome, Ruling
 from virtune.model.event import (
     Event,
     Noticed,
@@ -37,10 +38,15 @@ def pair_text(found: Comparison) -> str:
     return f"{found.candidate} against {found.baseline}{difference}"
 
 
-def round_line(number: int, verdicts: Sequence[Comparison]) -> str:
-    """Write in one line what is known after a round: how many pairs are decided, and the one furthest from it."""
+def round_line(number: int, verdicts: Sequence[Comparison], rulings: Sequence[Ruling]) -> str:
+    """Write in one line what is known after a round: how many pairs and conditions are decided, and the pair that is
+    furthest from it.
+    """
     decided = sum(found.verdict is not Verdict.UNDECIDED for found in verdicts)
     line = f"after round {number}: {decided} of {len(verdicts)} pairs decided"
+    if rulings:
+        known = sum(one.outcome is not Outcome.UNDECIDED for one in rulings)
+        line += f", {known} of {len(rulings)} conditions"
     open_ = [found for found in verdicts if found.rounds_left is not None]
     if not open_:
         return line
@@ -121,8 +127,8 @@ class Face:
                 self._line(f"{len(study.trials)} trials{kept}, {about} {format_seconds(left)} left")
             case TrialEnded(trial=trial, of=of, summary=summary):
                 self._line(f"[{trial.number}/{of}] round {trial.round}  {trial.workload}  {trial.arm}: {summary}")
-            case RoundJudged(round=number, verdicts=verdicts):
-                self._line(round_line(number, verdicts))
+            case RoundJudged(round=number, verdicts=verdicts, rulings=rulings):
+                self._line(round_line(number, verdicts, rulings))
             case _:
                 pass
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`virtune resume`: go on with a study that was interrupted."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,8 @@ def command(
 ) -> int:
     """Go on with STUDY (an id, the beginning of one, or `last`).
 
-    Trials that are finished are kept and not run again; the rest runs in the order that was drawn at first.
+    Trials that are finished are kept and not run again; the rest runs in the order that was drawn at first, until
+    the conditions that the study began with are decided, or those of --fail-if in their place.
     """
     from virtune.cli.asking import going_on
     from virtune.flows.needed import Leave
@@ -62,9 +64,9 @@ def command(
         return going_on(
             kept,
             record.study,
-            lambda say: resume_study(record, store=kept, say=say, leave=leave),
+            lambda say: resume_study(record, store=kept, say=say, leave=leave, conditions=thresholds.conditions),
             as_json=as_json,
             report=report,
             quiet=quiet,
-            thresholds=thresholds,
+            thresholds=replace(thresholds, conditions=thresholds.conditions or record.study.conditions),
         )

@@ -99,6 +99,7 @@ def _within(stored: Sequence[_Stored], terms: Terms) -> StudyRecord:
         metric=terms.metric,
         margin=terms.margin,
         confidence=terms.confidence,
+        conditions=(),
         trials=tuple(trial for trial in record.study.trials if trial.arm in chosen),
     )
     return replace(record, study=study, trials=tuple(t for t in record.trials if t.trial.arm in chosen))

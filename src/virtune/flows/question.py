@@ -9,6 +9,7 @@ from pathlib import Path
 from virtune.flows.builtin import builtin
 from virtune.flows.probe import probe
 from virtune.flows.study import new_study, random_seed, round_seconds
+from virtune.model.condition import Condition
 from virtune.model.errors import PlanError, PreconditionError
 from virtune.model.metric import BY_ID
 from virtune.model.stack import Stack
@@ -82,6 +83,7 @@ class Question:
     target: Path | None = None
     restart: bool = False
     connect: str | None = None
+    conditions: tuple[Condition, ...] = ()
 
 
 def study_for(question: Question) -> tuple[Study, str]:
@@ -121,6 +123,7 @@ def study_for(question: Question) -> tuple[Study, str]:
         margin=_or(question.margin, plan.margin, MARGIN),
         confidence=_or(question.confidence, plan.confidence, CONFIDENCE),
         builtin=question.builtin,
+        conditions=question.conditions,
     )
     if question.kind == "compare":
         study = _budgeted(study, question, plan)

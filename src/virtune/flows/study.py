@@ -12,8 +12,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from virtune import shell
+from virtune.analyse.look import look
 from virtune.analyse.summarise import summarise
-from virtune.analyse.verdicts import confidence_of_one, judge
+from virtune.analyse.verdicts import confidence_of_one
 from virtune.bench.in_force import require_in_force
 from virtune.bench.load import fio_engines
 from virtune.bench.rig import Place, session
@@ -24,6 +25,7 @@ from virtune.flows.images import identities, require_same_images
 from virtune.flows.last_check import last_check
 from virtune.flows.needed import Leave, admitted, require_programs
 from virtune.flows.trial import Tools, ground_for
+from virtune.model.condition import Condition
 from virtune.model.errors import Interrupted, LoadError, PreconditionError, RefusedTargetError, RigError, UsageError
 from virtune.model.event import Event, Noticed, RoundJudged, StudyStarted, TrialEnded, TrialStarted
 from virtune.model.evidence import StudyRecord, TrialRecord
@@ -115,11 +117,25 @@ def run_study(study: Study, *, store: Store, say: Callable[[Event], None], leave
     return finished_result(store, study.id)
 
 
-def resume_study(record: StudyRecord, *, store: Store, say: Callable[[Event], None], leave: Leave) -> Result:
-    """Run what is left of a study; finished trials are never run again."""
+def resume_study(
+    record: StudyRecord,
+    *,
+    store: Store,
+    say: Callable[[Event], None],
+    leave: Leave,
+    conditions: tuple[Condition, ...] = (),
+) -> Result:
+    """Run what is left of a study; finished trials are never run again.
+
+    It goes on until its conditions are decided, or those that are given in their place.
+    """
     study = record.study
     if study.imported:
         raise UsageError(f"study {study.id} was imported: there is nothing to run", hint="`virtune show` shows it")
+    if conditions not in ((), study.conditions) and not record.finished:
+        study = replace(study, conditions=conditions)
+        store.replace_study(study)
+        record = replace(record, study=study)
     left = still_to_run(record)
     if left or study.unsettled or (study.sequential and not record.finished):
         require_same_images(study)
@@ -293,11 +309,11 @@ def _next(
         return study, ()
     record = attempts.record(study)
     _require_something(study, record)
-    verdicts = judge(record)
-    open_ = {found.workload for found in verdicts if found.open}
-    say(RoundJudged(round=study.rounds_begun, verdicts=verdicts, seconds_left=_seconds_left(study, 0, clock)))
+    seen = look(record)
+    left = _seconds_left(study, 0, clock)
+    say(RoundJudged(round=study.rounds_begun, verdicts=seen.verdicts, rulings=seen.rulings, seconds_left=left))
     restart = any(trial.restart for trial in study.trials)
-    proposed = propose(study, rounds=1, workloads=open_, restart=restart)
+    proposed = propose(study, rounds=1, workloads=seen.workloads, restart=restart)
     if study.budget_seconds is not None and clock.seconds + clock.left(len(proposed)) > study.budget_seconds:
         return study, ()
     if proposed:

@@ -3,6 +3,7 @@
 
 from dataclasses import dataclass
 
+from virtune.model.condition import Ruling
 from virtune.model.study import Study, Trial
 from virtune.model.tuning import Tuning
 from virtune.model.verdict import Comparison
@@ -60,10 +61,11 @@ class TrialEnded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoundJudged:
-    """A study that stops when it knows has looked after a round: every pair's verdict so far."""
+    """A study that stops when it knows has looked after a round: every pair's verdict, every condition's ruling."""
 
     round: int
     verdicts: tuple[Comparison, ...]
+    rulings: tuple[Ruling, ...] = ()
     seconds_left: float
 
 

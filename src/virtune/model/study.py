@@ -3,6 +3,7 @@
 
 from dataclasses import dataclass
 
+from virtune.model.condition import Condition
 from virtune.model.search import Search
 from virtune.model.stack import Stack
 from virtune.model.units import Bytes
@@ -102,7 +103,7 @@ class Study:
 
     A `sequential` study is looked at after every round and stops when every pair is decided; `rounds` and
     `budget_seconds` (of running trials; None is no limit) are the most that it takes, and `trials` those that were
-    proposed so far. Else `rounds` were run whatever they said.
+    proposed so far. Else `rounds` were run whatever they said. `conditions` are those that it is to decide as well.
 
     `builtin` names the study that ships with virtune which this is, empty for a question of the user's own.
 
@@ -137,6 +138,7 @@ class Study:
     search: Search | None = None
     sequential: bool = False
     budget_seconds: float | None = None
+    conditions: tuple[Condition, ...] = ()
     builtin: str = ""
     checked: Checked | None = None
 

@@ -40,6 +40,8 @@ def command_again(study: Study) -> str:
     if kind == "compare":
         words += [] if study.also else ["--metric", study.metric]
         words += ["--margin", f"{study.margin:g}", "--confidence", f"{study.confidence:g}"]
+    for condition in study.conditions:
+        words += ["--fail-if", condition.text]
     words += ["--restart"] if any(trial.restart for trial in study.trials) else []
     words += ["--target", study.target] if study.target else ["--scratch", study.scratch]
     return shlex.join(words)

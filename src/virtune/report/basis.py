@@ -10,7 +10,7 @@ from virtune.model.verdict import Verdict
 from virtune.model.workload import Workload
 
 _STOPPED = {
-    Stopped.DECIDED: "stopped because every pair is decided",
+    Stopped.DECIDED: "stopped because every pair is decided{conditions}",
     Stopped.ROUNDS: "stopped after the most rounds that it was to take",
     Stopped.BUDGET: "stopped because the next round has no room in its budget",
 }
@@ -41,7 +41,8 @@ def _noise(result: Result, basis: Basis) -> str:
     if result.elapsed_seconds is not None:
         parts[-1] += f" in {format_seconds(result.elapsed_seconds)}"
     if result.stopped is not None:
-        parts.append(_STOPPED[result.stopped])
+        conditions = " and every condition" if result.study.conditions else ""
+        parts.append(_STOPPED[result.stopped].format(conditions=conditions))
     return ", ".join(parts)
 
 

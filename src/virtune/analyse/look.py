@@ -1,0 +1,27 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A look between rounds: what a study that stops when it knows has found so far, and what it goes on with."""
+
+from dataclasses import dataclass
+
+from virtune.analyse.conditions import open_workloads, rulings_of
+from virtune.analyse.verdicts import evidence_of, verdicts_of
+from virtune.model.condition import Ruling
+from virtune.model.evidence import StudyRecord
+from virtune.model.verdict import Comparison
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Look:
+    """Every pair's verdict and every condition's ruling so far, and the workloads that are to have another round."""
+
+    verdicts: tuple[Comparison, ...]
+    rulings: tuple[Ruling, ...]
+    workloads: frozenset[str]
+
+
+def look(record: StudyRecord) -> Look:
+    """Judge the trials so far. Both errors are bounded however often one looks."""
+    evidence = evidence_of(record)
+    verdicts = tuple(verdicts_of(evidence))
+    rulings = rulings_of(evidence, record.study.conditions)
+    return Look(verdicts=verdicts, rulings=rulings, workloads=open_workloads(evidence, verdicts, rulings))
