@@ -81,7 +81,7 @@ def test_engines_threads_and_mapping(emulator: str, session: GuestSession, image
         assert seen["device.iothread_vq_mapping"] == "io1+io2"
         checks = load_from_two_cpus(bench).checks
         assert found(checks)["device.iothread_vq_mapping"] == "io1+io2"
-        _, spent = bench.spent()
+        spent = bench.spent().by_iothread
         assert min(spent["io1"], spent["io2"]) > 20_000_000, spent
     pinned = Stack(rig="qemu", machine=machine, device=Device(iothread_vq_mapping="io2:0+io1:1"))
     with session.up(pinned, ground(image)) as bench:

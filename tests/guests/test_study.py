@@ -10,6 +10,8 @@ import time
 import pytest
 from tests.conftest import SPAN, User, eventually, marked_processes
 
+from virtune.probe.devices import backing_of
+
 pytestmark = [pytest.mark.real, pytest.mark.beside, pytest.mark.xdist_group("guests")]
 
 SHORT = ("--rig", "qemu", "--seconds", "1", "--ramp", "0.2", "-q")
@@ -40,6 +42,12 @@ def test_engines_are_compared_in_one_guest_and_marked(user: User) -> None:
     )
     threads = json.loads(user.run("show", "last", "--trial", "1", "--capture", "threads.json").stdout)
     assert threads["ns_by_role"]["vcpu"] > 100_000_000, "a guest under load"
+    assert sum(threads["ns_by_vcpu"].values()) == threads["ns_by_role"]["vcpu"]
+    counted = json.loads(user.run("show", "last", "--trial", "1", "--capture", "qemu-blockstats.json").stdout)
+    served = counted["stop"]["stats"]["rd_operations"] - counted["begin"]["stats"]["rd_operations"]
+    seconds = (counted["stop"]["t"] - counted["begin"]["t"]) / 1e9
+    iops = json.loads(user.run("show", "last", "--trial", "1", "--json").stdout)["measurement"]["values"]["iops"]
+    assert served / seconds == pytest.approx(iops, rel=0.5), "what the guest asked for, as QEMU counted it"
     counters = user.run("show", "last", "--trial", "1", "--capture", "guest-counters.jsonl").stdout.splitlines()
     marks = [json.loads(line).get("mark") for line in counters[1:]]
     assert {"start", "begin", "stop"} <= set(marks)
@@ -60,6 +68,8 @@ def test_one_load_in_one_guest_and_shared_by_two_beside_bare_metal(user: User) -
     for arm in found["arms"]:
         (summary,) = arm["workloads"]
         assert summary["values"]["iops"]["value"] > 0
+    remarks = {remark["id"] for round_ in found["arms"][1]["rounds"] for remark in round_["measurement"]["remarks"]}
+    assert ("one-disk" in remarks) is bool(backing_of(user.scratch).disks), "both are on the tests' own disk"
     (number,) = [round_["number"] for round_ in found["arms"][1]["rounds"]]
     parts = user.run("show", "last", "--trial", str(number)).stdout
     jobs = [parts.partition(f"==> {name}")[2].partition("==> ")[0] for name in ("job.fio ", "job-2.fio ")]

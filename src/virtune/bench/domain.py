@@ -23,6 +23,7 @@ from virtune.bench.plugged import Plugged, alone_in, strike_out, write_down, wri
 from virtune.bench.qemu_in_force import (
     Engines,
     Ring,
+    Rings,
     engine_check,
     engine_check_under_load,
     iothread_check_under_load,
@@ -71,7 +72,7 @@ class DomainBench:
     seen: Mapping[str, str]
     xml: str
     brought: set[Ring]
-    rings_before: Mapping[Ring, int] = field(default_factory=dict)
+    rings_before: Rings = field(default_factory=dict)
     spent_before: Mapping[int, int] = field(default_factory=dict)
     requests_before: int = 0
 
@@ -267,7 +268,7 @@ class DomainSession:
         yield from cache_check(stack, pid, image, disk, seen)
         yield from disk_checks(stack, asked, disk, seen, vcpus=self._way.vcpus, writes=ground.writes)
 
-    def _rings(self) -> Mapping[Ring, int]:
+    def _rings(self) -> Rings:
         return {} if self._way.pid is None else rings_of(self._way.pid)
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from virtune.bench.in_force import direct_of
-from virtune.bench.qemu_in_force import Ring, guest_checks
+from virtune.bench.qemu_in_force import Ring, Rings, guest_checks
 from virtune.dialects.libvirt_plug import driver_words
 from virtune.dialects.xml_text import Element
 from virtune.model.evidence import Check
@@ -84,16 +84,17 @@ def disk_checks(
     yield from guest_checks(stack, seen, vcpus=vcpus, writes=writes)
 
 
-def serving(rings: Mapping[Ring, int], now: Mapping[Ring, int], brought: set[Ring], requests: int) -> set[Ring]:
+def serving(rings: Rings, now: Rings, brought: set[Ring], requests: int) -> set[Ring]:
     """Return the rings that may serve the disk: those that came with it, and others that took its requests.
 
     Another disk of the domain may have made the ring that serves this one too: an event loop has one of each kind.
     """
-    busy = {
-        ring for ring, tail in rings.items()
-        if ring[0] == "io_uring" and requests and (now.get(ring, tail) - tail) % 2**32 >= _SHARE * requests
-    }  # fmt: skip
-    return brought | busy
+    came = {
+        ring: (after - tail) % 2**32
+        for ring, tail in rings.items()
+        if ring[0] == "io_uring" and tail is not None and (after := now.get(ring)) is not None
+    }
+    return brought | {ring for ring, count in came.items() if requests and count >= _SHARE * requests}
 
 
 def _on(value: bool) -> str:  # noqa: FBT001

@@ -21,11 +21,13 @@ from virtune.bench.qemu_device_in_force import mapping_check_under_load
 from virtune.bench.qemu_in_force import (
     Engines,
     Ring,
+    Rings,
+    Spent,
     engine_check_under_load,
     iothread_check_under_load,
     loops_of,
     rings_of,
-    role_of,
+    spent_by,
     threads_of,
 )
 from virtune.bench.qemu_machine import FIRST_BOOT_SECONDS, HungError, Vm, running
@@ -58,7 +60,7 @@ class GuestBench:
     held: frozenset[Ring]
     beside: tuple["GuestBench", ...] = ()
     idle: tuple[int, ...] = ()
-    rings_before: Mapping[Ring, int] = field(default_factory=dict)
+    rings_before: Rings = field(default_factory=dict)
     spent_before: Mapping[int, int] = field(default_factory=dict)
 
     def begin(self) -> None:
@@ -67,24 +69,18 @@ class GuestBench:
         self.rings_before = rings_of(pid)
         self.spent_before = {tid: spent for tid, _, spent in threads_of(pid)}
 
-    def spent(self) -> tuple[dict[str, int], dict[str, int]]:
-        """Return the nanoseconds on a CPU since the load began, by role, and those of each IOThread by its id."""
+    def spent(self) -> Spent:
+        """Return who was how long on a CPU since the load began."""
         pid = self.vm.child.pid
-        by_role: dict[str, int] = {}
-        by_thread: dict[str, int] = {}
-        for tid, comm, spent in threads_of(pid):
-            role = role_of(comm, main=tid == pid)
-            used = spent - self.spent_before.get(tid, 0)
-            by_role[role] = by_role.get(role, 0) + used
-            if role == "iothread":
-                by_thread[comm.partition(" ")[2]] = used
-        return by_role, by_thread
+        threads = ((tid, comm, spent - self.spent_before.get(tid, 0)) for tid, comm, spent in threads_of(pid))
+        return spent_by(pid, threads)
 
     def under_load(self, *, flushes: bool) -> tuple[Check, ...]:  # noqa: ARG002 - rings tell it whoever flushes
         """Look who does the I/O now."""
-        spent, threads = self.spent()
+        used = self.spent()
+        spent = used.by_role
         checks = [iothread_check_under_load(self.stack, spent)]
-        checks.append(mapping_check_under_load(self.stack, threads, spent.get("main", 0)))
+        checks.append(mapping_check_under_load(self.stack, used.by_iothread, spent.get("main", 0)))
         if self.stack.disk.backend == "file":
             now = rings_of(self.vm.child.pid)
             workers = spent.get("worker", 0)

@@ -10,8 +10,9 @@ native context lies mapped in the process.
 import contextlib
 import re
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from io import FileIO
 from pathlib import Path
 
 from virtune.bench.guest import Guest, must
@@ -41,23 +42,53 @@ _FEATURES = "the features that the guest's driver took, in its /sys/block/*/devi
 Ring = tuple[str, int]
 """An io_uring by its descriptor, or a kernel AIO context by its address."""
 
+Rings = Mapping[Ring, int | None]
+"""How far each ring has come, None where the kernel does not let us see it."""
 
-def rings_of(pid: int) -> dict[Ring, int]:
-    """Return the kernel's I/O rings that a process holds, and how far each has come; a tail moves with every use."""
-    found: dict[Ring, int] = {}
-    with contextlib.suppress(OSError):
-        for entry in Path(f"/proc/{pid}/fd").iterdir():
-            with contextlib.suppress(OSError):
+_HIDDEN = -1
+"""The place of all rings of a kind, where the kernel does not even say which there are."""
+
+
+def rings_of(pid: int, *, proc: Path = Path("/proc")) -> Rings:
+    """Return the kernel's I/O rings that a process holds, and how far each has come; a tail moves with every use.
+
+    `proc` is where the kernel shows processes.
+    """
+    place = proc / str(pid)
+    return {**_io_urings(place), **_contexts(place)}
+
+
+def _io_urings(place: Path) -> dict[Ring, int | None]:
+    found: dict[Ring, int | None] = {}
+    try:
+        for entry in (place / "fd").iterdir():
+            with contextlib.suppress(FileNotFoundError):  # it was closed meanwhile
                 if str(entry.readlink()) == "anon_inode:[io_uring]":
-                    shown = _TAIL.search(Path(f"/proc/{pid}/fdinfo/{entry.name}").read_text())
-                    found["io_uring", int(entry.name)] = int(shown[1]) if shown else 0
-    with contextlib.suppress(OSError), Path(f"/proc/{pid}/mem").open("rb", buffering=0) as memory:
-        for address in _MAPPED.findall(Path(f"/proc/{pid}/maps").read_text(errors="replace")):
-            memory.seek(int(address, 16))
-            _, _, _, tail, magic = _AIO_RING.unpack(memory.read(_AIO_RING.size))
-            if magic == _AIO_MAGIC:
-                found["native", int(address, 16)] = tail
+                    shown = _TAIL.search((place / "fdinfo" / entry.name).read_text())
+                    found["io_uring", int(entry.name)] = int(shown[1]) if shown else None
+    except OSError:
+        found["io_uring", _HIDDEN] = None
     return found
+
+
+def _contexts(place: Path) -> dict[Ring, int | None]:
+    try:
+        addresses = [int(found, 16) for found in _MAPPED.findall((place / "maps").read_text(errors="replace"))]
+    except OSError:
+        return {("native", _HIDDEN): None}
+    try:
+        with (place / "mem").open("rb", buffering=0) as memory:
+            tails = {address: _tail_at(memory, address) for address in addresses}
+    except (OSError, struct.error):
+        return {("native", address): None for address in addresses}
+    return {("native", address): tail for address, tail in tails.items() if tail is not None}
+
+
+def _tail_at(memory: FileIO, address: int) -> int | None:
+    """Return the tail of the context that is mapped there, None where it is something else."""
+    memory.seek(address)
+    _, _, _, tail, magic = _AIO_RING.unpack(memory.read(_AIO_RING.size))
+    return tail if magic == _AIO_MAGIC else None
 
 
 @dataclass(slots=True)
@@ -69,11 +100,11 @@ class Engines:
     def add(self, loops: Sequence[str], rings: set[Ring]) -> None:
         """Note rings that came with a disk which these loops serve; who does not own a ring never moves it."""
         for loop in loops:
-            self.brought.setdefault(loop, set()).update(rings)
+            self.brought.setdefault(loop, set()).update(ring for ring in rings if ring[1] != _HIDDEN)
 
-    def opened(self, loops: Sequence[str], bare: Mapping[Ring, int], now: Mapping[Ring, int]) -> set[Ring]:
+    def opened(self, loops: Sequence[str], bare: Rings, now: Rings) -> set[Ring]:
         """Note what came with opening an image, and return it."""
-        new = set(now) - set(bare)
+        new = {ring for ring in set(now) - set(bare) if ring[1] != _HIDDEN}
         self.add(loops, new)
         return new
 
@@ -100,18 +131,23 @@ def engine_check(stack: Stack, new: set[Ring]) -> Check:
 
 
 def engine_check_under_load(
-    stack: Stack, before: Mapping[Ring, int], now: Mapping[Ring, int], rings: set[Ring], workers_ns: int
+    stack: Stack, before: Rings, now: Rings, rings: set[Ring], workers_ns: int
 ) -> Check | None:
     """Say which engine does the I/O: the one whose ring moved, else the worker threads; None where nothing moved.
 
     `rings` are those that arms brought to the loop that serves this disk. Every engine flushes in worker threads, so
-    these prove nothing while a ring moves.
+    these prove nothing while a ring moves, or may move unseen.
     """
     moved = {kind for kind, place in rings if now.get((kind, place)) != before.get((kind, place))}
     if len(moved) == 1:
         kind = moved.pop()
         proof = f"the ring of {kind} moved {UNDER_LOAD}"
         return Check(setting="disk.aio", asked=stack.disk.aio, found=kind, proof=proof)
+    unseen = [ring for ring, tail in now.items() if tail is None and (ring in rings or ring[1] == _HIDDEN)]
+    if not moved and unseen:
+        proof = f"worker threads used {workers_ns / 1e6:.0f} ms of CPU, and whether a ring of {unseen[0][0]} moved"
+        proof += f" {UNDER_LOAD} is not ours to see"
+        return Check(setting="disk.aio", asked=stack.disk.aio, found=None, proof=proof)
     if not moved and workers_ns >= WORKERS_NS:
         proof = f"worker threads used {workers_ns / 1e6:.0f} ms of CPU and no ring moved {UNDER_LOAD}"
         return Check(setting="disk.aio", asked=stack.disk.aio, found="threads", proof=proof)
@@ -145,6 +181,31 @@ def role_of(comm: str, *, main: bool) -> str:
     if comm.startswith("iou-"):
         return "uring"
     return "main" if main else "other"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spent:
+    """Nanoseconds on a CPU: by role, of each IOThread by its id, of each vCPU by its number."""
+
+    by_role: Mapping[str, int]
+    by_iothread: Mapping[str, int]
+    by_vcpu: Mapping[str, int]
+
+
+def spent_by(pid: int, threads: Iterable[tuple[int, str, int]]) -> Spent:
+    """Say of a process's threads (id, name, nanoseconds) who spent them; `CPU 0/KVM` is the vCPU 0."""
+    roles: dict[str, int] = {}
+    iothreads: dict[str, int] = {}
+    vcpus: dict[str, int] = {}
+    for tid, comm, used in threads:
+        role = role_of(comm, main=tid == pid)
+        roles[role] = roles.get(role, 0) + used
+        name = comm.partition(" ")[2]
+        if role == "iothread":
+            iothreads[name] = used
+        if role == "vcpu":
+            vcpus[name.partition("/")[0]] = used
+    return Spent(by_role=roles, by_iothread=iothreads, by_vcpu=vcpus)
 
 
 def iothread_check_under_load(stack: Stack, spent: Mapping[str, int]) -> Check | None:

@@ -5,9 +5,10 @@ With several guests each has captures of its own: those of the second end in `-2
 """
 
 import json
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from virtune.bench.counters import Sampler
 from virtune.bench.load import Loaded, Moments
@@ -18,6 +19,10 @@ from virtune.model.workload import Workload
 from virtune.plan.guests import share_of
 from virtune.plan.job import FioJob
 from virtune.probe.devices import backing_of
+
+if TYPE_CHECKING:
+    from virtune.bench.qemu_in_force import Spent
+    from virtune.bench.qemu_machine import Vm
 
 _SETTLE_SECONDS = 0.05
 """A load in a guest begins when the barrier opens, give or take the guest's look at it."""
@@ -42,13 +47,17 @@ def load_in_guests(
             sampler.add_process(role, pid)
     clones = sum(int(one.get("numjobs", "1")) for one in share_of(workload, first.stack))
     evidence, moments = Evidence(), moments_in_guest(study, sampler)
+    counted = _Counted([guest.vm for guest in guests])
+
+    def on_begin(pid: int) -> None:
+        moments.on_begin(pid)
+        counted.look("begin")
 
     def on_end() -> None:
         moments.on_end()
+        counted.look("stop")
         for number, guest in enumerate(guests):
-            roles, iothreads = guest.spent()
-            spent = {"ns_by_role": roles, "ns_by_iothread": iothreads}
-            captures.append(_capture(of_guest("threads.json", number), json.dumps(spent) + "\n"))
+            captures.append(_capture(of_guest("threads.json", number), _spent(guest.spent())))
 
     try:
         return run_guest_loads(
@@ -56,11 +65,12 @@ def load_in_guests(
                 (guest, GuestJob(text=job.text, arguments=job.arguments, clones=clones))
                 for guest, job in zip(guests, jobs, strict=True)
             ],
-            moments=replace(moments, on_end=on_end),
+            moments=replace(moments, on_begin=on_begin, on_end=on_end),
             flushes=workload.writes,
             evidence=evidence,
         )
     finally:
+        captures += counted.captures()
         for number, counters in enumerate(evidence.counters):
             captures.append(Capture(name=of_guest("guest-counters.jsonl", number), content=counters))
         if evidence.skew_seconds is not None:
@@ -68,6 +78,30 @@ def load_in_guests(
             captures.append(_capture(BARRIER, json.dumps(began) + "\n"))
         if evidence.trouble:
             captures.append(_capture("trouble.txt", evidence.trouble))
+
+
+class _Counted:
+    """What QEMU itself counts of each guest's disk, at the marks; `t` is the host's monotonic clock in ns."""
+
+    def __init__(self, machines: "Sequence[Vm]") -> None:
+        self._machines = machines
+        self._looks: list[dict[str, object]] = [{} for _ in machines]
+
+    def look(self, mark: str) -> None:
+        """Ask every QEMU; raises RigError when one does not answer."""
+        for machine, looks in zip(self._machines, self._looks, strict=True):
+            looks[mark] = {"t": time.monotonic_ns(), "stats": machine.block_statistics()}
+
+    def captures(self) -> Iterator[Capture]:
+        """Yield what was seen, also when the load broke off in between."""
+        for number, looks in enumerate(self._looks):
+            if looks:
+                yield _capture(of_guest("qemu-blockstats.json", number), json.dumps(looks) + "\n")
+
+
+def _spent(spent: "Spent") -> str:
+    by = {"ns_by_role": spent.by_role, "ns_by_iothread": spent.by_iothread, "ns_by_vcpu": spent.by_vcpu}
+    return json.dumps(by) + "\n"
 
 
 def disks_below(ground: Ground) -> Iterator[Capture]:
