@@ -9,7 +9,9 @@ from random import Random
 import pytest
 
 from virtune.analyse.look import Look, look
+from virtune.analyse.lost import LOST_ROUNDS, require_measured
 from virtune.model.condition import Outcome
+from virtune.model.errors import LoadError
 from virtune.model.evidence import InForce, StudyRecord, TrialRecord
 from virtune.model.measurement import Measurement
 from virtune.model.stack import Stack
@@ -46,8 +48,8 @@ def measured(trial: Trial, disk: Disk) -> TrialRecord:
 def run(asked: Study, disk: Disk) -> tuple[StudyRecord, Look]:
     """Run a study on a simulated disk until it stops; returns what the last look saw."""
     record = StudyRecord(study=asked, facts="", finished=False, trials=())
-    seen = Look(verdicts=(), rulings=(), workloads=frozenset(one.name for one in asked.workloads))
-    while proposed := propose(record.study, rounds=1, workloads=seen.workloads):
+    seen = Look(verdicts=(), rulings=(), workloads=frozenset(one.name for one in asked.workloads), lost={})
+    while proposed := propose(record.study, rounds=1, workloads=seen.workloads, without=seen.lost):
         asked = replace(record.study, trials=(*record.study.trials, *proposed))
         made = tuple(measured(trial, disk) for trial in proposed)
         record = replace(record, study=asked, trials=(*record.trials, *made))
@@ -117,3 +119,32 @@ def test_what_no_round_gives_is_not_waited_for() -> None:
     record, seen = run(asked, noisy(0.5, 1))
     assert [one.outcome for one in seen.rulings] == [Outcome.UNDECIDED]
     assert record.study.rounds_begun == ROUNDS_MIN
+
+
+@pytest.mark.parametrize("crashed", ["a", "c"])
+def test_an_arm_that_always_fails_is_undecided_with_its_reason_and_the_others_go_on(crashed: str) -> None:
+    alive = noisy(0.9, 4, noise=0.02)
+    asked = replace(study(workload("w"), arms="abc"), conditions=parse_conditions(["iops < -3%"]))
+    record, seen = run(asked, lambda trial: "fio went away" if trial.arm == crashed else alive(trial))
+    require_measured(record.trials)
+    failed = [one.trial.round for one in record.trials if one.failure]
+    assert failed == list(range(1, LOST_ROUNDS + 1))
+    reason = f"{crashed} gave no measurement in {LOST_ROUNDS} rounds: fio went away"
+    for found in seen.verdicts:
+        gone = crashed in (found.baseline, found.candidate)
+        assert (found.verdict is Verdict.UNDECIDED, found.closed) == (gone, gone)
+        assert (found.why == reason) is gone
+    for ruling in (one for one in seen.rulings if crashed in (one.comparison.baseline, one.comparison.candidate)):
+        assert (ruling.outcome, ruling.why) == (Outcome.UNDECIDED, reason)
+    assert seen.workloads == frozenset()
+    assert ROUNDS_MIN <= record.study.rounds_begun < 100
+
+
+@pytest.mark.parametrize(("arms", "crashed"), [("ab", "b"), ("abc", "bc"), ("a", "a")])
+def test_nothing_that_could_be_compared_is_a_failure(arms: str, crashed: str) -> None:
+    alive = noisy(1.0, 4)
+    made = [Trial(number=number, round=1, arm=arm, workload="w") for number, arm in enumerate(arms, 1)]
+    records = [measured(one, lambda trial: "fio went away" if trial.arm in crashed else alive(trial)) for one in made]
+    with pytest.raises(LoadError, match=f"no trial of arm '{crashed[0]}'.* gave a measurement"):
+        require_measured(records)
+    require_measured([one for one in records if one.failure is None])

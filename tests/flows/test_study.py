@@ -291,6 +291,31 @@ def test_what_qemu_refuses_is_a_failure_with_its_words(user: User, tmp_path: Pat
     assert "no license to store" in ran.stderr
 
 
+def test_an_arm_whose_load_always_fails_costs_the_others_nothing(user: User, tmp_path: Path) -> None:
+    real = shutil.which("fio")
+    shim = tmp_path / "bin" / "fio"
+    shim.parent.mkdir()
+    shim.write_text(
+        "#!/bin/sh\nfor word; do case $word in *.fio) grep -q '^ioengine=nbd' \"$word\" &&"
+        f" {{ echo 'the disk went away' >&2; exit 1; }};; esac; done\nexec {real} \"$@\"\n"
+    )
+    shim.chmod(0o755)
+    path = f"{shim.parent}:{os.environ['PATH']}"
+    words = ("--rounds", "6", "--seconds", "0.3", "--ramp", "0", "--budget", "60s")
+    ran = user.run("compare", *ARMS, *words, "--json", path=path)
+    found = ran.json()
+    rounds = {arm["name"]: [one["failure"] is None for one in arm["rounds"]] for arm in found["arms"]}
+    assert rounds == {"metal": [True] * 6, "daemon": [False] * 3, "fuse": [True] * 6}
+    for one in found["comparisons"]:
+        assert ("daemon gave no measurement in 3 rounds" in one["why"]) is (
+            "daemon" in (one["baseline"], one["candidate"])
+        )
+    assert "the other arms go on without it" in ran.stderr
+    assert "the disk went away" in user.run("show").stdout
+    ran = user.run("compare", *ARMS[:4], *words, path=path, status=1)
+    assert "no trial of arm 'daemon' gave a measurement" in ran.stderr
+
+
 @pytest.mark.parametrize("program", ["fio", "qemu-storage-daemon"])
 def test_a_missing_program_is_one_sentence_and_how_to_get_it(program: str, user: User, tmp_path: Path) -> None:
     place = tmp_path / "path"

@@ -54,7 +54,10 @@ def _rulings(evidence: Evidence, conditions: Sequence[Condition]) -> Iterator[Ru
 def _judge(condition: Condition, comparison: Comparison, *, paired: bool) -> tuple[Outcome, str]:
     ratio, limit = comparison.ratio, condition.limit
     if ratio is None or not _sound(comparison, ratio, paired=paired):
-        return Outcome.UNDECIDED, comparison.why if comparison.rounds else "it was not measured in both"
+        return (
+            Outcome.UNDECIDED,
+            comparison.why if comparison.rounds or comparison.closed else "it was not measured in both",
+        )
     above, below = ratio.low > limit, ratio.high < limit
     if not (above or below):
         return Outcome.UNDECIDED, "it may be beyond the limit and is not shown to be; more rounds narrow the interval"

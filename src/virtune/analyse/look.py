@@ -4,6 +4,7 @@
 from dataclasses import dataclass
 
 from virtune.analyse.conditions import open_workloads, rulings_of
+from virtune.analyse.lost import Lost
 from virtune.analyse.verdicts import evidence_of, verdicts_of
 from virtune.model.condition import Ruling
 from virtune.model.evidence import StudyRecord
@@ -12,11 +13,14 @@ from virtune.model.verdict import Comparison
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Look:
-    """Every pair's verdict and every condition's ruling so far, and the workloads that are to have another round."""
+    """Every pair's verdict and every condition's ruling so far, the workloads that are to have another round, and the
+    arms that are left out of it.
+    """
 
     verdicts: tuple[Comparison, ...]
     rulings: tuple[Ruling, ...]
     workloads: frozenset[str]
+    lost: Lost
 
 
 def look(record: StudyRecord) -> Look:
@@ -24,4 +28,9 @@ def look(record: StudyRecord) -> Look:
     evidence = evidence_of(record)
     verdicts = tuple(verdicts_of(evidence))
     rulings = rulings_of(evidence, record.study.conditions)
-    return Look(verdicts=verdicts, rulings=rulings, workloads=open_workloads(evidence, verdicts, rulings))
+    return Look(
+        verdicts=verdicts,
+        rulings=rulings,
+        workloads=open_workloads(evidence, verdicts, rulings),
+        lost=evidence.lost,
+    )

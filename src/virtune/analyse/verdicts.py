@@ -3,11 +3,12 @@
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import TypedDict
 
 from virtune.analyse.compare import compare, compare_at_any_time
+from virtune.analyse.lost import Lost, lost_of
 from virtune.analyse.offered import Unmet, judged, rounds_by_workload, unmet_rounds
 from virtune.analyse.rejects import pardons, rejected_for
 from virtune.analyse.unpaired import compare_unpaired
@@ -16,7 +17,7 @@ from virtune.model.measurement import Measurement
 from virtune.model.metric import BY_ID, DISTRIBUTIONS, METRICS, Metric
 from virtune.model.result import Pardon
 from virtune.model.study import Study
-from virtune.model.verdict import Comparison
+from virtune.model.verdict import Comparison, Verdict
 from virtune.model.workload import Workload
 
 BEYOND = 20
@@ -37,13 +38,14 @@ Rows = dict[tuple[str, str], dict[int, dict[str, float]]]
 class Evidence:
     """What arms are compared by: the values of the rounds that count, and where less was done than was offered.
 
-    `rounds` is how many each workload has had.
+    `rounds` is how many each workload has had, `lost` who is measured no further.
     """
 
     study: Study
     rows: Rows
     unmet: Unmet
     rounds: Mapping[str, int]
+    lost: Lost
 
 
 def evidence_of(record: StudyRecord, pardoned: Sequence[Pardon] | None = None) -> Evidence:
@@ -54,6 +56,7 @@ def evidence_of(record: StudyRecord, pardoned: Sequence[Pardon] | None = None) -
         rows=_rows(record.trials, free),
         unmet=unmet_rounds(record.study, record.trials),
         rounds=rounds_by_workload(record.trials),
+        lost={} if record.study.imported else lost_of(record.trials),
     )
 
 
@@ -134,7 +137,11 @@ def _compare(
 ) -> Iterator[Comparison]:
     rounds = evidence.rounds.get(workload.name, 0)
     for found in _by_rounds(evidence.study, evidence.rows, workload, metric, pairs, confidence):
-        yield judged(found, evidence.unmet, rounds)
+        lost = [why for arm in (found.baseline, found.candidate) if (why := evidence.lost.get((arm, workload.name)))]
+        if lost:
+            yield replace(found, verdict=Verdict.UNDECIDED, why="; ".join(lost), rounds_left=None, closed=True)
+        else:
+            yield judged(found, evidence.unmet, rounds)
 
 
 def _by_rounds(

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from virtune import shell
 from virtune.analyse.look import look
+from virtune.analyse.lost import require_measured
 from virtune.analyse.summarise import summarise
 from virtune.analyse.verdicts import confidence_of_one
 from virtune.bench.in_force import require_in_force
@@ -26,7 +27,7 @@ from virtune.flows.last_check import last_check
 from virtune.flows.needed import Leave, admitted, require_programs
 from virtune.flows.trial import Tools, ground_for
 from virtune.model.condition import Condition
-from virtune.model.errors import Interrupted, LoadError, PreconditionError, RefusedTargetError, RigError, UsageError
+from virtune.model.errors import Interrupted, PreconditionError, RefusedTargetError, RigError, UsageError
 from virtune.model.event import Event, Noticed, RoundJudged, StudyStarted, TrialEnded, TrialStarted
 from virtune.model.evidence import StudyRecord, TrialRecord
 from virtune.model.result import Result
@@ -295,7 +296,7 @@ def _run(study: Study, left: tuple[Trial, ...], tools: Tools, *, store: Store, s
     except KeyboardInterrupt:
         hint = f"`virtune resume {study.id}` goes on"
         raise Interrupted(f"interrupted; {ended} of {len(study.trials)} trials are kept", hint=hint) from None
-    _require_something(study, store.get(study.id))
+    require_measured(store.get(study.id).trials)
 
 
 def _next(
@@ -308,12 +309,16 @@ def _next(
     if not study.sequential or study.unsettled:
         return study, ()
     record = attempts.record(study)
-    _require_something(study, record)
+    require_measured(record.trials)
     seen = look(record)
     left = _seconds_left(study, 0, clock)
     say(RoundJudged(round=study.rounds_begun, verdicts=seen.verdicts, rulings=seen.rulings, seconds_left=left))
     restart = any(trial.restart for trial in study.trials)
-    proposed = propose(study, rounds=1, workloads=seen.workloads, restart=restart)
+    proposed = propose(study, rounds=1, workloads=seen.workloads, without=seen.lost, restart=restart)
+    now = {(trial.arm, trial.workload) for trial in study.trials if trial.round == study.rounds_begun}
+    for (arm, workload), why in seen.lost.items():
+        if (arm, workload) in now:
+            say(Noticed(text=f"{why}; the other arms go on without it under {workload}"))
     if study.budget_seconds is not None and clock.seconds + clock.left(len(proposed)) > study.budget_seconds:
         return study, ()
     if proposed:
@@ -329,15 +334,6 @@ def _seconds_left(study: Study, proposed: int, clock: "_Clock") -> float:
     rounds = study.rounds - study.rounds_begun
     most = clock.left(proposed + rounds * len(study.arms) * len(study.workloads))
     return most if study.budget_seconds is None else max(0.0, min(most, study.budget_seconds - clock.seconds))
-
-
-def _require_something(study: Study, record: StudyRecord) -> None:
-    """Raise LoadError for an arm of which no trial gave a measurement: that is a failure, not a result."""
-    for arm in study.arms:
-        mine = [trial for trial in record.trials if trial.trial.arm == arm.name]
-        if mine and all(trial.measurement is None for trial in mine):
-            reasons = {trial.failure for trial in mine if trial.failure}
-            raise LoadError(f"no trial of arm {arm.name!r} gave a measurement", hint="; ".join(sorted(reasons)))
 
 
 def _line(record: TrialRecord) -> str:

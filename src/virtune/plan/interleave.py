@@ -47,11 +47,19 @@ def trials(
     )
 
 
-def propose(study: Study, *, rounds: int, workloads: Collection[str], restart: bool = False) -> tuple[Trial, ...]:
+def propose(
+    study: Study,
+    *,
+    rounds: int,
+    workloads: Collection[str],
+    without: Collection[tuple[str, str]] = (),
+    restart: bool = False,
+) -> tuple[Trial, ...]:
     """Return the trials of the next `rounds` rounds of these workloads; none when the study's rounds are used up.
 
     The rounds after those in `study.trials`. The same seed draws the same order, whenever and in however many steps
-    it is asked for; a workload that needs no more trials leaves the order of the others as it is.
+    it is asked for; a workload that needs no more trials, or an arm under one (`without`), leaves the order of the
+    others as it is.
     """
     begun = study.rounds_begun
     names = [arm.name for arm in study.arms], [workload.name for workload in study.workloads]
@@ -61,7 +69,8 @@ def propose(study: Study, *, rounds: int, workloads: Collection[str], restart: b
     if last <= begun:
         return ()
     drawn = trials(*names, rounds=last, seed=study.seed, restart=restart)
-    next_ones = (trial for trial in drawn if trial.round > begun and trial.workload in workloads)
+    wanted = (trial for trial in drawn if trial.round > begun and trial.workload in workloads)
+    next_ones = (trial for trial in wanted if (trial.arm, trial.workload) not in without)
     return tuple(replace(trial, number=number) for number, trial in enumerate(next_ones, len(study.trials) + 1))
 
 
