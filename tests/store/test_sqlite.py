@@ -12,8 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from virtune.analyse.rejects import unsettled
+from virtune.analyse.summarise import summarise
 from virtune.model.errors import StoreError, UsageError
-from virtune.model.evidence import Capture, Check, InForce, Listed, TrialRecord
+from virtune.model.evidence import Capture, Changeover, Check, InForce, Listed, TrialRecord
 from virtune.model.measurement import METHOD, Histogram, Measurement
 from virtune.model.remark import Remark, Weight
 from virtune.model.stack import Disk, Stack
@@ -75,6 +77,25 @@ def test_it_gives_back_what_it_got(store: Store) -> None:
     assert kept.trials == (record(1),)
     assert store.captures(STUDY.id, 1) == CAPTURES
     assert [trial.number for trial in kept.left] == [2, 3, 4]
+
+
+def test_trials_in_a_process_of_their_own_are_so_when_they_are_read_again(store: Store) -> None:
+    asked = replace(STUDY, id="anew", trials=tuple(replace(one, restart=True) for one in TRIALS))
+    store.add_study(asked, facts="")
+    carried = Changeover(swapped="disk", seconds=0.1, process=7, carried=1)
+    made = [replace(record(one.number), trial=one, in_force=InForce(changeover=carried)) for one in asked.trials]
+    spoiled = replace(MEASURED, remarks=(Remark(id="cpu-wait", weight=Weight.INVALID, text="others"),))
+    for one in (*made[:3], replace(made[3], measurement=spoiled)):
+        store.add_trial(asked.id, one, ())
+    kept = store.get(asked.id)
+    assert tuple(one.trial for one in kept.trials) == asked.trials
+    assert summarise(kept).basis[0].starts == len(asked.trials)
+    assert unsettled(kept.attempts) == asked.trials[3]  # goes on in a process of its own
+
+
+def test_a_row_that_is_not_as_its_study_says_is_read_as_it_is(store: Store) -> None:
+    store.add_trial(STUDY.id, replace(record(1), trial=replace(TRIALS[0], arm="a")), ())
+    assert store.get(STUDY.id).trials[0].trial == replace(TRIALS[0], arm="a")
 
 
 def test_every_attempt_is_kept_and_the_last_one_counts(store: Store) -> None:

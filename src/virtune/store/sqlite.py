@@ -7,7 +7,8 @@ the measurements, which carry the number of the method that derived them, so tha
 
 import contextlib
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from types import TracebackType
@@ -142,7 +143,8 @@ class Store:
         if isinstance(study, Damaged):
             hint = "`virtune list` shows the others"
             raise StoreError(f"study {study_id} in {self.path} is damaged: {study.why}", hint=hint)
-        attempts = tuple(_record(trial) for trial in trials)
+        planned = {one.number: one for one in study.study.trials}
+        attempts = tuple(_record(trial, planned) for trial in trials)
         last = {record.trial.number: record for record in attempts}
         return StudyRecord(
             study=study.study,
@@ -254,9 +256,15 @@ def _put_measurement(db: sa.Connection, key: int, measurement: Measurement) -> N
     db.execute(MEASUREMENTS.insert().prefix_with("OR REPLACE", dialect="sqlite").values(**row))
 
 
-def _record(row: Any) -> TrialRecord:
+def _record(row: Any, planned: Mapping[int, Trial]) -> TrialRecord:
+    """Read an attempt. A study knows more of its trials than the rows do: which were to be in a process of their own.
+
+    A search plans none beforehand, so of its trials nothing is known beside the row.
+    """
+    ran = Trial(number=row.number, round=row.round, arm=row.arm, workload=row.workload)
+    asked = planned.get(ran.number, ran)
     return TrialRecord(
-        trial=Trial(number=row.number, round=row.round, arm=row.arm, workload=row.workload),
+        trial=asked if replace(asked, restart=False) == ran else ran,
         attempt=row.attempt,
         ended=row.ended,
         in_force=_load(InForce, row.in_force),
