@@ -1,14 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """Offered loads: what may be asked for, and what job follows from it."""
 
+from collections.abc import Collection
+
 import pytest
 
 from virtune.model.errors import PlanError
 from virtune.model.evidence import InForce, StudyRecord, TrialRecord
 from virtune.model.measurement import Measurement
+from virtune.model.remark import Remark, Weight
 from virtune.model.stack import Stack
 from virtune.model.study import Arm, Study
-from virtune.plan.loads import read_loads, settled, with_loads
+from virtune.plan.loads import read_loads, settled, spoiled, with_loads
 from virtune.plan.workloads import parse_workload
 
 
@@ -22,17 +25,25 @@ def study(workload: str, *loads: str) -> Study:
 
 def after(begun: Study, *iops: float) -> Study:
     """The study when its probes have measured these rates, one a round."""
+    return settled(probed(begun, *iops))
+
+
+def probed(begun: Study, *iops: float, spoiled_rounds: Collection[int] = ()) -> StudyRecord:
     by_round = dict(enumerate(iops, 1))
+    remark = Remark(id="cpu-wait", weight=Weight.INVALID, text="others had the CPU")
     records = tuple(
         TrialRecord(
             trial=trial,
             ended="",
             in_force=InForce(),
-            measurement=Measurement(values=(("iops", by_round[trial.round]),)),
+            measurement=Measurement(
+                values=(("iops", by_round[trial.round]),),
+                remarks=(remark,) if trial.round in spoiled_rounds else (),
+            ),
         )
         for trial in begun.trials
     )
-    return settled(StudyRecord(study=begun, facts="", finished=False, trials=records))
+    return StudyRecord(study=begun, facts="", finished=False, trials=records)
 
 
 def test_the_baseline_alone_is_probed_and_all_arms_follow_at_shares_of_the_geometric_mean() -> None:
@@ -56,6 +67,17 @@ def test_a_mix_is_offered_in_its_own_shares_and_by_every_clone() -> None:
     (offered,) = (workload for workload in full.compared if workload.offered_iops)
     assert offered.jobs[0].get("rate_iops", "") == "700,300"
     assert offered.offered_iops == 2000
+
+
+def test_a_spoiled_probe_sets_no_load_unless_there_is_no_other() -> None:
+    begun = with_loads(study("randread-4k", "50%"))
+    disturbed = probed(begun, 1000.0, 10.0, 4000.0, spoiled_rounds=(2,))
+    assert settled(disturbed).workload("randread-4k-at-50pct").offered_iops == 1000
+    assert list(spoiled(disturbed)) == []
+    all_of_it = probed(begun, 1000.0, 2000.0, 4000.0, spoiled_rounds=(1, 2, 3))
+    assert settled(all_of_it).workload("randread-4k-at-50pct").offered_iops == 1000
+    (said,) = spoiled(all_of_it)
+    assert "under randread-4k was spoiled (cpu-wait)" in said
 
 
 @pytest.mark.parametrize(

@@ -37,7 +37,7 @@ from virtune.model.verdict import ROUNDS_MIN
 from virtune.plan.exported import program_for
 from virtune.plan.fit import require_fit
 from virtune.plan.interleave import Overhead, propose
-from virtune.plan.loads import settled, with_loads
+from virtune.plan.loads import settled, spoiled, with_loads
 from virtune.probe.kernel import try_io_uring
 from virtune.store.sqlite import Store
 
@@ -265,8 +265,11 @@ def _run_all(
     if left or study.sequential:
         _run(study, left, tools, store=store, say=say)
     if study.unsettled:
-        study = settled(store.get(study.id))
+        probed = store.get(study.id)
+        study = settled(probed)
         store.replace_study(study)
+        for text in spoiled(probed):
+            say(Noticed(text=text))
         say(Noticed(text="; ".join(f"{one.name}: {one.meaning}" for one in study.compared if one.offered_iops)))
         _run(study, store.get(study.id).left, tools, store=store, say=say)
 

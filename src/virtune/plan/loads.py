@@ -8,10 +8,12 @@ a time besides. A rate is offered at even intervals, through a queue so deep tha
 
 import math
 import re
+from collections.abc import Iterator
 from dataclasses import replace
 
 from virtune.model.errors import LoadError, PlanError
 from virtune.model.evidence import StudyRecord
+from virtune.model.measurement import Measurement
 from virtune.model.study import Study
 from virtune.model.units import format_count
 from virtune.model.workload import Job, Workload, job
@@ -62,7 +64,8 @@ def with_loads(study: Study, *, restart: bool = False) -> Study:
 def settled(record: StudyRecord) -> Study:
     """Return the study with the workloads and trials that follow from its probes' measurements.
 
-    Saturation is the geometric mean of the baseline's IOPS over the probe's rounds. Raises LoadError without any.
+    Saturation is the geometric mean of the baseline's IOPS over the probe's rounds that nothing spoiled, or over all
+    of them where something spoiled each (`spoiled` says so). Raises LoadError without any.
     """
     study = record.study
     compared: dict[str, Workload] = {}
@@ -85,9 +88,26 @@ def at_loads(study: Study, probe: Workload, saturation: float) -> tuple[Workload
     return (_one_at_a_time(probe), *(_offered(probe, load, _rate(load, saturation)) for load in study.at_load))
 
 
+def spoiled(record: StudyRecord) -> Iterator[str]:
+    """Say of each probe whose every trial was spoiled that its saturation is that of a disturbed host."""
+    for probe in (workload for workload in record.study.workloads if workload.probe):
+        measured = _measured(record, probe.name)
+        if measured and all(one.causes for one in measured):
+            causes = ", ".join(dict.fromkeys(cause for one in measured for cause in one.causes))
+            yield (
+                f"every trial of the baseline's saturation under {probe.name} was spoiled ({causes}), so the offered"
+                " loads are shares of what it did all the same"
+            )
+
+
+def _measured(record: StudyRecord, workload: str) -> list[Measurement]:
+    return [t.measurement for t in record.trials if t.trial.workload == workload and t.measurement is not None]
+
+
 def _saturation(record: StudyRecord, workload: str) -> float:
-    measured = [t.measurement.get("iops") for t in record.trials if t.trial.workload == workload and t.measurement]
-    rates = [rate for rate in measured if rate]
+    measured = _measured(record, workload)
+    counted = [one for one in measured if not one.causes] or measured
+    rates = [rate for one in counted if (rate := one.get("iops"))]
     if not rates:
         raise LoadError(f"the baseline's saturation under {workload} could not be measured")
     return math.exp(math.fsum(math.log(rate) for rate in rates) / len(rates))
