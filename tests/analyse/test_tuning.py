@@ -8,12 +8,15 @@ from random import Random
 import pytest
 
 from virtune.analyse.derive import _emulated
+from virtune.analyse.probing import seconds_of
 from virtune.analyse.shift import shift_of
 from virtune.analyse.tuning import tuning
+from virtune.flows.tune import nothing_raced, require_percentiles
 from virtune.model.durability import Promise
+from virtune.model.errors import PreconditionError
 from virtune.model.evidence import InForce, StudyRecord, TrialRecord
 from virtune.model.goal import Goal, Limit
-from virtune.model.measurement import Measurement
+from virtune.model.measurement import Histogram, Measurement
 from virtune.model.remark import Remark
 from virtune.model.search import Phase, Search, phase_of
 from virtune.model.stack import Stack
@@ -280,3 +283,112 @@ def test_the_shift_of_a_textbook() -> None:
     assert found.confidence == pytest.approx(0.961, abs=0.001)
     assert shift_of([], confidence=0.95) is None
     assert shift_of([math.nan], confidence=0.95) is None
+
+
+class Slow(World):
+    """A disk that gives as many latencies as a slice has time for, two of a thousand ten times the usual one."""
+
+    def __init__(self, rates: dict[str, float], *, flushing: float = 0.0, noise: float = 0.01) -> None:
+        super().__init__(rates, noise=noise)
+        self.flushing = flushing
+
+    def value(self, trial: Trial) -> float:
+        return self.rates[trial.arm] * math.exp(self.chance.gauss(0, self.noise))
+
+    def run_for(self, trial: Trial, seconds: float) -> TrialRecord:
+        ran = self.run(trial)
+        iops = self.rates[trial.arm]
+        histogram = self.histogram(iops, round(iops * seconds))
+        flushes = self.histogram(iops * self.flushing, round(iops * self.flushing * seconds))
+        tails = tuple(
+            (f"{name}.p{percent:g}", found)
+            for name, bins in (("latency", histogram), ("sync", flushes))
+            for percent in (99.0, 99.9)
+            if (found := bins.percentile(percent)) is not None
+        )
+        assert ran.measurement is not None
+        values = (*ran.measurement.values, *((name, value * self.noisy()) for name, value in tails))
+        return replace(
+            ran,
+            measurement=replace(ran.measurement, values=values, histogram=histogram, flushes=flushes),
+        )
+
+    def noisy(self) -> float:
+        return math.exp(self.chance.gauss(0, 0.02))
+
+    @staticmethod
+    def histogram(rate: float, count: int) -> Histogram:
+        usual = round(1e9 / rate) if rate else 1
+        slow = max(1, count // 500) if count else 0  # two of a thousand: what p99.9 sees and p99 does not
+        return Histogram(bins=((usual, count - slow), (10 * usual, slow)) if count else ())
+
+
+def raced_slowly(study: Study, world: Slow) -> Tuning:
+    record = StudyRecord(study=study, facts="", finished=False, trials=())
+    for _ in range(500):
+        known = tuning(record)
+        rounds = {one.trial.round for one in record.trials if phase_of(one.trial.round) is known.phase}
+        block = next_block(study, known, rounds=len(rounds), trials=len(record.trials))
+        if not block:
+            return known
+        seconds = seconds_of(study, known.probed, known.phase)
+        record = replace(record, trials=(*record.trials, *(world.run_for(trial, seconds) for trial in block)))
+    raise AssertionError("it does not end")
+
+
+@pytest.mark.parametrize("iops", [2_000.0, 9_000.0])
+def test_a_slice_holds_what_a_rare_percentile_needs(iops: float) -> None:
+    rates = {"base": iops, "fast": 1.5 * iops}
+    study = study_of(list(rates), goal=Goal(metric="latency.p99.9"), slice_seconds=None)
+    found = raced_slowly(study, Slow(rates))
+    assert found.winner == "fast"
+    assert not any(one.place is Place.FAILED for one in found.standing.runners)
+    assert found.recommendation is Recommendation.CHANGE  # confirmed by runs that are long enough for it too
+    limit = Limit(metric="latency.p99.9", sense="<=", value=8e9 / iops, text="latency.p99.9<=")
+    limited = study_of(list(rates), goal=Goal(limits=(limit,)), slice_seconds=None)
+    found = raced_slowly(limited, Slow(rates))
+    assert all(check.blocks for check in found.checks)
+    assert found.winner == "fast"
+    assert {check.state for check in found.checks if check.arm == "fast"} == {LimitState.KEPT}
+    assert found.recommendation is Recommendation.CHANGE
+
+
+def test_a_rate_that_is_too_low_for_a_percentile_is_said_after_the_probe() -> None:
+    def probed(goal: Goal, iops: float, *, flushing: float = 0.0, seconds: float | None = None) -> Tuning:
+        study = study_of(["base", "fast"], goal=goal, slice_seconds=seconds)
+        world = Slow({"base": iops, "fast": iops}, flushing=flushing, noise=0.0)
+        trials = tuple(
+            world.run_for(Trial(number=number, round=number, arm="base", workload="reads"), 1.0)
+            for number in range(1, 7)
+        )
+        return tuning(StudyRecord(study=study, facts="", finished=False, trials=trials))
+
+    rare = Goal(metric="latency.p99.9")
+    require_percentiles(probed(rare, 2_000))
+    with pytest.raises(PreconditionError) as caught:
+        require_percentiles(probed(rare, 800))
+    assert caught.value.message == (
+        "latency.p99.9 needs 30,000 I/Os in a slice, and the baseline makes 16,000 in 20 s"
+    )
+    assert caught.value.hint == "`--seconds 38s`; at 1,500 IOPS it could be told"
+    require_percentiles(probed(rare, 800, seconds=38.0))
+    with pytest.raises(PreconditionError, match=r"latency\.p99\.9 needs 20,000"):
+        require_percentiles(probed(rare, 8_000, seconds=1.0))
+    limit = Limit(metric="sync.p99", sense="<=", value=1e9, text="sync.p99<=1s")
+    require_percentiles(probed(Goal(limits=(limit,)), 8_000, flushing=0.1))
+    with pytest.raises(PreconditionError, match=r"sync\.p99 needs 3,000 flushes in a slice"):
+        require_percentiles(probed(Goal(limits=(limit,)), 8_000, flushing=0.01))
+
+
+def test_a_race_in_which_all_was_measured_and_nothing_counts_says_that() -> None:
+    rates = {"base": 900.0, "fast": 950.0}
+    study = study_of(list(rates), goal=Goal(metric="latency.p99.9"), slice_seconds=1.0)
+    world = Slow(rates)
+    trials = tuple(
+        world.run_for(Trial(number=number, round=1000 + number, arm=arm, workload="reads"), 1.0)
+        for number, arm in enumerate(("base", "fast"), 1)
+    )
+    known = tuning(StudyRecord(study=study, facts="", finished=False, trials=trials))
+    assert nothing_raced(known, trials).message == "2 slices were measured, and none has a latency.p99.9 that counts"
+    failed = tuple(replace(one, measurement=None, failure="fio ended") for one in trials)
+    assert nothing_raced(known, failed).message == "no configuration gave a measurement"

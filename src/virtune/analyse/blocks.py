@@ -40,6 +40,16 @@ def values_of(record: TrialRecord, pardoned: Sequence[Pardon]) -> dict[str, floa
     return comparable(measurement)
 
 
+def flushes_of(study: Study, trials: Iterable[TrialRecord]) -> float | None:
+    """Return the flushes of a second of the workload that makes fewest of them, None where none flushes."""
+    counts: dict[str, list[int]] = {}
+    for one in trials:
+        histogram = None if one.measurement is None else one.measurement.histogram_of("sync")
+        if histogram is not None and histogram.count:
+            counts.setdefault(one.trial.workload, []).append(histogram.count)
+    return min((fmean(found) / study.seconds for found in counts.values()), default=None)
+
+
 def block_of(study: Study, metric: Metric, row: Mapping[tuple[str, str], Mapping[str, float]]) -> dict[str, float]:
     """Return ln of the goal's metric by arm, higher is better: the mean over workloads, NaN where one is missing."""
     sign = 1.0 if metric.better == "higher" else -1.0

@@ -3,11 +3,17 @@
 
 import itertools
 import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from statistics import fmean
 
 from virtune.analyse.anytime import blocks_for
-from virtune.analyse.blocks import Rows, block_of, search_of
+from virtune.analyse.blocks import block_of, flushes_of, rows_of, search_of
 from virtune.analyse.confirm import SOAK_SLICE_SECONDS, soak_slices
+from virtune.analyse.verdicts import BEYOND
+from virtune.model.evidence import TrialRecord
+from virtune.model.metric import Metric
+from virtune.model.result import Pardon
 from virtune.model.search import Phase, Search
 from virtune.model.study import Study
 from virtune.model.tuning import Probed
@@ -40,9 +46,23 @@ what these show."""
 BLOCKS_IN_BUDGET = 4
 """However small a budget is, so many blocks are run: of fewer nothing can be said."""
 
+BEYOND_SLACK = 1.5
+"""A slice that the probe chooses holds so many times the I/Os that a percentile needs: others may be slower."""
 
-def probed_by(study: Study, search: Search, rows: Rows) -> Probed:
-    """Return what the rounds of the probe say of the baseline, and what follows from it for the race."""
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unresolved:
+    """A percentile that needs `count` I/Os (or flushes) in a slice: `seconds` at the `rate` of the probe."""
+
+    metric: Metric
+    count: int
+    rate: float
+    seconds: float
+
+
+def probed_by(study: Study, search: Search, probes: Sequence[TrialRecord], pardoned: Sequence[Pardon]) -> Probed:
+    """Return what the trials of the probe say of the baseline, and what follows from it for the race."""
+    rows, flushes = rows_of(probes, pardoned), flushes_of(study, probes)
     workloads = [workload.name for workload in study.workloads]
     rates = [
         [rate for row in rows.values() if (rate := row.get((study.baseline, name), {}).get("iops"))]
@@ -52,12 +72,13 @@ def probed_by(study: Study, search: Search, rows: Rows) -> Probed:
     logs = [block_of(study, search.goal.improves, row).get(study.baseline, math.nan) for row in rows.values()]
     steps = [b - a for a, b in itertools.pairwise(logs) if math.isfinite(b - a)]
     sd = math.sqrt(fmean(step**2 for step in steps)) if len(steps) > 1 else None
-    seconds = search.slice_seconds or _slice(search, slowest)
+    seconds = search.slice_seconds or _slice(search, slowest, flushes)
     each = (seconds + beside_seconds(study)) * len(study.workloads)
     count = search.racing
     return Probed(
         slices=len(rows),
         iops=slowest,
+        flushes=flushes,
         sd=sd,
         slice_seconds=seconds,
         slices_max=_cap(study, search, seconds),
@@ -65,12 +86,36 @@ def probed_by(study: Study, search: Search, rows: Rows) -> Probed:
     )
 
 
-def _slice(search: Search, iops: float | None) -> float:
-    """Return the shortest slice that holds enough I/Os, of the slowest workload at the baseline's rate."""
+def unresolved(search: Search, probed: Probed) -> Unresolved | None:
+    """Return the percentile of the goal or a limit for which a slice is too short, the rarest; None if none is."""
+    needs = [
+        Unresolved(metric=metric, count=round(count), rate=rate, seconds=count / rate)
+        for metric, count, rate in _percentiles(search, probed.iops, probed.flushes)
+    ]
+    worst = max(needs, key=lambda one: one.seconds, default=None)
+    if worst is None or worst.seconds <= (search.slice_seconds or SLICES[-1]):
+        return None
+    return worst
+
+
+def _slice(search: Search, iops: float | None, flushes: float | None) -> float:
+    """Return the shortest slice that holds enough I/Os, of the slowest workload at the baseline's rate, and enough
+    beyond every percentile that is asked for.
+    """
     percent = search.goal.improves.percent
     tail = percent is not None and percent >= 99
-    need = (IOS_FOR_A_TAIL if tail else IOS_OF_A_SLICE) / (iops or IOS_OF_A_SLICE)
-    return next((seconds for seconds in SLICES if seconds >= need), SLICES[-1])
+    needs = [(IOS_FOR_A_TAIL if tail else IOS_OF_A_SLICE) / (iops or IOS_OF_A_SLICE)]
+    needs += [count / rate for _, count, rate in _percentiles(search, iops, flushes)]
+    return next((seconds for seconds in SLICES if seconds >= max(needs)), SLICES[-1])
+
+
+def _percentiles(search: Search, iops: float | None, flushes: float | None) -> Iterator[tuple[Metric, float, float]]:
+    """Yield the percentiles of goal and limits: the I/Os (or flushes) that a slice needs, and those of a second."""
+    slack = BEYOND_SLACK if search.slice_seconds is None else 1.0
+    for metric in search.goal.metrics:
+        rate = iops if metric.of == "latency" else flushes
+        if metric.percent is not None and rate:
+            yield metric, slack * BEYOND / (1 - metric.percent / 100), rate
 
 
 def seconds_of(study: Study, probed: Probed, phase: Phase) -> float:
@@ -111,10 +156,12 @@ def _beginners(search: Search) -> int:
 
 
 def _seconds_of(study: Study, search: Search, slice_seconds: float, phase: Phase) -> float:
+    # what a slice is long enough for, a run that confirms it must be
+    tails = any(one.percent is not None for one in search.goal.metrics)
     return {
         Phase.PROBE: study.seconds,
         Phase.RACE: slice_seconds,
-        Phase.CONFIRM: search.confirm_seconds,
+        Phase.CONFIRM: max(search.confirm_seconds, slice_seconds if tails else 0.0),
         Phase.SOAK: min(SOAK_SLICE_SECONDS, max(search.soak_seconds, study.seconds)),
     }[phase]
 

@@ -47,7 +47,7 @@ def tuning(record: StudyRecord) -> Tuning:
     by_phase: dict[Phase, list[TrialRecord]] = {phase: [] for phase in Phase}
     for trial in sorted(record.trials, key=lambda one: one.trial.number):
         by_phase[phase_of(trial.trial.round)].append(trial)
-    probed = probed_by(study, search, rows_of(by_phase[Phase.PROBE], pardoned))
+    probed = probed_by(study, search, by_phase[Phase.PROBE], pardoned)
     race = rows_of(by_phase[Phase.RACE], pardoned)
     spent = spent_by(study, probed, attempts, ramp)
     standing, checks, broken = _race(study, search, probed, race)

@@ -11,11 +11,13 @@ from virtune.analyse.blocks import search_of
 from virtune.analyse.probing import (
     BLOCKS_IN_BUDGET,
     PROBE_SLICES,
+    SLICES,
     confirm_seconds,
     probe_seconds,
     seconds_of,
     slices_least,
     soak_seconds,
+    unresolved,
 )
 from virtune.analyse.rejects import unsettled
 from virtune.analyse.tuning import tuning
@@ -173,6 +175,7 @@ def _search(record: StudyRecord, tools: Tools, *, store: Store, say: Callable[[E
             left = seconds_left(known)
             say(SearchMoved(known=known, seconds_left=left))
             if known.phase is Phase.RACE and not known.standing.blocks:
+                require_percentiles(known)
                 say(Noticed(text=_probed(known)))
             attempts = _attempts(study, known, tools, store, say)
             if known.phase is Phase.RACE:
@@ -190,7 +193,7 @@ def _search(record: StudyRecord, tools: Tools, *, store: Store, say: Callable[[E
     known = tuning(_with(record, made))
     say(SearchMoved(known=known, seconds_left=0.0))
     if known.standing.leader is None and known.standing.runners:
-        raise LoadError("no configuration gave a measurement", hint=_reasons(made))
+        raise nothing_raced(known, made)
 
 
 def _spread(begun: float, seconds: float) -> float:
@@ -254,6 +257,34 @@ def _require_baseline(made: Sequence[TrialRecord]) -> None:
     probes = [one for one in made if phase_of(one.trial.round) is Phase.PROBE]
     if len(probes) >= 3 and all(one.measurement is None for one in probes):
         raise LoadError("no trial of the baseline gave a measurement", hint=_reasons(probes))
+
+
+def require_percentiles(known: Tuning) -> None:
+    """Raise PreconditionError when no slice can hold what a percentile of the goal or of a limit needs."""
+    found = unresolved(search_of(known.study), known.probed)
+    if found is None:
+        return
+    longest = search_of(known.study).slice_seconds or SLICES[-1]
+    what, rate = ("I/Os", "IOPS") if found.metric.of == "latency" else ("flushes", "flushes a second")
+    raise PreconditionError(
+        f"{found.metric.id} needs {found.count:,} {what} in a slice, and the baseline makes"
+        f" {found.rate * longest:,.0f} in {format_seconds(longest)}",
+        hint=f"`--seconds {math.ceil(found.seconds)}s`; at {found.count / longest:,.0f} {rate} it could be told",
+    )
+
+
+def nothing_raced(known: Tuning, made: Sequence[TrialRecord]) -> LoadError:
+    """Say why no configuration of the race has a value: what was measured and cannot be used is not what failed."""
+    raced = [one for one in made if phase_of(one.trial.round) is Phase.RACE]
+    measured = [one.measurement for one in raced if one.measurement is not None]
+    if not measured:
+        return LoadError("no configuration gave a measurement", hint=_reasons(made))
+    causes = {cause for one in measured for cause in one.causes}
+    spoiled = f"spoiled by: {', '.join(sorted(causes))}" if causes else None
+    return LoadError(
+        f"{len(measured)} slices were measured, and none has a {known.study.metric} that counts",
+        hint=spoiled or ("--seconds makes slices longer" if search_of(known.study).goal.improves.percent else None),
+    )
 
 
 def _reasons(records: Iterable[TrialRecord]) -> str:

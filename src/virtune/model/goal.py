@@ -34,6 +34,11 @@ class Goal:
         return BY_ID[self.metric]
 
     @property
+    def metrics(self) -> tuple[Metric, ...]:
+        """What a slice must give a value of: the goal, and what is limited."""
+        return (self.improves, *(BY_ID[limit.metric] for limit in self.limits))
+
+    @property
     def words(self) -> str:
         """Say the goal as it would be asked for."""
         verb = "maximize" if self.improves.better == "higher" else "minimize"

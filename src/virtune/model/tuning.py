@@ -82,10 +82,14 @@ class Recommendation(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Probed:
-    """What the probe saw of the baseline, and what follows: the slice, the cap, the forecast for a certificate."""
+    """What the probe saw of the baseline, and what follows: the slice, the cap, the forecast for a certificate.
+
+    `iops` and `flushes` are those of a second, of the workload that has fewest.
+    """
 
     slices: int
     iops: float | None
+    flushes: float | None
     sd: float | None
     slice_seconds: float
     slices_max: int | None
