@@ -64,12 +64,11 @@ def derive(parts: Mapping[str, bytes], *, stack: Stack, workload: Workload) -> M
         values = (*values, *_seen_in_guests(outputs))
     skew = _skew(parts)
     values = values if skew is None else (*values, ("guests.skew", skew * 1e9))
-    meant = all(job.get("direct", "1") in ("0", "false") or job.get("ioengine", "") == "mmap" for job in workload)
     # what was run elsewhere cannot be run again, so nothing of it is turned away: it is explained like any fio result
     ours = "counters.jsonl" in parts
     said = tuple(
         # a workload that is buffered on purpose may be compared with itself, and is told what it measures
-        replace(r, weight=Weight.WARNING) if meant and r.id == "page-cache" else r
+        replace(r, weight=Weight.WARNING) if workload.buffered and r.id == "page-cache" else r
         for r in explain(result)
         if r.weight is not Weight.NOTE and r.id not in _OF_SINGLE_RUNS
         if not ours or r.weight is Weight.INVALID or r.id not in _AT_THE_GATES

@@ -16,7 +16,7 @@ from virtune.bench.domain import DomainBench
 from virtune.bench.guest import GuestError, GuestOutput, must
 from virtune.bench.guest_agent import AgentProcess
 from virtune.bench.guest_counters import SCHEMA
-from virtune.bench.guest_load import STUCK_SECONDS, Evidence, GuestJob
+from virtune.bench.guest_load import STUCK_SECONDS, Evidence, GuestJob, Progress
 from virtune.bench.load import LOG_MS, Loaded, Moments
 from virtune.model.errors import LoadError, VirtuneError
 from virtune.model.evidence import Check
@@ -60,8 +60,8 @@ class _Running:
     process: AgentProcess
     command: str
     clock: float
-    operations: int = -1
-    rose: float = field(default_factory=time.monotonic)
+    progress: Progress
+    looked: float = field(default_factory=time.monotonic)
 
 
 def run_domain_load(
@@ -115,7 +115,8 @@ def _armed(job: GuestJob, bench: DomainBench) -> _Running:
             f"fio in the guest ended before it began: status {ended.status}", hint=_complaint(bench, ended)
         )
     uptime = held.stdout.split()[:1]
-    return _Running(bench, process, " ".join(argv), answered - (float(uptime[0]) if uptime else 0.0))
+    clock = answered - (float(uptime[0]) if uptime else 0.0)
+    return _Running(bench, process, " ".join(argv), clock, Progress(direct=job.direct))
 
 
 def _watch(
@@ -159,13 +160,10 @@ def _watch(
 
 
 def _require_progress(running: _Running, now: float) -> None:
-    """Raise LoadError when the disk has completed nothing for long; as long as anything moves, it is slow."""
-    if now - running.rose < _LOOK_SECONDS:
+    if now - running.looked < _LOOK_SECONDS:
         return
-    operations = running.bench.operations()
-    if operations != running.operations:
-        running.operations, running.rose = operations, now
-    elif now - running.rose > STUCK_SECONDS:
+    running.looked = now
+    if running.progress.stuck(running.bench.operations, now):
         running.process.end("INT", "TERM")
         raise LoadError(f"the guest's disk completed nothing for {STUCK_SECONDS:g} s: it is stuck")
 

@@ -8,7 +8,7 @@ begins when the host says so, and loads of several guests begin together.
 import contextlib
 import shlex
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from virtune.bench.guest import GuestError, GuestOutput, GuestProcess
@@ -45,11 +45,37 @@ JOB, RESULT, GO, ARMED = "/run/load.fio", "/run/load.json", "/run/go", "/run/arm
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GuestJob:
-    """What one guest is to run: the job file, the arguments before it, and how many clones it makes."""
+    """What one guest is to run: the job file, the arguments before it, and how many clones it makes.
+
+    `direct`: all of it goes past the guest's page cache.
+    """
 
     text: str
     arguments: tuple[str, ...]
     clones: int
+    direct: bool = True
+
+
+class Progress:
+    """Whether a load's disk completes anything: one that does not for long is stuck, as long as any moves it is slow.
+
+    A load that is not `direct` may be served by the guest's page cache and never ask its disk: of that nothing is
+    said, and the end of its run time finds it where it hangs.
+    """
+
+    def __init__(self, *, direct: bool) -> None:
+        self._direct = direct
+        self._operations = -1
+        self._rose = time.monotonic()
+
+    def stuck(self, operations: Callable[[], int], now: float) -> bool:
+        """Ask how many requests the disk has completed, and say whether that last rose too long ago."""
+        if not self._direct:
+            return False
+        found = operations()
+        if found != self._operations:
+            self._operations, self._rose = found, now
+        return now - self._rose > STUCK_SECONDS
 
 
 @dataclass(slots=True)
@@ -66,14 +92,13 @@ class Evidence:
 
 @dataclass(slots=True)
 class _Running:
-    """A load in one guest, with how many requests its disk had completed when that last rose."""
+    """A load in one guest."""
 
     bench: GuestBench
     process: GuestProcess
     command: str
     clones: int
-    operations: int = -1
-    rose: float = field(default_factory=time.monotonic)
+    progress: Progress
 
 
 def run_guest_loads(
@@ -138,7 +163,7 @@ def started(loads: Sequence[tuple[GuestBench, GuestJob]]) -> list[_Running]:
         argv = ["fio", *job.arguments, "--exec_prerun=. /bin/barrier", *LOGGING, "--output-format=json+"]
         argv += [f"--output={RESULT}", "--eta=never", JOB]
         process = guest.start(argv, timeout_seconds=_ANSWER_SECONDS)
-        found.append(_Running(bench, process, shlex.join(argv), job.clones))
+        found.append(_Running(bench, process, shlex.join(argv), job.clones, Progress(direct=job.direct)))
     return found
 
 
@@ -249,11 +274,7 @@ def _ended(running: _Running, seconds: float) -> bool:
 
 
 def _require_progress(running: _Running, now: float) -> None:
-    """Raise LoadError when the guest's disk has completed nothing for long; as long as anything moves, it is slow."""
-    operations = running.bench.vm.operations()
-    if operations != running.operations:
-        running.operations, running.rose = operations, now
-    elif now - running.rose > STUCK_SECONDS:
+    if running.progress.stuck(running.bench.vm.operations, now):
         _end(running.process)
         raise LoadError(f"the guest's disk completed nothing for {STUCK_SECONDS:g} s: it is stuck")
 

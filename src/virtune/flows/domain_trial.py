@@ -60,7 +60,7 @@ def load_in_domain(
     evidence = Evidence()
     try:
         return run_domain_load(
-            GuestJob(text=job.text, arguments=job.arguments, clones=clones),
+            GuestJob(text=job.text, arguments=job.arguments, clones=clones, direct=workload.direct),
             bench=domain,
             moments=moments_in_guest(study, sampler),
             flushes=workload.writes,

@@ -62,7 +62,7 @@ def load_in_guests(
     try:
         return run_guest_loads(
             [
-                (guest, GuestJob(text=job.text, arguments=job.arguments, clones=clones))
+                (guest, GuestJob(text=job.text, arguments=job.arguments, clones=clones, direct=workload.direct))
                 for guest, job in zip(guests, jobs, strict=True)
             ],
             moments=replace(moments, on_begin=on_begin, on_end=on_end),

@@ -13,7 +13,7 @@ from fractions import Fraction
 from virtune.model.metric import Distribution
 from virtune.model.remark import Remark, Weight
 
-METHOD = 6
+METHOD = 7
 """The number of the way in which measurements are derived from evidence.
 
 1  first light: fio json+, combined directions, host counters by difference of first and last sample
@@ -23,6 +23,7 @@ METHOD = 6
    decides whether it counts
 5  how busy a guest's own kernel saw its disk; several guests, their figures added and their skew told
 6  an offered load is held against completions, and the disks of all guests against the loads of all
+7  a job file that says nothing of `direct` is buffered, as it is to fio
 """
 
 

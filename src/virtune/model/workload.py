@@ -98,6 +98,21 @@ class Workload:
         return any(job.reads for job in self.jobs)
 
     @property
+    def direct(self) -> bool:
+        """Whether every job goes past the page cache of where it runs."""
+        return not any(self._through_page_cache(job) for job in self.jobs)
+
+    @property
+    def buffered(self) -> bool:
+        """Whether every job goes through the page cache of where it runs."""
+        return all(self._through_page_cache(job) for job in self.jobs)
+
+    def _through_page_cache(self, job: Job) -> bool:
+        # a job file runs as it is, and fio's default is not ours
+        unsaid = "1" if self.verbatim is None else "0"
+        return job.get("direct", unsaid) in ("0", "false") or job.get("ioengine", "") == "mmap"
+
+    @property
     def recorded(self) -> bool:
         """Whether any job's I/Os are recorded one by one."""
         return self.verbatim is None and any(job.recorded for job in self.jobs)
