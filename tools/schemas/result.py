@@ -34,6 +34,7 @@ from tools.schemas.shape import (
 from virtune.analyse import answered, derive, doubts
 from virtune.flows.question import ROUNDS
 from virtune.model.condition import Outcome
+from virtune.model.durability import Promise
 from virtune.model.gate import GATES
 from virtune.model.knobs import KNOBS
 from virtune.model.metric import METRICS
@@ -262,6 +263,15 @@ def _arm(stack: Schema) -> Schema:
         {
             "name": text("Its name."),
             "stack": maybe({"description": "All of the stack; null for an imported arm.", **stack}),
+            "durability": maybe(
+                table(
+                    "What it promises of a guest's writes; null for an imported arm.",
+                    {
+                        "promise": word("The class: who promises less is not simply faster.", Promise),
+                        "why": text("What a write survives there, and why."),
+                    },
+                )
+            ),
             "settings": by_name("What was asked for, by knob.", text("The value as it was written."), asked),
             "options": by_name("Of an imported arm: what its jobs say beside their workloads.", text("The value.")),
             "in_force": rows("What was found on the running processes.", _check()),

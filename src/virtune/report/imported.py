@@ -62,7 +62,7 @@ def without_unknowns(document: dict[str, Any]) -> dict[str, Any]:
 
 def _arm(arm: dict[str, Any]) -> dict[str, Any]:
     rounds = [one | {"ended": one["ended"] or None} for one in arm["rounds"]]
-    return arm | {"stack": None, "rounds": rounds}
+    return arm | {"stack": None, "durability": None, "rounds": rounds}
 
 
 def _different(study: Study) -> Iterator[str]:

@@ -10,6 +10,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from virtune.model.durability import durability_of
 from virtune.model.evidence import StudyRecord
 from virtune.model.measurement import METHOD
 from virtune.model.metric import BY_ID
@@ -101,7 +102,8 @@ def _changeovers(record: StudyRecord) -> Iterator[str]:
 def _arms(study: Study) -> Table:
     table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
     for arm in study.arms:
-        table.add_row(Text(arm.name, style="bold"), _settings(arm))
+        known = "" if arm.stack.rig == "unknown" else f"durability: {durability_of(arm.stack).promise.value}"
+        table.add_row(Text(arm.name, style="bold"), _settings(arm), known)
     return table
 
 

@@ -9,6 +9,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from virtune.model.durability import durability_of
 from virtune.model.evidence import UNDER_LOAD, Check
 from virtune.model.metric import BY_ID, METRICS, Metric
 from virtune.model.remark import EMULATED, Weight
@@ -220,8 +221,22 @@ def reading_notes(study: Study) -> Iterator[str]:
         )
     if any(job.get("fsync", "0") != "0" for workload in study.workloads for job in workload):
         yield "the latencies are those of reads and writes; a flush is waited for besides, and is `sync mean`"
+    yield from _durability_notes(study)
     if any(arm.stack.disk.cache == "unsafe" for arm in study.arms):
         yield "cache=unsafe ignores flushes: it loses data when the host dies, whatever its speed"
+
+
+def _durability_notes(study: Study) -> Iterator[str]:
+    """Say it where arms do not promise the same of a guest's writes: then one of them does less, not only faster."""
+    found = [(arm.name, durability_of(arm.stack)) for arm in study.arms]
+    classes = {durability.promise: durability for _, durability in found}
+    if len(classes) < 2:
+        return
+    told = (
+        f"{', '.join(name for name, one in found if one.promise is promise)}: {durability.words}"
+        for promise, durability in classes.items()
+    )
+    yield f"the arms promise different things, so who is faster may only do less: {'; '.join(told)}"
 
 
 def _export_notes(study: Study) -> Iterator[str]:

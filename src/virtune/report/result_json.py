@@ -13,11 +13,13 @@ from typing import Any
 
 from virtune import __version__
 from virtune.model.condition import Ruling
+from virtune.model.durability import durability_of
 from virtune.model.evidence import Changeover, Check, StudyRecord
 from virtune.model.measurement import Measurement
 from virtune.model.metric import BY_ID
 from virtune.model.remark import Remark
 from virtune.model.result import ArmSummary, Result, Value
+from virtune.model.stack import Stack
 from virtune.model.study import Arm, Study
 from virtune.model.verdict import Comparison
 from virtune.report.again import command_again, question_of
@@ -107,6 +109,7 @@ def _arm(arm: Arm, result: Result, record: StudyRecord) -> dict[str, Any]:
     return {
         "name": arm.name,
         "stack": asdict(arm.stack),
+        "durability": _durability(arm.stack),
         "settings": dict(arm.settings),
         "options": dict(arm.options),
         "in_force": _checks(check for summary in summaries for check in summary.in_force),
@@ -126,6 +129,11 @@ def _arm(arm: Arm, result: Result, record: StudyRecord) -> dict[str, Any]:
             if trial.trial.arm == arm.name
         ],
     }
+
+
+def _durability(stack: Stack) -> dict[str, Any]:
+    found = durability_of(stack)
+    return {"promise": found.promise.value, "why": found.words}
 
 
 def _summary(summary: ArmSummary) -> dict[str, Any]:
