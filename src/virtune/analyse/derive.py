@@ -198,7 +198,8 @@ def _emulated(parts: Mapping[str, bytes]) -> Iterator[Remark]:
             weight=Weight.WARNING,
             text="functional only: the guest ran under software emulation (TCG), so these numbers describe the "
             "emulator and rank nothing",
-            advice="measure where KVM boots a guest, or without one: rig=vhost-user",
+            advice="measure where KVM boots a guest (`virtune appliance build` tries again), or without one: "
+            "rig=vhost-user",
         )
 
 

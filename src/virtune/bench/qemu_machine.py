@@ -44,6 +44,14 @@ class HungError(RigError):
     """A guest that runs was not ready in time."""
 
 
+class EndedError(RigError):
+    """QEMU ended before its guest was ready: with a status, negative for a signal; `refused`: before it began."""
+
+    def __init__(self, message: str, *, hint: str | None, status: int, refused: bool) -> None:
+        super().__init__(message, hint=hint)
+        self.status, self.refused = status, refused
+
+
 @dataclass(slots=True, kw_only=True)
 class Vm:
     """A guest that is up."""
@@ -163,10 +171,11 @@ def _monitored(connection: socket.socket, child: shell.Child) -> Iterator[Monito
         try:
             monitor = ends.enter_context(Monitor(connection))
         except RigError as error:
-            ended = child.wait(_END_SECONDS) is not None
-            raise RigError(
-                f"{PROGRAM} ended at its start" if ended else error.message, hint=child.last_words()
-            ) from None
+            status = child.wait(_END_SECONDS)
+            words = child.last_words()
+            if status is None:
+                raise RigError(error.message, hint=words) from None
+            raise EndedError(f"{PROGRAM} ended at its start", hint=words, status=status, refused=True) from None
         yield monitor
 
 
@@ -187,8 +196,9 @@ def _greets(guest: ShellGuest) -> bool:
 def _until_ready(guest: ShellGuest, child: shell.Child, console: Path, deadline: float) -> None:
     begun = time.monotonic()
     while not _greets(guest):
-        if child.poll() is not None:
-            raise RigError(f"{PROGRAM} ended while the guest booted", hint=child.last_words())
+        if (status := child.poll()) is not None:
+            words = child.last_words()
+            raise EndedError(f"{PROGRAM} ended while the guest booted", hint=words, status=status, refused=False)
         if time.monotonic() > deadline:
             waited = time.monotonic() - begun
             used = sum(spent for _, comm, spent in threads_of(child.pid) if role_of(comm, main=False) == "vcpu") / 1e9
