@@ -15,6 +15,9 @@ from tests.cli.test_import import BENCH, Capture, Kept, result
 from tests.published import complaints, strictly
 
 from virtune.analyse.imported import differing, shape_of
+from virtune.model.durability import Promise
+from virtune.model.goal import Goal
+from virtune.model.search import Search
 from virtune.model.workload import Job, Workload
 from virtune.plan.conditions import parse_condition
 from virtune.store.sqlite import Store
@@ -263,3 +266,17 @@ def test_markdown_on_stdout_stands_alone(kept: Kept, before: Path, slower: Path)
     assert "both write to stdout" in kept.err
     kept("compare", str(before), str(slower), "--markdown", "/nowhere/x.md", status=3)
     assert json.dumps("cannot write /nowhere/x.md")[1:-1] in kept.err
+
+
+def test_arms_of_a_search_are_not_compared_as_if_nobody_had_chosen_among_them(
+    kept: Kept, before: Path, slower: Path
+) -> None:
+    kept("import", str(before), str(slower), "--quiet")
+    asked = Search(goal=Goal(), mode="quick", promise=Promise.FLUSH, ranked=("before", "slower"))
+    with Store(kept.store) as store:
+        record = store.get(store.find("last"))
+        store.replace_study(replace(record.study, kind="tune", paired=True, seconds=1.0, search=asked))
+    for names in (("last:before", "last:slower"), ("last:before", str(slower))):
+        kept("compare", *names, status=2)
+        assert "is a search, which measured the better arms longer" in kept.err
+        assert "`virtune show last` says how they stand" in kept.err

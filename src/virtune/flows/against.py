@@ -71,6 +71,11 @@ def _from_store(name: str, store: Path) -> _Stored:
         except UsageError:
             raise unknown from None
         record, _ = current(kept, found)
+    if record.study.search is not None:
+        raise UsageError(
+            f"study {found} is a search, which measured the better arms longer: they cannot be compared so",
+            hint=f"`virtune show {study}` says how they stand, with the search's own error bound",
+        )
     arms = [one.name for one in record.study.arms]
     if not arm and len(arms) > 1:
         raise UsageError(
