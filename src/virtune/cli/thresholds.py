@@ -70,7 +70,7 @@ class Thresholds:
         if self.junit is not None:
             from virtune.report.junit import junit
 
-            _put(self.junit, junit(result.study, rulings))
+            _put(self.junit, junit(result, rulings))
 
 
 def exit_code(rulings: tuple[Ruling, ...]) -> int:

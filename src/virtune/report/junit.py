@@ -1,19 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
 """Conditions as JUnit XML, for the dashboards of CI: one test case for each condition, workload and arm.
 
-A breach is a failure. What is undecided is skipped, with the reason: it is neither passed nor failed.
+A breach is a failure. What is undecided is skipped, with the reason: it is neither passed nor failed. What a guest
+under emulation did ranks nothing, and every message of it says so first.
 """
 
 from collections.abc import Sequence
 from xml.etree import ElementTree as ET
 
 from virtune.model.condition import Outcome, Ruling
-from virtune.model.study import Study
+from virtune.model.result import Result
 from virtune.report.conditions import sentence
+from virtune.report.result import FUNCTIONAL_ONLY, functional_only
 
 
-def junit(study: Study, rulings: Sequence[Ruling]) -> str:
+def junit(result: Result, rulings: Sequence[Ruling]) -> str:
     """Return the document. Names come from files of strangers: what XML cannot carry is shown as `?`."""
+    study = result.study
     suite = ET.Element(
         "testsuite",
         name=_xml(f"virtune {study.kind} {study.id}".strip()),
@@ -23,10 +26,16 @@ def junit(study: Study, rulings: Sequence[Ruling]) -> str:
         skipped=str(sum(ruling.outcome is Outcome.UNDECIDED for ruling in rulings)),
         timestamp=study.created.partition("+")[0],
     )
+    emulated = [workload.name for workload in study.compared if functional_only(result, workload.name)]
+    if emulated:
+        properties = ET.SubElement(suite, "properties")
+        value = _xml(f"{FUNCTIONAL_ONLY} ({', '.join(emulated)})")
+        ET.SubElement(properties, "property", name="standing", value=value)
     for ruling in rulings:
         where = f"{ruling.comparison.workload}.{ruling.comparison.candidate}"
         case = ET.SubElement(suite, "testcase", classname=_xml(where), name=_xml(ruling.condition.text), time="0")
-        message = _xml(sentence(ruling))
+        worth = f"{FUNCTIONAL_ONLY}; " if ruling.comparison.workload in emulated else ""
+        message = _xml(f"{worth}{sentence(ruling)}")
         if ruling.outcome is Outcome.BREACHED:
             ET.SubElement(case, "failure", type="breached", message=message).text = message
         elif ruling.outcome is Outcome.UNDECIDED:

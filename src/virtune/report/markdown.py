@@ -15,7 +15,15 @@ from virtune.model.result import Result
 from virtune.model.workload import Workload
 from virtune.report import imported
 from virtune.report.conditions import change_text
-from virtune.report.result import change_cell, headline, reading_notes, value_text, verdict_sentence
+from virtune.report.result import (
+    FUNCTIONAL_ONLY,
+    change_cell,
+    functional_only,
+    headline,
+    reading_notes,
+    value_text,
+    verdict_sentence,
+)
 
 _SPECIAL = re.compile(r"([\\`*_{}\[\]()#|~!$^=])")
 _BREAK = "\u200b"
@@ -24,7 +32,7 @@ _BREAK = "\u200b"
 
 def markdown(result: Result, rulings: Sequence[Ruling]) -> str:
     """Return the result as Markdown, ending in a newline."""
-    return "\n".join([*_head(result), *_conditions(rulings), *_workloads(result), *_bewares(result)]) + "\n"
+    return "\n".join([*_head(result), *_conditions(result, rulings), *_workloads(result), *_bewares(result)]) + "\n"
 
 
 def plain(text: str) -> str:
@@ -41,7 +49,7 @@ def _head(result: Result) -> Iterator[str]:
     yield f"{plain(rest)}\n"
 
 
-def _conditions(rulings: Sequence[Ruling]) -> Iterator[str]:
+def _conditions(result: Result, rulings: Sequence[Ruling]) -> Iterator[str]:
     if not rulings:
         return
     words = {Outcome.BREACHED: "**breached**", Outcome.HELD: "held", Outcome.UNDECIDED: "**undecided**"}
@@ -52,17 +60,23 @@ def _conditions(rulings: Sequence[Ruling]) -> Iterator[str]:
             plain(f"{ruling.comparison.candidate} against {ruling.comparison.baseline}"),
             plain(change_text(ruling)) or "-",
             words[ruling.outcome],
-            plain(ruling.why),
+            plain(f"{_worth(result, ruling.comparison.workload)}{ruling.why}"),
         )
         for ruling in rulings
     )
     yield from _table(("fails if", "workload", "arm", "change", "outcome", "why"), rows)
 
 
+def _worth(result: Result, workload: str) -> str:
+    return f"{FUNCTIONAL_ONLY}; " if functional_only(result, workload) else ""
+
+
 def _workloads(result: Result) -> Iterator[str]:
     for workload in result.study.workloads:
         yield f"#### {plain(workload.name)}\n"
         yield f"{plain(workload.meaning)}\n"
+        if functional_only(result, workload.name):
+            yield f"**{FUNCTIONAL_ONLY}**\n"
         yield from _values(result, workload)
         for comparison in result.verdicts:
             if comparison.workload == workload.name:

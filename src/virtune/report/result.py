@@ -282,11 +282,20 @@ def _workload(result: Result, workload: Workload) -> list[RenderableType]:
     return parts
 
 
+FUNCTIONAL_ONLY = "functional only: a guest under emulation"
+"""What figures are worth that describe the emulator."""
+
+
+def functional_only(result: Result, workload: str) -> bool:
+    """Whether any arm of a workload ran in a guest without KVM: then its figures rank nothing."""
+    summaries = (one for one in result.arms if one.workload == workload)
+    return any(one.remark.id == EMULATED for summary in summaries for one in summary.remarks)
+
+
 def standing(result: Result, workload: Workload) -> Text:
-    """Say it where any arm of a workload ran in a guest without KVM: then its figures rank nothing."""
-    summaries = (result.summary(arm.name, workload.name) for arm in result.study.arms)
-    emulated = any(one.remark.id == EMULATED for summary in summaries if summary for one in summary.remarks)
-    return Text("  functional only: a guest under emulation" if emulated else "", style="not bold yellow")
+    """Say it where the figures of a workload rank nothing."""
+    emulated = functional_only(result, workload.name)
+    return Text(f"  {FUNCTIONAL_ONLY}" if emulated else "", style="not bold yellow")
 
 
 def _saturation(result: Result, workload: Workload) -> Text:
