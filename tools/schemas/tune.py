@@ -141,7 +141,7 @@ def _study() -> Schema:
 
 def _confirmation() -> Schema:
     ratio = table(
-        "winner / baseline of the metric: Hodges-Lehmann over pairs of restarts.",
+        "winner / baseline of the metric: Hodges-Lehmann over pairs of starts.",
         {
             "estimate": number("The ratio itself. 1 is no change."),
             "low": number("The lower end of the interval."),
@@ -150,18 +150,25 @@ def _confirmation() -> Schema:
         },
     )
     return table(
-        "Winner against baseline on fresh data, a new process for each measurement.",
+        "Winner against baseline on fresh data, started anew for each measurement.",
         {
-            "pairs": whole("Pairs of restarts that gave values of both.", minimum=0),
-            "winner": maybe(number("The metric of the winner: geometric mean over its restarts.")),
-            "baseline": maybe(number("The metric of the baseline: geometric mean over its restarts.")),
+            "pairs": whole("Pairs of starts that gave values of both.", minimum=0),
+            "winner": maybe(number("The metric of the winner: geometric mean over its starts.")),
+            "baseline": maybe(number("The metric of the baseline: geometric mean over its starts.")),
             "ratio": maybe(ratio),
             "verdict": word("Of the winner against the baseline.", Verdict),
             "why": text("The reason, in words."),
-            "spread": maybe(number("Relative standard deviation over the winner's restarts.", minimum=0)),
+            "spread": maybe(number("Relative standard deviation over the winner's starts.", minimum=0)),
             "baseline_spread": maybe(number("The same of the baseline.", minimum=0)),
-            "unstable": switch("Whether the winner's restarts differ by more than a tenth."),
+            "unstable": switch("Whether the winner's starts differ by more than a tenth."),
             "breaks": rows("Limits that the winner's fresh data do not keep.", text("A limit.")),
+            "processes": maybe(
+                whole(
+                    "In how many processes the winner was measured: where they are fewer than the pairs, a start was"
+                    " a guest's disk made anew in the machine that there was. Null where it was not written down.",
+                    minimum=1,
+                )
+            ),
         },
     )
 

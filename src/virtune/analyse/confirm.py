@@ -5,8 +5,10 @@ import math
 from collections.abc import Sequence
 from statistics import fmean, stdev
 
-from virtune.analyse.blocks import Rows, block_of, log_of, mean_of, search_of
+from virtune.analyse.blocks import Rows, block_of, log_of, mean_of, rows_of, search_of
 from virtune.analyse.shift import shift_of
+from virtune.model.evidence import TrialRecord
+from virtune.model.result import Pardon
 from virtune.model.search import Search
 from virtune.model.study import Study
 from virtune.model.tuning import Confirmation, Soak
@@ -21,8 +23,11 @@ def soak_slices(search: Search) -> int:
     return math.ceil(search.soak_seconds / SOAK_SLICE_SECONDS)
 
 
-def confirmed(study: Study, search: Search, winner: str | None, rows: Rows) -> Confirmation | None:
+def confirmed(
+    study: Study, winner: str | None, trials: Sequence[TrialRecord], pardoned: Sequence[Pardon]
+) -> Confirmation | None:
     """Hold the winner against the baseline on what was measured after the race alone."""
+    search, rows = search_of(study), rows_of(trials, pardoned)
     if winner is None or winner == study.baseline or not rows:
         return None
     metric = search.goal.improves
@@ -31,7 +36,7 @@ def confirmed(study: Study, search: Search, winner: str | None, rows: Rows) -> C
     both = [(block.get(winner, math.nan), block.get(study.baseline, math.nan)) for block in blocks]
     usable = [(a, b) for a, b in both if math.isfinite(a) and math.isfinite(b)]
     shift = shift_of([a - b for a, b in usable], confidence=1 - search.error)
-    verdict, why, ratio = Verdict.UNDECIDED, "no pair of restarts gave values of both", None
+    verdict, why, ratio = Verdict.UNDECIDED, "no pair of starts gave values of both", None
     if shift is not None:
         ends = sorted((sign * shift.low, sign * shift.high))
         ratio = Interval(
@@ -51,7 +56,15 @@ def confirmed(study: Study, search: Search, winner: str | None, rows: Rows) -> C
         spread=_spread([a for a, _ in usable]),
         baseline_spread=_spread([b for _, b in usable]),
         breaks=_breaks(study, search, winner, rows),
+        processes=_processes(winner, trials),
     )
+
+
+def _processes(winner: str | None, trials: Sequence[TrialRecord]) -> int | None:
+    """Return in how many processes the winner was confirmed, None where nobody wrote it down."""
+    ran = [one for one in trials if one.trial.arm == winner and one.measurement is not None]
+    found = [one.in_force.changeover for one in ran]
+    return len({change.process for change in found if change is not None}) if found and None not in found else None
 
 
 def soaked(study: Study, winner: str | None, rows: Rows) -> tuple[Soak, ...]:
@@ -74,7 +87,7 @@ def soaked(study: Study, winner: str | None, rows: Rows) -> tuple[Soak, ...]:
 
 def _judged(low: float, high: float, has: float, pairs: int, search: Search, margin: float) -> tuple[Verdict, str]:
     if has < 1 - search.error:
-        return Verdict.UNDECIDED, f"{pairs} pairs of restarts allow no interval of {1 - search.error:.0%}"
+        return Verdict.UNDECIDED, f"{pairs} pairs of starts allow no interval of {1 - search.error:.0%}"
     reach = math.log1p(margin)
     if -reach <= low and high <= reach:
         return Verdict.SAME, f"any difference is smaller than {margin:.0%}"
@@ -86,7 +99,7 @@ def _judged(low: float, high: float, has: float, pairs: int, search: Search, mar
 
 
 def _breaks(study: Study, search: Search, winner: str, rows: Rows) -> tuple[str, ...]:
-    """Return the limits that the winner's fresh data do not keep, in the mean over its restarts."""
+    """Return the limits that the winner's fresh data do not keep, in the mean over its starts."""
     found = []
     for limit in search.goal.limits:
         for workload in study.workloads:

@@ -54,7 +54,7 @@ def tuning(record: StudyRecord) -> Tuning:
     wanted = to_join(search, probed, standing, race)
     standing, wanted = _within_budget(study, probed, spent, standing, wanted, race)
     winner, distance = _winner(standing, checks, search)
-    confirmation = confirmed(study, search, winner, rows_of(by_phase[Phase.CONFIRM], pardoned))
+    confirmation = confirmed(study, winner, by_phase[Phase.CONFIRM], pardoned)
     soaks = soaked(study, winner, rows_of(by_phase[Phase.SOAK], pardoned))
     done = {phase: len({one.trial.round for one in trials}) for phase, trials in by_phase.items()}
     pairs = _pairs_wanted(study, probed, spent, confirmation, done[Phase.CONFIRM])
@@ -272,8 +272,8 @@ def _recommend(
         return Recommendation.UNDECIDED, "the winner was not confirmed on fresh data"
     if confirmation.verdict is Verdict.BETTER:
         if confirmation.unstable:
-            return Recommendation.UNDECIDED, "its restarts differ by more than a tenth: it is unstable"
-        return Recommendation.CHANGE, "better than the baseline on fresh data, across restarts"
+            return Recommendation.UNDECIDED, "its starts differ by more than a tenth: it is unstable"
+        return Recommendation.CHANGE, "better than the baseline on fresh data, across starts"
     if confirmation.verdict is Verdict.UNDECIDED:
         return Recommendation.UNDECIDED, f"against the baseline: {confirmation.why}"
     return Recommendation.KEEP, f"against the baseline: {confirmation.why}"

@@ -147,8 +147,9 @@ def timing_options(*, rounds: int | str, seconds: float) -> Callable[[Command], 
             click.option("--seed", type=click.IntRange(0, SEED_MAX), default=None,
                          help="Seed of the random order and offsets.  [default: drawn, and recorded]"),
             click.option("--restart", is_flag=True,
-                         help="A new QEMU process for every trial, so that what a start brings about varies as well. "
-                              "Else arms are switched in one process."),
+                         help="A new QEMU process for every trial, so that what a start brings about varies as well; "
+                              "a guest (rig=qemu) keeps its machine and gets its disk anew. Else arms are switched "
+                              "in one process."),
         )  # fmt: skip
         for option in reversed(options):
             command = option(command)

@@ -32,7 +32,8 @@ from virtune.cli.options import SecondsType, json_option, store_option, target_o
               help="Time for all of it, soak included, instead of the mode's own. Four blocks are run whatever it "
                    "is.")  # fmt: skip
 @click.option("--confirm", type=click.IntRange(0, 100), default=6, show_default=True,
-              help="Restarts of winner and baseline on fresh data in the end.")  # fmt: skip
+              help="Starts of winner and baseline on fresh data in the end: new processes, and with --rig qemu a "
+                   "disk that is made anew in the guest.")  # fmt: skip
 @click.option("--confirm-seconds", type=SecondsType(), default=5.0, help="Time of each of these.  [default: 5s]")
 @click.option("--soak", type=SecondsType(), default=None,
               help="Write this long with the winner and with the baseline in the end: short slices cannot see a "
@@ -47,7 +48,8 @@ from virtune.cli.options import SecondsType, json_option, store_option, target_o
 @click.option("--margin", type=click.FloatRange(0.001, 0.5), default=None,
               help="A difference that is not worth more measuring, as a share.  [default: 0.03]")  # fmt: skip
 @click.option("--seconds", type=SecondsType(), default=None,
-              help="Measured time of a slice.  [default: 1s and more, so that it holds 2,000 I/Os]")  # fmt: skip
+              help="Measured time of a slice.  [default: 1s and more, so that it holds 2,000 I/Os, or those that "
+                   "a percentile needs]")  # fmt: skip
 @click.option("--ramp", type=SecondsType(), default=None,
               help="Time before it that is thrown away.  [default: 500ms]")  # fmt: skip
 @click.option("--seed", type=click.IntRange(0, 2**63 - 1), default=None,
@@ -60,7 +62,7 @@ def command(**asked: Any) -> None:
     """Find the best configuration of a disk in a fraction of a grid's time.
 
     Races configurations in random blocks of short slices, drops those that cannot be the best, and holds the winner
-    against the baseline on fresh data with restarts. Says at most how far below the best the winner is, whenever it
+    against the baseline on fresh data, started anew. Says at most how far below the best the winner is, whenever it
     stops. Configurations that promise different durability are never ranked together. Of more than a hundred not all
     race: Optuna proposes 64 of them, by what the others did.
 

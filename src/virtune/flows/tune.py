@@ -46,12 +46,12 @@ COME_UP_MAX = 200
 
 @dataclass(frozen=True, slots=True)
 class _Anew:
-    """Rigs that bring every stack up in a new process."""
+    """Rigs that start every stack anew: in a new process, and a guest's disk in the machine that there is."""
 
     rigs: Session
 
     def up(self, stack: Stack, ground: Ground, *, restart: bool = False) -> AbstractContextManager[Bench]:  # noqa: ARG002
-        """Bring a stack up in a process that carried none before."""
+        """Bring a stack up as if none had been before it."""
         return self.rigs.up(stack, ground, restart=True)
 
 
@@ -217,7 +217,7 @@ def _probed(known: Tuning) -> str:
 
 
 def _attempts(study: Study, known: Tuning, tools: Tools, store: Store, say: Callable[[Event], None]) -> Attempts:
-    """Return what runs the trials of a phase: as long as it says, and in new processes where these are measured."""
+    """Return what runs the trials of a phase: as long as it says, and started anew where starts are measured."""
     asked = replace(study, seconds=seconds_of(study, known.probed, known.phase))
     if known.phase is Phase.CONFIRM:
         tools = replace(tools, rigs=_Anew(tools.rigs))

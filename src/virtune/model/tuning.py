@@ -36,11 +36,12 @@ class LimitCheck:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Confirmation:
-    """Winner against baseline on fresh data, a new process for each measurement.
+    """Winner against baseline on fresh data, started anew for each measurement.
 
-    `ratio` is winner / baseline of the goal's metric, Hodges-Lehmann over pairs of restarts, at the confidence that
-    so many pairs allow. `spread` is the relative standard deviation over restarts. `breaks` are limits that the
-    winner's fresh data do not keep.
+    A start is a new process, or in a guest a disk that is made anew in the machine that there is: `processes` is in
+    how many the winner was measured (None where nobody wrote it down). `ratio` is winner / baseline of the goal's
+    metric, Hodges-Lehmann over pairs of starts, at the confidence that so many pairs allow. `spread` is the relative
+    standard deviation over starts. `breaks` are limits that the winner's fresh data do not keep.
     """
 
     pairs: int
@@ -52,15 +53,16 @@ class Confirmation:
     spread: float | None = None
     baseline_spread: float | None = None
     breaks: tuple[str, ...] = ()
+    processes: int | None = None
 
     @property
     def unstable(self) -> bool:
-        """Whether the winner's restarts differ by more than a tenth."""
+        """Whether the winner's starts differ by more than a tenth."""
         return self.spread is not None and self.spread > UNSTABLE
 
 
 UNSTABLE = 0.10
-"""Beyond this spread over restarts a winner is called unstable (TUNA, arXiv 2503.01801)."""
+"""Beyond this spread over starts a winner is called unstable (TUNA, arXiv 2503.01801)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

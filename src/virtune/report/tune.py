@@ -12,7 +12,7 @@ from virtune.model.metric import BY_ID
 from virtune.model.result import Value
 from virtune.model.search import Search
 from virtune.model.standing import Place
-from virtune.model.tuning import LimitState, Recommendation, Tuning
+from virtune.model.tuning import Confirmation, LimitState, Recommendation, Tuning
 from virtune.model.units import format_bytes, format_seconds
 from virtune.model.verdict import Verdict
 from virtune.report.basis import checked_text, steadiness
@@ -90,7 +90,7 @@ def _answer(known: Tuning) -> Iterator[Text]:
         else:
             style = {Verdict.BETTER: "green", Verdict.WORSE: "red"}.get(found.verdict, "yellow")
             line.append(difference_text(found.ratio), style=style)
-            line.append(f" at {found.ratio.confidence:.3g}, {found.pairs} new processes each")
+            line.append(f" at {found.ratio.confidence:.3g}, {_starts(found)}")
             if found.winner is not None and found.baseline is not None:
                 line.append(f": {_written(known, found.winner)} for {_written(known, found.baseline)}")
         yield line
@@ -121,11 +121,21 @@ def _tried(known: Tuning) -> int:
 def _spread(known: Tuning) -> str:
     found = known.confirmation
     if found is None or found.spread is None or found.baseline_spread is None:
-        return "how its restarts differ cannot be said"
-    words = f"restarts differ by {found.spread:.1%} (the baseline's by {found.baseline_spread:.1%})"
+        return "how its starts differ cannot be said"
+    words = f"starts differ by {found.spread:.1%} (the baseline's by {found.baseline_spread:.1%})"
     if found.unstable and found.baseline_spread > found.spread / 2:
         return f"{words}: unstable, and the baseline is no calmer: it may be the host"
     return f"{words}: unstable" if found.unstable else words
+
+
+def _starts(found: Confirmation) -> str:
+    """Say what each measurement was begun with: a guest of ours gets its disk anew, and keeps its machine."""
+    if found.processes is None:
+        return f"{found.pairs} starts each"
+    if found.processes >= found.pairs:
+        return f"{found.pairs} new processes each"
+    where = "one process" if found.processes == 1 else f"{found.processes} processes"
+    return f"{found.pairs} disks made anew each, in {where}"
 
 
 def _limits(known: Tuning) -> Iterator[Text]:

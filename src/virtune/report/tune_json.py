@@ -132,6 +132,7 @@ def _confirmation(found: Confirmation) -> dict[str, Any]:
         "baseline_spread": found.baseline_spread,
         "unstable": found.unstable,
         "breaks": list(found.breaks),
+        "processes": found.processes,
     }
 
 
