@@ -3,6 +3,7 @@
 
 import atexit
 import contextlib
+import filecmp
 import functools
 import json
 import os
@@ -23,7 +24,7 @@ from hypothesis import HealthCheck, settings
 from virtune.bench.scratch import Scratch
 from virtune.model.errors import MissingToolError
 from virtune.model.event import Event
-from virtune.shell import Warden, find_generator
+from virtune.shell import GENERATOR, GENERATOR_PLACES, Warden, find_generator
 
 settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("any machine")  # how fast examples are drawn depends on who else uses the CPUs
@@ -123,19 +124,31 @@ def scratch(scratch_directory: Path) -> Iterator[Scratch]:
 
 @functools.cache
 def generator() -> str:
-    """The path of virtune-load, built first where it is missing; without cargo the test is skipped and says why."""
+    """The path of virtune-load, made from its source as it stands; without cargo the one that is there is taken."""
     with contextlib.suppress(MissingToolError):
-        return find_generator()
+        made = _made_generator()
+        found = find_generator()
+        assert made is None or os.path.samefile(made, found), f"{found} on the PATH hides the one just built"
+        return found
+    pytest.skip("virtune-load is missing and cannot be built: install Rust 1.89 or newer (cargo), and try again")
+
+
+def _made_generator() -> Path | None:
+    """Build virtune-load into the place where virtune looks first; a moment's work when nothing has changed."""
     cargo = shutil.which("cargo")
     if cargo is None:
-        pytest.skip("virtune-load is missing and cannot be built: install Rust 1.89 or newer (cargo), and try again")
-    words = [cargo, "build", "-q", "--release", "--locked"]
-    place = Path(__file__).parents[1] / "loadgen"
-    env = {name: value for name, value in os.environ.items() if name != "CARGO_TARGET_DIR"}
-    done = subprocess.run(words, cwd=place, capture_output=True, text=True, env=env)
-    if done.returncode:
-        pytest.skip(f"virtune-load is missing, and `cargo build --release` in loadgen/ failed: {done.stderr[-300:]}")
-    return find_generator()
+        return None
+    checkout, place = Path(__file__).parents[1], GENERATOR_PLACES[0]
+    target = checkout / ".venv" / "loadgen"  # as tools/setup and tools/test-load do, so that it is built once
+    words = [cargo, "build", "-q", "--release", "--locked", "--target-dir", str(target)]
+    done = subprocess.run(words, cwd=checkout / "loadgen", capture_output=True, text=True)
+    assert done.returncode == 0, f"`cargo build --release` in loadgen/ failed: {done.stderr[-2000:]}"
+    built, kept = target / "release" / GENERATOR, place / GENERATOR
+    if not kept.exists() or not filecmp.cmp(built, kept, shallow=False):
+        fresh = place / f"{GENERATOR}.{os.getpid()}"  # other processes of these tests do the same at the same time
+        shutil.copy2(built, fresh)
+        fresh.replace(kept)
+    return kept
 
 
 def marked_processes() -> list[str]:

@@ -39,10 +39,11 @@ GENERATOR = "virtune-load"
 """Our own load generator, optional everywhere: fio with libblkio can stand in for it, and other exports need none."""
 
 GENERATOR_PLACES = (
-    Path(__file__).resolve().parents[2] / "loadgen" / "target" / "release",
     Path(sys.executable).parent,
+    Path(__file__).resolve().parents[2] / "loadgen" / "target" / "release",
 )
-"""Where it is when it is not on the PATH: built in a checkout, or installed beside the Python that runs us."""
+"""Where it is when it is not on the PATH: installed beside the Python that runs us, where `tools/setup` keeps it
+fresh, or built by hand in a checkout, where it may be old."""
 
 _GRACE_SECONDS = 3.0
 """How long an asked process may take before it is asked harder. fio needs up to a second to write its result."""
@@ -85,7 +86,7 @@ def find_generator(beyond: Sequence[Path] = GENERATOR_PLACES) -> str:
     """
     path = shutil.which(GENERATOR) or shutil.which(GENERATOR, path=os.pathsep.join(map(str, beyond)))
     if path is None:
-        hint = "`cargo build --release` in loadgen/ makes it; disk.export=nbd does without"
+        hint = "`pip install ./loadgen` in a checkout of virtune builds it; disk.export=nbd does without"
         raise MissingToolError(f"`{GENERATOR}` is not installed, and a vhost-user-blk export needs it", hint=hint)
     return path
 

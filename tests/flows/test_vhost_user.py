@@ -97,6 +97,6 @@ def test_without_the_generator_it_is_said_before_anything_is_made(user: User, tm
     assert done.returncode == 3, done.stderr
     assert [line for line in done.stderr.splitlines() if line] == [
         "error: `virtune-load` is not installed, and a vhost-user-blk export needs it",
-        "hint: `cargo build --release` in loadgen/ makes it; disk.export=nbd does without",
+        "hint: `pip install ./loadgen` in a checkout of virtune builds it; disk.export=nbd does without",
     ]
     assert not scratch.exists() or not list(scratch.glob("*.raw"))
