@@ -3,6 +3,7 @@
 
 import os
 import signal
+import statistics
 from pathlib import Path
 
 import pytest
@@ -66,8 +67,8 @@ def test_200_switches_in_one_process_are_quick_and_leave_nothing(
         memory.append(int((place / "statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE"))
     assert [way.swapped for way in ways] == [None, *["export"] * 199]
     assert (ways[-1].carried, len({way.process for way in ways})) == (199, 1)
-    # 15 ms is the median on an idle machine; a busy one at least shows what it is when nobody stands in the way
-    assert sorted(way.seconds for way in ways[1:])[19] <= 0.05
+    # 15 ms is the median on an idle machine, and 24 ms were seen on a busy one
+    assert statistics.median(way.seconds for way in ways[1:]) <= 0.05
     assert open_files[-1] == open_files[1]
     assert memory[-1] - memory[4] < 2 * 1024**2
 
