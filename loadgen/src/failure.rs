@@ -35,6 +35,16 @@ impl Failure {
         Failure::Run { message: format!("{what}: {error}"), errno: error.raw_os_error().unwrap_or(0) }
     }
 
+    /// The same failure, with what went wrong besides.
+    pub fn and(self, also: &str) -> Self {
+        let more = |message: String| format!("{message}; {also}");
+        match self {
+            Failure::Usage(message) => Failure::Usage(more(message)),
+            Failure::Run { message, errno } => Failure::Run { message: more(message), errno },
+            Failure::Data(message) => Failure::Data(more(message)),
+        }
+    }
+
     /// Return the exit code of the program.
     pub fn code(&self) -> u8 {
         match self {

@@ -7,6 +7,28 @@ use crate::job::Job;
 use crate::tally::Window;
 use std::fmt::Write as _;
 
+/// Make every log that the jobs ask for, still empty, so that a wrong path costs no run.
+pub fn prepare(jobs: &[Job]) -> Result<(), Failure> {
+    let clones = jobs.iter().flat_map(|job| std::iter::repeat_n(job, job.clones));
+    for (number, job) in clones.enumerate() {
+        let logs = &job.logs;
+        for (prefix, kind) in
+            [(&logs.iops, "iops"), (&logs.bandwidth, "bw"), (&logs.latency, "clat"), (&logs.latency, "lat")]
+        {
+            if let Some(prefix) = prefix {
+                let path = path_of(prefix, kind, number);
+                std::fs::File::create(&path)
+                    .map_err(|error| Failure::usage(format!("cannot write the log {path}: {error}")))?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn path_of(prefix: &str, kind: &str, number: usize) -> String {
+    format!("{prefix}_{kind}.{}.log", number + 1)
+}
+
 /// Write the logs that the jobs ask for, one file for each clone, or one for all when they are reported together.
 pub fn write(jobs: &[Job], harvest: &Harvest) -> Result<(), Failure> {
     for (number, outcome) in harvest.outcomes.iter().enumerate() {
@@ -16,7 +38,7 @@ pub fn write(jobs: &[Job], harvest: &Harvest) -> Result<(), Failure> {
         let mean = |sum: u64, window: &Window| if window.ios == 0 { 0.0 } else { sum as f64 / window.ios as f64 };
         let kib = job.block as f64 / 1024.0;
         let save = |prefix: &Option<String>, kind: &str, value: &dyn Fn(&Window) -> f64, empty: bool| match prefix {
-            Some(prefix) => save(&format!("{prefix}_{kind}.{}.log", number + 1), &lines(job, outcome, value, empty)),
+            Some(prefix) => save(&path_of(prefix, kind, number), &lines(job, outcome, value, empty)),
             None => Ok(()),
         };
         save(&job.logs.iops, "iops", &per_second, true)?;

@@ -35,25 +35,38 @@ fn act() -> Result<(), Failure> {
 
 fn run(invocation: &Invocation) -> Result<(), Failure> {
     let mut sink = Sink::open(invocation.output.as_deref())?;
+    logs::prepare(&invocation.jobs)?;
     let harvest = engine::run(&invocation.jobs, invocation.journal.as_deref())?;
-    sink.put(&report::report(&invocation.jobs, &harvest, invocation.bins))?;
-    logs::write(&invocation.jobs, &harvest)?;
-    let bad: u64 = harvest.outcomes.iter().map(|outcome| outcome.bad_blocks).sum();
-    if bad > 0 {
-        // whatever else happened, this is worse
-        let mut message = format!("{bad} reads did not return what was written (see findings in the result)");
-        if let Ending::Failed(failure) = harvest.ending {
-            message += &format!("; then {failure}");
-        }
-        return Err(Failure::Data(message));
+    let put = sink.put(&report::report(&invocation.jobs, &harvest, invocation.bins));
+    let logged = logs::write(&invocation.jobs, &harvest);
+    let bad = harvest.outcomes.iter().map(|outcome| outcome.bad_blocks).sum();
+    if let Ending::Signal(name) = harvest.ending {
+        eprintln!("note: ended early by {name}; the result covers the time until then");
     }
-    match harvest.ending {
+    conclude(loaded(bad, harvest.ending), put.and(logged))
+}
+
+/// What the load itself says: that reads returned something else is worse than whatever else happened.
+fn loaded(bad: u64, ending: Ending) -> Result<(), Failure> {
+    let failed = match ending {
         Ending::Failed(failure) => Err(failure),
-        Ending::Signal(name) => {
-            eprintln!("note: ended early by {name}; the result covers the time until then");
-            Ok(())
-        }
-        Ending::Complete => Ok(()),
+        Ending::Signal(_) | Ending::Complete => Ok(()),
+    };
+    if bad == 0 {
+        return failed;
+    }
+    let data = Failure::Data(format!("{bad} reads did not return what was written (see findings in the result)"));
+    Err(match failed {
+        Err(failure) => data.and(&format!("then {failure}")),
+        Ok(()) => data,
+    })
+}
+
+/// What was found decides; that it could not be written down never hides it.
+fn conclude(found: Result<(), Failure>, written: Result<(), Failure>) -> Result<(), Failure> {
+    match (found, written) {
+        (Err(worse), Err(failure)) => Err(worse.and(&failure.to_string())),
+        (found, written) => found.and(written),
     }
 }
 
@@ -63,13 +76,14 @@ fn check(invocation: &Invocation) -> Result<(), Failure> {
     };
     let mut sink = Sink::open(invocation.output.as_deref())?;
     let report = verify::run(&invocation.jobs[0], journal)?;
-    sink.put(&report)?;
-    if report.ok {
+    let put = sink.put(&report);
+    let found = if report.ok {
         eprintln!("{}", report.sentence());
         Ok(())
     } else {
         Err(Failure::Data(report.sentence()))
-    }
+    };
+    conclude(found, put)
 }
 
 /// Where the result goes; opened before anything runs, so that a wrong path costs no run.
@@ -96,5 +110,37 @@ impl Sink {
         serde_json::to_writer_pretty(&mut self.writer, value).map_err(|error| cannot(&error.into()))?;
         writeln!(self.writer).map_err(|error| cannot(&error))?;
         self.writer.flush().map_err(|error| cannot(&error))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told(result: Result<(), Failure>) -> (u8, String) {
+        result.map_or_else(|failure| (failure.code(), failure.to_string()), |()| (0, String::new()))
+    }
+
+    #[test]
+    fn lost_data_is_told_whatever_else_went_wrong() {
+        let full = || Err(Failure::run("cannot write the log x: No space left on device"));
+        let gone = || Ending::Failed(Failure::run("the server closed the connection"));
+        let lost = "3 reads did not return what was written (see findings in the result)";
+        assert_eq!(told(conclude(loaded(3, Ending::Complete), Ok(()))), (4, lost.to_owned()));
+        let all =
+            format!("{lost}; then the server closed the connection; cannot write the log x: No space left on device");
+        assert_eq!(told(conclude(loaded(3, gone()), full())), (4, all));
+        assert_eq!(told(conclude(loaded(3, Ending::Signal("SIGINT")), full())).0, 4);
+    }
+
+    #[test]
+    fn a_failure_to_write_the_result_is_a_failure() {
+        let full = || Err(Failure::run("full"));
+        assert_eq!(told(conclude(loaded(0, Ending::Complete), full())), (1, "full".to_owned()));
+        assert_eq!(
+            told(conclude(loaded(0, Ending::Failed(Failure::run("gone"))), full())),
+            (1, "gone; full".to_owned())
+        );
+        assert_eq!(told(conclude(loaded(0, Ending::Signal("SIGTERM")), Ok(()))), (0, String::new()));
     }
 }
