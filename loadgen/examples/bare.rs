@@ -19,7 +19,7 @@ fn main() -> Result<(), Failure> {
     let place = Place { driver: Driver::VhostUser, path: path.clone(), direct: true, poll: true };
     let mut device = Device::connect(&place, false)?;
     let blocks = device.capacity() / 4096;
-    let mut queue = device.start(&[Shape { depth, block: 4096 }])?.remove(0);
+    let mut queue = device.start(&[vec![Shape { depth, block: 4096 }]])?.remove(0);
     let mut chance = Chance::new(1, 1);
     for slot in 0..depth {
         queue.read(slot, chance.below(blocks) * 4096);

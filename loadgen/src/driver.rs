@@ -2,7 +2,7 @@
 //! The driver: one client for a vhost-user socket and for io_uring, and the only room with `unsafe` in it.
 //!
 //! A [`Queue`] owns a buffer for each of its slots and knows which slots are in flight. It gives a buffer out only
-//! while its slot is idle, so callers cannot race with the device.
+//! while its slot is idle, so callers cannot race with the device. Who shares a queue has slots of their own in it.
 
 use crate::failure::Failure;
 use crate::job::{Driver, Place};
@@ -86,12 +86,19 @@ impl Device {
         }
     }
 
-    /// Start one queue for each entry of `shapes`: requests in flight, and bytes of a request.
-    pub fn start(&mut self, shapes: &[Shape]) -> Result<Vec<Queue>, Failure> {
-        self.check_shapes(shapes)?;
+    /// How many queues there are for so many that want one: one each, unless the disk offers fewer.
+    pub fn queues_for(&self, wanting: usize) -> Result<usize, Failure> {
+        let offered = self.blkio.get_i32("max-queues").map_err(|error| refuse(&self.path, &error))?;
+        Ok(wanting.min(usize::try_from(offered).unwrap_or(0)).max(1))
+    }
+
+    /// Start one queue for each entry of `shared`, which has the shapes of those who share it: the first has the first
+    /// slots.
+    pub fn start(&mut self, shared: &[Vec<Shape>]) -> Result<Vec<Queue>, Failure> {
+        self.check_shapes(shared)?;
         let refused = |error: blkio::Error| refuse(&self.path, &error);
-        let deepest = shapes.iter().map(|shape| shape.depth).max().unwrap_or(1);
-        let (events, polls) = if self.poll { (0, shapes.len()) } else { (shapes.len(), 0) };
+        let deepest = shared.iter().map(|shapes| depth_of(shapes)).max().unwrap_or(1);
+        let (events, polls) = if self.poll { (0, shared.len()) } else { (shared.len(), 0) };
         self.blkio.set_i32("num-queues", events as i32).map_err(refused)?;
         self.blkio.set_i32("num-poll-queues", polls as i32).map_err(refused)?;
         let (ring, entries) = match self.driver {
@@ -104,15 +111,15 @@ impl Device {
         let queues = if self.poll { started.poll_queues } else { started.queues };
         // one region for all queues, because servers take only a few (32 in QEMU)
         let page = self.page();
-        let sizes: Vec<usize> = shapes.iter().map(|shape| (shape.depth * shape.block).next_multiple_of(page)).collect();
+        let sizes: Vec<usize> = shared.iter().map(|shapes| bytes_of(shapes).next_multiple_of(page)).collect();
         let region = self.blkio.alloc_mem_region(sizes.iter().sum()).map_err(|error| refuse(&self.path, &error))?;
         self.blkio.map_mem_region(&region).map_err(|error| refuse(&self.path, &error))?;
         let mut base = region.addr;
         Ok(queues
             .into_iter()
-            .zip(shapes.iter().zip(sizes))
-            .map(|(blkioq, (shape, size))| {
-                let queue = Queue::new(blkioq, base, *shape, self.poll);
+            .zip(shared.iter().zip(sizes))
+            .map(|(blkioq, (shapes, size))| {
+                let queue = Queue::new(blkioq, base, shapes);
                 base += size;
                 queue
             })
@@ -129,8 +136,8 @@ impl Device {
         (alignment as usize).max(4096)
     }
 
-    fn check_shapes(&self, shapes: &[Shape]) -> Result<(), Failure> {
-        let memory: u64 = shapes.iter().map(|shape| shape.depth as u64 * shape.block as u64).sum();
+    fn check_shapes(&self, shared: &[Vec<Shape>]) -> Result<(), Failure> {
+        let memory: u64 = shared.iter().map(|shapes| bytes_of(shapes) as u64).sum();
         if memory > MEMORY_MAX {
             return Err(Failure::usage(format!(
                 "iodepth x bs x numjobs needs {} MiB of buffers; {} are allowed",
@@ -138,17 +145,17 @@ impl Device {
                 MEMORY_MAX >> 20
             )));
         }
-        let offered = self.blkio.get_i32("max-queues").map_err(|error| refuse(&self.path, &error))?;
-        if shapes.len() as i64 > i64::from(offered) {
+        let deepest = shared.iter().map(|shapes| depth_of(shapes)).max().unwrap_or(0);
+        if self.driver == Driver::VhostUser && deepest * DESCRIPTORS_PER_REQUEST > RING_MAX {
             return Err(Failure::usage(format!(
-                "the disk offers {offered} queue{}, the load needs {}: export it with num-queues={}",
-                if offered == 1 { "" } else { "s" },
-                shapes.len(),
-                shapes.len()
+                "the disk offers {} queue{}, so {deepest} requests would be in flight on one; {} fit",
+                shared.len(),
+                if shared.len() == 1 { "" } else { "s" },
+                RING_MAX / DESCRIPTORS_PER_REQUEST
             )));
         }
         let longest = self.blkio.get_i32("max-segment-len").unwrap_or(0);
-        if let Some(shape) = shapes.iter().find(|shape| longest > 0 && shape.block > longest as usize) {
+        if let Some(shape) = shared.iter().flatten().find(|shape| longest > 0 && shape.block > longest as usize) {
             return Err(Failure::usage(format!(
                 "the disk takes at most {longest} bytes in one piece, not {}",
                 shape.block
@@ -180,6 +187,14 @@ pub struct Shape {
     pub block: usize,
 }
 
+fn depth_of(shapes: &[Shape]) -> usize {
+    shapes.iter().map(|shape| shape.depth).sum()
+}
+
+fn bytes_of(shapes: &[Shape]) -> usize {
+    shapes.iter().map(|shape| shape.depth * shape.block).sum()
+}
+
 /// A request that ended: its slot, and zero or a negative errno.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Done {
@@ -192,34 +207,39 @@ pub struct Done {
 /// One queue of a started disk, with a buffer for each slot.
 pub struct Queue {
     blkioq: Blkioq,
-    base: usize,
-    shape: Shape,
-    busy: Vec<bool>,
+    slots: Vec<Slot>,
     in_flight: usize,
     completions: Vec<MaybeUninit<Completion>>,
     fresh: usize,
     taken: usize,
-    poll: bool,
+}
+
+/// The buffer of a request, and whether the device has it.
+struct Slot {
+    address: usize,
+    block: usize,
+    busy: bool,
 }
 
 impl Queue {
-    fn new(blkioq: Blkioq, base: usize, shape: Shape, poll: bool) -> Self {
+    /// `base` begins a mapping that belongs to this queue alone and holds what `shapes` need.
+    fn new(blkioq: Blkioq, base: usize, shapes: &[Shape]) -> Self {
+        let mut address = base;
+        let mut slots = Vec::with_capacity(depth_of(shapes));
+        for shape in shapes {
+            for _ in 0..shape.depth {
+                slots.push(Slot { address, block: shape.block, busy: false });
+                address += shape.block;
+            }
+        }
         Queue {
             blkioq,
-            base,
-            shape,
-            busy: vec![false; shape.depth],
+            completions: (0..slots.len()).map(|_| MaybeUninit::uninit()).collect(),
+            slots,
             in_flight: 0,
-            completions: (0..shape.depth).map(|_| MaybeUninit::uninit()).collect(),
             fresh: 0,
             taken: 0,
-            poll,
         }
-    }
-
-    /// How many slots there are, and the bytes of each.
-    pub fn shape(&self) -> Shape {
-        self.shape
     }
 
     /// How many requests are with the device.
@@ -228,40 +248,34 @@ impl Queue {
         self.in_flight
     }
 
-    /// Whether completions are polled for.
-    pub fn polls(&self) -> bool {
-        self.poll
-    }
-
     /// Return the buffer of an idle slot.
     ///
     /// # Panics
     /// When the slot is in flight: the device owns its buffer then.
     #[inline]
     pub fn buffer(&mut self, slot: usize) -> &mut [u8] {
-        assert!(!self.busy[slot], "slot {slot} is in flight");
-        let address = self.address(slot);
-        // SAFETY: `base` lies in a mapping that lives for as long as `blkioq` does (it holds the registry that unmaps
-        // it) and has depth * block bytes of it for this queue alone; slots do not overlap. The slot is idle, so the device has given the buffer
-        // back, and `&mut self` keeps every other reference away. All bit patterns are valid bytes.
-        unsafe { std::slice::from_raw_parts_mut(address, self.shape.block) }
+        let &Slot { address, block, busy } = &self.slots[slot];
+        assert!(!busy, "slot {slot} is in flight");
+        // SAFETY: `address` lies in a mapping that lives for as long as `blkioq` does (it holds the registry that
+        // unmaps it), and `block` bytes from there are this slot's alone: slots do not overlap. The slot is idle, so
+        // the device has given the buffer back, and `&mut self` keeps every other reference away. All bit patterns
+        // are valid bytes.
+        unsafe { std::slice::from_raw_parts_mut(address as *mut u8, block) }
     }
 
     /// Send a read into the slot's buffer.
     #[inline]
     pub fn read(&mut self, slot: usize, offset: u64) {
-        self.claim(slot);
-        let address = self.address(slot);
-        self.blkioq.read(offset, address, self.shape.block, slot, ReqFlags::empty());
+        let (address, block) = self.claim(slot);
+        self.blkioq.read(offset, address, block, slot, ReqFlags::empty());
     }
 
     /// Send a write from the slot's buffer; with `durable` it completes only when it is on the medium.
     #[inline]
     pub fn write(&mut self, slot: usize, offset: u64, durable: bool) {
-        self.claim(slot);
+        let (address, block) = self.claim(slot);
         let flags = if durable { ReqFlags::FUA } else { ReqFlags::empty() };
-        let address = self.address(slot);
-        self.blkioq.write(offset, address, self.shape.block, slot, flags);
+        self.blkioq.write(offset, address, block, slot, flags);
     }
 
     /// Send a flush: what completed before it is on the medium when it completes.
@@ -307,22 +321,20 @@ impl Queue {
         let completion = unsafe { self.completions[self.taken].assume_init_ref() };
         self.taken += 1;
         let done = Done { slot: completion.user_data, result: completion.ret };
-        assert!(self.busy[done.slot], "slot {} ended twice", done.slot);
-        self.busy[done.slot] = false;
+        let slot = &mut self.slots[done.slot];
+        assert!(slot.busy, "slot {} ended twice", done.slot);
+        slot.busy = false;
         self.in_flight -= 1;
         Some(done)
     }
 
     #[inline]
-    fn address(&self, slot: usize) -> *mut u8 {
-        (self.base + slot * self.shape.block) as *mut u8
-    }
-
-    #[inline]
-    fn claim(&mut self, slot: usize) {
-        assert!(!self.busy[slot], "slot {slot} is in flight");
-        self.busy[slot] = true;
+    fn claim(&mut self, slot: usize) -> (*mut u8, usize) {
+        let claimed = &mut self.slots[slot];
+        assert!(!claimed.busy, "slot {slot} is in flight");
+        claimed.busy = true;
         self.in_flight += 1;
+        (claimed.address as *mut u8, claimed.block)
     }
 }
 

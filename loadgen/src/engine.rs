@@ -4,6 +4,7 @@
 use crate::chance::mix;
 pub use crate::control::Ending;
 use crate::control::{Control, State};
+use crate::crew::Crew;
 use crate::driver::{Device, Shape};
 use crate::failure::Failure;
 use crate::job::Job;
@@ -21,8 +22,10 @@ const SEED: u64 = 0x76_69_72_74_75_6e_65;
 
 /// What a whole run brought home.
 pub struct Harvest {
-    /// One for each queue, in the order of the jobs and their clones.
+    /// One for each clone, in the order of the jobs and their clones.
     pub outcomes: Vec<Outcome>,
+    /// How many queues they had.
+    pub queues: usize,
     /// Why it ended.
     pub ending: Ending,
     /// The seed that was used.
@@ -33,7 +36,8 @@ pub struct Harvest {
     pub durable_by: &'static str,
 }
 
-/// Run the jobs of a load, all at once, each clone on a queue of its own.
+/// Run the jobs of a load, all at once: each clone on a queue of its own, or, where the disk offers fewer queues, clone
+/// n on queue n modulo their number.
 pub fn run(jobs: &[Job], journal: Option<&std::path::Path>) -> Result<Harvest, Failure> {
     let signals = Signals::listen()?;
     let writing = jobs.iter().any(|job| job.pattern.writes);
@@ -48,53 +52,93 @@ pub fn run(jobs: &[Job], journal: Option<&std::path::Path>) -> Result<Harvest, F
         Some(path) => Some(Journal::open_or_create(path, spans[0][0])?),
         None => None,
     };
-    let shapes: Vec<Shape> = jobs
-        .iter()
-        .flat_map(|job| std::iter::repeat_n(Shape { depth: job.depth, block: job.block as usize }, job.clones))
-        .collect();
     let seed = seed(&jobs[0]);
-    let mut queues = device.start(&shapes)?.into_iter();
+    let clones = jobs.iter().map(|job| job.clones).sum();
+    let crews = share_out(plans(jobs, &spans, seed), device.queues_for(clones)?);
+    let shapes: Vec<Vec<Shape>> = crews.iter().map(|crew| crew.iter().map(shape).collect()).collect();
+    let queues = device.start(&shapes)?;
     let control = Arc::new(Control::default());
-    let ready = Arc::new(Barrier::new(shapes.len() + 1));
+    let ready = Arc::new(Barrier::new(crews.len() + 1));
     let (sender, receiver) = mpsc::channel();
-    let mut stream = 0;
-    for (index, job) in jobs.iter().enumerate() {
-        for (clone, span) in spans[index].iter().enumerate() {
-            let Some(queue) = queues.next() else { break };
-            stream += 1;
-            let plan = Plan {
-                job: job.clone(),
-                index,
-                clone: clone as u64,
-                span: *span,
-                seed: job.seed.unwrap_or(seed),
-                stream,
-            };
-            let share = journal.as_ref().map(|journal| journal.share(clone as u64, job.clones as u64));
-            let (control, ready, sender) = (Arc::clone(&control), Arc::clone(&ready), sender.clone());
-            std::thread::Builder::new()
-                .name(format!("load {stream}"))
-                .spawn(move || {
-                    let worker = Worker::new(plan, queue, share, Arc::clone(&control));
-                    ready.wait(); // all have filled their buffers
-                    ready.wait(); // the clock has been set
-                    let _ = sender.send((stream, worker.run()));
-                })
-                .map_err(|error| Failure::io("cannot start a thread", &error))?;
-        }
+    for (number, (crew, mut queue)) in crews.into_iter().zip(queues).enumerate() {
+        let shares: Vec<_> = crew
+            .iter()
+            .map(|plan| journal.as_ref().map(|journal| journal.share(plan.clone, plan.job.clones as u64)))
+            .collect();
+        let (control, ready, sender) = (Arc::clone(&control), Arc::clone(&ready), sender.clone());
+        std::thread::Builder::new()
+            .name(format!("load {}", number + 1))
+            .spawn(move || {
+                let streams: Vec<u64> = crew.iter().map(|plan| plan.stream).collect();
+                let workers = crew
+                    .into_iter()
+                    .zip(shares)
+                    .map(|(plan, share)| {
+                        let depth = plan.job.depth;
+                        (Worker::new(plan, &mut queue, share, Arc::clone(&control)), depth)
+                    })
+                    .collect();
+                let crew = Crew::new(queue, workers, control);
+                ready.wait(); // all have filled their buffers
+                ready.wait(); // the clock has been set
+                for outcome in streams.into_iter().zip(crew.run()) {
+                    let _ = sender.send(outcome);
+                }
+            })
+            .map_err(|error| Failure::io("cannot start a thread", &error))?;
     }
     drop(sender);
     ready.wait();
     control.clock.set();
     ready.wait();
-    let outcomes = supervise(&device, &signals, &control, &receiver, shapes.len());
+    let outcomes = supervise(&device, &signals, &control, &receiver, clones);
     Ok(Harvest {
         outcomes,
+        queues: shapes.len(),
         ending: control.ending(),
         seed,
         capacity: device.capacity(),
         durable_by: device.durable_by(),
     })
+}
+
+/// What each clone of each job is to do.
+fn plans(jobs: &[Job], spans: &[Vec<Span>], seed: u64) -> Vec<Plan> {
+    let clones = jobs.iter().enumerate().flat_map(|(index, job)| {
+        spans[index].iter().enumerate().map(move |(clone, span)| (index, job, clone as u64, *span))
+    });
+    clones
+        .zip(1..)
+        .map(|((index, job, clone, span), stream)| Plan {
+            job: job.clone(),
+            index,
+            clone,
+            span,
+            seed: job.seed.unwrap_or(seed),
+            stream,
+            first: 0,
+            crew: 1,
+        })
+        .collect()
+}
+
+/// Deal the clones out to so many queues in turn, and give each its slots.
+fn share_out(plans: Vec<Plan>, queues: usize) -> Vec<Vec<Plan>> {
+    let mut crews: Vec<Vec<Plan>> = (0..queues).map(|_| Vec::new()).collect();
+    for (number, mut plan) in plans.into_iter().enumerate() {
+        let crew = &mut crews[number % queues];
+        plan.first = crew.iter().map(|other| other.job.depth).sum();
+        crew.push(plan);
+    }
+    for crew in &mut crews {
+        let size = crew.len();
+        crew.iter_mut().for_each(|plan| plan.crew = size);
+    }
+    crews
+}
+
+fn shape(plan: &Plan) -> Shape {
+    Shape { depth: plan.job.depth, block: plan.job.block as usize }
 }
 
 /// Wait for the threads; tell them when to stop, and when there is no server left to wait for.
@@ -103,10 +147,10 @@ fn supervise(
     signals: &Signals,
     control: &Control,
     receiver: &mpsc::Receiver<(u64, Outcome)>,
-    threads: usize,
+    clones: usize,
 ) -> Vec<Outcome> {
-    let mut outcomes = Vec::with_capacity(threads);
-    while outcomes.len() < threads {
+    let mut outcomes = Vec::with_capacity(clones);
+    while outcomes.len() < clones {
         match receiver.recv_timeout(WATCH) {
             Ok(outcome) => outcomes.push(outcome),
             Err(mpsc::RecvTimeoutError::Timeout) => {}
@@ -172,5 +216,33 @@ fn seed(job: &Job) -> u64 {
             let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
             mix(now.as_nanos() as u64 ^ (u64::from(std::process::id()) << 32))
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn job(words: &[(&str, &str)]) -> Job {
+        let words: Vec<_> = [("ioengine", "io_uring"), ("filename", "x"), ("rw", "read")]
+            .iter()
+            .chain(words)
+            .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
+            .collect();
+        Job::read("j", &words).unwrap()
+    }
+
+    #[test]
+    fn clones_are_dealt_out_to_the_queues_in_turn_and_none_shares_a_slot() {
+        let jobs = [job(&[("numjobs", "3"), ("iodepth", "4")]), job(&[("iodepth", "16"), ("bs", "64k")])];
+        let span = Span { block: 4096, offset: 0, blocks: 8 };
+        let spans = [vec![span; 3], vec![span]];
+        let seen = |queues: usize| -> Vec<Vec<(u64, usize, usize)>> {
+            let crews = share_out(plans(&jobs, &spans, 1), queues);
+            crews.iter().map(|crew| crew.iter().map(|plan| (plan.stream, plan.first, plan.crew)).collect()).collect()
+        };
+        assert_eq!(seen(4), [[(1, 0, 1)], [(2, 0, 1)], [(3, 0, 1)], [(4, 0, 1)]]);
+        assert_eq!(seen(2), [[(1, 0, 2), (3, 4, 2)], [(2, 0, 2), (4, 4, 2)]]);
+        assert_eq!(seen(1), [[(1, 0, 4), (2, 4, 4), (3, 8, 4), (4, 12, 4)]]);
     }
 }

@@ -9,6 +9,7 @@ pub mod args;
 pub mod chance;
 pub mod check;
 mod control;
+mod crew;
 pub mod driver;
 pub mod engine;
 pub mod failure;

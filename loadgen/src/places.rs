@@ -41,6 +41,11 @@ impl Places {
         }
     }
 
+    /// How many blocks there are to choose from.
+    pub fn owned(&self) -> u64 {
+        self.owned
+    }
+
     /// Choose the next block for a direction.
     #[inline]
     pub fn next(&mut self, direction: Direction, chance: &mut Chance) -> u64 {

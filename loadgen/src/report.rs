@@ -176,7 +176,7 @@ pub fn report(jobs: &[Job], harvest: &Harvest, bins: bool) -> Report {
             driver: first.place.driver.name(),
             path: first.place.path.clone(),
             capacity_bytes: harvest.capacity,
-            queues: jobs.iter().map(|job| job.clones).sum(),
+            queues: harvest.queues,
             poll: first.place.poll,
             open_loop: jobs.iter().any(Job::open_loop),
             seed: harvest.seed,

@@ -269,6 +269,18 @@ impl Usage {
         }
     }
 
+    /// One part of as many equal ones.
+    pub(crate) fn part_of(self, parts: usize) -> Usage {
+        let (share, count) = (parts as f64, parts as i64);
+        Usage {
+            user_seconds: self.user_seconds / share,
+            system_seconds: self.system_seconds / share,
+            switches: self.switches / count,
+            major_faults: self.major_faults / count,
+            minor_faults: self.minor_faults / count,
+        }
+    }
+
     fn merge(&mut self, other: Usage) {
         self.user_seconds += other.user_seconds;
         self.system_seconds += other.system_seconds;

@@ -95,7 +95,7 @@ pub fn run(job: &Job, path: &Path) -> Result<Report, Failure> {
         )));
     }
     let shape = Shape { depth: job.depth, block: span.block as usize };
-    let mut queue = device.start(&[shape])?.pop().ok_or_else(|| Failure::run("the disk gave no queue"))?;
+    let mut queue = device.start(&[vec![shape]])?.pop().ok_or_else(|| Failure::run("the disk gave no queue"))?;
     let records = journal.records();
     let mut report = Report {
         version: format!("virtune-load-{}", crate::VERSION),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A worker: the thread that keeps one queue full, counts what ends and notes it in the journal.
+//! A worker: it keeps the slots of one clone full, counts what ends and notes it in the journal.
 
 use crate::chance::Chance;
 use crate::check::{self, Finding};
@@ -10,15 +10,12 @@ use crate::job::{Direction, Job};
 use crate::journal::{Record, Share, Span};
 use crate::pacing::Pacer;
 use crate::places::Places;
-use crate::spin::Spin;
 use crate::tally::{Ended, Tally, Usage, batch_class};
 use nix::sys::resource::{UsageWho, getrusage};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// How often a thread with nothing to do looks whether it should end.
-const LOOK: Duration = Duration::from_millis(100);
 /// How long requests in flight may take to end after the load did.
 const DRAIN_LIMIT: Duration = Duration::from_secs(30);
 /// How often another block is drawn when the first has a request in flight (only with a journal).
@@ -37,7 +34,7 @@ pub struct Pending {
     pub generation: Option<u32>,
 }
 
-/// What one thread brought home.
+/// What one clone brought home.
 pub struct Outcome {
     /// Which job it ran.
     pub job: usize,
@@ -51,7 +48,7 @@ pub struct Outcome {
     pub bad_blocks: u64,
 }
 
-/// What one thread is to do.
+/// What one clone is to do.
 pub(crate) struct Plan {
     pub(crate) job: Job,
     pub(crate) index: usize,
@@ -59,6 +56,10 @@ pub(crate) struct Plan {
     pub(crate) span: Span,
     pub(crate) seed: u64,
     pub(crate) stream: u64,
+    /// Its first slot in the queue.
+    pub(crate) first: usize,
+    /// How many clones its thread drives, each of which counts its part of what the thread uses.
+    pub(crate) crew: usize,
 }
 
 /// What is in a slot.
@@ -75,10 +76,9 @@ struct Slot {
     sent_ns: u64,
 }
 
-/// One queue, and everything that its thread needs to keep it full.
+/// Everything that is needed to keep the slots of one clone full.
 pub(crate) struct Worker {
     plan: Plan,
-    queue: Queue,
     share: Option<Share>,
     control: Arc<Control>,
     slots: Vec<Slot>,
@@ -89,29 +89,34 @@ pub(crate) struct Worker {
     contents: Vec<u8>,
     pacers: [Option<Pacer>; 2],
     open_loop: bool,
-    spin: Spin,
-    drawn: Option<(Direction, u64)>,
+    drawn: [Option<u64>; 2],
+    next_direction: Option<Direction>,
     sent: u64,
     limit: u64,
     writes_since_flush: u64,
     flush_due: bool,
     last_flush: bool,
+    sending: bool,
+    over: bool,
+    give_up_ns: u64,
     counting: bool,
     count_from_ns: u64,
     end_ns: u64,
     tally: Tally,
+    ended_together: usize,
     usage: Usage,
+    used: Option<Usage>,
     findings: Vec<Finding>,
     bad_blocks: u64,
 }
 
 impl Worker {
-    pub(crate) fn new(plan: Plan, mut queue: Queue, share: Option<Share>, control: Arc<Control>) -> Self {
+    pub(crate) fn new(plan: Plan, queue: &mut Queue, share: Option<Share>, control: Arc<Control>) -> Self {
         let job = &plan.job;
         let mut chance = Chance::new(plan.seed, plan.stream);
         if job.pattern.writes && share.is_none() && !job.zeros {
             for slot in 0..job.depth {
-                chance.fill(queue.buffer(slot));
+                chance.fill(queue.buffer(plan.first + slot));
             }
         }
         let mut contents = vec![0; if job.pattern.reads && job.pattern.writes { job.block as usize } else { 0 }];
@@ -119,7 +124,7 @@ impl Worker {
         let (first, stride) = if share.is_some() { (plan.clone, job.clones as u64) } else { (0, 1) };
         let random = job.pattern.random.then_some(job.distribution);
         let places = Places::new(plan.span.blocks, first, stride, random, plan.seed);
-        let by_size = if job.time_based { u64::MAX } else { plan.span.blocks.div_ceil(stride) };
+        let by_size = if job.time_based { u64::MAX } else { places.owned() };
         Worker {
             slots: (0..job.depth).map(|_| Slot { task: Task::Idle, ready_ns: 0, sent_ns: 0 }).collect(),
             free: (0..job.depth).rev().collect(),
@@ -129,42 +134,33 @@ impl Worker {
             contents,
             pacers: [None, None],
             open_loop: job.open_loop(),
-            spin: Spin::new(job.rates.iter().flatten().sum()),
-            drawn: None,
+            drawn: [None; 2],
+            next_direction: None,
             sent: 0,
             limit: job.ios.unwrap_or(u64::MAX).min(by_size),
             writes_since_flush: 0,
             flush_due: false,
             last_flush: job.end_fsync,
+            sending: false,
+            over: false,
+            give_up_ns: u64::MAX,
             counting: false,
             count_from_ns: 0,
             end_ns: u64::MAX,
             tally: Tally::new(0, None),
+            ended_together: 0,
             usage: Usage::default(),
+            used: None,
             findings: Vec::new(),
             bad_blocks: 0,
             plan,
-            queue,
             share,
             control,
         }
     }
 
-    pub(crate) fn run(mut self) -> Outcome {
-        self.begin();
-        if let Err(failure) = self.work() {
-            self.control.end(Ending::Failed(failure), State::Drain);
-            // what is in flight may still end; the first failure is the one to tell
-            let _ = self.work();
-        }
-        if self.control.state() == State::Abandon {
-            // what ended before the server went is still in our memory
-            while matches!(self.reap(0, Duration::ZERO), Ok(1..)) {}
-        }
-        self.finish()
-    }
-
-    fn begin(&mut self) {
+    /// The run begins: the clock has been set.
+    pub(crate) fn begin(&mut self) {
         let job = &self.plan.job;
         let start = self.control.clock.start_ns.load(Ordering::Relaxed);
         self.count_from_ns = start + job.ramp.as_nanos() as u64;
@@ -178,79 +174,73 @@ impl Worker {
                 Pacer::new(rate, job.process, start, phase, chance)
             });
         }
-        if self.open_loop {
-            // the kernel may otherwise wake us 50 us late to save power
-            let _ = nix::sys::prctl::set_timerslack(1);
-        }
         if job.ramp.is_zero() {
             self.start_counting();
         }
     }
 
-    fn work(&mut self) -> Result<(), Failure> {
-        let mut now = self.control.clock.now();
-        let mut give_up = u64::MAX;
-        loop {
-            if !self.counting && now >= self.count_from_ns {
-                self.start_counting();
-            }
-            let state = self.control.state();
-            if state == State::Abandon {
-                return Ok(());
-            }
-            let sending = state == State::Run && now < self.end_ns && self.sent < self.limit;
-            if sending {
-                now = self.send(now)?;
-            } else if self.flush_due && state == State::Run && self.sent >= self.limit && !self.free.is_empty() {
-                self.flush_due = false;
-                self.send_flush(now);
-                now = self.hand_over()?;
-            } else if self.queue.in_flight() == 0 {
-                if !self.last_flush || state != State::Run {
-                    return Ok(());
-                }
-                self.last_flush = false;
-                self.send_flush(now);
-                now = self.hand_over()?;
-            } else if give_up == u64::MAX {
-                give_up = now + DRAIN_LIMIT.as_nanos() as u64;
-            } else if now >= give_up {
-                let failure = Failure::run(format!(
-                    "{} requests did not end within {} s after the load: the server is stuck",
-                    self.queue.in_flight(),
-                    DRAIN_LIMIT.as_secs()
-                ));
-                self.control.end(Ending::Failed(failure), State::Abandon);
-                return Ok(());
-            }
-            let (least, limit) = self.patience(sending, now);
-            let ended = if self.queue.in_flight() > 0 || limit.is_zero() {
-                self.reap(least, limit)?
-            } else {
-                std::thread::sleep(limit);
-                0
-            };
-            let before = now;
-            now = self.control.clock.now();
-            if self.open_loop && ended == 0 {
-                self.spin.slept(limit, now - before);
-            }
-        }
+    /// Whether requests start by a timetable.
+    pub(crate) fn open_loop(&self) -> bool {
+        self.open_loop
     }
 
-    /// How many completions to wait for, and how long: until the next intended start, when a slot is free for it.
-    fn patience(&self, sending: bool, now: u64) -> (usize, Duration) {
-        let due = match self.next_due() {
-            Some(due) if sending && !self.free.is_empty() => due,
-            _ => return (1, LOOK),
-        };
-        let left = due.min(self.end_ns).saturating_sub(now);
-        let spin = self.spin.nanos();
-        if left <= spin {
-            return (0, Duration::ZERO);
+    /// How many requests are to start in a second, all together; zero without a timetable.
+    pub(crate) fn starts_per_second(&self) -> u64 {
+        self.plan.job.rates.iter().flatten().sum()
+    }
+
+    /// How many requests may be seen to end together.
+    pub(crate) fn batch_ended(&self) -> usize {
+        self.plan.job.batch_ended
+    }
+
+    /// Whether nothing is left to do.
+    pub(crate) fn over(&self) -> bool {
+        self.over
+    }
+
+    /// Send what may be sent now, or see whether anything is left to do; return the time.
+    pub(crate) fn step(&mut self, queue: &mut Queue, now: u64) -> Result<u64, Failure> {
+        self.count_when_due(now);
+        let state = self.control.state();
+        self.sending = state == State::Run && now < self.end_ns && self.sent < self.limit;
+        if self.sending {
+            return self.send(queue, now);
         }
-        let limit = Duration::from_nanos(left - spin).min(LOOK);
-        (usize::from(self.queue.in_flight() > 0), limit)
+        if self.flush_due && state == State::Run && self.sent >= self.limit && !self.free.is_empty() {
+            self.flush_due = false;
+            self.send_flush(queue, now);
+            return self.hand_over(queue);
+        }
+        if self.in_flight() == 0 {
+            if self.last_flush && state == State::Run {
+                self.last_flush = false;
+                self.send_flush(queue, now);
+                return self.hand_over(queue);
+            }
+            self.over = true;
+            self.used = Some(self.used_now());
+        } else if self.give_up_ns == u64::MAX {
+            self.give_up_ns = now + DRAIN_LIMIT.as_nanos() as u64;
+        } else if now >= self.give_up_ns {
+            let failure = Failure::run(format!(
+                "{} requests did not end within {} s after the load: the server is stuck",
+                self.in_flight(),
+                DRAIN_LIMIT.as_secs()
+            ));
+            self.control.end(Ending::Failed(failure), State::Abandon);
+        }
+        Ok(now)
+    }
+
+    /// How many nanoseconds are left until there is something to send; None when only a request that ends brings work.
+    pub(crate) fn due_in(&self, now: u64) -> Option<u64> {
+        let due = self.next_due().filter(|_| self.sending && !self.free.is_empty())?;
+        Some(due.min(self.end_ns).saturating_sub(now))
+    }
+
+    fn in_flight(&self) -> usize {
+        self.plan.job.depth - self.free.len()
     }
 
     fn next_due(&self) -> Option<u64> {
@@ -258,15 +248,15 @@ impl Worker {
     }
 
     /// Send whatever may be sent now; return the time.
-    fn send(&mut self, freed_ns: u64) -> Result<u64, Failure> {
+    fn send(&mut self, queue: &mut Queue, freed_ns: u64) -> Result<u64, Failure> {
         let mut now = freed_ns;
         while let Some(&slot) = self.free.last() {
             if self.batch.len() >= self.plan.job.batch {
-                now = self.hand_over()?;
+                now = self.hand_over(queue)?;
             }
             if self.flush_due {
                 self.flush_due = false;
-                self.send_flush(now);
+                self.send_flush(queue, now);
                 continue;
             }
             if self.sent >= self.limit {
@@ -281,17 +271,17 @@ impl Worker {
             if let Some(pacer) = &mut self.pacers[direction as usize] {
                 pacer.take();
             }
-            let expect = self.prepare(slot, direction, block)?;
+            let expect = self.prepare(queue, slot, direction, block)?;
             self.free.pop();
             self.slots[slot] = Slot { task: Task::Move { direction, block, expect }, ready_ns, sent_ns: ready_ns };
             let offset = self.plan.span.offset + block * self.plan.span.block;
             match direction {
-                Direction::Read => self.queue.read(slot, offset),
-                Direction::Write => self.queue.write(slot, offset, self.plan.job.sync),
+                Direction::Read => queue.read(self.plan.first + slot, offset),
+                Direction::Write => queue.write(self.plan.first + slot, offset, self.plan.job.sync),
             }
             self.sent += 1;
             self.batch.push(slot);
-            self.tally.mark_depth(self.queue.in_flight());
+            self.tally.mark_depth(self.in_flight());
             if direction == Direction::Write && self.plan.job.fsync > 0 {
                 self.writes_since_flush += 1;
                 if self.writes_since_flush == self.plan.job.fsync {
@@ -300,13 +290,13 @@ impl Worker {
                 }
             }
         }
-        if self.batch.is_empty() { Ok(now) } else { self.hand_over() }
+        if self.batch.is_empty() { Ok(now) } else { self.hand_over(queue) }
     }
 
     /// Tell the device of the requests in the batch, and note the time after it: as in fio, what the hand-over itself
     /// takes is `slat`, and `clat` begins when the device knows.
-    fn hand_over(&mut self) -> Result<u64, Failure> {
-        self.queue.submit()?;
+    fn hand_over(&mut self, queue: &mut Queue) -> Result<u64, Failure> {
+        queue.submit()?;
         let now = self.control.clock.now();
         self.tally.submit[batch_class(self.batch.len())] += 1;
         for slot in self.batch.drain(..) {
@@ -327,8 +317,8 @@ impl Worker {
         let direction = match (pattern.reads, pattern.writes) {
             (true, false) => Direction::Read,
             (false, true) => Direction::Write,
-            _ => match self.drawn {
-                Some((direction, _)) => direction,
+            _ => match self.next_direction.take() {
+                Some(direction) => direction,
                 None if self.chance.below(100) < self.plan.job.read_percent => Direction::Read,
                 None => Direction::Write,
             },
@@ -341,25 +331,25 @@ impl Worker {
         let Some(share) = &self.share else {
             return Some(self.places.next(direction, &mut self.chance));
         };
-        if let Some((_, block)) = self.drawn.take_if(|(drawn, block)| *drawn == direction && !share.busy(*block)) {
-            return Some(block);
-        }
-        for _ in 0..REDRAWS {
-            let block = self.places.next(direction, &mut self.chance);
+        let random = self.plan.job.pattern.random;
+        let draws = if random { REDRAWS } else { 1 };
+        let waiting = &mut self.drawn[direction as usize];
+        for _ in 0..draws {
+            let block = waiting.take().unwrap_or_else(|| self.places.next(direction, &mut self.chance));
             if !share.busy(block) {
                 return Some(block);
             }
-            if !self.plan.job.pattern.random {
-                // a sequence keeps its order: wait for this very block
-                self.drawn = Some((direction, block));
-                return None;
+            if !random {
+                // a sequence keeps its order: nothing goes out in this direction before this very block
+                *waiting = Some(block);
+                self.next_direction = Some(direction);
             }
         }
         None
     }
 
     /// Fill the buffer of a write, and note it in the journal.
-    fn prepare(&mut self, slot: usize, direction: Direction, block: u64) -> Result<Record, Failure> {
+    fn prepare(&mut self, queue: &mut Queue, slot: usize, direction: Direction, block: u64) -> Result<Record, Failure> {
         let offset = self.plan.span.offset + block * self.plan.span.block;
         let reads = self.plan.job.pattern.reads;
         match (direction, &mut self.share) {
@@ -367,22 +357,22 @@ impl Worker {
             (Direction::Read, Some(share)) => return Ok(share.look(block)),
             (Direction::Write, Some(share)) => {
                 let generation = share.send(block)?;
-                crate::stamp::write(self.queue.buffer(slot), share.id(), offset, generation);
+                crate::stamp::write(queue.buffer(self.plan.first + slot), share.id(), offset, generation);
                 return Ok(Record { sent: generation, ..Record::default() });
             }
             (Direction::Write, None) if self.plan.job.zeros => {
                 if reads {
-                    self.queue.buffer(slot).fill(0);
+                    queue.buffer(self.plan.first + slot).fill(0);
                 }
             }
-            (Direction::Write, None) if self.plan.job.refill => self.chance.fill(self.queue.buffer(slot)),
+            (Direction::Write, None) if self.plan.job.refill => self.chance.fill(queue.buffer(self.plan.first + slot)),
             (Direction::Write, None) => {
                 if reads {
                     // a read has left other contents in the buffer
-                    self.queue.buffer(slot).copy_from_slice(&self.contents);
+                    queue.buffer(self.plan.first + slot).copy_from_slice(&self.contents);
                 }
                 // two words for each sector, so that nothing on the way can deduplicate
-                let buffer = self.queue.buffer(slot);
+                let buffer = queue.buffer(self.plan.first + slot);
                 for sector in buffer.chunks_exact_mut(512) {
                     sector[..8].copy_from_slice(&offset.to_le_bytes());
                     sector[8..16].copy_from_slice(&self.sent.to_le_bytes());
@@ -392,41 +382,31 @@ impl Worker {
         Ok(Record::default())
     }
 
-    fn send_flush(&mut self, ready_ns: u64) {
+    fn send_flush(&mut self, queue: &mut Queue, ready_ns: u64) {
         let Some(slot) = self.free.pop() else { return };
         let vouched = self.share.as_mut().map(Share::flush_starts).unwrap_or_default();
         self.slots[slot] = Slot { task: Task::Flush { vouched }, ready_ns, sent_ns: ready_ns };
-        self.queue.flush(slot);
+        queue.flush(self.plan.first + slot);
         self.batch.push(slot);
     }
 
-    /// Wait for requests to end, and return how many did.
-    fn reap(&mut self, least: usize, limit: Duration) -> Result<usize, Failure> {
-        let ended = self.queue.wait(least, self.plan.job.batch_ended, limit)?;
-        if ended == 0 {
-            return Ok(0);
+    /// Note that all requests that were seen to end together have been settled.
+    pub(crate) fn settled_all(&mut self) {
+        if self.ended_together > 0 {
+            self.tally.complete[batch_class(self.ended_together)] += 1;
+            self.ended_together = 0;
         }
-        let now = self.control.clock.now();
-        if !self.counting && now >= self.count_from_ns {
-            self.start_counting();
-        }
-        self.tally.complete[batch_class(ended)] += 1;
-        let mut result = Ok(ended);
-        while let Some(done) = self.queue.next_done() {
-            let settled = self.settle(done, now);
-            if result.is_ok() {
-                result = settled.map(|()| ended);
-            }
-        }
-        result
     }
 
     /// Count a request that ended, and note it in the journal.
-    fn settle(&mut self, done: Done, now: u64) -> Result<(), Failure> {
-        let slot = &mut self.slots[done.slot];
+    pub(crate) fn settle(&mut self, queue: &mut Queue, done: Done, now: u64) -> Result<(), Failure> {
+        self.count_when_due(now);
+        self.ended_together += 1;
+        let number = done.slot - self.plan.first;
+        let slot = &mut self.slots[number];
         let task = std::mem::replace(&mut slot.task, Task::Idle);
         let ended = Ended { ready_ns: slot.ready_ns, sent_ns: slot.sent_ns, ended_ns: now };
-        self.free.push(done.slot);
+        self.free.push(number);
         self.tally.end_ns = now;
         match task {
             Task::Idle => Ok(()),
@@ -455,7 +435,7 @@ impl Worker {
                 self.tally.side(direction).record(ended, bytes, lat_bins);
                 match direction {
                     Direction::Read => {
-                        self.check(done.slot, block, expect);
+                        self.check(queue, number, block, expect);
                         Ok(())
                     }
                     Direction::Write => match &mut self.share {
@@ -468,16 +448,22 @@ impl Worker {
     }
 
     /// With a journal, every read is looked at.
-    fn check(&mut self, slot: usize, block: u64, expect: Record) {
+    fn check(&mut self, queue: &mut Queue, slot: usize, block: u64, expect: Record) {
         let Some(share) = &mut self.share else { return };
         share.looked(block);
         let offset = self.plan.span.offset + block * self.plan.span.block;
-        let verdict = check::judge(self.queue.buffer(slot), share.id(), offset, expect);
+        let verdict = check::judge(queue.buffer(self.plan.first + slot), share.id(), offset, expect);
         if let Some(finding) = verdict.finding(offset, expect) {
             self.bad_blocks += 1;
             if self.findings.len() < check::FINDINGS_MAX {
                 self.findings.push(finding);
             }
+        }
+    }
+
+    fn count_when_due(&mut self, now: u64) {
+        if !self.counting && now >= self.count_from_ns {
+            self.start_counting();
         }
     }
 
@@ -489,11 +475,17 @@ impl Worker {
         self.counting = true;
     }
 
-    fn finish(mut self) -> Outcome {
+    /// This clone's part of what its thread has used since it counts.
+    fn used_now(&self) -> Usage {
+        thread_usage().since(self.usage).part_of(self.plan.crew)
+    }
+
+    /// The run is over: bring home what was counted.
+    pub(crate) fn finish(mut self) -> Outcome {
         if !self.counting {
             self.start_counting();
         }
-        self.tally.usage = thread_usage().since(self.usage);
+        self.tally.usage = self.used.unwrap_or_else(|| self.used_now());
         let until = self.end_ns.min(self.control.clock.now());
         if self.sent < self.limit {
             // time went on after the last request that ended, so it belongs to the rate

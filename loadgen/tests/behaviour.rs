@@ -89,12 +89,16 @@ fn requests_that_do_not_fit_the_disk_are_refused() {
     }
     let daemon = Daemon::start(&NULL, 1);
     for (words, sentence) in [
-        ("numjobs=3", "the disk offers 1 queue, the load needs 3: export it with num-queues=3"),
+        (
+            "numjobs=2 iodepth=8192 bs=512",
+            "the disk offers 1 queue, so 16384 requests would be in flight on one; 10922 fit",
+        ),
         ("size=2g", "offset 0 and size 2147483648 reach beyond the end of the disk at 1073741824"),
         ("offset=1g", "there is no room for a block of 4096 bytes at offset 1073741824 of 1073741824"),
         ("offset=100", "offset 100 is not a multiple of the disk's block of 512 bytes"),
         ("bs=64m iodepth=1000", "iodepth x bs x numjobs needs 64000 MiB of buffers; 8192 are allowed"),
         ("--output=/nowhere/o.json", "cannot write the result to /nowhere/o.json: No such file or directory"),
+        ("write_iops_log=/nowhere/l", "cannot write the log /nowhere/l_iops.1.log: No such file or directory"),
     ] {
         assert_eq!(told(2, &daemon.words(), &format!("rw=randread {words}")), sentence);
     }
@@ -170,6 +174,58 @@ fn a_clone_without_a_block_in_the_journal_is_refused_before_there_is_a_journal()
     let sentence = told(2, &words, "--allow-write rw=randwrite bs=4k size=8k numjobs=4");
     assert_eq!(sentence, "with --journal each of numjobs needs a block of its own: raise size or lower numjobs");
     assert!(!journal.exists());
+}
+
+#[test]
+fn what_clones_on_one_queue_write_is_where_it_belongs() {
+    let (_daemon, words) = match journalled(1) {
+        Some(found) => found,
+        None => return,
+    };
+    load(
+        &words,
+        "--allow-write rw=randrw bs=4k iodepth=8 numjobs=4 size=8m fsync=16 number_ios=4000 runtime=60 time_based",
+    );
+    let report = result(&run(&[&["verify".to_owned()], &words[..]].concat(), "iodepth=16"));
+    assert_eq!(report["ok"], true, "{report:#}");
+    assert!(report["written"].as_u64().unwrap() > 1500, "{report:#}");
+}
+
+#[test]
+fn a_sequence_waits_for_a_block_that_is_busy_and_skips_none() {
+    let (_daemon, words) = match journalled(1) {
+        Some(found) => found,
+        None => return,
+    };
+    // four blocks and eight in flight: from the second pass on the next block is always busy
+    load(&words, "--allow-write rw=write bs=4k size=16k iodepth=8 number_ios=4001 runtime=60 time_based");
+    let journal = virtune_load::journal::Journal::open(words[2].strip_prefix("--journal=").unwrap().as_ref()).unwrap();
+    let sent: Vec<u32> = journal.records().iter().map(|record| record.sent).collect();
+    assert_eq!(sent, [1001, 1000, 1000, 1000]);
+}
+
+/// A daemon with a file of 32 MiB, and the words that lead to it with a journal.
+fn journalled(queues: u32) -> Option<((Daemon, tempfile::TempDir), [String; 3])> {
+    if !has(QSD) {
+        return None;
+    }
+    let folder = folder();
+    let (file, journal) = (disk(folder.path(), 32), folder.path().join("journal"));
+    let daemon =
+        Daemon::start(&["--blockdev", &format!("driver=file,node-name=top,filename={}", file.display())], queues);
+    let [engine, filename] = daemon.words();
+    Some(((daemon, folder), [engine, filename, format!("--journal={}", journal.display())]))
+}
+
+#[test]
+fn lost_data_is_exit_4_even_where_the_result_cannot_be_written() {
+    let Some(((_daemon, folder), words)) = journalled(1) else { return };
+    load(&words, "--allow-write rw=write bs=4k iodepth=16 fsync=1024");
+    disk(folder.path(), 32); // zeros again
+    let output = run(&[&["verify".to_owned()], &words[..]].concat(), "iodepth=16 --output=/dev/full");
+    let told = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(4), "{told}");
+    assert!(told.contains("lost after a flush") && told.contains("cannot write the result to /dev/full"), "{told}");
 }
 
 #[test]

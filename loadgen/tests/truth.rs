@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{Daemon, NULL, disk, folder, has, load};
+use common::{Daemon, NULL, disk, folder, has, load, run};
 
 const QSD: &str = "qemu-storage-daemon";
 
@@ -41,9 +41,49 @@ fn writes_reads_and_flushes_are_counted_exactly() {
 }
 
 #[test]
+fn the_whole_span_is_written_once_unless_it_is_by_time() {
+    let folder = folder();
+    let file = disk(folder.path(), 10);
+    let journal = folder.path().join("journal");
+    let words = [
+        "ioengine=io_uring".to_owned(),
+        format!("filename={}", file.display()),
+        format!("--journal={}", journal.display()),
+        "--allow-write".to_owned(),
+    ];
+    for (numjobs, pass) in [(1, 1), (3, 2)] {
+        let load =
+            load(&words, &format!("rw=write bs=64k size=8m offset=1m iodepth=4 numjobs={numjobs} group_reporting"));
+        assert_eq!(load["jobs"][0]["write"]["total_ios"], 128);
+        let sent: Vec<u32> = virtune_load::journal::Journal::open(&journal)
+            .unwrap()
+            .records()
+            .iter()
+            .map(|record| record.sent)
+            .collect();
+        // each block once a pass: one that is written twice leaves another out
+        assert_eq!(sent.len(), 128);
+        assert!(sent.iter().all(|count| *count == pass), "{sent:?}");
+    }
+}
+
+#[test]
 fn the_whole_span_is_read_once_unless_it_is_by_time() {
     if !has(QSD) {
         return;
+    }
+    // one block that cannot be read, and the load must come by it: wherever it is in the span
+    let below = "driver=null-co,node-name=below,size=16777216,read-zeroes=off";
+    for block in [0, 1, 63, 127] {
+        let sector = 2048 + block * 128;
+        let faulty = format!(
+            "driver=blkdebug,node-name=top,image=below,inject-error.0.event=none,inject-error.0.iotype=read,inject-error.0.errno=5,inject-error.0.sector={sector}"
+        );
+        let daemon = Daemon::start(&["--blockdev", below, "--blockdev", &faulty], 1);
+        let output = run(&daemon.words(), "rw=read bs=64k size=8m offset=1m iodepth=4");
+        let place = sector * 512;
+        let told = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(told, format!("error: a read of 65536 bytes at {place} failed: Input/output error\n"));
     }
     let daemon = Daemon::start(&NULL, 1);
     let result = load(&daemon.words(), "rw=read bs=64k size=8m offset=1m iodepth=4");
@@ -169,6 +209,44 @@ fn a_deep_queue_is_kept_full() {
     let read = &result["jobs"][0]["read"];
     let in_flight = read["iops"].as_f64().unwrap() * read["lat_ns"]["mean"].as_f64().unwrap() / 1e9;
     assert!((190.0..210.0).contains(&in_flight), "{in_flight}");
+}
+
+#[test]
+fn clones_share_the_queues_that_there_are_and_keep_their_depth() {
+    if !has(QSD) {
+        return;
+    }
+    let slow = "driver=null-co,node-name=top,size=1073741824,read-zeroes=off,latency-ns=20000000";
+    for queues in [1, 2, 3, 4, 8] {
+        let daemon = Daemon::start(&["--blockdev", slow], queues);
+        let result = load(&daemon.words(), "rw=randread iodepth=10 numjobs=4 group_reporting runtime=1 time_based");
+        assert_eq!(result["virtune-load"]["queues"], queues.min(4));
+        let read = &result["jobs"][0]["read"];
+        let in_flight = read["iops"].as_f64().unwrap() * read["lat_ns"]["mean"].as_f64().unwrap() / 1e9;
+        assert!((38.0..42.0).contains(&in_flight), "{queues} queues: {in_flight}");
+    }
+}
+
+#[test]
+fn jobs_that_share_a_queue_are_counted_each_for_itself() {
+    if !has(QSD) {
+        return;
+    }
+    let (daemon, folder) = (Daemon::start(&NULL, 1), folder());
+    let file = folder.path().join("three.fio");
+    let text = "[a]\nrw=read\nbs=64k\nnumber_ios=10\niodepth=4\n[b]\nrw=randread\nbs=512\nnumber_ios=2003\niodepth=7\n[c]\nrw=randread\nrate_iops=200\nruntime=1\ntime_based\niodepth=4\n";
+    std::fs::write(&file, text).unwrap();
+    let result = load(&daemon.words(), file.to_str().unwrap());
+    let seen: Vec<_> = result["jobs"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|job| (job["read"]["total_ios"].as_u64().unwrap(), job["read"]["io_bytes"].as_u64().unwrap()))
+        .collect();
+    assert_eq!(seen[..2], [(10, 10 * 65536), (2003, 2003 * 512)]);
+    assert!((195..=201).contains(&seen[2].0), "{seen:?}");
+    let cpu: f64 = result["jobs"].as_array().unwrap().iter().map(|job| job["usr_cpu"].as_f64().unwrap()).sum();
+    assert!(cpu > 0.0 && cpu < 300.0, "{cpu}");
 }
 
 #[test]
