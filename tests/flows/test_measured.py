@@ -15,6 +15,7 @@ from virtune.model.evidence import StudyRecord
 from virtune.model.finding import HostView, Subject
 from virtune.model.remark import EMULATED, Remark, Weight
 from virtune.model.stack import Disk, Stack
+from virtune.model.workload import job
 from virtune.probe.cpu import cpu_facts
 from virtune.store.sqlite import Store
 
@@ -33,13 +34,15 @@ def kept(first: Stack, second: Stack, *, facts: str = HERE, finished: bool = Tru
     return replace(record, study=replace(record.study, arms=arms), facts=facts, finished=finished)
 
 
-def said(place: Path, record: StudyRecord, *, cache: str = "writeback", zeroes: str = "off") -> dict[str, str]:
+def said(
+    place: Path, record: StudyRecord, *, cache: str = "writeback", zeroes: str = "off", domain: str = DOMAIN
+) -> dict[str, str]:
     """What was said of each finding, by its rule."""
     store = place / "store.sqlite"
     with Store(store) as opened:
         opened.add_whole(record, [[] for _ in record.trials])
     subject = Subject(
-        domain=read_domain(DOMAIN.format(cache=cache, zeroes=zeroes).encode()), host=HostView(kernel=(6, 1))
+        domain=read_domain(domain.format(cache=cache, zeroes=zeroes).encode()), host=HostView(kernel=(6, 1))
     )
     past = Past(store)
     return {one.rule.id: " | ".join(past.says(one, subject)) for one in audit(subject)}
@@ -89,6 +92,19 @@ def test_figures_of_an_emulated_guest_are_no_evidence(tmp_path: Path) -> None:
 def test_threads_and_zeroes_are_settings_too(tmp_path: Path) -> None:
     looking = Stack(disk=Disk(cache="none", detect_zeroes="on"))
     assert "better so" in said(tmp_path, kept(looking, DIRECT), cache="none", zeroes="on")["R26"]
+
+
+def test_queues_that_the_load_never_used_are_no_evidence(tmp_path: Path) -> None:
+    one = Stack(export="vhost-user-blk", disk=Disk(cache="none"))
+    record = kept(one, replace(one, num_queues=2))
+    few = DOMAIN.replace("discard='unmap'", "discard='unmap' queues='1'")
+    assert said(tmp_path, record, cache="none", domain=few)["R34"] == ""
+    clones = tuple(
+        replace(one, jobs=tuple(job(part.name, {"numjobs": "2"}) for part in one)) for one in record.study.workloads
+    )
+    (tmp_path / "store.sqlite").unlink()
+    record = replace(record, study=replace(record.study, workloads=clones))
+    assert "better so" in said(tmp_path, record, cache="none", domain=few)["R34"]
 
 
 def test_without_a_store_there_is_no_past(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 """The job for a vhost-user-blk export: for fio's libblkio engine or for virtune-load, and what neither can carry."""
 
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from virtune.plan.arms import arm_from_text
 from virtune.plan.fit import require_fit
 from virtune.plan.job import FioJob, fio_job
 from virtune.plan.jobfile import read_job_file
+from virtune.plan.loads import with_loads
 from virtune.plan.options import IN_FILES, SHAPING
 from virtune.plan.workloads import GROUPS, PROFILES, parse_workload
 
@@ -97,8 +99,8 @@ def test_what_means_nothing_there_is_left_out_and_said() -> None:
     [
         ("io-engine", "a vhost-user-blk export, which ioengine=libaio cannot load"),
         ("rw=randread,direct=0", "direct=0 asks for a page cache"),
-        ("rw=randread,numjobs=3", "the load has 3 clones, each takes a queue, and the export offers 2 queues"),
-        ("rw=randread + rw=read,numjobs=2", "the load has 3 clones"),
+        ("rw=randread,iodepth=8192,numjobs=3", "offers 2 queues, so 16384 requests would be in flight on one"),
+        ("rw=randread,hipri=1 + rw=read", "polls for all completions or for none, and hipri is not the same"),
         ("rw=randtrim", "virtune-load cannot do rw=randtrim: it has no trims"),
         ("rw=randread:8", "it has no offset modifiers"),
         ("rw=randrw,bs=4k,8k", "virtune-load cannot do bs=4k,8k: one block size only"),
@@ -124,7 +126,8 @@ def test_what_our_generator_cannot_carry_is_refused_with_the_reason(text: str, m
     [
         ("rw=randwrite,sync=1", "would take sync and ignore it"),
         ("rw=randread,fixedbufs=1", "libblkio engine has no fixedbufs"),
-        ("rw=randread,numjobs=3", "the export offers 2 queues"),
+        ("rw=randread,numjobs=3", "has 3 clones, fio gives each a queue, and the export offers 2 queues"),
+        ("rw=randread + rw=read,numjobs=2", "the load has 3 clones"),
     ],
 )
 def test_what_fios_engine_would_ignore_is_refused(text: str, message: str) -> None:
@@ -162,15 +165,43 @@ def test_a_job_file_is_written_anew_for_our_generator_and_says_the_same() -> Non
         job_for(read_job_file("[j]\nrw=read\nruntime=60\n", "own"))
 
 
-def test_it_is_refused_before_anything_is_made() -> None:
-    study = Study(
-        id="s", created="", kind="compare", arms=(arm_from_text("nbd:"), arm_from_text("vhost:rig=vhost-user")),
-        baseline="nbd", workloads=parse_workload("rw=randread,numjobs=2"), rounds=1, seconds=1, ramp_seconds=0,
-        seed=1, scratch="/s", span_bytes=2**24,
+def study_of(workload: str, *arms: str) -> Study:
+    made = tuple(arm_from_text(arm) for arm in arms)
+    return Study(
+        id="s", created="", kind="compare", arms=made, baseline=made[0].name, workloads=parse_workload(workload),
+        rounds=1, seconds=1, ramp_seconds=0, seed=1, scratch="/s", span_bytes=2**24,
     )  # fmt: skip
+
+
+def test_it_is_refused_before_anything_is_made() -> None:
+    study = study_of("rw=randread,numjobs=2", "nbd:", "vhost:rig=vhost-user")
     with pytest.raises(PreconditionError, match=r"arm vhost cannot carry .*: the load has 2 clones") as caught:
-        require_fit(study, engines=WITHOUT)
+        require_fit(study, engines=WITH)
     assert "export.num_queues=2" in (caught.value.hint or "")
+
+
+QUEUES = ("one:rig=vhost-user", "two:rig=vhost-user,export.num_queues=2", "four:rig=vhost-user,export.num_queues=4")
+
+
+def test_four_clones_are_the_same_load_on_one_two_and_four_queues() -> None:
+    require_fit(study_of("randread-4k,numjobs=4", *QUEUES), engines=WITHOUT)
+    (workload,) = parse_workload("randread-4k,numjobs=4")
+    texts = {
+        fio_job(
+            workload, replace(TARGET, queues=queues), seconds=1, ramp_seconds=0, seed=1, engines=WITHOUT
+        ).text
+        for queues in (1, 2, 4)
+    }  # fmt: skip
+    assert len(texts) == 1
+
+
+def test_queues_that_no_clone_takes_are_no_arm() -> None:
+    with pytest.raises(PreconditionError, match=r"arm two cannot carry .*: the load drives 1 of 2") as caught:
+        require_fit(study_of("randread-4k", *QUEUES), engines=WITHOUT)
+    assert "numjobs=2" in (caught.value.hint or "")
+    # at an offered load one I/O at a time is measured besides, which is of one clone by its nature
+    offered = replace(study_of("randread-4k,numjobs=4", *QUEUES), at_load=("50%",))
+    require_fit(with_loads(offered), engines=WITHOUT)
 
 
 NAMED = [name for name in (*GROUPS, *PROFILES) if "engine" not in name]

@@ -148,7 +148,9 @@ def one_queue_for_many(subject: Subject) -> Iterator[Seen]:
                 seen=f"{few} queues for {subject.domain.vcpus} vCPUs",
                 advice="compare with one a vCPU",
                 turns=(Turn(knob="device.num_queues", at=disk.target, value=str(subject.domain.vcpus)),),
-                measure=f"virtune compare --rig vhost-user --vary export.num_queues={few},{subject.domain.vcpus}",
+                # a clone for each vCPU, as each of them would submit to a queue of its own
+                measure=f"virtune compare --rig vhost-user --vary export.num_queues={few},{subject.domain.vcpus} "
+                f"--workload randread-4k,numjobs={subject.domain.vcpus}",
             )
 
 
@@ -183,7 +185,7 @@ def polling_is_off(subject: Subject) -> Iterator[Seen]:
                 seen=f"IOThread {thread.number} polls 0 ns",
                 advice="at depth 1 on flash, compare with 32768 ns",
                 turns=(Turn(knob="iothread.poll_max_ns", at=f"iothread:{thread.number}", value="32768"),),
-                measure="virtune compare --rig vhost-user --vary export.poll_max_ns=0,32768",
+                measure="virtune compare --rig vhost-user --vary iothread.poll_max_ns=0,32768",
             )
 
 

@@ -20,6 +20,8 @@ from virtune.model.result import Result
 from virtune.model.stack import Disk, Stack
 from virtune.model.study import Arm, Study
 from virtune.model.verdict import Comparison, Interval, Verdict
+from virtune.model.workload import Workload
+from virtune.plan.generator import clones_of
 from virtune.probe.cpu import cpu_facts
 from virtune.report.words import difference_text
 from virtune.store.sqlite import Store
@@ -133,10 +135,17 @@ def _sentences(result: Result, now: Arm, then: Arm) -> Iterator[str]:
     for verdict in result.verdicts:
         if {verdict.baseline, verdict.candidate} != {now.name, then.name} or verdict.workload in emulated:
             continue
+        if not _tells_queues(result.study.workload(verdict.workload), now.stack, then.stack):
+            continue
         seen = verdict if verdict.baseline == now.name else _turned_round(verdict)
         size = f", {metric.label} {difference_text(seen.ratio)}" if seen.ratio is not None else ""
         told = "undecided" if seen.verdict is Verdict.UNDECIDED else f"{seen.verdict.value} so"
         yield (f"measured on this host: {told}{size} ({seen.workload}, {then.stack.rig}, study {result.study.id})")
+
+
+def _tells_queues(workload: Workload, now: Stack, then: Stack) -> bool:
+    """Whether the load used all queues of both arms; one of fewer clones ran alike on both, whatever they offer."""
+    return now.queues == then.queues or clones_of(workload.jobs) >= max(now.queues, then.queues)
 
 
 def _turned_round(one: Comparison) -> Comparison:

@@ -6,10 +6,10 @@ gives the one from the other, with QEMU's defaults where nothing is written.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, cast
 
-from virtune.model.stack import Aio, Cache, DetectZeroes, Discard, Disk, Format
+from virtune.model.stack import Aio, Cache, DetectZeroes, Discard, Disk, Format, Stack, contradictions
 
 SourceKind = Literal["file", "block", "network", "volume", "nvme", "vhostuser", "vhostvdpa", "dir", "none"]
 
@@ -183,9 +183,12 @@ def cache_of(disk: DomainDisk) -> str:
 
 
 def measuring(disk: DomainDisk, **changed: str) -> str | None:
-    """Return the command that measures a disk's settings against changed ones; None where a Stack has no words."""
+    """Return the command that measures a disk's settings against changed ones.
+
+    None where a Stack has no words for the disk, and where QEMU would not start with it, so that nothing is measured.
+    """
     now = disk_of(disk)
-    if now is None:
+    if now is None or contradictions(Stack(disk=replace(now, detect_zeroes="off"))):
         return None
     base: dict[str, str] = {"format": now.format, "cache": now.cache, "aio": now.aio, "discard": now.discard}
     arms = (("now", base), ("then", base | changed))

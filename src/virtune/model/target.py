@@ -35,7 +35,7 @@ class NbdTarget:
 class VhostUserTarget:
     """A vhost-user-blk export on a unix socket: the virtqueues of a guest's disk, without the guest.
 
-    fio's `libblkio` engine can load it, and `virtune-load`; each clone of a job takes one of its `queues`.
+    fio's `libblkio` engine can load it, and `virtune-load`, whose clones share its `queues` where there are fewer.
     """
 
     socket: str

@@ -7,6 +7,7 @@ What means nothing there is taken out and said to be; what would then be another
 from collections.abc import Mapping
 
 from virtune.model.errors import PreconditionError
+from virtune.model.workload import Workload
 from virtune.plan import generator
 from virtune.plan.options import ENGINE_OPTIONS
 
@@ -21,6 +22,30 @@ _FUSE = "use disk.export=fuse, where fio opens a file"
 def program_for(engines: frozenset[str]) -> str:
     """Return the program that loads a vhost-user-blk export: fio where it has the engine, else virtune-load."""
     return FIO if "libblkio" in engines else generator.PROGRAM
+
+
+def require_queues(workload: Workload, queues: int, program: str) -> None:
+    """Raise PreconditionError when the clones of a workload need more queues than an export has."""
+    if program != FIO:
+        generator.require_room(workload.jobs, queues)
+        return
+    clones = generator.clones_of(workload.jobs)
+    if clones > queues:
+        offers = "1 queue" if queues == 1 else f"{queues} queues"
+        raise PreconditionError(
+            f"the load has {clones} clones, fio gives each a queue, and the export offers {offers}",
+            hint=f"`--set export.num_queues={clones}`; virtune-load lets clones share queues",
+        )
+
+
+def require_driven(workload: Workload, queues: int) -> None:
+    """Raise PreconditionError when an export has queues that the load never uses: an arm would be called by them."""
+    clones = generator.clones_of(workload.jobs)
+    if clones < queues:
+        raise PreconditionError(
+            f"the load drives {clones} of {queues} queues, so the others would measure nothing",
+            hint=f"a load with numjobs={queues} has a clone for each, and on fewer queues its clones share them",
+        )
 
 
 def on_nbd(options: dict[str, str], chosen: list[Chosen]) -> dict[str, str]:

@@ -5,6 +5,7 @@ from virtune.model.errors import PlanError, PreconditionError
 from virtune.model.stack import GUEST_RIGS, Stack
 from virtune.model.study import Study
 from virtune.model.target import FileTarget, GuestTarget, NbdTarget, Target, VhostUserTarget
+from virtune.plan.exported import require_driven
 from virtune.plan.guests import require_shared_image, share_of
 from virtune.plan.job import fio_job
 from virtune.plan.loads import LIKELY_SATURATION, at_loads
@@ -20,6 +21,8 @@ def require_fit(study: Study, *, engines: frozenset[str]) -> None:
     for arm in study.arms:
         for workload in workloads:
             try:
+                if arm.stack.export == "vhost-user-blk" and workload in study.workloads:
+                    require_driven(workload, arm.stack.queues)
                 require_shared_image(workload, arm.stack)
                 fio_job(
                     share_of(workload, arm.stack),

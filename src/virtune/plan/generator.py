@@ -30,7 +30,10 @@ FLUSHES = ("fsync", "fdatasync", "end_fsync", "sync")
 
 _SIZES = ("bs", "size", "offset", "offset_increment")
 _DEPTH_MAX = 8192
-"""More in flight on one queue than the largest virtqueue holds: 32768 descriptors, three for a request."""
+"""The largest iodepth that it takes."""
+
+QUEUE_MAX = 32768 // 3
+"""What the largest virtqueue has room for: 32768 descriptors, three for a request."""
 
 _CLONES_MAX = 512
 _BUFFERS_MAX = 8 * 1024**3
@@ -55,18 +58,34 @@ def require_known(options: Mapping[str, str]) -> None:
 
 
 def require_room(jobs: Iterable[Job], queues: int) -> None:
-    """Raise PreconditionError when the clones of all jobs need more queues, or more memory, than there is."""
-    clones = sum(int(job.get("numjobs", "1")) for job in jobs)
-    if clones > queues:
+    """Raise PreconditionError when the jobs cannot run together, or need more room or memory than there is.
+
+    Where there are fewer queues than clones, clone n takes queue n modulo their number.
+    """
+    jobs = tuple(jobs)
+    if len({job.get("hipri", "0") != "0" for job in jobs}) > 1:
+        raise PreconditionError(
+            "virtune-load polls for all completions or for none, and hipri is not the same in all jobs",
+            hint="set hipri in every job, or in none",
+        )
+    depths = [int(job.get("iodepth", "1")) for job in jobs for _ in range(clones_of([job]))]
+    used = min(queues, len(depths))
+    deepest = max(sum(depths[number::used]) for number in range(used))
+    if deepest > QUEUE_MAX:
         offers = "1 queue" if queues == 1 else f"{queues} queues"
         raise PreconditionError(
-            f"the load has {clones} clones, each takes a queue, and the export offers {offers}",
-            hint=f"`--set export.num_queues={clones}` on a vhost-user-blk export",
+            f"the export offers {offers}, so {deepest} requests would be in flight on one, and {QUEUE_MAX} fit",
+            hint=f"`--set export.num_queues={len(depths)}` gives each clone its own",
         )
     buffers = sum(job.depth * job.block_size for job in jobs)
     if buffers > _BUFFERS_MAX:
         need, most = format_bytes(buffers), format_bytes(_BUFFERS_MAX)
         raise PreconditionError(f"depth times block size needs {need} of buffers, and virtune-load takes {most}")
+
+
+def clones_of(jobs: Iterable[Job]) -> int:
+    """Return how many clones all jobs have together: each submits from a thread, or shares one."""
+    return sum(int(job.get("numjobs", "1")) for job in jobs)
 
 
 def spelled(options: Mapping[str, str]) -> dict[str, str]:

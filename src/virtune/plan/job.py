@@ -22,7 +22,6 @@ from typing import assert_never
 from virtune.model.errors import PlanError, PreconditionError
 from virtune.model.target import FileTarget, NbdTarget, Target, VhostUserTarget
 from virtune.model.workload import Job, Workload
-from virtune.plan import generator
 from virtune.plan.exported import (
     FIO,
     Chosen,
@@ -31,6 +30,7 @@ from virtune.plan.exported import (
     program_for,
     refuse_on_libblkio,
     refuse_on_nbd,
+    require_queues,
 )
 from virtune.plan.extent import extent_of, own_extent
 from virtune.plan.nearest import quoted
@@ -88,7 +88,7 @@ def fio_job(
     plan = _Plan(target=target, times=times, seed=str(seed % (2**31 - 1) + 1), engines=engines, program=program)
     _check_jobs(workload)
     if isinstance(target, VhostUserTarget):
-        generator.require_room(workload.jobs, target.queues)
+        require_queues(workload, target.queues, program)
     address = _address(target)
     if workload.verbatim is not None:
         return _unchanged(workload, workload.verbatim, address, plan)

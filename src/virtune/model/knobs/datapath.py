@@ -79,8 +79,9 @@ KNOBS: tuple[Knob, ...] = (
         change=Change.REPLUG,
         what="How many virtqueues a vhost-user-blk export offers.",
         why=(
-            "A load with numjobs=N takes N of them, as a guest takes one a vCPU. All are served by one thread, so "
-            "more queues alone bring no more host CPU into play."
+            "A guest takes one a vCPU; a load with numjobs=N spreads over up to N of them, so that with numjobs=4 a "
+            "comparison of 1, 2 and 4 queues has the same in flight. All are served by one thread, so more queues "
+            "alone bring no more host CPU into play."
         ),
         spelled={"qemu": "--export vhost-user-blk,...,num-queues=4"},
         source=(
