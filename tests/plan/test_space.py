@@ -61,12 +61,19 @@ def test_what_drops_flushes_is_never_ranked_unless_that_class_is_chosen() -> Non
     assert not chosen.ranked_baseline
 
 
-def test_an_iothread_and_queues_are_varied_where_the_rig_has_them_and_mean_nothing_without() -> None:
+def test_an_iothread_is_varied_where_the_rig_has_one_and_means_nothing_without() -> None:
     space = space_of(Asked(rig="vhost-user", fix=("disk.cache=none", "disk.aio=native")), HOST)
     sound(space)
-    # off x {1,2,4} queues, on x {0, 32768} ns x {1,2,4} queues; one of them is the baseline
-    assert len(space.ranked) == 3 + 6
+    # off, on x {0, 32768} ns; one of them is the baseline
+    assert len(space.ranked) == 1 + 2
     assert not any(arm.stack.poll_max_ns is not None and not arm.stack.in_iothread for arm in space.arms)
+
+
+def test_queues_are_varied_when_they_are_named_since_most_loads_take_one() -> None:
+    fix = ("disk.cache=none", "disk.aio=native", "export.iothread=on")
+    space = space_of(Asked(rig="vhost-user", fix=fix, vary=("export.num_queues",)), HOST)
+    sound(space)
+    assert {arm.stack.queues for arm in space.ranked} == {1, 2, 4}
 
 
 def test_what_the_host_does_not_have_is_removed_with_the_reason() -> None:

@@ -207,12 +207,13 @@ def _queue_counts(host: Host) -> tuple[str, ...]:
 
 
 def _by_default(base: Stack, fixed: set[str], host: Host) -> Iterator[tuple[Knob, tuple[str, ...]]]:
-    """The knobs of the rig's path that need no new image; a format is chosen for its features, not for its speed."""
+    """The knobs of the rig's path that need no new image; a format is chosen for its features, not for its speed.
+
+    How many queues an export has is left out: most loads have one clone, which takes one queue.
+    """
     names = [] if base.disk.backend == "null-co" else ["disk.aio", "disk.cache"]
     if base.export != "nbd":
         names += ["export.iothread", "iothread.poll_max_ns"]
-    if base.export == "vhost-user-blk":
-        names.append("export.num_queues")
     for name in names:
         if name not in fixed:
             yield BY_ID[name], _all_values(BY_ID[name], host)
