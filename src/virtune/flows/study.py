@@ -109,7 +109,8 @@ def random_seed() -> int:
 def run_study(study: Study, *, store: Store, say: Callable[[Event], None], leave: Leave, facts: str) -> Result:
     """Keep a new study and run its trials; returns its result.
 
-    Raises Interrupted when the user stopped it (what was finished is kept), LoadError when an arm gave nothing.
+    Raises Interrupted when the user stopped it (what was finished is kept), LoadError when fewer than two arms gave
+    anything, or the only one did not.
     """
     with prepared(study, say, leave) as tools:
         study = replace(study, images=identities(loaded(study, tools)), checked=last_check(store, study))
