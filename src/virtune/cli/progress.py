@@ -112,8 +112,9 @@ class Face:
                 self._progress.update(self._study, description=what, left=words)
             case TrialEnded(of=of) if self._study is not None:
                 self._progress.update(self._study, advance=1, total=of)
-            case RoundJudged(verdicts=verdicts):
+            case RoundJudged(verdicts=verdicts, rulings=rulings):
                 self._show_pairs(verdicts)
+                self._show_conditions(rulings)
             case _:
                 pass
 
@@ -145,6 +146,16 @@ class Face:
                 left=f"about {one.rounds_left} rounds to decide",
             )
             for one in open_[-PAIRS_SHOWN:]
+        ]
+
+    def _show_conditions(self, rulings: Sequence[Ruling]) -> None:
+        """One row a condition that is undecided, below the pairs: what the study may still be waiting for."""
+        open_ = [one for one in rulings if one.outcome is Outcome.UNDECIDED]
+        self._pairs += [
+            self._progress.add_task(
+                f"  {one.condition.text} for {pair_text(one.comparison)}", total=1, left="undecided"
+            )
+            for one in open_[:PAIRS_SHOWN]
         ]
 
     def _line(self, text: str) -> None:
