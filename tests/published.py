@@ -12,7 +12,7 @@ from jsonschema import Draft202012Validator
 REFERENCE = Path(__file__).parents[1] / "docs" / "reference"
 SCHEMAS = ("advice", "audit", "check", "domains", "explain", "knobs", "list", "plan", "probe", "result", "tune")
 
-OPEN = frozenset({"settings", "options", "values", "unknown", "spelled", "pins", "limits"})
+OPEN = frozenset({"settings", "options", "values", "unknown", "spelled", "spelled_notes", "pins", "limits"})
 """Objects whose keys are names: one fewer is as good a document."""
 
 Path_ = tuple[str | int, ...]

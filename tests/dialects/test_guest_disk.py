@@ -10,8 +10,9 @@ import pytest
 from tests.beside import qemu_beside
 
 from virtune.dialects.libvirt_disk import disk_xml
-from virtune.dialects.qemu_device import guest_arguments, guest_command_line, image_line
+from virtune.dialects.qemu_device import guest_arguments, guest_command_line, image_line, machine_arguments
 from virtune.dialects.qemu_guest import mapping_text
+from virtune.model.machine import Machine
 from virtune.model.stack import Device, Disk, Stack
 from virtune.model.units import Bytes
 from virtune.shell import find, run
@@ -33,6 +34,8 @@ STACKS = {
     "spread": Stack(rig="qemu", device=Device(iothread_vq_mapping="io1:0+io2:1-2", num_queues=3), thread_pool_max=8),
     "on ahci": Stack(rig="qemu", device=Device(bus="ahci")),
     "on scsi": Stack(rig="qemu", device=Device(bus="virtio-scsi", iothread="io1")),
+    "on scsi with queues": Stack(rig="qemu", device=Device(bus="virtio-scsi", scsi_num_queues=4)),
+    "in a machine": Stack(rig="qemu", machine=Machine(type="q35", vcpus=3, memory=Bytes(128 * 1024**2))),
     "on nvme": Stack(rig="qemu", device=Device(bus="nvme"), disk=Disk(cache="writeback")),
     "zeroes": Stack(disk=Disk(discard="unmap", detect_zeroes="unmap")),
 }
@@ -80,7 +83,7 @@ def test_a_real_qemu_takes_the_line_and_has_in_force_what_it_says(name: str, tmp
     quiet = ["-machine", "q35,accel=tcg", "-nodefaults", "-no-user-config", "-S", "-display", "none"]
     monitor = ["-chardev", f"pipe,id=m,path={tmp_path / 'qmp'}", "-mon", "chardev=m,mode=control"]
     program = qemu_beside() if stack.device.iothread_vq_mapping else find(f"qemu-system-{platform.machine()}")
-    run([program, *quiet, *monitor, *words], timeout_seconds=30, stdin="")
+    run([program, *quiet, *monitor, *machine_arguments(stack), *words], timeout_seconds=30, stdin="")
     replies = {r["id"]: r for r in map(json.loads, output.read_text().splitlines()) if "id" in r}
     nodes = {node["node-name"]: node for node in replies["nodes"]["return"]}
     file = nodes["file0"]
@@ -110,13 +113,13 @@ def test_the_line_can_be_pasted() -> None:
 def domain(name: str) -> str:
     image = "/var/lib/a <b> & 'c'.img"
     xml = disk_xml(STACKS[name], image=image)
-    devices = f"<devices><emulator>/usr/bin/qemu-system-x86_64</emulator>\n{xml.disk}\n</devices>"
+    devices = f"<devices><emulator>/usr/bin/qemu-system-x86_64</emulator>\n{xml.controller}{xml.disk}\n</devices>"
     head = "<name>x</name><memory unit='MiB'>64</memory><vcpu>1</vcpu>"
     return f"<domain type='kvm'>{head}{xml.domain}<os><type arch='x86_64'>hvm</type></os>{devices}</domain>"
 
 
 @pytest.mark.real
-@pytest.mark.parametrize("name", [name for name in STACKS if STACKS[name].device.bus == "virtio-blk"])
+@pytest.mark.parametrize("name", [name for name in STACKS if STACKS[name].device.bus != "nvme"])
 def test_libvirts_own_schema_takes_the_element(name: str, tmp_path: Path) -> None:
     stack, text = STACKS[name], domain(name)
     root = ET.fromstring(text)  # noqa: S314 - our own text
@@ -145,6 +148,29 @@ def test_a_thread_comes_with_its_number_and_how_it_polls() -> None:
     assert '<source dev="/disk.img"/>' in xml.disk
     assert "<iothread id='3'><poll max='0'/></iothread>" in xml.domain
     assert "libvirt 9.4" in xml.notes[0]
+
+
+def test_a_scsi_disk_hangs_on_a_controller_that_has_its_queues_and_its_thread() -> None:
+    xml = disk_xml(STACKS["on scsi"], image="/x")
+    assert "iothread" not in xml.disk
+    assert "<target dev=\"sda\" bus='scsi'/>" in xml.disk
+    controller = ET.fromstring(xml.controller)  # noqa: S314 - our own text
+    assert controller.attrib == {"type": "scsi", "index": "0", "model": "virtio-scsi"}
+    assert [driver.attrib for driver in controller] == [{"iothread": "1"}]
+    queues = ET.fromstring(disk_xml(STACKS["on scsi with queues"], image="/x").controller)  # noqa: S314 - our own
+    assert [driver.attrib for driver in queues] == [{"queues": "4"}]
+    assert disk_xml(STACKS["as plugged"], image="/x").controller == ""
+
+
+def test_what_of_a_machine_was_asked_for_is_written_and_nothing_else() -> None:
+    assert machine_arguments(STACKS["as plugged"]) == ()
+    assert machine_arguments(STACKS["in a machine"]) == ("-machine", "q35", "-smp", "3", "-m", "134217728B")
+    pages = Machine(memory=Bytes(256 * 1024**2), hugepages=Bytes(2 * 1024**2), cpu="host")
+    assert machine_arguments(Stack(rig="qemu", machine=pages)) == (
+        *("-cpu", "host", "-m", "268435456B", "-object"),
+        "memory-backend-memfd,id=memory0,size=268435456,hugetlb=on,hugetlbsize=2097152,prealloc=on,share=on",
+        *("-machine", "memory-backend=memory0"),
+    )
 
 
 def test_what_libvirt_has_no_words_for_is_said() -> None:

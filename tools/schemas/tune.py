@@ -76,6 +76,11 @@ def schema() -> str:
             "ramps": rows("Ramps that were found too short, in the order of time.", ramp()),
             "notes": rows("What could not be mended by that, and what to beware of, in words.", text("A sentence.")),
             "spelled": by_name("The winner, in the words of others.", text("The words."), PROGRAMS),
+            "spelled_notes": by_name(
+                "What is to be known of these words, or why there are none.",
+                rows("In words.", text("A sentence.")),
+                PROGRAMS,
+            ),
         },
     )  # fmt: skip
     return written(SCHEMA, "The result of a search", body)

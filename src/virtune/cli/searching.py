@@ -134,12 +134,14 @@ def show_tuning(known: Tuning, *, as_json: bool) -> None:
     if as_json:
         from virtune.report.tune_json import tuning_document
 
-        click.echo(json.dumps(tuning_document(known, {one.program: one.text for one in words}), indent=2))
+        texts = {one.program: one.text for one in words if one.text}
+        notes = {one.program: one.notes for one in words if one.notes}
+        click.echo(json.dumps(tuning_document(known, texts, notes), indent=2))
         return
     from virtune.report.tune import render
 
     put(render(known))
     for one in words:  # as it is, whatever the width: it is to be pasted
-        click.echo(f"\n{one.title}\n{one.text}")
+        click.echo("\n" + "\n".join(part for part in (one.title, one.text) if part))
         for note in one.notes:
             click.echo(f"note: {note}")

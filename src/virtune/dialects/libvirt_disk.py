@@ -16,11 +16,23 @@ POLL_DEFAULT_NS = 32768
 """What QEMU does unasked on Linux, and therefore is not written: `<poll>` needs libvirt 9.4."""
 
 
+_TARGETS = {
+    "virtio-blk": ("virtio", "vda"),
+    "virtio-scsi": ("scsi", "sda"),
+    "ahci": ("sata", "sda"),
+    "ide": ("ide", "hda"),
+}
+"""libvirt's name of each bus, and of the first disk on it."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DiskXml:
-    """A disk for a domain: the `<disk>` element, what belongs beside `<vcpu>` (or nothing), and what to know."""
+    """A disk for a domain: the `<disk>` element, the `<controller>` that it hangs on and what belongs beside `<vcpu>`
+    (or nothing), and what to know.
+    """
 
     disk: str
+    controller: str = ""
     domain: str = ""
     notes: tuple[str, ...] = ()
 
@@ -30,11 +42,12 @@ def disk_xml(
     *,
     image: str,
     block_device: bool = False,
-    target: str = "vda",
+    target: str | None = None,
     iothread: int = 1,
     also: tuple[str, ...] = (),
 ) -> DiskXml:
-    """Return a stack as libvirt writes it; `also` are further elements of the disk, a line each.
+    """Return a stack as libvirt writes it; `also` are further elements of the disk, a line each. `target` is the name
+    that libvirt gives the disk, the first of its bus where nothing is said.
 
     Raises ValueError for a stack that libvirt has no words for at all.
     """
@@ -42,8 +55,10 @@ def disk_xml(
         return DiskXml(disk=_passed(stack.device.vfio_pci), notes=_unsaid(stack))
     if stack.rig == "metal" or stack.disk.backend == "null-co":
         raise ValueError("libvirt has no words for a disk without an image")
-    if stack.rig in GUEST_RIGS and stack.device.bus != "virtio-blk":
-        raise ValueError(f"a disk on {stack.device.bus} is not written for libvirt yet")
+    bus = stack.device.bus if stack.rig in GUEST_RIGS else "virtio-blk"
+    # into a domain that runs a disk is plugged without a controller of its own
+    if bus not in _TARGETS or (stack.rig == "libvirt" and bus != "virtio-blk"):
+        raise ValueError(f"a disk on {bus} is not written for libvirt yet")
     disk = stack.disk
     driver = {
         "name": "qemu",
@@ -53,24 +68,31 @@ def disk_xml(
         "discard": disk.discard,
         "detect_zeroes": disk.detect_zeroes,
     }
-    driver |= _queues(stack)
     mapping = stack.device.iothread_vq_mapping
     mapped = () if mapping is None else tuple(enumerate(mapping_of(mapping), iothread))
-    if stack.in_iothread and not mapped:
-        driver["iothread"] = str(iothread)
+    served = _queues(stack) | ({"iothread": str(iothread)} if stack.in_iothread and not mapped else {})
+    of_disk = bus != "virtio-scsi"  # there queues and threads are the controller's
+    driver |= served if of_disk else {}
     kind, where = ("block", "dev") if block_device else ("file", "file")
     lines = [
         f"<disk type='{kind}' device='disk'>",
-        *_driver(driver, [*_mapping(mapped), *_metadata(disk.l2_cache_size)]),
+        *_driver(driver, [*(_mapping(mapped) if of_disk else ()), *_metadata(disk.l2_cache_size)]),
         f"  <source {where}={quoteattr(image)}/>",
-        f"  <target dev={quoteattr(target)} bus='virtio'/>",
+        f"  <target dev={quoteattr(target or _TARGETS[bus][1])} bus='{_TARGETS[bus][0]}'/>",
         *_sizes(stack),
         *(f"  {element}" for element in also),
         *_limits(disk.throttle_iops, disk.throttle_bps),
         "</disk>",
     ]
     domain, notes = _threads(stack, iothread)
-    return DiskXml(disk="\n".join(lines), domain=domain, notes=(*notes, *_unsaid(stack)))
+    controller = "" if of_disk else _controller(served, _mapping(mapped))
+    return DiskXml(disk="\n".join(lines), controller=controller, domain=domain, notes=(*notes, *_unsaid(stack)))
+
+
+def _controller(served: dict[str, str], inside: list[str]) -> str:
+    """Write the controller of a virtio-scsi disk, with its queues and who serves them."""
+    driver = _driver(served, inside) if served or inside else []
+    return "\n".join(["<controller type='scsi' index='0' model='virtio-scsi'>", *driver, "</controller>"])
 
 
 def _passed(address: str) -> str:
@@ -87,7 +109,8 @@ def _queues(stack: Stack) -> dict[str, str]:
     if stack.rig not in GUEST_RIGS:
         return {} if stack.num_queues is None else {"queues": str(stack.num_queues)}
     device = stack.device
-    words = {"queues": device.num_queues, "queue_size": device.queue_size}
+    queues = device.scsi_num_queues if device.bus == "virtio-scsi" else device.num_queues
+    words = {"queues": queues, "queue_size": device.queue_size}
     flags = {"packed": device.packed, "event_idx": device.event_idx}
     found = {name: str(value) for name, value in words.items() if value is not None}
     return found | {name: "on" if value else "off" for name, value in flags.items() if value is not None}
@@ -101,8 +124,8 @@ def _sizes(stack: Stack) -> list[str]:
 
 
 def _driver(attributes: dict[str, str], inside: list[str]) -> list[str]:
-    words = " ".join(f"{name}={quoteattr(value)}" for name, value in attributes.items())
-    return [f"  <driver {words}>", *inside, "  </driver>"] if inside else [f"  <driver {words}/>"]
+    words = "".join(f" {name}={quoteattr(value)}" for name, value in attributes.items())
+    return [f"  <driver{words}>", *inside, "  </driver>"] if inside else [f"  <driver{words}/>"]
 
 
 def _metadata(l2_cache_size: int | None) -> list[str]:

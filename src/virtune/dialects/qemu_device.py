@@ -12,7 +12,16 @@ from dataclasses import replace
 from typing import Any
 
 from virtune.dialects.qemu import FORMAT_NODE, IOTHREAD, Command, DaemonPlaces, daemon_commands
-from virtune.dialects.qemu_guest import SLOTS, argument_of, device_commands, thread_commands, top_node
+from virtune.dialects.qemu_guest import (
+    MEMORY_BACKEND,
+    SLOTS,
+    argument_of,
+    device_commands,
+    hugepage_words,
+    thread_commands,
+    top_node,
+)
+from virtune.model.machine import MEMORY
 from virtune.model.stack import Stack
 from virtune.model.units import Bytes
 
@@ -56,6 +65,22 @@ def _words(commands: Sequence[Command]) -> tuple[str, ...]:
         arguments = {name: value for name, value in command.arguments.items() if value not in SLOTS}
         words += argument_of(replace(command, arguments=arguments))
     return tuple(words)
+
+
+def machine_arguments(stack: Stack) -> tuple[str, ...]:
+    """Return what the machine was given besides its disk, where it was asked for; an option of a command line that
+    has it already goes on in these words (`-machine`), or is replaced by them.
+    """
+    machine = stack.machine
+    asked = {"-machine": machine.type, "-cpu": machine.cpu, "-smp": machine.vcpus}
+    words = [word for flag, value in asked.items() if value is not None for word in (flag, str(value))]
+    if machine.memory is not None or machine.hugepages is not None:
+        words += ["-m", f"{machine.memory or MEMORY}B"]
+    return (
+        *words,
+        *hugepage_words(machine),
+        *(("-machine", MEMORY_BACKEND) if machine.hugepages is not None else ()),
+    )
 
 
 def guest_command_line(arguments: Sequence[str]) -> str:

@@ -51,6 +51,9 @@ DRIVERS: Mapping[str, tuple[str, ...]] = {
 }
 """The drivers that the guest's kernel needs for each kind."""
 
+MEMORY_BACKEND = "memory-backend=memory0"
+"""The option of a machine whose memory is that object."""
+
 AGENT_PORT = "org.qemu.guest_agent.0"
 """The port on which a QEMU guest agent listens."""
 
@@ -126,11 +129,16 @@ def _board(machine: Machine) -> list[str]:
     asked, memory = machine.asked, machine.asked.memory or MEMORY
     options = [asked.type or "q35", "hpet=off"]
     words = ["-cpu", asked.cpu or ("host" if machine.kvm else "max"), "-smp", str(machine.vcpus), "-m", f"{memory}B"]
-    if asked.hugepages is not None:
-        pages = f"hugetlb=on,hugetlbsize={asked.hugepages},prealloc=on,share=on"
-        words += ["-object", f"memory-backend-memfd,id=memory0,size={memory},{pages}"]
-        options.append("memory-backend=memory0")
-    return ["-M", ",".join(options), *words]
+    options += [MEMORY_BACKEND] if asked.hugepages is not None else []
+    return ["-M", ",".join(options), *words, *hugepage_words(asked)]
+
+
+def hugepage_words(machine: Asked) -> tuple[str, ...]:
+    """Write the memory of a machine that lies on huge pages; nothing for any other."""
+    if machine.hugepages is None:
+        return ()
+    pages = f"hugetlb=on,hugetlbsize={machine.hugepages},prealloc=on,share=on"
+    return ("-object", f"memory-backend-memfd,id=memory0,size={machine.memory or MEMORY},{pages}")
 
 
 def argument_of(command: Command) -> tuple[str, str]:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a search says, for machines."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -14,10 +15,12 @@ from virtune.model.tuning import Confirmation, LimitCheck, Tuning
 SCHEMA = "virtune/tune/1"
 
 
-def tuning_document(known: Tuning, spelled: dict[str, str] | None = None) -> dict[str, Any]:
+def tuning_document(
+    known: Tuning, spelled: Mapping[str, str] | None = None, beware: Mapping[str, Sequence[str]] | None = None
+) -> dict[str, Any]:
     """Return everything a search says, as plain JSON values in base units.
 
-    `spelled` is the winner in other programs' words, by program.
+    `spelled` is the winner in other programs' words, by program, and `beware` what is to be known of these words.
     """
     study, standing = known.study, known.standing
     assert study.search is not None  # noqa: S101 - a Tuning is of a search
@@ -39,18 +42,7 @@ def tuning_document(known: Tuning, spelled: dict[str, str] | None = None) -> dic
         "arms": [_arm(known, runner) for runner in standing.runners],
         "tried": len(standing.runners) + len(known.broken),
         "broken": [{"arm": arm, "after_blocks": after} for arm, after in known.broken],
-        "cost": {
-            "blocks": standing.blocks,
-            "slices": standing.slices,
-            "slices_max": known.probed.slices_max,
-            "slices_left": standing.slices_left,
-            "slice_seconds": known.probed.slice_seconds,
-            "noise": known.probed.sd,
-            "certificate_seconds": known.probed.certificate_seconds,
-            "measured_seconds": known.measured_seconds,
-            "elapsed_seconds": known.elapsed_seconds,
-            "grid_seconds": study.search.grid_seconds,
-        },
+        "cost": _cost(known, study.search),
         "repeated": known.repeated,
         "basis": {
             "unit": "block",
@@ -61,6 +53,22 @@ def tuning_document(known: Tuning, spelled: dict[str, str] | None = None) -> dic
         "ramps": [asdict(finding) for finding in known.ramps],
         "notes": list(known.notes),
         "spelled": dict(spelled or {}),
+        "spelled_notes": {program: list(notes) for program, notes in (beware or {}).items()},
+    }
+
+
+def _cost(known: Tuning, search: Search) -> dict[str, Any]:
+    return {
+        "blocks": known.standing.blocks,
+        "slices": known.standing.slices,
+        "slices_max": known.probed.slices_max,
+        "slices_left": known.standing.slices_left,
+        "slice_seconds": known.probed.slice_seconds,
+        "noise": known.probed.sd,
+        "certificate_seconds": known.probed.certificate_seconds,
+        "measured_seconds": known.measured_seconds,
+        "elapsed_seconds": known.elapsed_seconds,
+        "grid_seconds": search.grid_seconds,
     }
 
 
