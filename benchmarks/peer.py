@@ -22,6 +22,7 @@ from virtune.bench.load import Moments, fio_engines, run_load
 from virtune.bench.rig import Bench, Ground, session
 from virtune.bench.scratch import Scratch
 from virtune.model.stack import Aio, Disk, Stack
+from virtune.plan.exported import Clients
 from virtune.plan.job import fio_job
 from virtune.plan.workloads import parse_workload
 from virtune.probe.devices import backing_of
@@ -78,7 +79,7 @@ def main() -> None:
                     seconds=seconds,
                     ramp_seconds=RAMP,
                     seed=number,
-                    engines=fio_engines("fio"),
+                    clients=Clients(engines=fio_engines("fio")),
                 ).text
                 pair = {}
                 for way in chance.sample(["hand", "virtune"], 2):

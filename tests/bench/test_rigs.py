@@ -17,6 +17,7 @@ from virtune.bench.scratch import Scratch
 from virtune.model.errors import LoadError, NotInForceError, RigError
 from virtune.model.stack import Disk, Stack
 from virtune.model.units import Bytes
+from virtune.plan.exported import Clients
 from virtune.plan.job import fio_job
 from virtune.plan.workloads import parse_workload
 from virtune.shell import Warden
@@ -186,7 +187,9 @@ def test_a_process_killed_under_load_is_a_load_error_that_names_it(
         rigs.up(stack, ground(stack, scratch, warden)) as bench,
     ):
         (workload,) = parse_workload("randread-4k")
-        job = fio_job(workload, bench.target, seconds=20, ramp_seconds=0, seed=1, engines=frozenset({"nbd"}))
+        job = fio_job(
+            workload, bench.target, seconds=20, ramp_seconds=0, seed=1, clients=Clients(engines=frozenset({"nbd"}))
+        )
         program = generator() if name == "vhost-native" else "fio"
         run_load(program, job.text, job.arguments, bench=bench, warden=warden, moments=moments, flushes=False)
     assert time.monotonic() - begun < 8

@@ -10,6 +10,7 @@ from virtune.advise.audit import audit
 from virtune.cli.compare import command
 from virtune.model.study import Study
 from virtune.plan.arms import arm_from_text, arms_from_vary, base_stack
+from virtune.plan.exported import Clients
 from virtune.plan.fit import require_fit
 from virtune.plan.workloads import parse_workload
 
@@ -41,4 +42,4 @@ def test_a_command_that_a_rule_prints_can_be_run(text: str) -> None:
         id="s", created="", kind="compare", arms=tuple(arms), baseline=arms[0].name, workloads=tuple(workloads),
         rounds=1, seconds=1, ramp_seconds=0, seed=1, scratch="/s", span_bytes=2**30,
     )  # fmt: skip
-    require_fit(study, engines=ENGINES)
+    require_fit(study, clients=Clients(engines=ENGINES))

@@ -12,6 +12,7 @@ from tests.published import schema
 from virtune.flows.builtin import builtin, builtins
 from virtune.flows.question import Question, study_for
 from virtune.model.errors import PlanError
+from virtune.plan.exported import Clients
 from virtune.plan.fit import require_fit
 
 ENGINES = frozenset({"io_uring", "libaio", "psync", "sync", "mmap", "splice", "nbd", "libblkio"})
@@ -30,7 +31,7 @@ def test_it_can_be_put_on_every_rig_that_it_names(name: str, rig: str, tmp_path:
     study, _ = study_for(Question(kind=found.kind, builtin=name, rig=rig, scratch=tmp_path))
     assert study.builtin == name
     assert study.trials
-    require_fit(study, engines=ENGINES)
+    require_fit(study, clients=Clients(engines=ENGINES))
 
 
 def test_an_unknown_one_is_refused_with_the_one_that_was_meant() -> None:

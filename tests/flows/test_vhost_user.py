@@ -33,7 +33,14 @@ def test_metal_nbd_and_vhost_user_in_one_study(user: User) -> None:
     assert vhost["stack"]["export"] == "vhost-user-blk"
     seen = {check["setting"]: check["found"] for check in vhost["in_force"] if check["found"]}
     assert (seen["disk.export"], seen["export.iothread"], seen["disk.aio"]) == ("vhost-user-blk", "on", "io_uring")
+    metal, nbd, exported = (
+        {check["setting"]: (check["asked"], check["found"]) for check in arm["in_force"]} for arm in found["arms"]
+    )
+    assert metal["load.program"] == exported["load.program"] == ("virtune-load", "virtune-load")
+    assert nbd["load.program"] == ("fio", "fio")
+    assert (metal["load.engine"], metal["load.direct"]) == (("io_uring", "io_uring"), ("on", "on"))
     text = " ".join(report.read_text().split())
+    assert "loaded by different programs: metal, vhost-user-blk by virtune-load; nbd by fio" in text
     assert "what a guest's virtio queue would see, without the guest's own cost" in text
     assert "reached over NBD, which a guest's virtio disk is not" in text
     assert "arms with different exports differ by what the exports cost as well" in text

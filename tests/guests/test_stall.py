@@ -20,6 +20,7 @@ from virtune.flows.trial import Tools, run_trial
 from virtune.model.event import Event
 from virtune.model.stack import Stack
 from virtune.model.verdict import Verdict
+from virtune.plan.exported import Clients
 from virtune.shell import Warden, find
 from virtune.store.sqlite import Store
 
@@ -67,8 +68,8 @@ def test_a_load_that_is_stopped_ends_in_evidence_and_the_rest_is_measured(
     ):
         stopping = StoppingOnce(rig)
         tools = Tools(
-            programs={"fio": find("fio")}, engines=frozenset({"libaio", "io_uring", "psync"}), rigs=stopping,
-            scratch=scratch, warden=warden, target=None, target_bytes=SPAN,
+            programs={"fio": find("fio")}, clients=Clients(engines=frozenset({"libaio", "io_uring", "psync"})),
+            rigs=stopping, scratch=scratch, warden=warden, target=None, target_bytes=SPAN,
         )  # fmt: skip
         store.add_study(study, facts=facts)
         first, captures = run_trial(study, study.trials[0], tools)

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from virtune.model.errors import PlanError, PreconditionError, VirtuneError
 from virtune.model.target import FileTarget, NbdTarget, Target
 from virtune.model.workload import Job, Workload
+from virtune.plan.exported import Clients
 from virtune.plan.job import FioJob, fio_job
 from virtune.plan.jobfile import read_job_file
 from virtune.plan.workloads import PROFILES, parse_workload
@@ -23,7 +24,7 @@ ALL = frozenset({"io_uring", "libaio", "psync", "sync", "mmap", "splice", "nbd",
 
 def written(text: str, target: Target = FILE, *, engines: frozenset[str] = ALL, seed: int = 7) -> FioJob:
     (workload,) = parse_workload(text)
-    return fio_job(workload, target, seconds=1.5, ramp_seconds=0.25, seed=seed, engines=engines)
+    return fio_job(workload, target, seconds=1.5, ramp_seconds=0.25, seed=seed, clients=Clients(engines=engines))
 
 
 def sections(job: FioJob) -> dict[str, dict[str, str]]:
@@ -228,7 +229,7 @@ def test_jobs_with_and_without_direct_are_refused_together() -> None:
 def test_times_that_cannot_be_are_refused(seconds: float, ramp: float) -> None:
     (workload,) = parse_workload("randread-4k")
     with pytest.raises(PlanError, match="cannot run"):
-        fio_job(workload, FILE, seconds=seconds, ramp_seconds=ramp, seed=1, engines=ALL)
+        fio_job(workload, FILE, seconds=seconds, ramp_seconds=ramp, seed=1, clients=Clients(engines=ALL))
 
 
 @pytest.mark.parametrize(
@@ -244,16 +245,18 @@ def test_times_that_cannot_be_are_refused(seconds: float, ramp: float) -> None:
 def test_a_workload_from_elsewhere_is_checked_again(options: dict[str, str]) -> None:
     workload = Workload(name="w", meaning="", jobs=(Job(name="j", options=tuple(options.items())),))
     with pytest.raises(PlanError):
-        fio_job(workload, FILE, seconds=1, ramp_seconds=0, seed=1, engines=ALL)
+        fio_job(workload, FILE, seconds=1, ramp_seconds=0, seed=1, clients=Clients(engines=ALL))
     named = Workload(name="w", meaning="", jobs=(Job(name="j]\n[x", options=(("rw", "read"),)),))
     with pytest.raises(PlanError):
-        fio_job(named, FILE, seconds=1, ramp_seconds=0, seed=1, engines=ALL)
+        fio_job(named, FILE, seconds=1, ramp_seconds=0, seed=1, clients=Clients(engines=ALL))
     with pytest.raises(PlanError, match="no job"):
-        fio_job(replace(named, jobs=()), FILE, seconds=1, ramp_seconds=0, seed=1, engines=ALL)
+        fio_job(replace(named, jobs=()), FILE, seconds=1, ramp_seconds=0, seed=1, clients=Clients(engines=ALL))
 
 
 def unchanged(text: str, target: Target = FILE) -> FioJob:
-    return fio_job(read_job_file(text, "own"), target, seconds=1.5, ramp_seconds=0.25, seed=7, engines=ALL)
+    return fio_job(
+        read_job_file(text, "own"), target, seconds=1.5, ramp_seconds=0.25, seed=7, clients=Clients(engines=ALL)
+    )
 
 
 def test_a_job_file_runs_unchanged_with_defaults_before_it() -> None:

@@ -9,6 +9,7 @@ from virtune.model.errors import PlanError, PreconditionError
 from virtune.model.study import Study
 from virtune.model.workload import Workload
 from virtune.plan.arms import arm_from_text
+from virtune.plan.exported import Clients
 from virtune.plan.fit import require_fit
 from virtune.plan.jobfile import read_job_file
 from virtune.plan.loads import with_loads
@@ -35,9 +36,12 @@ def study(*workloads: Workload, arms: tuple[str, ...] = ("bare:rig=metal", "nbd:
 
 
 def test_what_every_arm_can_carry_passes() -> None:
-    require_fit(study(*parse_workload("four-corners"), *parse_workload("log-sync-16k")), engines=ENGINES)
     require_fit(
-        study(*parse_workload("io-engine"), arms=("bare:rig=metal", "fuse:disk.export=fuse")), engines=ENGINES
+        study(*parse_workload("four-corners"), *parse_workload("log-sync-16k")), clients=Clients(engines=ENGINES)
+    )
+    require_fit(
+        study(*parse_workload("io-engine"), arms=("bare:rig=metal", "fuse:disk.export=fuse")),
+        clients=Clients(engines=ENGINES),
     )
 
 
@@ -45,15 +49,15 @@ def test_what_one_arm_cannot_carry_is_refused_by_its_name() -> None:
     with pytest.raises(
         PreconditionError, match="arm nbd cannot carry io-engine: the target is an NBD export"
     ) as caught:
-        require_fit(study(*parse_workload("io-engine")), engines=ENGINES)
+        require_fit(study(*parse_workload("io-engine")), clients=Clients(engines=ENGINES))
     assert "disk.export=fuse" in (caught.value.hint or "")
     with pytest.raises(PlanError, match="arm bare cannot carry own: the job file says runtime=60"):
-        require_fit(study(read_job_file("[j]\nrw=read\nruntime=60\n", "own")), engines=ENGINES)
+        require_fit(study(read_job_file("[j]\nrw=read\nruntime=60\n", "own")), clients=Clients(engines=ENGINES))
 
 
 def test_what_will_be_offered_must_fit_as_well() -> None:
     shared = study(*parse_workload("randread-4k,numjobs=2"), arms=("one:rig=qemu", "two:rig=qemu,guests.count=2"))
     at_loads = replace(shared, baseline="one", at_load=("50%",))
-    require_fit(shared, engines=ENGINES)
+    require_fit(shared, clients=Clients(engines=ENGINES))
     with pytest.raises(PlanError, match="2 guests cannot share evenly"):
-        require_fit(with_loads(at_loads), engines=ENGINES)
+        require_fit(with_loads(at_loads), clients=Clients(engines=ENGINES))

@@ -12,10 +12,11 @@ from tests.plan.test_with_real_fio import SAMPLES
 
 from virtune.model.errors import PlanError, PreconditionError
 from virtune.model.study import Study
-from virtune.model.target import VhostUserTarget
+from virtune.model.target import FileTarget, GuestTarget, Target, VhostUserTarget
 from virtune.model.workload import Workload
 from virtune.plan.arms import arm_from_text
-from virtune.plan.fit import require_fit
+from virtune.plan.exported import Clients
+from virtune.plan.fit import clients_for, require_fit
 from virtune.plan.job import FioJob, fio_job
 from virtune.plan.jobfile import read_job_file
 from virtune.plan.loads import with_loads
@@ -29,7 +30,7 @@ WITH = WITHOUT | {"libblkio"}
 
 
 def job_for(workload: Workload, engines: frozenset[str] = WITHOUT) -> FioJob:
-    return fio_job(workload, TARGET, seconds=1.5, ramp_seconds=0.25, seed=7, engines=engines)
+    return fio_job(workload, TARGET, seconds=1.5, ramp_seconds=0.25, seed=7, clients=Clients(engines=engines))
 
 
 def written(text: str, engines: frozenset[str] = WITHOUT) -> FioJob:
@@ -139,12 +140,74 @@ def test_fio_is_given_what_only_fio_can() -> None:
     assert options("rw=randread,bsrange=4k-64k", WITH)["bsrange"] == "4k-64k"
 
 
+FILE = FileTarget(path="/var/tmp/a:b.raw", size_bytes=64 * MIB)
+BOTH = Clients(engines=WITH, installed=True, alike=True)
+
+
+def on(target: Target, text: str, clients: Clients = BOTH) -> FioJob:
+    (workload,) = parse_workload(text)
+    return fio_job(workload, target, seconds=1.5, ramp_seconds=0.25, seed=7, clients=clients)
+
+
+def test_metal_is_loaded_by_the_client_of_the_exports_that_it_is_compared_with() -> None:
+    file, export = on(FILE, "oltp-8k-70-30"), on(TARGET, "oltp-8k-70-30")
+    assert (file.program, export.program) == ("virtune-load", "virtune-load")
+    assert (file.arguments, file.direct, file.engines) == (("--allow-write",), True, frozenset({"io_uring"}))
+    way = {"ioengine", "filename", "direct", "libblkio_driver", "libblkio_path"}
+    mine, other = (sections(one)["oltp-8k-70-30"] for one in (file, export))
+    assert {key: mine[key] for key in way & mine.keys()} == {
+        "ioengine": "io_uring", "filename": "/var/tmp/a:b.raw", "direct": "1",
+    }  # fmt: skip
+    # but for the way to the disk the load is the same, word for word
+    assert {k: v for k, v in mine.items() if k not in way} == {k: v for k, v in other.items() if k not in way}
+    assert "by virtune-load" in [what for what, _ in file.chosen]
+
+
+def test_a_file_is_loaded_by_fio_where_nothing_says_otherwise() -> None:
+    assert on(FILE, "randread-4k", replace(BOTH, alike=False)).program == "fio"
+    assert on(GuestTarget(path="/dev/vda", size_bytes=MIB), "randread-4k").program == "fio"
+    for words in ("ioengine=libaio", "hipri=1", "bsrange=4k-64k", "direct=0"):
+        assert on(FILE, f"rw=randread,{words}").program == "fio"
+    own = read_job_file("[j]\nrw=randread\n", "own")
+    assert fio_job(own, FILE, seconds=1.5, ramp_seconds=0.25, seed=7, clients=BOTH).program == "fio"
+
+
+def test_our_generator_comes_before_fios_libblkio_where_it_is_installed_and_takes_the_load() -> None:
+    assert on(TARGET, "randread-4k").program == "virtune-load"
+    assert on(TARGET, "rw=randread,bsrange=4k-64k").program == "fio"
+    assert on(TARGET, "randread-4k", Clients(engines=WITH)).program == "fio"
+
+
+def test_who_loads_a_study_follows_from_its_arms_and_from_what_is_there() -> None:
+    mixed = study_of("randread-4k", "metal:rig=metal", "vhost:rig=vhost-user")
+    assert clients_for(mixed, engines=WITHOUT, installed=True) == Clients(engines=WITHOUT, installed=True, alike=True)
+    assert not clients_for(mixed, engines=frozenset({"libaio"}), installed=True).alike
+    assert not clients_for(mixed, engines=WITH, installed=False).alike
+    plain = study_of("randread-4k", "metal:rig=metal", "nbd:")
+    assert not clients_for(plain, engines=WITHOUT, installed=True).alike
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("name", ["randread-4k", "oltp-8k-70-30", "log-sync-16k", "randread-4k,numjobs=4"])
+def test_our_generator_takes_the_job_of_a_file(name: str, tmp_path: Path) -> None:
+    disk = tmp_path / "a:b.raw"
+    disk.write_bytes(b"\1" * MIB)
+    (workload,) = parse_workload(name)
+    job = fio_job(
+        workload, FileTarget(path=str(disk), size_bytes=MIB), seconds=0.05, ramp_seconds=0, seed=1, clients=BOTH
+    )
+    (tmp_path / "job.fio").write_text(job.text)
+    words = [generator(), *job.arguments, "--output-format=json+", "--eta=never", str(tmp_path / "job.fio")]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=30)
+    assert (done.returncode, done.stderr) == (0, ""), job.text
+
+
 def test_a_socket_that_could_end_a_line_is_refused() -> None:
     (workload,) = parse_workload("randread-4k")
     for socket in ("/a\nexec_prerun=x", "/a;b", "/a b", "/" + "x" * 107):
         target = VhostUserTarget(socket=socket, size_bytes=MIB)
         with pytest.raises(PreconditionError, match="cannot name the socket"):
-            fio_job(workload, target, seconds=1, ramp_seconds=0, seed=1, engines=WITHOUT)
+            fio_job(workload, target, seconds=1, ramp_seconds=0, seed=1, clients=Clients(engines=WITHOUT))
 
 
 OWN = "[global]\nbs=8k ; a comment\ndescription=mine\n[a]\nrw=randread\nsize=1m\n[b]\nrw=write\nzero_buffers\n"
@@ -176,7 +239,7 @@ def study_of(workload: str, *arms: str) -> Study:
 def test_it_is_refused_before_anything_is_made() -> None:
     study = study_of("rw=randread,numjobs=2", "nbd:", "vhost:rig=vhost-user")
     with pytest.raises(PreconditionError, match=r"arm vhost cannot carry .*: the load has 2 clones") as caught:
-        require_fit(study, engines=WITH)
+        require_fit(study, clients=Clients(engines=WITH))
     assert "export.num_queues=2" in (caught.value.hint or "")
 
 
@@ -184,24 +247,19 @@ QUEUES = ("one:rig=vhost-user", "two:rig=vhost-user,export.num_queues=2", "four:
 
 
 def test_four_clones_are_the_same_load_on_one_two_and_four_queues() -> None:
-    require_fit(study_of("randread-4k,numjobs=4", *QUEUES), engines=WITHOUT)
-    (workload,) = parse_workload("randread-4k,numjobs=4")
-    texts = {
-        fio_job(
-            workload, replace(TARGET, queues=queues), seconds=1, ramp_seconds=0, seed=1, engines=WITHOUT
-        ).text
-        for queues in (1, 2, 4)
-    }  # fmt: skip
+    require_fit(study_of("randread-4k,numjobs=4", *QUEUES), clients=Clients(engines=WITHOUT))
+    ours = Clients(engines=WITHOUT)
+    texts = {on(replace(TARGET, queues=queues), "randread-4k,numjobs=4", ours).text for queues in (1, 2, 4)}
     assert len(texts) == 1
 
 
 def test_queues_that_no_clone_takes_are_no_arm() -> None:
     with pytest.raises(PreconditionError, match=r"arm two cannot carry .*: the load drives 1 of 2") as caught:
-        require_fit(study_of("randread-4k", *QUEUES), engines=WITHOUT)
+        require_fit(study_of("randread-4k", *QUEUES), clients=Clients(engines=WITHOUT))
     assert "numjobs=2" in (caught.value.hint or "")
     # at an offered load one I/O at a time is measured besides, which is of one clone by its nature
     offered = replace(study_of("randread-4k,numjobs=4", *QUEUES), at_load=("50%",))
-    require_fit(with_loads(offered), engines=WITHOUT)
+    require_fit(with_loads(offered), clients=Clients(engines=WITHOUT))
 
 
 NAMED = [name for name in (*GROUPS, *PROFILES) if "engine" not in name]

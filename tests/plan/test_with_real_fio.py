@@ -13,6 +13,7 @@ import pytest
 
 from virtune.model.target import FileTarget, NbdTarget, Target
 from virtune.model.workload import Workload
+from virtune.plan.exported import Clients
 from virtune.plan.job import FioJob, fio_job
 from virtune.plan.jobfile import read_job_file
 from virtune.plan.options import ENGINE_OPTIONS, ENGINES, IN_FILES, SHAPING
@@ -61,7 +62,7 @@ def export(image: FileTarget, tmp_path: Path) -> Iterator[NbdTarget]:
 
 
 def plan(workload: Workload, target: Target, engines: frozenset[str]) -> FioJob:
-    return fio_job(workload, target, seconds=SECONDS, ramp_seconds=0.05, seed=3, engines=engines)
+    return fio_job(workload, target, seconds=SECONDS, ramp_seconds=0.05, seed=3, clients=Clients(engines=engines))
 
 
 def run(job: FioJob, tmp_path: Path) -> dict[str, Any]:
@@ -218,4 +219,6 @@ def test_every_option_that_is_allowed_is_one_of_fios(tmp_path: Path, *, in_file:
 def test_every_engine_that_fio_has_runs(image: FileTarget, engines: frozenset[str], tmp_path: Path) -> None:
     for engine in (e for e in ENGINES if e in engines and e != "nbd"):
         (workload,) = parse_workload(f"rw=randrw,ioengine={engine}")
-        run(fio_job(workload, image, seconds=0.05, ramp_seconds=0, seed=1, engines=engines), tmp_path)
+        run(
+            fio_job(workload, image, seconds=0.05, ramp_seconds=0, seed=1, clients=Clients(engines=engines)), tmp_path
+        )

@@ -152,7 +152,7 @@ def _watch(child: shell.Child, bench: Bench, moments: Moments, *, flushes: bool)
             moments.on_begin(child.pid)
         elif not looked and passed >= half:
             looked = True
-            checks = (*bench.under_load(flushes=flushes), *_load_checks(child.pid, bench))
+            checks = (*bench.under_load(flushes=flushes), *_load_checks(child, bench))
         elif not ended and passed >= moments.end_seconds:
             ended = True
             moments.on_end()
@@ -162,14 +162,19 @@ def _watch(child: shell.Child, bench: Bench, moments: Moments, *, flushes: bool)
     return checks
 
 
-def _load_checks(pid: int, bench: Bench) -> tuple[Check, ...]:
-    """Say whether fio itself holds the target with O_DIRECT. Asked and found are judged by who knows the workload."""
+def _load_checks(child: shell.Child, bench: Bench) -> tuple[Check, ...]:
+    """Say whether the load itself holds the target with O_DIRECT. Who knows the workload judges asked and found."""
     if not isinstance(bench.target, FileTarget):
         return ()
-    found, proof = in_force.direct_of(pid, Path(bench.target.path))
-    held = in_force.engines_of(pid)
+    name = Path(child.command[0]).name
+    found, proof = in_force.direct_of(child.pid, Path(bench.target.path))
+    held = in_force.engines_of(child.pid)
     engine = "io_uring" if held.rings else "libaio" if held.contexts else None
-    seen = {"io_uring": "fio holds an io_uring", "libaio": "fio maps a kernel AIO context", None: "leaves no trace"}
+    seen = {
+        "io_uring": f"{name} holds an io_uring",
+        "libaio": f"{name} maps a kernel AIO context",
+        None: "leaves no trace",
+    }
     return (
         Check(setting="load.engine", asked=engine or "unknown", found=engine, proof=seen[engine]),
         Check(setting="load.direct", asked=found or "unknown", found=found, proof=proof),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The rig `metal`: fio straight on a file or block device, the yardstick for every other stack."""
+"""The rig `metal`: the load straight on a file or block device, the yardstick for every other stack."""
 
 import contextlib
 from collections.abc import Iterator, Mapping
@@ -15,7 +15,7 @@ from virtune.model.target import FileTarget, Target
 
 @dataclass(slots=True, kw_only=True)
 class MetalBench:
-    """A file or device, with nothing between fio and the kernel."""
+    """A file or device, with nothing between the load and the kernel."""
 
     target: Target
     image: Path | None
@@ -25,7 +25,7 @@ class MetalBench:
     changeover: Changeover | None = None
 
     def under_load(self, *, flushes: bool) -> tuple[Check, ...]:  # noqa: ARG002 - the port's word
-        """Nothing of ours runs here; fio itself is looked at by the load."""
+        """Nothing of ours runs here; the load itself is looked at where it runs."""
         return ()
 
     def trouble(self) -> str | None:

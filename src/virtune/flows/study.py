@@ -27,15 +27,21 @@ from virtune.flows.last_check import last_check
 from virtune.flows.needed import Leave, admitted, require_programs
 from virtune.flows.trial import Tools, ground_for
 from virtune.model.condition import Condition
-from virtune.model.errors import Interrupted, PreconditionError, RefusedTargetError, RigError, UsageError
+from virtune.model.errors import (
+    Interrupted,
+    MissingToolError,
+    PreconditionError,
+    RefusedTargetError,
+    RigError,
+    UsageError,
+)
 from virtune.model.event import Event, Noticed, RoundJudged, StudyStarted, TrialEnded, TrialStarted
 from virtune.model.evidence import StudyRecord, TrialRecord
 from virtune.model.result import Result
 from virtune.model.study import Study, Trial
 from virtune.model.units import format_count, format_ns
 from virtune.model.verdict import ROUNDS_MIN
-from virtune.plan.exported import program_for
-from virtune.plan.fit import require_fit
+from virtune.plan.fit import clients_for, require_fit
 from virtune.plan.interleave import Overhead, propose
 from virtune.plan.loads import settled, spoiled, with_loads
 from virtune.probe.kernel import try_io_uring
@@ -170,10 +176,9 @@ def prepared(study: Study, say: Callable[[Event], None], leave: Leave, *, all_up
     engines = _usable(fio_engines(fio), say)
     # one engine for all arms, where they load files or disks: a guest's fio may have fewer
     engines = engines.intersection(*(way.engines | _OF_EXPORTS for way in ways.values()))
-    require_fit(study, engines=engines)
-    programs = {"fio": fio}
-    if any(arm.stack.export == "vhost-user-blk" for arm in study.arms) and program_for(engines) != "fio":
-        programs |= {shell.GENERATOR: shell.find_generator()}
+    programs = {"fio": fio, **_generator(study, engines)}
+    clients = clients_for(study, engines=engines, installed=shell.GENERATOR in programs)
+    require_fit(study, clients=clients)
     with (
         shell.Warden(study.id) as warden,
         Scratch(
@@ -184,7 +189,7 @@ def prepared(study: Study, say: Callable[[Event], None], leave: Leave, *, all_up
     ):
         tools = Tools(
             programs=programs,
-            engines=engines,
+            clients=clients,
             rigs=rigs,
             scratch=scratch,
             warden=warden,
@@ -234,6 +239,18 @@ def loaded(study: Study, tools: Tools) -> Iterator[Path]:
         yield tools.scratch.image_for(disk, tools.warden)
     for stack in {arm.stack for arm in study.arms if arm.stack.spread is not None}:
         yield tools.spread[stack.spread or ""].image_for(stack.disk, tools.warden)
+
+
+def _generator(study: Study, engines: frozenset[str]) -> dict[str, str]:
+    """Return where virtune-load is, if the study can use it.
+
+    Raises MissingToolError when it is not there and this fio cannot stand in for it.
+    """
+    if all(arm.stack.export != "vhost-user-blk" for arm in study.arms):
+        return {}
+    with contextlib.suppress(*([MissingToolError] if "libblkio" in engines else [])):
+        return {shell.GENERATOR: shell.find_generator()}
+    return {}
 
 
 def _usable(engines: frozenset[str], say: Callable[[Event], None]) -> frozenset[str]:

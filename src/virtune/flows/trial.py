@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """One trial: a stack up, proven, loaded, watched, taken down, and its evidence."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -20,6 +21,8 @@ from virtune.model.stack import Stack
 from virtune.model.study import Study, Trial
 from virtune.model.target import GuestTarget
 from virtune.model.workload import Workload
+from virtune.plan.exported import FIO, Clients
+from virtune.plan.generator import PROGRAM
 from virtune.plan.guests import guest_seed, share_of
 from virtune.plan.interleave import trial_seed
 from virtune.plan.job import FioJob, fio_job
@@ -32,18 +35,22 @@ _SETTLE_SECONDS = {"fio": 0.3, "virtune-load": 0.05}
 our own generator takes 0.01 s for both. The counters of the measured time are read inside of that, so that they speak
 of nothing else."""
 
+_VERSION = re.compile(rb'"fio version"\s*:\s*"([\x20-\x7e]{1,80}?)"')
+_HEAD_BYTES = 64 * 1024
+"""The version stands before the first job, behind what fio may have complained of."""
+
 _END_SECONDS = 0.05
 """So long before the end the counters of the measured time are read: no load ends sooner than it was asked to."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tools:
-    """What trials share: the programs that load by name, the engines of this fio, the rigs, the scratch images, the
+    """What trials share: the programs that load by name, what of them loads what, the rigs, the scratch images, the
     warden. `spread` has the scratch images of guests that are to lie elsewhere, by directory.
     """
 
     programs: Mapping[str, str]
-    engines: frozenset[str]
+    clients: Clients
     rigs: Session
     scratch: Scratch
     warden: Warden
@@ -141,6 +148,7 @@ def _load(
         captures.append(_text("command.txt", loaded.command))
         captures.append(Capture(name="iops.log", content=loaded.log))
         seen += _judged(loaded.checks, job)
+        seen.append(_program_seen(loaded.output, job))
     finally:
         captures.append(Capture(name="counters.jsonl", content=sampler.content()))
 
@@ -155,10 +163,16 @@ def _jobs(study: Study, trial: Trial, workload: Workload, bench: Bench, tools: T
             seconds=study.seconds,
             ramp_seconds=study.ramp_seconds,
             seed=guest_seed(trial_seed(study.seed, trial.round), guest),
-            engines=tools.engines,
+            clients=_clients(workload, tools),
         )
         for guest in range(stack.guests)
     ]
+
+
+def _clients(workload: Workload, tools: Tools) -> Clients:
+    """Return what loads; a device of the user's is written by fio, since virtune-load would claim it for itself."""
+    claimed = workload.writes and tools.target is not None and tools.target.is_block_device()
+    return replace(tools.clients, alike=tools.clients.alike and not claimed)
 
 
 def _file_of(image: Path) -> Path | None:
@@ -194,6 +208,14 @@ def _judged(checks: tuple[Check, ...], job: FioJob) -> list[Check]:
         return check.asked
 
     return [replace(check, asked=asked(check)) for check in checks]
+
+
+def _program_seen(output: bytes, job: FioJob) -> Check:
+    """Say by whom the result was written, as it says itself."""
+    said = _VERSION.search(output[:_HEAD_BYTES])
+    name = None if said is None else said[1].decode(errors="replace")
+    found = None if name is None else PROGRAM if name.startswith(PROGRAM) else FIO
+    return Check(setting="load.program", asked=job.program, found=found, proof=f"the result is by {name}")
 
 
 def _flushes(workload: Workload) -> bool:

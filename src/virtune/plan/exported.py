@@ -5,13 +5,19 @@ What means nothing there is taken out and said to be; what would then be another
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import assert_never
 
 from virtune.model.errors import PreconditionError
+from virtune.model.target import FileTarget, GuestTarget, NbdTarget, Target, VhostUserTarget
 from virtune.model.workload import Workload
 from virtune.plan import generator
 from virtune.plan.options import ENGINE_OPTIONS
 
 FIO = "fio"
+
+UNREAD = frozenset({"description", "disk_util"})
+"""What a job file may say that no load depends on."""
 
 Chosen = tuple[str, str]
 """What was decided for the user, and why."""
@@ -19,9 +25,53 @@ Chosen = tuple[str, str]
 _FUSE = "use disk.export=fuse, where fio opens a file"
 
 
-def program_for(engines: frozenset[str]) -> str:
-    """Return the program that loads a vhost-user-blk export: fio where it has the engine, else virtune-load."""
-    return FIO if "libblkio" in engines else generator.PROGRAM
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Clients:
+    """What is at hand to load with: the engines of this fio, and virtune-load where it is `installed`.
+
+    With `alike` files and disks of this host are loaded by virtune-load too: a study that loads a vhost-user-blk
+    export by it compares them with that export, and what differs should be the disks, not their clients.
+    """
+
+    engines: frozenset[str]
+    installed: bool = False
+    alike: bool = False
+
+
+def program_for(workload: Workload, target: Target, clients: Clients) -> str:
+    """Return the program that puts the workload on the target: fio, unless virtune-load can and should."""
+    match target:
+        case GuestTarget() | NbdTarget():
+            return FIO
+        case FileTarget():
+            ours = clients.alike and _as_on_an_export(workload) and takes(workload)
+            return generator.PROGRAM if ours else FIO
+        case VhostUserTarget():
+            ours = "libblkio" not in clients.engines or (clients.installed and takes(workload))
+            return generator.PROGRAM if ours else FIO
+        case _:
+            assert_never(target)
+
+
+def takes(workload: Workload) -> bool:
+    """Whether virtune-load can carry the workload, on a vhost-user-blk export and on a file alike."""
+    try:
+        for job in workload:
+            options = {key: value for key, value in job.as_dict().items() if key not in UNREAD}
+            if options.pop("ioengine", "libblkio") != "libblkio":
+                return False
+            on_vhost_user(options, generator.PROGRAM, [])
+    except PreconditionError:
+        return False
+    return True
+
+
+def _as_on_an_export(workload: Workload) -> bool:
+    """Whether a file is asked for nothing that an export is not: an engine, polling of the device itself, or what a
+    job file leaves open, which runs unchanged where fio opens the file.
+    """
+    said = {name for job in workload for name in job.as_dict()}
+    return workload.verbatim is None and not said & {"ioengine", "hipri"}
 
 
 def require_queues(workload: Workload, queues: int, program: str) -> None:
@@ -91,6 +141,12 @@ def on_vhost_user(options: dict[str, str], program: str, chosen: list[Chosen]) -
         refuse_on_libblkio(options)
         _leave_out("sync", "it is off, and fio's libblkio engine has none", options, chosen)
         return {"ioengine": "libblkio"}
+    _by_generator(options, chosen)
+    return {"ioengine": "libblkio"}
+
+
+def _by_generator(options: dict[str, str], chosen: list[Chosen]) -> None:
+    """Take out of a job what means nothing to virtune-load, check the rest and spell it as it reads it."""
     for name in generator.FLUSHES:
         if not generator.writes(options):
             _leave_out(name, "the job writes nothing that could be flushed", options, chosen)
@@ -100,7 +156,16 @@ def on_vhost_user(options: dict[str, str], program: str, chosen: list[Chosen]) -
         chosen.append(
             ("an open loop", "virtune-load starts requests by a timetable and counts latency from the intended start")
         )
-    return {"ioengine": "libblkio"}
+
+
+def on_file_too(options: dict[str, str], chosen: list[Chosen]) -> dict[str, str]:
+    """Return what a file adds for virtune-load, which loads a vhost-user-blk export of the same study."""
+    options.pop("direct", None)  # it is 1: `takes` refuses another
+    if "invalidate" in options:
+        _leave_out("invalidate", "virtune drops the file from the page cache before each trial", options, chosen)
+    chosen.append((f"by {generator.PROGRAM}", "the study's vhost-user-blk exports are loaded by it, so this is too"))
+    _by_generator(options, chosen)
+    return {"ioengine": "io_uring", "direct": "1"}
 
 
 def refuse_on_libblkio(options: Mapping[str, str]) -> None:

@@ -5,13 +5,22 @@ from virtune.model.errors import PlanError, PreconditionError
 from virtune.model.stack import GUEST_RIGS, Stack
 from virtune.model.study import Study
 from virtune.model.target import FileTarget, GuestTarget, NbdTarget, Target, VhostUserTarget
-from virtune.plan.exported import require_driven
+from virtune.plan.exported import Clients, require_driven
 from virtune.plan.guests import require_shared_image, share_of
 from virtune.plan.job import fio_job
 from virtune.plan.loads import LIKELY_SATURATION, at_loads
 
 
-def require_fit(study: Study, *, engines: frozenset[str]) -> None:
+def clients_for(study: Study, *, engines: frozenset[str], installed: bool) -> Clients:
+    """Return what loads the arms of a study on a host with these engines of fio.
+
+    Where virtune-load loads a vhost-user-blk export, it loads what it is compared with too, if io_uring works.
+    """
+    exported = any(arm.stack.export == "vhost-user-blk" for arm in study.arms)
+    return Clients(engines=engines, installed=installed, alike=exported and installed and "io_uring" in engines)
+
+
+def require_fit(study: Study, *, clients: Clients) -> None:
     """Write every job of the study against a target like the one to come.
 
     Raises PlanError or PreconditionError that names the arm and the workload which do not fit.
@@ -30,7 +39,7 @@ def require_fit(study: Study, *, engines: frozenset[str]) -> None:
                     seconds=study.seconds,
                     ramp_seconds=study.ramp_seconds,
                     seed=study.seed,
-                    engines=engines,
+                    clients=clients,
                 )
             except (PlanError, PreconditionError) as error:
                 raise type(error)(

@@ -11,7 +11,7 @@ What fio 3.33 does, and why the job is written as it is (each was tried):
 * With `group_reporting` different jobs are merged as well, unless each begins a `new_group`.
 * The nbd engine takes `sync=1` and ignores it, and fails at `fdatasync` and `sync_file_range`.
 * What is said over an export is another matter (`plan.exported`), and a vhost-user-blk export may be loaded by
-  virtune-load in place of fio, from the same job file.
+  virtune-load in place of fio, from the same job file; files and disks that are compared with it are then as well.
 * `randseed` decides even with `randrepeat=0`; fio multiplies it by the number of the clone, so it must not be 0.
 """
 
@@ -24,7 +24,10 @@ from virtune.model.target import FileTarget, NbdTarget, Target, VhostUserTarget
 from virtune.model.workload import Job, Workload
 from virtune.plan.exported import (
     FIO,
+    UNREAD,
     Chosen,
+    Clients,
+    on_file_too,
     on_nbd,
     on_vhost_user,
     program_for,
@@ -74,9 +77,9 @@ def fio_job(
     seconds: float,
     ramp_seconds: float,
     seed: int,
-    engines: frozenset[str],
+    clients: Clients,
 ) -> FioJob:
-    """Write the job that puts the workload on the target; `engines` are those of the fio at hand.
+    """Write the job that puts the workload on the target; `clients` are at hand to run it.
 
     Raises PlanError when the workload is wrong in itself, PreconditionError when this target or this fio cannot
     carry it as it is meant.
@@ -84,12 +87,14 @@ def fio_job(
     if not 0.001 <= seconds <= 10**6 or not 0 <= ramp_seconds <= 10**6:
         raise PlanError(f"a load cannot run {seconds:g} s after a ramp of {ramp_seconds:g} s")
     times = {"runtime": _milliseconds(seconds), "ramp_time": _milliseconds(ramp_seconds)}
-    program = program_for(engines) if isinstance(target, VhostUserTarget) else FIO
-    plan = _Plan(target=target, times=times, seed=str(seed % (2**31 - 1) + 1), engines=engines, program=program)
+    program = program_for(workload, target, clients)
+    plan = _Plan(
+        target=target, times=times, seed=str(seed % (2**31 - 1) + 1), engines=clients.engines, program=program
+    )
     _check_jobs(workload)
     if isinstance(target, VhostUserTarget):
         require_queues(workload, target.queues, program)
-    address = _address(target)
+    address = _address(target, program)
     if workload.verbatim is not None:
         return _unchanged(workload, workload.verbatim, address, plan)
     chosen: list[Chosen] = []
@@ -144,15 +149,15 @@ def _check_jobs(workload: Workload) -> None:
         check_together({"direct": "0", **job.as_dict()} if in_file else job.as_dict(), where=where)
 
 
-def _address(target: Target) -> dict[str, str]:
-    """Return the options that name the target, escaped for a job file."""
+def _address(target: Target, program: str) -> dict[str, str]:
+    """Return the options that name the target, escaped for a job file of that program."""
     match target:
         case FileTarget(path=path):
             plain = path.startswith("/") and path.isprintable() and path == path.strip() and len(path) <= 1000
             if not plain or _UNSAFE.search(path):
                 hint = "an absolute path without # ; $ ` \\ % and without control characters, at most 1000 long"
                 raise PreconditionError(f"fio's job file cannot name {quoted(path)}", hint=hint)
-            return {"filename": path.replace(":", "\\:")}
+            return {"filename": path.replace(":", "\\:") if program == FIO else path}
         case NbdTarget(socket=socket, export=export, uri=uri):
             if not _ADDRESS.fullmatch(socket) or not _ADDRESS.fullmatch(export):
                 hint = "letters, digits and / . _ @ - are safe in it"
@@ -192,7 +197,7 @@ def _on_target(options: dict[str, str], plan: _Plan, chosen: list[Chosen]) -> di
     """Return what the target's type adds to a job, and take out of `options` what means nothing there."""
     match plan.target:
         case FileTarget():
-            return _on_file(options, plan, chosen)
+            return _on_file(options, plan, chosen) if plan.program == FIO else on_file_too(options, chosen)
         case NbdTarget():
             _require_engine(options.pop("ioengine", "nbd"), plan)
             return on_nbd(options, chosen)
@@ -326,7 +331,7 @@ def _rewritten(workload: Workload, address: dict[str, str], plan: _Plan) -> FioJ
     chosen: list[Chosen] = [("the job file is written anew", why)]
     sections = []
     for job in workload.jobs:
-        options = {key: value for key, value in job.as_dict().items() if key not in ("description", "disk_util")}
+        options = {key: value for key, value in job.as_dict().items() if key not in UNREAD}
         own = _on_target(options, plan, chosen)
         own_extent(options, plan.target)
         for key, said in plan.times.items():

@@ -14,6 +14,7 @@ from virtune.model.remark import Weight
 from virtune.model.result import Result
 from virtune.model.workload import Workload
 from virtune.report import imported
+from virtune.report.clients import loaded_by
 from virtune.report.conditions import change_text
 from virtune.report.result import (
     FUNCTIONAL_ONLY,
@@ -118,7 +119,7 @@ def _bewares(result: Result) -> Iterator[str]:
         lines += [f"* failed: {plain(f'{summary.arm}, {summary.workload}: {why}')}" for why in summary.failures]
     if result.study.imported:
         lines += [f"* warning: {plain(text)}" for text in imported.warnings(result.study)]
-    lines += [f"* note: {plain(text)}" for text in reading_notes(result.study)]
+    lines += [f"* note: {plain(text)}" for text in (*reading_notes(result.study), *loaded_by(result))]
     if lines:
         yield "#### To beware of\n"
         yield from lines

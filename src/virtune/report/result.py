@@ -20,6 +20,7 @@ from virtune.model.verdict import Comparison, Verdict
 from virtune.model.workload import Workload
 from virtune.report import imported
 from virtune.report.basis import resting_on
+from virtune.report.clients import loaded_by
 from virtune.report.columns import SideBySide
 from virtune.report.words import difference_text, percent_text
 
@@ -179,7 +180,7 @@ def notes(result: Result) -> list[RenderableType]:
         lines += [_bullet(f"{summary.arm}: a trial failed: {reason}", "red", "failed") for reason in summary.failures]
     if result.study.imported:
         lines += [_bullet(text, "yellow", "warning") for text in imported.warnings(result.study)]
-    lines += [_bullet(text, "dim", "note") for text in reading_notes(result.study)]
+    lines += [_bullet(text, "dim", "note") for text in (*reading_notes(result.study), *loaded_by(result))]
     return [Text("\nto beware of", style="bold"), *(Padding(line, (0, 0, 0, 2)) for line in lines)] if lines else []
 
 
@@ -256,9 +257,6 @@ def _export_notes(study: Study) -> Iterator[str]:
             "arms over vhost-user-blk show what a guest's virtio queue would see, without the guest's own cost: no "
             f"guest kernel, no exits, no interrupts{against}"
         )
-    if metal and "vhost-user-blk" in exports:
-        # measured on one file in alternation: see benchmarks/loadgen.md
-        yield "metal is loaded by fio, vhost-user-blk by virtune-load: on one file the two agree to about 3 %"
     if len(exports) > 1:
         yield "arms with different exports differ by what the exports cost as well, not by the disk's settings alone"
 

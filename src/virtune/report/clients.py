@@ -1,0 +1,34 @@
+# SPDX-License-Identifier: Apache-2.0
+"""By which programs the arms of a study were loaded: what differs between them is then not the disk alone."""
+
+from collections.abc import Iterator
+
+from virtune.model.result import ArmSummary, Result
+from virtune.model.stack import Stack
+
+_UNNOTED = {"vhost-user-blk": "virtune-load"}
+"""What loaded an export in studies that did not note it yet; all else was loaded by fio."""
+
+
+def loaded_by(result: Result) -> Iterator[str]:
+    """Say which arms on this host were loaded by which program, where it was not one for all."""
+    ways: dict[str, dict[str, None]] = {}
+    for summary in result.arms:
+        way = _way(result.study.arm(summary.arm).stack)
+        if way is not None and summary.rounds:
+            for program in _programs(summary, way):
+                ways.setdefault(program, {})[way] = None
+    if len(ways) > 1:
+        told = "; ".join(f"{', '.join(found)} by {program}" for program, found in ways.items())
+        # measured on one file in alternation: see benchmarks/loadgen.md
+        yield f"loaded by different programs: {told}; on one file the two agree to about 3 %"
+
+
+def _programs(summary: ArmSummary, way: str) -> set[str]:
+    noted = {check.found for check in summary.in_force if check.setting == "load.program" and check.found}
+    return noted or {_UNNOTED.get(way, "fio")}
+
+
+def _way(stack: Stack) -> str | None:
+    """The way to the disk, None where it is loaded in a guest."""
+    return "metal" if stack.rig == "metal" else stack.export if stack.rig == "storage-daemon" else None
