@@ -23,8 +23,9 @@ from typing import Any
 from virtune.analyse.compare import interval_of
 
 CRATE = Path(__file__).resolve().parent.parent / "loadgen"
-LOAD = CRATE / "target" / "release" / "virtune-load"
-BARE = CRATE / "target" / "release" / "examples" / "bare"
+TARGET = CRATE.parent / ".venv" / "loadgen"
+LOAD = TARGET / "release" / "virtune-load"
+BARE = TARGET / "release" / "examples" / "bare"
 DISK_BYTES = 1 << 30
 
 
@@ -39,7 +40,8 @@ def main() -> None:
     parser.add_argument("--keep", type=Path)
     parser.add_argument("--latency", metavar="NS", help="agree: on a FUSE file that takes so long for every request")
     asked = parser.parse_args()
-    subprocess.run(["cargo", "build", "--release", "--quiet", "--bins", "--examples"], cwd=CRATE, check=True)
+    build = ["cargo", "build", "--release", "--quiet", "--bins", "--examples", "--target-dir", str(TARGET)]
+    subprocess.run(build, cwd=CRATE, check=True)
     with tempfile.TemporaryDirectory(dir=Path.cwd(), prefix="loadgen-") as name:
         folder = Path(name)
         for what in asked.what:
@@ -63,17 +65,34 @@ def cost(folder: Path, rounds: int, seconds: float) -> None:
 
 
 def added(folder: Path, rounds: int, seconds: float) -> None:
-    """What the generator adds to each request, against the barest client of the same driver, in alternation."""
-    print("added: null-co, 4k random read, polled; time for one request (ns), ours, bare, and the difference")
+    """What the generator adds to each request's latency, against the barest client of the same driver.
+
+    Neither client's own clock is asked: by Little's law a request is under way for depth / rate, in both alike. So
+    1e9 / rate, the time for one request, is that latency at depth 1 only; at depth 32 it is a 32nd of it.
+    """
+    print("added: null-co, 4k random read, polled; latency by Little's law (us): ours, bare, their difference")
     with exported(folder) as socket:
+        chance = Random(rounds)
         for depth in (1, 32):
-            mine, bare = [], []
+            told = []
             for _ in range(rounds):
-                mine.append(1e9 / ours(vhost(socket), depth, seconds, "hipri=1")["read"]["iops"])
-                argv = [str(BARE), str(socket), str(depth), str(seconds)]
-                bare.append(float(subprocess.run(argv, check=True, capture_output=True).stdout))
-            more = [one - other for one, other in zip(mine, bare, strict=True)]
-            print(f"  QD{depth:<3} ours {shown(mine)}  bare {shown(bare)}  added {shown(more)}")
+                read, less = {}, 0.0
+                for name in chance.sample(["ours", "bare"], 2):
+                    if name == "ours":
+                        read = ours(vhost(socket), depth, seconds, "hipri=1")["read"]
+                    else:
+                        less = bare(socket, depth, seconds)
+                mine = depth * 1e6 / read["iops"]
+                told.append((mine, less, mine - less, read["lat_ns"]["mean"] / 1e3))
+            one, other, more, own = ([pair[at] for pair in told] for at in range(4))
+            print(f"  QD{depth:<3} ours {shown(one)}  bare {shown(other)}  added {shown(more)}  its lat {shown(own)}")
+            print(f"        ours / bare {ratio(list(zip(other, one, strict=True)))}, {rounds} pairs")
+
+
+def bare(socket: Path, depth: int, seconds: float) -> float:
+    """Run the barest client and return how long a request is under way, in us."""
+    argv = [str(BARE), str(socket), str(depth), str(seconds)]
+    return depth * float(subprocess.run(argv, check=True, capture_output=True).stdout) / 1e3
 
 
 def agree(folder: Path, asked: argparse.Namespace) -> None:
