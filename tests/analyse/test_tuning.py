@@ -124,13 +124,14 @@ def test_the_winner_is_within_the_margin_and_its_distance_is_true() -> None:
 
 
 def test_among_equals_nothing_is_recommended_and_a_tie_is_called_one() -> None:
-    changed = 0
+    changed = out = 0
     for seed in range(12):
         rates = {f"a{index}": 50_000.0 for index in range(5)}
         found, _ = searched(study_of(list(rates), seed=seed), World(rates, noise=0.02, seed=seed))
         changed += found.recommendation is Recommendation.CHANGE
-        assert not any(one.place is Place.ELIMINATED for one in found.standing.runners) or seed  # rare, never sure
+        out += any(one.place is Place.ELIMINATED for one in found.standing.runners)
     assert changed <= 1  # 6 pairs at 0.97, and a winner that came out of a race
+    assert out <= 2  # an error of 5 % each: three of twelve and more come once in fifty; with one of 30 % it is three
 
 
 def test_a_certificate_needs_no_cap() -> None:

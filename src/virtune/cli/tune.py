@@ -13,8 +13,9 @@ from virtune.cli.options import SecondsType, json_option, store_option, target_o
               help="What brings the stacks up; vhost-user is a storage daemon that is loaded as a guest's virtio "
                    "queues load it, qemu a guest.  [default: storage-daemon]")  # fmt: skip
 @click.option("--vary", multiple=True, metavar="KNOB[=A,B,...]",
-              help="A knob to be chosen, from these values or from all that this host has; repeat for combinations.  "
-                   "[default: what the rig can change without a new image]")  # fmt: skip
+              help="A knob to be chosen, from these values, or without values from all of its list that this host "
+                   "has (a number or a size needs values); repeat for combinations.  [default: what the rig can "
+                   "change without a new image]")  # fmt: skip
 @click.option("--fix", multiple=True, metavar="KNOB=VALUE", help="A setting of every configuration.")
 @click.option("--baseline", metavar="KNOB=VALUE,...", default=None,
               help="What you have now, beside what is fixed: the winner is held against it.")  # fmt: skip

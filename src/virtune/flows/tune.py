@@ -29,7 +29,7 @@ from virtune.flows.last_check import last_check
 from virtune.flows.needed import Leave
 from virtune.flows.study import loaded, prepared
 from virtune.flows.trial import Tools, ground_for
-from virtune.model.errors import Interrupted, LoadError, PreconditionError, RigError
+from virtune.model.errors import Interrupted, LoadError, NotInForceError, PreconditionError, RigError
 from virtune.model.event import Event, Noticed, SearchMoved, StepEnded, StepProgressed, StepStarted, TrialStarted
 from virtune.model.evidence import InForce, StudyRecord, TrialRecord
 from virtune.model.search import Phase, Removed, phase_of
@@ -61,7 +61,7 @@ def tune(study: Study, *, store: Store, say: Callable[[Event], None], leave: Lea
     Raises Interrupted when the user stopped it (what was finished is kept), LoadError when nothing could be measured.
     """
     with prepared(study, say, leave, all_up=False) as tools:
-        study = _those_that_come_up(study, tools, say)
+        study = those_that_come_up(study, tools, say)
         study = replace(study, images=identities(loaded(study, tools)), checked=last_check(store, study))
         store.add_study(study, facts=facts)
         _search(store.get(study.id), tools, store=store, say=say)
@@ -130,8 +130,8 @@ def _require_real(found: InForce) -> None:
         )
 
 
-def _those_that_come_up(study: Study, tools: Tools, say: Callable[[Event], None]) -> Study:
-    """Bring every arm up once and leave out those that QEMU refuses, with its words."""
+def those_that_come_up(study: Study, tools: Tools, say: Callable[[Event], None]) -> Study:
+    """Bring every arm up once and leave out those that QEMU refuses, with its words, or runs as something else."""
     search = search_of(study)
     if len(study.arms) > COME_UP_MAX:
         baseline = study.arm(study.baseline).stack
@@ -147,7 +147,7 @@ def _those_that_come_up(study: Study, tools: Tools, say: Callable[[Event], None]
             with tools.rigs.up(arm.stack, ground, restart=True) as bench:
                 require_in_force(arm.name, bench.in_force.checks)
                 _require_real(bench.in_force)
-        except RigError as error:
+        except (RigError, NotInForceError) as error:
             refused[arm.name] = error.message + (f": {error.hint}" if error.hint else "")
         say(StepProgressed(what=what, fraction=(index + 1) / len(study.arms)))
     say(StepEnded(what=what))
