@@ -7,11 +7,13 @@ use crate::control::{Control, State};
 use crate::crew::Crew;
 use crate::driver::{Device, Shape};
 use crate::failure::Failure;
-use crate::job::Job;
+use crate::job::{Driver, Job};
 use crate::journal::{Journal, Span};
+use crate::medium::{self, Medium, Meter};
 use crate::signals::Signals;
 pub use crate::worker::{Outcome, Pending};
 use crate::worker::{Plan, Worker};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Barrier, mpsc};
 use std::time::Duration;
 
@@ -32,6 +34,8 @@ pub struct Harvest {
     pub seed: u64,
     /// The size of the disk in bytes.
     pub capacity: u64,
+    /// What the kernel counted on the device that a file lies on, over the time that counts.
+    pub medium: Option<medium::Use>,
     /// How writes with `sync=1` were made durable.
     pub durable_by: &'static str,
 }
@@ -90,16 +94,27 @@ pub fn run(jobs: &[Job], journal: Option<&std::path::Path>) -> Result<Harvest, F
     drop(sender);
     ready.wait();
     control.clock.set();
+    let mut meter = meter(jobs, &control);
+    meter.look(control.clock.now());
     ready.wait();
-    let outcomes = supervise(&device, &signals, &control, &receiver, clones);
+    let outcomes = supervise(&device, &signals, &control, &receiver, &mut meter, clones);
     Ok(Harvest {
         outcomes,
+        medium: meter.used(control.clock.now()),
         queues: shapes.len(),
         ending: control.ending(),
         seed,
         capacity: device.capacity(),
         durable_by: device.durable_by(),
     })
+}
+
+/// What looks at the medium of a file once the first job counts; an export hides what is below it.
+fn meter(jobs: &[Job], control: &Control) -> Meter {
+    let place = &jobs[0].place;
+    let medium = (place.driver == Driver::IoUring).then(|| Medium::of(place.path.as_ref())).flatten();
+    let ramp = jobs.iter().map(|job| job.ramp).min().unwrap_or_default();
+    Meter::new(medium, control.clock.start_ns.load(Ordering::Relaxed) + ramp.as_nanos() as u64)
 }
 
 /// What each clone of each job is to do.
@@ -147,11 +162,15 @@ fn supervise(
     signals: &Signals,
     control: &Control,
     receiver: &mpsc::Receiver<(u64, Outcome)>,
+    meter: &mut Meter,
     clones: usize,
 ) -> Vec<Outcome> {
     let mut outcomes = Vec::with_capacity(clones);
     while outcomes.len() < clones {
-        match receiver.recv_timeout(WATCH) {
+        let due = meter.due_in(control.clock.now()).map_or(WATCH, Duration::from_nanos);
+        let answer = receiver.recv_timeout(WATCH.min(due));
+        meter.look(control.clock.now());
+        match answer {
             Ok(outcome) => outcomes.push(outcome),
             Err(mpsc::RecvTimeoutError::Timeout) => {}
             Err(mpsc::RecvTimeoutError::Disconnected) => {

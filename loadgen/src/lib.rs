@@ -17,6 +17,7 @@ pub mod histogram;
 pub mod job;
 pub mod journal;
 pub mod logs;
+pub mod medium;
 pub mod pacing;
 pub mod places;
 pub mod quantity;

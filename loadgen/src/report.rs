@@ -6,6 +6,7 @@ use crate::engine::{Ending, Harvest, Outcome};
 use crate::failure::Failure;
 use crate::histogram::Histogram;
 use crate::job::Job;
+use crate::medium::Use;
 use crate::tally::{Depths, Side, Spread, Tally, Window, Windows};
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
@@ -34,7 +35,7 @@ pub struct Report {
     timestamp_ms: u64,
     time: String,
     jobs: Vec<JobReport>,
-    disk_util: Vec<()>,
+    disk_util: Vec<Use>,
     #[serde(rename = "virtune-load")]
     own: Own,
 }
@@ -171,7 +172,7 @@ pub fn report(jobs: &[Job], harvest: &Harvest, bins: bool) -> Report {
         timestamp_ms: now.as_millis() as u64,
         time: calendar(now.as_secs()),
         jobs: groups.iter().map(|(number, group)| job_report(jobs, *number, group, error, bins)).collect(),
-        disk_util: Vec::new(),
+        disk_util: harvest.medium.iter().cloned().collect(),
         own: Own {
             driver: first.place.driver.name(),
             path: first.place.path.clone(),

@@ -256,6 +256,10 @@ fn a_file_is_driven_by_the_same_client() {
     let words = ["ioengine=io_uring".to_owned(), format!("filename={}", disk.display())];
     let result = load(&words, "rw=randread iodepth=8 number_ios=500");
     assert_eq!(result["jobs"][0]["read"]["total_ios"], 500);
+    // others may use the disk as well, but all 500 must be seen there, where the file lies on a device of its own
+    let found = result["disk_util"].as_array().unwrap();
+    assert_eq!(found.len(), usize::from(virtune_load::medium::Medium::of(&disk).is_some()));
+    assert!(found.iter().all(|used| used["read_ios"].as_u64().unwrap() >= 500), "{found:?}");
     let before = std::fs::read(&disk).unwrap();
     load(&words, "--allow-write rw=write bs=64k size=1m offset=1m sync=1");
     let after = std::fs::read(&disk).unwrap();
