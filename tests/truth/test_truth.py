@@ -91,9 +91,10 @@ def test_latency_of_an_offered_rate_counts_from_when_a_request_was_due(user: Use
     assert found["latency.p50"] > 100e6
 
 
-def test_little_s_law_holds_over_two_queues(user: User) -> None:
+@pytest.mark.parametrize("queues", ["1", "2"])
+def test_little_s_law_holds_of_two_clones_on_two_queues_and_on_one(queues: str, user: User) -> None:
     generator()
-    words = ("--set", "disk.null_latency_ns=500000", "--set", "export.num_queues=2")
+    words = ("--set", "disk.null_latency_ns=500000", "--set", f"export.num_queues={queues}")
     found = values(measure(user, *VHOST, *words, workload="rw=randread,bs=4k,iodepth=4,numjobs=2"))
     assert found["iops"] * found["latency.mean"] / 1e9 == pytest.approx(8, rel=0.03)
 
