@@ -2,17 +2,33 @@
 """What a search says on a page: only what happened."""
 
 import itertools
+import json
+import shlex
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from rich.console import Console
 from tests.analyse.test_tuning import World, searched, study_of
+from tests.probe.machines import unpack
+from tests.published import complaints
 
+from virtune.analyse.host import judge_host
+from virtune.analyse.tuning import tuning
+from virtune.cli.searching import question_of
+from virtune.cli.tune import command
+from virtune.flows.tune_question import TuneQuestion, study_for
 from virtune.model.evidence import Changeover, InForce, TrialRecord
+from virtune.model.remark import Remark, Weight
 from virtune.model.study import Trial
 from virtune.model.tuning import Tuning
+from virtune.plan.space import Host
+from virtune.probe.host import host_facts
+from virtune.report.again import tune_again
+from virtune.report.probe_json import probe_document
 from virtune.report.tune import render
+from virtune.report.tune_json import tuning_document
 
 RATES = {"base": 40_000.0, "fast": 80_000.0}
 
@@ -54,3 +70,65 @@ def test_starts_are_called_what_they_were(process: Callable[[], int | None], sai
     assert said in text
     assert "restarts" not in text
     assert ("new processes" in text) == (count == 6)
+
+
+HOST = Host(answers={}, program="qemu-storage-daemon", io_uring=True, cpus=4, memory_bytes=8 * 1024**3)
+
+
+def asked_by(line: str) -> TuneQuestion:
+    """What a command line asks, by the program's own options."""
+    words = shlex.split(line)
+    assert words[:2] == ["virtune", "tune"]
+    return question_of(command.make_context("tune", words[2:]).params)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "virtune tune",
+        "virtune tune --vary disk.aio=threads,native --vary disk.format --fix disk.cache=none --seed 7",
+        "virtune tune --rig vhost-user --minimize latency.p99 --mode certify --budget 10m --margin 0.05",
+        "virtune tune --rig qemu --vary device.num_queues=1,2 --fix device.bus=virtio-blk --seconds 3 --span 64M",
+        "virtune tune --workload rw=randwrite,bs=8k --soak 90s --confirm 8 --ramp 1 --confirm-seconds 2500ms",
+        "virtune tune --baseline disk.aio=native,disk.cache=none --subject-to 'latency.p99<=1ms' --durability flush",
+        "virtune tune --durability every-write --spread 5s --workload randread-4k --workload randwrite-4k",
+    ],
+)
+def test_the_command_that_it_gives_searches_the_same_again(line: str) -> None:
+    first = study_for(asked_by(line), lambda: HOST)
+    again = study_for(asked_by(tune_again(first)), lambda: HOST)
+    assert again.arms == first.arms
+    assert again.search == first.search
+    kept = ("baseline", "workloads", "seconds", "ramp_seconds", "seed", "scratch", "span_bytes", "metric", "margin")
+    assert [getattr(again, name) for name in kept] == [getattr(first, name) for name in kept]
+
+
+def test_a_search_that_does_not_know_what_was_asked_names_the_values_that_it_had() -> None:
+    first = study_for(asked_by("virtune tune --vary disk.aio --vary disk.format=raw,qcow2"), lambda: HOST)
+    assert first.search is not None
+    old = replace(first, search=replace(first.search, vary=None))
+    again = study_for(asked_by(tune_again(old)), lambda: HOST)
+    assert again.arms == first.arms
+
+
+def test_the_document_has_the_host_the_jobs_and_what_was_spoiled_of_each_arm(tmp_path: Path) -> None:
+    found, record = searched(study_of(list(RATES)), World(RATES, noise=0.01))
+    remark = Remark(id="steal", weight=Weight.INVALID, text="others were at work")
+    gone = [replace(one, measurement=replace(one.measurement, remarks=(remark,))) for one in record.trials[-2:]
+            if one.measurement]  # fmt: skip
+    failed = replace(record.trials[0], measurement=None, failure="made up")
+    attempts = (failed, *gone, *(replace(one, attempt=2) for one in record.trials))
+    known = tuning(replace(record, attempts=attempts))
+    host = host_facts("/var/tmp/virtune", unpack("small-vm", tmp_path))
+    facts = json.dumps(probe_document(host, judge_host(host)))
+    document = json.loads(json.dumps(tuning_document(known, facts=facts)))
+    assert complaints("tune", document) == []
+    assert document["facts"] == json.loads(facts)
+    assert document["study"]["jobs"] == [{"workload": "reads", "name": "reads", "options": {"rw": "randread"}}]
+    assert document["basis"]["command"].startswith("virtune tune ")
+    arms = {arm["name"]: arm for arm in document["arms"]}
+    assert arms["base"]["failed"] == 1
+    assert {name: arm["invalid"] for name, arm in arms.items()} == {name: {"steal": 1} for name in ("base", "fast")}
+    assert sum(arm["attempts"] for arm in arms.values()) == len(attempts)
+    assert "spoiled of base: steal 1, failed 1, of " in page(known)
+    assert "spoiled of" not in page(found)

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The schema of a search: what `virtune tune`, and `resume` and `show` of a search, write with `--json`."""
 
+from tools.schemas import probe
 from tools.schemas.parts import basis, checked, identity, metric_word, program_version, ramp
+from tools.schemas.result import CAUSES
 from tools.schemas.shape import (
     Schema,
     by_name,
@@ -30,6 +32,7 @@ PROGRAMS = ("qemu", "qemu-img", "libvirt")
 
 def schema() -> str:
     """Return the schema as text."""
+    facts, of_facts = probe.document()
     body = table(
         "What `virtune tune`, and `resume` and `show` of a search, write with `--json`. Base units throughout: ns,"
         " bytes, 1/s, CPU seconds per I/O.",
@@ -37,6 +40,7 @@ def schema() -> str:
             "schema": identity(SCHEMA),
             "virtune": program_version(),
             "study": _study(),
+            "facts": maybe({"description": "The host as it was when the search began.", "$ref": "#/$defs/Facts"}),
             "recommendation": word("What to do.", Recommendation),
             "why": text("The reason, in words."),
             "winner": maybe(text("The arm to change to, or to keep; null while nobody leads.")),
@@ -59,6 +63,7 @@ def schema() -> str:
                     {
                         "arm": text("Its name."),
                         "after_blocks": whole("Blocks after which that was known.", minimum=1),
+                        **_tried(),
                     },
                 ),
             ),
@@ -71,6 +76,7 @@ def schema() -> str:
                     "confirmation_unit": exactly("What the confirmation counts as one: both made anew.", "start"),
                     "checked": checked(),
                     "workloads": rows("By workload; none while the race runs.", basis()),
+                    "command": text("The command line that searches the same again, with the same seed."),
                 },
             ),
             "ramps": rows("Ramps that were found too short, in the order of time.", ramp()),
@@ -83,7 +89,19 @@ def schema() -> str:
             ),
         },
     )  # fmt: skip
-    return written(SCHEMA, "The result of a search", body)
+    return written(SCHEMA, "The result of a search", body, {"Facts": facts, **of_facts})
+
+
+def _tried() -> dict[str, Schema]:
+    return {
+        "attempts": whole("Attempts at its trials in all phases, failed and invalid ones too.", minimum=0),
+        "failed": whole("How many of them gave no measurement.", minimum=0),
+        "invalid": by_name(
+            "How many of them were invalid, by the id of the remark that says why.",
+            whole("A number of attempts.", minimum=1),
+            CAUSES,
+        ),
+    }
 
 
 def _study() -> Schema:
@@ -135,6 +153,20 @@ def _study() -> Schema:
             "span_bytes": whole("Size of the scratch image, or how much of a target is used, in bytes.", minimum=1),
             "target": maybe(text("The user's own file or device that was loaded; null for scratch images.")),
             "workloads": rows("The names of the workloads.", text("A name."), minItems=1),
+            "jobs": rows(
+                "Their jobs, as fio is asked.",
+                table(
+                    "One job of a workload.",
+                    {
+                        "workload": text("The workload that it belongs to."),
+                        "name": text("Its name."),
+                        "options": by_name("fio's options.", text("The value, as it was written.")),
+                    },
+                ),
+            ),
+            "budget_seconds": maybe(
+                number("The time that was given to all of it, in seconds; null is the mode's own.", minimum=0)
+            ),
             "factors": rows("The knobs that are varied.", factor),
             "removed": rows("What was left out.", removed),
             "apart": rows("What is never ranked with the others.", apart),
@@ -228,6 +260,7 @@ def _arm() -> Schema:
             "out_after": maybe(whole("Blocks after which it was eliminated.", minimum=1)),
             "value": maybe(number("The goal's metric, in its base unit, of the first workload.")),
             "against_leader": maybe(contrast),
+            **_tried(),
         },
     )
 

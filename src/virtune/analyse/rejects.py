@@ -8,6 +8,7 @@ was measured, so it cannot favour an arm.
 """
 
 import math
+from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -17,6 +18,7 @@ from virtune.model.measurement import Measurement
 from virtune.model.remark import Weight
 from virtune.model.result import Pardon
 from virtune.model.study import Trial
+from virtune.model.tuning import Spoiled
 
 ATTEMPTS_MAX = 3
 """An invalid trial is repeated at most twice: what spoiled three in a row is not passing."""
@@ -130,6 +132,18 @@ def _tried_out(trial: Trial, attempts: Sequence[TrialRecord]) -> set[str]:
             kinds.setdefault(one.trial.number, []).append(set(one.measurement.causes))
     lasting = [set.intersection(*found) for found in kinds.values() if len(found) >= ATTEMPTS_MAX]
     return {cause for found in lasting for cause in found if cause not in GATE_BY_ID or not GATE_BY_ID[cause].passing}
+
+
+def spoiled_of(attempts: Sequence[TrialRecord]) -> tuple[Spoiled, ...]:
+    """Return of every arm how often it was tried, how often that failed, and what spoiled it, most frequent first."""
+    by_arm: dict[str, list[Measurement | None]] = {}
+    for one in attempts:
+        by_arm.setdefault(one.trial.arm, []).append(one.measurement)
+    causes = {arm: Counter(cause for m in tried if m for cause in m.causes) for arm, tried in by_arm.items()}
+    return tuple(
+        Spoiled(arm=arm, attempts=len(tried), failed=tried.count(None), invalid=tuple(causes[arm].most_common()))
+        for arm, tried in by_arm.items()
+    )
 
 
 def unsettled(attempts: Sequence[TrialRecord]) -> Trial | None:

@@ -15,7 +15,7 @@ from virtune.analyse.limits import check_limits, state_of
 from virtune.analyse.probing import BLOCKS_LEAST, PROBE_SLICES, probed_by, seconds_of, slices_least
 from virtune.analyse.race import standing_after
 from virtune.analyse.ramp import Ramp, ramp_at, ramp_of
-from virtune.analyse.rejects import pardons
+from virtune.analyse.rejects import pardons, spoiled_of
 from virtune.model.evidence import StudyRecord, TrialRecord
 from virtune.model.knobs import whole_plot
 from virtune.model.measurement import merge
@@ -55,7 +55,6 @@ def tuning(record: StudyRecord) -> Tuning:
     standing, wanted = _within_budget(study, probed, spent, standing, wanted, race)
     winner, distance = _winner(standing, checks, search)
     confirmation = confirmed(study, winner, by_phase[Phase.CONFIRM], pardoned)
-    soaks = soaked(study, winner, rows_of(by_phase[Phase.SOAK], pardoned))
     done = {phase: len({one.trial.round for one in trials}) for phase, trials in by_phase.items()}
     pairs = _pairs_wanted(study, probed, spent, confirmation, done[Phase.CONFIRM])
     phase, finished = _phase(study, probed, winner, done, racing=bool(standing.up_next or wanted), pairs=pairs)
@@ -74,7 +73,7 @@ def tuning(record: StudyRecord) -> Tuning:
         distance=None if distance is None else distance / (1 + distance),
         tied=_tied(standing, study.margin),
         confirmation=confirmation,
-        soaks=soaks,
+        soaks=soaked(study, winner, rows_of(by_phase[Phase.SOAK], pardoned)),
         recommendation=recommendation,
         why=why,
         values=_values(study, search, by_phase[Phase.RACE], pardoned),
@@ -83,7 +82,8 @@ def tuning(record: StudyRecord) -> Tuning:
         beside_seconds=spent.beside,
         race_seconds_left=spent.race_left,
         notes=(*(pardon.text for pardon in pardoned), *_remarks(record.trials)),
-        repeated=len(record.attempts) - len(record.trials) if record.attempts else 0,
+        repeated=len(attempts) - len(record.trials),
+        spoiled=spoiled_of(attempts),
         ramps=ramp.findings,
         basis=_basis(study, standing, by_phase[Phase.RACE]),
         wanted=wanted if phase is Phase.RACE else 0,

@@ -65,32 +65,7 @@ class RaceFace(Face):
 
 def tune_for(asked: dict[str, Any]) -> None:
     """Run the search that was asked for and show what it says."""
-    study, facts = tuning_study(
-        TuneQuestion(
-            rig=asked["rig"],
-            vary=asked["vary"],
-            fix=asked["fix"],
-            baseline=asked["baseline"],
-            durability=asked["durability"],
-            maximize=asked["maximize"],
-            minimize=asked["minimize"],
-            subject_to=asked["subject_to"],
-            mode=asked["mode"],
-            budget=asked["budget"],
-            confirm=asked["confirm"],
-            confirm_seconds=asked["confirm_seconds"],
-            soak=asked["soak"],
-            spread=asked["spread"],
-            workloads=asked["workloads"],
-            margin=asked["margin"],
-            seconds=asked["seconds"],
-            ramp=asked["ramp"],
-            seed=asked["seed"],
-            scratch=asked["scratch"],
-            span=asked["span"],
-            target=asked["target"],
-        )
-    )
+    study, facts = tuning_study(question_of(asked))
     leave = Leave(write_to=asked["allow_write_to"], in_use=asked["allow_in_use"])
     with Store(asked["store"]) as store:
         if not asked["quiet"]:
@@ -102,6 +77,34 @@ def tune_for(asked: dict[str, Any]) -> None:
             as_json=asked["as_json"],
             quiet=asked["quiet"],
         )
+
+
+def question_of(asked: dict[str, Any]) -> TuneQuestion:
+    """Return what the words of `tune` ask."""
+    return TuneQuestion(
+        rig=asked["rig"],
+        vary=asked["vary"],
+        fix=asked["fix"],
+        baseline=asked["baseline"],
+        durability=asked["durability"],
+        maximize=asked["maximize"],
+        minimize=asked["minimize"],
+        subject_to=asked["subject_to"],
+        mode=asked["mode"],
+        budget=asked["budget"],
+        confirm=asked["confirm"],
+        confirm_seconds=asked["confirm_seconds"],
+        soak=asked["soak"],
+        spread=asked["spread"],
+        workloads=asked["workloads"],
+        margin=asked["margin"],
+        seconds=asked["seconds"],
+        ramp=asked["ramp"],
+        seed=asked["seed"],
+        scratch=asked["scratch"],
+        span=asked["span"],
+        target=asked["target"],
+    )
 
 
 def searching(
@@ -121,13 +124,13 @@ def searching(
         with contextlib.suppress(StoreError):  # it ended before it was kept: then there is nothing of it to show
             known = finished_tuning(store, study.id)
             if known.standing.slices:
-                show_tuning(known, as_json=as_json)
+                show_tuning(known, facts=store.get(study.id).facts, as_json=as_json)
         raise
-    show_tuning(finished_tuning(store, study.id), as_json=as_json)
+    show_tuning(finished_tuning(store, study.id), facts=store.get(study.id).facts, as_json=as_json)
 
 
-def show_tuning(known: Tuning, *, as_json: bool) -> None:
-    """Write what a search says where it was asked for."""
+def show_tuning(known: Tuning, *, facts: str, as_json: bool) -> None:
+    """Write what a search says where it was asked for; `facts` are its host's, as they are kept."""
     from virtune.flows.spelled import spelled
 
     words = spelled(known)
@@ -136,7 +139,7 @@ def show_tuning(known: Tuning, *, as_json: bool) -> None:
 
         texts = {one.program: one.text for one in words if one.text}
         notes = {one.program: one.notes for one in words if one.notes}
-        click.echo(json.dumps(tuning_document(known, texts, notes), indent=2))
+        click.echo(json.dumps(tuning_document(known, facts=facts, spelled=texts, beware=notes), indent=2))
         return
     from virtune.report.tune import render
 

@@ -60,7 +60,7 @@ def command(
             from virtune.flows.tune import finished_tuning
 
             require_no_more(report, asked)
-            show_tuning(finished_tuning(kept, name), as_json=as_json)
+            show_tuning(finished_tuning(kept, name), facts=kept.get(name).facts, as_json=as_json)
             return 0
         record, result = current(kept, name)
     return show_result(result, record, as_json=as_json, report=report, thresholds=thresholds)

@@ -3,7 +3,7 @@
 
 import os
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -75,13 +75,18 @@ def tuning_study(asked: TuneQuestion) -> tuple[Study, str]:
 
     Raises PlanError, with what is wrong and a hint, before anything is made or run.
     """
+    return study_for(asked, host), facts_text(asked.scratch)
+
+
+def study_for(asked: TuneQuestion, what: Callable[[], Host]) -> Study:
+    """Return the study that searches on a host that has this; raises PlanError with what is wrong and a hint."""
     _require_time(asked)
     goal = parse_goal(asked.maximize, asked.minimize, asked.subject_to)
     workloads = read_workloads(asked.workloads or DEFAULT_WORKLOADS, Path())
     span = asked.span or DEFAULT_SPAN
     if span < SPAN_MIN:
         raise PlanError("a span below 8 MiB fits into any cache", hint="`--span 64M` is the least that is sensible")
-    space = _space(asked, span)
+    space = _space(asked, span, what)
     if asked.soak and not any(workload.writes for workload in workloads):
         raise PlanError("a soak shows what minutes of writing do, and no workload writes", hint="leave out --soak")
     if asked.target is not None and any(arm.stack.disk.backend != "file" for arm in space.arms):
@@ -89,7 +94,7 @@ def tuning_study(asked: TuneQuestion) -> tuple[Study, str]:
     if asked.spread is not None and asked.spread > SPREAD_MAX:
         raise PlanError("blocks more than an hour apart are no search", hint="`--spread 30s`")
     now = datetime.now(UTC)
-    study = Study(
+    return Study(
         id=f"{now:%Y%m%d-%H%M%S}-{secrets.token_hex(2)}",
         created=now.isoformat(timespec="seconds"),
         kind="tune",
@@ -108,7 +113,6 @@ def tuning_study(asked: TuneQuestion) -> tuple[Study, str]:
         confidence=1 - ERROR,
         search=_search(asked, goal, space),
     )
-    return study, facts_text(asked.scratch)
 
 
 def _require_time(asked: TuneQuestion) -> None:
@@ -129,7 +133,7 @@ def _require_time(asked: TuneQuestion) -> None:
         )
 
 
-def _space(asked: TuneQuestion, span: int) -> Space:
+def _space(asked: TuneQuestion, span: int, what: Callable[[], Host]) -> Space:
     durability = None if asked.durability is None else Promise(asked.durability)
     words = Asked(
         rig=asked.rig,
@@ -139,7 +143,7 @@ def _space(asked: TuneQuestion, span: int) -> Space:
         durability=durability,
         span_bytes=span,
     )
-    return space_of(words, host())
+    return space_of(words, what())
 
 
 def _search(asked: TuneQuestion, goal: Goal, space: Space) -> Search:
@@ -158,6 +162,7 @@ def _search(asked: TuneQuestion, goal: Goal, space: Space) -> Search:
         confirm_seconds=asked.confirm_seconds,
         soak_seconds=asked.soak or 0.0,
         spread_seconds=_spread_of(asked),
+        vary=asked.vary,
         tries=tries_for(len(space.ranked)),
     )
 

@@ -79,6 +79,7 @@ class Search:
     that gives no values of both is made up for by another. With `tries` (None:
     all race from the start) at most so many of the ranked are raced, in the order in which they are proposed.
     Blocks of the race begin at least `spread_seconds` apart, so that a host is seen in more than one of its moods.
+    `vary` is what was asked to be varied, as it was written; nothing is the rig's own choice, None is not known.
     """
 
     goal: Goal
@@ -96,6 +97,7 @@ class Search:
     soak_seconds: float = 0.0
     tries: int | None = None
     spread_seconds: float = 0.0
+    vary: tuple[str, ...] | None = None
 
     @property
     def racing(self) -> int:

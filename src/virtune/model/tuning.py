@@ -99,6 +99,16 @@ class Probed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Spoiled:
+    """How often one arm was tried, in all phases: attempts that failed, and those that do not count, by cause."""
+
+    arm: str
+    attempts: int
+    failed: int = 0
+    invalid: tuple[tuple[str, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Tuning:
     """What a search says so far.
 
@@ -109,7 +119,8 @@ class Tuning:
     Where configurations are proposed, `wanted` is how many are to join in the next block, and `levels` are ln of what
     those did that were tried, all on one scale: what the proposals are made from.
     `repeated` attempts were spoiled or failed and ran again, `ramps` were too short and doubled; `notes` say what
-    could not be mended by that, and what to beware of. `basis` is what the race rests on, by workload.
+    could not be mended by that, and what to beware of; `spoiled` says of every arm how its
+    attempts went. `basis` is what the race rests on, by workload.
     `beside_seconds` is what a slice costs beside its run, and `race_seconds_left` what the budget still has for the
     race: below 0 where it is too small, None without a budget.
     """
@@ -137,6 +148,7 @@ class Tuning:
     repeated: int = 0
     ramps: tuple[RampFinding, ...] = ()
     basis: tuple[Basis, ...] = ()
+    spoiled: tuple[Spoiled, ...] = ()
     wanted: int = 0
     levels: tuple[tuple[str, float], ...] = ()
 

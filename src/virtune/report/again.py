@@ -2,8 +2,11 @@
 """A study in words: what it asks, and the command line that asks it again."""
 
 import shlex
+from collections.abc import Iterator
 
+from virtune.model.durability import durability_of
 from virtune.model.metric import BY_ID
+from virtune.model.search import Search
 from virtune.model.study import CHECK, Study
 from virtune.model.workload import INLINE, Workload
 
@@ -45,6 +48,53 @@ def command_again(study: Study) -> str:
     words += ["--restart"] if any(trial.restart for trial in study.trials) else []
     words += ["--target", study.target] if study.target else ["--scratch", study.scratch]
     return shlex.join(words)
+
+
+def tune_again(study: Study) -> str:
+    """Write the command line that searches the same again, with the same seed."""
+    search = study.search
+    assert search is not None  # noqa: S101 - only searches are asked again so
+    words = ["virtune", "tune", *_space_again(study, search)]
+    words += ["--maximize" if search.goal.improves.better == "higher" else "--minimize", search.goal.metric]
+    words += [word for limit in search.goal.limits for word in ("--subject-to", limit.text)]
+    asked = {
+        "--mode": search.mode,
+        "--budget": search.budget_seconds,
+        "--confirm": search.confirm_pairs,
+        "--confirm-seconds": search.confirm_seconds,
+        "--soak": search.soak_seconds or None,
+        "--spread": search.spread_seconds,
+        "--margin": study.margin,
+        "--seconds": search.slice_seconds,
+        "--ramp": study.ramp_seconds,
+        "--seed": study.seed,
+        "--span": study.span_bytes,
+    }
+    for workload in study.workloads:
+        words += ["--workload", _asked(workload)]
+    for flag, value in asked.items():
+        words += [] if value is None else [flag, f"{value:g}" if isinstance(value, float) else str(value)]
+    words += ["--target", study.target] if study.target else ["--scratch", study.scratch]
+    return shlex.join(words)
+
+
+def _space_again(study: Study, search: Search) -> Iterator[str]:
+    """Yield what says which configurations there are: rig, what varies and what is fixed, what is there now."""
+    varied = {factor.knob for factor in search.factors}
+    baseline = study.arm(study.baseline)
+    other = next((arm for arm in study.arms if arm.name != study.baseline), baseline)
+    fixed = {name: value for name, value in other.settings if name not in varied}
+    vary = search.vary
+    if vary is None:  # a search of before that was kept: the values that it had
+        vary = tuple(f"{factor.knob}={','.join(factor.values)}" for factor in search.factors)
+    for text in vary:
+        yield from ("--vary", text)
+    for name, value in fixed.items():
+        yield from ("--rig", value) if name == "rig" else ("--fix", f"{name}={value}")
+    own = [f"{name}={value}" for name, value in baseline.settings if name not in fixed]
+    yield from ("--baseline", ",".join(own)) if own else ()
+    if search.promise is not durability_of(baseline.stack).promise:
+        yield from ("--durability", search.promise.value)
 
 
 def _asked(workload: Workload) -> str:

@@ -175,11 +175,23 @@ def _cost(known: Tuning) -> Iterator[str]:
     yield checked_text(known.study)
     if known.repeated:
         yield f"{known.repeated} attempts failed or were spoiled, and ran again"
+    yield from _spoiled(known)
     if standing.certified:
         yield "going on would gain nothing within the margin"
     elif standing.slices_left is not None:
         left = format_seconds(standing.slices_left * each * len(known.study.workloads))
         yield f"going on: a certificate of {known.study.margin:.0%} would take about {left} more (--mode certify)"
+
+
+def _spoiled(known: Tuning) -> Iterator[str]:
+    """Say of the arms of which some attempts do not count how many, and why; those that lost most come first."""
+    lost = [(sum(count for _, count in one.invalid) + one.failed, one) for one in known.spoiled]
+    bad = [one for count, one in sorted(lost, key=lambda pair: -pair[0]) if count]
+    for one in bad[:NAMES_SHOWN]:
+        why = [f"{cause} {count}" for cause, count in one.invalid] + ([f"failed {one.failed}"] if one.failed else [])
+        yield f"spoiled of {one.arm}: {', '.join(why)}, of {one.attempts} attempts"
+    if len(bad) > NAMES_SHOWN:
+        yield f"and some of {len(bad) - NAMES_SHOWN} more"
 
 
 def _left_out(known: Tuning) -> Iterator[str]:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a search says, for machines."""
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
@@ -10,24 +11,32 @@ from virtune.model.metric import BY_ID
 from virtune.model.search import Search
 from virtune.model.standing import Contrast, Runner
 from virtune.model.study import Study
-from virtune.model.tuning import Confirmation, LimitCheck, Tuning
+from virtune.model.tuning import Confirmation, LimitCheck, Spoiled, Tuning
+from virtune.report.again import tune_again
 
 SCHEMA = "virtune/tune/1"
 
 
 def tuning_document(
-    known: Tuning, spelled: Mapping[str, str] | None = None, beware: Mapping[str, Sequence[str]] | None = None
+    known: Tuning,
+    *,
+    facts: str,
+    spelled: Mapping[str, str] | None = None,
+    beware: Mapping[str, Sequence[str]] | None = None,
 ) -> dict[str, Any]:
     """Return everything a search says, as plain JSON values in base units.
 
-    `spelled` is the winner in other programs' words, by program, and `beware` what is to be known of these words.
+    `facts` are those of the host, JSON text as a study keeps it. `spelled` is the winner in other
+    programs' words, by program, and `beware` what is to be known of these words.
     """
     study, standing = known.study, known.standing
+    tried = {one.arm: one for one in known.spoiled}
     assert study.search is not None  # noqa: S101 - a Tuning is of a search
     return {
         "schema": SCHEMA,
         "virtune": __version__,
         "study": _study(study, study.search) | {"finished": known.finished, "phase": known.phase.value},
+        "facts": json.loads(facts) if facts else None,
         "recommendation": known.recommendation.value,
         "why": known.why,
         "winner": known.winner,
@@ -39,9 +48,9 @@ def tuning_document(
         "confirmation": None if known.confirmation is None else _confirmation(known.confirmation),
         "soaks": [{"arm": one.arm, "seconds": one.seconds, "ratio": one.ratio} for one in known.soaks],
         "limits": [_check(one) for one in known.checks],
-        "arms": [_arm(known, runner) for runner in standing.runners],
+        "arms": [_arm(known, runner) | _tried(tried, runner.arm) for runner in standing.runners],
         "tried": len(standing.runners) + len(known.broken),
-        "broken": [{"arm": arm, "after_blocks": after} for arm, after in known.broken],
+        "broken": [{"arm": arm, "after_blocks": after} | _tried(tried, arm) for arm, after in known.broken],
         "cost": _cost(known, study.search),
         "repeated": known.repeated,
         "basis": {
@@ -49,6 +58,7 @@ def tuning_document(
             "confirmation_unit": "start",
             "checked": None if study.checked is None else asdict(study.checked),
             "workloads": [asdict(one) for one in known.basis],
+            "command": tune_again(study),
         },
         "ramps": [asdict(finding) for finding in known.ramps],
         "notes": list(known.notes),
@@ -92,6 +102,12 @@ def _study(study: Study, search: Search) -> dict[str, Any]:
         "span_bytes": study.span_bytes,
         "target": study.target,
         "workloads": [workload.name for workload in study.workloads],
+        "jobs": [
+            {"workload": workload.name, "name": job.name, "options": job.as_dict()}
+            for workload in study.workloads
+            for job in workload
+        ],
+        "budget_seconds": search.budget_seconds,
         "factors": [{"knob": one.knob, "values": list(one.values), "costly": one.costly} for one in search.factors],
         "removed": [{"what": one.what, "count": one.count, "why": one.why} for one in search.removed],
         "apart": [
@@ -112,6 +128,11 @@ def _arm(known: Tuning, runner: Runner) -> dict[str, Any]:
         "value": dict(known.values).get(arm.name),
         "against_leader": None if runner.against_leader is None else _contrast(runner.against_leader),
     }
+
+
+def _tried(spoiled: Mapping[str, Spoiled], arm: str) -> dict[str, Any]:
+    found = spoiled.get(arm, Spoiled(arm=arm, attempts=0))
+    return {"attempts": found.attempts, "failed": found.failed, "invalid": dict(found.invalid)}
 
 
 def _contrast(found: Contrast) -> dict[str, Any]:
