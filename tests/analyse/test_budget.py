@@ -11,7 +11,7 @@ from tests.analyse.test_tuning import World, landscape, study_of
 
 from virtune.analyse.probing import seconds_of
 from virtune.analyse.tuning import tuning
-from virtune.flows.tune import beforehand, seconds_left
+from virtune.flows.tune import beforehand, probed_words, seconds_left
 from virtune.flows.tune_question import TuneQuestion, tuning_study
 from virtune.model.errors import PlanError
 from virtune.model.evidence import StudyRecord
@@ -91,8 +91,11 @@ def test_a_budget_for_less_than_four_blocks_says_so_before() -> None:
     rates = {f"a{index}": 50_000.0 for index in range(8)}
     study = study_of(list(rates), budget_seconds=60.0)
     assert "4 blocks of them and what comes after take more than the budget" in beforehand(study)
-    found = Clock(study, World(rates)).run()
-    assert found.standing.blocks >= 4
+    clock = Clock(study, World(rates))
+    while (found := clock.step()).phase is not Phase.RACE:
+        pass
+    assert "stops after about 64 s at the latest, past its budget" in probed_words(found)
+    assert clock.run().standing.blocks >= 4
     assert "more than the budget" not in beforehand(study_of(list(rates), budget_seconds=600.0))
 
 

@@ -224,6 +224,17 @@ def test_a_pair_that_is_lost_is_run_again() -> None:
         assert (found.recommendation is Recommendation.CHANGE) == (pairs == 6)
 
 
+def test_a_race_is_over_once_its_winner_is_being_confirmed() -> None:
+    rates = {"base": 40_000.0, "fast": 41_500.0}
+    found, record = searched(study_of(list(rates)), World(rates, noise=0.03))
+    assert found.confirmation is not None
+    rounds = sorted({one.trial.round for one in record.trials if phase_of(one.trial.round) is Phase.RACE})
+    shorter = tuple(one for one in record.trials if one.trial.round not in rounds[4:])
+    raced = tuple(one for one in shorter if phase_of(one.trial.round) is not Phase.CONFIRM)
+    assert tuning(replace(record, trials=raced)).phase is Phase.RACE
+    assert tuning(replace(record, trials=shorter)).phase is Phase.CONFIRM
+
+
 def test_too_few_restarts_decide_nothing() -> None:
     rates = {"base": 40_000.0, "fast": 80_000.0}
     for pairs in (0, 1, 3, 5):

@@ -235,7 +235,8 @@ def _phase(
     """Return what is done next, and whether nothing is; `rounds` are those of each phase that are done."""
     if probed.slices < PROBE_SLICES:
         return Phase.PROBE, False
-    if racing:
+    # what is confirmed is fresh data for one winner: a race that another pardon opens again would spoil that
+    if racing and not rounds[Phase.CONFIRM] and not rounds[Phase.SOAK]:
         return Phase.RACE, False
     if winner is None:
         return Phase.RACE, True

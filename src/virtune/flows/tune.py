@@ -176,7 +176,7 @@ def _search(record: StudyRecord, tools: Tools, *, store: Store, say: Callable[[E
             say(SearchMoved(known=known, seconds_left=left))
             if known.phase is Phase.RACE and not known.standing.blocks:
                 require_percentiles(known)
-                say(Noticed(text=_probed(known)))
+                say(Noticed(text=probed_words(known)))
             attempts = _attempts(study, known, tools, store, say)
             if known.phase is Phase.RACE:
                 begun = _spread(begun, search_of(study).spread_seconds)
@@ -202,7 +202,7 @@ def _spread(begun: float, seconds: float) -> float:
     return time.monotonic()
 
 
-def _probed(known: Tuning) -> str:
+def probed_words(known: Tuning) -> str:
     """Say before the race what the probe saw, and what certainty will cost."""
     search, probed = search_of(known.study), known.probed
     if probed.sd is None or probed.certificate_seconds is None:
@@ -213,7 +213,11 @@ def _probed(known: Tuning) -> str:
         " the best"
     )
     race = None if probed.slices_max is None else race_seconds(known)
-    return words if race is None else f"{words}; this race stops after about {format_seconds(race)} at the latest"
+    if race is None:
+        return words
+    words += f"; this race stops after about {format_seconds(race)} at the latest"
+    left = known.race_seconds_left
+    return words if left is None or race <= left + 1 else f"{words}, past its budget: fewer blocks say nothing"
 
 
 def _attempts(study: Study, known: Tuning, tools: Tools, store: Store, say: Callable[[Event], None]) -> Attempts:
