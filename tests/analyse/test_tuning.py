@@ -268,6 +268,19 @@ def test_slow_disks_get_longer_slices_and_a_soak_is_held_against_its_beginning()
     assert sum(phase_of(one.trial.round) is Phase.SOAK for one in record.trials) == 12
 
 
+def test_a_soak_that_gave_no_values_is_told_all_the_same() -> None:
+    rates = {"base": 40_000.0, "fast": 80_000.0}
+
+    class Silent(World):
+        """Gives nothing in the soak."""
+
+        def value(self, trial: Trial) -> float:
+            return math.nan if phase_of(trial.round) is Phase.SOAK else super().value(trial)
+
+    found, _ = searched(study_of(list(rates), soak_seconds=60.0), Silent(rates, noise=0.01))
+    assert [(soak.arm, soak.seconds, soak.ratio) for soak in found.soaks] == [("fast", 60, None), ("base", 60, None)]
+
+
 def test_a_ramp_that_is_too_short_is_doubled_for_the_rest_of_the_race() -> None:
     rates = {"base": 40_000.0, "fast": 42_000.0, "near": 41_500.0}
     world = World(rates, noise=0.05)

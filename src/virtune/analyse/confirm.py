@@ -75,13 +75,15 @@ def soaked(study: Study, winner: str | None, rows: Rows) -> tuple[Soak, ...]:
     found = []
     for arm in dict.fromkeys(name for name in (winner, study.baseline) if name is not None):
         blocks = [block_of(study, metric, row) for row in rows.values()]
-        logs = [value for block in blocks if arm in block and math.isfinite(value := block[arm])]
-        if not logs:
+        runs = [block[arm] for block in blocks if arm in block]
+        logs = [value for value in runs if math.isfinite(value)]
+        if not runs:
             continue
         third = max(1, len(logs) // 3)
         sign = 1.0 if metric.better == "higher" else -1.0
-        ratio = math.exp(sign * (fmean(logs[-third:]) - fmean(logs[:third]))) if len(logs) >= min(3, count) else None
-        found.append(Soak(arm=arm, seconds=len(logs) * each, ratio=ratio))
+        enough = len(logs) >= max(1, min(3, count))  # of a rare percentile such a run may have none
+        ratio = math.exp(sign * (fmean(logs[-third:]) - fmean(logs[:third]))) if enough else None
+        found.append(Soak(arm=arm, seconds=len(runs) * each, ratio=ratio))
     return tuple(found)
 
 

@@ -97,7 +97,7 @@ def _answer(known: Tuning) -> Iterator[Text]:
         yield Text(_spread(known), style="yellow" if found.unstable else "")
     for soak in known.soaks:
         held = (
-            "too few runs to say"
+            "too few runs gave a value to say"
             if soak.ratio is None
             else f"last third {100 * (soak.ratio - 1):+.1f} % of the first"
         )
