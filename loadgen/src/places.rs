@@ -4,6 +4,9 @@
 use crate::chance::{Chance, Zipf, mix};
 use crate::job::{Direction, Distribution};
 
+/// How often another block is drawn at random when the first is busy.
+const REDRAWS: u32 = 32;
+
 /// The rule by which one thread chooses blocks. A thread owns every `stride`th block from `first` on; without a
 /// journal that is all of them, with one each thread has its own, so that no two write the same block at a time.
 #[derive(Clone, Debug)]
@@ -12,6 +15,7 @@ pub struct Places {
     first: u64,
     stride: u64,
     next: [u64; 2],
+    waiting: [Option<u64>; 2],
     rule: Rule,
 }
 
@@ -31,6 +35,7 @@ impl Places {
             first,
             stride,
             next: [0, 0],
+            waiting: [None, None],
             rule: match random {
                 None => Rule::Sequential,
                 Some(Distribution::Uniform) => Rule::Uniform,
@@ -60,6 +65,21 @@ impl Places {
             Rule::Zipf { zipf, scatter } => scatter.apply(zipf.draw(chance)),
         };
         self.first + place * self.stride
+    }
+
+    /// Choose the next block that is not busy; None when every one that was drawn is.
+    ///
+    /// A sequence keeps its order: nothing goes out in a direction before the very block that is next in it.
+    pub fn next_idle(&mut self, direction: Direction, chance: &mut Chance, busy: impl Fn(u64) -> bool) -> Option<u64> {
+        if !matches!(self.rule, Rule::Sequential) {
+            return (0..REDRAWS).map(|_| self.next(direction, chance)).find(|block| !busy(*block));
+        }
+        let block = self.waiting[direction as usize].take().unwrap_or_else(|| self.next(direction, chance));
+        if busy(block) {
+            self.waiting[direction as usize] = Some(block);
+            return None;
+        }
+        Some(block)
     }
 }
 
@@ -98,6 +118,27 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
     use std::collections::HashSet;
+
+    #[test]
+    fn a_sequence_waits_for_a_block_that_is_busy_and_skips_none() {
+        let (mut places, mut chance) = (Places::new(4, 0, 1, None, 0), Chance::new(0, 0));
+        let mut draw = |busy: &[u64]| places.next_idle(Direction::Write, &mut chance, |block| busy.contains(&block));
+        assert_eq!([draw(&[]), draw(&[0])], [Some(0), Some(1)]);
+        // 2 is busy from an earlier pass, and so is 3 for a while: neither may go out before 2
+        assert_eq!([draw(&[2]), draw(&[2, 3]), draw(&[2])], [None; 3]);
+        assert_eq!([draw(&[]), draw(&[2]), draw(&[2, 3])], [Some(2), Some(3), Some(0)]);
+        let read = places.next_idle(Direction::Read, &mut chance, |_| false);
+        assert_eq!(read, Some(0), "the other direction waits for nothing");
+    }
+
+    #[test]
+    fn at_random_another_block_is_taken_for_one_that_is_busy() {
+        let (mut places, mut chance) = (Places::new(2, 0, 1, Some(Distribution::Uniform), 0), Chance::new(1, 0));
+        for _ in 0..20 {
+            assert_eq!(places.next_idle(Direction::Write, &mut chance, |block| block == 0), Some(1));
+        }
+        assert_eq!(places.next_idle(Direction::Write, &mut chance, |_| true), None);
+    }
 
     #[test]
     fn sequential_goes_round_and_each_direction_has_its_own_position() {

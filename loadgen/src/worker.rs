@@ -18,8 +18,6 @@ use std::time::Duration;
 
 /// How long requests in flight may take to end after the load did.
 const DRAIN_LIMIT: Duration = Duration::from_secs(30);
-/// How often another block is drawn when the first has a request in flight (only with a journal).
-const REDRAWS: u32 = 32;
 
 /// A request that was in flight when the run ended without it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -89,7 +87,6 @@ pub(crate) struct Worker {
     contents: Vec<u8>,
     pacers: [Option<Pacer>; 2],
     open_loop: bool,
-    drawn: [Option<u64>; 2],
     next_direction: Option<Direction>,
     sent: u64,
     limit: u64,
@@ -134,7 +131,6 @@ impl Worker {
             contents,
             pacers: [None, None],
             open_loop: job.open_loop(),
-            drawn: [None; 2],
             next_direction: None,
             sent: 0,
             limit: job.ios.unwrap_or(u64::MAX).min(by_size),
@@ -331,21 +327,11 @@ impl Worker {
         let Some(share) = &self.share else {
             return Some(self.places.next(direction, &mut self.chance));
         };
-        let random = self.plan.job.pattern.random;
-        let draws = if random { REDRAWS } else { 1 };
-        let waiting = &mut self.drawn[direction as usize];
-        for _ in 0..draws {
-            let block = waiting.take().unwrap_or_else(|| self.places.next(direction, &mut self.chance));
-            if !share.busy(block) {
-                return Some(block);
-            }
-            if !random {
-                // a sequence keeps its order: nothing goes out in this direction before this very block
-                *waiting = Some(block);
-                self.next_direction = Some(direction);
-            }
+        let block = self.places.next_idle(direction, &mut self.chance, |block| share.busy(block));
+        if block.is_none() && !self.plan.job.pattern.random {
+            self.next_direction = Some(direction);
         }
-        None
+        block
     }
 
     /// Fill the buffer of a write, and note it in the journal.

@@ -192,7 +192,7 @@ fn what_clones_on_one_queue_write_is_where_it_belongs() {
 }
 
 #[test]
-fn a_sequence_waits_for_a_block_that_is_busy_and_skips_none() {
+fn a_sequence_over_fewer_blocks_than_are_in_flight_writes_each_in_every_pass() {
     let (_daemon, words) = match journalled(1) {
         Some(found) => found,
         None => return,
