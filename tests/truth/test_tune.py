@@ -106,6 +106,17 @@ def test_what_drops_flushes_is_shown_apart_and_never_ranked_even_for_reads(user:
     assert "<disk type='file'" in found["spelled"]["libvirt"]
 
 
+def test_a_budget_holds_on_the_clock_and_blocks_are_apart_within_it(user: User) -> None:
+    words = ("--vary", throttles(6000, 6010), "--confirm", "0", "--mode", "certify", "--margin", "0.001")
+    begun = time.monotonic()
+    found = tune(user, *words, "--budget", "14s", "--spread", "2s").json()
+    assert time.monotonic() - begun < 14 + 6  # the start of the program, and bringing three configurations up
+    assert 8 <= found["cost"]["elapsed_seconds"] <= 15
+    assert found["study"]["budget_seconds"] == 14
+    # the probe has 4 s and three slices have 2 s: a block each 2 s, and the last one ends in time
+    assert 4 <= found["cost"]["blocks"] <= 6
+
+
 def test_a_killed_search_goes_on_in_the_order_that_it_would_have_had(user: User) -> None:
     words = ("--vary", throttles(3000, 3050), "--confirm", "2", "--store", str(user.store))
     process = user.start("tune", *words, *NULL, *SHORT, "-q")
