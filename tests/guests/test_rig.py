@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """The rig `qemu` on a real guest: one machine for all stacks, what is exchanged, what is in force."""
 
+import os
 import shutil
+import signal
+import time
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.conftest import SPAN
+from tests.conftest import SPAN, eventually
 from tests.guests.conftest import TCG
 
 from virtune import shell
@@ -110,6 +113,34 @@ def test_a_refusal_is_qemus_own_words_and_the_next_stack_comes_up(rig: GuestSess
     with rig.up(GUEST, ground(image)) as bench:
         assert bench.changeover is not None
         assert "disk.format" in found(bench.in_force.checks)
+
+
+def test_between_stacks_a_guest_stands_still_whatever_runs_in_it(rig: GuestSession, image: Path) -> None:
+    with rig.up(GUEST, ground(image)) as bench:
+        pid = bench.vm.child.pid
+        busy = "timeout 5 sh -c 'while :; do :; done' >/dev/null 2>&1 &"
+        assert bench.vm.guest.look.run(busy, timeout_seconds=20).status == 0
+        bench.begin()
+        assert eventually(lambda: bench.spent().by_role["vcpu"] > 100_000_000, seconds=20)
+    bench.begin()
+    time.sleep(0.5)
+    assert bench.spent().by_role["vcpu"] == 0
+    with rig.up(replace(GUEST, disk=Disk(aio="native")), ground(image)) as bench:
+        assert bench.changeover is not None
+        assert (bench.changeover.swapped, bench.changeover.process) == ("nodes", pid)
+        assert engine_at_work(bench) == "native"
+
+
+def test_a_machine_that_lives_and_does_not_answer_is_replaced(rig: GuestSession, image: Path) -> None:
+    with rig.up(GUEST, ground(image)) as bench:
+        pid = bench.vm.child.pid
+    os.kill(pid, signal.SIGSTOP)
+    with rig.up(GUEST, ground(image)) as bench:
+        assert bench.changeover is not None
+        assert bench.changeover.process != pid
+        assert "the one before does not go on: QEMU's monitor said nothing for 10 s" in bench.changeover.text
+        assert not Path(f"/proc/{pid}").exists()
+        assert load(bench).output
 
 
 def test_a_guest_that_hangs_at_its_boot_is_booted_once_more(

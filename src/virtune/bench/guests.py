@@ -52,8 +52,6 @@ class Guests:
         """
         wanted = stack.guests + stack.idle_guests
         self._sessions += [GuestSession(*self._of) for _ in range(wanted - len(self._sessions))]
-        for spare in self._sessions[wanted:]:
-            spare.rest()
         with contextlib.ExitStack() as ups:
             benches = [
                 ups.enter_context(one.up(stack, _of(ground, number), restart=restart))

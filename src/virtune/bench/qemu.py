@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The rig `qemu`: a guest of ours that is booted once, and whose disk is exchanged for every stack.
 
+Between stacks it stands still: no timer of a guest that has no load takes time from an arm that has no use for it.
+
 What a stack takes from the one before (nodes exchanged under the device, device anew, machine anew) is said by the
 table of knobs; `virtune.bench.qemu_carried` does all of it but the last.
 """
@@ -109,6 +111,7 @@ class GuestSession:
         self._appliance, self._accelerator, self._warden = appliance, accelerator, warden
         self._first_boot_seconds = first_boot_seconds
         self._machine: Carried | None = None
+        self._none = "the first stack needs one"
         self._resting = False
 
     @contextlib.contextmanager
@@ -137,16 +140,21 @@ class GuestSession:
         try:
             yield self._bench(carried, stack, ground, changeover)
             carried.park()
+            self._rest()
         except BaseException:
             # whatever went wrong, the next stack finds a machine of which all is known
             self.give_up()
             raise
 
-    def rest(self) -> None:
-        """Stop the vCPUs until the next stack: a guest that an arm has no use for takes no time from it."""
-        if self._machine is not None and not self._resting and self._machine.vm.trouble() is None:
-            self._machine.vm.monitor.execute("stop")
-            self._resting = True
+    def _rest(self) -> None:
+        """Stop the vCPUs until the next stack, which gets another machine when this one does not obey."""
+        if self._machine is not None:
+            try:
+                self._machine.vm.monitor.execute("stop")
+                self._resting = True
+            except RigError as error:
+                self.give_up()
+                self._none = f"the one before did not stand still: {error.message}"
 
     def give_up(self) -> None:
         """End the machine; the next stack gets a new one."""
@@ -157,14 +165,12 @@ class GuestSession:
 
     def _usable(self, stack: Stack, ground: Ground, *, anew: bool) -> tuple[Carried, str]:
         """Return a machine that runs, and why it is a new one (empty for the one that there was)."""
-        why = "the first stack needs one"
+        why = self._none
         if self._machine is not None:
             trouble = self._machine.vm.trouble()
             why = f"the one before is gone: {trouble}" if trouble else self._machine.unfit(stack, ground, anew=anew)
+            why = why or self._woken(self._machine)
             if not why:
-                if self._resting:
-                    self._machine.vm.monitor.execute("cont")
-                    self._resting = False
                 return self._machine, ""
             self.give_up()
         require_pages(stack.machine)
@@ -187,6 +193,16 @@ class GuestSession:
             vm = ends.enter_context(boot())
         self._machine = Carried(vm, appliance, accelerator, ends, stack, ground)
         return self._machine, why
+
+    def _woken(self, machine: Carried) -> str:
+        """Let a machine go on that stood still; returns why that cannot be, empty when it goes on."""
+        try:
+            if self._resting:
+                machine.vm.monitor.execute("cont")
+                self._resting = False
+        except RigError as error:
+            return f"the one before does not go on: {error.message}"
+        return ""
 
     def _appliance_for(self, stack: Stack) -> Appliance:
         """Return a guest whose kernel drives the stack's bus: that of clouds has no AHCI, the general one has."""
