@@ -20,6 +20,10 @@ from virtune.model.target import GuestTarget
 pytestmark = [pytest.mark.real, pytest.mark.beside, pytest.mark.xdist_group("guests")]
 
 SKEW_SECONDS = 0.05
+"""On a busy machine a guest may wait for a CPU when its barrier opens, so only the best of three is held to this."""
+
+LATE_SECONDS = 0.5
+"""And none is ever so late: it would be a barrier that opens for one guest after the other."""
 
 
 def test_two_guests_begin_together(appliance: Appliance, image: Path, one_warden: shell.Warden) -> None:
@@ -53,3 +57,4 @@ def test_two_guests_begin_together(appliance: Appliance, image: Path, one_warden
                 assert output is not None
                 assert output.status == 0
         assert min(skews) <= SKEW_SECONDS, skews
+        assert max(skews) <= LATE_SECONDS, skews

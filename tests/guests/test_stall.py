@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A load that is stopped in mid-trial: told from a slow one, with evidence, and the rest of the study is measured."""
+"""A load that is stopped, or loses its QEMU, in mid-trial: with evidence, and the rest of the study is measured."""
 
 import contextlib
+import os
+import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -27,33 +29,55 @@ from virtune.store.sqlite import Store
 pytestmark = [pytest.mark.real, pytest.mark.beside, pytest.mark.xdist_group("guests")]
 
 
-class StoppingOnce:
-    """The rig, in whose first stack the load is stopped as soon as it has done something."""
+class Hurting:
+    """The rig, in whose first stack something is done to the guest as soon as its load has done something."""
 
-    def __init__(self, rig: Session) -> None:
-        self._rig = rig
-        self.stopped: list[bool] = []
+    def __init__(self, rig: Session, hurt: Callable[[GuestBench], bool]) -> None:
+        self._rig, self._hurt = rig, hurt
+        self.hurt: list[bool] = []
 
     @contextlib.contextmanager
     def up(self, stack: Stack, ground: Ground, *, restart: bool = False) -> Iterator[GuestBench]:
         with self._rig.up(stack, ground, restart=restart) as bench:
             assert isinstance(bench, GuestBench)
-            if not self.stopped:
-                self.stopped.append(False)
-                threading.Thread(target=self._stop, args=(bench,), daemon=True).start()
+            if not self.hurt:
+                self.hurt.append(False)
+                threading.Thread(target=self._once_under_load, args=(bench,), daemon=True).start()
             yield bench
 
-    def _stop(self, bench: GuestBench) -> None:
-        def done(*words: str) -> bool:
-            return bench.vm.guest.run(words, timeout_seconds=20).status == 0
-
+    def _once_under_load(self, bench: GuestBench) -> None:
         much = '$3 == "vda" && $4 > 1000 { found = 1 } END { exit !found }'
-        if eventually(lambda: done("awk", much, "/proc/diskstats"), seconds=60):
-            self.stopped[0] = done("killall", "-STOP", "fio")
+        if eventually(lambda: done(bench, "awk", much, "/proc/diskstats"), seconds=60):
+            self.hurt[0] = self._hurt(bench)
 
 
-def test_a_load_that_is_stopped_ends_in_evidence_and_the_rest_is_measured(
-    tmp_path: Path, scratch_directory: Path, warden: Warden
+def done(bench: GuestBench, *words: str) -> bool:
+    return bench.vm.guest.run(words, timeout_seconds=20).status == 0
+
+
+def stop_fio(bench: GuestBench) -> bool:
+    return done(bench, "killall", "-STOP", "fio")
+
+
+def kill_qemu(bench: GuestBench) -> bool:
+    os.kill(bench.vm.child.pid, signal.SIGKILL)
+    return True
+
+
+@pytest.mark.parametrize(
+    ("hurt", "why", "told"),
+    [
+        (stop_fio, "completed nothing for 15 s: it is stuck", ('"running": true', "rd_operations")),
+        (kill_qemu, "was killed by SIGKILL", ('"trouble": "qemu-system-x86_64 was killed by SIGKILL',)),
+    ],
+)
+def test_a_load_that_breaks_off_ends_in_evidence_and_the_rest_is_measured(
+    tmp_path: Path,
+    scratch_directory: Path,
+    warden: Warden,
+    hurt: Callable[[GuestBench], bool],
+    why: str,
+    told: tuple[str, ...],
 ) -> None:
     said: list[Event] = []
     asked = Question(
@@ -66,20 +90,20 @@ def test_a_load_that_is_stopped_ends_in_evidence_and_the_rest_is_measured(
         Scratch(scratch_directory, span_bytes=SPAN, say=said.append) as scratch,
         session(warden) as rig,
     ):
-        stopping = StoppingOnce(rig)
+        hurting = Hurting(rig, hurt)
         tools = Tools(
             programs={"fio": find("fio")}, clients=Clients(engines=frozenset({"libaio", "io_uring", "psync"})),
-            rigs=stopping, scratch=scratch, warden=warden, target=None, target_bytes=SPAN,
+            rigs=hurting, scratch=scratch, warden=warden, target=None, target_bytes=SPAN,
         )  # fmt: skip
         store.add_study(study, facts=facts)
         first, captures = run_trial(study, study.trials[0], tools)
-        assert stopping.stopped == [True]
-        assert "completed nothing for 15 s: it is stuck" in str(first.failure)
+        assert hurting.hurt == [True]
+        assert why in str(first.failure)
         kept = {capture.name: capture.content for capture in captures}
         trouble = kept["trouble.txt"].decode()
-        assert '"running": true' in trouble, "QEMU is well"
-        assert "rd_operations" in trouble
-        assert kept["guest-counters.jsonl"].count(b"\n") > 10, "a look a second while nothing moved"
+        assert all(words in trouble for words in told), trouble
+        looks = kept["guest-counters.jsonl"].count(b"\n")
+        assert looks > (10 if hurt is stop_fio else 1), "a look a second while nothing moved"
         store.add_trial(study.id, first, captures)
         attempts = Attempts(study, tools, store=store, say=said.append)
         again = [attempts.make(trial) for trial in study.trials]

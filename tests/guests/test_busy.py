@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Hot-plug in a guest that is at work: a disk is exchanged while another one is loaded, which never notices."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tests.conftest import SPAN, eventually
+from tests.guests.conftest import TCG
+from tests.guests.test_rig import GUEST, engine_at_work, ground
+
+from virtune import shell
+from virtune.bench.appliance import Appliance
+from virtune.bench.qemu import GuestBench, GuestSession
+from virtune.bench.qemu_in_force import seen_in_guest
+from virtune.dialects.qemu_guest import SLOTS
+from virtune.model.stack import Device, Disk
+
+pytestmark = [pytest.mark.real, pytest.mark.beside, pytest.mark.xdist_group("guests")]
+
+OTHER = "other"
+
+
+@pytest.fixture
+def session(appliance: Appliance, one_warden: shell.Warden) -> Iterator[GuestSession]:
+    made = GuestSession(appliance, TCG, one_warden)
+    yield made
+    made.give_up()
+
+
+def load_another_disk(bench: GuestBench) -> None:
+    """Plug a second disk in and load it until somebody ends that."""
+    node = {"driver": "null-co", "node-name": OTHER, "size": SPAN, "read-zeroes": True}
+    bench.vm.monitor.execute("blockdev-add", node)
+    device = {"driver": "virtio-blk-pci", "id": OTHER, "drive": OTHER, "serial": OTHER, "bus": SLOTS[-1]}
+    bench.vm.monitor.execute("device_add", device)
+    path = seen_in_guest(bench.vm.guest, OTHER, timeout_seconds=20)["device"]
+    words = f"fio --name=x --filename={path} --ioengine=libaio --direct=1 --iodepth=8 --rw=randread --bs=4k"
+    words += " --time_based=1 --runtime=600 --allow_file_create=0 --output-format=json --output=/run/other.json"
+    assert bench.vm.guest.look.run(f"{words} >/run/other.said 2>&1 &", timeout_seconds=20).status == 0
+
+
+def completed(bench: GuestBench) -> int:
+    """How many reads of the other disk QEMU has completed."""
+    shown = bench.vm.monitor.execute("query-blockstats")
+    return sum(int(one["stats"]["rd_operations"]) for one in shown if f"/{OTHER}/" in f"{one.get('qdev', '')}/")
+
+
+def test_disks_come_and_go_while_another_is_loaded(session: GuestSession, image: Path) -> None:
+    with session.up(GUEST, ground(image)) as bench:
+        load_another_disk(bench)
+        assert eventually(lambda: completed(bench) > 100, seconds=60)
+    devices = (Device(num_queues=1), Device(bus="virtio-scsi"), Device(bus="nvme"), Device(num_queues=2))
+    for device, aio in zip(devices, ("native", "io_uring", "threads", "native"), strict=True):
+        before = completed(bench)
+        with session.up(replace(GUEST, device=device, disk=Disk(aio=aio)), ground(image)) as bench:  # type: ignore[arg-type]
+            assert bench.changeover is not None
+            assert bench.changeover.swapped == "disk", bench.changeover.text
+            assert engine_at_work(bench) == aio
+            assert completed(bench) > before + 100, "the other disk was served all the while"
+    with session.up(GUEST, ground(image)) as bench:
+        bench.vm.guest.run(["killall", "-INT", "fio"], timeout_seconds=20)
+        gone = lambda: bench.vm.guest.run(["killall", "-0", "fio"], timeout_seconds=20).status != 0  # noqa: E731
+        assert eventually(gone, seconds=60)
+        (job,) = json.loads(bench.vm.guest.get("/run/other.json", timeout_seconds=20))["jobs"]
+        assert (job["error"], job["read"]["short_ios"], job["read"]["drop_ios"]) == (0, 0, 0)
+        assert bench.vm.guest.get("/run/other.said", timeout_seconds=20) == b"", "and nobody complained"
