@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which appliance the rig boots: what was chosen is kept, is what is made, and goes back; modules packed by zstd."""
 
+import json
 import subprocess
 from pathlib import Path
 
@@ -107,7 +108,9 @@ def test_a_comparison_boots_the_kernel_that_was_chosen(at_hand: Path, tmp_path: 
     assert "`--rig qemu` boots it from now on" in said
     words = ("measure", "--rig", "qemu", "--rounds", "1", "--seconds", "0.5", "--ramp", "0", "-q")
     user.run(*words, "--workload", "randread-4k", timeout=170)
-    assert f"/appliances/{key}/vmlinuz" in user.run("show", "last", "--trial", "1").stdout
+    assert f"/appliances/{key}/vmlinuz" in user.run("show", "last", "--trial", "1", "--capture", "rig.txt").stdout
+    seen = json.loads(user.run("show", "last", "--trial", "1", "--capture", "guest.json").stdout)
+    assert seen["kernel"] == sources.release, "and the trial says which that is"
     listed = user.run("appliance", "list").stdout
     assert [line.split()[0] for line in listed.splitlines() if "what `--rig qemu` boots" in line] == [key]
     back = user.run("appliance", "build").stdout.partition("made: ")[2].split()[0]
