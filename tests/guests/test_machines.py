@@ -52,6 +52,15 @@ def test_the_rings_and_the_threads_of_a_device(rig: GuestSession, image: Path) -
         rig.up(nowhere, ground(image)).__enter__()
 
 
+def test_a_pin_holds_where_the_kernel_writes_in_threads_of_its_own(rig: GuestSession, tmp_path: Path) -> None:
+    own = tmp_path / "own.raw"
+    own.write_bytes(bytes(SPAN))
+    stack = replace(GUEST, disk=Disk(aio="io_uring", cache="writeback"), pins=Pins(emulator="0"))
+    with rig.up(stack, Ground(image=own, size_bytes=SPAN, writes=True)) as bench:
+        seen = found((*bench.in_force.checks, *load(bench, rw="randwrite").checks))
+        assert seen["emulator.pin"] == "0"
+
+
 def test_an_older_board_with_ide_and_what_it_is_made_of(rig: GuestSession, image: Path) -> None:
     machine = Machine(type="pc", cpu="Nehalem", vcpus=1, memory=Bytes(256 * MIB))
     stack = replace(GUEST, machine=machine, device=Device(bus="ide"))
