@@ -254,6 +254,6 @@ def _unpacked(path: Path) -> bytes:
         plain = Path(place) / "module"
         try:
             shell.run(["zstd", "-d", "-q", "-o", str(plain), "--", str(path)], timeout_seconds=_UNPACK_SECONDS)
-            return plain.read_bytes()
-        except (shell.CommandError, OSError) as error:
-            raise PreconditionError(f"{path} cannot be unpacked: {error}") from None
+        except shell.CommandError as error:
+            raise PreconditionError(f"{path} cannot be unpacked: {error.hint or error.message}") from None
+        return plain.read_bytes()
