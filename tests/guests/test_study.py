@@ -59,9 +59,10 @@ def test_engines_are_compared_in_one_guest_and_marked(user: User) -> None:
 def test_one_load_in_one_guest_and_shared_by_two_beside_bare_metal(user: User) -> None:
     elsewhere = str(user.home / "elsewhere")
     two = f"two:guests.count=2,disk.aio=native,guests.spread={elsewhere}"
+    also = f"also:guests.count=2,guests.spread={elsewhere}/"
     words = ("compare", "--arm", "one:", "--arm", two, "--arm", "metal:rig=metal")
     load = ("--workload", "rw=randread,bs=4k,iodepth=4,numjobs=2", "--rounds", "1", "--json")
-    found = user.run(*words, *load, *SHORT, timeout=170).json()
+    found = user.run(*words, "--arm", also, *load, *SHORT, timeout=170).json()
     (skew,) = [round_["measurement"]["values"]["guests.skew"] for round_ in found["arms"][1]["rounds"]]
     assert 0 <= skew < 1e9
     seen = {check["setting"]: check["found"] for check in found["arms"][1]["in_force"]}
@@ -80,6 +81,9 @@ def test_one_load_in_one_guest_and_shared_by_two_beside_bare_metal(user: User) -
         f"==> {name} (" in parts for name in ("fio.json", "fio-2.json", "guest-counters-2.jsonl", "barrier.json")
     )
     assert not guests_of_ours()
+    itself = f"two:guests.count=2,guests.spread={user.scratch}/."
+    words = ("compare", "--arm", "one:", "--arm", itself, "--workload", "rw=randread,numjobs=2")
+    assert "guests.spread names the scratch directory itself" in user.run(*words, *SHORT, status=3).stderr
     words = ("compare", "--arm", "a:guests.count=2", "--arm", "b:", "--workload", "randread-4k")
     assert "cannot share evenly" in user.run(*words, *SHORT, status=2).stderr
 

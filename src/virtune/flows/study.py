@@ -218,14 +218,20 @@ def _judges() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _spread(study: Study, say: Callable[[Event], None]) -> Iterator[dict[str, Scratch]]:
-    """Yield the scratch directories that guests are spread over besides the study's own, by name."""
+    """Yield the scratch directories that guests are spread over besides the study's own, by name.
+
+    Two names of one directory are one. Raises PreconditionError for the study's own.
+    """
     places = sorted({arm.stack.spread for arm in study.arms if arm.stack.spread is not None})
     if places and study.target is not None:
         raise RefusedTargetError("guests are spread over scratch images, not over a target of your own and another")
+    meant = {place: Path(place).resolve() for place in places}
+    if Path(study.scratch).resolve() in meant.values():
+        said = f"guests.spread names the scratch directory itself, {study.scratch}, so it spreads nothing"
+        raise PreconditionError(said, hint="name a directory on another disk")
     with contextlib.ExitStack() as ends:
-        yield {
-            place: ends.enter_context(Scratch(Path(place), span_bytes=study.span_bytes, say=say)) for place in places
-        }
+        made = {p: ends.enter_context(Scratch(p, span_bytes=study.span_bytes, say=say)) for p in {*meant.values()}}
+        yield {place: made[path] for place, path in meant.items()}
 
 
 def loaded(study: Study, tools: Tools) -> Iterator[Path]:
