@@ -51,7 +51,8 @@ def test_known_service_times_come_out_and_what_cannot_keep_up_is_called_saturate
     assert "weak is saturated at this load: latency not comparable" in offered["weak", "latency.p50"]["why"]
     of_weak = [c for c in found["differences"] if c["workload"] == "deep-at-70pct" and c["candidate"] == "weak"]
     assert {c["metric"] for c in of_weak if c["metric"].startswith("latency") and c["ratio"]} == set()
-    assert {c["metric"] for c in of_weak if c["ratio"]} >= {"iops", "cpu_per_io"}
+    # at 0.4 s a throttle may give every round the very same number of I/Os, which is undecided for another reason
+    assert {c["metric"] for c in of_weak if "saturated" not in c["why"]} >= {"iops", "bandwidth", "cpu_per_io"}
 
 
 def until(user: User, line: str, *words: str) -> None:
