@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ways to choose a configuration, replayed over the same recorded seconds of real disks, of which the best is known.
 
-    python -m benchmarks.replay [--runs 200] [--slices 100]
+    python -m benchmarks.replay [--runs 200] [--slices 100] [--record FILE]
 
 The record is `benchmarks.tune`'s truth: interleaved rounds of every configuration. Whoever replays it asks for one
 slice of a configuration after another and gets what that configuration did in the round of that moment: N slices are
@@ -17,11 +17,12 @@ import math
 import statistics
 import warnings
 from collections.abc import Callable
+from pathlib import Path
 from random import Random
 
 import numpy as np
 
-from benchmarks.tune import AXES, Key, Rounds, centered, truth
+from benchmarks.tune import AXES, Key, Rounds, centered, packed, truth
 from virtune.analyse.race import Race
 from virtune.model.standing import RaceRules
 
@@ -123,8 +124,9 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=200)
     parser.add_argument("--slices", type=int, nargs="+", default=[60, 100, 200])
     parser.add_argument("--ways", nargs="+", choices=list(WAYS), default=["virtune", "bench-fio", "Optuna TPE"])
+    parser.add_argument("--record", type=Path, help="a file that `benchmarks.tune pack` wrote, instead of its latest")
     asked = parser.parse_args()
-    rounds = truth()
+    rounds = packed(asked.record) if asked.record else truth()
     keys = list(rounds[0])
     level = {key: statistics.fmean(found) for key, found in centered(rounds).items()}
     top = max(level.values())

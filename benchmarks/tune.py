@@ -150,8 +150,13 @@ def truth() -> Rounds:
     """Return every complete round that was measured: of this machine's pieces, else of the data that is kept."""
     pieces = sorted(KEPT.glob("truth-*.json"))
     if not pieces and DATA.exists():
-        return [{tuple(key.split(".")): iops for key, iops in one.items()} for one in json.loads(DATA.read_text())]
+        return packed(DATA)
     return [one for path in pieces for one in rounds_of(json.loads(path.read_text()))]
+
+
+def packed(path: Path) -> Rounds:
+    """Return the rounds of a file that `pack` wrote."""
+    return [{tuple(key.split(".")): iops for key, iops in one.items()} for one in json.loads(path.read_text())]
 
 
 def rounds_of(study: Any) -> Rounds:
