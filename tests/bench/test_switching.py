@@ -159,6 +159,7 @@ def test_a_new_process_is_started_when_asked_and_when_the_last_one_died_or_faile
     assert len(marked_processes()) == 1
 
 
+@pytest.mark.beside
 def test_a_daemon_that_hangs_is_replaced(scratch: Scratch, warden: Warden, rigs: Session) -> None:
     stack = ARMS["native"]
     here = ground(stack, scratch, warden)

@@ -42,6 +42,7 @@ def test_a_stack_that_a_throttle_keeps_steady_is_fit_and_a_neighbour_is_named(us
     assert f"A/A of this host ({found['study']})" in " ".join(user.run("show").stdout.split())
 
 
+@pytest.mark.beside
 def test_a_limit_that_is_not_kept_ends_with_4_and_ctrl_c_with_130(user: User) -> None:
     words = ("--rig", "metal", "--seconds", "10s", "-q")
     ran = user.run("check", *words, "--fail-if-noisier", "0.001", status=4)

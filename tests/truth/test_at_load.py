@@ -67,6 +67,7 @@ def until(user: User, line: str, *words: str) -> None:
     assert process.returncode == 130
 
 
+@pytest.mark.beside
 def test_the_saturation_is_measured_once_however_often_the_study_is_interrupted(user: User) -> None:
     words = (
         *ARMS[:6],
