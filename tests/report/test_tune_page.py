@@ -72,6 +72,18 @@ def test_starts_are_called_what_they_were(process: Callable[[], int | None], sai
     assert ("new processes" in text) == (count == 6)
 
 
+def test_that_the_best_is_not_known_is_said_as_long_as_another_may_be_better() -> None:
+    close = {"base": 40_000.0, "one": 80_000.0, "other": 79_000.0, "third": 80_500.0}
+    noisy, _ = searched(study_of(list(close), budget_seconds=60.0), World(close, noise=0.2))
+    assert noisy.finished
+    assert set(noisy.rivals) >= {"one", "other", "third"} - {noisy.standing.leader}
+    said = "which of them is best is undecided: " + ", ".join(noisy.rivals) + " may be better by more than 3%"
+    assert said in " ".join(page(noisy).split())
+    sure, _ = searched(study_of(list(RATES)), World(RATES, noise=0.01))
+    assert (sure.standing.certified, sure.rivals) == (True, ())
+    assert "is undecided" not in page(sure)
+
+
 HOST = Host(answers={}, program="qemu-storage-daemon", io_uring=True, cpus=4, memory_bytes=8 * 1024**3)
 
 

@@ -50,6 +50,11 @@ def schema() -> str:
             ),
             "error": number("The probability that anything said of the race is not so, 0 to 1.", minimum=0),
             "certified": switch("Whether the leader is certainly within the margin of the best."),
+            "rivals": rows(
+                "Arms that may be better than the leader by more than the margin: while there are any, which one is"
+                " the best is undecided.",
+                text("A name."),
+            ),
             "tied": rows("Arms that are certainly as good as the leader within the margin.", text("A name.")),
             "confirmation": maybe(_confirmation()),
             "soaks": rows("Arms that were loaded for minutes.", _soak()),

@@ -7,7 +7,7 @@ from enum import StrEnum
 from virtune.model.goal import Limit
 from virtune.model.result import Basis, RampFinding
 from virtune.model.search import Phase
-from virtune.model.standing import Standing
+from virtune.model.standing import Place, Standing
 from virtune.model.study import Study
 from virtune.model.verdict import Interval, Verdict
 
@@ -108,6 +108,9 @@ class Spoiled:
     invalid: tuple[tuple[str, int], ...] = ()
 
 
+_RACED = (Place.OPEN, Place.PARKED, Place.ELIMINATED)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tuning:
     """What a search says so far.
@@ -151,6 +154,14 @@ class Tuning:
     spoiled: tuple[Spoiled, ...] = ()
     wanted: int = 0
     levels: tuple[tuple[str, float], ...] = ()
+
+    @property
+    def rivals(self) -> tuple[str, ...]:
+        """The arms that may be better than the leader by more than the margin: while there are any, which one is the
+        best is undecided.
+        """
+        bounds = [(runner.arm, runner.better_at_most) for runner in self.standing.runners if runner.place in _RACED]
+        return tuple(arm for arm, bound in bounds if bound is None or bound > self.study.margin)
 
     @property
     def speedup(self) -> float | None:

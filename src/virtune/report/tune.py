@@ -78,6 +78,9 @@ def _answer(known: Tuning) -> Iterator[Text]:
         yield line
         yield Text(f"settings  {_settings(known, known.winner)}")
         yield Text(_distance(known))
+        if known.finished and (rivals := known.rivals):
+            words = f"which of them is best is undecided: {_names(rivals)} may be better by more than"
+            yield Text(f"{words} {known.study.margin:.0%}", style="yellow")
         if known.winner != known.standing.leader:
             yield Text(f"{known.standing.leader} is faster, and may break a limit", style="yellow")
     if known.tied:

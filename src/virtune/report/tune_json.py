@@ -44,6 +44,7 @@ def tuning_document(
         "distance": known.distance,
         "error": study.search.error,
         "certified": standing.certified,
+        "rivals": list(known.rivals),
         "tied": list(known.tied),
         "confirmation": None if known.confirmation is None else _confirmation(known.confirmation),
         "soaks": [{"arm": one.arm, "seconds": one.seconds, "ratio": one.ratio} for one in known.soaks],
