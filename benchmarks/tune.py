@@ -123,7 +123,7 @@ def _show_truth(rounds: Rounds) -> dict[Key, float]:
 
 
 def _show_searches(level: dict[Key, float]) -> None:
-    right = told = 0
+    right = undecided = told = 0
     top, runs = max(level.values()), sorted(KEPT.glob("run-*.json"))
     for path in runs:
         found = json.loads(path.read_text())
@@ -138,12 +138,16 @@ def _show_searches(level: dict[Key, float]) -> None:
             continue
         below = -math.expm1(level[key_of(winner["settings"])] - top)
         stated = found["distance"]
-        right += below <= 0.03 or found["recommendation"] == "undecided"
+        right += below <= 0.03
+        undecided += below > 0.03 and not found["certified"]
         told += stated is None or below <= stated
         said = "no bound" if stated is None else f"at most {100 * stated:.1f} %"
         words = " ".join(key_of(winner["settings"]))
         print(f"{path.stem}: {words:32} {100 * below:4.1f} % below the best, says {said}; {spent}")
-    print(f"within 3 % or undecided: {right} of {len(runs)}; what is said is true: {told} of {len(runs)}")
+    print(
+        f"within 3 %: {right} of {len(runs)}; of the others called the best for certain: {len(runs) - right - undecided};"
+        f" what is said of the distance is true: {told} of {len(runs)}"
+    )
 
 
 def truth() -> Rounds:
