@@ -145,7 +145,7 @@ def _show_searches(level: dict[Key, float]) -> None:
         words = " ".join(key_of(winner["settings"]))
         print(f"{path.stem}: {words:32} {100 * below:4.1f} % below the best, says {said}; {spent}")
     print(
-        f"within 3 %: {right} of {len(runs)}; of the others called the best for certain: {len(runs) - right - undecided};"
+        f"within 3 %: {right} of {len(runs)}; others called certain: {len(runs) - right - undecided};"
         f" what is said of the distance is true: {told} of {len(runs)}"
     )
 
