@@ -77,6 +77,24 @@ class Inside:
                 return base64.b64decode(said.get("out-data", "")).decode()
             time.sleep(0.05)
 
+    def boot(self) -> None:
+        """Start the domain and wait until its agent answers. A guest of a user has its drivers by itself."""
+        self.daemon.virsh("start", self.name)
+        deadline = time.monotonic() + 90
+        while "{}" not in self.daemon.virsh("qemu-agent-command", self.name, '{"execute":"guest-ping"}', ok=False):
+            assert time.monotonic() < deadline, self.last_words()
+            time.sleep(0.3)
+        self.sh("for m in $(cat /lib/modules/virtio_blk.order); do insmod /lib/modules/$m.ko; done")
+
+    def last_words(self) -> str:
+        return (self.daemon.home / f"{self.name}.console").read_text(errors="replace")[-500:]
+
+    def revive(self) -> None:
+        """Boot a guest again that an earlier test lost, so that it costs the others nothing."""
+        if self.daemon.virsh("domstate", self.name).strip() != "running":
+            print(self.daemon.virsh("domstate", self.name, "--reason"), self.last_words())
+            self.boot()
+
 
 @contextlib.contextmanager
 def inside(daemon: Libvirtd, name: str) -> Iterator[Inside]:
@@ -87,15 +105,9 @@ def inside(daemon: Libvirtd, name: str) -> Iterator[Inside]:
     image.write_bytes(os.urandom(4 * 2**20))
     places = {"kernel": appliance.kernel, "initramfs": appliance.initramfs, "image": image}
     daemon.define(DOMAIN.format(name=name, console=daemon.home / f"{name}.console", **places))
-    daemon.virsh("start", name)
     found = Inside(daemon, name, image)
     try:
-        deadline = time.monotonic() + 90
-        while "{}" not in daemon.virsh("qemu-agent-command", name, '{"execute":"guest-ping"}', ok=False):
-            assert time.monotonic() < deadline, (daemon.home / f"{name}.console").read_text()[-500:]
-            time.sleep(0.3)
-        # a user's guest has its driver for virtio disks by itself
-        found.sh("for m in $(cat /lib/modules/virtio_blk.order); do insmod /lib/modules/$m.ko; done")
+        found.boot()
         yield found
     finally:
         daemon.virsh("destroy", name, ok=False)

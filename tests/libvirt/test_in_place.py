@@ -26,9 +26,15 @@ SHORT = ("--seconds", "0.5", "--ramp", "0.1", "-q")
 
 
 @pytest.fixture(scope="module")
-def guest1(daemon: Libvirtd) -> Iterator[Inside]:
+def booted(daemon: Libvirtd) -> Iterator[Inside]:
     with inside(daemon, "guest1") as found:
         yield found
+
+
+@pytest.fixture
+def guest1(booted: Inside) -> Inside:
+    booted.revive()
+    return booted
 
 
 @pytest.fixture
@@ -172,6 +178,20 @@ def test_a_domain_without_agent_or_off_is_told_what(user: User, daemon: Libvirtd
     assert "org.qemu.guest_agent.0" in ran.stderr
     daemon.virsh("destroy", "mute")
     daemon.virsh("undefine", "mute")
+
+
+def test_a_guest_that_dies_under_its_load_is_said_to_be_gone_and_what_was_kept_is_found(
+    user: User, guest1: Inside
+) -> None:
+    child = user.start(*asked(guest1, "--arm", "a:", "--arm", "b:", "--rounds", "1", "--seconds", "60"))
+    assert eventually(is_loaded(guest1), seconds=60)
+    guest1.daemon.virsh("destroy", "guest1")
+    _, err = child.communicate(timeout=60)
+    assert child.returncode == 1, err
+    assert "Traceback" not in err
+    user.run("clean", "--scratch", str(user.scratch))
+    guest1.revive()
+    assert not left_over(user, guest1)
 
 
 class TestTheAgentThroughLibvirt(AgentContract):
