@@ -19,11 +19,11 @@ import tempfile
 import time
 from pathlib import Path
 
-from virtune.bench.appliance import Appliance, appliance_for
-from virtune.bench.appliance_sources import find_sources
-from virtune.bench.qemu import GuestSession
-from virtune.bench.qemu_accelerator import Accelerator
-from virtune.bench.rig import Ground
+from virtune.bench.appliance.build import Appliance, appliance_for
+from virtune.bench.appliance.sources import find_sources
+from virtune.bench.port import DiskImageSpec
+from virtune.bench.qemu.accelerator import Accelerator
+from virtune.bench.qemu.rig import GuestSession
 from virtune.model.stack import Stack
 from virtune.shell import Warden, cache_directory
 
@@ -37,7 +37,7 @@ def ours(appliance: Appliance, image: Path, warden: Warden) -> float:
     begun = time.monotonic()
     rig = GuestSession(appliance, Accelerator(kvm=False, why="both run on TCG", tried=False), warden)
     try:
-        with rig.up(Stack(rig="qemu"), Ground(image=image, size_bytes=SIZE, writes=False)) as bench:
+        with rig.up(Stack(rig="qemu"), DiskImageSpec(image=image, size_bytes=SIZE, writes=False)) as bench:
             output = bench.vm.guest.run(READ.format(bench.target.path).split(), timeout_seconds=30)  # type: ignore[union-attr]
             assert output.status == 0, output
             return time.monotonic() - begun

@@ -14,11 +14,11 @@ import tempfile
 from dataclasses import replace
 from pathlib import Path
 
-from virtune.bench.appliance import appliance_for
-from virtune.bench.appliance_sources import find_sources
-from virtune.bench.qemu import GuestSession
-from virtune.bench.qemu_accelerator import Accelerator
-from virtune.bench.rig import Ground
+from virtune.bench.appliance.build import appliance_for
+from virtune.bench.appliance.sources import find_sources
+from virtune.bench.port import DiskImageSpec
+from virtune.bench.qemu.accelerator import Accelerator
+from virtune.bench.qemu.rig import GuestSession
 from virtune.model.stack import Device, Disk, Stack
 from virtune.shell import Warden, cache_directory
 
@@ -40,7 +40,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(dir="/var/tmp") as directory, Warden(f"switch-{os.getpid()}") as warden:
         image = Path(directory) / "image.raw"
         image.write_bytes(os.urandom(SIZE))
-        ground = Ground(image=image, size_bytes=SIZE, writes=False)
+        ground = DiskImageSpec(image=image, size_bytes=SIZE, writes=False)
         rig = GuestSession(appliance, Accelerator(kvm=False, why="everywhere the same", tried=False), warden)
         for kind, stacks in ((kind, KINDS[kind]) for kind in sys.argv[2:] or KINDS):
             took, ways = [], set()

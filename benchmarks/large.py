@@ -3,9 +3,9 @@
 
     python -m benchmarks.large [--runs 20] [--host quiet drift shared]
 
-Drives the product's own searches block for block (`analyse.tuning`, `plan.search`) over a simulated response surface:
-real knobs, effects of each value, of each pair of values, and noise of the hosts in `hosts.py`. Seeds are fixed and
-the best is known.
+Drives the product's own searches block for block (`analyse.search.tuning`, `plan.search`) over a simulated response
+surface: real knobs, effects of each value, of each pair of values, and noise of the hosts in `hosts.py`. Seeds are
+fixed and the best is known.
 """
 
 import argparse
@@ -17,8 +17,8 @@ from random import Random
 import numpy as np
 
 from benchmarks.hosts import HOSTS, Host, Stacks
-from virtune.analyse.probing import seconds_of
-from virtune.analyse.tuning import tuning
+from virtune.analyse.search.pilot import seconds_of
+from virtune.analyse.search.tuning import tuning
 from virtune.model.durability import Promise
 from virtune.model.evidence import InForce, StudyRecord, TrialRecord
 from virtune.model.goal import Goal

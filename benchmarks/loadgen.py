@@ -20,7 +20,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from virtune.analyse.compare import interval_of
+from virtune.analyse.stats.paired import interval_of
 
 CRATE = Path(__file__).resolve().parent.parent / "loadgen"
 TARGET = CRATE.parent / ".venv" / "loadgen"

@@ -15,16 +15,17 @@ from pathlib import Path
 from random import Random
 from typing import cast
 
-from virtune.analyse.compare import interval_of
-from virtune.analyse.fio import read_result
+from virtune.analyse.stats.paired import interval_of
 from virtune.bench.counters import Sampler
 from virtune.bench.load import Moments, fio_engines, run_load
-from virtune.bench.rig import Bench, Ground, session
+from virtune.bench.port import Bench, DiskImageSpec
+from virtune.bench.rigs import session
 from virtune.bench.scratch import Scratch
+from virtune.fio.exported import Clients
+from virtune.fio.job import fio_job
+from virtune.fio.results import read_result
+from virtune.fio.workloads import parse_workload
 from virtune.model.stack import Aio, Disk, Stack
-from virtune.plan.exported import Clients
-from virtune.plan.job import fio_job
-from virtune.plan.workloads import parse_workload
 from virtune.probe.devices import backing_of
 from virtune.shell import Warden
 
@@ -71,7 +72,7 @@ def main() -> None:
         session(warden) as rigs,
     ):
         image = scratch.image_for(stack.disk, warden)
-        with rigs.up(stack, Ground(image=image, size_bytes=SPAN, writes=False)) as bench:
+        with rigs.up(stack, DiskImageSpec(image=image, size_bytes=SPAN, writes=False)) as bench:
             for number in range(pairs):
                 job = fio_job(
                     workload,

@@ -23,7 +23,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from virtune.analyse.compare import compare
+from virtune.analyse.stats.paired import compare
 from virtune.model.metric import BY_ID
 
 KEPT = Path("/var/tmp/virtune-ranking")

@@ -12,7 +12,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from virtune.analyse.derive import derive
+from virtune.analyse.trial.derive import derive
 from virtune.store.sqlite import Store
 
 

@@ -23,7 +23,7 @@ from random import Random
 import numpy as np
 
 from benchmarks.tune import AXES, Key, Rounds, centered, packed, truth
-from virtune.analyse.race import Race
+from virtune.analyse.search.race import Race
 from virtune.model.standing import RaceRules
 
 NEAR = 0.03
@@ -45,7 +45,7 @@ class Record:
         return math.log(found)
 
 
-Way = Callable[[Record, list[Key], int, int], tuple[Key, float | None]]
+DomainAccess = Callable[[Record, list[Key], int, int], tuple[Key, float | None]]
 """(record, configurations, slices to spend, seed) -> the chosen one, and the stated distance to the best."""
 
 
@@ -151,7 +151,7 @@ def main() -> None:
             )
 
 
-WAYS: dict[str, Way] = {"virtune": virtune, "bench-fio": bench_fio, "Optuna TPE": optuna_alone, "mlos": mlos}
+WAYS: dict[str, DomainAccess] = {"virtune": virtune, "bench-fio": bench_fio, "Optuna TPE": optuna_alone, "mlos": mlos}
 
 if __name__ == "__main__":
     main()

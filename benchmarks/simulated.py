@@ -3,7 +3,8 @@
 
     python -m benchmarks.simulated [equal|planted|race ...] [--runs 200]
 
-Drives the product's own `analyse.compare` and `analyse.race` over simulated slices (`hosts.py`). Seeds are fixed.
+Drives the product's own `analyse.stats.paired` and `analyse.search.race` over simulated slices (`hosts.py`). Seeds
+are fixed.
 """
 
 import argparse
@@ -13,8 +14,8 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from benchmarks.hosts import HOSTS, Host, equal_stacks, landscape
-from virtune.analyse.compare import compare_at_any_time
-from virtune.analyse.race import Race
+from virtune.analyse.search.race import Race
+from virtune.analyse.stats.paired import compare_at_any_time
 from virtune.flows.tune_question import SPREAD_SECONDS
 from virtune.model.metric import BY_ID
 from virtune.model.standing import RaceRules, Standing

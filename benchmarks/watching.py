@@ -17,9 +17,10 @@ import time
 from pathlib import Path
 from random import Random
 
-from virtune.analyse.compare import interval_of
+from virtune.analyse.stats.paired import interval_of
 from virtune.bench.counters import Sampler
-from virtune.bench.rig import Ground, session
+from virtune.bench.port import DiskImageSpec
+from virtune.bench.rigs import session
 from virtune.model.stack import Disk, Stack
 from virtune.model.target import NbdTarget
 from virtune.probe.devices import backing_of
@@ -60,7 +61,7 @@ def main() -> None:
     with (
         Warden("watching") as warden,
         session(warden) as rigs,
-        rigs.up(stack, Ground(image=None, size_bytes=1024**3, writes=False)) as bench,
+        rigs.up(stack, DiskImageSpec(image=None, size_bytes=1024**3, writes=False)) as bench,
     ):
         assert isinstance(bench.target, NbdTarget)
         job = f"[load]\nthread=1\nioengine=nbd\nuri={bench.target.uri}\nrw=randread\nbs=4k\niodepth=32\ntime_based\n"

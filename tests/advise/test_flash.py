@@ -8,8 +8,8 @@ import pytest
 
 from virtune.advise.audit import audit
 from virtune.advise.flash import cpus_of, flash
-from virtune.dialects.libvirt import read_domain
-from virtune.dialects.libvirt_alter import alter
+from virtune.dialects.libvirt.alter import alter
+from virtune.dialects.libvirt.domain import read_domain
 from virtune.model.finding import HostView, ImageView, Severity, Subject
 
 DOMAINS = Path(__file__).parents[1] / "captures" / "domains"

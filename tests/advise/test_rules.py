@@ -9,7 +9,7 @@ import pytest
 from virtune.advise.audit import audit, rules
 from virtune.advise.rule import rule
 from virtune.dialects.languages import language_of
-from virtune.dialects.libvirt import read_domain
+from virtune.dialects.libvirt.domain import read_domain
 from virtune.model.finding import HostView, ImageView, ProcessDisk, Running, Severity, Subject
 from virtune.model.knobs import BY_ID
 

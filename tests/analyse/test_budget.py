@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from tests.analyse.test_tuning import World, landscape, study_of
 
-from virtune.analyse.probing import seconds_of
-from virtune.analyse.tuning import tuning
+from virtune.analyse.search.pilot import seconds_of
+from virtune.analyse.search.tuning import tuning
 from virtune.flows.tune import beforehand, probed_words, seconds_left
 from virtune.flows.tune_question import TuneQuestion, tuning_study
 from virtune.model.errors import PlanError

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from virtune.analyse.counters import SCHEMA, read_counters
-from virtune.analyse.use import use
+from virtune.analyse.trial.counters import SCHEMA, read_counters
+from virtune.analyse.trial.usage import use
 from virtune.model.errors import StoreError
 
 HEADER = {"schema": SCHEMA, "ticks_per_second": 100, "cpus": 2, "devices": ["vda"]}

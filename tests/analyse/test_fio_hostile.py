@@ -10,9 +10,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.analyse.recordings import RESULTS, recorded, text_of
 
-from virtune.analyse.explain import explain
-from virtune.analyse.fio import LIMIT, read_result
-from virtune.analyse.measure import measurement_of
+from virtune.analyse.trial.explain import explain
+from virtune.analyse.trial.measure import measurement_of
+from virtune.fio.results import LIMIT, read_result
 from virtune.model.errors import ReadError
 from virtune.model.measurement import FioResult
 

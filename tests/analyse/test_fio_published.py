@@ -7,10 +7,10 @@ from collections.abc import Callable
 import pytest
 from tests.analyse.recordings import recorded
 
-from virtune.analyse.beside import beside
-from virtune.analyse.explain import explain
-from virtune.analyse.fio import read_result
-from virtune.analyse.measure import measurement_of
+from virtune.analyse.trial.compare_results import beside
+from virtune.analyse.trial.explain import explain
+from virtune.analyse.trial.measure import measurement_of
+from virtune.fio.results import read_result
 from virtune.model.measurement import FioResult
 from virtune.model.remark import Remark, Weight
 

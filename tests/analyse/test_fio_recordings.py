@@ -4,10 +4,10 @@
 import pytest
 from tests.analyse.recordings import BOTH, recorded, text_of
 
-from virtune.analyse.fio import read_result
-from virtune.analyse.fio_json import read_json
-from virtune.analyse.fio_text import read_text
-from virtune.analyse.measure import measurement_of
+from virtune.analyse.trial.measure import measurement_of
+from virtune.fio.results import read_result
+from virtune.fio.results_json import read_json
+from virtune.fio.results_text import read_text
 from virtune.model.errors import ReadError
 from virtune.model.measurement import Latency, LoadResult, Stream
 

@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 from tests.analyse.recordings import recorded
 
-from virtune.analyse.counters import SCHEMA
-from virtune.analyse.derive import derive
+from virtune.analyse.trial.counters import SCHEMA
+from virtune.analyse.trial.derive import derive
+from virtune.fio.workloads import parse_workload
 from virtune.model.gate import GATE_BY_ID, GATES
 from virtune.model.measurement import Measurement
 from virtune.model.remark import Weight
 from virtune.model.stack import Disk, Stack
 from virtune.model.workload import Workload
-from virtune.plan.workloads import parse_workload
 
 BANDWIDTH = 238_241_455
 """What the recorded fio did in its 2 s, in bytes a second."""

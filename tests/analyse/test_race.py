@@ -9,8 +9,8 @@ from benchmarks.hosts import Host, landscape
 from hypothesis import given
 from hypothesis import strategies as st
 
-from virtune.analyse.front import levels
-from virtune.analyse.race import Race, standing_after
+from virtune.analyse.search.race import Race, standing_after
+from virtune.analyse.stats.mixed_model import levels
 from virtune.model.standing import Place, RaceRules, Standing
 
 Block = dict[str, float]

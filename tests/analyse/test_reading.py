@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 from tests.analyse.recordings import recorded
 
-from virtune.analyse.beside import beside
-from virtune.analyse.explain import LOAD_RULES, RESULT_RULES, explain
-from virtune.analyse.fio import read_result
-from virtune.analyse.fio_options import facts_of
+from virtune.analyse.trial.compare_results import beside
+from virtune.analyse.trial.explain import LOAD_RULES, RESULT_RULES, explain
+from virtune.fio.job_options import facts_of
+from virtune.fio.results import read_result
 from virtune.model.measurement import DeviceUse, FioResult, Latency, LoadResult, Stream
 from virtune.model.remark import Remark, Weight
 

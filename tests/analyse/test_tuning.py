@@ -7,10 +7,10 @@ from random import Random
 
 import pytest
 
-from virtune.analyse.derive import _emulated
-from virtune.analyse.probing import seconds_of
-from virtune.analyse.shift import shift_of
-from virtune.analyse.tuning import tuning
+from virtune.analyse.search.pilot import seconds_of
+from virtune.analyse.search.tuning import tuning
+from virtune.analyse.stats.hodges_lehmann import shift_of
+from virtune.analyse.trial.derive import _emulated
 from virtune.flows.tune import nothing_raced, require_percentiles
 from virtune.model.durability import Promise
 from virtune.model.errors import PreconditionError

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from virtune.analyse.unpaired import REPEATS_MIN, compare_unpaired, rank_test, welch
+from virtune.analyse.stats.unpaired import REPEATS_MIN, compare_unpaired, rank_test, welch
 from virtune.model.metric import BY_ID
 from virtune.model.verdict import Comparison, Verdict
 

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from virtune.apply.journal import Entry, Journal, Step
-from virtune.model.domain import Turn
+from virtune.model.domain import SettingChange
 from virtune.model.errors import PreconditionError, UsageError, VirtuneError
 
-TURN = Turn(knob="disk.cache", at="vda", value="none")
+TURN = SettingChange(knob="disk.cache", at="vda", value="none")
 
 
 def begun(journal: Journal, name: str = "20260101-000000", domain: str = "web") -> Entry:

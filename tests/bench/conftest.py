@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from tests.conftest import eventually, marked_processes
 
-from virtune.bench.rig import Session, session
+from virtune.bench.port import Session
+from virtune.bench.rigs import session
 from virtune.shell import Warden
 
 

@@ -4,7 +4,7 @@
 from tests.conftest import SPAN, generator
 
 from virtune.bench.load import Moments, run_load
-from virtune.bench.rig import Bench, Ground
+from virtune.bench.port import Bench, DiskImageSpec
 from virtune.bench.scratch import Scratch
 from virtune.model.evidence import UNDER_LOAD
 from virtune.model.stack import Stack
@@ -40,6 +40,6 @@ def load_until_seen(setting: str, bench: Bench, warden: Warden) -> None:
             return
 
 
-def ground(stack: Stack, scratch: Scratch, warden: Warden, *, writes: bool = False) -> Ground:
+def ground(stack: Stack, scratch: Scratch, warden: Warden, *, writes: bool = False) -> DiskImageSpec:
     image = None if stack.disk.backend == "null-co" else scratch.image_for(stack.disk, warden)
-    return Ground(image=image, size_bytes=SPAN, writes=writes)
+    return DiskImageSpec(image=image, size_bytes=SPAN, writes=writes)

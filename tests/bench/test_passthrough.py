@@ -9,7 +9,7 @@ from xml.etree import ElementTree as ET
 import pytest
 from tests.conftest import User
 
-from virtune.bench.passthrough import passthrough_words, refuse_passthrough
+from virtune.bench.qemu.passthrough import passthrough_words, refuse_passthrough
 from virtune.model.errors import PlanError, RigError
 from virtune.model.stack import Device, Stack
 from virtune.plan.arms import make_arm

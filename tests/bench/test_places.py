@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from virtune.bench.qemu_places import place_checks
+from virtune.bench.qemu.placement import place_checks
 from virtune.model.machine import Pins
 from virtune.model.stack import Stack
 

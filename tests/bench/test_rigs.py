@@ -10,16 +10,16 @@ import pytest
 from tests.bench.loading import ground, load, load_until_seen
 from tests.conftest import SPAN, eventually, generator, marked_processes
 
-from virtune.bench.in_force import require_in_force
 from virtune.bench.load import Moments, run_load
-from virtune.bench.rig import Ground, Session
+from virtune.bench.port import DiskImageSpec, Session
 from virtune.bench.scratch import Scratch
+from virtune.bench.verify.process import require_in_force
+from virtune.fio.exported import Clients
+from virtune.fio.job import fio_job
+from virtune.fio.workloads import parse_workload
 from virtune.model.errors import LoadError, NotInForceError, RigError
 from virtune.model.stack import Disk, Stack
 from virtune.model.units import Bytes
-from virtune.plan.exported import Clients
-from virtune.plan.job import fio_job
-from virtune.plan.workloads import parse_workload
 from virtune.shell import Warden
 
 pytestmark = pytest.mark.real
@@ -163,7 +163,7 @@ def test_one_export_is_loaded_again_and_again(scratch: Scratch, warden: Warden, 
 def test_qemu_s_own_words_come_through_when_it_refuses(rigs: Session, tmp_path: Path) -> None:
     with (
         pytest.raises(RigError, match=r"QEMU refused `blockdev-add`.*No such file"),
-        rigs.up(STACKS["native"], Ground(image=tmp_path / "none.raw", size_bytes=SPAN, writes=False)),
+        rigs.up(STACKS["native"], DiskImageSpec(image=tmp_path / "none.raw", size_bytes=SPAN, writes=False)),
     ):
         pytest.fail("a stack without its image came up")
     assert marked_processes() == []

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from virtune.bench.qemu_in_force import Engines, engine_check_under_load, rings_of, spent_by
+from virtune.bench.qemu.settings import Engines, engine_check_under_load, rings_of, spent_by
 from virtune.model.stack import Disk, Stack
 
 NATIVE = Stack(rig="qemu", disk=Disk(aio="native"))

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from virtune.analyse.counters import read_counters
-from virtune.analyse.use import use
+from virtune.analyse.trial.counters import read_counters
+from virtune.analyse.trial.usage import use
 from virtune.bench.counters import Sampler
 from virtune.probe.devices import backing_of
 

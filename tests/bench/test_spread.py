@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from virtune.bench.guests import spread_check
-from virtune.bench.rig import Ground
+from virtune.bench.port import DiskImageSpec
+from virtune.bench.qemu.guests import spread_check
 from virtune.bench.scratch import private
 from virtune.flows.guest_trial import disks_below
 from virtune.probe.devices import backing_of
@@ -37,8 +37,8 @@ def test_the_disks_below_both_images_are_kept(tmp_path: Path) -> None:
     images = [tmp_path / "a.raw", tmp_path / "b.raw"]
     for image in images:
         image.write_bytes(b"")
-    spread = Ground(image=images[0], second=images[1], size_bytes=1, writes=False)
+    spread = DiskImageSpec(image=images[0], second=images[1], size_bytes=1, writes=False)
     (kept,) = disks_below(spread)
     disks = [disk.name for disk in backing_of(tmp_path).disks]
     assert (kept.name, json.loads(kept.content)) == ("disks.json", {"disks": [disks, disks]})
-    assert not list(disks_below(Ground(image=images[0], size_bytes=1, writes=False)))
+    assert not list(disks_below(DiskImageSpec(image=images[0], size_bytes=1, writes=False)))

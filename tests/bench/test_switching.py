@@ -10,11 +10,11 @@ import pytest
 from tests.bench.loading import ground, load, load_until_seen
 from tests.conftest import SPAN, marked_processes
 
-from virtune.bench.completions import completions_of
-from virtune.bench.in_force import engines_of, require_in_force
-from virtune.bench.rig import Ground, Session
+from virtune.bench.daemon.rig import DaemonBench, DaemonSession
+from virtune.bench.port import DiskImageSpec, Session
 from virtune.bench.scratch import Scratch
-from virtune.bench.storage_daemon import DaemonBench, DaemonSession
+from virtune.bench.verify.completions import completions_of
+from virtune.bench.verify.process import engines_of, require_in_force
 from virtune.model.errors import LoadError, NotInForceError, RigError
 from virtune.model.evidence import Changeover
 from virtune.model.stack import Disk, Stack
@@ -139,7 +139,7 @@ def test_a_new_process_is_started_when_asked_and_when_the_last_one_died_or_faile
         raise LoadError("as a load that failed")
     with (
         pytest.raises(RigError, match="No such file"),
-        rigs.up(stack, Ground(image=Path("/none"), size_bytes=SPAN, writes=False)),
+        rigs.up(stack, DiskImageSpec(image=Path("/none"), size_bytes=SPAN, writes=False)),
     ):
         pytest.fail("a stack without its image came up")
     with rigs.up(stack, here) as bench:

@@ -8,11 +8,11 @@ from tests.advise.test_rules import CASES
 
 from virtune.advise.audit import audit
 from virtune.cli.compare import command
+from virtune.fio.exported import Clients
+from virtune.fio.workloads import parse_workload
 from virtune.model.study import Study
 from virtune.plan.arms import arm_from_text, arms_from_vary, base_stack
-from virtune.plan.exported import Clients
 from virtune.plan.fit import require_fit
-from virtune.plan.workloads import parse_workload
 
 ENGINES = frozenset({"io_uring", "libaio", "psync", "nbd"})
 

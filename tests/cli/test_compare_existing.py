@@ -14,12 +14,12 @@ from tests.analyse.recordings import FOLDER
 from tests.cli.test_import import BENCH, Capture, Kept, result
 from tests.published import complaints, strictly
 
-from virtune.analyse.imported import differing, shape_of
+from virtune.analyse.trial.imported import differing, shape_of
 from virtune.model.durability import Promise
 from virtune.model.goal import Goal
 from virtune.model.search import Search
 from virtune.model.workload import Job, Workload
-from virtune.plan.conditions import parse_condition
+from virtune.plan.thresholds import parse_condition
 from virtune.store.sqlite import Store
 
 MARKDOWN = MarkdownIt("gfm-like", {"linkify": False})

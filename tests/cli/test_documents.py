@@ -9,8 +9,8 @@ import pytest
 from tests.conftest import User
 from tests.published import REFERENCE, complaints, strictly, validator
 
+from virtune.fio.workloads import parse_workload
 from virtune.plan.planfile import read_plan
-from virtune.plan.workloads import parse_workload
 
 pytestmark = [pytest.mark.real, pytest.mark.beside, pytest.mark.xdist_group("cli")]
 

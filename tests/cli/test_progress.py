@@ -3,10 +3,10 @@
 
 from tests.report.test_documents import record
 
-from virtune.analyse.conditions import rule
-from virtune.analyse.verdicts import judge
+from virtune.analyse.study.thresholds import rule
+from virtune.analyse.study.verdicts import judge
 from virtune.cli.progress import round_line
-from virtune.plan.conditions import parse_conditions
+from virtune.plan.thresholds import parse_conditions
 
 
 def test_after_a_round_it_says_how_many_pairs_and_conditions_are_decided() -> None:

@@ -11,10 +11,10 @@ from tests.cli.test_import import Capture, Kept, result
 from tests.published import complaints, strictly
 
 from virtune.cli import run
-from virtune.cli.showing import Clean
+from virtune.cli.output import Clean
 from virtune.flows.show import current
 from virtune.model.result import Result
-from virtune.report.result import render
+from virtune.report.text.result import render
 from virtune.store.sqlite import Store
 
 

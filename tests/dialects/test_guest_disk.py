@@ -9,9 +9,9 @@ from xml.etree import ElementTree as ET
 import pytest
 from tests.beside import qemu_beside
 
-from virtune.dialects.libvirt_disk import disk_xml
-from virtune.dialects.qemu_device import guest_arguments, guest_command_line, image_line, machine_arguments
-from virtune.dialects.qemu_guest import mapping_text
+from virtune.dialects.libvirt.disk import disk_xml
+from virtune.dialects.qemu.device import guest_arguments, guest_command_line, image_line, machine_arguments
+from virtune.dialects.qemu.guest import mapping_text
 from virtune.model.machine import Machine
 from virtune.model.stack import Device, Disk, Stack
 from virtune.model.units import Bytes

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from virtune.dialects.kubevirt import KUBEVIRT
-from virtune.model.domain import Domain, Turn
+from virtune.model.domain import Domain, SettingChange
 from virtune.model.errors import PlanError, ReadError
 
 PLACE = Path(__file__).parents[1] / "captures" / "kubevirt"
@@ -21,7 +21,10 @@ def named(text: bytes, name: str) -> Domain:
 
 
 def test_a_mark_of_the_byte_order_moves_nothing() -> None:
-    mark, turn = b"\xef\xbb\xbf", Turn(knob="disk.cache", at=KUBEVIRT.read(FEDORA).disks[1].target, value="none")
+    mark, turn = (
+        b"\xef\xbb\xbf",
+        SettingChange(knob="disk.cache", at=KUBEVIRT.read(FEDORA).disks[1].target, value="none"),
+    )
     assert KUBEVIRT.alter(FEDORA, turn) != FEDORA
     assert KUBEVIRT.alter(mark + FEDORA, turn) == mark + KUBEVIRT.alter(FEDORA, turn)
 
@@ -48,35 +51,43 @@ def test_several_machines_of_one_text() -> None:
 @pytest.mark.parametrize(
     ("text", "domain", "turn", "before", "after"),
     [
-        (FEDORA, "", Turn(knob="disk.cache", at="data", value="none"), b"cache: writeback", b"cache: none"),
+        (FEDORA, "", SettingChange(knob="disk.cache", at="data", value="none"), b"cache: writeback", b"cache: none"),
         (
             FEDORA,
             "",
-            Turn(knob="disk.aio", at="rootdisk", value="native"),
+            SettingChange(knob="disk.aio", at="rootdisk", value="native"),
             b"# boots from here\n",
             b"# boots from here\n              io: native\n",
         ),
-        (FEDORA, "", Turn(knob="disk.aio", at="data", value=None), b"              io: threads\n", b""),
-        (FEDORA, "", Turn(knob="device.bus", at="data", value="scsi"), b"disk: {bus: virtio}", b"disk: {bus: scsi}"),
+        (FEDORA, "", SettingChange(knob="disk.aio", at="data", value=None), b"              io: threads\n", b""),
+        (
+            FEDORA,
+            "",
+            SettingChange(knob="device.bus", at="data", value="scsi"),
+            b"disk: {bus: virtio}",
+            b"disk: {bus: scsi}",
+        ),
         (
             MANY,
             "win2k22",
-            Turn(knob="device.iothread", at="system", value=None),
+            SettingChange(knob="device.iothread", at="system", value=None),
             b"- dedicatedIOThread: true\n        disk:",
             b"- disk:",
         ),
-        (MANY, "one-line", Turn(knob="disk.cache", at="a", value=None), b", cache: none", b""),
+        (MANY, "one-line", SettingChange(knob="disk.cache", at="a", value=None), b", cache: none", b""),
         (
             MANY,
             "one-line",
-            Turn(knob="device.iothread", at="a", value="1"),
+            SettingChange(knob="device.iothread", at="a", value="1"),
             b"disks: [{name: a",
             b"disks: [{dedicatedIOThread: true, name: a",
         ),
     ],
-    ids=lambda one: f"{one.knob}-{one.at}" if isinstance(one, Turn) else "",
+    ids=lambda one: f"{one.knob}-{one.at}" if isinstance(one, SettingChange) else "",
 )
-def test_only_the_named_words_change(text: bytes, domain: str, turn: Turn, before: bytes, after: bytes) -> None:
+def test_only_the_named_words_change(
+    text: bytes, domain: str, turn: SettingChange, before: bytes, after: bytes
+) -> None:
     assert text.count(before) == 1
     assert KUBEVIRT.alter(text, turn, domain=domain) == text.replace(before, after)
 
@@ -84,15 +95,15 @@ def test_only_the_named_words_change(text: bytes, domain: str, turn: Turn, befor
 @pytest.mark.parametrize(
     ("turn", "says"),
     [
-        (Turn(knob="disk.aio", at="data", value="io_uring"), "no io_uring"),
-        (Turn(knob="device.num_queues", at="data", value="2"), "one queue a vCPU"),
-        (Turn(knob="disk.discard", at="data", value="unmap"), "always unmaps"),
-        (Turn(knob="disk.cache", at="data", value="unsafe"), "cannot be written"),
-        (Turn(knob="disk.cache", at="nothing", value="none"), "no disk 'nothing'"),
+        (SettingChange(knob="disk.aio", at="data", value="io_uring"), "no io_uring"),
+        (SettingChange(knob="device.num_queues", at="data", value="2"), "one queue a vCPU"),
+        (SettingChange(knob="disk.discard", at="data", value="unmap"), "always unmaps"),
+        (SettingChange(knob="disk.cache", at="data", value="unsafe"), "cannot be written"),
+        (SettingChange(knob="disk.cache", at="nothing", value="none"), "no disk 'nothing'"),
     ],
     ids=str,
 )
-def test_what_cannot_be_is_refused_with_its_reason(turn: Turn, says: str) -> None:
+def test_what_cannot_be_is_refused_with_its_reason(turn: SettingChange, says: str) -> None:
     with pytest.raises(PlanError, match=says):
         KUBEVIRT.alter(FEDORA, turn)
 
@@ -126,4 +137,4 @@ def test_what_an_alias_shares_is_not_altered() -> None:
     disks = "[&d {name: a, disk: {bus: virtio}}, *d]"
     shared = f"{HEAD}spec: {{domain: {{devices: {{disks: {disks}}}}}}}\n"
     with pytest.raises(PlanError, match="shared by an alias"):
-        KUBEVIRT.alter(shared.encode(), Turn(knob="disk.cache", at="a", value="none"))
+        KUBEVIRT.alter(shared.encode(), SettingChange(knob="disk.cache", at="a", value="none"))

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from virtune.dialects.libvirt import is_other_libvirt_object, read_domain
-from virtune.dialects.xml_text import BYTES_MAX, read_document
+from virtune.dialects.libvirt.domain import is_other_libvirt_object, read_domain
+from virtune.dialects.text.xml import BYTES_MAX, read_document
 from virtune.model.domain import disk_of, measuring
 from virtune.model.errors import ReadError
 
@@ -134,8 +134,8 @@ def test_hostile_xml_costs_little_time_and_memory(name: str, tmp_path: Path) -> 
     path = tmp_path / "hostile.xml"
     path.write_bytes(HOSTILE[name])
     program = (
-        "import sys; from virtune.dialects.libvirt import read_domain; "
-        "from virtune.dialects.xml_text import BYTES_MAX; from virtune.model.errors import ReadError\n"
+        "import sys; from virtune.dialects.libvirt.domain import read_domain; "
+        "from virtune.dialects.text.xml import BYTES_MAX; from virtune.model.errors import ReadError\n"
         "try: read_domain(open(sys.argv[1], 'rb').read(BYTES_MAX + 1))\n"
         "except ReadError as error: print(error)\n"
         "print(next(int(line.split()[1]) // 1024 for line in open('/proc/self/status') if line.startswith('VmHWM')))"

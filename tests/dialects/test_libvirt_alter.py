@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from virtune.dialects.libvirt import read_domain
-from virtune.dialects.libvirt_alter import (
+from virtune.dialects.libvirt.alter import (
     CONTROLLER_ATTRIBUTES,
     DRIVER_ATTRIBUTES,
     LIMITS,
@@ -16,7 +15,8 @@ from virtune.dialects.libvirt_alter import (
     alter,
     refusal,
 )
-from virtune.dialects.xml_text import (
+from virtune.dialects.libvirt.domain import read_domain
+from virtune.dialects.text.xml import (
     Element,
     add_child,
     read_document,
@@ -24,7 +24,7 @@ from virtune.dialects.xml_text import (
     remove_element,
     set_attribute,
 )
-from virtune.model.domain import Turn
+from virtune.model.domain import SettingChange
 from virtune.model.errors import PlanError
 from virtune.model.knobs import BY_ID, KNOBS
 
@@ -61,7 +61,7 @@ def test_the_difference_is_within_the_named_element(path: Path) -> None:
         element = disk_element(text, disk.target)
         driver = element.child("driver")
         for knob, word in DRIVER_ATTRIBUTES.items():
-            altered = alter(text, Turn(knob=knob, at=disk.target, value="7"))
+            altered = alter(text, SettingChange(knob=knob, at=disk.target, value="7"))
             start, gone, came = changed(text, altered)
             assert element.start < start < element.end
             if driver is not None:
@@ -74,20 +74,20 @@ def test_the_difference_is_within_the_named_element(path: Path) -> None:
             if driver is None:
                 continue
             if driver.get(word) is None:
-                assert alter(altered, Turn(knob=knob, at=disk.target, value=None)) == text
+                assert alter(altered, SettingChange(knob=knob, at=disk.target, value=None)) == text
             else:
-                assert alter(altered, Turn(knob=knob, at=disk.target, value=driver.get(word))) == text
+                assert alter(altered, SettingChange(knob=knob, at=disk.target, value=driver.get(word))) == text
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_threads_pins_and_polling_are_made_where_they_are_missing(path: Path) -> None:
     text = path.read_bytes()
     turns = (
-        Turn(knob="iothread.count", value="4"),
-        Turn(knob="iothread.pin", at="iothread:4", value="2-3"),
-        Turn(knob="emulator.pin", value="0"),
-        Turn(knob="vcpu.pin", at="vcpu:0", value="1"),
-        Turn(knob="iothread.poll_max_ns", at="iothread:4", value="32768"),
+        SettingChange(knob="iothread.count", value="4"),
+        SettingChange(knob="iothread.pin", at="iothread:4", value="2-3"),
+        SettingChange(knob="emulator.pin", value="0"),
+        SettingChange(knob="vcpu.pin", at="vcpu:0", value="1"),
+        SettingChange(knob="iothread.poll_max_ns", at="iothread:4", value="32768"),
     )
     altered = alter(text, *turns)
     found = read_domain(altered)
@@ -98,13 +98,13 @@ def test_threads_pins_and_polling_are_made_where_they_are_missing(path: Path) ->
         type(one)(**{name: getattr(one, name) for name in one.__slots__} | {"line": now.line})
         for one, now in zip(read_domain(text).disks, found.disks, strict=True)
     )
-    removed = alter(altered, *(Turn(knob=turn.knob, at=turn.at, value=None) for turn in turns[1:4]))
+    removed = alter(altered, *(SettingChange(knob=turn.knob, at=turn.at, value=None) for turn in turns[1:4]))
     assert read_domain(removed).pin("iothread:4") is None
 
 
 def test_every_line_that_no_turn_names_stays_as_it_is() -> None:
     text = (DOMAINS / "hand-written.xml").read_bytes()
-    altered = alter(text, Turn(knob="disk.aio", at="vda", value="io_uring"))
+    altered = alter(text, SettingChange(knob="disk.aio", at="vda", value="io_uring"))
     before, after = text.splitlines(), altered.splitlines()
     assert [b for a, b in zip(before, after, strict=True) if a != b] == [
         b"""\t\t\t\tname='qemu'   cache = "none" io='io_uring' ></driver >"""
@@ -113,7 +113,7 @@ def test_every_line_that_no_turn_names_stays_as_it_is() -> None:
 
 def test_another_bus_gives_the_old_address_away() -> None:
     text = (DOMAINS / "vagrant-sata.xml").read_bytes()
-    altered = alter(text, Turn(knob="device.bus", at="sda", value="virtio"))
+    altered = alter(text, SettingChange(knob="device.bus", at="sda", value="virtio"))
     disk = disk_element(altered, "sda")
     assert disk.child("address") is None
     assert read_domain(altered).disks[0].bus == "virtio"
@@ -122,39 +122,42 @@ def test_another_bus_gives_the_old_address_away() -> None:
 
 def test_controllers_limits_and_caches() -> None:
     text = (DOMAINS / "ovirt-scsi.xml").read_bytes()
-    altered = alter(text, Turn(knob="scsi.num_queues", at="scsi:0", value="2"))
+    altered = alter(text, SettingChange(knob="scsi.num_queues", at="scsi:0", value="2"))
     assert changed(text, altered)[1:] == (b"4", b"2")
     bare = (DOMAINS / "virt-install-scsi.xml").read_bytes()
-    assert b"<driver iothread='1'/>" in alter(bare, Turn(knob="device.iothread", at="scsi:0", value="1"))
+    assert b"<driver iothread='1'/>" in alter(bare, SettingChange(knob="device.iothread", at="scsi:0", value="1"))
     limited = (DOMAINS / "virt-manager-limits.xml").read_bytes()
-    assert changed(limited, alter(limited, Turn(knob="disk.throttle_iops", at="vda", value="3000")))[1:] == (
+    assert changed(limited, alter(limited, SettingChange(knob="disk.throttle_iops", at="vda", value="3000")))[1:] == (
         b"2",
         b"3",
     )
     plain = (DOMAINS / "virt-install-default.xml").read_bytes()
     for turn, says in (
         (
-            Turn(knob="disk.throttle_bps", at="vda", value="1"),
+            SettingChange(knob="disk.throttle_bps", at="vda", value="1"),
             b"<iotune><total_bytes_sec>1</total_bytes_sec></iotune>",
         ),
-        (Turn(knob="disk.cache_size", at="vda", value="4194304"), b"<max_size unit='bytes'>4194304</max_size>"),
-        (Turn(knob="device.rotation_rate", at="sda", value="1"), b"rotation_rate='1'"),
+        (
+            SettingChange(knob="disk.cache_size", at="vda", value="4194304"),
+            b"<max_size unit='bytes'>4194304</max_size>",
+        ),
+        (SettingChange(knob="device.rotation_rate", at="sda", value="1"), b"rotation_rate='1'"),
     ):
         altered = alter(plain, turn)
         assert says in altered
         read_domain(altered)
-    cached = alter(plain, Turn(knob="disk.cache_size", at="vda", value="1048576"))
-    again = alter(cached, Turn(knob="disk.cache_size", at="vda", value="2097152"))
+    cached = alter(plain, SettingChange(knob="disk.cache_size", at="vda", value="1048576"))
+    again = alter(cached, SettingChange(knob="disk.cache_size", at="vda", value="2097152"))
     assert read_domain(again).disks[0].metadata_cache_bytes == 2097152
     hidden = (DOMAINS / "virt-manager-hidden-no-gpu.xml").read_bytes()
-    assert not read_domain(alter(hidden, Turn(knob="cpu.kvm_hidden", value=None))).kvm_hidden
+    assert not read_domain(alter(hidden, SettingChange(knob="cpu.kvm_hidden", value=None))).kvm_hidden
 
 
 @pytest.mark.parametrize("knob", sorted(REFUSALS))
 def test_what_xml_cannot_say_is_refused_with_the_reason(knob: str) -> None:
     assert knob in BY_ID
     with pytest.raises(PlanError, match=r"cannot be written into a libvirt domain: \w+"):
-        alter(b"<domain/>", Turn(knob=knob, at="vda", value="1"))
+        alter(b"<domain/>", SettingChange(knob=knob, at="vda", value="1"))
 
 
 def test_every_knob_is_turned_or_refused() -> None:
@@ -166,17 +169,17 @@ def test_every_knob_is_turned_or_refused() -> None:
 @pytest.mark.parametrize(
     "turn",
     [
-        Turn(knob="disk.cache", at="vdz", value="none"),
-        Turn(knob="device.iothread", at="scsi:9", value="1"),
-        Turn(knob="disk.cache", at="scsi:0", value="none"),
-        Turn(knob="iothread.pin", at="iothread:x", value="1"),
-        Turn(knob="iothread.pin", at="iothread:1", value="1'/><x y='"),
-        Turn(knob="device.bus", at="sda", value=None),
-        Turn(knob="cpu.kvm_hidden", value="on"),
+        SettingChange(knob="disk.cache", at="vdz", value="none"),
+        SettingChange(knob="device.iothread", at="scsi:9", value="1"),
+        SettingChange(knob="disk.cache", at="scsi:0", value="none"),
+        SettingChange(knob="iothread.pin", at="iothread:x", value="1"),
+        SettingChange(knob="iothread.pin", at="iothread:1", value="1'/><x y='"),
+        SettingChange(knob="device.bus", at="sda", value=None),
+        SettingChange(knob="cpu.kvm_hidden", value="on"),
     ],
     ids=str,
 )
-def test_a_place_or_value_that_cannot_be_is_refused(turn: Turn) -> None:
+def test_a_place_or_value_that_cannot_be_is_refused(turn: SettingChange) -> None:
     with pytest.raises(PlanError):
         alter((DOMAINS / "virt-install-scsi.xml").read_bytes(), turn)
 
@@ -207,9 +210,9 @@ def test_attributes_survive_any_blanks_quotes_and_values(value: str, blanks: str
 
 def test_a_line_that_goes_takes_the_whole_of_its_end_and_a_comment_is_kept() -> None:
     text = b"<domain>\r\n  <iothreads>2</iothreads>\r\n  <vcpu>1</vcpu>\r\n</domain>\r\n"
-    assert alter(text, Turn(knob="iothread.count", value=None)) == text.replace(
+    assert alter(text, SettingChange(knob="iothread.count", value=None)) == text.replace(
         b"  <iothreads>2</iothreads>\r\n", b""
     )
     text = b"<domain><iothreads>2<!-- keep --></iothreads></domain>"
     with pytest.raises(PlanError, match="more in it than its value"):
-        alter(text, Turn(knob="iothread.count", value="3"))
+        alter(text, SettingChange(knob="iothread.count", value="3"))

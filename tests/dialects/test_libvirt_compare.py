@@ -3,15 +3,15 @@
 
 from pathlib import Path
 
-from virtune.dialects.libvirt_alter import alter
-from virtune.dialects.libvirt_compare import dropped, foreign
-from virtune.model.domain import Turn
+from virtune.dialects.libvirt.alter import alter
+from virtune.dialects.libvirt.compare import dropped, foreign
+from virtune.model.domain import SettingChange
 
 TEXT = (Path(__file__).parents[1] / "captures" / "domains" / "vagrant-sata.xml").read_bytes()
 ASKED = alter(
     TEXT,
-    Turn(knob="disk.cache", at="sda", value="none"),
-    Turn(knob="iothread.poll_max_ns", at="iothread:1", value="7"),
+    SettingChange(knob="disk.cache", at="sda", value="none"),
+    SettingChange(knob="iothread.poll_max_ns", at="iothread:1", value="7"),
 )
 
 
@@ -21,7 +21,7 @@ def test_nothing_is_missing_from_what_was_asked() -> None:
 
 
 def test_what_is_missing_is_named() -> None:
-    kept = alter(TEXT, Turn(knob="disk.cache", at="sda", value="none"))
+    kept = alter(TEXT, SettingChange(knob="disk.cache", at="sda", value="none"))
     assert dropped(before=TEXT, asked=ASKED, found=kept) == (
         "<iothreadids/iothread/poll>",
         "<iothreadids/iothread>",

@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 from virtune.apply.health import Sign, read_sign
-from virtune.dialects.libvirt import read_domain
-from virtune.dialects.libvirt_alter import alter
-from virtune.dialects.libvirt_compare import unmet
-from virtune.dialects.libvirt_guest import after_power_off, boot_disks, disk_text, has_agent, has_console
-from virtune.model.domain import Turn
+from virtune.dialects.libvirt.alter import alter
+from virtune.dialects.libvirt.compare import unmet
+from virtune.dialects.libvirt.domain import read_domain
+from virtune.dialects.libvirt.guest import after_power_off, boot_disks, disk_text, has_agent, has_console
+from virtune.model.domain import SettingChange
 from virtune.model.errors import ReadError, UsageError
 
 DOMAINS = Path(__file__).parents[1] / "captures" / "domains"
@@ -61,15 +61,15 @@ def test_a_turn_is_met_once_it_was_made() -> None:
     text = text_of("virt-manager-linux")
     target = read_domain(text).disks[0].target
     turns = [
-        Turn(knob="disk.cache", at=target, value="directsync"),
-        Turn(knob="device.iothread", at=target, value="1"),
-        Turn(knob="iothread.count", value="1"),
-        Turn(knob="disk.throttle_iops", at=target, value="500"),
-        Turn(knob="device.rotation_rate", at=target, value="1"),
+        SettingChange(knob="disk.cache", at=target, value="directsync"),
+        SettingChange(knob="device.iothread", at=target, value="1"),
+        SettingChange(knob="iothread.count", value="1"),
+        SettingChange(knob="disk.throttle_iops", at=target, value="500"),
+        SettingChange(knob="device.rotation_rate", at=target, value="1"),
     ]
     assert unmet(text, turns) == tuple(turns)
     assert unmet(alter(text, *turns), turns) == ()
-    gone = Turn(knob="disk.cache", at=target, value=None)
+    gone = SettingChange(knob="disk.cache", at=target, value=None)
     assert unmet(alter(text, *turns), [gone]) == (gone,)
 
 

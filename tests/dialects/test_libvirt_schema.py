@@ -9,8 +9,8 @@ import pytest
 
 from virtune.advise.audit import audit
 from virtune.advise.flash import flash
-from virtune.dialects.libvirt import read_domain
-from virtune.dialects.libvirt_alter import alter
+from virtune.dialects.libvirt.alter import alter
+from virtune.dialects.libvirt.domain import read_domain
 from virtune.model.finding import Subject
 
 pytestmark = pytest.mark.real

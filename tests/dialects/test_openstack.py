@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from virtune.advise.audit import audit
-from virtune.dialects.json_text import read_object, remove_member, set_member
-from virtune.dialects.line_text import read_page
 from virtune.dialects.openstack import OPENSTACK
-from virtune.model.domain import Turn
+from virtune.dialects.text.json import read_object, remove_member, set_member
+from virtune.dialects.text.lines import read_page
+from virtune.model.domain import SettingChange
 from virtune.model.errors import PlanError, ReadError
 from virtune.model.finding import Subject
 
@@ -37,36 +37,41 @@ def test_what_is_wrong_is_named_and_nothing_about_a_good_one() -> None:
     ("text", "turn", "before", "after", "command"),
     [
         (
-            IDE, Turn(knob="device.bus", value="virtio"), b'"hw_disk_bus": "ide"', b'"hw_disk_bus": "virtio"',
+            IDE, SettingChange(knob="device.bus", value="virtio"),
+            b'"hw_disk_bus": "ide"', b'"hw_disk_bus": "virtio"',
             "openstack image set --property hw_disk_bus=virtio 0b5d2b06-2a0e-43d6-9d2e-0f6f2c1c7f11",
         ),
         (
-            SCSI, Turn(knob="device.packed", at="disks", value="on"), b'"os_require_quiesce": "yes"\n',
+            SCSI, SettingChange(knob="device.packed", at="disks", value="on"), b'"os_require_quiesce": "yes"\n',
             b'"os_require_quiesce": "yes",\n    "hw_virtio_packed_ring": "true"\n',
             "openstack image set --property hw_virtio_packed_ring=true 7f8e6c2a-6c0c-4c0e-9d55-7d6bb1f9a8de",
         ),
         (
-            SCSI, Turn(knob="device.scsi_controller", value=None), b'    "hw_scsi_model": "virtio-scsi",\n', b"",
+            SCSI, SettingChange(knob="device.scsi_controller", value=None),
+            b'    "hw_scsi_model": "virtio-scsi",\n', b"",
             "openstack image unset --property hw_scsi_model 7f8e6c2a-6c0c-4c0e-9d55-7d6bb1f9a8de",
         ),
         (
-            LIMITED, Turn(knob="disk.throttle_iops", value="2000"), b'_iops_sec": "500"', b'_iops_sec": "2000"',
+            LIMITED, SettingChange(knob="disk.throttle_iops", value="2000"),
+            b'_iops_sec": "500"', b'_iops_sec": "2000"',
             "openstack flavor set --property quota:disk_total_iops_sec=2000 b1.large",
         ),
         (
-            LIMITED, Turn(knob="disk.throttle_bps", value="0"),
+            LIMITED, SettingChange(knob="disk.throttle_bps", value="0"),
             b',\n    "quota:disk_total_bytes_sec": "104857600"', b"",
             "openstack flavor unset --property quota:disk_total_bytes_sec b1.large",
         ),
         (
-            PLAIN, Turn(knob="disk.throttle_iops_read", value="100"), b'"properties": {}',
+            PLAIN, SettingChange(knob="disk.throttle_iops_read", value="100"), b'"properties": {}',
             b'"properties": {"quota:disk_read_iops_sec": "100"}',
             "openstack flavor set --property quota:disk_read_iops_sec=100 2",
         ),
     ],
     ids=str,
 )  # fmt: skip
-def test_only_the_property_changes(text: bytes, turn: Turn, before: bytes, after: bytes, command: str) -> None:
+def test_only_the_property_changes(
+    text: bytes, turn: SettingChange, before: bytes, after: bytes, command: str
+) -> None:
     assert text.count(before) == 1
     altered = OPENSTACK.alter(text, turn)
     assert altered == text.replace(before, after)
@@ -77,16 +82,16 @@ def test_only_the_property_changes(text: bytes, turn: Turn, before: bytes, after
 @pytest.mark.parametrize(
     ("text", "turn", "says"),
     [
-        (SCSI, Turn(knob="disk.throttle_iops", value="1"), "is the flavor's"),
-        (PLAIN, Turn(knob="device.bus", value="virtio"), "is the image's"),
-        (PLAIN, Turn(knob="device.packed", at="vda", value="on"), "no disk 'vda'"),
-        (IDE, Turn(knob="device.bus", value="nvme"), "cannot be written here"),
-        (PLAIN, Turn(knob="disk.throttle_iops", value="many"), "is no limit"),
-        (IDE, Turn(knob="disk.cache", value="none"), "nova.conf"),
-        (IDE, Turn(knob="disk.aio", value="io_uring"), "Nova chooses it by itself"),
+        (SCSI, SettingChange(knob="disk.throttle_iops", value="1"), "is the flavor's"),
+        (PLAIN, SettingChange(knob="device.bus", value="virtio"), "is the image's"),
+        (PLAIN, SettingChange(knob="device.packed", at="vda", value="on"), "no disk 'vda'"),
+        (IDE, SettingChange(knob="device.bus", value="nvme"), "cannot be written here"),
+        (PLAIN, SettingChange(knob="disk.throttle_iops", value="many"), "is no limit"),
+        (IDE, SettingChange(knob="disk.cache", value="none"), "nova.conf"),
+        (IDE, SettingChange(knob="disk.aio", value="io_uring"), "Nova chooses it by itself"),
     ],
 )
-def test_what_cannot_be_said_is_refused_with_its_place(text: bytes, turn: Turn, says: str) -> None:
+def test_what_cannot_be_said_is_refused_with_its_place(text: bytes, turn: SettingChange, says: str) -> None:
     with pytest.raises(PlanError, match=says):
         OPENSTACK.alter(text, turn)
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from virtune.dialects import bhyve, vmx, xl
 from virtune.dialects.languages import LANGUAGES, language_of
-from virtune.model.domain import Domain, Turn
+from virtune.model.domain import Domain, SettingChange
 from virtune.model.errors import PlanError, ReadError
 from virtune.model.knobs import BY_ID
 
@@ -90,32 +90,33 @@ def test_vmware_and_bhyve_are_read() -> None:
 
 ALTERED = {
     "101.conf": (
-        Turn(knob="disk.cache", at="scsi1", value="none"),
+        SettingChange(knob="disk.cache", at="scsi1", value="none"),
         b"scsi1: local-zfs:vm-101-disk-1,cache=none,aio=threads,size=100G",
     ),
     "102.conf": (
-        Turn(knob="disk.aio", at="scsi0", value=None),
+        SettingChange(knob="disk.aio", at="scsi0", value=None),
         b"scsi0: local-zfs:vm-102-disk-0,cache=none,detect_zeroes=0,discard=on,iothread=1,size=64G,ssd=1",
     ),
     "pv1.cfg": (
-        Turn(knob="disk.discard", at="xvdb", value="unmap"),
+        SettingChange(knob="disk.discard", at="xvdb", value="unmap"),
         b'         "/dev/vg0/data,raw,xvdb,rw,discard",',
     ),
-    "win10.vmx": (Turn(knob="device.rotation_rate", at="scsi0:1", value="1"), b'scsi0:1.virtualSSD = "1"'),
-    "freebsd.conf": (Turn(knob="disk.cache", at="pci.0.2.0", value="directsync"), b"pci.0.2.0.nocache=true"),
+    "win10.vmx": (SettingChange(knob="device.rotation_rate", at="scsi0:1", value="1"), b'scsi0:1.virtualSSD = "1"'),
+    "freebsd.conf": (SettingChange(knob="disk.cache", at="pci.0.2.0", value="directsync"), b"pci.0.2.0.nocache=true"),
 }
 
 
 @pytest.mark.parametrize(
     ("name", "turn", "line"),
     [
-        ("win10.vmx", Turn(knob="device.scsi_controller", at="scsi0:1", value="mptsas1068"),
+        ("win10.vmx", SettingChange(knob="device.scsi_controller", at="scsi0:1", value="mptsas1068"),
          b'scsi0.virtualDev = "lsisas1068"'),
-        ("freebsd.conf", Turn(knob="disk.discard", at="pci.0.2.0", value="ignore"), b"pci.0.2.0.nodelete=true"),
-        ("freebsd.conf", Turn(knob="nvme.max_ioqpairs", at="pci.0.3.0", value="32"), b"pci.0.3.0.maxq=32"),
+        ("freebsd.conf", SettingChange(knob="disk.discard", at="pci.0.2.0", value="ignore"),
+         b"pci.0.2.0.nodelete=true"),
+        ("freebsd.conf", SettingChange(knob="nvme.max_ioqpairs", at="pci.0.3.0", value="32"), b"pci.0.3.0.maxq=32"),
     ],
 )  # fmt: skip
-def test_one_line_more_or_another_and_back(name: str, turn: Turn, line: bytes) -> None:
+def test_one_line_more_or_another_and_back(name: str, turn: SettingChange, line: bytes) -> None:
     text = text_of(name)
     altered = language_of(text).alter(text, turn)
     assert [one for one in altered.splitlines() if one not in text.splitlines()] == [line]
@@ -125,16 +126,16 @@ def test_one_line_more_or_another_and_back(name: str, turn: Turn, line: bytes) -
         there = language_of(text).read(altered).disk(turn.at)
         assert there is not None
         assert there.discard == ("ignore" if turn.knob == "disk.discard" else None)
-        taken = language_of(text).alter(altered, Turn(knob=turn.knob, at=turn.at, value=None))
+        taken = language_of(text).alter(altered, SettingChange(knob=turn.knob, at=turn.at, value=None))
         assert taken == text if turn.knob == "nvme.max_ioqpairs" else b"nodelete=false" in taken
 
 
 def test_what_only_some_disks_have_is_refused_for_others() -> None:
     for name, turn in (
-        ("freebsd.conf", Turn(knob="nvme.max_ioqpairs", at="pci.0.2.0", value="4")),
-        ("freebsd.conf", Turn(knob="nvme.max_ioqpairs", at="pci.0.3.0", value="no")),
-        ("win10.vmx", Turn(knob="device.scsi_controller", at="nvme0:0", value="pvscsi")),
-        ("win10.vmx", Turn(knob="device.scsi_controller", at="scsi0:1", value="virtio-scsi-pci")),
+        ("freebsd.conf", SettingChange(knob="nvme.max_ioqpairs", at="pci.0.2.0", value="4")),
+        ("freebsd.conf", SettingChange(knob="nvme.max_ioqpairs", at="pci.0.3.0", value="no")),
+        ("win10.vmx", SettingChange(knob="device.scsi_controller", at="nvme0:0", value="pvscsi")),
+        ("win10.vmx", SettingChange(knob="device.scsi_controller", at="scsi0:1", value="virtio-scsi-pci")),
     ):
         with pytest.raises(PlanError):
             language_of(text_of(name)).alter(text_of(name), turn)
@@ -161,7 +162,7 @@ def test_what_a_language_cannot_say_is_refused_with_the_reason(module: object) -
     for knob, because in refusals.items():
         assert knob in BY_ID
         with pytest.raises(PlanError, match=r"cannot be written into an? .*: ") as caught:
-            alter(b"", Turn(knob=knob, at="scsi0", value="1"))
+            alter(b"", SettingChange(knob=knob, at="scsi0", value="1"))
         assert because in caught.value.message
 
 
@@ -169,7 +170,7 @@ def test_what_a_language_cannot_say_is_refused_with_the_reason(module: object) -
 def test_a_disk_that_is_not_there_is_said(name: str) -> None:
     turn, _ = ALTERED[name]
     with pytest.raises(PlanError, match="no disk 'nope'"):
-        language_of(text_of(name)).alter(text_of(name), Turn(knob=turn.knob, at="nope", value=turn.value))
+        language_of(text_of(name)).alter(text_of(name), SettingChange(knob=turn.knob, at="nope", value=turn.value))
 
 
 @given(st.sampled_from(sorted(ALTERED)), st.binary(max_size=60), st.integers(0, 900))
@@ -193,7 +194,7 @@ def test_any_bytes_are_read_or_refused(name: str, noise: bytes, at: int) -> None
 def test_what_follows_a_target_belongs_to_it(before: str, after: str) -> None:
     """xl takes all behind `target=` for the name of the image, so a flag there would open another one."""
     text = f"name = 'a'\ndisk = [ '{before}' ]\n".encode()
-    altered = xl.alter_xl(text, Turn(knob="disk.discard", at="xvda", value="ignore"))
+    altered = xl.alter_xl(text, SettingChange(knob="disk.discard", at="xvda", value="ignore"))
     assert altered == text.replace(before.encode(), after.encode())
     (was,), (now,) = xl.read_xl(text).disks, xl.read_xl(altered).disks
     assert (was.source, now.discard) == (now.source, "ignore")
@@ -209,7 +210,7 @@ disk = [ # the guest's disks
 """
     (disk,) = xl.read_xl(text).disks
     assert (disk.source.name, disk.line) == ("/dev/new#1", 4)
-    altered = xl.alter_xl(text, Turn(knob="disk.discard", at="xvda", value="unmap"))
+    altered = xl.alter_xl(text, SettingChange(knob="disk.discard", at="xvda", value="unmap"))
     assert altered == text.replace(b"new#1,raw,xvda,rw", b"new#1,raw,xvda,rw,discard")
     assert xl.read_xl(b"name = 'a'\n# disk = [ '/dev/old,raw,xvda,rw' ]\n").disks == ()
 
@@ -238,22 +239,22 @@ def test_only_a_line_feed_ends_a_line_and_the_last_may_have_none() -> None:
     """A carriage return inside a note made another setting be written over."""
     head = b'config.version = "8"\r\nannotation = "x\ry"\r\nscsi0:0.virtualSSD = "0"\r\n'
     text = head + b'memsize = "512"\r\nscsi0:0.fileName = "a.vmdk"'
-    altered = vmx.alter_vmx(text, Turn(knob="device.rotation_rate", at="scsi0:0", value="1"))
+    altered = vmx.alter_vmx(text, SettingChange(knob="device.rotation_rate", at="scsi0:0", value="1"))
     assert altered == text.replace(b'SSD = "0"', b'SSD = "1"')
-    altered = vmx.alter_vmx(text, Turn(knob="disk.cache", at="scsi0:0", value="writethrough"))
+    altered = vmx.alter_vmx(text, SettingChange(knob="disk.cache", at="scsi0:0", value="writethrough"))
     assert altered == text + b'\r\nscsi0:0.writeThrough = "TRUE"'
     text = b"# x\ry\nname=a\npci.0.2.0.device=virtio-blk\npci.0.2.0.direct=false\npci.0.2.0.path=/x"
-    altered = bhyve.alter_bhyve(text, Turn(knob="disk.cache", at="pci.0.2.0", value="directsync"))
+    altered = bhyve.alter_bhyve(text, SettingChange(knob="disk.cache", at="pci.0.2.0", value="directsync"))
     assert altered == text.replace(b"=false", b"=true") + b"\npci.0.2.0.nocache=true"
 
 
 def test_vmware_writes_through_where_it_is_told_to() -> None:
     text = text_of("win10.vmx")
-    altered = vmx.alter_vmx(text, Turn(knob="disk.cache", at="scsi0:1", value="writethrough"))
+    altered = vmx.alter_vmx(text, SettingChange(knob="disk.cache", at="scsi0:1", value="writethrough"))
     assert [one for one in altered.splitlines() if one not in text.splitlines()] == [b'scsi0:1.writeThrough = "TRUE"']
     assert [one.cache for one in vmx.read_vmx(altered).disks][:2] == ["writeback", "writethrough"]
     with pytest.raises(PlanError, match="it has writeback, writethrough"):
-        vmx.alter_vmx(text, Turn(knob="disk.cache", at="scsi0:1", value="none"))
+        vmx.alter_vmx(text, SettingChange(knob="disk.cache", at="scsi0:1", value="none"))
 
 
 def test_vm_bhyve_has_its_options_in_a_list() -> None:
@@ -264,7 +265,7 @@ def test_vm_bhyve_has_its_options_in_a_list() -> None:
         ("disk0", "virtio", "writeback"),
         ("disk1", "nvme", "writethrough"),
     ]
-    once = language.alter(text, Turn(knob="disk.cache", at="disk1", value="none"))
+    once = language.alter(text, SettingChange(knob="disk.cache", at="disk1", value="none"))
     assert once == text.replace(b"direct,sectorsize=512/4096", b"sectorsize=512/4096,nocache")
-    made = language.alter(text, Turn(knob="disk.cache", at="disk0", value="none"))
+    made = language.alter(text, SettingChange(knob="disk.cache", at="disk0", value="none"))
     assert made == text.replace(b'"disk0.img"\n', b'"disk0.img"\ndisk0_opts="nocache"\n')

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from virtune.dialects.proxmox import live
-from virtune.dialects.proxmox_alter import PROXMOX, commands
-from virtune.model.domain import DiskSource, Domain, Turn
+from virtune.dialects.proxmox.alter import PROXMOX, commands
+from virtune.dialects.proxmox.domain import live
+from virtune.model.domain import DiskSource, Domain, SettingChange
 from virtune.model.errors import PlanError, ReadError
 
 PLACE = Path(__file__).parents[1] / "captures" / "proxmox"
@@ -60,7 +60,7 @@ def test_snapshots_are_history_and_what_waits_is_the_next_start() -> None:
         "write_bytes_sec": 126353408,
         "write_bytes_sec_max": 251658240,
     }
-    changed = PROXMOX.alter(text, Turn(knob="disk.aio", at="virtio0", value="native"))
+    changed = PROXMOX.alter(text, SettingChange(knob="disk.aio", at="virtio0", value="native"))
     assert changed == text.replace(b"aio=threads", b"aio=native")
     assert live(text_of("debian-scsi-single")) is None
 
@@ -85,9 +85,9 @@ def test_the_change_as_qm_set() -> None:
     text = text_of("debian-scsi-single")
     after = PROXMOX.alter(
         text,
-        Turn(knob="disk.cache", at="scsi1", value="none"),
-        Turn(knob="disk.throttle_bps", at="scsi1", value="157286400"),
-        Turn(knob="device.iothread", at="scsi0", value=None),
+        SettingChange(knob="disk.cache", at="scsi1", value="none"),
+        SettingChange(knob="disk.throttle_bps", at="scsi1", value="157286400"),
+        SettingChange(knob="device.iothread", at="scsi0", value=None),
     )
     second = "local-lvm:vm-101-disk-1"
     assert PROXMOX.commands is not None
@@ -97,7 +97,7 @@ def test_the_change_as_qm_set() -> None:
     )
     assert PROXMOX.commands(text, text, "101") == ()
     odd = text.replace(b"local-lvm:vm-101-disk-1", b"local lvm;rm")
-    changed = PROXMOX.alter(odd, Turn(knob="disk.cache", at="scsi1", value="none"))
+    changed = PROXMOX.alter(odd, SettingChange(knob="disk.cache", at="scsi1", value="none"))
     assert PROXMOX.commands(odd, changed, "web")[0].startswith("qm set VMID --scsi1 'local lvm;rm,")
 
 
@@ -106,23 +106,35 @@ def test_the_change_as_qm_set() -> None:
     [
         (
             "lsi-iothread-ignored",
-            Turn(knob="device.iothread", at="scsi0", value="1"),
+            SettingChange(knob="device.iothread", at="scsi0", value="1"),
             "virtio-scsi-single comes first",
         ),
-        ("windows-sata", Turn(knob="device.iothread", at="sata0", value="1"), "only virtio and scsi"),
-        ("snapshots-and-pending", Turn(knob="device.rotation_rate", at="virtio0", value="1"), "virtio-blk cannot"),
-        ("snapshots-and-pending", Turn(knob="disk.throttle_iops", at="virtio1", value="9"), "this one has iops_rd"),
-        ("windows-sata", Turn(knob="disk.detect_zeroes", at="sata0", value="unmap"), "discard=on"),
-        ("debian-scsi-single", Turn(knob="disk.detect_zeroes", at="scsi0", value="on"), "unmap and off"),
-        ("debian-scsi-single", Turn(knob="scsi.num_queues", at="scsi0", value="1"), "2 queues or more"),
-        ("debian-scsi-single", Turn(knob="disk.cache", at="scsi0", value="none,x=1"), "cannot be written here"),
-        ("debian-scsi-single", Turn(knob="disk.throttle_iops", at="scsi0", value="1,x"), "no value"),
-        ("debian-scsi-single", Turn(knob="device.bus", at="scsi0", value="virtio"), "the disk's name"),
-        ("debian-scsi-single", Turn(knob="disk.cache", at="memory", value="none"), "no disk 'memory'"),
+        ("windows-sata", SettingChange(knob="device.iothread", at="sata0", value="1"), "only virtio and scsi"),
+        (
+            "snapshots-and-pending",
+            SettingChange(knob="device.rotation_rate", at="virtio0", value="1"),
+            "virtio-blk cannot",
+        ),
+        (
+            "snapshots-and-pending",
+            SettingChange(knob="disk.throttle_iops", at="virtio1", value="9"),
+            "this one has iops_rd",
+        ),
+        ("windows-sata", SettingChange(knob="disk.detect_zeroes", at="sata0", value="unmap"), "discard=on"),
+        ("debian-scsi-single", SettingChange(knob="disk.detect_zeroes", at="scsi0", value="on"), "unmap and off"),
+        ("debian-scsi-single", SettingChange(knob="scsi.num_queues", at="scsi0", value="1"), "2 queues or more"),
+        (
+            "debian-scsi-single",
+            SettingChange(knob="disk.cache", at="scsi0", value="none,x=1"),
+            "cannot be written here",
+        ),
+        ("debian-scsi-single", SettingChange(knob="disk.throttle_iops", at="scsi0", value="1,x"), "no value"),
+        ("debian-scsi-single", SettingChange(knob="device.bus", at="scsi0", value="virtio"), "the disk's name"),
+        ("debian-scsi-single", SettingChange(knob="disk.cache", at="memory", value="none"), "no disk 'memory'"),
     ],
     ids=lambda one: one if isinstance(one, str) else "",
 )
-def test_what_cannot_be_is_refused_with_its_reason(name: str, turn: Turn, says: str) -> None:
+def test_what_cannot_be_is_refused_with_its_reason(name: str, turn: SettingChange, says: str) -> None:
     with pytest.raises(PlanError, match=says):
         PROXMOX.alter(text_of(name), turn)
 

@@ -8,7 +8,14 @@ from pathlib import Path
 import pytest
 from tests.conftest import eventually
 
-from virtune.dialects.qemu import Command, DaemonPlaces, command_line, daemon_commands, thread_commands, undo_commands
+from virtune.dialects.qemu.qmp import (
+    Command,
+    DaemonPlaces,
+    command_line,
+    daemon_commands,
+    thread_commands,
+    undo_commands,
+)
 from virtune.model.stack import Disk, Stack
 from virtune.model.units import Bytes
 

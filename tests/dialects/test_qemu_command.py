@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from virtune.dialects.languages import language_of
-from virtune.dialects.qemu_command import QEMU, read_words
-from virtune.model.domain import DomainDisk, Turn
+from virtune.dialects.qemu.command import QEMU, read_words
+from virtune.model.domain import DomainDisk, SettingChange
 from virtune.model.errors import PlanError, ReadError
 from virtune.shell import run
 
@@ -35,7 +35,7 @@ def test_what_libvirt_starts_and_what_is_written_by_hand() -> None:
     ]
     assert (lab.vcpus, lab.disks[0].cache, lab.disks[0].format) == (2, "unsafe", "qcow2")
     with pytest.raises(PlanError, match="keeps the line"):
-        QEMU.alter(text, Turn(knob="disk.cache", at="virtio-disk0", value="none"))
+        QEMU.alter(text, SettingChange(knob="disk.cache", at="virtio-disk0", value="none"))
 
 
 LINES = {

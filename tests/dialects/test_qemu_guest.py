@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from virtune.dialects.qemu_guest import mapped, mapping_text, way_between
+from virtune.dialects.qemu.guest import mapped, mapping_text, switch_method
 from virtune.model.errors import PlanError
 from virtune.model.knobs import BY_ID, KNOBS
 from virtune.model.machine import mapping_of
@@ -42,19 +42,19 @@ def test_the_way_to_another_stack_is_the_most_that_a_knob_needs(
     for setting in settings:
         name, _, value = setting.partition("=")
         other = with_setting(other, BY_ID[name], BY_ID[name].read(value))
-    assert way_between(GUEST, other) == way_between(other, GUEST) == (way, needed)
+    assert switch_method(GUEST, other) == switch_method(other, GUEST) == (way, needed)
 
 
 def test_what_is_there_from_the_start_is_not_plugged_again() -> None:
-    assert way_between(IDE, replace(IDE, disk=Disk(aio="native"))) == ("swap", "disk.aio")
-    assert way_between(IDE, replace(IDE, disk=Disk(discard="unmap"))) == ("restart", "disk.discard")
+    assert switch_method(IDE, replace(IDE, disk=Disk(aio="native"))) == ("swap", "disk.aio")
+    assert switch_method(IDE, replace(IDE, disk=Disk(discard="unmap"))) == ("restart", "disk.discard")
 
 
 def test_every_knob_that_is_turned_has_a_way() -> None:
     for knob in (knob for knob in KNOBS if knob.place):
         one, other = ("1024", "2048") if knob.id.endswith(("size", "hugepages")) else ("1", "2")
         stacks = [with_setting(GUEST, knob, value) for value in (one, other)]
-        assert way_between(*stacks)[0] != "same", knob.id
+        assert switch_method(*stacks)[0] != "same", knob.id
 
 
 @pytest.mark.parametrize(

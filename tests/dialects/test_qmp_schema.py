@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from virtune.dialects.qmp_schema import answer_properties, answer_schema, entities, find_member
+from virtune.dialects.qemu.schema import answer_properties, answer_schema, entities, find_member
 from virtune.model.knob import AskDevice, AskObject, AskSchema, Standing
 
 SCHEMA: list[dict[str, Any]] = [

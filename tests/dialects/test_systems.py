@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from virtune.dialects.language import Language
 from virtune.dialects.languages import LANGUAGES, language_of
-from virtune.model.domain import Domain, DomainDisk, Turn
+from virtune.model.domain import Domain, DomainDisk, SettingChange
 from virtune.model.errors import PlanError, ReadError
 from virtune.model.knobs import BY_ID, KNOBS
 
@@ -102,7 +102,7 @@ def test_a_turn_changes_the_one_thing_that_it_names(dialect: Language, path: Pat
                 for value in values_of(knob):
                     at = "" if knob == "device.scsi_controller" else disk.target
                     try:
-                        after = dialect.alter(text, Turn(knob=knob, at=at, value=value), domain=domain.name)
+                        after = dialect.alter(text, SettingChange(knob=knob, at=at, value=value), domain=domain.name)
                     except PlanError:
                         continue
                     turned += after != text
@@ -145,7 +145,7 @@ def test_every_knob_is_said_or_refused_with_its_reason(dialect: Language) -> Non
             continue
         assert len(because) > 15
         with pytest.raises(PlanError, match="cannot be written into"):
-            dialect.alter(b"", Turn(knob=knob.id, at="", value="1"))
+            dialect.alter(b"", SettingChange(knob=knob.id, at="", value="1"))
 
 
 @pytest.mark.parametrize("dialect", SYSTEMS, ids=lambda one: one.name)
@@ -161,7 +161,7 @@ def test_what_is_no_such_text_is_refused(dialect: Language, text: bytes) -> None
 def test_a_place_that_is_not_there_is_refused(dialect: Language, path: Path) -> None:
     knob = next(iter(knob for knob in dialect.says if knob.startswith("disk.")))
     with pytest.raises(PlanError):
-        dialect.alter(path.read_bytes(), Turn(knob=knob, at="nowhere", value=values_of(knob)[0]))
+        dialect.alter(path.read_bytes(), SettingChange(knob=knob, at="nowhere", value=values_of(knob)[0]))
 
 
 def try_everything(dialect: Language, text: bytes) -> None:
@@ -177,7 +177,9 @@ def try_everything(dialect: Language, text: bytes) -> None:
         for disk in domain.disks[:2]:
             for knob in dialect.says:
                 try:
-                    dialect.alter(text, Turn(knob=knob, at=disk.target, value=values_of(knob)[0]), domain=domain.name)
+                    dialect.alter(
+                        text, SettingChange(knob=knob, at=disk.target, value=values_of(knob)[0]), domain=domain.name
+                    )
                 except (PlanError, ReadError):
                     continue
 
@@ -224,5 +226,5 @@ def test_any_text_is_kept_byte_for_byte(noise: str) -> None:
     noise = noise.replace("\n", "").replace("\r", "").replace("\0", "")
     text = f"ostype: l26\nmemory: 2048\n#{noise}\nscsi0: a:b,cache=none\n".encode(errors="ignore")
     dialect = language_of(text)
-    after = dialect.alter(text, Turn(knob="disk.cache", at="scsi0", value="unsafe"))
+    after = dialect.alter(text, SettingChange(knob="disk.cache", at="scsi0", value="unsafe"))
     assert after == text.replace(b"cache=none", b"cache=unsafe") or b"cache=none" in noise.encode(errors="ignore")

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 from tests.analyse.test_tuning import study_of
 
-from virtune.bench.rig import Bench, Ground
+from virtune.bench.port import Bench, DiskImageSpec
 from virtune.bench.scratch import Scratch
+from virtune.fio.exported import Clients
 from virtune.flows.trial import Tools
 from virtune.flows.tune import those_that_come_up
 from virtune.model.errors import NotInForceError, PreconditionError, RigError, VirtuneError
@@ -19,7 +20,6 @@ from virtune.model.evidence import Changeover, Check, InForce
 from virtune.model.stack import Disk, Stack
 from virtune.model.study import Study
 from virtune.model.target import NbdTarget, Target
-from virtune.plan.exported import Clients
 from virtune.shell import Warden
 
 
@@ -48,7 +48,7 @@ class Rigs:
         self.ends = ends
 
     @contextlib.contextmanager
-    def up(self, stack: Stack, ground: Ground, *, restart: bool = False) -> Iterator[Bench]:
+    def up(self, stack: Stack, ground: DiskImageSpec, *, restart: bool = False) -> Iterator[Bench]:
         end = self.ends.get(stack.disk.throttle_iops)
         if isinstance(end, VirtuneError):
             raise end

@@ -13,7 +13,7 @@ import pytest
 from tests.conftest import User, generator
 
 import virtune
-from virtune.analyse.fio import read_result
+from virtune.fio.results import read_result
 
 pytestmark = [pytest.mark.real, pytest.mark.beside, pytest.mark.xdist_group("vhost-user")]
 

@@ -5,8 +5,8 @@ import time
 
 import pytest
 
-from virtune.bench.guest import GuestError
-from virtune.bench.guest_agent import AgentGuest
+from virtune.bench.guest.agent import AgentGuest
+from virtune.bench.guest.channel import GuestError
 
 
 class AgentContract:

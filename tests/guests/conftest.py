@@ -9,11 +9,11 @@ import pytest
 from tests.conftest import SPAN
 
 from virtune import shell
-from virtune.bench.appliance import Appliance, appliance_for
-from virtune.bench.appliance_sources import find_sources
-from virtune.bench.qemu import GuestSession
-from virtune.bench.qemu_accelerator import Accelerator
-from virtune.bench.qemu_machine import Vm, running
+from virtune.bench.appliance.build import Appliance, appliance_for
+from virtune.bench.appliance.sources import find_sources
+from virtune.bench.qemu.accelerator import Accelerator
+from virtune.bench.qemu.machine import Vm, running
+from virtune.bench.qemu.rig import GuestSession
 from virtune.bench.scratch import Scratch
 from virtune.model.event import Event
 from virtune.model.stack import Disk

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from virtune import shell
-from virtune.bench.appliance import Appliance
-from virtune.bench.qemu_accelerator import Accelerator, accelerator_for
-from virtune.bench.qemu_machine import PROGRAM
+from virtune.bench.appliance.build import Appliance
+from virtune.bench.qemu.accelerator import Accelerator, accelerator_for
+from virtune.bench.qemu.machine import PROGRAM
 
 NO_MEMORY = "cannot set up guest memory 'ram': Cannot allocate memory"
 

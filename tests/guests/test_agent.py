@@ -12,11 +12,11 @@ import pytest
 from tests.guests.agent_contract import AgentContract
 
 from virtune import shell
-from virtune.bench.appliance import appliance_for
-from virtune.bench.appliance_sources import find_sources
-from virtune.bench.guest import GuestError
-from virtune.bench.guest_agent import AgentGuest, SocketLine
-from virtune.bench.qemu_machine import running
+from virtune.bench.appliance.build import appliance_for
+from virtune.bench.appliance.sources import find_sources
+from virtune.bench.guest.agent import AgentGuest, SocketLine
+from virtune.bench.guest.channel import GuestError
+from virtune.bench.qemu.machine import running
 
 pytestmark = [pytest.mark.real, pytest.mark.beside]
 

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from virtune import shell
-from virtune.bench.appliance import Appliance, appliance_for, appliances, remove, remove_halves
-from virtune.bench.appliance_archive import archive, file, link
-from virtune.bench.appliance_elf import libraries, needed, stand_ins
-from virtune.bench.appliance_sources import Sources, find_sources
+from virtune.bench.appliance.archive import archive, file, link
+from virtune.bench.appliance.build import Appliance, appliance_for, appliances, remove, remove_halves
+from virtune.bench.appliance.elf import libraries, needed, stand_ins
+from virtune.bench.appliance.sources import Sources, find_sources
 from virtune.model.errors import PreconditionError
 
 pytestmark = [pytest.mark.real, pytest.mark.beside, pytest.mark.xdist_group("guests")]

@@ -10,10 +10,10 @@ from tests.conftest import SPAN
 from tests.guests.conftest import TCG
 
 from virtune import shell
-from virtune.bench.appliance import Appliance
-from virtune.bench.guest_load import GuestJob, armed, first_operations, let_go, started
-from virtune.bench.qemu import GuestSession
-from virtune.bench.rig import Ground
+from virtune.bench.appliance.build import Appliance
+from virtune.bench.port import DiskImageSpec
+from virtune.bench.qemu.load import GuestJob, armed, first_operations, let_go, started
+from virtune.bench.qemu.rig import GuestSession
 from virtune.model.stack import Disk, Stack
 from virtune.model.target import GuestTarget
 
@@ -27,7 +27,7 @@ LATE_SECONDS = 0.5
 
 
 def test_two_guests_begin_together(appliance: Appliance, image: Path, one_warden: shell.Warden) -> None:
-    ground = Ground(image=image, size_bytes=SPAN, writes=False)
+    ground = DiskImageSpec(image=image, size_bytes=SPAN, writes=False)
     with ExitStack() as ends:
         sessions = [GuestSession(appliance, TCG, one_warden) for _ in range(2)]
         for session in sessions:

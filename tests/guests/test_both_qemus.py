@@ -13,11 +13,11 @@ from tests.guests.conftest import TCG
 from tests.guests.test_rig import found, ground
 
 from virtune import shell
-from virtune.bench.appliance import Appliance
-from virtune.bench.guest_load import Evidence, GuestJob, run_guest_loads
+from virtune.bench.appliance.build import Appliance
 from virtune.bench.load import Loaded, Moments
-from virtune.bench.qemu import GuestBench, GuestSession
-from virtune.bench.qemu_machine import PROGRAM
+from virtune.bench.qemu.load import Evidence, GuestJob, run_guest_loads
+from virtune.bench.qemu.machine import PROGRAM
+from virtune.bench.qemu.rig import GuestBench, GuestSession
 from virtune.model.errors import RigError
 from virtune.model.knob import Standing
 from virtune.model.knobs import find

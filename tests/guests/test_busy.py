@@ -12,10 +12,10 @@ from tests.guests.conftest import TCG
 from tests.guests.test_rig import GUEST, engine_at_work, ground
 
 from virtune import shell
-from virtune.bench.appliance import Appliance
-from virtune.bench.qemu import GuestBench, GuestSession
-from virtune.bench.qemu_in_force import seen_in_guest
-from virtune.dialects.qemu_guest import SLOTS
+from virtune.bench.appliance.build import Appliance
+from virtune.bench.qemu.rig import GuestBench, GuestSession
+from virtune.bench.qemu.settings import seen_in_guest
+from virtune.dialects.qemu.guest import SLOTS
 from virtune.model.stack import Device, Disk
 
 pytestmark = [pytest.mark.real, pytest.mark.beside, pytest.mark.xdist_group("guests")]

@@ -9,9 +9,9 @@ import pytest
 from tests.conftest import User
 
 from virtune import shell
-from virtune.bench.appliance import Appliance, appliance_for
-from virtune.bench.appliance_chosen import Chosen, choose, chosen, chosen_appliance, general_appliance
-from virtune.bench.appliance_sources import find_sources
+from virtune.bench.appliance.build import Appliance, appliance_for
+from virtune.bench.appliance.chosen import Chosen, choose, chosen, chosen_appliance, general_appliance
+from virtune.bench.appliance.sources import find_sources
 from virtune.model.errors import PreconditionError
 
 EVERYTHING = "virtio_pci", "virtio_console"

@@ -5,8 +5,8 @@ import time
 
 import pytest
 
-from virtune.bench.guest import GuestError
-from virtune.bench.qemu_machine import Vm
+from virtune.bench.guest.channel import GuestError
+from virtune.bench.qemu.machine import Vm
 
 pytestmark = [pytest.mark.real, pytest.mark.beside, pytest.mark.xdist_group("guests")]
 

@@ -9,8 +9,8 @@ import pytest
 from tests.conftest import SPAN
 from tests.guests.test_rig import GUEST, engine_at_work, found, ground, load
 
-from virtune.bench.qemu import GuestSession
-from virtune.bench.rig import Ground
+from virtune.bench.port import DiskImageSpec
+from virtune.bench.qemu.rig import GuestSession
 from virtune.model.errors import RigError
 from virtune.model.machine import Machine, Pins
 from virtune.model.stack import Device, Disk
@@ -56,7 +56,7 @@ def test_a_pin_holds_where_the_kernel_writes_in_threads_of_its_own(rig: GuestSes
     own = tmp_path / "own.raw"
     own.write_bytes(bytes(SPAN))
     stack = replace(GUEST, disk=Disk(aio="io_uring", cache="writeback"), pins=Pins(emulator="0"))
-    with rig.up(stack, Ground(image=own, size_bytes=SPAN, writes=True)) as bench:
+    with rig.up(stack, DiskImageSpec(image=own, size_bytes=SPAN, writes=True)) as bench:
         seen = found((*bench.in_force.checks, *load(bench, rw="randwrite").checks))
         assert seen["emulator.pin"] == "0"
 
@@ -89,7 +89,7 @@ def test_a_guests_discard_reaches_the_image_when_it_may(rig: GuestSession, tmp_p
         own.write_bytes(b"\1" * SPAN)
         os.sync()
         stack = replace(GUEST, disk=Disk(discard=discard))  # type: ignore[arg-type]
-        with rig.up(stack, Ground(image=own, size_bytes=SPAN, writes=True)) as bench:
+        with rig.up(stack, DiskImageSpec(image=own, size_bytes=SPAN, writes=True)) as bench:
             words = ["blkdiscard", bench.target.path]  # type: ignore[union-attr]
             assert bench.vm.guest.run(words, timeout_seconds=20).status == 0
         assert (own.stat().st_blocks * 512 > SPAN // 2) is kept

@@ -13,12 +13,12 @@ from tests.conftest import SPAN, eventually
 from tests.guests.conftest import TCG
 
 from virtune import shell
-from virtune.bench.appliance import Appliance
-from virtune.bench.guest_load import Evidence, GuestJob, run_guest_loads
+from virtune.bench.appliance.build import Appliance
 from virtune.bench.load import Loaded, Moments
-from virtune.bench.qemu import GuestBench, GuestSession
-from virtune.bench.qemu_machine import PROGRAM
-from virtune.bench.rig import Ground
+from virtune.bench.port import DiskImageSpec
+from virtune.bench.qemu.load import Evidence, GuestJob, run_guest_loads
+from virtune.bench.qemu.machine import PROGRAM
+from virtune.bench.qemu.rig import GuestBench, GuestSession
 from virtune.model.errors import RigError
 from virtune.model.evidence import Check
 from virtune.model.machine import Machine
@@ -29,8 +29,8 @@ pytestmark = [pytest.mark.real, pytest.mark.beside, pytest.mark.xdist_group("gue
 GUEST = Stack(rig="qemu")
 
 
-def ground(image: Path, *, writes: bool = False) -> Ground:
-    return Ground(image=image, size_bytes=SPAN, writes=writes)
+def ground(image: Path, *, writes: bool = False) -> DiskImageSpec:
+    return DiskImageSpec(image=image, size_bytes=SPAN, writes=writes)
 
 
 def found(checks: tuple[Check, ...]) -> dict[str, str | None]:

@@ -11,10 +11,11 @@ from pathlib import Path
 import pytest
 from tests.conftest import SPAN, eventually
 
-from virtune.bench.guests import session
-from virtune.bench.qemu import GuestBench
-from virtune.bench.rig import Ground, Session
+from virtune.bench.port import DiskImageSpec, Session
+from virtune.bench.qemu.guests import session
+from virtune.bench.qemu.rig import GuestBench
 from virtune.bench.scratch import Scratch
+from virtune.fio.exported import Clients
 from virtune.flows.attempt import Attempts
 from virtune.flows.question import Question, study_for
 from virtune.flows.study import finished_result
@@ -22,7 +23,6 @@ from virtune.flows.trial import Tools, run_trial
 from virtune.model.event import Event
 from virtune.model.stack import Stack
 from virtune.model.verdict import Verdict
-from virtune.plan.exported import Clients
 from virtune.shell import Warden, find
 from virtune.store.sqlite import Store
 
@@ -37,7 +37,7 @@ class Hurting:
         self.hurt: list[bool] = []
 
     @contextlib.contextmanager
-    def up(self, stack: Stack, ground: Ground, *, restart: bool = False) -> Iterator[GuestBench]:
+    def up(self, stack: Stack, ground: DiskImageSpec, *, restart: bool = False) -> Iterator[GuestBench]:
         with self._rig.up(stack, ground, restart=restart) as bench:
             assert isinstance(bench, GuestBench)
             if not self.hurt:

@@ -12,11 +12,11 @@ from typing import Any
 
 from virtune.apply.journal import Entry, Journal, Step
 from virtune.apply.libvirt import LibvirtDomain
-from virtune.flows.advice import Wish, advise, read_turn
+from virtune.flows.advise import Wish, advise, read_turn
 from virtune.flows.apply import NO_MEANS, Means, apply
 from virtune.flows.domains import surroundings
 from virtune.model.errors import VirtuneError
-from virtune.probe.virsh import Virsh
+from virtune.virsh import Virsh
 
 
 class DyingJournal(Journal):

@@ -13,8 +13,8 @@ from pathlib import Path
 from tests.libvirtd import Libvirtd
 
 from virtune import shell
-from virtune.bench.appliance import appliance_for
-from virtune.bench.appliance_sources import find_sources
+from virtune.bench.appliance.build import appliance_for
+from virtune.bench.appliance.sources import find_sources
 
 DOMAIN = """<domain type='qemu'>
   <name>{name}</name>

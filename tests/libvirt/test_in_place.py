@@ -14,11 +14,11 @@ from tests.libvirt.conftest import DOMAIN
 from tests.libvirt.inside import Inside, inside
 from tests.libvirtd import Libvirtd
 
-from virtune.bench.domain_way import LibvirtLine, find_way
-from virtune.bench.guest_agent import AgentGuest
+from virtune.bench.guest.agent import AgentGuest
+from virtune.bench.libvirt.access import LibvirtLine, find_way
 from virtune.flows.question import Question, study_for
 from virtune.model.errors import PlanError, PreconditionError
-from virtune.probe.virsh import Virsh
+from virtune.virsh import Virsh
 
 pytestmark = [pytest.mark.real, pytest.mark.beside, pytest.mark.xdist_group("libvirt")]
 

@@ -17,12 +17,12 @@ from tests.libvirtd import Libvirtd
 import virtune
 from virtune import shell
 from virtune.apply.journal import Journal
-from virtune.bench.appliance import appliance_for
-from virtune.bench.appliance_archive import archive, file
-from virtune.bench.appliance_sources import find_sources
-from virtune.bench.in_force import direct_of
+from virtune.bench.appliance.archive import archive, file
+from virtune.bench.appliance.build import appliance_for
+from virtune.bench.appliance.sources import find_sources
+from virtune.bench.verify.process import direct_of
 from virtune.flows.apply import Back, Means, undo
-from virtune.probe.virsh import Virsh
+from virtune.virsh import Virsh
 
 pytestmark = [pytest.mark.real, pytest.mark.beside, pytest.mark.xdist_group("libvirt")]
 

@@ -14,7 +14,7 @@ from tests.libvirtd import Libvirtd
 
 from virtune.apply.journal import Journal, Restart
 from virtune.flows.apply import Back, Means, undo
-from virtune.probe.virsh import Virsh
+from virtune.virsh import Virsh
 
 pytestmark = [pytest.mark.real, pytest.mark.beside, pytest.mark.xdist_group("libvirt")]
 Boot = Callable[..., str]

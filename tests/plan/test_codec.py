@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from virtune.model.condition import Condition
+from virtune.model.condition import Threshold
 from virtune.model.errors import PlanError
 from virtune.model.stack import Disk, Stack
 from virtune.model.study import Arm, Study, Trial
@@ -27,7 +27,7 @@ workloads = st.builds(
 )
 arms = st.builds(Arm, name=words, stack=stacks, settings=pairs)
 trials = st.builds(Trial, number=st.integers(), round=st.integers(), arm=words, workload=words)
-conditions = st.builds(Condition, metric=words, relation=st.sampled_from(["<", ">"]), limit=finite, text=words)
+conditions = st.builds(Threshold, metric=words, relation=st.sampled_from(["<", ">"]), limit=finite, text=words)
 studies = st.builds(
     Study,
     id=words,

@@ -8,13 +8,13 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from virtune.fio.exported import Clients
+from virtune.fio.job import FioJob, fio_job
+from virtune.fio.jobfile import read_job_file
+from virtune.fio.workloads import PROFILES, parse_workload
 from virtune.model.errors import PlanError, PreconditionError, VirtuneError
 from virtune.model.target import FileTarget, NbdTarget, Target
 from virtune.model.workload import Job, Workload
-from virtune.plan.exported import Clients
-from virtune.plan.job import FioJob, fio_job
-from virtune.plan.jobfile import read_job_file
-from virtune.plan.workloads import PROFILES, parse_workload
 
 MIB = 1024**2
 FILE = FileTarget(path="/scratch/image.raw", size_bytes=64 * MIB)

@@ -5,15 +5,15 @@ from dataclasses import replace
 
 import pytest
 
+from virtune.fio.exported import Clients
+from virtune.fio.jobfile import read_job_file
+from virtune.fio.workloads import parse_workload
 from virtune.model.errors import PlanError, PreconditionError
 from virtune.model.study import Study
 from virtune.model.workload import Workload
 from virtune.plan.arms import arm_from_text
-from virtune.plan.exported import Clients
 from virtune.plan.fit import require_fit
-from virtune.plan.jobfile import read_job_file
 from virtune.plan.loads import with_loads
-from virtune.plan.workloads import parse_workload
 
 ENGINES = frozenset({"io_uring", "libaio", "psync", "nbd"})
 

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from virtune.fio.jobfile import own_times, read_job_file
+from virtune.fio.options import IN_FILES, REFUSED, SHAPING
 from virtune.model.errors import PlanError
-from virtune.plan.jobfile import own_times, read_job_file
-from virtune.plan.options import IN_FILES, REFUSED, SHAPING
 
 TEXT = """\
 ; a database, roughly

@@ -5,6 +5,7 @@ from collections.abc import Collection
 
 import pytest
 
+from virtune.fio.workloads import parse_workload
 from virtune.model.errors import PlanError
 from virtune.model.evidence import InForce, StudyRecord, TrialRecord
 from virtune.model.measurement import Measurement
@@ -12,7 +13,6 @@ from virtune.model.remark import Remark, Weight
 from virtune.model.stack import Stack
 from virtune.model.study import Arm, Study
 from virtune.plan.loads import read_loads, settled, spoiled, with_loads
-from virtune.plan.workloads import parse_workload
 
 
 def study(workload: str, *loads: str) -> Study:

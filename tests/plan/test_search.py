@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from benchmarks import large
 
-from virtune.analyse.tuning import tuning
+from virtune.analyse.search.tuning import tuning
 from virtune.model.evidence import StudyRecord
 from virtune.model.knobs import whole_plot
 from virtune.model.search import Phase, phase_of

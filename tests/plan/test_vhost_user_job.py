@@ -10,18 +10,18 @@ from tests.conftest import generator
 from tests.plan.test_fio_job import sections
 from tests.plan.test_with_real_fio import SAMPLES
 
+from virtune.fio.exported import Clients
+from virtune.fio.job import FioJob, fio_job
+from virtune.fio.jobfile import read_job_file
+from virtune.fio.options import IN_FILES, SHAPING
+from virtune.fio.workloads import GROUPS, PROFILES, parse_workload
 from virtune.model.errors import PlanError, PreconditionError
 from virtune.model.study import Study
 from virtune.model.target import FileTarget, GuestTarget, Target, VhostUserTarget
 from virtune.model.workload import Workload
 from virtune.plan.arms import arm_from_text
-from virtune.plan.exported import Clients
 from virtune.plan.fit import clients_for, require_fit
-from virtune.plan.job import FioJob, fio_job
-from virtune.plan.jobfile import read_job_file
 from virtune.plan.loads import with_loads
-from virtune.plan.options import IN_FILES, SHAPING
-from virtune.plan.workloads import GROUPS, PROFILES, parse_workload
 
 MIB = 1024**2
 TARGET = VhostUserTarget(socket="/run/v/disk.sock", size_bytes=64 * MIB, queues=2)

@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
+from virtune.fio.exported import Clients
+from virtune.fio.job import FioJob, fio_job
+from virtune.fio.jobfile import read_job_file
+from virtune.fio.options import ENGINE_OPTIONS, ENGINES, IN_FILES, SHAPING
+from virtune.fio.workloads import PROFILES, parse_workload
 from virtune.model.target import FileTarget, NbdTarget, Target
 from virtune.model.workload import Workload
-from virtune.plan.exported import Clients
-from virtune.plan.job import FioJob, fio_job
-from virtune.plan.jobfile import read_job_file
-from virtune.plan.options import ENGINE_OPTIONS, ENGINES, IN_FILES, SHAPING
-from virtune.plan.workloads import PROFILES, parse_workload
 
 pytestmark = pytest.mark.real
 

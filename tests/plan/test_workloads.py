@@ -7,12 +7,12 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from virtune.fio.options import ALIASES, IN_FILES, REFUSED, SHAPING
+from virtune.fio.workloads import GROUPS, PROFILES, parse_workload
 from virtune.model.errors import PlanError
 from virtune.model.study import Study
 from virtune.plan.arms import arm_from_text
-from virtune.plan.options import ALIASES, IN_FILES, REFUSED, SHAPING
-from virtune.plan.workloads import GROUPS, PROFILES, parse_workload
-from virtune.report.again import command_again
+from virtune.report.reproduce import command_again
 
 
 def only(text: str) -> dict[str, str]:

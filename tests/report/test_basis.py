@@ -6,12 +6,12 @@ from dataclasses import replace
 import pytest
 from tests.report.test_documents import record, study
 
-from virtune.analyse.summarise import summarise
+from virtune.analyse.study.summarise import summarise
 from virtune.model.result import Basis, Stopped
 from virtune.model.stack import Rig
-from virtune.plan.conditions import parse_conditions
-from virtune.report.again import command_again
-from virtune.report.basis import resting_on, steadiness
+from virtune.plan.thresholds import parse_conditions
+from virtune.report.reproduce import command_again
+from virtune.report.text.basis import resting_on, steadiness
 
 
 @pytest.mark.parametrize(("rig", "names"), [("storage-daemon", True), ("qemu", True), ("libvirt", False)])

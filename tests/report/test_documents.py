@@ -11,12 +11,13 @@ from tests.analyse.recordings import RESULTS, recorded
 from tests.probe.machines import CAPTURES, unpack
 from tests.published import complaints, spoiled, strictly, validator
 
-from virtune.analyse.beside import beside
-from virtune.analyse.explain import explain
-from virtune.analyse.fio import read_result
-from virtune.analyse.host import judge_host
-from virtune.analyse.measure import measurement_of
-from virtune.analyse.summarise import summarise
+from virtune.analyse.study.host_rules import judge_host
+from virtune.analyse.study.summarise import summarise
+from virtune.analyse.trial.compare_results import beside
+from virtune.analyse.trial.explain import explain
+from virtune.analyse.trial.measure import measurement_of
+from virtune.fio.results import read_result
+from virtune.fio.workloads import parse_workload
 from virtune.model.errors import ReadError
 from virtune.model.evidence import Check, InForce, Listed, StudyRecord, TrialRecord
 from virtune.model.knobs import KNOBS
@@ -24,13 +25,12 @@ from virtune.model.measurement import Measurement
 from virtune.model.remark import Remark, Weight
 from virtune.model.study import Study, Trial
 from virtune.plan.arms import arms_from_vary, base_stack
-from virtune.plan.workloads import parse_workload
 from virtune.probe.host import host_facts
-from virtune.report.explain import Explained, explained_document
-from virtune.report.knobs import knobs_document
-from virtune.report.listing import listing_document
-from virtune.report.probe_json import probe_document
-from virtune.report.result_json import result_document
+from virtune.report.json.probe import probe_document
+from virtune.report.json.result import result_document
+from virtune.report.text.explain import Explained, explained_document
+from virtune.report.text.knobs import knobs_document
+from virtune.report.text.listing import listing_document
 
 MACHINES = sorted(path.parent.name for path in CAPTURES.glob("*/tree.json"))
 WHEN = "2026-01-02T03:04:05+00:00"

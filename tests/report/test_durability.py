@@ -9,14 +9,14 @@ from rich.console import Console
 from tests.published import complaints
 from tests.report.test_documents import as_read, record
 
-from virtune.analyse.summarise import summarise
+from virtune.analyse.study.summarise import summarise
 from virtune.model.evidence import StudyRecord
 from virtune.model.study import IMPORT
 from virtune.plan.arms import arms_from_vary, base_stack
+from virtune.report.json.result import result_document
 from virtune.report.markdown import markdown
-from virtune.report.plain import plain_report
-from virtune.report.result import reading_notes, render
-from virtune.report.result_json import result_document
+from virtune.report.text.plain import plain_report
+from virtune.report.text.result import reading_notes, render
 
 
 def caches(vary: str) -> StudyRecord:

@@ -6,11 +6,11 @@ from dataclasses import replace
 from junitparser import JUnitXml
 from tests.report.test_documents import record
 
-from virtune.analyse.conditions import rule
-from virtune.analyse.summarise import summarise
+from virtune.analyse.study.summarise import summarise
+from virtune.analyse.study.thresholds import rule
 from virtune.model.evidence import StudyRecord
 from virtune.model.remark import EMULATED, Remark, Weight
-from virtune.plan.conditions import parse_conditions
+from virtune.plan.thresholds import parse_conditions
 from virtune.report.junit import junit
 from virtune.report.markdown import markdown
 

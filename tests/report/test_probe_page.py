@@ -10,11 +10,11 @@ import pytest
 from rich.console import Console
 from tests.probe.machines import CAPTURES, unpack
 
-from virtune.analyse.host import judge_host
+from virtune.analyse.study.host_rules import judge_host
 from virtune.model.facts import HostFacts
 from virtune.probe.host import host_facts
-from virtune.report.probe import render
-from virtune.report.probe_json import SCHEMA, probe_document
+from virtune.report.json.probe import SCHEMA, probe_document
+from virtune.report.text.probe import render
 
 MACHINES = sorted(path.parent.name for path in CAPTURES.glob("*/tree.json"))
 

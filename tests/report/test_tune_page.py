@@ -14,9 +14,9 @@ from tests.analyse.test_tuning import World, searched, study_of
 from tests.probe.machines import unpack
 from tests.published import complaints
 
-from virtune.analyse.host import judge_host
-from virtune.analyse.tuning import tuning
-from virtune.cli.searching import question_of
+from virtune.analyse.search.tuning import tuning
+from virtune.analyse.study.host_rules import judge_host
+from virtune.cli.run_search import question_of
 from virtune.cli.tune import command
 from virtune.flows.tune_question import TuneQuestion, study_for
 from virtune.model.evidence import Changeover, InForce, TrialRecord
@@ -25,10 +25,10 @@ from virtune.model.study import Trial
 from virtune.model.tuning import Tuning
 from virtune.plan.space import Host
 from virtune.probe.host import host_facts
-from virtune.report.again import tune_again
-from virtune.report.probe_json import probe_document
-from virtune.report.tune import render
-from virtune.report.tune_json import tuning_document
+from virtune.report.json.probe import probe_document
+from virtune.report.json.tune import tuning_document
+from virtune.report.reproduce import tune_again
+from virtune.report.text.tune import render
 
 RATES = {"base": 40_000.0, "fast": 80_000.0}
 

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from virtune.analyse.rejects import unsettled
-from virtune.analyse.summarise import summarise
+from virtune.analyse.study.summarise import summarise
+from virtune.analyse.trial.rejection import unsettled
 from virtune.model.errors import StoreError, UsageError
 from virtune.model.evidence import Capture, Changeover, Check, InForce, Listed, TrialRecord
 from virtune.model.measurement import METHOD, Histogram, Measurement

@@ -9,8 +9,8 @@ import pytest
 from tools.reference import PAGES
 
 from virtune.cli import VERBS
+from virtune.fio.workloads import GROUPS, PROFILES
 from virtune.model.metric import METRICS
-from virtune.plan.workloads import GROUPS, PROFILES
 from virtune.shell import run
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -30,7 +30,7 @@ def test_every_page_begins_by_saying_that_it_is_generated_and_how() -> None:
 
 
 def test_every_remark_that_the_source_makes_is_on_its_page() -> None:
-    source = "".join(path.read_text() for path in (ROOT / "src" / "virtune" / "analyse").glob("*.py"))
+    source = "".join(path.read_text() for path in (ROOT / "src" / "virtune" / "analyse").rglob("*.py"))
     made = set(re.findall(r'Remark\(\s*id="([^"]+)"', source)) | set(
         re.findall(r'(?:_warning|_note)\(\s*"([^"]+)"', source)
     )

@@ -11,18 +11,11 @@ from tools.schemas.facts_words import FACTS
 from tools.schemas.shape import Shapes
 
 from virtune.model.facts import HostFacts
-from virtune.report import (
-    advice,
-    audit,
-    check_json,
-    domains,
-    explain,
-    knobs,
-    listing,
-    probe_json,
-    result_json,
-    tune_json,
-)
+from virtune.report.json import check as check_json
+from virtune.report.json import probe as probe_json
+from virtune.report.json import result as result_json
+from virtune.report.json import tune as tune_json
+from virtune.report.text import advice, audit, domains, explain, knobs, listing
 
 WRITTEN = {
     "advice": advice.SCHEMA,

@@ -14,7 +14,7 @@ import pytest
 from tests.conftest import Ran, User
 from tests.published import complaints, strictly
 
-from virtune.analyse.tuning import tuning
+from virtune.analyse.search.tuning import tuning
 from virtune.model.search import phase_of
 from virtune.plan.search import next_block
 from virtune.store.sqlite import Store

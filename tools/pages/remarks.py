@@ -7,8 +7,15 @@ from types import ModuleType
 
 from tools.pages.markdown import code, one_line, plain, table, whole
 from tools.pages.said import Said, numbers_in, said_in
-from virtune.analyse import answered, beside, derive, doubts, gates, host, ramp, readings, rejects
-from virtune.analyse.explain import LOAD_RULES, RESULT_RULES
+from virtune.analyse.study import host_rules as host
+from virtune.analyse.trial import cache_rules as answered
+from virtune.analyse.trial import compare_results as beside
+from virtune.analyse.trial import derive, gates
+from virtune.analyse.trial import reading_rules as readings
+from virtune.analyse.trial import rejection as rejects
+from virtune.analyse.trial import validity_rules as doubts
+from virtune.analyse.trial import warm_up as ramp
+from virtune.analyse.trial.explain import LOAD_RULES, RESULT_RULES
 from virtune.model.gate import GATES, Gate
 from virtune.model.remark import Weight
 

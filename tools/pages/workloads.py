@@ -5,10 +5,10 @@ import inspect
 from collections.abc import Iterator, Mapping
 
 from tools.pages.markdown import code, plain, table, whole
-from virtune.plan import jobfile, workloads
-from virtune.plan.job import PERCENTILES
-from virtune.plan.options import ALIASES, ENGINE_OPTIONS, ENGINES, IN_FILES, REFUSED, SHAPING, Option
-from virtune.plan.workloads import GROUPS, JOBS_MAX, LONGEST, PROFILES
+from virtune.fio import jobfile, workloads
+from virtune.fio.job import PERCENTILES
+from virtune.fio.options import ALIASES, ENGINE_OPTIONS, ENGINES, IN_FILES, REFUSED, SHAPING, Option
+from virtune.fio.workloads import GROUPS, JOBS_MAX, LONGEST, PROFILES
 
 _OUTSIDE = "is outside "
 _TOO_LARGE = "9" * 18

@@ -4,7 +4,7 @@
 from tools.schemas.audit import turn
 from tools.schemas.parts import identity
 from tools.schemas.shape import maybe, rows, table, text, written
-from virtune.report.advice import SCHEMA
+from virtune.report.text.advice import SCHEMA
 
 
 def schema() -> str:

@@ -5,7 +5,7 @@ from tools.schemas.parts import identity
 from tools.schemas.shape import Schema, maybe, rows, table, text, whole, word, written
 from virtune.model.finding import Confidence, Severity
 from virtune.model.knob import Change, Risk
-from virtune.report.audit import SCHEMA
+from virtune.report.text.audit import SCHEMA
 
 
 def schema() -> str:

@@ -4,7 +4,7 @@
 from tools.schemas.parts import identity, program_version
 from tools.schemas.shape import Shapes, table, written
 from virtune.model.fitness import Fitness
-from virtune.report.check_json import SCHEMA
+from virtune.report.json.check import SCHEMA
 
 WORDS: dict[str, str] = {
     "Fitness.study": "By which `show` finds it again.",

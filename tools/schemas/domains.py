@@ -4,7 +4,7 @@
 from tools.schemas.audit import finding, turn
 from tools.schemas.parts import identity
 from tools.schemas.shape import Schema, by_name, maybe, rows, switch, table, text, whole, written
-from virtune.report.domains import SCHEMA
+from virtune.report.text.domains import SCHEMA
 
 
 def schema() -> str:

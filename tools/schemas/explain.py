@@ -3,10 +3,10 @@
 
 from tools.schemas.parts import IN_WORDS, identity, measured, program_version, remark
 from tools.schemas.shape import Schema, Shapes, exactly, maybe, rows, table, text, word, written
-from virtune.analyse.fio_json import DIRECTIONS
+from virtune.fio.results_json import DIRECTIONS
 from virtune.model.measurement import DeviceUse, LoadResult
 from virtune.model.metric import METRICS
-from virtune.report.explain import SCHEMA
+from virtune.report.text.explain import SCHEMA
 
 WORDS: dict[str, str] = {
     "LoadResult.name": "The name of the job or of the group.",

@@ -6,7 +6,7 @@ import re
 from tools.schemas.parts import identity, program_version
 from tools.schemas.shape import Schema, by_name, exactly, maybe, rows, switch, table, text, whole, word, written
 from virtune.model.knob import Change, Layer, Risk, Standing
-from virtune.report.knobs import EVIDENCE, SCHEMA
+from virtune.report.text.knobs import EVIDENCE, SCHEMA
 
 _TAGS = f"^({'|'.join(map(re.escape, EVIDENCE))}) "
 

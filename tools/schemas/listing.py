@@ -4,7 +4,7 @@
 from tools.schemas.parts import identity
 from tools.schemas.result import KINDS
 from tools.schemas.shape import maybe, moment, rows, switch, table, text, whole, word, written
-from virtune.report.listing import SCHEMA
+from virtune.report.text.listing import SCHEMA
 
 
 def schema() -> str:

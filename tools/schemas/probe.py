@@ -5,7 +5,7 @@ from tools.schemas.facts_words import FACTS
 from tools.schemas.parts import identity, remark
 from tools.schemas.shape import Schema, Shapes, by_name, rows, table, text, written
 from virtune.model.facts import HostFacts
-from virtune.report.probe_json import SCHEMA
+from virtune.report.json.probe import SCHEMA
 
 
 def schema() -> str:

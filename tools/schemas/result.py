@@ -31,7 +31,9 @@ from tools.schemas.shape import (
     word,
     written,
 )
-from virtune.analyse import answered, derive, doubts
+from virtune.analyse.trial import cache_rules as answered
+from virtune.analyse.trial import derive
+from virtune.analyse.trial import validity_rules as doubts
 from virtune.flows.question import ROUNDS
 from virtune.model.condition import Outcome
 from virtune.model.durability import Promise
@@ -43,7 +45,7 @@ from virtune.model.result import Stopped
 from virtune.model.stack import Stack
 from virtune.model.study import IMPORT
 from virtune.model.verdict import Interval, Verdict
-from virtune.report.result_json import SCHEMA
+from virtune.report.json.result import SCHEMA
 
 KINDS = (*ROUNDS, IMPORT)
 """The verbs that make studies."""

@@ -24,7 +24,7 @@ from virtune.model.search import Phase
 from virtune.model.standing import Place
 from virtune.model.tuning import LimitState, Recommendation
 from virtune.model.verdict import Verdict
-from virtune.report.tune_json import SCHEMA
+from virtune.report.json.tune import SCHEMA
 
 PROGRAMS = ("qemu", "qemu-img", "libvirt")
 """In whose words a winner is written."""

@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator
 
 from virtune.advise.rule import below, rule
-from virtune.model.domain import IOTHREAD_BUSES, Turn
+from virtune.model.domain import IOTHREAD_BUSES, SettingChange
 from virtune.model.finding import Confidence, Seen, Severity, Subject, Version
 from virtune.model.knob import Change, Risk
 
@@ -35,7 +35,7 @@ def emulated_bus(subject: Subject) -> Iterator[Seen]:
                 at=disk,
                 seen=f"bus={disk.bus}",
                 advice="virtio, once the guest has its driver",
-                turns=(Turn(knob="device.bus", at=disk.target, value="virtio"),),
+                turns=(SettingChange(knob="device.bus", at=disk.target, value="virtio"),),
             )
 
 
@@ -67,7 +67,7 @@ def emulated_nvme(subject: Subject) -> Iterator[Seen]:
                 at=disk,
                 seen="bus=nvme, emulated",
                 advice="compare with virtio, or with ioeventfd=on by qemu:override",
-                turns=(Turn(knob="device.bus", at=disk.target, value="virtio"),),
+                turns=(SettingChange(knob="device.bus", at=disk.target, value="virtio"),),
             )
 
 
@@ -89,7 +89,7 @@ def idle_iothread(subject: Subject) -> Iterator[Seen]:
         if disk.bus in IOTHREAD_BUSES and not subject.domain.threads_of(disk) and disk.source.kind != "vhostuser"
     ]
     turns = tuple(
-        Turn(knob="device.iothread", at=disk.target, value=str(number))
+        SettingChange(knob="device.iothread", at=disk.target, value=str(number))
         for disk, number in zip(bare, idle, strict=False)
     )
     named = ", ".join(map(str, idle))
@@ -117,8 +117,8 @@ def in_the_main_loop(subject: Subject) -> Iterator[Seen]:
                 seen="no IOThread",
                 advice="at depth 8 and more, compare with an IOThread of its own",
                 turns=(
-                    Turn(knob="iothread.count", value="1"),
-                    Turn(knob="device.iothread", at=disk.target, value="1"),
+                    SettingChange(knob="iothread.count", value="1"),
+                    SettingChange(knob="device.iothread", at=disk.target, value="1"),
                 ),
                 measure="virtune compare --rig vhost-user --vary export.iothread=off,on",
             )
@@ -147,7 +147,7 @@ def one_queue_for_many(subject: Subject) -> Iterator[Seen]:
                 at=disk,
                 seen=f"{few} queues for {subject.domain.vcpus} vCPUs",
                 advice="compare with one a vCPU",
-                turns=(Turn(knob="device.num_queues", at=disk.target, value=str(subject.domain.vcpus)),),
+                turns=(SettingChange(knob="device.num_queues", at=disk.target, value=str(subject.domain.vcpus)),),
                 # a clone for each vCPU, as each of them would submit to a queue of its own
                 measure=f"virtune compare --rig vhost-user --vary export.num_queues={few},{subject.domain.vcpus} "
                 f"--workload randread-4k,numjobs={subject.domain.vcpus}",
@@ -184,7 +184,7 @@ def polling_is_off(subject: Subject) -> Iterator[Seen]:
             yield Seen(
                 seen=f"IOThread {thread.number} polls 0 ns",
                 advice="at depth 1 on flash, compare with 32768 ns",
-                turns=(Turn(knob="iothread.poll_max_ns", at=f"iothread:{thread.number}", value="32768"),),
+                turns=(SettingChange(knob="iothread.poll_max_ns", at=f"iothread:{thread.number}", value="32768"),),
                 measure="virtune compare --rig vhost-user --vary iothread.poll_max_ns=0,32768",
             )
 
@@ -200,7 +200,7 @@ def kvm_is_hidden(subject: Subject) -> Iterator[Seen]:
         yield Seen(
             seen="KVM is hidden, and no host device is passed through",
             advice="show it",
-            turns=(Turn(knob="cpu.kvm_hidden", value=None),),
+            turns=(SettingChange(knob="cpu.kvm_hidden", value=None),),
         )
 
 

@@ -4,7 +4,7 @@
 from collections.abc import Iterator
 
 from virtune.advise.rule import rule, words
-from virtune.model.domain import Turn
+from virtune.model.domain import SettingChange
 from virtune.model.finding import Confidence, Seen, Severity, Subject
 from virtune.model.knob import Change, Risk
 
@@ -26,7 +26,7 @@ def unsafe_cache(subject: Subject) -> Iterator[Seen]:
     """
     for disk in subject.disks:
         if disk.cache == "unsafe" and not disk.transient:
-            turns = (Turn(knob="disk.cache", at=disk.target, value="none"),)
+            turns = (SettingChange(knob="disk.cache", at=disk.target, value="none"),)
             yield Seen(at=disk, seen="cache=unsafe", advice="set cache=none (or writeback)", turns=turns)
 
 
@@ -45,7 +45,7 @@ def discard_corrupts_qcow2(subject: Subject) -> Iterator[Seen]:
         return
     for disk in subject.disks:
         if disk.format == "qcow2" and disk.discard == "unmap":
-            turns = (Turn(knob="disk.discard", at=disk.target, value="ignore"),)
+            turns = (SettingChange(knob="disk.discard", at=disk.target, value="ignore"),)
             yield Seen(
                 at=disk,
                 seen="qcow2 with discard=unmap under QEMU 11.0.0",
@@ -77,7 +77,7 @@ def queue_size_refused(subject: Subject) -> Iterator[Seen]:
     for disk in subject.domain.disks:
         size = disk.queue_size
         if size is not None and (size & (size - 1) or not 2 < size <= 1024):
-            turns = (Turn(knob="device.queue_size", at=disk.target, value="256"),)
+            turns = (SettingChange(knob="device.queue_size", at=disk.target, value="256"),)
             yield Seen(at=disk, seen=f"queue_size={size}", advice="set 256, QEMU's default", turns=turns)
 
 
@@ -96,7 +96,7 @@ def refused_by_libvirt(subject: Subject) -> Iterator[Seen]:
                 advice="raise <iothreads>, or name one that is there",
             )
         if disk.iothread is not None and disk.bus in ("sata", "ide", "usb", "nvme", "scsi"):
-            turns = (Turn(knob="device.iothread", at=disk.target, value=None),)
+            turns = (SettingChange(knob="device.iothread", at=disk.target, value=None),)
             yield Seen(
                 at=disk,
                 seen=f"iothread on a {disk.bus} disk",

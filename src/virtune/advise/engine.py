@@ -4,7 +4,7 @@
 from collections.abc import Iterator
 
 from virtune.advise.rule import below, rule, words
-from virtune.model.domain import DomainDisk, Turn, cache_of, measuring
+from virtune.model.domain import DomainDisk, SettingChange, cache_of, measuring
 from virtune.model.finding import Confidence, Seen, Severity, Subject
 from virtune.model.knob import Change, Risk
 from virtune.model.stack import DIRECT_CACHES
@@ -22,8 +22,8 @@ BACKING_MAX = 2
 """A chain of up to two images below is what one snapshot or one template makes."""
 
 
-def _turn(disk: DomainDisk, knob: str, value: str | None) -> tuple[Turn, ...]:
-    return (Turn(knob=knob, at=disk.target, value=value),)
+def _turn(disk: DomainDisk, knob: str, value: str | None) -> tuple[SettingChange, ...]:
+    return (SettingChange(knob=knob, at=disk.target, value=value),)
 
 
 @rule("R10", Severity.ERROR, source="tested; https://libvirt.org/formatdomain.html")

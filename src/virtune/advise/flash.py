@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from virtune.advise.rule import below, words
-from virtune.model.domain import IOTHREAD_BUSES, Domain, DomainDisk, Turn
+from virtune.model.domain import IOTHREAD_BUSES, Domain, DomainDisk, SettingChange
 from virtune.model.finding import Subject
 
 NAME = "flash"
@@ -28,13 +28,13 @@ KNOWN_BAD = ((7, 1), (10, 1))
 class Template:
     """What a template changes in a domain, and what it leaves alone with the reason."""
 
-    turns: tuple[Turn, ...]
+    turns: tuple[SettingChange, ...]
     left: tuple[str, ...]
 
 
 def flash(subject: Subject) -> Template:
     """Return the turns that bring a domain to the configuration, only those that change something."""
-    turns: list[Turn] = []
+    turns: list[SettingChange] = []
     left: list[str] = []
     threads = _Threads(subject.domain)
     for disk in subject.disks:
@@ -44,9 +44,9 @@ def flash(subject: Subject) -> Template:
             continue
         turns += _engine(subject, disk, left)
         if disk.discard is None and not disk.shareable:
-            turns.append(Turn(knob="disk.discard", at=disk.target, value="unmap"))
+            turns.append(SettingChange(knob="disk.discard", at=disk.target, value="unmap"))
         if disk.bus in IOTHREAD_BUSES and not subject.domain.threads_of(disk):
-            turns.append(Turn(knob="device.iothread", at=disk.target, value=threads.take()))
+            turns.append(SettingChange(knob="device.iothread", at=disk.target, value=threads.take()))
         elif disk.bus not in IOTHREAD_BUSES and disk.bus != "scsi":
             left.append(f"{disk.target}: bus={disk.bus} has no IOThread; virtio needs the guest's driver first")
     turns = [*threads.made(), *turns, *_pins(subject, threads.used, left)]
@@ -61,7 +61,7 @@ def _exempt(subject: Subject, disk: DomainDisk) -> str | None:
     return None
 
 
-def _engine(subject: Subject, disk: DomainDisk, left: list[str]) -> Iterator[Turn]:
+def _engine(subject: Subject, disk: DomainDisk, left: list[str]) -> Iterator[SettingChange]:
     host = subject.host
     reasons = (
         (below(host.kernel, KERNEL_MIN), f"kernel {words(host.kernel)} is older than {words(KERNEL_MIN)}"),
@@ -77,14 +77,14 @@ def _engine(subject: Subject, disk: DomainDisk, left: list[str]) -> Iterator[Tur
     if disk.cache in ("writethrough", "directsync"):
         left.append(f"{disk.target}: cache={disk.cache} promises durable writes, so it stays")
     elif disk.cache != "none":
-        yield Turn(knob="disk.cache", at=disk.target, value="none")
+        yield SettingChange(knob="disk.cache", at=disk.target, value="none")
     if because:
         left.append(f"{disk.target}: io stays, {because}")
     elif subject.domain.language == "proxmox":
         if disk.io in ("threads", "native"):  # its own choice avoids io_uring on storage where it hangs (R15)
-            yield Turn(knob="disk.aio", at=disk.target, value=None)
+            yield SettingChange(knob="disk.aio", at=disk.target, value=None)
     elif disk.io != "io_uring":
-        yield Turn(knob="disk.aio", at=disk.target, value="io_uring")
+        yield SettingChange(knob="disk.aio", at=disk.target, value="io_uring")
 
 
 class _Threads:
@@ -109,13 +109,13 @@ class _Threads:
         self.used.append(str(number))
         return str(number)
 
-    def made(self) -> tuple[Turn, ...]:
+    def made(self) -> tuple[SettingChange, ...]:
         if not self._made:
             return ()
-        return (Turn(knob="iothread.count", value=str(self._count + self._made)),)
+        return (SettingChange(knob="iothread.count", value=str(self._count + self._made)),)
 
 
-def _pins(subject: Subject, threads: list[str], left: list[str]) -> Iterator[Turn]:
+def _pins(subject: Subject, threads: list[str], left: list[str]) -> Iterator[SettingChange]:
     """Pin new IOThreads to CPUs that no vCPU of this domain is pinned to; without such CPUs nothing is pinned."""
     online = subject.host.online
     if not threads:
@@ -126,7 +126,7 @@ def _pins(subject: Subject, threads: list[str], left: list[str]) -> Iterator[Tur
     taken = {cpu for what, places in subject.domain.pins if what != "emulator" for cpu in cpus_of(places)}
     free = sorted(set(online) - taken)
     for thread, cpu in zip(threads, free, strict=False):
-        yield Turn(knob="iothread.pin", at=f"iothread:{thread}", value=str(cpu))
+        yield SettingChange(knob="iothread.pin", at=f"iothread:{thread}", value=str(cpu))
     if len(free) < len(threads):
         left.append(f"{len(threads) - len(free)} IOThreads are not pinned: every other CPU is taken by a vCPU")
 

@@ -4,7 +4,7 @@
 from collections.abc import Iterator
 
 from virtune.advise.rule import rule
-from virtune.model.domain import DomainDisk, Turn
+from virtune.model.domain import DomainDisk, SettingChange
 from virtune.model.finding import Confidence, Seen, Severity, Subject
 from virtune.model.knob import Risk
 
@@ -28,7 +28,11 @@ def iothread_ignored(subject: Subject) -> Iterator[Seen]:
     for disk in _of(subject, "proxmox"):
         if "iothread is ignored" in disk.options:
             model = next((one.model for one in subject.domain.controllers if one.index == disk.controller), None)
-            turns = (Turn(knob="device.scsi_controller", value="virtio-scsi-single"),) if disk.bus == "scsi" else ()
+            turns = (
+                (SettingChange(knob="device.scsi_controller", value="virtio-scsi-single"),)
+                if disk.bus == "scsi"
+                else ()
+            )
             yield Seen(
                 at=disk,
                 seen=f"iothread=1 with scsihw={model}",

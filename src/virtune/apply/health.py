@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from virtune import shell
-from virtune.dialects.libvirt_guest import has_agent, has_console
+from virtune.dialects.libvirt.guest import has_agent, has_console
 from virtune.model.errors import PreconditionError, UsageError, VirtuneError
-from virtune.probe.virsh import LibvirtRefused, Virsh
+from virtune.virsh import LibvirtRefused, Virsh
 
 KINDS = ("guest-agent", "ping", "console")
 

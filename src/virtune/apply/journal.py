@@ -17,7 +17,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from virtune.model.domain import Turn
+from virtune.model.domain import SettingChange
 from virtune.model.errors import PreconditionError, UsageError, VirtuneError
 
 _UNFINISHED = ".new-"
@@ -73,7 +73,7 @@ class Entry:
     uri: str
     uuid: str
     domain: str
-    turns: tuple[Turn, ...]
+    turns: tuple[SettingChange, ...]
     live: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...]
     before: bytes
     after: bytes
@@ -117,7 +117,7 @@ class Journal:
         uri: str,
         uuid: str,
         domain: str,
-        turns: Sequence[Turn],
+        turns: Sequence[SettingChange],
         live: Sequence[tuple[Sequence[str], Sequence[str]]],
         before: bytes,
         after: bytes,
@@ -171,7 +171,7 @@ class Journal:
                 uri=said["uri"],
                 uuid=said["uuid"],
                 domain=said["domain"],
-                turns=tuple(Turn(**one) for one in said["turns"]),
+                turns=tuple(SettingChange(**one) for one in said["turns"]),
                 live=tuple((tuple(do), tuple(undo)) for do, undo in said["live"]),
                 before=(place / "before.xml").read_bytes(),
                 after=(place / "after.xml").read_bytes(),

@@ -6,10 +6,10 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import count, islice
 
-from virtune.dialects.libvirt import read_domain
-from virtune.model.domain import Domain, Turn
+from virtune.dialects.libvirt.domain import read_domain
+from virtune.model.domain import Domain, SettingChange
 from virtune.model.errors import PreconditionError
-from virtune.probe.virsh import DumpedDomain, LibvirtRefused, Virsh
+from virtune.virsh import DumpedDomain, LibvirtRefused, Virsh
 
 _LIMITS = {
     "disk.throttle_iops": ("--total-iops-sec", "total_iops_sec"),
@@ -71,7 +71,7 @@ class LibvirtDomain:
             return
         self._virsh.run(*words)
 
-    def live_pairs(self, turns: Sequence[Turn]) -> tuple[tuple[Turn, Pair], ...]:
+    def live_pairs(self, turns: Sequence[SettingChange]) -> tuple[tuple[SettingChange, Pair], ...]:
         """Return how each of these turns that can be made on the running domain is made and undone, in that order."""
         dumped = self.dump()
         if dumped.live is None:
@@ -82,7 +82,7 @@ class LibvirtDomain:
         others = ((turn, pair) for turn in turns for pair in self._pair(turn, live, threads))
         return (*made, *others, *self._limits(turns, live))
 
-    def shows(self, turn: Turn) -> bool:
+    def shows(self, turn: SettingChange) -> bool:
         """Whether the running domain has what a turn asked for; also for what cannot be turned while it runs."""
         live = self._live()
         if turn.knob in _PINS:
@@ -98,7 +98,7 @@ class LibvirtDomain:
     def _live(self) -> Domain:
         return read_domain((self.dump().live or "").encode())
 
-    def _threads(self, turn: Turn, live: Domain) -> Iterator[Pair]:
+    def _threads(self, turn: SettingChange, live: Domain) -> Iterator[Pair]:
         """IOThreads that are added while it runs, with the numbers that libvirt gives them; none is taken away."""
         taken = {thread.number for thread in live.threads}
         free = (number for number in count(1) if number not in taken)
@@ -108,7 +108,7 @@ class LibvirtDomain:
                 ("iothreaddel", self.uuid, str(number), "--live"),
             )
 
-    def _pair(self, turn: Turn, live: Domain, threads: set[str]) -> Iterator[Pair]:
+    def _pair(self, turn: SettingChange, live: Domain, threads: set[str]) -> Iterator[Pair]:
         kind, _, number = turn.at.partition(":")
         if kind == "iothread" and number not in threads:
             return  # it is made with the next start
@@ -122,7 +122,7 @@ class LibvirtDomain:
             words = ("iothreadset", self.uuid, number, "--poll-max-ns")
             yield (*words, turn.value, "--live"), (*words, self._polls(turn.at) or "32768", "--live")
 
-    def _limits(self, turns: Sequence[Turn], live: Domain) -> Iterator[tuple[Turn, Pair]]:
+    def _limits(self, turns: Sequence[SettingChange], live: Domain) -> Iterator[tuple[SettingChange, Pair]]:
         """Limits of disks, those first that are lifted: one on the total cannot stand beside one on reads."""
         wanted = [turn for turn in turns if turn.knob in _LIMITS]
         now = {disk.target: dict(disk.limits) for disk in live.disks}
@@ -132,7 +132,7 @@ class LibvirtDomain:
                 now[turn.at][_LIMITS[turn.knob][1]] = int(turn.value or "0")
                 yield turn, (self._limit(turn, now[turn.at]), before)
 
-    def _limit(self, turn: Turn, limits: Mapping[str, int]) -> tuple[str, ...]:
+    def _limit(self, turn: SettingChange, limits: Mapping[str, int]) -> tuple[str, ...]:
         """Say a limit with the two others of its category, which virsh lifts when they are left unsaid."""
         unit = _LIMITS[turn.knob][1].partition("_")[2]
         category = [(flag, name) for flag, name in _LIMITS.values() if name.endswith(unit)]

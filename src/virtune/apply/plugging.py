@@ -6,11 +6,11 @@ import tempfile
 import time
 
 from virtune.apply.journal import Plug
-from virtune.dialects.libvirt import read_domain
-from virtune.dialects.libvirt_guest import boot_disks
+from virtune.dialects.libvirt.domain import read_domain
+from virtune.dialects.libvirt.guest import boot_disks
 from virtune.model.domain import DomainDisk
 from virtune.model.errors import PreconditionError, VirtuneError
-from virtune.probe.virsh import LibvirtRefused, Virsh
+from virtune.virsh import LibvirtRefused, Virsh
 
 _LOOK_SECONDS = 0.2
 

@@ -5,7 +5,7 @@ import re
 import time
 
 from virtune.model.errors import VirtuneError
-from virtune.probe.virsh import LibvirtRefused, Virsh
+from virtune.virsh import LibvirtRefused, Virsh
 
 _LOOK_SECONDS = 0.25
 

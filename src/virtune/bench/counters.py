@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The sampler: keeps the kernel's counters, raw, at the start, every second, on demand and at the end.
 
-Lines are kept as the kernel wrote them, so that a better reader (`virtune.analyse.counters`) can read old runs.
+Lines are kept as the kernel wrote them, so that a better reader (`virtune.analyse.trial.counters`) can read old runs.
 Processes may end at any instant; what has gone is left out of the sample and nothing else happens.
 """
 

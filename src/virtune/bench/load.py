@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from virtune import shell
-from virtune.bench import in_force
-from virtune.bench.rig import Bench
+from virtune.bench.port import Bench
+from virtune.bench.verify import process as in_force
+from virtune.fio.job import OPERATIONS
 from virtune.model.errors import LoadError
 from virtune.model.evidence import Check
 from virtune.model.target import FileTarget
-from virtune.plan.job import OPERATIONS
 from virtune.probe.fio import read_engines
 
 _PATIENCE_SECONDS = 30.0

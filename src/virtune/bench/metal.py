@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from virtune.bench.rig import Ground
+from virtune.bench.port import DiskImageSpec
 from virtune.model.errors import RigError
 from virtune.model.evidence import Changeover, Check, InForce
 from virtune.model.stack import Stack
@@ -37,7 +37,7 @@ class MetalSession:
     """Nothing is started and nothing is kept from trial to trial."""
 
     @contextlib.contextmanager
-    def up(self, stack: Stack, ground: Ground, *, restart: bool = False) -> Iterator[MetalBench]:  # noqa: ARG002
+    def up(self, stack: Stack, ground: DiskImageSpec, *, restart: bool = False) -> Iterator[MetalBench]:  # noqa: ARG002
         """Give the image itself as target."""
         if ground.image is None:
             raise RigError("rig=metal needs an image or a device")

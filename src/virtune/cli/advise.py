@@ -7,9 +7,9 @@ from typing import Any
 
 import click
 
+from virtune.cli.change_options import advice_lines, wish_of, wish_options
 from virtune.cli.options import json_option
-from virtune.cli.wishing import advice_lines, wish_of, wish_options
-from virtune.flows.advice import Advice, advise
+from virtune.flows.advise import Advice, advise
 from virtune.flows.domains import Found, everywhere
 from virtune.model.errors import UsageError
 
@@ -47,7 +47,7 @@ def command(
     virtune advise --set disk.cache@vda=none vm.xml
     virtune advise --set disk.cache@scsi0=none /etc/pve/qemu-server/101.conf
     """  # noqa: D301 - \b is click's mark for lines to keep
-    from virtune.report.advice import document
+    from virtune.report.text.advice import document
 
     if domains and not connect:
         raise UsageError("--domain names a domain of a libvirt", hint="add --connect qemu:///system")
@@ -67,7 +67,7 @@ def command(
 
 
 def _part(found: Found, advice: Advice) -> dict[str, Any]:
-    from virtune.report.advice import domain_document
+    from virtune.report.text.advice import domain_document
 
     domain = found.subject.domain
     return domain_document(

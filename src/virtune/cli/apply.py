@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from virtune.cli.wishing import advice_lines, journal_option, wish_of, wish_options
-from virtune.flows.advice import Wish
+from virtune.cli.change_options import advice_lines, journal_option, wish_of, wish_options
+from virtune.flows.advise import Wish
 from virtune.model.errors import UsageError
 
 if TYPE_CHECKING:
     from virtune.flows.apply import Applied, Means
-    from virtune.probe.virsh import Virsh
+    from virtune.virsh import Virsh
 
 
 @click.command("apply")
@@ -75,7 +75,7 @@ def command(
     virtune apply web1 --template flash --restart --healthy 'console:login:' --timeout 60
     virtune apply web1 --connect qemu:///system --set disk.aio@vdb=io_uring --replug vdb
     """  # noqa: D301 - \b is click's mark for lines to keep
-    from virtune.probe.virsh import Virsh
+    from virtune.virsh import Virsh
 
     wish = wish_of(template, rules, turns)
     means = _means(signs, replug, timeout_seconds, restart=restart, force_off=force_off)
@@ -90,7 +90,7 @@ def _change(virsh: "Virsh", name: str, wish: Wish, means: "Means", place: Path, 
     """Show what is wished for one domain, ask, and make it."""
     from virtune.apply.journal import Journal
     from virtune.apply.libvirt import LibvirtDomain
-    from virtune.flows.advice import advise
+    from virtune.flows.advise import advise
     from virtune.flows.apply import apply
     from virtune.flows.domains import surroundings
 

@@ -67,8 +67,8 @@ def command(
         raise UsageError("--domain names a domain of a libvirt", hint="add --connect qemu:///system")
     if not paths and not connect:
         raise UsageError("nothing to audit", hint="name files or folders of domain XML, or --connect qemu:///system")
-    from virtune.flows.measured import Past
-    from virtune.report.audit import SHOWN_IN_FULL
+    from virtune.flows.earlier_studies import Past
+    from virtune.report.text.audit import SHOWN_IN_FULL
 
     past = Past(store) if here or connect else None
     diffs = sys.maxsize if as_json or as_sarif else SHOWN_IN_FULL
@@ -90,10 +90,10 @@ def _show(audited: list[Audited], unread: list[Unread], *, as_json: bool, as_sar
 
         click.echo(json.dumps(sarif(rules(), audited, unread), indent=2))
     elif as_json:
-        from virtune.report.audit import document
+        from virtune.report.text.audit import document
 
         click.echo(json.dumps(document(audited, unread), indent=2))
     else:
-        from virtune.report.audit import page
+        from virtune.report.text.audit import page
 
         click.echo("\n".join(page(audited, unread)))

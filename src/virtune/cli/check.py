@@ -1,18 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """`virtune check`: is this host fit to measure?"""
 
-import json
 import signal
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from virtune.cli.options import SecondsType, json_option, store_option, target_options
-
-if TYPE_CHECKING:
-    from virtune.model.evidence import StudyRecord
-    from virtune.model.fitness import Neighbour
 
 BREACHED = 4
 """The exit code when a limit was asked for and is not kept."""
@@ -54,10 +49,11 @@ def command(
       virtune check --seconds 3m --rig storage-daemon --set disk.aio=native
       virtune check --json --fail-if-noisier 0.03
     """  # noqa: D301 - click's own mark for lines that are not to be rewrapped
-    from virtune.cli.asking import interrupt
+    from virtune.cli.output import show_check
     from virtune.cli.progress import Face
+    from virtune.cli.run_study import interrupt
     from virtune.flows.check import check_study, fitness, run_check
-    from virtune.flows.needed import Leave
+    from virtune.flows.preconditions import Leave
     from virtune.store.sqlite import Store
 
     study, facts = check_study(**asked)
@@ -70,19 +66,3 @@ def command(
     show_check(record, as_json=as_json, around=around)
     smallest = fitness(record).reach(5)
     return BREACHED if fail_if_noisier is not None and (smallest is None or smallest > fail_if_noisier) else 0
-
-
-def show_check(record: "StudyRecord", *, as_json: bool, around: "tuple[Neighbour, ...] | None" = None) -> None:
-    """Put a check on stdout; without `around` it is shown again, and who worked meanwhile is not known any more."""
-    from virtune.flows.check import fitness
-
-    found = fitness(record, around=around)
-    if as_json:
-        from virtune.report.check_json import check_document
-
-        click.echo(json.dumps(check_document(found), indent=2))
-        return
-    from virtune.cli.showing import put
-    from virtune.report.check import render
-
-    put(render(found))

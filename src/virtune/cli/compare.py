@@ -95,7 +95,7 @@ def command(**asked: Any) -> int:
       virtune compare monday.json tuesday.json
       virtune compare --vary disk.aio=native,io_uring --at-load 50%,70%,90%
     """  # noqa: D301 - click's own mark for lines that are not to be rewrapped
-    from virtune.cli.asking import Asked, ask_for
+    from virtune.cli.run_study import Asked, ask_for
 
     thresholds = Thresholds.read(asked)
     inputs, different_jobs = asked.pop("inputs"), asked.pop("different_jobs")
@@ -111,7 +111,7 @@ def _is_plan(path: Path) -> bool:
     """Whether the one thing that was named is a plan; a folder, or what holds a fio result, is none."""
     if path.is_dir():
         return False
-    from virtune.analyse.fio import LIMIT, read_result, text_of
+    from virtune.fio.results import LIMIT, read_result, text_of
 
     try:
         with path.open("rb") as file:
@@ -122,10 +122,10 @@ def _is_plan(path: Path) -> bool:
 
 
 def _existing(inputs: Sequence[str], asked: dict[str, Any], thresholds: Thresholds, *, different_jobs: bool) -> int:
-    from virtune.analyse.summarise import summarise
-    from virtune.cli.showing import show_result
-    from virtune.flows.against import hold_against
-    from virtune.flows.imported import Terms
+    from virtune.analyse.study.summarise import summarise
+    from virtune.cli.output import show_result
+    from virtune.flows.compare_existing import hold_against
+    from virtune.flows.import_results import Terms
     from virtune.flows.question import CONFIDENCE, MARGIN, checked_metric
 
     for name in _LIVE:

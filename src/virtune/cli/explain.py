@@ -7,14 +7,14 @@ from pathlib import Path
 
 import click
 
-from virtune.analyse.beside import beside
-from virtune.analyse.explain import explain
-from virtune.analyse.fio import LIMIT, read_result, refuse_length, text_of
-from virtune.analyse.measure import measurement_of
+from virtune.analyse.trial.compare_results import beside
+from virtune.analyse.trial.explain import explain
+from virtune.analyse.trial.measure import measurement_of
 from virtune.cli.options import json_option, store_option
-from virtune.cli.showing import put
+from virtune.cli.output import put
+from virtune.fio.results import LIMIT, read_result, refuse_length, text_of
 from virtune.model.errors import ReadError, UsageError
-from virtune.report.explain import Explained, explained_document, render
+from virtune.report.text.explain import Explained, explained_document, render
 
 
 @click.command(name="explain")

@@ -41,10 +41,10 @@ def command(
       virtune import bench-fio-output/
       virtune import monday/ tuesday/ --arm old --arm new
     """  # noqa: D301 - click's own mark for lines that are not to be rewrapped
-    from virtune.cli.showing import show_result
-    from virtune.flows.imported import Terms, keep
+    from virtune.cli.output import show_result
+    from virtune.flows.find_results import find_results
+    from virtune.flows.import_results import Terms, keep
     from virtune.flows.question import CONFIDENCE, MARGIN, checked_metric
-    from virtune.flows.reading import find_results
     from virtune.flows.show import current
     from virtune.store.sqlite import Store
 

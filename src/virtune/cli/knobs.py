@@ -6,10 +6,10 @@ import json
 import click
 
 from virtune.cli.options import json_option
-from virtune.cli.showing import put
+from virtune.cli.output import put
 from virtune.flows.knobs import look
 from virtune.model.knob import Layer
-from virtune.report.knobs import knob_card, knob_table, knobs_document
+from virtune.report.text.knobs import knob_card, knob_table, knobs_document
 
 LAYERS: dict[str, Layer] = {layer.name.lower().replace("_", "-"): layer for layer in Layer}
 """The layers by words without spaces."""

@@ -15,8 +15,8 @@ from virtune.model.evidence import Damaged, Listed
 @store_option
 def command(as_json: bool, store: Path) -> None:  # noqa: FBT001
     """List the studies in the store, the newest first."""
-    from virtune.cli.showing import put
-    from virtune.report.listing import listing, listing_document
+    from virtune.cli.output import put
+    from virtune.report.text.listing import listing, listing_document
     from virtune.store.sqlite import Store
 
     studies: tuple[Listed | Damaged, ...] = ()

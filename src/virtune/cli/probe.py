@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from virtune.cli.options import DEFAULT_SCRATCH, json_option
-from virtune.cli.showing import put
+from virtune.cli.output import put
 from virtune.model.errors import UsageError
 
 
@@ -50,20 +50,20 @@ def command(
 
     facts, remarks = probe(scratch)
     if as_json:
-        from virtune.report.probe_json import probe_document
+        from virtune.report.json.probe import probe_document
 
         click.echo(json.dumps(probe_document(facts, remarks), indent=2))
         return 0
-    from virtune.report.probe import render
+    from virtune.report.text.probe import render
 
     put(render(facts, remarks))
     return 0
 
 
 def _domains(paths: tuple[Path, ...], connect: str | None, domains: tuple[str, ...], *, as_json: bool) -> int:
-    from virtune.flows.domain_probe import probe_domains
     from virtune.flows.domains import everywhere
-    from virtune.report.domains import document, page
+    from virtune.flows.probe_domains import probe_domains
+    from virtune.report.text.domains import document, page
 
     found, unread = probe_domains(everywhere(paths, connect, domains, here=False))
     click.echo(json.dumps(document(found, unread), indent=2) if as_json else "\n".join(page(found, unread)))

@@ -12,7 +12,7 @@ from typing import Self
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
-from virtune.model.condition import Outcome, Ruling
+from virtune.model.condition import Outcome, ThresholdResult
 from virtune.model.event import (
     Event,
     Noticed,
@@ -26,7 +26,7 @@ from virtune.model.event import (
 )
 from virtune.model.units import format_seconds
 from virtune.model.verdict import Comparison, Verdict
-from virtune.report.words import difference_text
+from virtune.report.text.words import difference_text
 
 PAIRS_SHOWN = 8
 """Open pairs under the bar; those that are furthest from decided."""
@@ -38,7 +38,7 @@ def pair_text(found: Comparison) -> str:
     return f"{found.candidate} against {found.baseline}{difference}"
 
 
-def round_line(number: int, verdicts: Sequence[Comparison], rulings: Sequence[Ruling]) -> str:
+def round_line(number: int, verdicts: Sequence[Comparison], rulings: Sequence[ThresholdResult]) -> str:
     """Write in one line what is known after a round: how many pairs and conditions are decided, and the pair that is
     furthest from it.
     """
@@ -148,7 +148,7 @@ class Face:
             for one in open_[-PAIRS_SHOWN:]
         ]
 
-    def _show_conditions(self, rulings: Sequence[Ruling]) -> None:
+    def _show_conditions(self, rulings: Sequence[ThresholdResult]) -> None:
         """One row a condition that is undecided, below the pairs: what the study may still be waiting for."""
         open_ = [one for one in rulings if one.outcome is Outcome.UNDECIDED]
         self._pairs += [

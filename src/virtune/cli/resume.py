@@ -37,8 +37,8 @@ def command(
     Trials that are finished are kept and not run again; the rest runs in the order that was drawn at first, until
     the conditions that the study began with are decided, or those of --fail-if in their place.
     """
-    from virtune.cli.asking import going_on
-    from virtune.flows.needed import Leave
+    from virtune.cli.run_study import going_on
+    from virtune.flows.preconditions import Leave
     from virtune.flows.study import resume_study
     from virtune.store.sqlite import Store
 
@@ -48,7 +48,7 @@ def command(
         record = kept.get(kept.find(study))
         leave = Leave(write_to=allow_write_to, in_use=allow_in_use)
         if record.study.search is not None:
-            from virtune.cli.searching import searching
+            from virtune.cli.run_search import searching
             from virtune.cli.show import require_no_more
             from virtune.flows.tune import resume_tuning
 

@@ -38,7 +38,7 @@ def command(
     **asked: Any,
 ) -> int:
     """Show STUDY (an id, the beginning of one, or `last`) again: table, verdicts, what was in force."""
-    from virtune.cli.showing import printable, show_result
+    from virtune.cli.output import printable, show_result
     from virtune.flows.show import captures_of, current
     from virtune.store.sqlite import Store
 
@@ -56,7 +56,7 @@ def command(
                     click.echo()
             return 0
         if kept.get(name).study.search is not None:
-            from virtune.cli.searching import show_tuning
+            from virtune.cli.run_search import show_tuning
             from virtune.flows.tune import finished_tuning
 
             require_no_more(report, asked)

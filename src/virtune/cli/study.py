@@ -21,9 +21,9 @@ def command() -> None:
 @command.command(name="list")
 def show() -> None:
     """List the studies, what they compare, and the rigs that they run on, their own first."""
-    from virtune.cli.showing import put
-    from virtune.flows.builtin import builtins
-    from virtune.report.studies import listing
+    from virtune.cli.output import put
+    from virtune.flows.builtin_studies import builtins
+    from virtune.report.text.studies import listing
 
     put(listing([(one.name, one.plan.title or "", one.compared, one.rigs) for one in builtins()]))
 
@@ -51,8 +51,8 @@ def run(name: str, **asked: Any) -> int:
       virtune study run io-engine --quick
       virtune study run datapath --rig vhost-user
     """  # noqa: D301 - click's own mark for lines that are not to be rewrapped
-    from virtune.cli.asking import Asked, ask_for
-    from virtune.flows.builtin import builtin
+    from virtune.cli.run_study import Asked, ask_for
+    from virtune.flows.builtin_studies import builtin
     from virtune.model.study import DEFAULT_SPAN
 
     thresholds = Thresholds.read(asked)

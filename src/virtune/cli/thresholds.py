@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from virtune.model.condition import Condition, Outcome, Ruling
+from virtune.model.condition import Outcome, Threshold, ThresholdResult
 from virtune.model.errors import PreconditionError, UsageError
 from virtune.model.evidence import StudyRecord
 from virtune.model.result import Result
@@ -23,14 +23,14 @@ STDOUT = "-"
 class Thresholds:
     """The conditions of one call, and the files that tell of them."""
 
-    conditions: tuple[Condition, ...] = ()
+    conditions: tuple[Threshold, ...] = ()
     markdown: str | None = None
     junit: Path | None = None
 
     @classmethod
     def read(cls, words: dict[str, Any]) -> "Thresholds":
         """Take its own out of what click parsed; looks at once whether its files can be written."""
-        from virtune.plan.conditions import parse_conditions
+        from virtune.plan.thresholds import parse_conditions
 
         thresholds = cls(
             conditions=parse_conditions(words.pop("fail_if")),
@@ -49,15 +49,15 @@ class Thresholds:
                 require_writable(path)
         return thresholds
 
-    def rulings(self, record: StudyRecord) -> tuple[Ruling, ...]:
+    def rulings(self, record: StudyRecord) -> tuple[ThresholdResult, ...]:
         """Hold the conditions against what was measured."""
         if not self.conditions:
             return ()
-        from virtune.analyse.conditions import rule
+        from virtune.analyse.study.thresholds import rule
 
         return rule(record, self.conditions)
 
-    def write(self, result: Result, rulings: tuple[Ruling, ...]) -> None:
+    def write(self, result: Result, rulings: tuple[ThresholdResult, ...]) -> None:
         """Write the files that were asked for."""
         if self.markdown is not None:
             from virtune.report.markdown import markdown
@@ -73,7 +73,7 @@ class Thresholds:
             _put(self.junit, junit(result, rulings))
 
 
-def exit_code(rulings: tuple[Ruling, ...]) -> int:
+def exit_code(rulings: tuple[ThresholdResult, ...]) -> int:
     """Return what to exit with: a breach weighs more than what is undecided."""
     outcomes = {ruling.outcome for ruling in rulings}
     if Outcome.BREACHED in outcomes:

@@ -73,6 +73,6 @@ def command(**asked: Any) -> None:
       virtune tune --vary disk.aio --vary disk.format --subject-to 'latency.p99<=1ms'
       virtune tune --minimize latency.p99 --mode certify --budget 10m
     """  # noqa: D301 - click's own mark for lines that are not to be rewrapped
-    from virtune.cli.searching import tune_for
+    from virtune.cli.run_search import tune_for
 
     tune_for(asked)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from virtune.cli.wishing import journal_option
+from virtune.cli.change_options import journal_option
 from virtune.model.errors import UsageError
 
 
@@ -49,7 +49,7 @@ def command(
     from virtune.apply.journal import Journal
     from virtune.apply.libvirt import LibvirtDomain
     from virtune.flows.apply import Back, changed_since, undo
-    from virtune.probe.virsh import Virsh
+    from virtune.virsh import Virsh
 
     kept = Journal(journal)
     back = Back(force_off=force_off, restart=restart, replug=replug)

@@ -4,8 +4,8 @@
 import re
 from collections.abc import Mapping
 
-from virtune.dialects.line_text import Page, Setting, read_page, settings_of, with_line, with_value, without
-from virtune.model.domain import DiskSource, Domain, DomainDisk, Turn
+from virtune.dialects.text.lines import Page, Setting, read_page, settings_of, with_line, with_value, without
+from virtune.model.domain import DiskSource, Domain, DomainDisk, SettingChange
 from virtune.model.errors import PlanError, ReadError
 
 _SETTING = re.compile(r"\s*(?P<key>[\w.-]+)=(?P<value>(?:.*\S)?)\s*$")
@@ -66,7 +66,7 @@ def read_bhyve(text: bytes) -> Domain:
     )  # fmt: skip
 
 
-def alter_bhyve(text: bytes, *turns: Turn) -> bytes:
+def alter_bhyve(text: bytes, *turns: SettingChange) -> bytes:
     """Return the configuration with knobs of disks turned: bhyve's flags, the NVMe's `maxq`. Raises PlanError."""
     for turn in turns:
         if f"{turn.at}.path" not in _read(text)[1]:
@@ -79,7 +79,7 @@ def alter_bhyve(text: bytes, *turns: Turn) -> bytes:
     return text
 
 
-def flags_of(turn: Turn) -> dict[str, bool]:
+def flags_of(turn: SettingChange) -> dict[str, bool]:
     """Return the flags of a block device that a turn sets and clears; raises PlanError for what bhyve has not."""
     if turn.knob == "disk.discard" and turn.value in ("unmap", "ignore", None):
         return {"nodelete": turn.value == "ignore"}
@@ -89,7 +89,7 @@ def flags_of(turn: Turn) -> dict[str, bool]:
     return {flag: flag in wanted for flag in ("nocache", "direct")}
 
 
-def _with_queues(text: bytes, turn: Turn) -> bytes:
+def _with_queues(text: bytes, turn: SettingChange) -> bytes:
     device = _read(text)[1].get(f"{turn.at}.device")
     if device is None or device.value != "nvme":
         raise PlanError(f"{turn.at} is no NVMe disk, and only those have maxq")

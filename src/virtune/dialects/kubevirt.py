@@ -9,8 +9,8 @@ import re
 from collections.abc import Iterator
 
 from virtune.dialects.language import Language, no_disk, one_of
-from virtune.dialects.yaml_text import Node, read_yaml, remove_key, set_key
-from virtune.model.domain import DiskSource, Domain, DomainDisk, DomainThread, Turn
+from virtune.dialects.text.yaml import Node, read_yaml, remove_key, set_key
+from virtune.model.domain import DiskSource, Domain, DomainDisk, DomainThread, SettingChange
 from virtune.model.errors import PlanError, ReadError
 
 _WAYS = {
@@ -46,7 +46,7 @@ def domains(text: bytes) -> tuple[Domain, ...]:
     return found
 
 
-def turn(text: bytes, wanted: Turn, domain: str) -> bytes:
+def turn(text: bytes, wanted: SettingChange, domain: str) -> bytes:
     """Return the text with one knob turned; raises PlanError for a place or value that cannot be."""
     page, documents = read_yaml(text)
     machines = [(one, spec) for one, spec in _machines(documents) if domain in ("", one.text("metadata", "name"))]
@@ -68,7 +68,7 @@ def turn(text: bytes, wanted: Turn, domain: str) -> bytes:
     return remove_key(page, disk, key) if value is None else set_key(page, disk, key, value, after="name")
 
 
-def _written(disk: Node, wanted: Turn) -> tuple[str, str | None]:
+def _written(disk: Node, wanted: SettingChange) -> tuple[str, str | None]:
     none = wanted.value is None
     if wanted.knob == "disk.cache":
         words = {one: one for one in ("none", "writethrough", "writeback")}
@@ -83,7 +83,7 @@ def _written(disk: Node, wanted: Turn) -> tuple[str, str | None]:
     return "dedicatedIOThread", None if none else "true"
 
 
-def _queues(text: bytes, spec: Node, wanted: Turn) -> bytes:
+def _queues(text: bytes, spec: Node, wanted: SettingChange) -> bytes:
     page, _ = read_yaml(text)
     devices = spec.get("domain", "devices")
     if devices is None:

@@ -8,7 +8,7 @@ its reason.
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from virtune.model.domain import Domain, Turn
+from virtune.model.domain import Domain, SettingChange
 from virtune.model.errors import PlanError
 from virtune.model.knob import Layer
 from virtune.model.knobs import BY_ID
@@ -58,7 +58,7 @@ class Language:
     text: str
     knows: Callable[[bytes], bool]
     domains: Callable[[bytes], tuple[Domain, ...]]
-    turn: Callable[[bytes, Turn, str], bytes]
+    turn: Callable[[bytes, SettingChange, str], bytes]
     says: Mapping[str, str]
     refusals: Mapping[str, str] = field(default_factory=dict)
     implied: frozenset[str] = frozenset()
@@ -83,7 +83,7 @@ class Language:
             return f"{self.title} has no word for it, or none that virtune knows"
         return "it is no part of a VM's configuration"
 
-    def alter(self, text: bytes, *turns: Turn, domain: str = "") -> bytes:
+    def alter(self, text: bytes, *turns: SettingChange, domain: str = "") -> bytes:
         """Return a text with knobs turned, one after the other.
 
         Raises PlanError for what the language cannot say or a place that is not there, ReadError for no such text.
@@ -98,7 +98,7 @@ class Language:
         return text
 
 
-def one_of(turn: Turn, words: Mapping[str, str], *, otherwise: str = "") -> str:
+def one_of(turn: SettingChange, words: Mapping[str, str], *, otherwise: str = "") -> str:
     """Return how a language writes a turn's value; raises PlanError with what it has instead."""
     if turn.value is not None and turn.value in words:
         return words[turn.value]

@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """The languages in which VMs are configured, and which of them a file is written in (pure)."""
 
-from virtune.dialects import libvirt_alter
 from virtune.dialects.bhyve import REFUSALS as BHYVE_REFUSALS
 from virtune.dialects.bhyve import alter_bhyve, is_bhyve, read_bhyve
 from virtune.dialects.kubevirt import KUBEVIRT
 from virtune.dialects.language import Language
-from virtune.dialects.libvirt import read_domain
+from virtune.dialects.libvirt import alter as libvirt_alter
+from virtune.dialects.libvirt.domain import read_domain
 from virtune.dialects.nova import NOVA
 from virtune.dialects.openstack import OPENSTACK
-from virtune.dialects.proxmox_alter import PROXMOX
-from virtune.dialects.qemu_command import QEMU
+from virtune.dialects.proxmox.alter import PROXMOX
+from virtune.dialects.qemu.command import QEMU
 from virtune.dialects.vm_bhyve import VM_BHYVE
 from virtune.dialects.vmx import REFUSALS as VMX_REFUSALS
 from virtune.dialects.vmx import alter_vmx, is_vmx, read_vmx

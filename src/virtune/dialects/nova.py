@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from virtune.dialects.language import Language, no_disk, one_of
-from virtune.dialects.line_text import (
+from virtune.dialects.text.lines import (
     Page,
     Setting,
     lines_of,
@@ -26,7 +26,7 @@ from virtune.dialects.line_text import (
     without,
     without_option,
 )
-from virtune.model.domain import DiskSource, Domain, DomainDisk, SourceKind, Turn
+from virtune.model.domain import DiskSource, Domain, DomainDisk, SettingChange, SourceKind
 from virtune.model.errors import ReadError
 
 KINDS: Mapping[str, SourceKind] = {"file": "file", "block": "block", "network": "network", "mount": "dir"}
@@ -70,7 +70,7 @@ def domains(text: bytes) -> tuple[Domain, ...]:
     return (Domain(name="", uuid=None, kind=kind, line=first, vcpus=1, disks=disks, language="nova"),)
 
 
-def turn(text: bytes, wanted: Turn, _domain: str = "") -> bytes:
+def turn(text: bytes, wanted: SettingChange, _domain: str = "") -> bytes:
     """Return the text with one knob turned; raises PlanError for a place or value that cannot be."""
     page, settings = _read(text)
     if wanted.at not in KINDS:

@@ -11,10 +11,10 @@ import re
 import shlex
 from collections.abc import Iterator, Mapping
 
-from virtune.dialects.json_text import Object, read_object, remove_member, set_member
 from virtune.dialects.language import Language, no_disk, one_of
-from virtune.dialects.line_text import Page, read_page
-from virtune.model.domain import Controller, DiskSource, Domain, DomainDisk, Turn
+from virtune.dialects.text.json import Object, read_object, remove_member, set_member
+from virtune.dialects.text.lines import Page, read_page
+from virtune.model.domain import Controller, DiskSource, Domain, DomainDisk, SettingChange
 from virtune.model.errors import PlanError, ReadError
 
 ALL = "disks"
@@ -89,7 +89,7 @@ def domains(text: bytes) -> tuple[Domain, ...]:
     )
 
 
-def turn(text: bytes, wanted: Turn, _domain: str = "") -> bytes:
+def turn(text: bytes, wanted: SettingChange, _domain: str = "") -> bytes:
     """Return the text with one property set or taken away; raises PlanError for what is not this object's."""
     page, whole, properties = _read(text)
     if wanted.at not in ("", ALL):
@@ -118,7 +118,7 @@ def commands(before: bytes, after: bytes, _stem: str) -> tuple[str, ...]:
     return (*said, *([f"openstack {what} unset {' '.join(unsets)} {which}"] if unsets else []))
 
 
-def _written(wanted: Turn) -> str:
+def _written(wanted: SettingChange) -> str:
     match wanted.knob:
         case "device.bus":
             return one_of(wanted, _BUSES)

@@ -9,7 +9,7 @@ import re
 from virtune.dialects.bhyve import CACHES, flags_of
 from virtune.dialects.bhyve import REFUSALS as BHYVE_REFUSALS
 from virtune.dialects.language import Language, no_disk
-from virtune.dialects.line_text import (
+from virtune.dialects.text.lines import (
     Setting,
     options_of,
     read_page,
@@ -19,7 +19,7 @@ from virtune.dialects.line_text import (
     with_value,
     without_option,
 )
-from virtune.model.domain import DiskSource, Domain, DomainDisk, Turn
+from virtune.model.domain import DiskSource, Domain, DomainDisk, SettingChange
 from virtune.model.errors import ReadError
 
 _SETTING = re.compile(r"(?P<key>[a-z][a-z0-9_]*)=\"?(?P<value>[^\"#]*)\"?")
@@ -53,7 +53,7 @@ def domains(text: bytes) -> tuple[Domain, ...]:
     )
 
 
-def turn(text: bytes, wanted: Turn, _domain: str = "") -> bytes:
+def turn(text: bytes, wanted: SettingChange, _domain: str = "") -> bytes:
     """Return the text with a knob of a disk turned, by flags of its options; raises PlanError."""
     page, settings = read_page(text), _read(text)
     name = settings.get(f"{wanted.at}_name")

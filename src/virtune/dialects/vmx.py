@@ -5,8 +5,8 @@ import re
 from collections.abc import Mapping
 
 from virtune.dialects.language import one_of
-from virtune.dialects.line_text import Page, Setting, read_page, settings_of, with_line, with_value
-from virtune.model.domain import DiskSource, Domain, DomainDisk, Turn
+from virtune.dialects.text.lines import Page, Setting, read_page, settings_of, with_line, with_value
+from virtune.model.domain import DiskSource, Domain, DomainDisk, SettingChange
 from virtune.model.errors import PlanError, ReadError
 
 _SETTING = re.compile(r'\s*(?P<key>[\w:.-]+)\s*=\s*"(?P<value>[^"]*)"\s*$')
@@ -83,7 +83,7 @@ def read_vmx(text: bytes) -> Domain:
     )
 
 
-def alter_vmx(text: bytes, *turns: Turn) -> bytes:
+def alter_vmx(text: bytes, *turns: SettingChange) -> bytes:
     """Return the configuration with knobs turned (`virtualSSD`, `writeThrough`, `virtualDev`). Raises PlanError."""
     for turn in turns:
         if turn.knob == "device.scsi_controller":
@@ -100,7 +100,7 @@ def alter_vmx(text: bytes, *turns: Turn) -> bytes:
     return text
 
 
-def _with_controller(text: bytes, turn: Turn) -> bytes:
+def _with_controller(text: bytes, turn: SettingChange) -> bytes:
     """The controller of a disk: VMware keeps it by the bus, for all disks on it."""
     bus, _, number = turn.at.partition(":")
     if not re.fullmatch(r"scsi\d+", bus, re.IGNORECASE) or not number:

@@ -7,8 +7,8 @@ A disk is one string, positional (`target, format, vdev, access`) or by keys; xl
 import re
 from collections.abc import Iterator, Mapping
 
-from virtune.dialects.line_text import read_page
-from virtune.model.domain import DiskSource, Domain, DomainDisk, Turn
+from virtune.dialects.text.lines import read_page
+from virtune.model.domain import DiskSource, Domain, DomainDisk, SettingChange
 from virtune.model.errors import PlanError, ReadError
 
 _HEAD = re.compile(r"^[ \t]*disk[ \t]*\+?=[ \t]*\[", re.MULTILINE)
@@ -53,7 +53,7 @@ def read_xl(text: bytes) -> Domain:
     )
 
 
-def alter_xl(text: bytes, *turns: Turn) -> bytes:
+def alter_xl(text: bytes, *turns: SettingChange) -> bytes:
     """Return the configuration with `disk.discard` of disks turned, by the flags of that name. Raises PlanError."""
     for turn in turns:
         if turn.knob != "disk.discard":

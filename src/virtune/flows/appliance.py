@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from virtune import shell
-from virtune.bench.appliance import Appliance, appliance_for, appliances, remove, remove_halves
-from virtune.bench.appliance_chosen import Chosen, choose, chosen
-from virtune.bench.appliance_sources import find_sources
-from virtune.bench.qemu_accelerator import Accelerator, accelerator_for
-from virtune.bench.qemu_machine import running
+from virtune.bench.appliance.build import Appliance, appliance_for, appliances, remove, remove_halves
+from virtune.bench.appliance.chosen import Chosen, choose, chosen
+from virtune.bench.appliance.sources import find_sources
+from virtune.bench.qemu.accelerator import Accelerator, accelerator_for
+from virtune.bench.qemu.machine import running
 from virtune.model.errors import PreconditionError
 from virtune.model.event import Event, StepEnded, StepStarted
 
@@ -50,7 +50,8 @@ def ready_appliance(say: Callable[[Event], None]) -> None:
     """Make the appliance where there is none yet, and say so: the first time it is downloaded."""
     what = "getting the guest ready"
     say(StepStarted(what=what))
-    from virtune.bench import guests  # the rig brings QMP and its event loop, which only who boots a guest needs
+    # the rig brings QMP and its event loop, which only who boots a guest needs
+    from virtune.bench.qemu import guests
 
     guests.ready_appliance()
     say(StepEnded(what=what))

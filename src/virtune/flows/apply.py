@@ -9,15 +9,15 @@ from virtune.apply.journal import Entry, Journal, Restart, Step
 from virtune.apply.libvirt import LIVE_KNOBS, LibvirtDomain
 from virtune.apply.plugging import StillPluggedError
 from virtune.apply.power import StillRunningError
-from virtune.dialects.libvirt import read_domain
-from virtune.dialects.libvirt_compare import dropped, foreign
-from virtune.flows.advice import Advice
+from virtune.dialects.libvirt.compare import dropped, foreign
+from virtune.dialects.libvirt.domain import read_domain
+from virtune.flows.advise import Advice
 from virtune.flows.audit import unified
 from virtune.flows.replug import plugs_of, replug, return_plugs
 from virtune.flows.restart import require_restartable, return_to_running, run_anew
-from virtune.model.domain import Turn
+from virtune.model.domain import SettingChange
 from virtune.model.errors import NotInForceError, PreconditionError, VirtuneError
-from virtune.probe.virsh import Virsh
+from virtune.virsh import Virsh
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,8 +34,8 @@ class Applied:
     """What was done: the journal's entry, what is in force now, what waits for a power-off."""
 
     entry: str
-    now: tuple[Turn, ...]
-    later: tuple[Turn, ...]
+    now: tuple[SettingChange, ...]
+    later: tuple[SettingChange, ...]
     running: bool
     restarted: bool
 
@@ -157,7 +157,7 @@ def _make(domain: LibvirtDomain, journal: Journal, entry: Entry) -> None:
         domain.live(do)
 
 
-def _require_shown(domain: LibvirtDomain, turns: tuple[Turn, ...]) -> None:
+def _require_shown(domain: LibvirtDomain, turns: tuple[SettingChange, ...]) -> None:
     for turn in turns:
         if not domain.shows(turn):
             raise NotInForceError(f"{turn.knob}={turn.value} was set on the running domain and is not in force")

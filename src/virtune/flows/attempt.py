@@ -7,13 +7,13 @@ Everything is decided by what is kept, so a study that was interrupted goes on a
 from collections.abc import Callable
 from dataclasses import replace
 
-from virtune.analyse.ramp import Ramp, ramp_of
-from virtune.analyse.rejects import unsettled, why_again
+from virtune.analyse.trial.rejection import unsettled, why_again
+from virtune.analyse.trial.warm_up import Ramp, ramp_of
+from virtune.fio.jobfile import own_times
 from virtune.flows.trial import Tools, run_trial
 from virtune.model.event import Event, Noticed
 from virtune.model.evidence import StudyRecord, TrialRecord
 from virtune.model.study import CHECK, Study, Trial
-from virtune.plan.jobfile import own_times
 from virtune.store.sqlite import Store
 
 

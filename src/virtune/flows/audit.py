@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 
 from virtune.advise.audit import audit
 from virtune.flows.domains import Found
-from virtune.model.domain import Turn
+from virtune.model.domain import SettingChange
 from virtune.model.errors import VirtuneError
 from virtune.model.finding import Audited, Finding, Unread
 
 if TYPE_CHECKING:
-    from virtune.flows.measured import Past
+    from virtune.flows.earlier_studies import Past
 
 DIFF_BYTES_MAX = 4 * 1024**2
 """Every turn reads the text again. Of a domain of 10 kB 400 turns are shown; one of thousands of disks is told what
@@ -54,7 +54,7 @@ def _with_diff(found: Found, finding: Finding) -> Finding:
         return finding
 
 
-def difference(found: Found, turns: tuple[Turn, ...]) -> str:
+def difference(found: Found, turns: tuple[SettingChange, ...]) -> str:
     """Return what turns change in a domain's text, as a unified difference; passwords are never shown."""
     name = found.subject.domain.name
     return unified(found.text, found.language.alter(found.text, *turns, domain=name), name=name)

@@ -5,8 +5,8 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-from virtune.analyse.fitness import fitness_of
-from virtune.flows.needed import Leave
+from virtune.analyse.study.host_fitness import fitness_of
+from virtune.flows.preconditions import Leave
 from virtune.flows.question import RAMP_SECONDS, Question, study_for
 from virtune.flows.study import OVERHEAD, run_study
 from virtune.model.errors import PlanError

@@ -5,13 +5,13 @@ import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
-from virtune.bench.domain_unplug import take_out
-from virtune.bench.domain_way import LibvirtLine
-from virtune.bench.guest_agent import AgentGuest
-from virtune.bench.plugged import Plugged, alone_in, strike_out, written_down
+from virtune.bench.guest.agent import AgentGuest
+from virtune.bench.libvirt.access import LibvirtLine
+from virtune.bench.libvirt.attached import Plugged, alone_in, strike_out, written_down
+from virtune.bench.libvirt.detach import take_out
 from virtune.bench.scratch import Scratch, is_left_over, scratch_files
 from virtune.model.errors import VirtuneError
-from virtune.probe.virsh import Virsh
+from virtune.virsh import Virsh
 
 
 def clean_domains(home: Path) -> tuple[list[str], list[str]]:

@@ -7,28 +7,28 @@ from typing import TYPE_CHECKING, cast
 
 from virtune.bench.counters import Sampler
 from virtune.bench.load import Loaded
-from virtune.bench.rig import Bench
+from virtune.bench.port import Bench
+from virtune.fio.job import FioJob
 from virtune.flows.guest_trial import moments_in_guest
 from virtune.model.event import Event, StepEnded, StepStarted
 from virtune.model.evidence import Capture
 from virtune.model.study import Study
 from virtune.model.workload import Workload
-from virtune.plan.job import FioJob
 
 if TYPE_CHECKING:
-    from virtune.bench.domain_way import Way
+    from virtune.bench.libvirt.access import DomainAccess
 
 
-def ready_domains(study: Study, say: Callable[[Event], None]) -> "Mapping[str, Way]":
+def ready_domains(study: Study, say: Callable[[Event], None]) -> "Mapping[str, DomainAccess]":
     """Look for the domains of a study and what a load needs in them, before anything is made.
 
     Returns the ways into them by their names. Raises PreconditionError with what is missing and what to do.
     """
     if study.connect is None:
         return {}
-    from virtune.bench.domain_way import find_way, require_possible
+    from virtune.bench.libvirt.access import find_way, require_possible
 
-    found: dict[str, Way] = {}
+    found: dict[str, DomainAccess] = {}
     for domain in dict.fromkeys(arm.stack.domain for arm in study.arms if arm.stack.domain is not None):
         what = f"looking into {domain}"
         say(StepStarted(what=what))
@@ -45,9 +45,9 @@ def load_in_domain(
     study: Study, workload: Workload, job: FioJob, bench: Bench, sampler: Sampler, captures: list[Capture]
 ) -> Loaded:
     """Run the trial's load in its domain; what is seen of the guest is kept, whatever becomes of the load."""
-    from virtune.bench.domain import DomainBench
-    from virtune.bench.domain_load import run_domain_load
-    from virtune.bench.guest_load import Evidence, GuestJob
+    from virtune.bench.libvirt.load import run_domain_load
+    from virtune.bench.libvirt.rig import DomainBench
+    from virtune.bench.qemu.load import Evidence, GuestJob
 
     domain = cast(DomainBench, bench)
     texts = {

@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
-from virtune.bench.in_force import direct_of, engines_of
+from virtune.bench.verify.process import direct_of, engines_of
 from virtune.dialects.language import Language
 from virtune.dialects.languages import LIBVIRT, SUFFIXES, language_of
-from virtune.dialects.libvirt import is_other_libvirt_object, read_domain
-from virtune.dialects.qemu_argv import disks_of_argv
-from virtune.dialects.xml_text import BYTES_MAX
+from virtune.dialects.libvirt.domain import is_other_libvirt_object, read_domain
+from virtune.dialects.qemu.argv import disks_of_argv
+from virtune.dialects.text.xml import BYTES_MAX
 from virtune.model.domain import Domain
 from virtune.model.errors import ReadError, UsageError
 from virtune.model.facts import Program, Unknown
@@ -25,7 +25,7 @@ from virtune.probe.kernel import kernel_facts
 from virtune.probe.libvirt import libvirt_facts
 from virtune.probe.processes import argv_of, process_of_domain
 from virtune.probe.qemu import qemu_facts
-from virtune.probe.virsh import DumpedDomain, Virsh, version_of
+from virtune.virsh import DumpedDomain, Virsh, version_of
 
 Fact = TypeVar("Fact")
 

@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING, cast
 
 from virtune.bench.counters import Sampler
 from virtune.bench.load import Loaded, Moments
-from virtune.bench.rig import Bench, Ground
+from virtune.bench.port import Bench, DiskImageSpec
+from virtune.fio.job import FioJob
 from virtune.model.evidence import BARRIER, DISKS, Capture, of_guest
 from virtune.model.study import Study
 from virtune.model.workload import Workload
 from virtune.plan.guests import share_of
-from virtune.plan.job import FioJob
 from virtune.probe.devices import backing_of
 
 if TYPE_CHECKING:
-    from virtune.bench.qemu_in_force import Spent
-    from virtune.bench.qemu_machine import Vm
+    from virtune.bench.qemu.machine import Vm
+    from virtune.bench.qemu.settings import Spent
 
 _SETTLE_SECONDS = 0.05
 """A load in a guest begins when the barrier opens, give or take the guest's look at it."""
@@ -34,8 +34,8 @@ def load_in_guests(
     study: Study, workload: Workload, jobs: Sequence[FioJob], bench: Bench, sampler: Sampler, captures: list[Capture]
 ) -> Loaded:
     """Run the trial's load in its guests, a job for each; what is seen of them is kept, whatever becomes of it."""
-    from virtune.bench.guest_load import Evidence, GuestJob, run_guest_loads
-    from virtune.bench.qemu import GuestBench
+    from virtune.bench.qemu.load import Evidence, GuestJob, run_guest_loads
+    from virtune.bench.qemu.rig import GuestBench
 
     first = cast(GuestBench, bench)
     guests = (first, *first.beside)
@@ -104,7 +104,7 @@ def _spent(spent: "Spent") -> str:
     return json.dumps(by) + "\n"
 
 
-def disks_below(ground: Ground) -> Iterator[Capture]:
+def disks_below(ground: DiskImageSpec) -> Iterator[Capture]:
     """Yield the capture of which disks guests are spread over, where they are."""
     if ground.image is not None and ground.second is not None:
         disks = [[disk.name for disk in backing_of(image).disks] for image in (ground.image, ground.second)]

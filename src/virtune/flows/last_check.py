@@ -3,7 +3,7 @@
 
 from datetime import datetime, timedelta
 
-from virtune.analyse.summarise import summarise
+from virtune.analyse.study.summarise import summarise
 from virtune.model.errors import StoreError
 from virtune.model.evidence import Listed
 from virtune.model.study import CHECK, Checked, Study

@@ -5,8 +5,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from virtune import shell
-from virtune.analyse.host import judge_host
-from virtune.bench.qemu_accelerator import last_tried
+from virtune.analyse.study.host_rules import judge_host
+from virtune.bench.qemu.accelerator import last_tried
 from virtune.model.facts import HostFacts
 from virtune.model.remark import Remark
 from virtune.probe.host import host_facts

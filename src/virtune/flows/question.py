@@ -6,24 +6,24 @@ import os
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from virtune.flows.builtin import builtin
+from virtune.fio.jobfile import own_times, read_job_file
+from virtune.fio.workloads import parse_workload
+from virtune.flows.builtin_studies import builtin
 from virtune.flows.probe import probe
 from virtune.flows.study import new_study, random_seed, round_seconds
-from virtune.model.condition import Condition
+from virtune.model.condition import Threshold
 from virtune.model.errors import PlanError, PreconditionError
 from virtune.model.metric import BY_ID
+from virtune.model.spelling import did_you_mean
 from virtune.model.stack import Stack
 from virtune.model.study import BUDGET_MAX, DEFAULT_SPAN, RAMP_MAX, ROUNDS_MAX, SECONDS_MAX, SECONDS_MIN, Arm, Study
 from virtune.model.units import format_seconds
 from virtune.model.workload import Workload
 from virtune.plan.arms import arm_from_text, arms_from_vary, base_stack, check_arms, choose_baseline, make_arm
-from virtune.plan.jobfile import own_times, read_job_file
 from virtune.plan.loads import read_loads
-from virtune.plan.nearest import did_you_mean
 from virtune.plan.planfile import Plan, read_plan
-from virtune.plan.workloads import parse_workload
-from virtune.probe.virsh import default_uri
-from virtune.report.probe_json import probe_document
+from virtune.report.json.probe import probe_document
+from virtune.virsh import default_uri
 
 ROUNDS = {"compare": 100, "measure": 3, "check": 6}
 """A comparison stops when it knows, so this is only its end; a single stack needs only its spread shown."""
@@ -83,7 +83,7 @@ class Question:
     target: Path | None = None
     restart: bool = False
     connect: str | None = None
-    conditions: tuple[Condition, ...] = ()
+    conditions: tuple[Threshold, ...] = ()
 
 
 def study_for(question: Question) -> tuple[Study, str]:

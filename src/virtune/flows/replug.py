@@ -7,18 +7,18 @@ from virtune.advise.running import differences
 from virtune.apply.journal import Entry, Plug
 from virtune.apply.libvirt import LibvirtDomain
 from virtune.apply.plugging import exchange, plug_in, plugged, require_spare, unplug
-from virtune.dialects.libvirt import read_domain
-from virtune.dialects.libvirt_guest import disk_text
+from virtune.dialects.libvirt.domain import read_domain
+from virtune.dialects.libvirt.guest import disk_text
 from virtune.flows.restart import another_image, require_in_force
-from virtune.model.domain import Turn
+from virtune.model.domain import SettingChange
 from virtune.model.errors import PreconditionError
 from virtune.model.knob import Change
 from virtune.model.knobs import find
-from virtune.probe.virsh import DumpedDomain, Virsh
+from virtune.virsh import DumpedDomain, Virsh
 
 
 def plugs_of(
-    virsh: Virsh, dumped: DumpedDomain, after: bytes, turns: Sequence[Turn], targets: Sequence[str]
+    virsh: Virsh, dumped: DumpedDomain, after: bytes, turns: Sequence[SettingChange], targets: Sequence[str]
 ) -> tuple[Plug, ...]:
     """Return how these disks are exchanged; raises PreconditionError for one that may not be, or need not."""
     live, before = (dumped.live or "").encode(), (dumped.inactive or "").encode()

@@ -9,13 +9,13 @@ from virtune.apply.health import read_sign, require_tellable, wait_until_well
 from virtune.apply.journal import Entry, Journal, Restart, Step
 from virtune.apply.libvirt import LibvirtDomain
 from virtune.apply.power import Power, StillRunningError
-from virtune.dialects.libvirt import read_domain
-from virtune.dialects.libvirt_compare import unmet
-from virtune.dialects.libvirt_guest import after_power_off, plugged_counts
+from virtune.dialects.libvirt.compare import unmet
+from virtune.dialects.libvirt.domain import read_domain
+from virtune.dialects.libvirt.guest import after_power_off, plugged_counts
 from virtune.flows.domains import surroundings
-from virtune.model.domain import DomainDisk, Turn
+from virtune.model.domain import DomainDisk, SettingChange
 from virtune.model.errors import NotInForceError, PreconditionError, VirtuneError
-from virtune.probe.virsh import DumpedDomain, Virsh
+from virtune.virsh import DumpedDomain, Virsh
 
 IN_FORCE = ("R13", "R80", "R81")
 """The rules that hold what runs against what is written."""
@@ -82,7 +82,7 @@ def return_to_running(virsh: Virsh, journal: Journal, entry: Entry, how: Restart
     return "it was started as it was before, and is well"
 
 
-def require_in_force(virsh: Virsh, uuid: str, turns: Sequence[Turn], only: Sequence[str] = ()) -> None:
+def require_in_force(virsh: Virsh, uuid: str, turns: Sequence[SettingChange], only: Sequence[str] = ()) -> None:
     """Raise NotInForceError where a running domain is not what was asked for, by its XML and by its process.
 
     `only` are the disks that are looked at; all of them with none.

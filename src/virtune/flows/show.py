@@ -4,7 +4,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from virtune.analyse.summarise import summarise
+from virtune.analyse.study.summarise import summarise
 from virtune.model.errors import LoadError, StoreError
 from virtune.model.evidence import FIO_OUTPUTS, Capture, StudyRecord, TrialRecord
 from virtune.model.measurement import METHOD
@@ -60,7 +60,7 @@ def _by_todays_method(store: Store, record: StudyRecord, trial: TrialRecord) -> 
     if trial.measurement is None or trial.measurement.method == METHOD:
         return trial
     # the readers of raw evidence take a tenth of a second to load, and seldom is anything derived anew
-    from virtune.analyse.derive import derive
+    from virtune.analyse.trial.derive import derive
 
     study, number = record.study, trial.trial.number
     parts = {capture.name: capture.content for capture in store.captures(study.id, number)}

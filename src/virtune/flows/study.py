@@ -12,21 +12,21 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from virtune import shell
-from virtune.analyse.look import look
-from virtune.analyse.lost import require_measured
-from virtune.analyse.summarise import summarise
-from virtune.analyse.verdicts import confidence_of_one
-from virtune.bench.in_force import require_in_force
+from virtune.analyse.study.interim_analysis import look
+from virtune.analyse.study.lost_arms import require_measured
+from virtune.analyse.study.summarise import summarise
+from virtune.analyse.study.verdicts import confidence_of_one
 from virtune.bench.load import fio_engines
-from virtune.bench.rig import Place, session
+from virtune.bench.rigs import Place, session
 from virtune.bench.scratch import Scratch
+from virtune.bench.verify.process import require_in_force
 from virtune.flows.attempt import Attempts, still_to_run
 from virtune.flows.domain_trial import ready_domains
-from virtune.flows.images import identities, require_same_images
 from virtune.flows.last_check import last_check
-from virtune.flows.needed import Leave, admitted, require_programs
+from virtune.flows.preconditions import Leave, admitted, require_programs
+from virtune.flows.study_images import identities, require_same_images
 from virtune.flows.trial import Tools, ground_for
-from virtune.model.condition import Condition
+from virtune.model.condition import Threshold
 from virtune.model.errors import (
     Interrupted,
     MissingToolError,
@@ -90,7 +90,7 @@ def shows(study: Study) -> str:
 
     Found nine times in ten, at the confidence that each pair has.
     """
-    from virtune.analyse.anytime import smallest_shown
+    from virtune.analyse.stats.anytime import smallest_shown
 
     rounds = study.rounds if study.budget_seconds is None else int(study.budget_seconds / round_seconds(study))
     rounds, alpha = min(rounds, study.rounds), 1 - confidence_of_one(study)
@@ -131,7 +131,7 @@ def resume_study(
     store: Store,
     say: Callable[[Event], None],
     leave: Leave,
-    conditions: tuple[Condition, ...] = (),
+    conditions: tuple[Threshold, ...] = (),
 ) -> Result:
     """Run what is left of a study; finished trials are never run again.
 

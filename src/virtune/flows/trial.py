@@ -7,12 +7,15 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from virtune.analyse.derive import derive
+from virtune.analyse.trial.derive import derive
 from virtune.bench.counters import Sampler
-from virtune.bench.in_force import require_in_force
 from virtune.bench.load import Moments, run_load
-from virtune.bench.rig import Bench, Ground, Session
+from virtune.bench.port import Bench, DiskImageSpec, Session
 from virtune.bench.scratch import Scratch, drop_cache
+from virtune.bench.verify.process import require_in_force
+from virtune.fio.exported import FIO, Clients
+from virtune.fio.generator import PROGRAM
+from virtune.fio.job import FioJob, fio_job
 from virtune.flows.domain_trial import load_in_domain
 from virtune.flows.guest_trial import disks_below, load_in_guests
 from virtune.model.errors import LoadError, RigError
@@ -21,11 +24,8 @@ from virtune.model.stack import Stack
 from virtune.model.study import Study, Trial
 from virtune.model.target import GuestTarget
 from virtune.model.workload import Workload
-from virtune.plan.exported import FIO, Clients
-from virtune.plan.generator import PROGRAM
 from virtune.plan.guests import guest_seed, share_of
 from virtune.plan.interleave import trial_seed
-from virtune.plan.job import FioJob, fio_job
 from virtune.probe.devices import backing_of
 from virtune.probe.identity import loop_file
 from virtune.shell import Warden
@@ -93,19 +93,19 @@ def run_trial(study: Study, trial: Trial, tools: Tools) -> tuple[TrialRecord, tu
     return record, tuple(captures)
 
 
-def ground_for(stack: Stack, workload: Workload, study: Study, tools: Tools) -> Ground:
+def ground_for(stack: Stack, workload: Workload, study: Study, tools: Tools) -> DiskImageSpec:
     """Return what the stack stands on, as cold as the one before it."""
     if stack.disk.backend == "null-co":
-        return Ground(image=None, size_bytes=study.span_bytes, writes=workload.writes)
+        return DiskImageSpec(image=None, size_bytes=study.span_bytes, writes=workload.writes)
     if tools.target is not None:
         for place in {tools.target, _file_of(tools.target) or tools.target}:
             drop_cache(place)
-        return Ground(image=tools.target, size_bytes=tools.target_bytes, writes=workload.writes)
+        return DiskImageSpec(image=tools.target, size_bytes=tools.target_bytes, writes=workload.writes)
     image = tools.scratch.image_for(stack.disk, tools.warden)
     second = None if stack.spread is None else tools.spread[stack.spread].image_for(stack.disk, tools.warden)
     for cold in (image, *([second] if second is not None else [])):
         drop_cache(cold)
-    return Ground(image=image, size_bytes=study.span_bytes, writes=workload.writes, second=second)
+    return DiskImageSpec(image=image, size_bytes=study.span_bytes, writes=workload.writes, second=second)
 
 
 def _load(

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 
-from virtune.analyse.blocks import search_of
-from virtune.analyse.probing import (
+from virtune.analyse.search.blocks import search_of
+from virtune.analyse.search.pilot import (
     BLOCKS_IN_BUDGET,
     PROBE_SLICES,
     SLICES,
@@ -19,15 +19,15 @@ from virtune.analyse.probing import (
     soak_seconds,
     unresolved,
 )
-from virtune.analyse.rejects import unsettled
-from virtune.analyse.tuning import tuning
-from virtune.bench.in_force import require_in_force
-from virtune.bench.rig import Bench, Ground, Session
+from virtune.analyse.search.tuning import tuning
+from virtune.analyse.trial.rejection import unsettled
+from virtune.bench.port import Bench, DiskImageSpec, Session
+from virtune.bench.verify.process import require_in_force
 from virtune.flows.attempt import Attempts
-from virtune.flows.images import identities, require_same_images
 from virtune.flows.last_check import last_check
-from virtune.flows.needed import Leave
+from virtune.flows.preconditions import Leave
 from virtune.flows.study import loaded, prepared
+from virtune.flows.study_images import identities, require_same_images
 from virtune.flows.trial import Tools, ground_for
 from virtune.model.errors import Interrupted, LoadError, NotInForceError, PreconditionError, RigError
 from virtune.model.event import Event, Noticed, SearchMoved, StepEnded, StepProgressed, StepStarted, TrialStarted
@@ -50,7 +50,7 @@ class _Anew:
 
     rigs: Session
 
-    def up(self, stack: Stack, ground: Ground, *, restart: bool = False) -> AbstractContextManager[Bench]:  # noqa: ARG002
+    def up(self, stack: Stack, ground: DiskImageSpec, *, restart: bool = False) -> AbstractContextManager[Bench]:  # noqa: ARG002
         """Bring a stack up as if none had been before it."""
         return self.rigs.up(stack, ground, restart=True)
 

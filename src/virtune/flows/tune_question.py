@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from virtune.analyse.probing import BLOCKS_IN_BUDGET
+from virtune.analyse.search.pilot import BLOCKS_IN_BUDGET
 from virtune.flows.question import DEFAULT_WORKLOADS, MARGIN, RAMP_SECONDS, SPAN_MIN, facts_text, read_workloads
 from virtune.flows.study import random_seed
 from virtune.model.durability import Promise

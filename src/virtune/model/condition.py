@@ -17,7 +17,7 @@ class Outcome(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Condition:
+class Threshold:
     """A metric's change against the baseline that is not to be: `latency.p99 > +5%`.
 
     `limit` is a ratio candidate/baseline (1.05 is +5 %); `text` is the condition as it is written again.
@@ -30,10 +30,10 @@ class Condition:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ruling:
+class ThresholdResult:
     """One condition held against one comparison: the outcome, and why in words."""
 
-    condition: Condition
+    condition: Threshold
     comparison: Comparison
     outcome: Outcome
     why: str

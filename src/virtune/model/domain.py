@@ -151,7 +151,7 @@ class Domain:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Turn:
+class SettingChange:
     """One knob of one place of a domain, and the value that it is to have; None takes it away.
 
     `at` is a disk's target (`vda`), an IOThread (`iothread:1`), a controller (`scsi:0`), empty for the domain.

@@ -3,7 +3,7 @@
 
 from dataclasses import dataclass
 
-from virtune.model.condition import Ruling
+from virtune.model.condition import ThresholdResult
 from virtune.model.study import Study, Trial
 from virtune.model.tuning import Tuning
 from virtune.model.verdict import Comparison
@@ -65,7 +65,7 @@ class RoundJudged:
 
     round: int
     verdicts: tuple[Comparison, ...]
-    rulings: tuple[Ruling, ...] = ()
+    rulings: tuple[ThresholdResult, ...] = ()
     seconds_left: float
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from virtune.model.domain import Controller, Domain, DomainDisk, Turn
+from virtune.model.domain import Controller, Domain, DomainDisk, SettingChange
 from virtune.model.knob import Change, Risk
 
 Version = tuple[int, ...]
@@ -138,7 +138,7 @@ class Seen:
     at: DomainDisk | Controller | None = None
     seen: str
     advice: str
-    turns: tuple[Turn, ...] = ()
+    turns: tuple[SettingChange, ...] = ()
     measure: str | None = None
 
 

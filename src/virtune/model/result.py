@@ -31,7 +31,7 @@ class Value:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Beware:
+class ArmRemark:
     """A remark that was made of one arm, and in how many of its rounds. The text is that of the first of them."""
 
     remark: Remark
@@ -39,7 +39,7 @@ class Beware:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pardon:
+class Waiver:
     """A cause for which trials are not rejected, though it makes them invalid: it comes with the arm, or (`arm` is
     None) with the host.
     """
@@ -86,7 +86,7 @@ class ArmSummary:
     values: tuple[Value, ...]
     histogram: Histogram | None
     in_force: tuple[Check, ...]
-    remarks: tuple[Beware, ...]
+    remarks: tuple[ArmRemark, ...]
     failures: tuple[str, ...]
     attempts: int = 0
     invalid: tuple[tuple[str, int], ...] = ()
@@ -147,7 +147,7 @@ class Result:
     differences: tuple[Comparison, ...]
     measured_seconds: float
     elapsed_seconds: float | None
-    pardons: tuple[Pardon, ...] = ()
+    pardons: tuple[Waiver, ...] = ()
     ramps: tuple[RampFinding, ...] = ()
     stopped: Stopped | None = None
     basis: tuple[Basis, ...] = ()

@@ -3,7 +3,7 @@
 
 from dataclasses import dataclass
 
-from virtune.model.condition import Condition
+from virtune.model.condition import Threshold
 from virtune.model.search import Search
 from virtune.model.stack import Stack
 from virtune.model.units import Bytes
@@ -138,7 +138,7 @@ class Study:
     search: Search | None = None
     sequential: bool = False
     budget_seconds: float | None = None
-    conditions: tuple[Condition, ...] = ()
+    conditions: tuple[Threshold, ...] = ()
     builtin: str = ""
     checked: Checked | None = None
 

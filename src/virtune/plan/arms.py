@@ -16,13 +16,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 
+from virtune.fio.workloads import check_name
 from virtune.model.errors import PlanError
 from virtune.model.knob import Knob, describe_domain
 from virtune.model.knobs import BY_ID, matching
+from virtune.model.spelling import did_you_mean, quoted
 from virtune.model.stack import Stack, contradictions, with_setting
 from virtune.model.study import Arm
-from virtune.plan.nearest import did_you_mean, quoted
-from virtune.plan.workloads import check_name
 
 Value = str | int | bool
 Setting = tuple[str, str]

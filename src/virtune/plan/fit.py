@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Whether every workload of a study can be put on every arm, asked before anything is made or filled."""
 
+from virtune.fio.exported import Clients, require_driven
+from virtune.fio.job import fio_job
 from virtune.model.errors import PlanError, PreconditionError
 from virtune.model.stack import GUEST_RIGS, Stack
 from virtune.model.study import Study
 from virtune.model.target import FileTarget, GuestTarget, NbdTarget, Target, VhostUserTarget
-from virtune.plan.exported import Clients, require_driven
 from virtune.plan.guests import require_shared_image, share_of
-from virtune.plan.job import fio_job
 from virtune.plan.loads import LIKELY_SATURATION, at_loads
 
 

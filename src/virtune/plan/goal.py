@@ -8,7 +8,7 @@ from typing import Literal, cast
 from virtune.model.errors import PlanError
 from virtune.model.goal import Goal, Limit
 from virtune.model.metric import BY_ID, METRICS, Metric
-from virtune.plan.nearest import did_you_mean, quoted
+from virtune.model.spelling import did_you_mean, quoted
 
 _LIMIT = re.compile(r"\s*(?P<metric>[A-Za-z0-9_.]{1,40})\s*(?P<sense><=|>=|<|>|==?)\s*(?P<value>\S.{0,39})", re.ASCII)
 _VALUE = re.compile(r"(?P<number>[0-9]{1,15}(\.[0-9]{1,9})?)\s*(?P<unit>[A-Za-z%/]{0,6})", re.ASCII)

@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 
+from virtune.fio.options import SYNCHRONOUS
 from virtune.model.errors import LoadError, PlanError
 from virtune.model.evidence import StudyRecord
 from virtune.model.measurement import Measurement
@@ -18,7 +19,6 @@ from virtune.model.study import Study
 from virtune.model.units import format_count
 from virtune.model.workload import Job, Workload, job
 from virtune.plan.interleave import trials
-from virtune.plan.options import SYNCHRONOUS
 
 PROBE_ROUNDS = 3
 """Blocks in which the baseline's saturation is measured: a load at 70 % of it may be at 68 or 72 % just as well."""

@@ -34,10 +34,12 @@ from typing import Annotated, Any, NoReturn
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, WithJsonSchema
 
+from virtune.fio.workloads import check_name
 from virtune.model.errors import PlanError
 from virtune.model.knob import Choice, Domain, Number, Size, Switch, Text
 from virtune.model.knobs import KNOBS
 from virtune.model.metric import BY_ID
+from virtune.model.spelling import did_you_mean, quoted
 from virtune.model.stack import Stack
 from virtune.model.study import (
     BUDGET_MAX,
@@ -55,8 +57,6 @@ from virtune.model.study import (
 from virtune.model.units import parse_bytes, parse_seconds
 from virtune.plan.arms import ARMS_MAX, DOMAIN_RIG, RIGS, apply_settings
 from virtune.plan.loads import read_loads
-from virtune.plan.nearest import did_you_mean, quoted
-from virtune.plan.workloads import check_name
 
 CHARACTERS_MAX = 64 * 1024
 """A plan is written by hand; what is longer is another file given by mistake."""

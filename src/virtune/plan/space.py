@@ -20,11 +20,11 @@ from virtune.model.knob import Answer, Choice, Knob, Standing, Switch
 from virtune.model.knobs import BY_ID, whole_plot
 from virtune.model.search import Factor, Removed
 from virtune.model.space import Apart, Space
+from virtune.model.spelling import quoted
 from virtune.model.stack import DIRECT_CACHES, Stack, contradictions
 from virtune.model.study import Arm
 from virtune.model.units import Bytes, format_bytes
 from virtune.plan.arms import apply_settings, labels, parse_setting
-from virtune.plan.nearest import quoted
 
 BASELINE = "baseline"
 """The name of the arm that is there now."""

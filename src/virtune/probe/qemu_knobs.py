@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from virtune import shell
-from virtune.dialects.qmp_schema import Entities, answer_properties, answer_schema, entities
+from virtune.dialects.qemu.schema import Entities, answer_properties, answer_schema, entities
 from virtune.model.errors import VirtuneError
 from virtune.model.knob import Answer, Ask, AskDevice, AskObject, AskSchema, Knob, Standing
 

@@ -8,13 +8,13 @@ under emulation did ranks nothing, and every message of it says so first.
 from collections.abc import Sequence
 from xml.etree import ElementTree as ET
 
-from virtune.model.condition import Outcome, Ruling
+from virtune.model.condition import Outcome, ThresholdResult
 from virtune.model.result import Result
-from virtune.report.conditions import sentence
-from virtune.report.result import FUNCTIONAL_ONLY, functional_only
+from virtune.report.text.result import FUNCTIONAL_ONLY, functional_only
+from virtune.report.text.thresholds import sentence
 
 
-def junit(result: Result, rulings: Sequence[Ruling]) -> str:
+def junit(result: Result, rulings: Sequence[ThresholdResult]) -> str:
     """Return the document. Names come from files of strangers: what XML cannot carry is shown as `?`."""
     study = result.study
     suite = ET.Element(

@@ -8,15 +8,14 @@ link, a mention or HTML.
 import re
 from collections.abc import Iterator, Sequence
 
-from virtune.model.condition import Outcome, Ruling
+from virtune.model.condition import Outcome, ThresholdResult
 from virtune.model.metric import BY_ID, METRICS
 from virtune.model.remark import Weight
 from virtune.model.result import Result
 from virtune.model.workload import Workload
-from virtune.report import imported
-from virtune.report.clients import loaded_by
-from virtune.report.conditions import change_text
-from virtune.report.result import (
+from virtune.report.text import imported
+from virtune.report.text.clients import loaded_by
+from virtune.report.text.result import (
     FUNCTIONAL_ONLY,
     change_cell,
     functional_only,
@@ -25,13 +24,14 @@ from virtune.report.result import (
     value_text,
     verdict_sentence,
 )
+from virtune.report.text.thresholds import change_text
 
 _SPECIAL = re.compile(r"([\\`*_{}\[\]()#|~!$^=])")
 _BREAK = "\u200b"
 """A space without width: it parts what would be taken for a mention or an address."""
 
 
-def markdown(result: Result, rulings: Sequence[Ruling]) -> str:
+def markdown(result: Result, rulings: Sequence[ThresholdResult]) -> str:
     """Return the result as Markdown, ending in a newline."""
     return "\n".join([*_head(result), *_conditions(result, rulings), *_workloads(result), *_bewares(result)]) + "\n"
 
@@ -50,7 +50,7 @@ def _head(result: Result) -> Iterator[str]:
     yield f"{plain(rest)}\n"
 
 
-def _conditions(result: Result, rulings: Sequence[Ruling]) -> Iterator[str]:
+def _conditions(result: Result, rulings: Sequence[ThresholdResult]) -> Iterator[str]:
     if not rulings:
         return
     words = {Outcome.BREACHED: "**breached**", Outcome.HELD: "held", Outcome.UNDECIDED: "**undecided**"}

@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a search has spent of its time, and whether another block of the race is within its budget.
+
+The clock is that of the trials that are kept, so a search that was killed goes on with what is left.
+"""
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from statistics import fmean
+
+from virtune.analyse.search.blocks import search_of
+from virtune.analyse.search.confirm import SOAK_SLICE_SECONDS
+from virtune.analyse.search.pilot import (
+    OVERHEAD_SECONDS,
+    PROBE_SLICES,
+    confirm_seconds,
+    probe_seconds,
+    seconds_of,
+    soak_seconds,
+)
+from virtune.analyse.trial.warm_up import Ramp, ramp_at
+from virtune.model.evidence import TrialRecord
+from virtune.model.search import Phase, phase_of
+from virtune.model.study import Study
+from virtune.model.tuning import Probed
+
+_PAUSE_SECONDS = 120.0
+"""A longer silence between two trials than their length and this was an interruption: no cost of the search."""
+
+_BEFORE_RACE = (Phase.PROBE, Phase.RACE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spent:
+    """The time of a search up to now, and what is left of it, in seconds.
+
+    `beside` is what a slice costs beside its run: the ramp, and what those that ran took besides. `race_left` is what
+    the budget has for the race, None without a budget; below 0 where it is too small for the fewest blocks.
+    """
+
+    elapsed: float
+    beside: float
+    race_left: float | None
+
+
+def elapsed_seconds(study: Study, attempts: Sequence[TrialRecord]) -> float:
+    """Return the seconds from the beginning to the last trial, without the time that an interruption took."""
+    longest = _longest(study)
+    moments = [datetime.fromisoformat(study.created), *_ends(attempts)]
+    steps = [(b - a).total_seconds() for a, b in itertools.pairwise(moments)]
+    return math.fsum(step for step in steps if step <= longest)
+
+
+def spent_by(study: Study, probed: Probed, attempts: Sequence[TrialRecord], ramp: Ramp) -> Spent:
+    """Return what the attempts so far took.
+
+    What is left for the race follows from its own trials and the probe's: those that come after do not move its end.
+    """
+    search = search_of(study)
+    racing = [one for one in attempts if phase_of(one.trial.round) in _BEFORE_RACE]
+    beside = ramp.seconds + _overhead(study, probed, racing, ramp)
+    left = None
+    if search.budget_seconds is not None:
+        pairs = search.confirm_pairs * confirm_seconds(study, probed.slice_seconds, beside=beside)
+        after = pairs + soak_seconds(study, probed.slice_seconds, beside=beside)
+        before = elapsed_seconds(study, racing) + probe_seconds(study, slices=max(0, PROBE_SLICES - probed.slices))
+        left = search.budget_seconds - before - after
+    return Spent(elapsed=elapsed_seconds(study, attempts), beside=beside, race_left=left)
+
+
+def block_fits(study: Study, probed: Probed, spent: Spent, *, arms: int, before: int) -> bool:
+    """Whether a block of so many arms is within the budget, after one of `before` arms (0 for the first)."""
+    if spent.race_left is None:
+        return True
+    each = (probed.slice_seconds + spent.beside) * len(study.workloads)
+    wait = max(0.0, search_of(study).spread_seconds - before * each) if before else 0.0
+    return wait + arms * each <= spent.race_left
+
+
+def pair_fits(study: Study, probed: Probed, spent: Spent) -> bool:
+    """Whether one more pair of the confirmation than was asked for, and the soak, are within the budget."""
+    budget = search_of(study).budget_seconds
+    pair = confirm_seconds(study, probed.slice_seconds, beside=spent.beside)
+    soak = soak_seconds(study, probed.slice_seconds, beside=spent.beside)
+    return budget is None or spent.elapsed + pair + soak <= budget
+
+
+def _overhead(study: Study, probed: Probed, attempts: Sequence[TrialRecord], ramp: Ramp) -> float:
+    """Return what a slice costs beside ramp and run: the mean over those that followed one another without a wait."""
+    ran = sorted(attempts, key=lambda one: (one.ended, one.trial.number, one.attempt))
+    found = []
+    for before, one in itertools.pairwise(ran):
+        phase = phase_of(one.trial.round)
+        if before.trial.round != one.trial.round and phase is not Phase.PROBE:
+            continue  # blocks of the race may begin apart
+        gap = (datetime.fromisoformat(one.ended) - datetime.fromisoformat(before.ended)).total_seconds()
+        if gap <= _longest(study):
+            asked = seconds_of(study, probed, phase) + ramp_at(ramp, study.ramp_seconds, one.trial.round)
+            found.append(gap - asked)
+    return max(OVERHEAD_SECONDS, fmean(found)) if found else OVERHEAD_SECONDS
+
+
+def _longest(study: Study) -> float:
+    search = search_of(study)
+    return max(study.seconds, search.confirm_seconds, SOAK_SLICE_SECONDS, search.spread_seconds) + _PAUSE_SECONDS
+
+
+def _ends(attempts: Sequence[TrialRecord]) -> list[datetime]:
+    return sorted(datetime.fromisoformat(one.ended) for one in attempts)

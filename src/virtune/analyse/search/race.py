@@ -1,0 +1,204 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A race of many arms: measure in blocks, drop who cannot be the best, stop when the rest are as good as the leader.
+
+Every block measures the arms that are `up_next` once, in random order. An arm is eliminated when it is below the
+leader for certain, and parked when it is at most the margin above it. What is said holds at any time, because only
+the comparisons of the true best with the others can do harm, and only in one direction: N - 1 one-sided intervals
+share the error. (Racing: Maron, Moore 1994; parking: the upper bounds of LUCB, Kalyanakrishnan et al. 2012.)
+
+A race is nothing but its history and its rules: the same blocks give the same standing, so one that was killed goes
+on from its blocks.
+"""
+
+import math
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+
+import numpy as np
+
+from virtune.analyse.stats.anytime import LN_MAX, Values, blocks_for, contrasts
+from virtune.analyse.stats.mixed_model import levels
+from virtune.model.standing import Contrast, Place, RaceRules, Runner, Standing
+
+_MOVES_MAX = 4
+"""The leader moves along pairwise differences; with unequal blocks these need not be transitive, so it ends."""
+
+
+def standing_after(
+    arms: Sequence[str],
+    rules: RaceRules,
+    blocks: Iterable[Mapping[str, float]],
+    *,
+    plots: Mapping[str, Hashable] | None = None,
+) -> Standing:
+    """Return the standing of a race after these blocks: arm -> ln value, higher is better, NaN for a failed slice.
+
+    `plots` says of each arm in which whole plot it runs, see `Race`.
+    """
+    race = Race(arms, rules, plots=plots)
+    for block in blocks:
+        race.add(block)
+    return race.standing
+
+
+class Race:
+    """A race as it goes on: `add` blocks, read its `standing`.
+
+    Arms of one of the `plots` share a process (or a guest's device) in a block, so what its start brought by chance
+    is in the difference of two arms of different plots, and not in that of two of the same. These two kinds of pairs
+    lend each other no noise, and between plots it is plots that count as independent, however many arms they hold.
+    """
+
+    def __init__(self, arms: Sequence[str], rules: RaceRules, *, plots: Mapping[str, Hashable] | None = None) -> None:
+        self._arms = tuple(arms)
+        self._plots = [None if plots is None else plots[arm] for arm in arms]
+        self._rules = rules
+        self._rows: list[list[float]] = []
+        self._asked = dict.fromkeys(self._arms, 0)
+        self._begin = 0
+        self._look = rules.blocks_min
+        self._leader: int | None = None
+        self._out: dict[int, tuple[int, Contrast]] = {}
+        self._found: dict[int, Contrast] = {}
+        self._hot: set[int] = set()
+        self._up_next = list(range(len(self._arms)))
+
+    def add(self, block: Mapping[str, float]) -> None:
+        """Take in a finished block: ln values by arm, higher is better; NaN where a slice gave nothing."""
+        if self._rows and any(not self._asked[arm] for arm in block):
+            # who joins is looked at as soon as those of the beginning were
+            self._begin, self._look = len(self._rows), len(self._rows) + self._rules.blocks_min
+            self._up_next = [index for index, arm in enumerate(self._arms) if arm in block]
+        for arm in block:
+            self._asked[arm] += 1
+        values = (block.get(arm, math.nan) for arm in self._arms)
+        self._rows.append([value if abs(value) <= LN_MAX else math.nan for value in values])
+        if len(self._rows) >= self._look:
+            since = len(self._rows) - self._begin
+            self._look = self._begin + max(since + 1, math.ceil(since * self._rules.growth))
+            self._judge()
+
+    @property
+    def standing(self) -> Standing:
+        """Return what the blocks so far say."""
+        runners = tuple(self._runner(index) for index in range(len(self._arms)))
+        bounds = [runner.better_at_most for runner in runners if runner.place is not Place.FAILED]
+        known = self._leader is not None and None not in bounds
+        distance = max((bound for bound in bounds if bound is not None), default=0.0) if known else None
+        certified = distance is not None and distance <= self._rules.margin
+        slices, cap = sum(self._asked.values()), self._rules.slices_max
+        over = certified or (cap is not None and slices + len(self._up_next) > cap)
+        return Standing(
+            blocks=len(self._rows),
+            slices=slices,
+            leader=None if self._leader is None else self._arms[self._leader],
+            runners=runners,
+            distance=distance,
+            certified=certified,
+            up_next=() if over else tuple(self._arms[index] for index in self._up_next),
+            slices_left=0 if certified else self._slices_left(),
+        )
+
+    def _judge(self) -> None:
+        """Look: move the leader, eliminate, and say who is measured next."""
+        values = np.array(self._rows, dtype=np.float64)
+        alive = [index for index in range(len(self._arms)) if index not in self._out and not self._failed(index)]
+        if not alive:
+            self._leader, self._up_next = None, []
+            return
+        self._lead(values, alive)
+        for index, found in list(self._found.items()):
+            if found.low > 0:
+                self._out[index] = (len(self._rows), self._found.pop(index))
+        open_ = [index for index, found in self._found.items() if not self._parked(found)]
+        if self._rules.contenders_first:
+            open_ = [index for index in open_ if index in self._hot] or open_
+        assert self._leader is not None  # noqa: S101 - somebody of the living leads
+        self._up_next = [self._leader, *open_]
+
+    def _lead(self, values: Values, alive: Sequence[int]) -> None:
+        """Hold the living against the leader, and whoever looks better than it becomes the leader."""
+        if self._rules.contenders_first:
+            self._leader = self._front(values, alive)
+            self._found = self._against(self._leader, values, alive)
+            return
+        before = self._leader
+        leader = before if before is not None and before in alive else _highest(values, alive)
+        for _ in range(_MOVES_MAX):
+            self._leader, self._found = leader, self._against(leader, values, alive)
+            better = {index: c.mean for index, c in self._found.items() if c.blocks > 1 and c.mean < 0}
+            if not better:
+                return
+            leader = min(better, key=lambda index: better[index])
+
+    def _against(self, leader: int, values: Values, alive: Sequence[int]) -> dict[int, Contrast]:
+        """Return leader - arm for all others of the living, in their order."""
+        others = [index for index in alive if index != leader]
+        found: dict[int, Contrast] = {}
+        for same in (True, False):
+            kind = [index for index in others if (self._plots[index] == self._plots[leader]) is same]
+            pairs, units = [(leader, index) for index in kind], None if same else self._plots
+            found |= zip(kind, contrasts(values, pairs, alpha=self._alpha, doubt=0.0, units=units), strict=True)
+        return {index: found[index] for index in others}
+
+    @property
+    def _alpha(self) -> float:
+        """Two-sided, for `contrasts`: half of it is a comparison's share of the error, in the one bad direction."""
+        arms = max(len(self._arms), self._rules.arms_max or 0)
+        return min(1.0, 2 * self._rules.error / max(1, arms - 1))
+
+    def _parked(self, found: Contrast) -> bool:
+        return -found.low <= math.log1p(self._rules.margin)
+
+    def _front(self, values: Values, alive: Sequence[int]) -> int:
+        """Return who leads by all blocks together, and find who contends."""
+        here = values[:, list(alive)]
+        (level, covariance), seen = levels(here), ~np.isnan(here).all(axis=0)
+        lead = int(np.argmax(np.where(seen, level, -math.inf)))
+        variance = np.diag(covariance) + covariance[lead, lead] - 2 * covariance[lead]
+        hot = seen & (level[lead] - level < self._rules.hot * np.sqrt(np.maximum(variance, 0.0)))
+        self._hot = {index for index, contends in zip(alive, hot, strict=True) if contends}
+        return alive[lead]
+
+    def _failed(self, index: int) -> bool:
+        """Whether an arm was tried as often as it takes to judge, and never gave a value."""
+        never = all(not math.isfinite(row[index]) for row in self._rows)
+        return never and self._asked[self._arms[index]] >= self._rules.blocks_min
+
+    def _runner(self, index: int) -> Runner:
+        arm = self._arms[index]
+        blocks = sum(1 for row in self._rows if math.isfinite(row[index]))
+        if index in self._out:
+            after, found = self._out[index]
+            return Runner(arm=arm, place=Place.ELIMINATED, blocks=blocks, against_leader=found, out_after=after)
+        against = self._found.get(index)
+        if index == self._leader:
+            place = Place.LEADER
+        elif self._failed(index):
+            place = Place.FAILED
+        else:
+            place = Place.PARKED if against is not None and self._parked(against) else Place.OPEN
+        return Runner(arm=arm, place=place, blocks=blocks, against_leader=against)
+
+    def _slices_left(self) -> int | None:
+        """Forecast: each open arm until it is parked or out, and the leader as long as the slowest of them."""
+        wanted = []
+        for found in self._found.values():
+            if self._parked(found):
+                continue
+            if found.sd is None:
+                return None
+            reach = math.log1p(self._rules.margin) + max(0.0, found.mean)
+            count = blocks_for(reach, sd=found.sd, alpha=self._alpha, arms=len(self._found) + 1)
+            if count is None:
+                return None
+            wanted.append(max(1, count - found.blocks))
+        return sum(wanted) + max(wanted) if wanted else None
+
+
+def _highest(values: Values, alive: Sequence[int]) -> int:
+    """Return who is most above the middle of its blocks; of arms without a value none is."""
+    here = values[:, list(alive)]
+    rows = here[~np.isnan(here).all(axis=1)]
+    above = rows - np.nanmedian(rows, axis=1, keepdims=True)
+    levels = [np.median(column[~np.isnan(column)]) if (~np.isnan(column)).any() else -math.inf for column in above.T]
+    return alive[int(np.argmax(levels))]

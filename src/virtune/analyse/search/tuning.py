@@ -1,0 +1,357 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a search says so far: a function of its trials and nothing else, so a killed one goes on where it was."""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from statistics import median
+
+from virtune.analyse.search.admission import entrants_of, levels_of, to_join
+from virtune.analyse.search.blocks import Rows, block_of, log_of, mean_of, rows_of, search_of, values_of
+from virtune.analyse.search.budget import Spent, block_fits, pair_fits, spent_by
+from virtune.analyse.search.confirm import confirmed, soak_slices, soaked
+from virtune.analyse.search.constraints import check_limits, state_of
+from virtune.analyse.search.pilot import BLOCKS_LEAST, PROBE_SLICES, probed_by, seconds_of, slices_least
+from virtune.analyse.search.race import standing_after
+from virtune.analyse.study.basis import with_steadiness
+from virtune.analyse.trial.rejection import pardons, spoiled_of
+from virtune.analyse.trial.warm_up import Ramp, ramp_at, ramp_of
+from virtune.model.evidence import StudyRecord, TrialRecord
+from virtune.model.knobs import whole_plot
+from virtune.model.measurement import merge
+from virtune.model.remark import Weight
+from virtune.model.result import Basis, Waiver
+from virtune.model.search import Phase, Search, phase_of
+from virtune.model.standing import Place, RaceRules, Standing
+from virtune.model.study import Study
+from virtune.model.tuning import Confirmation, LimitCheck, LimitState, Probed, Recommendation, Tuning
+from virtune.model.verdict import Verdict
+
+FUNCTIONAL_ONLY = "functional-only"
+"""The remark on a slice whose guest ran under software emulation."""
+
+EMULATED = "under software emulation (TCG) the emulator is what was ranked"
+
+LIMIT_BLOCKS_MAX = 60
+"""A leader so close to a limit that so many blocks cannot say on which side it is, stays open."""
+
+REMARKS_TOLD = 0.1
+"""A remark on fewer of the slices than this is those slices' own trouble."""
+
+
+def tuning(record: StudyRecord) -> Tuning:
+    """Say what a search's trials say together, however few they are."""
+    study, search = record.study, search_of(record.study)
+    attempts, ramp = record.attempts or record.trials, ramp_of(study, record.trials)
+    pardoned = pardons(attempts)
+    by_phase: dict[Phase, list[TrialRecord]] = {phase: [] for phase in Phase}
+    for trial in sorted(record.trials, key=lambda one: one.trial.number):
+        by_phase[phase_of(trial.trial.round)].append(trial)
+    probed = probed_by(study, search, by_phase[Phase.PROBE], pardoned)
+    race = rows_of(by_phase[Phase.RACE], pardoned)
+    spent = spent_by(study, probed, attempts, ramp)
+    standing, checks, broken = _race(study, search, probed, race)
+    wanted = to_join(search, probed, standing, race)
+    standing, wanted = _within_budget(study, probed, spent, standing, wanted, race)
+    winner, distance = _winner(standing, checks, search)
+    confirmation = confirmed(study, winner, by_phase[Phase.CONFIRM], pardoned)
+    done = {phase: len({one.trial.round for one in trials}) for phase, trials in by_phase.items()}
+    pairs = _pairs_wanted(study, probed, spent, confirmation, done[Phase.CONFIRM])
+    phase, finished = _phase(study, probed, winner, done, racing=bool(standing.up_next or wanted), pairs=pairs)
+    recommendation, why = _recommend(study, search, winner, standing, checks, confirmation, finished=finished)
+    if _emulated(record.trials):
+        recommendation, why = Recommendation.UNDECIDED, EMULATED
+    return Tuning(
+        study=study,
+        phase=phase,
+        finished=finished,
+        probed=probed,
+        standing=standing,
+        broken=broken,
+        checks=checks,
+        winner=winner,
+        distance=None if distance is None else distance / (1 + distance),
+        tied=_tied(standing, study.margin),
+        confirmation=confirmation,
+        soaks=soaked(study, winner, rows_of(by_phase[Phase.SOAK], pardoned)),
+        recommendation=recommendation,
+        why=why,
+        values=_values(study, search, by_phase[Phase.RACE], pardoned),
+        measured_seconds=_measured(study, probed, attempts, ramp),
+        elapsed_seconds=spent.elapsed,
+        beside_seconds=spent.beside,
+        race_seconds_left=spent.race_left,
+        notes=(*(pardon.text for pardon in pardoned), *_remarks(record.trials)),
+        repeated=len(attempts) - len(record.trials),
+        spoiled=spoiled_of(attempts),
+        ramps=ramp.findings,
+        basis=_basis(study, standing, by_phase[Phase.RACE]),
+        wanted=wanted if phase is Phase.RACE else 0,
+        levels=levels_of(study, search, race) if wanted and phase is Phase.RACE else (),
+    )
+
+
+def _race(
+    study: Study, search: Search, probed: Probed, rows: Rows
+) -> tuple[Standing, tuple[LimitCheck, ...], tuple[tuple[str, int], ...]]:
+    """Return the standing of those that break no limit, how each stands to the limits, and who broke one when."""
+    goal, alive = search.goal, list(entrants_of(search, rows))
+    slices: dict[tuple[str, str], list[Mapping[str, float]]] = {}
+    checks: tuple[LimitCheck, ...] = ()
+    broken: list[tuple[str, int]] = []
+    look = BLOCKS_LEAST
+    for count, row in enumerate(rows.values(), 1):
+        for place, values in row.items():
+            slices.setdefault(place, []).append(values)
+        if goal.limits and (count >= look or count == len(rows)):
+            look = max(count + 1, math.ceil(count * 1.08))
+            checks = check_limits(goal.limits, slices, error=search.error)
+            found = [arm for arm in alive if state_of(checks, arm) is LimitState.BROKEN]
+            broken += [(arm, count) for arm in found]
+            alive = [arm for arm in alive if arm not in found]
+    spent = sum(1 for row in rows.values() for arm in {arm for arm, _ in row} if arm not in alive)
+    cap = None if probed.slices_max is None else max(0, probed.slices_max - spent)
+    rules = RaceRules(
+        margin=study.margin,
+        error=search.error,
+        contenders_first=search.mode == "quick" or search.tries is not None,
+        slices_max=cap,
+        arms_max=search.racing,
+    )
+    blocks = [block_of(study, goal.improves, row) for row in rows.values()]
+    kept = [{arm: value for arm, value in block.items() if arm in alive} for block in blocks]
+    plots = {arm: whole_plot(study.arm(arm).stack) for arm in alive}
+    standing = _until_bounded(standing_after(alive, rules, kept, plots=plots), cap, search.racing)
+    return _until_limits_are_known(standing, checks, cap, len(rows)), checks, tuple(broken)
+
+
+def _until_bounded(standing: Standing, cap: int | None, arms: int) -> Standing:
+    """Go on, where a race stopped at its cap, with those of whom so few blocks were run that nothing bounds them.
+
+    Contenders first leaves the others at the fewest blocks, and the winner then without any distance to the best. A
+    few slices mend that; they may go beyond the cap by at most two for each arm.
+    """
+    if standing.up_next or standing.leader is None or standing.distance is not None or cap is None:
+        return standing
+    bare = [one.arm for one in standing.runners if one.place is Place.OPEN and one.better_at_most is None]
+    if not bare or standing.slices + 1 + len(bare) > cap + 2 * arms:
+        return standing
+    return replace(standing, up_next=(standing.leader, *bare))
+
+
+def _within_budget(
+    study: Study, probed: Probed, spent: Spent, standing: Standing, wanted: int, rows: Rows
+) -> tuple[Standing, int]:
+    """End the race where its next block would leave too little time for what comes after it.
+
+    The last block within the budget is one for those that nothing bounds yet. The fewest blocks of which something
+    can be said are run whatever they take.
+    """
+    if spent.race_left is None or not rows:
+        return standing, wanted
+    counts = [len({arm for arm, _ in row}) for row in rows.values()]
+    run, least, before = sum(counts), slices_least(search_of(study)), counts[-1]
+    bare = sum(1 for one in standing.runners if one.place is Place.OPEN and one.better_at_most is None)
+    more = 1 + bare if bare else 0
+
+    def within(arms: int) -> bool:
+        return run + arms <= least or block_fits(study, probed, spent, arms=arms + more, before=before)
+
+    if wanted and not within(wanted + 1):
+        wanted = 0
+    if wanted or not standing.up_next or within(len(standing.up_next)):
+        return standing, wanted
+    racing = search_of(study).racing
+    last = _until_bounded(replace(standing, up_next=()), run, racing)
+    # of a budget that is smaller than the fewest blocks nothing is left for that either
+    in_time = block_fits(study, probed, spent, arms=len(last.up_next), before=before)
+    return (last if in_time or run <= least else replace(standing, up_next=())), 0
+
+
+def _until_limits_are_known(
+    standing: Standing, checks: Sequence[LimitCheck], cap: int | None, blocks: int
+) -> Standing:
+    """Go on with the leader of a race that is over while it is open whether it keeps the limits."""
+    leader = standing.leader
+    if standing.up_next or leader is None or state_of(checks, leader) is not LimitState.OPEN:
+        return standing
+    if blocks >= LIMIT_BLOCKS_MAX or (cap is not None and standing.slices >= cap):
+        return standing
+    return replace(standing, up_next=(leader,))
+
+
+def _winner(standing: Standing, checks: Sequence[LimitCheck], search: Search) -> tuple[str | None, float | None]:
+    """Return the arm to be recommended and at most how far it is below the best.
+
+    The leader, unless it may break a limit and another arm keeps all of them for certain.
+    """
+    leader = standing.leader
+    if leader is None or not search.goal.limits or state_of(checks, leader) is LimitState.KEPT:
+        return leader, standing.distance
+    measured = {check.arm for check in checks}
+    safe = [
+        runner
+        for runner in standing.runners
+        if runner.arm in measured
+        and runner.against_leader is not None
+        and state_of(checks, runner.arm) is LimitState.KEPT
+    ]
+    best = min(
+        safe, key=lambda runner: runner.against_leader.mean if runner.against_leader else math.inf, default=None
+    )
+    if best is None or best.against_leader is None:
+        return leader, standing.distance
+    behind = best.against_leader.high
+    if standing.distance is None or not math.isfinite(behind):
+        return best.arm, None
+    return best.arm, (1 + standing.distance) * math.exp(max(0.0, behind)) - 1
+
+
+def _tied(standing: Standing, margin: float) -> tuple[str, ...]:
+    reach = math.log1p(margin)
+    return tuple(
+        runner.arm
+        for runner in standing.runners
+        if runner.place in (Place.PARKED, Place.OPEN)
+        and runner.against_leader is not None
+        and -reach <= runner.against_leader.low
+        and runner.against_leader.high <= reach
+    )
+
+
+def _pairs_wanted(study: Study, probed: Probed, spent: Spent, found: Confirmation | None, tried: int) -> bool:
+    """Whether the confirmation needs another pair: in place of one that gave no values of both, as long as there is
+    time for it, and for at most as many again as were asked for.
+    """
+    asked = search_of(study).confirm_pairs
+    if tried < asked or found is None:
+        return tried < asked
+    return found.pairs < asked and tried < 2 * asked and pair_fits(study, probed, spent)
+
+
+def _phase(
+    study: Study, probed: Probed, winner: str | None, rounds: Mapping[Phase, int], *, racing: bool, pairs: bool
+) -> tuple[Phase, bool]:
+    """Return what is done next, and whether nothing is; `rounds` are those of each phase that are done."""
+    if probed.slices < PROBE_SLICES:
+        return Phase.PROBE, False
+    # what is confirmed is fresh data for one winner: a race that another pardon opens again would spoil that
+    if racing and not rounds[Phase.CONFIRM] and not rounds[Phase.SOAK]:
+        return Phase.RACE, False
+    if winner is None:
+        return Phase.RACE, True
+    if winner != study.baseline and pairs:
+        return Phase.CONFIRM, False
+    arms = 1 if winner == study.baseline else 2
+    if rounds[Phase.SOAK] < arms * soak_slices(search_of(study)):
+        return Phase.SOAK, False
+    return (Phase.CONFIRM if rounds[Phase.CONFIRM] else Phase.RACE), True
+
+
+def _recommend(
+    study: Study,
+    search: Search,
+    winner: str | None,
+    standing: Standing,
+    checks: Sequence[LimitCheck],
+    confirmation: Confirmation | None,
+    *,
+    finished: bool,
+) -> tuple[Recommendation, str]:
+    if winner is None:
+        if not standing.runners:
+            return Recommendation.UNDECIDED, "every configuration breaks a limit"
+        return Recommendation.UNDECIDED, "nothing has been measured often enough yet"
+    if not finished:
+        return Recommendation.UNDECIDED, "the search is not finished"
+    doubtful = bool(search.goal.limits) and state_of(checks, winner) is not LimitState.KEPT
+    if doubtful or (confirmation is not None and confirmation.breaks):
+        return Recommendation.UNDECIDED, "it may break a limit, and none was found that surely keeps it"
+    if winner == study.baseline:
+        return Recommendation.KEEP, "nothing was found that is better"
+    if confirmation is None:
+        return Recommendation.UNDECIDED, "the winner was not confirmed on fresh data"
+    if confirmation.verdict is Verdict.BETTER:
+        if confirmation.unstable:
+            return Recommendation.UNDECIDED, "its starts differ by more than a tenth: it is unstable"
+        return Recommendation.CHANGE, "better than the baseline on fresh data, across starts"
+    if confirmation.verdict is Verdict.UNDECIDED:
+        return Recommendation.UNDECIDED, f"against the baseline: {confirmation.why}"
+    return Recommendation.KEEP, f"against the baseline: {confirmation.why}"
+
+
+def _values(
+    study: Study, search: Search, trials: Sequence[TrialRecord], pardoned: Sequence[Waiver]
+) -> tuple[tuple[str, float], ...]:
+    """Return the goal's metric by arm under the first workload; a percentile from the slices' merged histograms."""
+    metric, first = search.goal.improves, study.workloads[0].name
+    by_arm: dict[str, list[TrialRecord]] = {}
+    for one in trials:
+        if one.trial.workload == first and values_of(one, pardoned):
+            by_arm.setdefault(one.trial.arm, []).append(one)
+    found = []
+    for arm, mine in by_arm.items():
+        if metric.percent is not None:
+            histograms = [h for one in mine if one.measurement and (h := one.measurement.histogram_of(metric.of))]
+            value = merge(histograms).percentile(metric.percent) if histograms else None
+        else:
+            logs = [log_of(values_of(one, pardoned).get(metric.id)) for one in mine]
+            value = mean_of(one for one in logs if math.isfinite(one))
+        if value is not None:
+            found.append((arm, value))
+    return tuple(found)
+
+
+def _emulated(trials: Sequence[TrialRecord]) -> bool:
+    """Whether any slice ran in a guest whose CPUs were emulated in software."""
+    return any(
+        remark.id == FUNCTIONAL_ONLY
+        for one in trials
+        if one.measurement is not None
+        for remark in one.measurement.remarks
+    )
+
+
+def _remarks(trials: Sequence[TrialRecord]) -> Iterator[str]:
+    """Yield what a good reader would have noticed in a tenth of all slices and more, and of which arms."""
+    found: dict[str, list[tuple[str, str]]] = {}
+    for one in trials:
+        for remark in one.measurement.remarks if one.measurement is not None else ():
+            if remark.weight is not Weight.NOTE:
+                found.setdefault(remark.id, []).append((one.trial.arm, remark.text))
+    for same in found.values():
+        if len(same) >= REMARKS_TOLD * len(trials):
+            arms = list(dict.fromkeys(arm for arm, _ in same))
+            who = ", ".join(arms[:3]) + (f" and {len(arms) - 3} more" if len(arms) > 3 else "")
+            yield f"{same[0][1]} ({len(same)} of {len(trials)} slices: {who})"
+
+
+def _basis(study: Study, standing: Standing, race: Sequence[TrialRecord]) -> tuple[Basis, ...]:
+    """Return what the race rests on, once it is over; while it runs nobody reads it."""
+    if standing.up_next or not race:
+        return ()
+    found = [one.against_leader for one in standing.runners if one.against_leader is not None]
+    known = [one for one in found if one.sd is not None]
+    return tuple(
+        with_steadiness(
+            Basis(
+                workload=workload.name,
+                rounds=standing.blocks,
+                noise=median(one.sd or 0.0 for one in known) if known else None,
+                lag1=median(one.lag1 for one in known) if known else None,
+                seconds_left=None,
+            ),
+            study,
+            race,
+        )
+        for workload in study.workloads
+    )
+
+
+def _measured(study: Study, probed: Probed, attempts: Sequence[TrialRecord], ramp: Ramp) -> float:
+    """Return the seconds of load, ramps included, as the classic grid would be counted; of what ran again too."""
+    return math.fsum(
+        seconds_of(study, probed, phase_of(one.trial.round)) + ramp_at(ramp, study.ramp_seconds, one.trial.round)
+        for one in attempts
+        if one.measurement is not None
+    )

@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who is in front: all arms' levels at once from all blocks, where not every block held every arm.
+
+Two arms of which one waits have only their early blocks in common, in which the leader was lucky or it would not
+lead. So who leads and who contends is judged from all blocks together: ln value = level of the block + level of the
+arm + noise, the arms' levels drawn around their common mean (the best linear unbiased prediction of a two-way layout
+with random arms; Henderson 1975, Searle, Casella, McCulloch 1992, 7.4), single dips clipped as Huber does. This only
+says what to measure next. What is claimed rests on the intervals of `anytime`.
+"""
+
+import math
+
+import numpy as np
+
+from virtune.analyse.stats.anytime import HUBER_K, Values
+
+_PASSES = 3
+"""Clipping moves the levels and these the clipping; after three passes nothing moves that would change an order."""
+
+_SPREAD = 0.003, 1.0
+"""The standard deviation of arms' levels (ln) is taken to lie between these: a smaller one no host shows to be none,
+and a larger one would say nothing of any arm beforehand anyhow."""
+
+_NOISE_MIN = 1e-4
+"""Noise (sd of ln) below this is none that was measured."""
+
+
+def levels(values: Values) -> tuple[Values, Values]:
+    """Return the arms' levels (ln, around 0; 0 for an arm without a value) and their covariance.
+
+    `values` are blocks x arms, NaN is "not measured".
+    """
+    here = ~np.isnan(values)
+    kept = here.sum(axis=1) > 1
+    here, filled = here[kept], np.where(here, values, 0.0)[kept]
+    arms, size = values.shape[1], here.sum(axis=1, keepdims=True)
+    if not len(here):
+        return np.zeros(arms), np.eye(arms)
+    apart = np.diag(here.sum(axis=0)) - here.T @ (here / size)
+    inverse = np.linalg.pinv(apart, hermitian=True)
+    free = max(1, int(here.sum()) - len(here) - int(here.any(axis=0).sum()) + 1)
+    used, level, pull, noise = filled, np.zeros(arms), np.zeros(arms), 0.0
+    for _ in range(_PASSES):
+        center = (used * here).sum(axis=1, keepdims=True) / size
+        pull = ((used - center) * here).sum(axis=0)
+        level = inverse @ pull
+        fitted = level + ((used - level) * here).sum(axis=1, keepdims=True) / size
+        rest = (filled - fitted)[here]
+        noise = max(1.4826 * float(np.median(np.abs(rest))) * math.sqrt(len(rest) / free), _NOISE_MIN)
+        used = fitted + np.clip(filled - fitted, -HUBER_K * noise, HUBER_K * noise)
+    seen = here.any(axis=0)
+    spread = float(np.mean(level[seen] ** 2) - noise**2 * np.mean(np.diag(inverse)[seen]))
+    prior = np.eye(arms) / min(max(spread, _SPREAD[0] ** 2), _SPREAD[1] ** 2)
+    covariance = np.linalg.inv(apart / noise**2 + prior)
+    return covariance @ pull / noise**2, covariance

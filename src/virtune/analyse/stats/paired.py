@@ -1,0 +1,194 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Two arms, paired by round: a ratio with its interval, and a verdict that may be "undecided".
+
+A round holds every arm once, so what the host does meanwhile falls on all of them: the differences within a round are
+what counts, on the logarithm, because disks speed up and slow down by factors. A study that is looked at after every
+round has intervals that hold at any time (`anytime`); one whose rounds were fixed beforehand has Student's t. Neither
+is ever computed from the number of I/Os: the ten million I/Os of a run are not independent, and rounds are.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean, stdev
+
+from virtune.model.metric import Metric
+from virtune.model.standing import Contrast
+from virtune.model.verdict import ROUNDS_MIN, Comparison, Interval, Verdict
+
+_LOG_MAX = 700.0
+"""exp() of more than this is no number any more."""
+
+_NO_MEASUREMENT = ", which no measurement does"
+
+_SIGN_LEVEL = 0.05
+"""A difference must also pass the sign test at this level, so that one wild round cannot make it."""
+
+
+def compare(
+    metric: Metric,
+    baseline: tuple[str, Sequence[float]],
+    candidate: tuple[str, Sequence[float]],
+    *,
+    workload: str,
+    margin: float,
+    confidence: float,
+) -> Comparison:
+    """Compare two arms by the values of the rounds that both have, in the same order; their number was fixed before.
+
+    `confidence` is that of this one comparison. Values that are missing, zero or not finite in a round leave the
+    round out; degenerate input is undecided with its reason, never an exception and never a difference.
+    """
+    pairs = _usable(baseline[1], candidate[1])
+    ratio = interval_of(pairs, confidence=confidence)
+    verdict, why = _judge(metric, pairs, ratio, margin=margin, asked=len(baseline[1]))
+    return Comparison(
+        workload=workload,
+        metric=metric.id,
+        baseline=baseline[0],
+        candidate=candidate[0],
+        rounds=len(pairs),
+        ratio=ratio,
+        verdict=verdict,
+        why=why,
+    )
+
+
+def compare_at_any_time(
+    metric: Metric,
+    arms: Mapping[str, Sequence[float]],
+    pairs: Sequence[tuple[str, str]],
+    *,
+    workload: str,
+    margin: float,
+    confidence: float,
+) -> list[Comparison]:
+    """Compare pairs (baseline, candidate) of arms by their values of the same rounds, NaN where a round gave none.
+
+    `confidence` is that of each comparison, whenever and however often one looks. Degenerate input is undecided with
+    its reason, never an exception and never a difference.
+    """
+    # numpy takes longer to load than `--help` to be answered, so only who compares pays
+    import numpy as np
+
+    from virtune.analyse.stats.anytime import contrasts, logs
+
+    places = {name: index for index, name in enumerate(arms)}
+    values = np.array([logs(row) for row in arms.values()], dtype=np.float64).T.reshape(-1, len(arms))
+    wanted = [(places[candidate], places[baseline]) for baseline, candidate in pairs]
+    found = contrasts(values, wanted, alpha=1 - confidence)
+    rules = _Rules(margin=margin, confidence=confidence, arms=len(arms))
+    return [
+        _compared(metric, (baseline, arms[baseline]), (candidate, arms[candidate]), one, rules, workload=workload)
+        for (baseline, candidate), one in zip(pairs, found, strict=True)
+    ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Rules:
+    margin: float
+    confidence: float
+    arms: int
+
+
+def _compared(
+    metric: Metric,
+    baseline: tuple[str, Sequence[float]],
+    candidate: tuple[str, Sequence[float]],
+    found: Contrast,
+    rules: _Rules,
+    *,
+    workload: str,
+) -> Comparison:
+    pairs, asked = _usable(baseline[1], candidate[1]), len(baseline[1])
+    ratio = None
+    if abs(found.mean) + found.radius <= _LOG_MAX:
+        ends = (math.exp(found.mean), math.exp(found.low), math.exp(found.high))
+        ratio = Interval(estimate=ends[0], low=ends[1], high=ends[2], confidence=rules.confidence)
+    if found.why is not None and found.blocks >= ROUNDS_MIN:
+        verdict, why = Verdict.UNDECIDED, found.why + (_NO_MEASUREMENT if found.sd is None else "")
+    else:
+        verdict, why = _judge(metric, pairs, ratio, margin=rules.margin, asked=asked)
+    return Comparison(
+        workload=workload,
+        metric=metric.id,
+        baseline=baseline[0],
+        candidate=candidate[0],
+        rounds=found.blocks,
+        ratio=ratio,
+        verdict=verdict,
+        why=why,
+        noise=found.sd,
+        lag1=None if found.sd is None else found.lag1,
+        rounds_left=_rounds_left(found, rules) if verdict is Verdict.UNDECIDED else None,
+    )
+
+
+def _rounds_left(found: Contrast, rules: _Rules) -> int | None:
+    """Forecast how many more rounds show which way the difference is, or that there is none worth knowing."""
+    from virtune.analyse.stats.anytime import blocks_to_decide
+
+    count = blocks_to_decide(found, margin=rules.margin, alpha=1 - rules.confidence, arms=rules.arms)
+    return None if count is None else max(1, max(count, ROUNDS_MIN) - found.blocks)
+
+
+def interval_of(pairs: Sequence[tuple[float, float]], *, confidence: float) -> Interval | None:
+    """Return candidate/baseline with Student's t interval on ln ratios; None for fewer than two rounds, and where
+    the rounds disagree so wildly that the interval has no end.
+
+    Source: the t interval of a mean of paired differences, any textbook; the ratio is that of geometric means.
+    """
+    if len(pairs) < 2:
+        return None
+    # scipy takes longer to load than a study of a thousand trials takes to be read, so only who compares pays
+    from scipy.special import stdtrit
+
+    differences = [math.log(candidate) - math.log(base) for base, candidate in pairs]
+    mean = fmean(differences)
+    error = stdev(differences) / math.sqrt(len(pairs))
+    radius = float(stdtrit(len(pairs) - 1, 1 - (1 - confidence) / 2)) * error
+    if abs(mean) + radius > _LOG_MAX:
+        return None
+    return Interval(
+        estimate=math.exp(mean), low=math.exp(mean - radius), high=math.exp(mean + radius), confidence=confidence
+    )
+
+
+def sign_test(pairs: Sequence[tuple[float, float]]) -> float:
+    """Return the two-sided p of the sign test that candidate and baseline are alike; ties are left out."""
+    signs = [candidate > base for base, candidate in pairs if candidate != base]
+    if not signs:
+        return 1.0
+    fewer = min(sum(signs), len(signs) - sum(signs))
+    return float(min(1.0, 2 * sum(math.comb(len(signs), k) for k in range(fewer + 1)) / 2 ** len(signs)))
+
+
+def _usable(baseline: Sequence[float], candidate: Sequence[float]) -> list[tuple[float, float]]:
+    return [
+        (base, value)
+        for base, value in zip(baseline, candidate, strict=True)
+        if math.isfinite(base) and math.isfinite(value) and base > 0 and value > 0
+    ]
+
+
+def _judge(
+    metric: Metric, pairs: Sequence[tuple[float, float]], ratio: Interval | None, *, margin: float, asked: int
+) -> tuple[Verdict, str]:
+    if ratio is None and len(pairs) >= ROUNDS_MIN:
+        return Verdict.UNDECIDED, "the rounds disagree too wildly for any interval"
+    if ratio is None or len(pairs) < ROUNDS_MIN:
+        lost = f" ({asked - len(pairs)} of {asked} had no usable value)" if len(pairs) < asked else ""
+        rounds = "1 paired round" if len(pairs) == 1 else f"{len(pairs)} paired rounds"
+        return Verdict.UNDECIDED, f"{rounds}{lost}; {ROUNDS_MIN} are the fewest that can decide"
+    if ratio.low == ratio.high:
+        # Counters and clocks never agree to the last digit: equal values are a sign of a stuck source.
+        return Verdict.UNDECIDED, f"every round gave exactly the same ratio{_NO_MEASUREMENT}"
+    if ratio.within(margin):
+        return Verdict.SAME, f"any difference is smaller than {margin:.0%}"
+    if ratio.low <= 1.0 <= ratio.high:
+        return Verdict.UNDECIDED, f"both 'no change' and more than {margin:.0%} are possible"
+    if sign_test(pairs) > _SIGN_LEVEL:
+        return Verdict.UNDECIDED, "single rounds make the difference; the others do not agree"
+    if (ratio.low > 1.0) == (metric.better == "higher"):
+        return Verdict.BETTER, "the whole interval is on the better side"
+    return Verdict.WORSE, "the whole interval is on the worse side"

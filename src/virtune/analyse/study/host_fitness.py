@@ -1,0 +1,186 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A host's fitness to measure, from the same stack run against itself: noise, its memory, drift, what could be found.
+
+The noise of a difference is taken where comparisons take it: the end of one trial against the begin of the next one,
+so that restarts, gaps and everything in them is in it, and only the length of the slices is varied.
+"""
+
+import itertools
+import math
+from collections.abc import Sequence
+from datetime import datetime
+from statistics import fmean, median, pstdev
+
+from virtune.analyse.stats.anytime import smallest_shown
+from virtune.analyse.stats.stationarity import correlation_of, drift_of
+from virtune.analyse.study.summarise import summarise
+from virtune.model.evidence import StudyRecord, TrialRecord
+from virtune.model.fitness import Fitness, GateStanding, Neighbour, Reach, SelfTest, SliceNoise
+from virtune.model.gate import GATES, Gate
+from virtune.model.remark import Remark, Weight
+from virtune.model.verdict import Comparison
+
+SLICES = (0.5, 1.0, 2.0, 4.0)
+"""Lengths that are tried, in seconds. Longer ones are best only where changing arms costs tens of seconds."""
+
+MINUTES = (1, 5, 15)
+
+NEAR = 0.5
+"""From this share of its first limit on a gate is near it."""
+
+NOISY = 0.05
+"""A host on which five minutes find no 5 % is told what to do about it first."""
+
+_OF_THE_HOST = frozenset(
+    {"governor", "idle", "turbo", "ksm", "virtual", "cpu-limit", "io-limit", "busy", "load", "swap", "clock"}
+)
+"""What the probe finds that makes measurements differ; what it finds missing is no matter of noise."""
+
+
+def fitness_of(
+    record: StudyRecord, *, findings: Sequence[Remark] = (), neighbours: tuple[Neighbour, ...] | None = None
+) -> Fitness:
+    """Say what the trials of a check say of its host. `findings` are those of the probe."""
+    trials = [one for one in record.trials if one.measurement is not None]
+    profiles = [one.measurement.profile for one in trials if one.measurement is not None and one.measurement.profile]
+    steps = {one.measurement.profile_seconds for one in trials if one.measurement is not None} - {0.0}
+    step = median(steps) if steps else None
+    overhead = _overhead(record, trials)
+    slices = _slices(record, profiles, step, overhead) if step is not None else ()
+    best = min(slices, key=lambda one: one.cost, default=None)
+    windows = [value for profile in profiles for value in profile]
+    correlation, is_open = correlation_of(profiles, step) if step is not None else (None, False)
+    standings = _standings(record.attempts or record.trials)
+    result = summarise(record)
+    return Fitness(
+        study=record.study.id,
+        workload=record.study.workloads[0].name,
+        trials=len(trials),
+        measured_seconds=len(trials) * record.study.seconds,
+        iops=fmean(windows) if windows else None,
+        window_seconds=step,
+        windows_cv=pstdev(windows) / fmean(windows) if len(windows) > 1 and fmean(windows) > 0 else None,
+        correlation_seconds=correlation,
+        correlation_open=is_open,
+        drift=drift_of({"": _rates(trials)}),
+        overhead_seconds=overhead,
+        slices=slices,
+        best_seconds=None if best is None else best.seconds,
+        confidence=record.study.confidence,
+        reaches=tuple(_reach(minutes, best, record.study.confidence) for minutes in MINUTES),
+        same=next((_self_test(one) for one in result.verdicts), None),
+        gates=standings,
+        neighbours=neighbours,
+        advice=tuple(_advice(record, standings, findings)),
+    )
+
+
+def _self_test(comparison: Comparison) -> SelfTest:
+    return SelfTest(verdict=comparison.verdict, rounds=comparison.rounds, ratio=comparison.ratio, why=comparison.why)
+
+
+def _overhead(record: StudyRecord, trials: Sequence[TrialRecord]) -> float | None:
+    """Return the seconds of a trial in which nothing is measured, its ramp included, from when trials ended."""
+    made = record.attempts or record.trials
+    ends = sorted(datetime.fromisoformat(one.ended).timestamp() for one in made if one.measurement is not None)
+    if len(ends) < 2 or len(trials) < 2:
+        return None
+    return max(record.study.ramp_seconds, (ends[-1] - ends[0]) / (len(ends) - 1) - record.study.seconds)
+
+
+def _slices(
+    record: StudyRecord, profiles: Sequence[Sequence[float]], step: float, overhead: float | None
+) -> tuple[SliceNoise, ...]:
+    found: list[tuple[float, int, float]] = []
+    for seconds in SLICES:
+        count = round(seconds / step)
+        pairs = [
+            math.log(fmean(after[:count]) / fmean(before[-count:]))
+            for before, after in itertools.pairwise(profiles)
+            if min(len(before), len(after)) >= count and min(fmean(after[:count]), fmean(before[-count:])) > 0
+        ]
+        if len(pairs) >= 3:
+            # equal stacks differ by nothing but noise, so the mean is known: it is zero
+            found.append((seconds, len(pairs), math.sqrt(fmean(one * one for one in pairs))))
+    gap = record.study.ramp_seconds if overhead is None else overhead
+    costs = [(seconds + gap) * sd**2 for seconds, _, sd in found]
+    least = min(costs, default=0.0)
+    return tuple(
+        SliceNoise(
+            seconds=seconds,
+            pairs=pairs,
+            sd=sd,
+            blocks_per_minute=60 / (2 * (seconds + gap)),
+            cost=cost / least if least else 1.0,
+        )
+        for (seconds, pairs, sd), cost in zip(found, costs, strict=True)
+    )
+
+
+def _rates(trials: Sequence[TrialRecord]) -> list[tuple[float, float]]:
+    """Return (minutes, ln IOPS) of every trial."""
+    return [
+        (datetime.fromisoformat(one.ended).timestamp() / 60, math.log(rate))
+        for one in trials
+        if one.measurement is not None and (rate := one.measurement.get("iops"))
+    ]
+
+
+def _reach(minutes: int, best: SliceNoise | None, confidence: float) -> Reach:
+    blocks = 0 if best is None else int(minutes * best.blocks_per_minute)
+    smallest = None if best is None else smallest_shown(blocks, sd=best.sd, alpha=1 - confidence)
+    return Reach(minutes=minutes, blocks=blocks, smallest=smallest)
+
+
+def _standings(attempts: Sequence[TrialRecord]) -> tuple[GateStanding, ...]:
+    found = []
+    for gate in GATES:
+        readings = [
+            value
+            for one in attempts
+            if one.measurement is not None
+            for name, value in one.measurement.gates
+            if name == gate.id
+        ]
+        if readings:
+            found.append(
+                GateStanding(
+                    id=gate.id,
+                    label=gate.label,
+                    unit=gate.unit,
+                    readings=len(readings),
+                    median=median(readings),
+                    worst=max(readings),
+                    flag=gate.flag,
+                    invalid=gate.invalid,
+                    standing=_standing(gate, max(readings)),
+                )
+            )
+    return tuple(found)
+
+
+def _standing(gate: Gate, worst: float) -> str:
+    if gate.invalid is not None and worst > gate.invalid:
+        return "invalid"
+    if gate.flag is not None and worst > gate.flag:
+        return "warns"
+    limit = gate.flag or gate.invalid
+    if gate.unit == "C":  # below its limit a temperature is negative, and twice the distance is near
+        return "near" if gate.flag is not None and worst > 2 * gate.flag else "clear"
+    return "near" if limit and worst > NEAR * limit else "clear"
+
+
+def _advice(record: StudyRecord, standings: Sequence[GateStanding], findings: Sequence[Remark]) -> list[Remark]:
+    """Return what to do: of the gates that spoke (the worst text of each), then of what the probe found."""
+    spoke = {one.id for one in standings if one.standing in ("warns", "invalid")}
+    worst: dict[str, tuple[float, Remark]] = {}
+    for one in record.attempts or record.trials:
+        if one.measurement is None:
+            continue
+        values = dict(one.measurement.gates)
+        for remark in one.measurement.remarks:
+            if remark.id in spoke and values.get(remark.id, 0.0) >= worst.get(remark.id, (-math.inf, None))[0]:
+                worst[remark.id] = (values.get(remark.id, 0.0), remark)
+    order = [Weight.INVALID, Weight.WARNING, Weight.NOTE]
+    gates = sorted((remark for _, remark in worst.values()), key=lambda one: order.index(one.weight))
+    return [*gates, *(one for one in findings if one.id in _OF_THE_HOST and one.id not in worst)]

@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A look between rounds: what a study that stops when it knows has found so far, and what it goes on with."""
+
+from dataclasses import dataclass
+
+from virtune.analyse.study.lost_arms import Lost
+from virtune.analyse.study.thresholds import open_workloads, rulings_of
+from virtune.analyse.study.verdicts import evidence_of, verdicts_of
+from virtune.model.condition import ThresholdResult
+from virtune.model.evidence import StudyRecord
+from virtune.model.verdict import Comparison
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Look:
+    """Every pair's verdict and every condition's ruling so far, the workloads that are to have another round, and the
+    arms that are left out of it.
+    """
+
+    verdicts: tuple[Comparison, ...]
+    rulings: tuple[ThresholdResult, ...]
+    workloads: frozenset[str]
+    lost: Lost
+
+
+def look(record: StudyRecord) -> Look:
+    """Judge the trials so far. Both errors are bounded however often one looks."""
+    evidence = evidence_of(record)
+    verdicts = tuple(verdicts_of(evidence))
+    rulings = rulings_of(evidence, record.study.conditions)
+    return Look(
+        verdicts=verdicts,
+        rulings=rulings,
+        workloads=open_workloads(evidence, verdicts, rulings),
+        lost=evidence.lost,
+    )

@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Was the offered load met? An arm that falls behind has a queue that only grows, and no latency to compare."""
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
+
+from virtune.analyse.trial.validity_rules import EDGE_SECONDS, RATE_MET
+from virtune.model.evidence import TrialRecord
+from virtune.model.metric import BY_ID
+from virtune.model.study import Study
+from virtune.model.verdict import ROUNDS_MIN, Comparison, Verdict
+
+Unmet = Mapping[tuple[str, str], Collection[int]]
+"""(arm, workload) -> rounds in which less than the offered load was done."""
+
+SATURATED_SHARE = 0.5
+"""From this share of its rounds an arm counts as saturated; in fewer of them it is the host that stalled."""
+
+
+def unmet_rounds(study: Study, trials: Iterable[TrialRecord]) -> Unmet:
+    """Return the rounds in which an arm did less than 99 % of what its workload offers, but for the edges."""
+    if study.imported:  # nobody offered it a load, and it has no time of a trial
+        return {}
+    share = RATE_MET - EDGE_SECONDS / study.seconds
+    offered = {workload.name: workload.offered_iops for workload in study.workloads}
+    found: dict[tuple[str, str], set[int]] = {}
+    for record in trials:
+        asked = offered.get(record.trial.workload)
+        done = None if record.measurement is None else record.measurement.get("iops")
+        if asked is not None and done is not None and done < share * asked:
+            found.setdefault((record.trial.arm, record.trial.workload), set()).add(record.trial.round)
+    return found
+
+
+def rounds_by_workload(trials: Iterable[TrialRecord]) -> dict[str, int]:
+    """Return how many rounds each workload has had: one that needs no more has fewer than the study."""
+    found: dict[str, int] = {}
+    for record in trials:
+        found[record.trial.workload] = max(record.trial.round, found.get(record.trial.workload, 0))
+    return found
+
+
+def judged(comparison: Comparison, unmet: Unmet, rounds: int) -> Comparison:
+    """Say of a comparison of times that an arm was saturated, where one was: then there is nothing to compare.
+
+    `rounds` are those of the comparison's workload.
+    """
+    if BY_ID[comparison.metric].unit != "ns":
+        return comparison
+    arms = (comparison.baseline, comparison.candidate)
+    missed = {arm: len(unmet.get((arm, comparison.workload), ())) for arm in arms}
+    saturated = [arm for arm, count in missed.items() if rounds and count >= SATURATED_SHARE * rounds]
+    if not saturated:
+        return comparison
+    verb = "are" if len(saturated) > 1 else "is"
+    why = f"{' and '.join(saturated)} {verb} saturated at this load: latency not comparable"
+    return replace(
+        comparison, ratio=None, verdict=Verdict.UNDECIDED, why=why, rounds_left=None, closed=rounds >= ROUNDS_MIN
+    )

@@ -1,0 +1,174 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From the trials of a study to its Result: values over rounds, beside every verdict and what it rests on."""
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from virtune.analyse.stats.percentile_intervals import ends_of, sections_of
+from virtune.analyse.study.basis import basis_of, elapsed_seconds, stopped_by
+from virtune.analyse.study.thresholds import open_workloads, rulings_of
+from virtune.analyse.study.verdicts import differences_of, evidence_of, verdicts_of
+from virtune.analyse.trial.rejection import pardons, rejected_for
+from virtune.analyse.trial.warm_up import ramp_of
+from virtune.model.evidence import UNDER_LOAD, Check, StudyRecord, TrialRecord
+from virtune.model.measurement import Histogram, Measurement, merge
+from virtune.model.metric import DISTRIBUTIONS, METRICS, Metric
+from virtune.model.remark import Remark, Weight
+from virtune.model.result import ArmRemark, ArmSummary, Result, Value, Waiver
+from virtune.model.study import Arm
+from virtune.model.workload import Workload
+
+
+def summarise(record: StudyRecord) -> Result:
+    """Say what a study's trials say together; a study with no finished trial gives empty summaries."""
+    study = record.study
+    attempts = record.attempts or record.trials
+    pardoned = pardons(attempts)
+    evidence = evidence_of(record, pardoned)
+    by_arm, tried = _by_arm(record.trials), _by_arm(attempts)
+    arms = tuple(
+        _summary(arm, workload, by_arm.get(key, []), tried.get(key, []), pardoned, seconds=study.seconds)
+        for workload in study.workloads
+        for arm in study.arms
+        for key in ((arm.name, workload.name),)
+    )
+    done = sum(1 for trial in record.trials if trial.measurement is not None)
+    verdicts = tuple(verdicts_of(evidence))
+    rulings = rulings_of(evidence, study.conditions)
+    return Result(
+        study=study,
+        finished=record.finished,
+        trials_done=done,
+        arms=arms,
+        verdicts=verdicts,
+        differences=tuple(differences_of(evidence)),
+        measured_seconds=done * study.seconds,
+        elapsed_seconds=elapsed_seconds(record),
+        stopped=stopped_by(record, decided=not open_workloads(evidence, verdicts, rulings)),
+        basis=basis_of(record, verdicts),
+        pardons=pardoned,
+        ramps=ramp_of(study, record.trials).findings,
+    )
+
+
+def _by_arm(trials: Iterable[TrialRecord]) -> dict[tuple[str, str], list[TrialRecord]]:
+    found: dict[tuple[str, str], list[TrialRecord]] = {}
+    for trial in trials:
+        found.setdefault((trial.trial.arm, trial.trial.workload), []).append(trial)
+    return found
+
+
+def _summary(
+    arm: Arm,
+    workload: Workload,
+    records: list[TrialRecord],
+    tried: list[TrialRecord],
+    pardoned: Sequence[Waiver],
+    *,
+    seconds: float,
+) -> ArmSummary:
+    every = [record.measurement for record in records if record.measurement is not None]
+    # the table shows what the verdicts rest on; where nothing counts it shows what there is, and why that is nothing
+    measured = [one for one in every if not rejected_for(arm.name, one, pardoned)] or every
+    sections = {kind: _sections(m.histogram_of(kind) for m in measured) for kind in DISTRIBUTIONS}
+    merged = {kind: merge(parts) if parts else None for kind, parts in sections.items()}
+    values = (
+        _over_rounds(metric, measured, merged[metric.of], sections[metric.of], seconds=len(measured) * seconds)
+        for metric in METRICS
+    )
+    return ArmSummary(
+        arm=arm.name,
+        workload=workload.name,
+        rounds=len(every),
+        values=tuple(value for value in values if value is not None),
+        histogram=merged["latency"],
+        in_force=_in_force(records),
+        remarks=_remarks(arm, every, pardoned),
+        failures=tuple(record.failure for record in records if record.failure is not None),
+        attempts=len(tried),
+        invalid=_invalid(tried),
+    )
+
+
+def _sections(histograms: Iterable[Histogram | None]) -> Sequence[Histogram]:
+    """Add the distributions of all rounds into sections; none unless every round has one."""
+    found = list(histograms)
+    filled = [histogram for histogram in found if histogram is not None and histogram.bins]
+    return sections_of(filled) if len(filled) == len(found) else ()
+
+
+def _over_rounds(
+    metric: Metric,
+    measured: Sequence[Measurement],
+    merged: Histogram | None,
+    sections: Sequence[Histogram],
+    *,
+    seconds: float,
+) -> Value | None:
+    """Rates and means: the geometric mean over rounds, which is what the ratios compare. Shares: the plain mean.
+    Percentiles: from the merged histogram, with an interval over sections of the rounds, `seconds` together.
+    """
+    found = [value for m in measured if (value := m.get(metric.id)) is not None and math.isfinite(value)]
+    if metric.percent is not None and merged is not None:
+        percentile = merged.percentile(metric.percent)
+        if percentile is None:
+            return None
+        low, high = ends_of(sections, metric.percent, seconds=seconds)
+        return Value(
+            metric=metric.id,
+            value=percentile,
+            rounds=len(measured),
+            spread=_spread(found),
+            resolved=merged.resolves(metric.percent),
+            low=low,
+            high=high,
+        )
+    if not found or (metric.percent is not None and len(found) > 1):
+        return None
+    if metric.over != "mean":
+        center = min(found) if metric.over == "min" else max(found)
+        return Value(metric=metric.id, value=center, rounds=len(found), spread=_spread(found))
+    center = math.fsum(found) / len(found)
+    if metric.unit != "%" and min(found) > 0:
+        center = math.exp(math.fsum(math.log(value) for value in found) / len(found))
+    return Value(metric=metric.id, value=center, rounds=len(found), spread=_spread(found))
+
+
+def _spread(values: Sequence[float]) -> float | None:
+    if len(values) < 2:
+        return None
+    mean = math.fsum(values) / len(values)
+    return math.sqrt(math.fsum((v - mean) ** 2 for v in values) / (len(values) - 1)) / mean if mean else None
+
+
+def _in_force(records: Sequence[TrialRecord]) -> tuple[Check, ...]:
+    """Every different thing that was seen, once; what was seen under load stands beside what was seen before."""
+    seen: dict[tuple[str, str, str | None, bool], Check] = {}
+    for record in records:
+        for check in record.in_force.checks:
+            seen.setdefault((check.setting, check.asked, check.found, UNDER_LOAD in check.proof), check)
+    known = {check.setting for check in seen.values() if check.found is not None}
+    return tuple(check for check in seen.values() if check.found is not None or check.setting not in known)
+
+
+def _invalid(tried: Sequence[TrialRecord]) -> tuple[tuple[str, int], ...]:
+    """How many attempts were spoiled, by cause, the most frequent first."""
+    causes = Counter(cause for one in tried if one.measurement is not None for cause in one.measurement.causes)
+    return tuple(causes.most_common())
+
+
+def _remarks(arm: Arm, measured: Sequence[Measurement], pardoned: Sequence[Waiver]) -> tuple[ArmRemark, ...]:
+    """Each kind of remark once, with in how many rounds it was made; what is pardoned only limits conclusions."""
+    free = {one.cause for one in pardoned if one.arm in (None, arm.name)}
+    first: dict[str, Remark] = {}
+    counts: dict[str, int] = {}
+    for measurement in measured:
+        for remark in measurement.remarks:
+            mild = remark.id in free and remark.weight is Weight.INVALID
+            said = replace(remark, weight=Weight.WARNING) if mild else remark
+            if first.setdefault(remark.id, said).weight is not Weight.INVALID and said.weight is Weight.INVALID:
+                first[remark.id] = said
+            counts[remark.id] = counts.get(remark.id, 0) + 1
+    return tuple(ArmRemark(remark=remark, rounds=counts[remark.id]) for remark in first.values())

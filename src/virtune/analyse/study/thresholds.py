@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Conditions held against what was measured: breached, held, or undecided.
+
+A breach needs effect and significance at once: the whole interval of the change lies beyond the limit. A condition is
+held when the whole interval lies on the near side of the limit. An interval that straddles the limit, or a comparison
+that can bear no conclusion at all (one run each, too few rounds, a metric that was not measured), leaves it
+undecided. The intervals of all conditions, workloads and arms hold together at the study's confidence (Bonferroni).
+"""
+
+from collections.abc import Iterator, Sequence
+
+from virtune.analyse.stats.unpaired import REPEATS_MIN
+from virtune.analyse.study.verdicts import Evidence, against_baseline, evidence_of
+from virtune.model.condition import Outcome, Threshold, ThresholdResult
+from virtune.model.errors import UsageError
+from virtune.model.evidence import StudyRecord
+from virtune.model.metric import BY_ID
+from virtune.model.verdict import ROUNDS_MIN, Comparison, Interval, Verdict
+
+
+def rule(record: StudyRecord, conditions: Sequence[Threshold]) -> tuple[ThresholdResult, ...]:
+    """Hold every condition against every candidate under every workload; raises UsageError for a single arm."""
+    study = record.study
+    if conditions and len(study.arms) < 2:
+        raise UsageError("one arm has no baseline that a condition could be held against", hint="compare two")
+    return rulings_of(evidence_of(record), conditions)
+
+
+def rulings_of(evidence: Evidence, conditions: Sequence[Threshold]) -> tuple[ThresholdResult, ...]:
+    """Hold every condition against what was read out of a study's trials; nothing where it has a single arm."""
+    return tuple(_rulings(evidence, conditions))
+
+
+def open_workloads(
+    evidence: Evidence, verdicts: Sequence[Comparison], rulings: Sequence[ThresholdResult]
+) -> frozenset[str]:
+    """Return the workloads that more rounds are to be run of: a verdict is open there, or a condition undecided.
+
+    A condition on what no round gave (`sync.mean` of reads) is not waited for longer than a verdict can take.
+    """
+    waiting = (one.comparison for one in rulings if one.outcome is Outcome.UNDECIDED and not one.comparison.closed)
+    undecided = {one.workload for one in waiting if one.rounds or evidence.rounds.get(one.workload, 0) < ROUNDS_MIN}
+    return frozenset(undecided | {one.workload for one in verdicts if one.open})
+
+
+def _rulings(evidence: Evidence, conditions: Sequence[Threshold]) -> Iterator[ThresholdResult]:
+    study = evidence.study
+    count = len(conditions) * len(study.compared) * (len(study.arms) - 1)
+    confidence = 1 - (1 - study.confidence) / max(1, count)
+    for condition in conditions:
+        for comparison in against_baseline(evidence, BY_ID[condition.metric], confidence=confidence):
+            outcome, why = _judge(condition, comparison, paired=study.paired)
+            yield ThresholdResult(condition=condition, comparison=comparison, outcome=outcome, why=why)
+
+
+def _judge(condition: Threshold, comparison: Comparison, *, paired: bool) -> tuple[Outcome, str]:
+    ratio, limit = comparison.ratio, condition.limit
+    if ratio is None or not _sound(comparison, ratio, paired=paired):
+        return (
+            Outcome.UNDECIDED,
+            comparison.why if comparison.rounds or comparison.closed else "it was not measured in both",
+        )
+    above, below = ratio.low > limit, ratio.high < limit
+    if not (above or below):
+        return Outcome.UNDECIDED, "it may be beyond the limit and is not shown to be; more rounds narrow the interval"
+    if above == (condition.relation == ">"):
+        return Outcome.BREACHED, "the whole interval is beyond the limit"
+    return Outcome.HELD, "the whole interval is within the limit"
+
+
+def _sound(comparison: Comparison, ratio: Interval, *, paired: bool) -> bool:
+    """Whether an interval may be relied on. One with 'no change' in it is, although it decides no verdict; one
+    without is undecided because the second opinion does not agree, or because there are too few rounds.
+    """
+    if ratio.low >= ratio.high:
+        return False
+    if comparison.verdict is not Verdict.UNDECIDED:
+        return True
+    enough = comparison.rounds >= (ROUNDS_MIN if paired else REPEATS_MIN)
+    return enough and ratio.low <= 1.0 <= ratio.high

@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What trials say of arms against each other: a verdict for every pair, and every other arm against the baseline."""
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations
+from typing import TypedDict
+
+from virtune.analyse.stats.paired import compare, compare_at_any_time
+from virtune.analyse.stats.unpaired import compare_unpaired
+from virtune.analyse.study.lost_arms import Lost, lost_of
+from virtune.analyse.study.offered_load import Unmet, judged, rounds_by_workload, unmet_rounds
+from virtune.analyse.trial.rejection import pardons, rejected_for
+from virtune.model.evidence import StudyRecord, TrialRecord
+from virtune.model.measurement import Measurement
+from virtune.model.metric import BY_ID, DISTRIBUTIONS, METRICS, Metric
+from virtune.model.result import Waiver
+from virtune.model.study import Study
+from virtune.model.verdict import Comparison, Verdict
+from virtune.model.workload import Workload
+
+BEYOND = 20
+"""So many latencies of one trial must lie beyond a percentile for the trial to have one."""
+
+
+class _Words(TypedDict):
+    workload: str
+    margin: float
+    confidence: float
+
+
+Rows = dict[tuple[str, str], dict[int, dict[str, float]]]
+"""(arm, workload) -> round -> metric id -> value: what can be compared, read out of the trials once."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """What arms are compared by: the values of the rounds that count, and where less was done than was offered.
+
+    `rounds` is how many each workload has had, `lost` who is measured no further.
+    """
+
+    study: Study
+    rows: Rows
+    unmet: Unmet
+    rounds: Mapping[str, int]
+    lost: Lost
+
+
+def evidence_of(record: StudyRecord, pardoned: Sequence[Waiver] | None = None) -> Evidence:
+    """Read out of a study's trials what can be compared; `pardoned` where it is known already."""
+    free = pardons(record.attempts or record.trials) if pardoned is None else pardoned
+    return Evidence(
+        study=record.study,
+        rows=_rows(record.trials, free),
+        unmet=unmet_rounds(record.study, record.trials),
+        rounds=rounds_by_workload(record.trials),
+        lost={} if record.study.imported else lost_of(record.trials),
+    )
+
+
+def pairs_of(study: Study) -> list[tuple[str, str]]:
+    """Return every pair of arms, the baseline first where it takes part."""
+    names = [study.baseline, *(arm.name for arm in study.arms if arm.name != study.baseline)]
+    return list(combinations(names, 2))
+
+
+def confidence_of_one(study: Study) -> float:
+    """Return the confidence of each verdict, so that all of them together hold at the study's (Bonferroni)."""
+    count = len(pairs_of(study)) * len(study.compared) * len(study.judged)
+    return 1 - (1 - study.confidence) / max(1, count)
+
+
+def judge(record: StudyRecord) -> tuple[Comparison, ...]:
+    """Return the verdict of every pair on the study's metrics by the trials so far."""
+    return tuple(verdicts_of(evidence_of(record)))
+
+
+def verdicts_of(evidence: Evidence) -> Iterator[Comparison]:
+    """Yield every pair's comparison on the study's metrics; their errors are bounded together."""
+    study = evidence.study
+    confidence = confidence_of_one(study)
+    for workload in study.compared:
+        for metric in study.judged:
+            yield from _compare(evidence, workload, BY_ID[metric], pairs_of(study), confidence)
+
+
+def differences_of(evidence: Evidence) -> Iterator[Comparison]:
+    """Yield every other arm against the baseline on every metric that was measured in both, each for itself."""
+    study = evidence.study
+    for workload in study.compared:
+        for metric in (metric for metric in METRICS if metric.compared):
+            found = _compare(evidence, workload, metric, _against_baseline(study), study.confidence)
+            yield from (one for one in found if one.rounds)
+
+
+def against_baseline(evidence: Evidence, metric: Metric, *, confidence: float) -> Iterator[Comparison]:
+    """Compare every other arm with the baseline on one metric, under every workload; each at this confidence."""
+    study = evidence.study
+    for workload in study.compared:
+        yield from _compare(evidence, workload, metric, _against_baseline(study), confidence)
+
+
+def comparable(measurement: Measurement) -> dict[str, float]:
+    """Return what of a trial that counts may be compared: no percentile that too few I/Os lie beyond, since that is a
+    number by chance, and no latency of a load that was not met, since that is the length of a queue that only grows.
+    """
+    values = dict(measurement.values)
+    found = {kind: measurement.histogram_of(kind) for kind in DISTRIBUTIONS}
+    counts = {kind: histogram.count for kind, histogram in found.items() if histogram is not None}
+    for metric in METRICS:
+        if metric.percent is not None and counts.get(metric.of, math.inf) * (1 - metric.percent / 100) < BEYOND:
+            values.pop(metric.id, None)
+    if any(remark.id == "rate-unmet" for remark in measurement.remarks):
+        return {name: value for name, value in values.items() if BY_ID[name].unit != "ns"}
+    return values
+
+
+def _against_baseline(study: Study) -> list[tuple[str, str]]:
+    return [(study.baseline, arm.name) for arm in study.arms if arm.name != study.baseline]
+
+
+def _rows(trials: Iterable[TrialRecord], pardoned: Sequence[Waiver]) -> Rows:
+    rows: Rows = {}
+    for record in trials:
+        trial, measurement = record.trial, record.measurement
+        counts = measurement is not None and not rejected_for(trial.arm, measurement, pardoned)
+        rows.setdefault((trial.arm, trial.workload), {})[trial.round] = (
+            comparable(measurement) if counts and measurement is not None else {}
+        )
+    return rows
+
+
+def _compare(
+    evidence: Evidence, workload: Workload, metric: Metric, pairs: Sequence[tuple[str, str]], confidence: float
+) -> Iterator[Comparison]:
+    rounds = evidence.rounds.get(workload.name, 0)
+    for found in _by_rounds(evidence.study, evidence.rows, workload, metric, pairs, confidence):
+        lost = [why for arm in (found.baseline, found.candidate) if (why := evidence.lost.get((arm, workload.name)))]
+        if lost:
+            yield replace(found, verdict=Verdict.UNDECIDED, why="; ".join(lost), rounds_left=None, closed=True)
+        else:
+            yield judged(found, evidence.unmet, rounds)
+
+
+def _by_rounds(
+    study: Study,
+    rows: Rows,
+    workload: Workload,
+    metric: Metric,
+    pairs: Sequence[tuple[str, str]],
+    confidence: float,
+) -> Iterator[Comparison]:
+    words: _Words = {"workload": workload.name, "margin": study.margin, "confidence": confidence}
+    of_arm = {arm.name: rows.get((arm.name, workload.name), {}) for arm in study.arms}
+    if study.sequential:
+        numbers = sorted(set[int]().union(*of_arm.values()))
+        values = {
+            name: [row.get(number, {}).get(metric.id, math.nan) for number in numbers] for name, row in of_arm.items()
+        }
+        if any(math.isfinite(value) for row in values.values() for value in row):
+            yield from compare_at_any_time(metric, values, pairs, **words)
+            return
+    for baseline, candidate in pairs:
+        base, other = of_arm[baseline], of_arm[candidate]
+        if study.paired:
+            done = sorted(base.keys() & other.keys())
+            first, second = ([row[number].get(metric.id, math.nan) for number in done] for row in (base, other))
+            yield compare(metric, (baseline, first), (candidate, second), **words)
+        else:
+            first, second = ([row.get(metric.id, math.nan) for row in rows.values()] for rows in (base, other))
+            yield compare_unpaired(metric, (baseline, first), (candidate, second), **words)

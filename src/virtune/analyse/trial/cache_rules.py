@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rules that ask who answered: the disk, the page cache, or nobody below the file system."""
+
+from collections.abc import Iterator
+
+from virtune.fio.job_options import SYNCHRONOUS
+from virtune.model.measurement import FioResult, LoadResult, Stream
+from virtune.model.remark import Remark, Weight
+from virtune.model.units import format_ns
+
+CACHEABLE = SYNCHRONOUS - {"dev-dax", "libpmem"} | {"libaio", "posixaio", "io_uring"}
+"""Engines that open files or block devices through the kernel, so that `direct=` decides about the page cache."""
+
+NO_DEVICE_NS = 2_000
+"""No block device completes an I/O in 2 us: the request, its transfer over PCIe and the interrupt take longer than
+that on the quickest drives, which need 5 us and more. What is below was copied out of memory (or never left)."""
+
+SERVED_SHARE = 0.5
+"""Below this share of fio's I/Os seen by the device, most were answered by something else. fio's device counters
+miss up to half a second of a run, hence the wide margin and COUNTED_SECONDS."""
+
+COUNTED_SECONDS = 2.0
+"""fio reads the device counters every 250 ms; in shorter runs what it misses is too large a share."""
+
+
+def page_cache(result: FioResult) -> Iterator[Remark]:
+    """`page-cache`: the numbers are those of the page cache, not of a disk.
+
+    Three things give it away: the job is buffered (no direct=1, or mmap), completions are quicker than any device's,
+    or the device saw far fewer requests than fio did. The last two weigh more than the first: a buffered run over a
+    cold cache still waits for the disk, and then the device's counters show it. With direct=1 the same signs mean
+    blocks that were never written: they are answered without asking the device (`unserved`).
+    """
+    loads = [load for load in result.loads if load.engine is None or load.engine in CACHEABLE]
+    if len(loads) < len(result.loads) or not any(load.streams for load in loads):
+        return
+    served = _served(result)
+    signs = [*_too_fast(loads), *([_missed(result, served)] if served is not None and served < SERVED_SHARE else [])]
+    buffered = [load for load in loads if load.direct is False and not _syncs(load)]
+    if signs and all(load.direct for load in loads):
+        yield Remark(
+            id="unserved",
+            weight=Weight.INVALID,
+            text=f"No disk answered these I/Os, although direct=1 was set: {'; '.join(signs)}. Blocks that were never"
+            " written are answered without asking the device, and some file systems ignore O_DIRECT.",
+            advice="write the whole file or device first (fio --rw=write --bs=1M --direct=1), then measure",
+        )
+    elif signs or buffered:
+        yield _page_cache(buffered, signs, served)
+
+
+def _page_cache(buffered: list[LoadResult], signs: list[str], served: float | None) -> Remark:
+    advice = "run it again with direct=1, on a file that was written once in full"
+    how = [_how_buffered(load) for load in buffered[:1]]
+    if signs:
+        text = f"This measured the page cache, not the disk: {'; '.join([*how, *signs])}."
+        return Remark(id="page-cache", weight=Weight.INVALID, text=text, advice=advice)
+    if served is not None and buffered[0].engine != "mmap":
+        text = (
+            f"The page cache stood between fio and the disk: {how[0]}. The device completed {served:.0%} as many"
+            " requests as fio, so the cache was mostly cold, but its work is in the numbers."
+        )
+        return Remark(id="page-cache", weight=Weight.WARNING, text=text, advice=advice)
+    ios = sum(stream.ios or 0 for load in buffered for stream in load.streams)
+    text = f"This went through the page cache: {how[0]}. Nothing shows how many of its {ios:,} I/Os reached a disk."
+    return Remark(id="page-cache", weight=Weight.INVALID, text=text, advice=advice)
+
+
+def _how_buffered(load: LoadResult) -> str:
+    return "mmap always goes through it" if load.engine == "mmap" else "the job is buffered (direct=1 was not set)"
+
+
+def _too_fast(loads: list[LoadResult]) -> Iterator[str]:
+    for load in loads:
+        for stream in load.streams:
+            if stream.clat is not None and stream.clat.mean_ns < NO_DEVICE_NS:
+                yield (
+                    f"a {one(stream)} completes in {format_ns(stream.clat.mean_ns)} in the mean (clat), and no device"
+                    f" does within {format_ns(NO_DEVICE_NS)}"
+                )
+                return
+
+
+def _served(result: FioResult) -> float | None:
+    """The share of fio's I/Os that the devices completed; None where it cannot be known.
+
+    Requests are comparable for random I/O only: sequential I/O is merged and read ahead into larger ones.
+    """
+    patterns = [load.pattern or "" for load in result.loads]
+    streams = [stream for load in result.loads for stream in load.streams]
+    asked = sum(stream.ios or 0 for stream in streams)
+    long_enough = all((stream.seconds or 0) >= COUNTED_SECONDS for stream in streams)
+    if not result.devices or not asked or not long_enough or not all(p.startswith("rand") for p in patterns):
+        return None
+    return _device_requests(result, streams) / asked
+
+
+def _device_requests(result: FioResult, streams: list[Stream]) -> int:
+    directions = {stream.direction for stream in streams}
+    reads = sum(device.reads + (device.read_merges or 0) for device in result.devices)
+    writes = sum(device.writes + (device.write_merges or 0) for device in result.devices)
+    both = "mixed" in directions
+    return (reads if both or "read" in directions else 0) + (writes if both or directions - {"read"} else 0)
+
+
+def _missed(result: FioResult, served: float) -> str:
+    streams = [stream for load in result.loads for stream in load.streams]
+    requests, asked = _device_requests(result, streams), sum(stream.ios or 0 for stream in streams)
+    names = ", ".join(dict.fromkeys(device.name for device in result.devices))
+    return f"of fio's {asked:,} I/Os, {names} saw {requests:,} requests ({served:.1%})"
+
+
+def _syncs(load: LoadResult) -> bool:
+    """Whether the writes are made durable: by fsync, or by opening with O_SYNC."""
+    return load.sync is not None or load.option("sync") not in (None, "0", "none")
+
+
+def cached_sync(result: FioResult) -> Iterator[Remark]:
+    """`cached-sync`: buffered writes with fsync. Their own latency is the page cache's; the disk is in the sync."""
+    for load in result.loads:
+        writes = [stream for stream in load.streams if stream.direction == "write" and stream.clat is not None]
+        if load.direct is not False or load.sync is None or not load.sync.count or not writes:
+            continue
+        clat = writes[0].clat
+        if clat is not None and writes[0].ios:
+            yield Remark(
+                id="cached-sync",
+                weight=Weight.WARNING,
+                text=f"The write latency ({format_ns(clat.mean_ns)} mean) is the page cache's: the job is buffered."
+                f" The disk is in the sync, {format_ns(load.sync.mean_ns)} mean, one for every"
+                f" {writes[0].ios / load.sync.count:.3g} writes.",
+                advice="compare sync latencies, not write latencies; or use direct=1 to see the writes themselves",
+            )
+
+
+def one(stream: Stream) -> str:
+    """What one operation of a stream is called."""
+    return "request" if stream.direction == "mixed" else stream.direction

@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Two fio results beside one another: what one run each can show, and what it cannot."""
+
+import math
+
+from virtune.analyse.trial.validity_rules import SPREAD_FACTOR, relative_spread
+from virtune.model.measurement import FioResult
+from virtune.model.remark import Remark, Weight
+from virtune.model.units import format_count
+
+_ADVICE = "`virtune compare` runs both in turn, round by round, until the difference is decided"
+
+
+def beside(first: FioResult, other: FioResult) -> Remark | None:
+    """`one-run-each`: how far two single runs are apart, against how far apart chance puts them.
+
+    The spread of the samples within the runs gives the least that chance does (neighbouring samples are not
+    independent, and what changes from run to run is not in it). So a difference inside it is none, and one outside
+    it is still no proof. None where one of the two did nothing.
+    """
+    iops = [math.fsum(load.iops for load in result.loads) for result in (first, other)]
+    if min(iops) <= 0:
+        return None
+    apart = iops[1] / iops[0] - 1
+    text = f"{format_count(iops[1])} IOPS against {format_count(iops[0])} is {apart:+.1%}"
+    chances = [_chance(result) for result in (first, other)]
+    if any(chance is None for chance in chances):
+        text += ", by one run each: nothing here shows how far apart two runs of one and the same system would be."
+        return Remark(id="one-run-each", weight=Weight.WARNING, text=text, advice=_ADVICE)
+    chance = math.hypot(*(chance or 0.0 for chance in chances))
+    if abs(apart) <= chance:
+        text += (
+            f", by one run each. By their spread alone, two runs of one and the same system are up to {chance:.1%}"
+            " apart by chance: this shows no difference."
+        )
+    else:
+        text += (
+            f", by one run each. The spread within the runs explains up to {chance:.1%} of that; what changes between"
+            " runs of one and the same system, one run each cannot show."
+        )
+    return Remark(id="one-run-each", weight=Weight.WARNING, text=text, advice=_ADVICE)
+
+
+def _chance(result: FioResult) -> float | None:
+    """Half the relative interval (95 %) of a run's IOPS by its samples; None unless it is one stream with some."""
+    streams = [(load, stream) for load in result.loads for stream in load.streams]
+    if len(streams) != 1:
+        return None
+    spread = relative_spread(*streams[0])
+    return None if spread is None else SPREAD_FACTOR * spread[0] / math.sqrt(spread[1])

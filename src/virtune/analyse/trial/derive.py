@@ -1,0 +1,254 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From a trial's raw evidence to its Measurement: fio's figures, the host's counters, and what they mean together."""
+
+import itertools
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from virtune.analyse.trial.counters import read_counters
+from virtune.analyse.trial.explain import explain
+from virtune.analyse.trial.gates import (
+    RESIDENT_BYTES,
+    Reading,
+    is_direct,
+    medium,
+    own_pressure,
+    read_gates,
+    served_share,
+)
+from virtune.analyse.trial.imported import meant_of
+from virtune.analyse.trial.measure import measurement_of
+from virtune.analyse.trial.usage import use
+from virtune.analyse.trial.warm_up import read_profile
+from virtune.fio.results import read_result, text_of
+from virtune.model.counters import RoleUse, Use
+from virtune.model.errors import LoadError, ReadError, StoreError
+from virtune.model.evidence import BARRIER, DISKS, FIO_OUTPUTS, of_guest
+from virtune.model.measurement import FioResult, Measurement
+from virtune.model.remark import EMULATED, Remark, Weight
+from virtune.model.stack import GUEST_RIGS, Stack
+from virtune.model.units import format_seconds
+from virtune.model.workload import BACKGROUND, Workload
+
+CACHED_READS = 0.5
+"""Below this share of device reads to fio's reads, more than half of the reads never reached the device."""
+
+WINDOW_SECONDS = 0.25
+"""In less than this the kernel's clock ticks of 10 ms are too coarse, and fio's own start weighs too much."""
+
+UNSERVED_READS = 0.5
+"""A host that stalls moves the counters' window and fio's mean apart, but never by half."""
+
+SKEW_SECONDS = 0.05
+"""Guests that begin within this time begin together: a tenth of the default ramp, which is thrown away."""
+
+_OF_SINGLE_RUNS = frozenset({"spread", "short-run", "tail-unresolved"})
+"""What is to be said of a run that stands alone. A trial is one of several, and rounds answer these."""
+
+_AT_THE_GATES = frozenset({"little", "saturated-cpu", "rate-unmet"})
+"""Warnings that the gates say of a trial with limits of their own."""
+
+
+def derive(parts: Mapping[str, bytes], *, stack: Stack, workload: Workload) -> Measurement:
+    """Derive what a trial measured. `parts` are its captures by name.
+
+    Raises LoadError when fio's output cannot be read or says that the load failed.
+    """
+    outputs = _read(parts)
+    every = _together(outputs)
+    result = _measured(every, workload)
+    failed = [load for load in every.loads if load.error]
+    if failed:
+        raise LoadError(f"fio reports error {failed[0].error} in job {failed[0].name!r}")
+    base = measurement_of(result)
+    if base.get("iops") in (None, 0.0):
+        raise LoadError("fio completed no I/O")
+    used = _use(parts, "guest" if stack.rig in GUEST_RIGS else "load")
+    values = base.values if used is None else (*base.values, *_host_values(_iops(every), used))
+    values = (*values, *_extremes(result)) if workload.recorded else values
+    if stack.rig in GUEST_RIGS:
+        values = (*values, *_seen_in_guests(outputs))
+    skew = _skew(parts)
+    values = values if skew is None else (*values, ("guests.skew", skew * 1e9))
+    # what was run elsewhere cannot be run again, so nothing of it is turned away: it is explained like any fio result
+    ours = "counters.jsonl" in parts
+    said = tuple(
+        # a workload that is buffered on purpose may be compared with itself, and is told what it measures
+        replace(r, weight=Weight.WARNING) if workload.buffered and r.id == "page-cache" else r
+        for r in explain(result)
+        if r.weight is not Weight.NOTE and r.id not in _OF_SINGLE_RUNS
+        if not ours or r.weight is Weight.INVALID or r.id not in _AT_THE_GATES
+    )
+    readings = read_gates(every, used, stack, workload) if ours else ()
+    at_gates = [remark for reading in readings if (remark := reading.remark()) is not None]
+    more = () if used is None else tuple(_host_remarks(every, used, stack, workload, readings))
+    gates = tuple((reading.gate.id, reading.value) for reading in readings)
+    profile, seconds = read_profile(parts.get("iops.log", b""))
+    return replace(
+        base,
+        values=values,
+        remarks=(*_emulated(parts), *_apart(skew), *_on_one_disk(parts), *said, *at_gates, *more),
+        gates=gates,
+        profile=profile,
+        profile_seconds=seconds,
+    )
+
+
+def _read(parts: Mapping[str, bytes]) -> list[FioResult]:
+    """Read what fio wrote, in every guest that ran one; raises LoadError where it cannot be read."""
+    try:
+        name = next(name for name in FIO_OUTPUTS if name in parts)
+        names = itertools.takewhile(parts.__contains__, (of_guest(name, number) for number in itertools.count()))
+        return [meant_of(read_result(text_of(parts[one])), parts) for one in names]
+    except (ReadError, StopIteration) as error:
+        raise LoadError(f"fio's output cannot be read: {error}") from None
+
+
+def _together(outputs: Sequence[FioResult]) -> FioResult:
+    """What ran at once in several guests, as one result."""
+    loads = tuple(load for one in outputs for load in one.loads)
+    return replace(outputs[0], loads=loads, devices=tuple(device for one in outputs for device in one.devices))
+
+
+def _seen_in_guests(outputs: Sequence[FioResult]) -> Iterator[tuple[str, float]]:
+    busy = [one.devices[0].busy_percent for one in outputs if one.devices]
+    if busy:
+        yield "disk.util", math.fsum(busy) / len(busy)
+
+
+def _skew(parts: Mapping[str, bytes]) -> float | None:
+    """Return how many seconds lay between the first I/O of the first guest and that of the last."""
+    return float(json.loads(parts[BARRIER])["skew_seconds"]) if BARRIER in parts else None
+
+
+def _apart(skew: float | None) -> Iterator[Remark]:
+    if skew is not None and skew > SKEW_SECONDS:
+        yield Remark(
+            id="start-skew",
+            weight=Weight.WARNING,
+            text=f"the guests began {format_seconds(skew)} apart, more than {format_seconds(SKEW_SECONDS)}",
+            advice="fewer guests than CPUs, or a ramp that is longer than that",
+        )
+
+
+def _on_one_disk(parts: Mapping[str, bytes]) -> Iterator[Remark]:
+    images = json.loads(parts[DISKS])["disks"] if DISKS in parts else []
+    shared = sorted(set.intersection(*map(set, images))) if images else []
+    if shared:
+        yield Remark(
+            id="one-disk",
+            weight=Weight.WARNING,
+            text=f"the images that guests.spread keeps apart both lie on {', '.join(shared)}",
+            advice="name a directory of another disk: `df` and `lsblk` show which is on which",
+        )
+
+
+def _use(parts: Mapping[str, bytes], role: str) -> Use | None:
+    """Return what the host used in the measured time; None when its counters cannot be read or say nothing of it."""
+    try:
+        counters = read_counters(parts["counters.jsonl"])
+        used = use(counters, begin_ns=counters.mark("begin"), end_ns=counters.mark("stop"))
+    except (KeyError, StoreError):
+        return None
+    load = used.role(role)
+    saw_the_load = load is not None and load.cpu_seconds > 0
+    return used if saw_the_load and used.seconds >= WINDOW_SECONDS else None
+
+
+def _measured(result: FioResult, workload: Workload) -> FioResult:
+    """Leave out the jobs that only disturb."""
+    kept = tuple(load for load in result.loads if load.name != BACKGROUND)
+    return result if workload.verbatim is not None or not kept else replace(result, loads=kept)
+
+
+def _iops(result: FioResult) -> float | None:
+    """Return the operations a second of all jobs: the host's CPU time was spent on each of them."""
+    return measurement_of(result).get("iops")
+
+
+def _extremes(result: FioResult) -> Iterator[tuple[str, float]]:
+    kinds = [stream.lat for load in result.loads for stream in load.streams if stream.lat is not None]
+    least = [kind.min_ns for kind in kinds if kind.min_ns is not None]
+    greatest = [kind.max_ns for kind in kinds if kind.max_ns is not None]
+    if least and greatest:
+        yield "latency.min", min(least)
+        yield "latency.max", max(greatest)
+
+
+def _host_values(iops: float | None, used: Use) -> Iterator[tuple[str, float]]:
+    daemon, load, guest = used.role("daemon"), used.role("load"), used.role("guest")
+    if guest is not None:
+        yield from _guest_values(iops, used, guest)
+    if daemon is not None:
+        yield "cpu.rig", daemon.cpu_seconds / used.seconds * 100
+    if load is not None and iops:
+        spent = load.cpu_seconds + (daemon.cpu_seconds if daemon is not None else 0.0)
+        yield "cpu_per_io", spent / used.seconds / iops
+    # the first device is what the filesystem sits on; those below it count the same I/O again
+    if used.disks:
+        yield "device.util", used.disks[0].busy_percent
+
+
+def _guest_values(iops: float | None, used: Use, guest: RoleUse) -> Iterator[tuple[str, float]]:
+    """A guest's CPU: its vCPUs carry the load, all other threads of its QEMU the disk."""
+    vcpus = sum(thread.cpu_seconds for thread in guest.threads if thread.comm.startswith("CPU "))
+    yield "cpu.rig", max(0.0, guest.cpu_seconds - vcpus) / used.seconds * 100
+    if iops:
+        yield "cpu_per_io", guest.cpu_seconds / used.seconds / iops
+
+
+def _emulated(parts: Mapping[str, bytes]) -> Iterator[Remark]:
+    if parts.get("accelerator.txt", b"").startswith(b"tcg"):
+        yield Remark(
+            id=EMULATED,
+            weight=Weight.WARNING,
+            text="functional only: the guest ran under software emulation (TCG), so these numbers describe the "
+            "emulator and rank nothing",
+            advice="measure where KVM boots a guest (`virtune appliance build` tries again), or without one: "
+            "rig=vhost-user",
+        )
+
+
+def _host_remarks(
+    result: FioResult, used: Use, stack: Stack, workload: Workload, readings: tuple[Reading, ...]
+) -> Iterator[Remark]:
+    yield from _cached(result, used, stack, workload)
+    if not any(reading.gate.id == "cpu-wait" and reading.weight is not None for reading in readings):
+        yield from own_pressure(used)
+
+
+def _cached(result: FioResult, used: Use, stack: Stack, workload: Workload) -> Iterator[Remark]:
+    """Reads that never reached the device came from the host's page cache, or from blocks that hold no data.
+
+    A stack that is meant to be direct is called cached by a gate, when the image is seen in the page cache as well.
+    """
+    if stack.disk.backend != "file" or stack.spread is not None:
+        return  # of two disks neither served all
+    if not used.disks:
+        yield Remark(
+            id="no-device",
+            weight=Weight.WARNING,
+            text="no block device is seen behind the image (memory, an overlay, a network?), so it cannot be told "
+            "whether a disk served it or only a page cache",
+            advice="`--scratch DIR` on the disk that is meant; `virtune probe --scratch DIR` says what DIR lies on",
+        )
+    share = served_share(result, used, workload)
+    if share is None:
+        return
+    if not is_direct(stack, workload):
+        if share < CACHED_READS:
+            yield Remark(
+                id="page-cache",
+                weight=Weight.WARNING,
+                text=f"{medium(used).name} served {share:.0%} of the bytes that were read, the page cache the rest",
+                advice="compare it only with arms that are cached as well",
+            )
+    elif share < UNSERVED_READS and max((cache.end_bytes for cache in used.caches), default=0) < RESIDENT_BYTES:
+        yield Remark(
+            id="unserved",
+            weight=Weight.INVALID,
+            text=f"{medium(used).name} served {share:.0%} of what was read, and no page cache had the rest",
+            advice="blocks that hold no data are answered without the disk: fill the image anew",
+        )

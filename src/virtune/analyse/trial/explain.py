@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A fio result read in words: every rule that a careful reader applies, in one list.
+
+A rule is a small function whose docstring is its documentation. It speaks only of numbers that are there, and names
+them. Rules of a load are asked once for each job group, rules of the result once.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+from virtune.analyse.trial import cache_rules, reading_rules, validity_rules
+from virtune.model.measurement import FioResult, LoadResult
+from virtune.model.remark import Remark, Weight
+
+LoadRule = Callable[[LoadResult], Iterator[Remark]]
+ResultRule = Callable[[FioResult], Iterator[Remark]]
+
+RESULT_RULES: tuple[ResultRule, ...] = (
+    cache_rules.page_cache,
+    cache_rules.cached_sync,
+    reading_rules.device_busy,
+    reading_rules.device_share,
+)
+
+LOAD_RULES: tuple[LoadRule, ...] = (
+    validity_rules.no_io,
+    validity_rules.errors,
+    validity_rules.short_ios,
+    validity_rules.depth_ignored,
+    validity_rules.depth_not_filled,
+    validity_rules.depth_in_submission,
+    validity_rules.little,
+    validity_rules.rate_unmet,
+    validity_rules.spread,
+    validity_rules.short_run,
+    validity_rules.saturated_cpu,
+    reading_rules.latency_parts,
+    reading_rules.jitter,
+    reading_rules.tail_unresolved,
+    reading_rules.sync_share,
+    reading_rules.kernel_cpu,
+)
+
+_ORDER = {Weight.INVALID: 0, Weight.WARNING: 1, Weight.NOTE: 2}
+
+
+def explain(result: FioResult) -> tuple[Remark, ...]:
+    """Say what the numbers mean together: what forbids conclusions first, then what limits them, then notes."""
+    remarks = [remark for rule in RESULT_RULES for remark in rule(result)]
+    for name, clones in _by_name(result).items():
+        remarks += _of_clones(clones, name=name if len(clones) < len(result.loads) else "")
+    return tuple(sorted(remarks, key=lambda remark: _ORDER[remark.weight]))
+
+
+def _by_name(result: FioResult) -> dict[str, list[LoadResult]]:
+    """The clones of one job, reported one by one, share a name; what is true of several is said once."""
+    named: dict[str, list[LoadResult]] = {}
+    for load in result.loads:
+        named.setdefault(load.name, []).append(load)
+    return named
+
+
+def _of_clones(clones: list[LoadResult], *, name: str) -> Iterator[Remark]:
+    for rule in LOAD_RULES:
+        found = [remarks for load in clones if (remarks := list(rule(load)))]
+        for remark in found[0] if found else []:
+            who = f"`{name}`: " if name else ""
+            like = f" (One of {len(found)} such jobs.)" if len(found) > 1 else ""
+            yield replace(remark, text=f"{who}{remark.text}{like}")

@@ -1,0 +1,255 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The gates read: what a trial's evidence says of all that may spoil it beside the disk (see `virtune.model.gate`).
+
+Foreign pressure is told from the rig's own. PSI cannot do that: a pool of 64 workers on two CPUs makes "some task
+waits" true most of the time, with nobody else on the machine. So what counts is how long the threads of rig and load
+waited, and of that the part for which somebody else had the CPUs.
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from virtune.analyse.trial.validity_rules import in_flight, shortfall
+from virtune.fio.job_options import SYNCHRONOUS
+from virtune.model.counters import DiskUse, Use
+from virtune.model.gate import GATE_BY_ID, Gate
+from virtune.model.measurement import FioResult
+from virtune.model.remark import Remark, Weight
+from virtune.model.stack import DIRECT_CACHES, Stack
+from virtune.model.units import format_bytes, format_count, format_seconds
+from virtune.model.workload import Workload
+
+RESIDENT_BYTES = 1024**2
+"""Less of the image than this in the page cache cannot serve reads that are spread over all of it."""
+
+LITTLE_BPS = 128 * 1024
+"""Others who move fewer bytes a second than this disturb no disk, however little our own load moves."""
+
+PRESSURE_PERCENT = 25.0
+"""From this share of time in which some task waited for a CPU, the CPU is part of what is measured."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """What one gate read in one trial, in the gate's unit, and what it means in words."""
+
+    gate: Gate
+    value: float
+    text: str
+    advice: str = ""
+
+    @property
+    def weight(self) -> Weight | None:
+        """How grave the reading is; None when it is within both limits."""
+        if self.gate.invalid is not None and self.value > self.gate.invalid:
+            return Weight.INVALID
+        return Weight.WARNING if self.gate.flag is not None and self.value > self.gate.flag else None
+
+    def remark(self) -> Remark | None:
+        """Return what is to be said of it; None when it is within both limits."""
+        if self.weight is None:
+            return None
+        return Remark(id=self.gate.id, weight=self.weight, text=self.text, advice=self.advice)
+
+
+def read_gates(result: FioResult, used: Use | None, stack: Stack, workload: Workload) -> tuple[Reading, ...]:
+    """Read every gate that the evidence has something to say of; what was not seen is not read, and passes.
+
+    `used` is the host in the measured time, None where its counters say nothing of it.
+    """
+    found = list(_of_load(result))
+    if used is not None:
+        found += [*_of_cpu(used), *_of_device(result, used, stack, workload), *_of_host(used, workload)]
+    return tuple(found)
+
+
+def _reading(gate: str, value: float, text: str, advice: str = "") -> Reading:
+    return Reading(gate=GATE_BY_ID[gate], value=value, text=text, advice=advice)
+
+
+def _of_load(result: FioResult) -> Iterator[Reading]:
+    idle = [any(name.startswith(("rate", "thinktime")) for name, _ in load.options or ()) for load in result.loads]
+    flying = [in_flight(load) for load in result.loads]
+    asked = [load.jobs if load.engine in SYNCHRONOUS else load.depth for load in result.loads]
+    short = [
+        1 - found / meant
+        for found, meant, free in zip(flying, asked, idle, strict=True)
+        if found is not None and meant and not free
+    ]
+    if short:
+        yield _reading(
+            "generator",
+            max(0.0, *short),
+            f"{max(short):.0%} of the time passed outside the I/Os (Little's law): the load generator was the limit,"
+            " and not only the disk",
+            "more jobs, or more I/Os a call (iodepth_batch), until the disk is what is waited for",
+        )
+    cpu = [
+        (load.usr_percent + load.sys_percent) / 100
+        for load in result.loads
+        if load.usr_percent is not None and load.sys_percent is not None
+    ]
+    if cpu:
+        yield _reading(
+            "saturated-cpu",
+            max(cpu),
+            f"a job of the load kept its CPU {max(cpu):.0%} busy: it may be the limit rather than the disk",
+            "spread the load over more jobs, and see whether IOPS rise",
+        )
+    for load in result.loads:
+        offered, unmet = load.rate_asked_iops, shortfall(load)
+        if offered and unmet is not None:
+            yield _reading(
+                "rate-unmet",
+                unmet,
+                f"saturated: {format_count(offered)} operations a second were offered and"
+                f" {format_count(offered * (1 - unmet))} done, so its latencies are those of a queue that only grows,"
+                " and its percentiles are not compared",
+                "compare latencies at an offered load that every arm can carry",
+            )
+
+
+def _of_cpu(used: Use) -> Iterator[Reading]:
+    if used.cpu is not None:
+        yield _reading(
+            "steal",
+            used.cpu.steal_percent / 100,
+            f"other guests of the hypervisor below had {used.cpu.steal_percent:.1f} % of our CPU time",
+            "measure when they are quiet, or on a host that is not shared",
+        )
+        if (waiting := _waiting(used)) is not None:
+            waited, foreign_cpus, share = waiting
+            yield _reading(
+                "cpu-wait",
+                waited * share,
+                f"threads of rig and load waited {waited:.0%} of the time in which they wanted a CPU, and others used"
+                f" {foreign_cpus:.2g} CPUs",
+                "stop what else runs here, or give both CPUs of their own",
+            )
+    if used.throttled_seconds is not None:
+        share = min(1.0, used.throttled_seconds / used.seconds)
+        text = f"a control group held us back for {format_seconds(used.throttled_seconds)} of the measured time"
+        yield _reading("cpu-throttled", share, text, "raise its cpu.max (`virtune probe` shows it), or load less")
+    if used.heat_throttles is not None:
+        text = f"CPUs throttled themselves {used.heat_throttles} times because of heat"
+        yield _reading("cpu-heat", used.heat_throttles, text, "cool the machine, or pause between trials")
+    if used.frequency_ratio is not None:
+        text = f"the fastest CPU ended at {used.frequency_ratio:.0%} of the frequency that it began with"
+        yield _reading("frequency", max(0.0, 1 - used.frequency_ratio), text, "governor `performance`, turbo off")
+
+
+def _waiting(used: Use) -> tuple[float, float, float] | None:
+    """Return how much of the wanted time our threads waited, the CPUs of others, and their part of the busy time.
+
+    Without schedstat the share of time in which some task waited (PSI) stands in, which is never less.
+    """
+    if used.cpu is None or not used.roles or used.cpu.busy_seconds <= 0:
+        return None
+    ran = math.fsum(role.cpu_seconds for role in used.roles)
+    foreign = max(0.0, used.cpu.busy_seconds - ran)
+    waits = [role.wait_seconds for role in used.roles if role.wait_seconds is not None]
+    if waits:
+        wanted = ran + math.fsum(waits)
+        waited = math.fsum(waits) / wanted if wanted else 0.0
+    else:
+        some = pressure_percent(used)
+        if some is None:
+            return None
+        waited = some / 100
+    return waited, foreign / used.seconds, foreign / used.cpu.busy_seconds
+
+
+def pressure_percent(used: Use) -> float | None:
+    """Return the share of time in which some task waited for a CPU, in %."""
+    return next((one.some_percent for one in used.pressure if one.resource == "cpu"), None)
+
+
+def own_pressure(used: Use) -> Iterator[Remark]:
+    """`cpu-pressure`: our own threads wait for one another. That is no fault of the trial, but it is a limit."""
+    some = pressure_percent(used)
+    if some is not None and some > PRESSURE_PERCENT:
+        yield Remark(
+            id="cpu-pressure",
+            weight=Weight.WARNING,
+            text=f"tasks waited for a CPU {some:.0f} % of the time, mostly for one another: it is part of the limit",
+            advice="fewer jobs, or more CPUs; compare CPU per I/O as well as IOPS",
+        )
+
+
+def _of_device(result: FioResult, used: Use, stack: Stack, workload: Workload) -> Iterator[Reading]:
+    direct = is_direct(stack, workload)
+    if used.drive_over_c is not None:
+        where = "above" if used.drive_over_c > 0 else "below"
+        text = f"the drive is {abs(used.drive_over_c):.0f} degrees {where} the limit from which on it slows down"
+        yield _reading("drive-heat", used.drive_over_c, text, "cool it, or pause between trials")
+    if not used.disks or stack.disk.backend != "file" or not direct or stack.spread is not None:
+        return
+    disk = _whole(used.disks)
+    foreign = used.foreign_share(disk.name)
+    moved = disk.read_bytes + disk.written_bytes
+    if foreign is not None:
+        enough = foreign * moved >= LITTLE_BPS * used.seconds
+        text = f"{foreign:.0%} of the {format_bytes(moved)} that {disk.name} moved were not this load's"
+        yield _reading("foreign-io", foreign if enough else 0.0, text, "find who else uses the device")
+    served = served_share(result, used, workload)
+    resident = max((cache.end_bytes for cache in used.caches), default=0)
+    if served is not None:
+        text = f"{medium(used).name} served {served:.0%} of the bytes that were read, the page cache the rest"
+        value = max(0.0, 1 - served) if resident >= RESIDENT_BYTES else 0.0
+        yield _reading(
+            "page-cache", value, text, "this says nothing of the disk: who else opens the image, buffered?"
+        )
+
+
+def is_direct(stack: Stack, workload: Workload) -> bool:
+    """Whether everything that is read and written is meant to go past the host's page cache."""
+    return workload.direct and (stack.rig == "metal" or stack.disk.cache in DIRECT_CACHES)
+
+
+def served_share(result: FioResult, used: Use, workload: Workload) -> float | None:
+    """Return the device's bytes read over fio's (bytes, because requests are merged).
+
+    None where nothing was read, and of a load that ends after some I/Os, whose bandwidth is that of a moment.
+
+    The device's are those of the counters' window and fio's are a mean: a host that stalls moves them apart.
+    """
+    if workload.recorded:
+        return None
+    streams = (stream for load in result.loads for stream in load.streams if stream.direction == "read")
+    asked = math.fsum(stream.bandwidth_bps for stream in streams) * used.seconds
+    return medium(used).read_bytes / asked if used.disks and asked > 0 else None
+
+
+def medium(used: Use) -> DiskUse:
+    """Return the device whose reads tell what the page cache did not serve.
+
+    A loop device counts every read, whether its file's pages came from below or from memory: the one below it tells.
+    """
+    below = (disk for disk in used.disks if not disk.name.startswith("loop"))
+    return next(below, used.disks[0]) if used.disks[0].name.startswith("loop") else used.disks[0]
+
+
+def _whole(disks: tuple[DiskUse, ...]) -> DiskUse:
+    """Return the disk of a partition, since neighbours use its others; else what the filesystem sits on."""
+    first, last = disks[0], disks[-1]
+    return last if len(disks) == 2 and first.name.startswith(last.name) else first
+
+
+def _of_host(used: Use, workload: Workload) -> Iterator[Reading]:
+    limits = len(used.io_limits)
+    text = f"a control group limits our I/O: {'; '.join(used.io_limits)}"
+    yield _reading("io-limit", limits, text, "take io.max away, or know that it is in every number")
+    if used.swapped_pages is not None:
+        rate = used.swapped_pages / used.seconds
+        text = f"the host swapped {used.swapped_pages} pages, {rate:.0f} a second"
+        yield _reading("swap", rate, text, "free memory before measuring")
+    faults = [role.major_faults for role in used.roles if role.major_faults is not None]
+    if faults and all(job.get("ioengine", "") != "mmap" for job in workload):
+        text = f"threads of rig and load waited {sum(faults)} times for a page of memory that was read from a disk"
+        yield _reading("major-faults", sum(faults), text, "free memory before measuring")
+    text = f"the clock stepped by {format_seconds(used.clock_step_seconds)}, or the machine stood still for so long"
+    yield _reading("clock-step", used.clock_step_seconds, text, "who sets the clock? was the machine suspended?")
+    changes = max(0, len(used.clock_sources) - 1)
+    text = f"the kernel changed its clock source: {' to '.join(used.clock_sources)}"
+    yield _reading("clock-source", changes, text, "find out why the kernel gave up on it (`dmesg`)")

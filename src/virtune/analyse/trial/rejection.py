@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which trials count: an invalid one is run again, and what rejects one arm, or everybody, is reported instead.
+
+Rejecting selects. Were one arm rejected more often than the others for what it does itself, only its luckiest trials
+would be left; were everybody rejected most of the time, there would be nothing left. In both cases the cause is no
+longer a reason to leave trials out, but something to be said of the arm, or of the host. None of this looks at what
+was measured, so it cannot favour an arm.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+
+from virtune.model.evidence import TrialRecord
+from virtune.model.gate import GATE_BY_ID, GATES
+from virtune.model.measurement import Measurement
+from virtune.model.remark import Weight
+from virtune.model.result import Waiver
+from virtune.model.study import Trial
+from virtune.model.tuning import Spoiled
+
+ATTEMPTS_MAX = 3
+"""An invalid trial is repeated at most twice: what spoiled three in a row is not passing."""
+
+FAILURES_MAX = 2
+"""A trial that failed is run once more; what fails twice will fail again."""
+
+CLEARLY = 0.01
+"""Fisher's exact test, one-sided, below this: one arm is rejected more often than the others, and not by chance."""
+
+USUALLY = 0.5
+"""What spoils more than half of all attempts is this host as it is, and waiting for better is in vain."""
+
+USUALLY_ATTEMPTS = 6
+"""So many attempts must have been made before that is said: two trials with all their repeats."""
+
+PARDONABLE = frozenset(gate.id for gate in GATES if gate.passing and gate.invalid is not None) | {"generator"}
+"""With these the numbers are still those of the disk, disturbed. What says that it was no disk, is never let in."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Counts:
+    """How often one arm, and all others, were tried, and rejected for one cause."""
+
+    tried: int
+    rejected: int
+    others_tried: int
+    others_rejected: int
+
+
+def pardons(attempts: Sequence[TrialRecord]) -> tuple[Waiver, ...]:
+    """Return the causes for which trials are not to be rejected, judged by all attempts so far, of all arms."""
+    measured = [(one.trial.arm, one.measurement.causes) for one in attempts if one.measurement is not None]
+    causes = sorted({cause for _, found in measured for cause in found} & PARDONABLE)
+    return tuple(pardon for cause in causes for pardon in _of_cause(cause, measured))
+
+
+def _of_cause(cause: str, measured: Sequence[tuple[str, tuple[str, ...]]]) -> Iterator[Waiver]:
+    rejected = sum(cause in found for _, found in measured)
+    label = GATE_BY_ID[cause].label
+    if len(measured) >= USUALLY_ATTEMPTS and rejected > USUALLY * len(measured):
+        text = (
+            f"{label}: {rejected} of {len(measured)} attempts of all arms were spoiled by it, so this host is like"
+            " that; they count, and the intervals are as wide as that makes them"
+        )
+        yield Waiver(cause=cause, arm=None, text=text)
+        return
+    for arm in dict.fromkeys(arm for arm, _ in measured):
+        mine = [cause in found for name, found in measured if name == arm]
+        counts = _Counts(
+            tried=len(mine),
+            rejected=sum(mine),
+            others_tried=len(measured) - len(mine),
+            others_rejected=rejected - sum(mine),
+        )
+        p = _fisher(counts)
+        if p < CLEARLY:
+            text = (
+                f"{label}: {counts.rejected} of {counts.tried} attempts of {arm} were spoiled by it, and"
+                f" {counts.others_rejected} of {counts.others_tried} of the others (Fisher's exact test, p ="
+                f" {p:.2g}): it comes with the arm, so they count"
+            )
+            yield Waiver(cause=cause, arm=arm, text=text)
+
+
+def _fisher(counts: _Counts) -> float:
+    """Return the one-sided p of Fisher's exact test that the arm is not rejected more often than the others."""
+    if not counts.rejected or not counts.others_tried:
+        return 1.0
+    # exact, as scipy.stats.fisher_exact, which takes a second to load in the middle of a study
+    tried = counts.tried + counts.others_tried
+    rejected = counts.rejected + counts.others_rejected
+    as_many = (
+        math.comb(rejected, mine) * math.comb(tried - rejected, counts.tried - mine)
+        for mine in range(counts.rejected, min(rejected, counts.tried) + 1)
+    )
+    return sum(as_many) / math.comb(tried, counts.tried)
+
+
+def rejected_for(arm: str, measurement: Measurement, pardoned: Collection[Waiver]) -> tuple[str, ...]:
+    """Return the causes that keep a trial of that arm out of every comparison; empty when it counts."""
+    free = {one.cause for one in pardoned if one.arm in (None, arm)}
+    return tuple(cause for cause in measurement.causes if cause not in free)
+
+
+def why_again(trial: Trial, attempts: Sequence[TrialRecord]) -> str | None:
+    """Say why a trial is to be run again, None when its last attempt stands.
+
+    `attempts` are all of the study so far, in their order. A cause that lies in the arm itself is tried out on one of
+    its trials, and not again on those after it.
+    """
+    mine = [one for one in attempts if one.trial.number == trial.number]
+    last = mine[-1]
+    if last.measurement is None:
+        failures = sum(one.failure is not None for one in mine)
+        return f"failed and is run again: {last.failure}" if failures < FAILURES_MAX else None
+    causes = rejected_for(trial.arm, last.measurement, pardons(attempts))
+    hopeless = _tried_out(trial, attempts)
+    if not causes or len(mine) >= ATTEMPTS_MAX or hopeless.issuperset(causes):
+        return None
+    said = next(one.text for one in last.measurement.remarks if one.weight is Weight.INVALID and one.id in causes)
+    return f"is invalid ({', '.join(causes)}) and run again: {said}"
+
+
+def _tried_out(trial: Trial, attempts: Sequence[TrialRecord]) -> set[str]:
+    """Return the causes that do not pass and have spoiled all attempts of an earlier trial of the same arm."""
+    kinds: dict[int, list[set[str]]] = {}
+    for one in attempts:
+        same = (one.trial.arm, one.trial.workload) == (trial.arm, trial.workload)
+        if same and one.trial.number != trial.number and one.measurement is not None:
+            kinds.setdefault(one.trial.number, []).append(set(one.measurement.causes))
+    lasting = [set.intersection(*found) for found in kinds.values() if len(found) >= ATTEMPTS_MAX]
+    return {cause for found in lasting for cause in found if cause not in GATE_BY_ID or not GATE_BY_ID[cause].passing}
+
+
+def spoiled_of(attempts: Sequence[TrialRecord]) -> tuple[Spoiled, ...]:
+    """Return of every arm how often it was tried, how often that failed, and what spoiled it, most frequent first."""
+    by_arm: dict[str, list[Measurement | None]] = {}
+    for one in attempts:
+        by_arm.setdefault(one.trial.arm, []).append(one.measurement)
+    causes = {arm: Counter(cause for m in tried if m for cause in m.causes) for arm, tried in by_arm.items()}
+    return tuple(
+        Spoiled(arm=arm, attempts=len(tried), failed=tried.count(None), invalid=tuple(causes[arm].most_common()))
+        for arm, tried in by_arm.items()
+    )
+
+
+def unsettled(attempts: Sequence[TrialRecord]) -> Trial | None:
+    """Return the trial that was interrupted between two attempts: the last that ran, if it is to be run again."""
+    if not attempts:
+        return None
+    last = max(attempts, key=lambda one: (one.ended, one.trial.number, one.attempt))
+    return last.trial if last.measurement is not None and why_again(last.trial, attempts) is not None else None

@@ -1,0 +1,259 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The appliance: a kernel and an initramfs with busybox, fio and our agent, kept by what it was made from.
+
+The name of an appliance is a hash of everything that is in it, so that one which is at hand is never out of date: a
+newer fio, kernel or agent makes another appliance.
+"""
+
+import contextlib
+import gzip
+import hashlib
+import json
+import lzma
+import os
+import re
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from virtune import shell
+from virtune.bench.appliance.archive import Entry, archive, file, link
+from virtune.bench.appliance.elf import libraries, stand_ins
+from virtune.bench.appliance.sources import Sources
+from virtune.model.errors import PreconditionError
+
+MODULES = (
+    "virtio_pci", "virtio_console", "virtio_blk", "virtio_scsi", "sd_mod", "nvme", "ahci", "ata_piix",
+)  # fmt: skip
+"""The kernel modules that a guest may need, where its kernel has them as modules; with what they depend on."""
+
+AT_BOOT = ("virtio_pci", "virtio_console")
+"""What the agent needs. What a disk needs is loaded when there is such a disk: each module costs boot time."""
+
+_OURS = Path(__file__).resolve().parents[2] / "guest"
+"""The files of ours that go into it."""
+
+_SCRIPTS = ("agent", "armed", "barrier", "disk")
+
+_KEPT = re.compile(r"(.*/)?(ld-linux.*|lib(c|m|z|aio|numa|dl|pthread|rt|uring|atomic|gcc_s))\.so(\..*)?")
+"""The libraries of fio that a load calls; all others are network storage, and get stand-ins."""
+
+_EMPTY = ("dev", "proc", "run", "sys", "tmp")
+_DESCRIPTION = "appliance.json"
+_FORMAT = 1
+_PARTIAL = ".partial"
+_UNPACK_SECONDS = 20.0
+_DEPENDS = re.compile(rb"\0depends=([^\0]*)\0")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Appliance:
+    """A guest that is ready to boot. `modules` are the kernel modules in it, `built_in` those that it has anyway."""
+
+    key: str
+    kernel: Path
+    initramfs: Path
+    release: str
+    modules: frozenset[str]
+    built_in: frozenset[str]
+    agent: bool
+    size_bytes: int
+    made: str
+
+    def drives(self, module: str) -> bool:
+        """Whether its kernel has this driver, built in or as a module."""
+        return module in self.modules | self.built_in
+
+
+def appliance_for(sources: Sources, home: Path) -> tuple[Appliance, bool]:
+    """Return the appliance that is made from these sources, and whether it had to be made now."""
+    entries = _entries(sources)
+    content = archive(entries, directories=_EMPTY)
+    kernel = sources.kernel.read_bytes()
+    key = hashlib.sha256(hashlib.sha256(kernel).digest() + hashlib.sha256(content).digest()).hexdigest()[:16]
+    place = home / key
+    known = _read(place)
+    if known is not None:
+        return known, False
+    work = home / f"{key}.{os.getpid()}{_PARTIAL}"
+    shutil.rmtree(work, ignore_errors=True)
+    work.mkdir(parents=True)
+    try:
+        (work / "vmlinuz").write_bytes(kernel)
+        (work / "initramfs").write_bytes(content)
+        (work / _DESCRIPTION).write_text(json.dumps(_description(sources, entries, len(content))) + "\n")
+        # a half that a killed build left under this name has no description, and is in the way
+        shutil.rmtree(place, ignore_errors=True)
+        work.rename(place)
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+    made = _read(place)
+    if made is None:
+        raise PreconditionError(f"the appliance in {place} cannot be read")
+    return made, True
+
+
+def appliances(home: Path) -> list[Appliance]:
+    """Return all that are kept, oldest first."""
+    found = [_read(place) for place in home.iterdir()] if home.is_dir() else []
+    return sorted((one for one in found if one is not None), key=lambda one: one.made)
+
+
+def remove(home: Path, keys: frozenset[str] | None = None) -> list[str]:
+    """Remove the appliances with these keys, all of them without any; returns their keys."""
+    gone = [one.key for one in appliances(home) if keys is None or one.key in keys]
+    for key in gone:
+        shutil.rmtree(home / key)
+    return gone
+
+
+def remove_halves(home: Path) -> list[Path]:
+    """Remove what builds that were killed left; returns what was removed."""
+    places = (home, home.parent / "packages")
+    halves = [path for place in places if place.is_dir() for path in place.glob(f"*{_PARTIAL}") if _ended(path)]
+    hidden = [path for path in (home.parent / "packages").glob(f".*{_PARTIAL}") if _ended(path)]
+    found = sorted({*halves, *hidden})
+    for path in found:
+        shutil.rmtree(path, ignore_errors=True)
+    return found
+
+
+def _ended(path: Path) -> bool:
+    """Whether the process that makes this is gone; its number is in the name."""
+    pid = path.name.removesuffix(_PARTIAL).rpartition(".")[2]
+    return not (pid.isdigit() and Path(f"/proc/{pid}").exists())
+
+
+def _read(place: Path) -> Appliance | None:
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+        said = json.loads((place / _DESCRIPTION).read_text())
+        if said["format"] != _FORMAT or not (place / "vmlinuz").is_file() or not (place / "initramfs").is_file():
+            return None
+        return Appliance(
+            key=place.name,
+            kernel=place / "vmlinuz",
+            initramfs=place / "initramfs",
+            release=said["release"],
+            modules=frozenset(said["modules"]),
+            built_in=frozenset(said["built_in"]),
+            agent=said["agent"],
+            size_bytes=said["size_bytes"],
+            made=said["made"],
+        )
+    return None
+
+
+def _description(sources: Sources, entries: list[Entry], size: int) -> dict[str, object]:
+    return {
+        "format": _FORMAT,
+        "release": sources.release,
+        "modules": [
+            Path(e.name).stem for e in entries if e.name.startswith("lib/modules/") and e.name.endswith(".ko")
+        ],
+        "built_in": sorted(_built_in(sources.modules) & set(MODULES)),
+        "agent": sources.agent is not None,
+        "size_bytes": size,
+        "made": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "from": {
+            name: str(path)
+            for name, path in (("kernel", sources.kernel), ("busybox", sources.busybox), ("fio", sources.fio))
+        },
+    }
+
+
+def _entries(sources: Sources) -> list[Entry]:
+    entries = [file("bin/busybox", sources.busybox.read_bytes(), program=True)]
+    entries += [
+        link(f"bin/{applet}", "busybox")
+        for applet in shell.run([str(sources.busybox), "--list"], timeout_seconds=20).stdout.split()
+        if applet != "busybox"
+    ]
+    entries += [
+        file("init", (_OURS / "init").read_bytes(), program=True),
+        *(file(f"bin/{name}", (_OURS / name).read_bytes(), program=True) for name in _SCRIPTS),
+        file("bin/fio", sources.fio.read_bytes(), program=True),
+    ]
+    entries += _fio_libraries(sources.fio)
+    if sources.agent is not None:
+        entries.append(file("bin/qemu-ga", sources.agent.read_bytes(), program=True))
+        entries += [_library(path) for path in libraries(sources.agent).values()]
+    return [*entries, *_modules(sources)]
+
+
+def _fio_libraries(fio: Path) -> Iterator[Entry]:
+    found = libraries(fio)
+    kept = {name: path for name, path in found.items() if _KEPT.fullmatch(name)}
+    yield from (_library(path) for path in kept.values())
+    if kept:
+        beside = next((path.parent for name, path in kept.items() if name.startswith("libc.")), Path("/lib"))
+        for name, content in stand_ins(fio, kept).items():
+            yield file(str(beside / name).lstrip("/"), content)
+
+
+def _library(path: Path) -> Entry:
+    return file(str(path).lstrip("/"), path.read_bytes(), program=True)
+
+
+def _modules(sources: Sources) -> Iterator[Entry]:
+    """Yield the modules that are wanted and what they depend on, and the lists in which order to load them."""
+    at_hand = {path.name.partition(".")[0].replace("-", "_"): path for path in sources.modules.rglob("*.ko*")}
+    contents: dict[str, bytes] = {}
+
+    def ordered(name: str) -> list[str]:
+        if name not in at_hand:
+            return []
+        if name not in contents:
+            contents[name] = _plain(at_hand[name])
+        found = _DEPENDS.search(contents[name])
+        depends = found[1].decode().replace("-", "_").split(",") if found and found[1] else []
+        return [*(inner for outer in depends for inner in ordered(outer)), name]
+
+    orders = {name: list(dict.fromkeys(ordered(name))) for name in MODULES}
+    boot = dict.fromkeys(name for wanted in AT_BOOT for name in orders[wanted])
+    lacking = [name for name in AT_BOOT if not orders[name] and name not in _built_in(sources.modules)]
+    if lacking:
+        raise PreconditionError(f"the kernel {sources.release} has no {lacking[0]}, which a guest here needs")
+    for name, content in contents.items():
+        yield file(f"lib/modules/{name}.ko", content)
+    for name, order in orders.items():
+        yield file(f"lib/modules/{name}.order", " ".join(order).encode() + b"\n")
+    yield file("lib/modules/at-boot", " ".join(boot).encode() + b"\n")
+
+
+def _built_in(modules: Path) -> set[str]:
+    lines = modules.joinpath("modules.builtin").read_text().splitlines()
+    return {Path(line).name.partition(".")[0].replace("-", "_") for line in lines}
+
+
+def _plain(path: Path) -> bytes:
+    """Return a module as the guest loads it, unpacked where the distribution packs its modules."""
+    content = path.read_bytes()
+    match path.suffix:
+        case ".ko":
+            return content
+        case ".xz":
+            return lzma.decompress(content)
+        case ".gz":
+            return gzip.decompress(content)
+        case ".zst":
+            return _unpacked(path)
+        case packed:
+            raise PreconditionError(f"{path} is packed as {packed}, which virtune does not read")
+
+
+def _unpacked(path: Path) -> bytes:
+    """Unpack a module by the `zstd` program: Python reads that format from 3.14 on."""
+    if shutil.which("zstd") is None:
+        raise PreconditionError(
+            f"{path} is packed by zstd, which is not installed", hint="`apt-get install zstd` brings it"
+        )
+    with tempfile.TemporaryDirectory(prefix="virtune-") as place:
+        plain = Path(place) / "module"
+        try:
+            shell.run(["zstd", "-d", "-q", "-o", str(plain), "--", str(path)], timeout_seconds=_UNPACK_SECONDS)
+        except shell.CommandError as error:
+            raise PreconditionError(f"{path} cannot be unpacked: {error.hint or error.message}") from None
+        return plain.read_bytes()

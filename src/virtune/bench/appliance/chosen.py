@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which appliance the rig boots: the one that is made from what `virtune appliance build` was last given."""
+
+import contextlib
+import json
+import os
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from virtune.bench.appliance.build import Appliance, appliance_for
+from virtune.bench.appliance.sources import GENERAL_KERNEL, KERNEL_PACKAGE, Sources, find_sources
+from virtune.model.errors import PreconditionError
+
+_NAME = "guest.json"
+
+BACK = "`virtune appliance build` without --kernel goes back to the distribution's kernel"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chosen:
+    """What guests are made from: a kernel of the user's own with its modules, None for the distribution's.
+
+    `key` is the appliance that came of it last, empty where none was made yet.
+    """
+
+    kernel: Path | None = None
+    modules: Path | None = None
+    agent: bool = False
+    key: str = ""
+
+
+def chosen(cache: Path) -> Chosen:
+    """Return what was chosen; what cannot be read chose nothing."""
+    with contextlib.suppress(OSError, ValueError, AttributeError, RecursionError):
+        said = json.loads((cache / _NAME).read_text())
+        key = said.get("key")
+        return Chosen(
+            kernel=_path(said.get("kernel")),
+            modules=_path(said.get("modules")),
+            agent=said.get("agent") is True,
+            key=key if isinstance(key, str) else "",
+        )
+    return Chosen()
+
+
+def choose(cache: Path, what: Chosen) -> None:
+    """Keep what guests are made from until something else is chosen: all of it at once, or nothing.
+
+    Raises PreconditionError where the cache cannot be written.
+    """
+    said = {
+        "kernel": None if what.kernel is None else str(what.kernel.absolute()),
+        "modules": None if what.modules is None else str(what.modules.absolute()),
+        "agent": what.agent,
+        "key": what.key,
+    }
+    work = cache / f"{_NAME}.{os.getpid()}.partial"
+    try:
+        cache.mkdir(parents=True, exist_ok=True)
+        work.write_text(json.dumps(said) + "\n")
+        work.rename(cache / _NAME)
+    except OSError as error:
+        raise PreconditionError(f"cannot write {cache / _NAME}: {error.strerror}") from None
+
+
+def chosen_appliance(cache: Path) -> Appliance:
+    """Return what the rig boots, made now where there is none of these contents.
+
+    Raises PreconditionError with what to do when what was chosen is gone.
+    """
+    what = chosen(cache)
+    found, _ = appliance_for(_sources(what, cache, KERNEL_PACKAGE), cache / "appliances")
+    if found.key != what.key:
+        # only `virtune appliance list` wants to know it
+        with contextlib.suppress(PreconditionError):
+            choose(cache, replace(what, key=found.key))
+    return found
+
+
+def general_appliance(cache: Path, *, module: str) -> Appliance:
+    """Return one with the distribution's general kernel, for a driver that the other one lacks.
+
+    Raises PreconditionError where the user chose a kernel: no other one is booted in its stead.
+    """
+    what = chosen(cache)
+    if what.kernel is not None:
+        raise PreconditionError(
+            f"the kernel {what.kernel} that you chose has no {module}, which this bus needs", hint=BACK
+        )
+    return appliance_for(_sources(what, cache, GENERAL_KERNEL), cache / "appliances")[0]
+
+
+def _sources(what: Chosen, cache: Path, package: str) -> Sources:
+    if what.kernel is not None and not what.kernel.is_file():
+        raise PreconditionError(f"the kernel {what.kernel} that you chose is gone", hint=BACK)
+    return find_sources(
+        cache / "packages", kernel=what.kernel, modules=what.modules, agent=what.agent, package=package
+    )
+
+
+def _path(said: object) -> Path | None:
+    return Path(said) if isinstance(said, str) and said.startswith("/") else None

@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What really serves an export: its kind, the thread it runs in, how long that polls, how many queues it offers.
+
+A `qemu-storage-daemon` has no `query-iothreads` and names no thread, so an IOThread is known by being the one thread
+that came when it was asked for. That the export runs in it is seen under load, from who uses the CPU.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from virtune.bench.verify.process import cpu_by_thread
+from virtune.model.evidence import UNDER_LOAD, Check
+from virtune.model.stack import Stack
+
+_CPU_NS_ENOUGH = 5_000_000
+"""Below 5 ms of CPU time since the stack came up nothing is concluded from who used it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Served:
+    """What a daemon shows of its export. `threads` are those that came with the IOThread; None is not shown."""
+
+    kind: str | None
+    threads: frozenset[int]
+    poll_max_ns: int | None
+    queues: int | None
+
+
+def export_checks(stack: Stack, served: Served) -> Iterator[Check]:
+    """Hold what the daemon shows of its export against what the stack asks for."""
+    yield Check(setting="disk.export", asked=stack.export, found=served.kind, proof="QMP query-block-exports")
+    if stack.export == "vhost-user-blk" or stack.iothread is not None:
+        yield _thread_check(stack, served.threads)
+    if stack.poll_max_ns is not None:
+        found = None if served.poll_max_ns is None else str(served.poll_max_ns)
+        yield Check(
+            setting="iothread.poll_max_ns", asked=str(stack.poll_max_ns), found=found, proof="QMP qom-get poll-max-ns"
+        )
+    if stack.export == "vhost-user-blk":
+        found = None if served.queues is None else str(served.queues)
+        answers = "the server's answer to GET_QUEUE_NUM"
+        proof = answers if found else "the server does not answer GET_QUEUE_NUM"
+        yield Check(setting="export.num_queues", asked=str(stack.queues), found=found, proof=proof)
+
+
+def iothread_of(served: Served) -> int | None:
+    """Return the thread id of the export's IOThread, None where there is none or it cannot be told apart."""
+    return next(iter(served.threads)) if len(served.threads) == 1 else None
+
+
+def iothread_check_under_load(stack: Stack, pid: int, iothread: int, idle: Mapping[int, int]) -> Check | None:
+    """Say from who burns the CPU under load whether the IOThread or the main loop serves the export.
+
+    `idle` is what each thread had used when the stack had come up. None when too little was used since.
+    """
+    spent = {tid: ns - idle.get(tid, 0) for tid, ns in cpu_by_thread(pid)}
+    own, main = spent.get(iothread, 0), spent.get(pid, 0)
+    if own + main < _CPU_NS_ENOUGH:
+        return None
+    proof = f"thread {iothread} used {own / (own + main):.0%} of the CPU time of IOThread and main loop {UNDER_LOAD}"
+    return Check(setting="export.iothread", asked=_on(stack.in_iothread), found=_on(own > main), proof=proof)
+
+
+def _thread_check(stack: Stack, threads: frozenset[int]) -> Check:
+    asked = _on(stack.in_iothread)
+    if not stack.in_iothread:
+        return Check(setting="export.iothread", asked=asked, found="off", proof="the daemon was given no IOThread")
+    if len(threads) != 1:
+        proof = f"{len(threads)} threads came with the IOThread, so it cannot be told apart"
+        return Check(setting="export.iothread", asked=asked, found=None, proof=proof)
+    proof = f"thread {next(iter(threads))} came with the IOThread"
+    return Check(setting="export.iothread", asked=asked, found="on", proof=proof)
+
+
+def _on(value: bool) -> str:  # noqa: FBT001
+    return "on" if value else "off"

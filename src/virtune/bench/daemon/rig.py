@@ -1,0 +1,362 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The rig `storage-daemon`: QEMU's block layer without a guest, exported over NBD, FUSE or vhost-user-blk.
+
+One daemon lives as long as the study, and arms are switched in it over QMP: the export, its nodes, limits and
+IOThread are deleted after each trial and made anew for the next. A new daemon is started where one is asked for,
+where the last one died, hung or failed its trial, and where what earlier arms left would hide what this one does.
+
+The daemon is looked at before it is told what to open and after, so that what the image brought with it (an io_uring,
+a native AIO context) can be told from what was there. An IOThread is made before that, and counts as what was there:
+it is no worker thread.
+"""
+
+import contextlib
+import signal
+import socket
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from virtune import shell
+from virtune.bench.daemon.export_settings import Served, export_checks, iothread_check_under_load, iothread_of
+from virtune.bench.daemon.vhost_user import queues_of
+from virtune.bench.port import DiskImageSpec
+from virtune.bench.qmp import Monitor
+from virtune.bench.verify.completions import completions_of
+from virtune.bench.verify.process import (
+    Engines,
+    Marks,
+    cache_checks,
+    engine_check,
+    engine_check_under_load,
+    engines_of,
+    marks_of,
+    node_checks,
+)
+from virtune.dialects.qemu.qmp import (
+    EXPORT,
+    IOTHREAD,
+    Command,
+    DaemonPlaces,
+    command_line,
+    daemon_commands,
+    thread_commands,
+    undo_commands,
+)
+from virtune.model.errors import RigError
+from virtune.model.evidence import Changeover, Check, InForce
+from virtune.model.knobs import needs_new_process
+from virtune.model.stack import Stack
+from virtune.model.target import FileTarget, NbdTarget, Target, VhostUserTarget
+from virtune.warden import mounts_below, unmount
+
+PROGRAM = "qemu-storage-daemon"
+
+_GONE_SECONDS = 5.0
+"""An export without a client is deleted within 2 ms; one that is there for so long after stays."""
+
+_TICK_SECONDS = 0.002
+
+
+@dataclass(slots=True, kw_only=True)
+class DaemonBench:
+    """A storage daemon with one export.
+
+    `marks` is what the daemon had done when all was up, and `iothread` the thread that is to serve the export, None
+    for the main loop.
+    """
+
+    target: Target
+    image: Path | None
+    command: str
+    processes: Mapping[str, int]
+    in_force: InForce
+    stack: Stack
+    marks: Marks
+    iothread: int | None
+    child: shell.Child
+    changeover: Changeover | None = None
+
+    def under_load(self, *, flushes: bool) -> tuple[Check, ...]:
+        """Look who does the I/O now."""
+        checks = []
+        if self.stack.disk.backend == "file":
+            checks.append(engine_check_under_load(self.stack, self.child.pid, self.marks, flushes=flushes))
+        if self.iothread is not None:
+            checks.append(iothread_check_under_load(self.stack, self.child.pid, self.iothread, self.marks.spent))
+        return tuple(check for check in checks if check is not None)
+
+    def trouble(self) -> str | None:
+        """Say how the daemon ended, None while it runs."""
+        status = self.child.poll()
+        if status is None:
+            return None
+        how = f"killed by {signal.Signals(-status).name}" if status < 0 else f"ended with status {status}"
+        words = self.child.last_words()
+        return f"{PROGRAM} was {how}" + (f": {words}" if words else "") if status < 0 else f"{PROGRAM} {how}"
+
+
+class DaemonSession:
+    """A storage daemon for as long as it can be kept, and the next one where it cannot."""
+
+    def __init__(self, warden: shell.Warden, *, proc: Path = Path("/proc")) -> None:
+        self._warden, self._proc = warden, proc
+        self._daemon: Daemon | None = None
+        self._why = "the first one"
+        self._down_seconds = 0.0
+
+    @contextlib.contextmanager
+    def up(self, stack: Stack, ground: DiskImageSpec, *, restart: bool = False) -> Iterator[DaemonBench]:
+        """Open the stack's nodes and export them, and take them down with the block.
+
+        Raises RigError with QEMU's own words when anything is refused.
+        """
+        try:
+            yield self._switched(stack, ground, self._needs_new(stack, restart=restart))
+        except BaseException:
+            # Nobody knows what it was in the middle of.
+            self._why = "the trial in the one before failed"
+            self.end()
+            raise
+        self._take_down()
+
+    def end(self) -> None:
+        """End the daemon, if there is one."""
+        if self._daemon is not None:
+            daemon, self._daemon = self._daemon, None
+            daemon.end()
+
+    def _switched(self, stack: Stack, ground: DiskImageSpec, why: str | None) -> DaemonBench:
+        """Bring the stack up in the daemon that runs, or in a new one because of `why`."""
+        begun = time.monotonic()
+        if self._daemon is None or why is not None:
+            self.end()
+            self._daemon = Daemon(self._warden)
+        daemon = self._daemon
+        try:
+            bench = daemon.open(stack, ground)
+        except RigError as error:
+            if why is not None:
+                raise
+            # What a new daemon refuses as well is refused; one that has gone, or is in a muddle, is replaced.
+            return self._switched(stack, ground, f"the one before failed: {error.message}")
+        bench.changeover = Changeover(
+            swapped="export" if why is None else None,
+            seconds=self._down_seconds + time.monotonic() - begun,
+            process=daemon.child.pid,
+            carried=daemon.carried,
+            why=why or "",
+        )
+        daemon.carried += 1
+        return bench
+
+    def _needs_new(self, stack: Stack, *, restart: bool) -> str | None:
+        """Say why this stack needs a daemon of its own, None when it can be swapped in."""
+        daemon = self._daemon
+        if daemon is None:
+            return self._why
+        if restart:
+            return "asked for"
+        if daemon.child.poll() is not None:
+            return "the one before ended by itself"
+        return daemon.hides(stack, self._proc)
+
+    def _take_down(self) -> None:
+        """Take the stack down; a daemon that does not let go of it is ended, and the next arm gets a new one."""
+        begun = time.monotonic()
+        try:
+            if self._daemon is not None:
+                self._daemon.close()
+        except RigError as error:
+            self._why = f"the one before did not let go of its disk: {error.message}"
+            self.end()
+        except BaseException:
+            self.end()
+            raise
+        self._down_seconds = time.monotonic() - begun
+
+
+@contextlib.contextmanager
+def session(warden: shell.Warden) -> Iterator[DaemonSession]:
+    """Yield the rig, and end its daemon with the block."""
+    found = DaemonSession(warden)
+    try:
+        yield found
+    finally:
+        found.end()
+
+
+class Daemon:
+    """One `qemu-storage-daemon` with its monitor; `carried` counts the stacks that were up in it."""
+
+    def __init__(self, warden: shell.Warden) -> None:
+        self._warden = warden
+        self._program = shell.find(PROGRAM)
+        self._stack: Stack | None = None
+        self._told: tuple[Command, ...] = ()
+        self.carried = 0
+        with contextlib.ExitStack() as ends:
+            self.child, connection = ends.enter_context(_daemon(self._program, warden))
+            self._monitor = ends.enter_context(_monitor(connection, self.child))
+            # A daemon that is asked to end unmounts by itself; the mount of one that was killed stays, and answers
+            # every look with ENOTCONN until it is unmounted.
+            ends.callback(self._unmount)
+            ends.callback(self.child.end, signal.SIGTERM)  # first, since a daemon that hangs takes no leave
+            self._started = engines_of(self.child.pid)
+            self._ends = ends.pop_all()
+
+    def end(self) -> None:
+        """End it and all that it mounted."""
+        self._ends.close()
+
+    def open(self, stack: Stack, ground: DiskImageSpec) -> DaemonBench:
+        """Bring a stack up and look at what came with it; raises RigError with QEMU's own words."""
+        places, pid, monitor = _places(ground, self._warden.directory), self.child.pid, self._monitor
+        Path(places.socket).unlink(missing_ok=True)
+        if stack.export == "fuse":
+            Path(places.mountpoint).touch()
+        threads = thread_commands(stack)
+        commands = daemon_commands(stack, places)
+        before = engines_of(pid)
+        self._tell(threads)
+        bare = engines_of(pid)
+        self._tell(commands[len(threads) :])
+        opened = engines_of(pid)
+        self._stack, self._told = stack, commands
+        served = _served(stack, places, monitor, bare.threads - before.threads)
+        checks = (*export_checks(stack, served), *_checks(stack, ground, pid, monitor, bare, opened))
+        return DaemonBench(
+            target=_target(stack, places),
+            image=ground.image,
+            command=command_line(PROGRAM, commands),
+            processes={"daemon": pid},
+            in_force=InForce(checks=checks),
+            stack=stack,
+            marks=marks_of(
+                pid,
+                crew=self._started.threads | served.threads,
+                loop_rings=self._started.rings > 0 or bare.rings > before.rings,
+            ),
+            iothread=iothread_of(served),
+            child=self.child,
+        )
+
+    def close(self) -> None:
+        """Take the stack down and see that nothing of it is left; raises RigError when something is."""
+        deadline = time.monotonic() + _GONE_SECONDS
+        for command in undo_commands(self._told):
+            self._monitor.execute(command.execute, command.arguments)
+            if command.execute == "block-export-del":
+                self._await_no_export(deadline)
+        left = self._monitor.execute("query-named-block-nodes")
+        if left:
+            raise RigError(f"{PROGRAM} still has the block node {left[0]['node-name']}")
+
+    def hides(self, stack: Stack, proc: Path) -> str | None:
+        """Say what another stack left in the process that would hide what this one does, None when there is nothing.
+
+        A main loop keeps its io_uring and its AIO context. On a kernel that does not show what these complete,
+        whether a stack uses them cannot be told.
+        """
+        knob = None if self._stack is None else needs_new_process(self._stack, stack)
+        if knob is not None:
+            return f"{knob.id} is set when a process starts"
+        if stack.disk.backend == "file" and None in completions_of(self.child.pid, proc=proc).values():
+            return "this kernel does not show whether what an earlier arm left in the process is used by this one"
+        return None
+
+    def _tell(self, commands: Sequence[Command]) -> None:
+        for command in commands:
+            self._monitor.execute(command.execute, command.arguments)
+
+    def _await_no_export(self, deadline: float) -> None:
+        """An export is gone when its last client is, which the answer to its deletion does not wait for."""
+        while self._monitor.execute("query-block-exports"):
+            if time.monotonic() > deadline:
+                raise RigError(f"{PROGRAM} did not end its export within {_GONE_SECONDS:g} s")
+            time.sleep(_TICK_SECONDS)
+
+    def _unmount(self) -> None:
+        for mount in mounts_below(self._warden.directory):
+            unmount(mount)
+
+
+@contextlib.contextmanager
+def _daemon(program: str, warden: shell.Warden) -> Iterator[tuple[shell.Child, socket.socket]]:
+    """Start a bare daemon with a monitor that is connected from the start, and yield it with our end."""
+    ours, theirs = socket.socketpair()
+    with ours, contextlib.ExitStack() as stack:
+        with theirs:
+            end = theirs.fileno()
+            argv = [program, "--chardev", f"socket,id=monitor,fd={end}", "--monitor", "chardev=monitor"]
+            child = stack.enter_context(warden.running(argv, name="daemon", keep=(end,)))
+        yield child, ours
+
+
+@contextlib.contextmanager
+def _monitor(connection: socket.socket, child: shell.Child) -> Iterator[Monitor]:
+    """Take up the daemon's monitor; a daemon that ends instead is an error with its own last words."""
+    with contextlib.ExitStack() as stack:
+        try:
+            monitor = stack.enter_context(Monitor(connection))
+        except RigError as error:
+            raise RigError(f"{PROGRAM}: {error.message}", hint=child.last_words()) from None
+        yield monitor
+
+
+def _places(ground: DiskImageSpec, directory: Path) -> DaemonPlaces:
+    image = ground.image
+    return DaemonPlaces(
+        image="" if image is None else str(image.resolve()),
+        size_bytes=ground.size_bytes,
+        socket=str(directory / "disk.sock"),
+        mountpoint=str(directory / "disk"),
+        block_device=image is not None and image.is_block_device(),
+        writable=ground.writes,
+    )
+
+
+def _target(stack: Stack, places: DaemonPlaces) -> Target:
+    if stack.export == "fuse":
+        return FileTarget(path=places.mountpoint, size_bytes=places.size_bytes)
+    if stack.export == "vhost-user-blk":
+        return VhostUserTarget(socket=places.socket, size_bytes=places.size_bytes, queues=stack.queues)
+    return NbdTarget(socket=places.socket, export=EXPORT, size_bytes=places.size_bytes)
+
+
+def _served(stack: Stack, places: DaemonPlaces, monitor: Monitor, threads: frozenset[int]) -> Served:
+    exports = monitor.execute("query-block-exports")
+    asked = stack.in_iothread
+    thread = {"path": f"/objects/{IOTHREAD}", "property": "poll-max-ns"}
+    return Served(
+        kind=exports[0]["type"] if exports else None,
+        threads=threads if asked else frozenset(),
+        poll_max_ns=monitor.execute("qom-get", thread) if asked else None,
+        queues=queues_of(Path(places.socket)) if stack.export == "vhost-user-blk" else None,
+    )
+
+
+def _checks(
+    stack: Stack, ground: DiskImageSpec, pid: int, monitor: Monitor, bare: Engines, opened: Engines
+) -> tuple[Check, ...]:
+    nodes: list[Mapping[str, Any]] = monitor.execute("query-named-block-nodes")
+    limited = stack.disk.throttle_iops or stack.disk.throttle_bps
+    limits = monitor.execute("qom-get", {"path": "/objects/limits0", "property": "limits"}) if limited else None
+    checks: list[Check] = []
+    if ground.image is not None and stack.disk.backend == "file":
+        checks.append(engine_check(stack, bare, opened))
+        checks += cache_checks(stack, pid, ground.image, nodes)
+    driver = "host_device" if ground.image is not None and ground.image.is_block_device() else None
+    checks += (
+        check if driver is None or check.setting != "disk.backend" else _device_check(check, driver)
+        for check in node_checks(stack, nodes, limits)
+    )
+    return tuple(checks)
+
+
+def _device_check(check: Check, driver: str) -> Check:
+    """On a block device QEMU's `file` back end is called `host_device`."""
+    found = check.asked if check.found == driver else check.found
+    return Check(setting=check.setting, asked=check.asked, found=found, proof=f"{check.proof}: {driver}")

@@ -1,0 +1,306 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Into a guest by the QEMU guest agent, which people's own guests have: programs and files, by its JSON commands.
+
+What carries the commands is a Line: the libvirt that owns the agent's port, or the socket of a QEMU of ours. What
+comes back is the guest's, which may be hostile: every answer is bounded, and taken only in the form it must have.
+
+The agent catches at most 16 MiB of a program's output, and libvirt carries answers of at most 10 MiB, so what is
+large is written to a file in the guest and fetched in parts.
+"""
+
+import base64
+import binascii
+import contextlib
+import json
+import select
+import socket
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Protocol
+
+from virtune.bench.guest.channel import GuestError, GuestOutput
+
+BYTES_MAX = 64 * 1024**2
+"""No file that is fetched is larger: fio's JSON with all bins of a hundred jobs has some MB."""
+
+_PUT_BYTES = 48 * 1024
+"""Sent at once: a word of a command line has at most 128 KiB, and base64 and quotes make this 64 KiB."""
+
+_STDIN_BYTES = 64 * 1024
+
+_GET_BYTES = 1024**2
+"""Fetched at once: libvirt's limit of an answer is ten times that."""
+
+_ANSWER_BYTES = 24 * 1024**2
+"""An answer on a socket is at most the agent's own limit of output, in base64."""
+
+_POLLS = (0.05, 0.1, 0.2, 0.25)
+"""Seconds between looks whether a program has ended; the last holds on."""
+
+_ANSWER_SECONDS = 10.0
+_GRACE_SECONDS = 3.0
+_NOT_FOUND = 127
+_SIGNALLED = 128
+
+
+class Refused(GuestError):  # noqa: N818 - it is the agent that errs on us
+    """The agent answered that it will not or cannot."""
+
+
+class Line(Protocol):
+    """What carries commands to an agent."""
+
+    def ask(self, command: str, arguments: Mapping[str, Any], *, timeout_seconds: float) -> Any:
+        """Return what the agent answers; raises Refused with its words, GuestError when none comes in time."""
+        ...
+
+
+class SocketLine:
+    """The agent's port of a QEMU of ours, over the socket that QEMU was given for it."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+        self._connection.settimeout(0)
+        self._lock = threading.Lock()
+        self._unread = b""
+        self._number = int(time.monotonic_ns() % 2**31)
+        self._in_step = False
+
+    def ask(self, command: str, arguments: Mapping[str, Any], *, timeout_seconds: float) -> Any:
+        """Ask once everything of before is out of the way: an answer carries no number of its question."""
+        deadline = time.monotonic() + timeout_seconds
+        with self._lock:
+            if not self._in_step:
+                self._get_in_step(deadline)
+            self._in_step = False
+            self._send({"execute": command, "arguments": dict(arguments)}, deadline)
+            answer = self._answer(deadline)
+            self._in_step = True
+        if "error" in answer:
+            error = answer["error"]
+            said = error.get("desc") if isinstance(error, dict) else None
+            raise Refused(f"the guest agent refused `{command}`: {str(said)[:300]}")
+        return answer.get("return")
+
+    def _get_in_step(self, deadline: float) -> None:
+        """Drop what is left of answers that came late: all before the answer with a number of our choice."""
+        self._number += 1
+        # 0xff ends whatever half of a command the agent still holds, and makes it put 0xff before this answer
+        self._send({"execute": "guest-sync-delimited", "arguments": {"id": self._number}}, deadline, before=b"\xff")
+        while self._answer(deadline).get("return") != self._number:
+            pass
+
+    def _send(self, message: Mapping[str, Any], deadline: float, *, before: bytes = b"") -> None:
+        unsent = memoryview(before + json.dumps(message).encode() + b"\n")
+        while unsent:
+            if not select.select([], [self._connection], [], max(0.0, deadline - time.monotonic()))[1]:
+                raise GuestError("the guest agent took no command in time")
+            with _gone_is_said(), contextlib.suppress(BlockingIOError):
+                unsent = unsent[self._connection.send(unsent) :]
+
+    def _answer(self, deadline: float) -> dict[str, Any]:
+        """Return the next answer that can be read; what cannot is left over from before."""
+        while True:
+            line, newline, rest = self._unread.partition(b"\n")
+            if newline:
+                self._unread = rest
+                with contextlib.suppress(ValueError, RecursionError):
+                    found = json.loads(line.rpartition(b"\xff")[2])
+                    if isinstance(found, dict):
+                        return found
+                continue
+            if len(self._unread) > _ANSWER_BYTES:
+                raise GuestError(f"the guest agent answered more than {_ANSWER_BYTES // 1024**2} MiB")
+            if not select.select([self._connection], [], [], max(0.0, deadline - time.monotonic()))[0]:
+                raise GuestError("the guest agent did not answer in time")
+            with _gone_is_said(), contextlib.suppress(BlockingIOError):
+                part = self._connection.recv(65536)
+                if not part:
+                    raise GuestError("the way to the guest agent is gone: QEMU closed it")
+                self._unread += part
+
+
+class AgentProcess:
+    """A program that runs in the guest, started by its agent."""
+
+    def __init__(self, guest: "AgentGuest", pid: int) -> None:
+        self._guest = guest
+        self._output: GuestOutput | None = None
+        self.pid = pid
+
+    def wait(self, timeout_seconds: float) -> GuestOutput | None:
+        """Wait for its end and return what it left; None when the time is over first."""
+        deadline = time.monotonic() + timeout_seconds
+        looks = 0
+        while self._output is None:
+            self._output = self._guest.output_of(self.pid)
+            left = deadline - time.monotonic()
+            if self._output is not None or left <= 0:
+                break
+            time.sleep(min(left, _POLLS[min(looks, len(_POLLS) - 1)]))
+            looks += 1
+        return self._output
+
+    def end(self, *signals: str) -> None:
+        """Send it each signal in turn, each with time to obey, then KILL."""
+        for name in (*signals, "KILL"):
+            if self.wait(0) is not None:
+                return
+            # one that is stopped obeys no signal but KILL before it goes on
+            words = f"kill -{name} {self.pid}; kill -CONT {self.pid}"
+            self._guest.run(["sh", "-c", words], timeout_seconds=_ANSWER_SECONDS)
+            self.wait(_GRACE_SECONDS)
+
+
+class AgentGuest:
+    """A guest by its agent."""
+
+    def __init__(self, line: Line) -> None:
+        self._line = line
+
+    def ping(self, *, timeout_seconds: float) -> None:
+        """Return when the agent answers; raises GuestError when it does not in time."""
+        self._ask("guest-ping", timeout_seconds=timeout_seconds)
+
+    def commands(self) -> frozenset[str]:
+        """Return the commands that this agent carries out; distributions forbid some."""
+        known = self._mapping("guest-info").get("supported_commands")
+        if not isinstance(known, list):
+            raise _unreadable("guest-info")
+        return frozenset(
+            str(one.get("name")) for one in known if isinstance(one, dict) and one.get("enabled") is True
+        )
+
+    def system(self) -> str:
+        """Return the guest's operating system as the agent names it (`debian`, `mswindows`); empty when unknown."""
+        try:
+            return str(self._mapping("guest-get-osinfo").get("id", ""))
+        except Refused:
+            return ""
+
+    def run(self, argv: Sequence[str], *, timeout_seconds: float) -> GuestOutput:
+        """Run a short program to its end; raises GuestError when there is none in time."""
+        deadline = time.monotonic() + timeout_seconds
+        try:
+            process = self.start(argv, timeout_seconds=timeout_seconds)
+        except Refused as refusal:
+            if "No such file" not in refusal.message:
+                raise
+            return GuestOutput(status=_NOT_FOUND, stdout=b"", stderr=f"{argv[0]}: not found".encode())
+        output = process.wait(max(0.0, deadline - time.monotonic()))
+        if output is None:
+            raise GuestError(
+                f"the guest did not answer within {timeout_seconds:g} s", hint=f"asked: {' '.join(argv)[:120]}"
+            )
+        return output
+
+    def start(self, argv: Sequence[str], *, timeout_seconds: float, stdin: bytes = b"") -> AgentProcess:
+        """Start a program that takes its time. `stdin` is what it reads, of at most 64 KiB."""
+        asked: dict[str, Any] = {"path": argv[0], "arg": list(argv[1:]), "capture-output": True}
+        if len(stdin) > _STDIN_BYTES:
+            raise GuestError(f"{len(stdin)} bytes are more than an agent is given at once")
+        if stdin:
+            asked["input-data"] = base64.b64encode(stdin).decode()
+        pid = self._mapping("guest-exec", asked, timeout_seconds=timeout_seconds).get("pid")
+        return AgentProcess(self, _whole(pid, "guest-exec"))
+
+    def put(self, path: str, content: bytes, *, timeout_seconds: float) -> None:
+        """Write a file in the guest."""
+        deadline = time.monotonic() + timeout_seconds
+        with self._opened(path, "w", deadline) as handle:
+            for start in range(0, len(content), _PUT_BYTES):
+                part = content[start : start + _PUT_BYTES]
+                asked = {"handle": handle, "buf-b64": base64.b64encode(part).decode()}
+                said = self._mapping("guest-file-write", asked, timeout_seconds=_left(deadline))
+                if said.get("count") != len(part):
+                    raise GuestError(f"the guest took {said.get('count')!r} of {len(part)} bytes of {path}")
+
+    def get(self, path: str, *, timeout_seconds: float) -> bytes:
+        """Return what a file of the guest holds; raises GuestError when it cannot be read."""
+        deadline = time.monotonic() + timeout_seconds
+        found = bytearray()
+        with self._opened(path, "r", deadline) as handle:
+            while True:
+                asked = {"handle": handle, "count": _GET_BYTES}
+                said = self._mapping("guest-file-read", asked, timeout_seconds=_left(deadline))
+                part = _decoded(said.get("buf-b64", ""), "guest-file-read")
+                found += part
+                if len(found) > BYTES_MAX:
+                    raise GuestError(f"{path} in the guest is larger than {BYTES_MAX // 1024**2} MiB")
+                if said.get("eof") is True or not part:
+                    return bytes(found)
+
+    def output_of(self, pid: int) -> GuestOutput | None:
+        """Return what a program left; None while it runs. The agent tells it once and then forgets the program."""
+        said = self._mapping("guest-exec-status", {"pid": pid})
+        if said.get("exited") is not True:
+            return None
+        if said.get("out-truncated") or said.get("err-truncated"):
+            raise GuestError("the program's output in the guest is larger than its agent keeps")
+        signal = said.get("signal")
+        status = said.get("exitcode", 0) if signal is None else _SIGNALLED + _whole(signal, "guest-exec-status")
+        return GuestOutput(
+            status=_whole(status, "guest-exec-status"),
+            stdout=_decoded(said.get("out-data", ""), "guest-exec-status"),
+            stderr=_decoded(said.get("err-data", ""), "guest-exec-status"),
+        )
+
+    @contextlib.contextmanager
+    def _opened(self, path: str, mode: str, deadline: float) -> Iterator[int]:
+        try:
+            said = self._ask("guest-file-open", {"path": path, "mode": mode}, timeout_seconds=_left(deadline))
+        except Refused as refusal:
+            doing = "write" if mode == "w" else "read"
+            raise GuestError(f"the guest cannot {doing} {path}", hint=refusal.message) from None
+        handle = _whole(said, "guest-file-open")
+        try:
+            yield handle
+        finally:
+            with contextlib.suppress(GuestError):
+                self._ask("guest-file-close", {"handle": handle})
+
+    def _mapping(
+        self, command: str, arguments: Mapping[str, Any] | None = None, *, timeout_seconds: float = _ANSWER_SECONDS
+    ) -> Mapping[str, Any]:
+        said = self._ask(command, arguments, timeout_seconds=timeout_seconds)
+        if not isinstance(said, dict):
+            raise _unreadable(command)
+        return said
+
+    def _ask(
+        self, command: str, arguments: Mapping[str, Any] | None = None, *, timeout_seconds: float = _ANSWER_SECONDS
+    ) -> Any:
+        return self._line.ask(command, arguments or {}, timeout_seconds=timeout_seconds)
+
+
+@contextlib.contextmanager
+def _gone_is_said() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise GuestError(f"the way to the guest agent is gone: {error.strerror}") from None
+
+
+def _left(deadline: float) -> float:
+    left = deadline - time.monotonic()
+    if left <= 0:
+        raise GuestError("the guest agent did not answer in time")
+    return left
+
+
+def _whole(value: object, command: str) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or abs(value) >= 2**63:
+        raise _unreadable(command)
+    return value
+
+
+def _decoded(text: object, command: str) -> bytes:
+    try:
+        return base64.b64decode(text, validate=True) if isinstance(text, str) else b""
+    except (binascii.Error, ValueError):
+        raise _unreadable(command) from None
+
+
+def _unreadable(command: str) -> GuestError:
+    return GuestError(f"the guest agent answered `{command}` with what cannot be read")

@@ -1,0 +1,218 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A load in a domain of the user's: the guest's own fio, held at a barrier until the host says go, then left alone.
+
+Every question to the agent costs the host a process and some milliseconds of CPU, so in the measured time hardly any
+is asked: the guest writes its own counters down, and its fio is fetched when it is over.
+"""
+
+import contextlib
+import json
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from itertools import accumulate
+
+from virtune.bench.guest.agent import AgentProcess
+from virtune.bench.guest.channel import GuestError, GuestOutput, must
+from virtune.bench.guest.counters import SCHEMA
+from virtune.bench.libvirt.rig import DomainBench
+from virtune.bench.load import LOG_MS, Loaded, Moments
+from virtune.bench.qemu.load import STUCK_SECONDS, Evidence, GuestJob, Progress
+from virtune.fio.job import OPERATIONS
+from virtune.model.errors import LoadError, VirtuneError
+from virtune.model.evidence import Check
+
+_PATIENCE_SECONDS = 30.0
+_ANSWER_SECONDS = 20.0
+_ARM_SECONDS = 60.0
+_RESULT_SECONDS = 60.0
+_TICK_SECONDS = 0.02
+_LOOK_SECONDS = 2.0
+"""How often it is asked whether the load has ended before its time, and whether the disk completes anything."""
+
+_ENDING_SECONDS = 0.25
+"""How often it is asked when its time is over."""
+
+_START = """place=$1; export place
+rm -rf "$place" && mkdir -m 700 "$place" && cd "$place" && mkfifo go && cat >load.fio || exit 1
+sh "$2/counters" $$ </dev/null >/dev/null 2>&1 &
+shift 2; exec "$@" >said 2>&1
+"""
+"""fio in a new directory of its own, where its prerun leaves a file too, with what counts beside it. What it says
+goes into a file: an answer of more than libvirt's 10 MiB would cost the domain its agent."""
+
+_ARM = """place=$1; export place
+sh "$2/armed" "$3" "$4" "$5" && cat /proc/uptime
+"""
+
+_COLLECT = f"""cd "$1" || exit 1
+cat load_iops.*.log >log 2>/dev/null
+cat {OPERATIONS}_lat.*.log >each 2>/dev/null
+wc -c <load.json; wc -c <log; wc -c <each
+cat load.json log each counters >all
+"""
+"""All that a load leaves in one file, since each file is three questions to the agent; the lengths tell the parts."""
+
+
+@dataclass(slots=True)
+class _Running:
+    bench: DomainBench
+    process: AgentProcess
+    command: str
+    clock: float
+    progress: Progress
+    looked: float = field(default_factory=time.monotonic)
+
+
+def run_domain_load(
+    job: GuestJob, *, bench: DomainBench, moments: Moments, flushes: bool, evidence: Evidence
+) -> Loaded:
+    """Run one load in a domain to its end and return its output.
+
+    Raises LoadError with the reason when it has none; `evidence` then says what was seen of the domain.
+    """
+    marks: list[tuple[str, float]] = []
+    try:
+        running = _armed(job, bench)
+        bench.begin()
+        asked = time.monotonic()
+        bench.guest.put(f"{bench.place}/go", b"\n" * job.clones, timeout_seconds=_ANSWER_SECONDS)
+        # three questions: the file opened, written to, closed; what is written lets the load go
+        started = (asked + time.monotonic()) / 2
+        marks.append(("go", started))
+        checks, output = _watch(running, started, moments, marks, flushes=flushes)
+        _require_success(bench, output)
+        result, log, each, counted = _collected(bench)
+        evidence.counters = [_counters(counted, running.clock, marks)]
+        operations = (each,) if each else ()
+        return Loaded(output=result, log=log, command=running.command, checks=checks, operations=operations)
+    except (LoadError, GuestError) as error:
+        with contextlib.suppress(VirtuneError):
+            evidence.trouble = bench.evidence()
+        if isinstance(error, LoadError):
+            raise
+        trouble = bench.trouble()
+        raise LoadError(trouble or error.message, hint=None if trouble else error.hint) from None
+
+
+def _armed(job: GuestJob, bench: DomainBench) -> _Running:
+    """Start fio and return when all its jobs stand at the barrier."""
+    guest = bench.guest
+    argv = ["fio", *job.arguments, f"--exec_prerun=. {bench.scripts}/barrier"]
+    argv += ["--write_iops_log=load", f"--log_avg_msec={LOG_MS}", "--output-format=json+", "--output=load.json"]
+    argv += ["--eta=never", "load.fio"]
+    words = ["sh", "-c", _START, "sh", bench.place, bench.scripts, *argv]
+    process = guest.start(words, timeout_seconds=_ANSWER_SECONDS, stdin=job.text.encode())
+    waiting = ["sh", bench.place, bench.scripts, str(job.clones), str(int(_ARM_SECONDS)), str(process.pid)]
+    held = guest.run(["sh", "-c", _ARM, *waiting], timeout_seconds=_ARM_SECONDS + _ANSWER_SECONDS)
+    answered = time.monotonic()
+    if held.status != 0:
+        ended = process.wait(1.0)
+        if ended is None:
+            process.end("INT")
+            raise LoadError(f"fio in the guest was not ready within {_ARM_SECONDS:g} s")
+        raise LoadError(
+            f"fio in the guest ended before it began: status {ended.status}", hint=_complaint(bench, ended)
+        )
+    uptime = held.stdout.split()[:1]
+    clock = answered - (float(uptime[0]) if uptime else 0.0)
+    return _Running(bench, process, " ".join(argv), clock, Progress(direct=job.direct))
+
+
+def _watch(
+    running: _Running, started: float, moments: Moments, marks: list[tuple[str, float]], *, flushes: bool
+) -> tuple[tuple[Check, ...], GuestOutput]:
+    bench = running.bench
+    checks: tuple[Check, ...] = ()
+
+    def on_begin() -> None:
+        moments.on_begin(bench.way.pid or 0)
+        marks.append(("begin", time.monotonic()))
+
+    def on_half() -> None:
+        nonlocal checks
+        checks = bench.under_load(flushes=flushes)
+
+    def on_end() -> None:
+        moments.on_end()
+        marks.append(("stop", time.monotonic()))
+
+    half = (moments.begin_seconds + moments.end_seconds) / 2
+    plan: list[tuple[float, Callable[[], None]]] = [
+        (moments.begin_seconds, on_begin), (half, on_half), (moments.end_seconds, on_end),
+    ]  # fmt: skip
+    deadline, looked = started + moments.end_seconds + _PATIENCE_SECONDS, started
+    while True:
+        now = time.monotonic()
+        if (trouble := bench.trouble()) is not None:
+            raise LoadError(trouble)
+        if plan and now - started >= plan[0][0]:
+            plan.pop(0)[1]()
+        elif now - looked >= (_LOOK_SECONDS if plan else _ENDING_SECONDS):
+            looked = now
+            if (output := running.process.wait(0)) is not None:
+                return checks, output
+            _require_progress(running, now)
+        if now > deadline:
+            running.process.end("INT", "TERM")
+            raise LoadError(f"the load did not end {_PATIENCE_SECONDS:g} s after its run time: it is stuck")
+        time.sleep(_TICK_SECONDS)
+
+
+def _require_progress(running: _Running, now: float) -> None:
+    if now - running.looked < _LOOK_SECONDS:
+        return
+    running.looked = now
+    if running.progress.stuck(running.bench.operations, now):
+        running.process.end("INT", "TERM")
+        raise LoadError(f"the guest's disk completed nothing for {STUCK_SECONDS:g} s: it is stuck")
+
+
+def _collected(bench: DomainBench) -> tuple[bytes, bytes, bytes, bytes]:
+    """Return fio's JSON, its log of IOPS, that of every single I/O where there is one, and what the guest counted."""
+    said = must(bench.guest, ["sh", "-c", _COLLECT, "sh", bench.place], timeout_seconds=_RESULT_SECONDS).split()
+    whole = bench.guest.get(f"{bench.place}/all", timeout_seconds=_RESULT_SECONDS)
+    if len(said) != 3 or not all(word.isdigit() for word in said):
+        raise GuestError("the guest does not say how long its load's result is")
+    first, second, third = accumulate(int(word) for word in said)
+    return whole[:first], whole[first:second], whole[second:third], whole[third:]
+
+
+def _counters(counted: bytes, clock: float, marks: list[tuple[str, float]]) -> bytes:
+    """Return the guest's counters as JSON lines, its clock turned into the host's.
+
+    `clock` is the host's monotonic clock when the guest booted, as well as an answer of the agent tells it: some
+    hundredths of a second late.
+    """
+    samples = [*_samples(counted.decode(errors="replace"), clock)]
+    samples += [{"t": int(at * 1e9), "mark": mark} for mark, at in marks]
+    head = {"schema": SCHEMA, "files": ["/proc/stat", "/proc/diskstats", "/proc/interrupts"]}
+    lines = [head, *sorted(samples, key=_when)]
+    return "".join(json.dumps(line) + "\n" for line in lines).encode()
+
+
+def _when(sample: dict[str, object]) -> int:
+    return int(str(sample["t"]))
+
+
+def _samples(text: str, clock: float) -> Iterator[dict[str, object]]:
+    for part in text.split("== ")[1:]:
+        head, _, body = part.partition("\n")
+        with contextlib.suppress(ValueError, IndexError):
+            yield {"t": int((clock + float(head.split()[0])) * 1e9), "uptime": head, "text": body}
+
+
+def _require_success(bench: DomainBench, output: GuestOutput) -> None:
+    if output.status != 0:
+        raise LoadError(f"fio in the guest ended with status {output.status}", hint=_complaint(bench, output))
+
+
+def _complaint(bench: DomainBench, output: GuestOutput) -> str | None:
+    """Return what fio complained of: with --output it goes into that file."""
+    said = output.stderr.decode(errors="replace").strip()
+    for file in ("said", "load.json"):
+        with contextlib.suppress(GuestError):
+            text = bench.guest.get(f"{bench.place}/{file}", timeout_seconds=_RESULT_SECONDS)
+            lines = text.decode(errors="replace").splitlines()
+            said = said or next((line for line in lines if line.startswith("fio:")), "")
+    return said[-300:] or None

@@ -1,0 +1,294 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The rig `libvirt`: a domain of the user's that runs, and goes on running as it is found.
+
+For every stack a scratch disk of virtune's own is plugged in, and unplugged and gone when the block ends, whatever
+ended it. Nothing else of the domain is touched; its live and its inactive XML are held against what they were.
+"""
+
+import contextlib
+import re
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from virtune import shell
+from virtune.bench.guest.agent import AgentGuest
+from virtune.bench.guest.channel import must
+from virtune.bench.libvirt.access import DomainAccess, require_possible, scripts
+from virtune.bench.libvirt.attached import Plugged, alone_in, strike_out, write_down, written_down
+from virtune.bench.libvirt.detach import sweep_guest, take_out, unplug
+from virtune.bench.libvirt.settings import accelerator_of, cache_check, disk_checks, serving
+from virtune.bench.port import DiskImageSpec
+from virtune.bench.qemu.settings import (
+    Engines,
+    Ring,
+    Rings,
+    engine_check,
+    engine_check_under_load,
+    iothread_check_under_load,
+    loops_of,
+    rings_of,
+    role_of,
+    seen_in_guest,
+    threads_of,
+)
+from virtune.dialects.libvirt.attach import find_plugged, free_target, plug_xml
+from virtune.dialects.libvirt.compare import foreign
+from virtune.dialects.libvirt.domain import domain_element
+from virtune.dialects.text.xml import Element, read_document
+from virtune.model.errors import PreconditionError, RigError
+from virtune.model.evidence import Changeover, Check, InForce
+from virtune.model.stack import Stack
+from virtune.model.target import GuestTarget, Target
+from virtune.virsh import DumpedDomain, LibvirtRefused
+
+_SEEN_SECONDS = 20.0
+_SHORT_SECONDS = 15.0
+_FURNISH = """mkdir -m 700 "$1" && cd "$1" || exit 1; shift
+while [ $# -gt 0 ]; do printf %s "$2" >"$1" || exit 1; shift 2; done
+"""
+_REQUESTS = re.compile(r"^\S+ (?:rd_req|wr_req|flush_operations) (\d+)$", re.MULTILINE)
+
+
+@dataclass(slots=True, kw_only=True)
+class DomainBench:
+    """A domain with a scratch disk that stands for one stack. `place` is the load's own directory in the guest."""
+
+    target: Target
+    image: Path | None
+    command: str
+    processes: Mapping[str, int]
+    in_force: InForce
+    changeover: Changeover | None
+    stack: Stack
+    way: DomainAccess
+    disk: str
+    place: str
+    scripts: str
+    accelerator: str
+    accelerator_why: str
+    seen: Mapping[str, str]
+    xml: str
+    brought: set[Ring]
+    rings_before: Rings = field(default_factory=dict)
+    spent_before: Mapping[int, int] = field(default_factory=dict)
+    requests_before: int = 0
+
+    @property
+    def guest(self) -> AgentGuest:
+        """The guest, by its agent."""
+        return self.way.guest
+
+    def begin(self) -> None:
+        """Note how far everything has come when the load begins."""
+        self.requests_before = self.operations()
+        if self.way.pid is not None:
+            self.rings_before = rings_of(self.way.pid)
+            self.spent_before = {tid: spent for tid, _, spent in threads_of(self.way.pid)}
+
+    def under_load(self, *, flushes: bool) -> tuple[Check, ...]:  # noqa: ARG002 - rings tell it whoever flushes
+        """Look who does the I/O now."""
+        if self.way.pid is None:
+            return ()
+        now, spent = rings_of(self.way.pid), self._spent(self.way.pid)
+        rings = serving(self.rings_before, now, self.brought, self.operations() - self.requests_before)
+        workers = spent.get("worker", 0)
+        checks = (
+            engine_check_under_load(self.stack, self.rings_before, now, rings, workers),
+            iothread_check_under_load(self.stack, spent),
+        )
+        return tuple(check for check in checks if check is not None)
+
+    def operations(self) -> int:
+        """Return how many requests the disk has completed, by QEMU's own count: what does not rise is stuck."""
+        said = self.way.virsh.run("domblkstat", self.way.uuid, self.disk)
+        return sum(int(count) for count in _REQUESTS.findall(said))
+
+    def trouble(self) -> str | None:
+        """Say that the domain's process is gone, None while it runs."""
+        if self.way.pid is None or Path(f"/proc/{self.way.pid}/fd").exists():
+            return None
+        return f"{self.way.domain} stopped while it was measured"
+
+    def evidence(self) -> str:
+        """Return what can be said of a domain in trouble: its state, and the counters of the disk."""
+        asked = (("domstate", "--reason", self.way.uuid), ("domblkstat", self.way.uuid, self.disk))
+        said = [f"{words[0]}: {self.way.virsh.run(*words, ok=(0, 1)).strip()}" for words in asked]
+        return "\n".join(said) + "\n"
+
+    def _spent(self, pid: int) -> dict[str, int]:
+        found: dict[str, int] = {}
+        for tid, comm, spent in threads_of(pid):
+            role = role_of(comm, main=tid == pid)
+            found[role] = found.get(role, 0) + spent - self.spent_before.get(tid, 0)
+        return found
+
+
+@contextlib.contextmanager
+def session(way: DomainAccess, scratch: Path) -> Iterator["DomainSession"]:
+    """Yield the rig of one domain, which nobody else of virtune's may use meanwhile.
+
+    What a killed run left in the domain is taken out first. Raises RigError when it is not left as it was found.
+    """
+    home = shell.data_directory() / "plugged"
+    with alone_in(home, way.uuid, way.domain):
+        for left in written_down(home):
+            if left.uuid == way.uuid and left.abandoned:
+                take_out(left, way.virsh, way.guest)
+                strike_out(home, left)
+        before = way.dump()
+        plugged = write_down(home, uri=way.virsh.uri, uuid=way.uuid, domain=way.domain, scratch=scratch)
+        found = DomainSession(way, plugged, before)
+        try:
+            found.furnish()
+            yield found
+        finally:
+            take_out(plugged, way.virsh, way.guest)
+            strike_out(home, plugged)
+        found.require_as_found()
+
+
+class DomainSession:
+    """One domain, and what virtune has in it."""
+
+    def __init__(self, way: DomainAccess, plugged: Plugged, before: DumpedDomain) -> None:
+        self._way, self._plugged, self._before = way, plugged, before
+        self._place = f"/run/{plugged.name}"
+        self._engines = Engines()
+        self._count = 0
+
+    def furnish(self) -> None:
+        """Bring our scripts into a directory of our own in the guest, which lies in its memory."""
+        words = [word for name, content in scripts().items() for word in (name, content.decode())]
+        must(self._way.guest, ["sh", "-c", _FURNISH, "sh", self._place, *words], timeout_seconds=_SHORT_SECONDS)
+
+    @contextlib.contextmanager
+    def up(self, stack: Stack, ground: DiskImageSpec, *, restart: bool = False) -> Iterator[DomainBench]:  # noqa: ARG002
+        """Plug a disk in, and out again with the block; every stack has it made anew, so `restart` adds nothing.
+
+        Raises RigError when it does not come up, or when the domain is not as before when it is down.
+        """
+        if ground.image is None:
+            raise RigError("a disk without an image cannot be plugged into a domain")
+        require_possible(self._way, stack)
+        begun, image = time.monotonic(), ground.image.resolve()
+        target = free_target(*(text.encode() for text in (self._before.live, self._before.inactive) if text))
+        xml = plug_xml(stack, image=str(image), target=target, name=self._plugged.name, writable=ground.writes)
+        bare = self._rings()
+        try:
+            self._plug(xml, image)
+            new = self._engines.opened(loops_of(stack), bare, self._rings())
+            yield self._bench(stack, ground, xml, target, new, begun)
+        except BaseException:
+            sweep_guest(self._way.guest, f"{self._plugged.name}/load")
+            raise
+        finally:
+            unplug(self._way.virsh, self._way.uuid, self._way.domain, self._plugged.name)
+        self.require_as_found()
+
+    def require_as_found(self) -> None:
+        """Raise RigError when the domain is not as it was before virtune came."""
+        now = self._way.dump()
+        for when, before, after in (
+            ("as it runs", self._before.live, now.live),
+            ("for its next start", self._before.inactive, now.inactive),
+        ):
+            if before == after:
+                continue
+            if after is None or before is None:
+                raise RigError(f"{self._way.domain} stopped while virtune measured in it")
+            differs = "; ".join(foreign(asked=before.encode(), found=after.encode())[:5]) or "in order or addresses"
+            raise RigError(
+                f"the configuration of {self._way.domain} {when} is not what it was: {differs}",
+                hint="somebody changed it meanwhile, or a disk of virtune's stayed: `virtune clean` takes that out",
+            )
+
+    def _plug(self, xml: str, image: Path) -> None:
+        with tempfile.NamedTemporaryFile("w", prefix="virtune-", suffix=".xml") as file:
+            file.write(xml)
+            file.flush()
+            try:
+                self._way.virsh.run("attach-device", self._way.uuid, file.name, "--live")
+            except LibvirtRefused as refusal:
+                raise _explained(refusal.message, self._way.domain, image) from None
+
+    def _bench(
+        self, stack: Stack, ground: DiskImageSpec, xml: str, target: str, new: set[Ring], begun: float
+    ) -> DomainBench:
+        live = (self._way.dump().live or "").encode()
+        disk = find_plugged(live, self._plugged.name)
+        if disk is None:
+            raise RigError(f"libvirt took the disk, and {self._way.domain} does not show it")
+        asked = read_document(xml.encode()).root
+        program = ("sh", f"{self._place}/disk")
+        seen = seen_in_guest(self._way.guest, self._plugged.name, timeout_seconds=_SEEN_SECONDS, program=program)
+        path, size = seen.get("device", ""), int(seen.get("sectors", "0")) * 512
+        if not path.startswith("/dev/") or size < ground.size_bytes:
+            raise RigError(f"the guest sees a disk of {size} bytes, and the image has {ground.size_bytes}")
+        kind = domain_element(read_document(live)).get("type") or ""
+        accelerator, why = accelerator_of(kind, self._way.pid)
+        self._count += 1
+        checks = self._checks(stack, ground, asked, disk, seen, new)
+        return DomainBench(
+            target=GuestTarget(path=path, size_bytes=ground.size_bytes),
+            image=ground.image,
+            command=f"virsh -c {self._way.virsh.uri} attach-device {self._way.domain} DISK.xml --live\n{xml}",
+            processes={} if self._way.pid is None else {"guest": self._way.pid},
+            in_force=InForce(
+                checks=(Check(setting="accelerator", asked=accelerator, found=accelerator, proof=why), *checks)
+            ),
+            changeover=Changeover(
+                swapped="disk",
+                seconds=time.monotonic() - begun,
+                process=self._way.pid or 0,
+                carried=self._count - 1,
+            ),
+            stack=stack,
+            way=self._way,
+            disk=target,
+            place=f"{self._place}/load",
+            scripts=self._place,
+            accelerator=accelerator,
+            accelerator_why=why,
+            seen=seen,
+            xml=live.decode(),
+            brought=self._engines.of(loops_of(stack)),
+        )
+
+    def _checks(
+        self,
+        stack: Stack,
+        ground: DiskImageSpec,
+        asked: Element,
+        disk: Element,
+        seen: Mapping[str, str],
+        new: set[Ring],
+    ) -> Iterator[Check]:
+        pid, image = self._way.pid, ground.image
+        if image is None:
+            return
+        if pid is not None:
+            yield engine_check(stack, new)
+        yield from cache_check(stack, pid, image, disk, seen)
+        yield from disk_checks(stack, asked, disk, seen, vcpus=self._way.vcpus, writes=ground.writes)
+
+    def _rings(self) -> Rings:
+        return {} if self._way.pid is None else rings_of(self._way.pid)
+
+
+def _explained(said: str, domain: str, image: Path) -> Exception:
+    """Return what libvirt's refusal of a disk means."""
+    if "No more available PCI" in said:
+        return PreconditionError(
+            f"{domain} has no free PCI slot, so no disk can be plugged in",
+            hint="a q35 domain needs a spare <controller type='pci' model='pcie-root-port'/> (at a power-off)",
+        )
+    if "Permission denied" in said or "Could not open" in said:
+        return PreconditionError(
+            f"the QEMU of {domain} cannot open {image}",
+            hint=f"its user must be able to pass through every directory above (`chmod o+x {image.parent}`), or "
+            "`--scratch DIR` names one that it can, such as one below /var/lib/libvirt/images",
+        )
+    return RigError(f"libvirt did not plug the disk into {domain}: {said.partition('`: ')[2] or said}")

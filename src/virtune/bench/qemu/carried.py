@@ -1,0 +1,260 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A machine with what it carries: the stack whose device is plugged in, and the nodes of the present turn.
+
+Between stacks the device stands on a node that opens nothing, so that no image is held open while another rig may use
+it. Which way a stack takes (nodes exchanged under the device, device anew, machine anew) is in `switch_method`.
+"""
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from virtune.bench.appliance.build import Appliance
+from virtune.bench.port import DiskImageSpec
+from virtune.bench.qemu.accelerator import Accelerator
+from virtune.bench.qemu.device_settings import device_checks, machine_checks, require_known, thread_checks
+from virtune.bench.qemu.machine import Vm
+from virtune.bench.qemu.placement import pages_check, place_checks, place_threads
+from virtune.bench.qemu.settings import (
+    Engines,
+    Ring,
+    engine_check,
+    guest_checks,
+    loops_of,
+    rings_of,
+    seen_in_guest,
+)
+from virtune.bench.verify.process import cache_checks, node_checks
+from virtune.dialects.qemu.guest import (
+    DEVICE,
+    DRIVERS,
+    LIMITS,
+    PARKED,
+    device_commands,
+    node_commands,
+    node_of_turn,
+    nodes_of_turn,
+    parked_command,
+    plugged,
+    removal_commands,
+    switch_method,
+    thread_commands,
+    top_node,
+)
+from virtune.dialects.qemu.qmp import Command, DaemonPlaces
+from virtune.model.errors import RigError
+from virtune.model.evidence import Check
+from virtune.model.stack import PLUGGED, WRITABLE, Stack
+
+POLL_MAX_NS = 32768
+"""QEMU's default for an IOThread, set again where an arm asks for no other."""
+
+THREAD_POOL_MAX = 64
+"""QEMU's default for the workers of an IOThread, set again likewise."""
+
+_SEEN_SECONDS = 20.0
+_DRIVER_SECONDS = 20.0
+
+
+class Carried:
+    """A machine that runs, and what stands in it now.
+
+    `stack` is the one that it was started for or carried last, `held` the kernel's rings that it had when that was in
+    place, and `engines` says for which loop each of them came.
+    """
+
+    def __init__(
+        self,
+        vm: Vm,
+        appliance: Appliance,
+        accelerator: Accelerator,
+        ends: contextlib.ExitStack,
+        stack: Stack,
+        ground: DiskImageSpec,
+    ) -> None:
+        self.accelerator = accelerator
+        self.vm, self.ends, self.stack = vm, ends, stack
+        self.count = 0
+        self.seen: Mapping[str, str] = {}
+        self.commands: list[Command] = []
+        self.engines = Engines()
+        self.held: frozenset[Ring] = frozenset()
+        self._appliance = appliance
+        # on some buses a disk is there from the start
+        self._plugged: tuple[Stack, DiskImageSpec] | None = None if stack.device.bus in PLUGGED else (stack, ground)
+        self._nodes: tuple[Command, ...] = ()
+        self._turn = 0
+        self._threads: set[str] = set()
+        self._drivers: set[str] = set()
+        self._new: set[Ring] = set()
+
+    def unfit(self, stack: Stack, ground: DiskImageSpec, *, anew: bool) -> str:
+        """Say why this machine cannot carry a stack, empty when it can; `anew`: with a device that is made for it."""
+        way, knob = switch_method(self.stack, stack)
+        if way == "restart":
+            return f"{knob} is the machine's"
+        if stack.device.bus not in PLUGGED and (anew or not self._may_stay(stack, ground)):
+            return f"a disk on {stack.device.bus} comes with the machine"
+        return ""
+
+    def place(self, stack: Stack, ground: DiskImageSpec, *, anew: bool) -> str:
+        """Bring the stack below the guest's disk; returns what was exchanged for that."""
+        self._turn += 1
+        self.commands = []
+        self._require_drivers(stack)
+        self._make_threads(stack)
+        place_threads(stack, self.vm.child.pid)
+        bare = rings_of(self.vm.child.pid)
+        self._nodes = node_commands(stack, _places(stack, ground), self._turn)
+        for command in self._nodes:
+            self._do(command)
+        top = top_node(self._nodes)
+        what = "nodes"
+        if not anew and self._may_stay(stack, ground):
+            self._swap(stack, top)
+        else:
+            self._unplug()
+            what = "disk"
+            for command in device_commands(stack, top):
+                require_known(self._execute, command.arguments["driver"], command.arguments, self.vm.version)
+                self._do(command)
+        if what == "disk" or not self.seen:
+            self.seen = seen_in_guest(self.vm.guest, DEVICE, timeout_seconds=_SEEN_SECONDS)
+        now = rings_of(self.vm.child.pid)
+        self.held = frozenset(now)
+        self._new = self.engines.opened(loops_of(stack), bare, now)
+        self._plugged, self.stack = (stack, ground), stack
+        self.count += 1
+        return what
+
+    def park(self) -> None:
+        """Take the image away from under the device."""
+        if self._plugged is None:
+            return
+        stack, ground = self._plugged
+        parked = parked_command(ground.size_bytes, read_only=not writable(stack, ground))
+        self._execute(parked.execute, parked.arguments)
+        self._swap(stack, PARKED)
+        for command in removal_commands(self._nodes):
+            self._execute(command.execute, command.arguments)
+        self._nodes = ()
+
+    def checks(self, stack: Stack, ground: DiskImageSpec) -> Iterator[Check]:
+        """Say what is in force now."""
+        nodes = nodes_of_turn(self._execute("query-named-block-nodes"), self._turn)
+        limited = stack.disk.throttle_iops or stack.disk.throttle_bps
+        at = {"path": f"/objects/{node_of_turn(LIMITS, self._turn)}", "property": "limits"}
+        runs_on = "kvm" if self._execute("query-kvm")["enabled"] else "tcg"
+        proof = f"QMP query-kvm; {self.accelerator.why}"
+        yield Check(setting="accelerator", asked=self.accelerator.name, found=runs_on, proof=proof)
+        if ground.image is not None and stack.disk.backend == "file":
+            yield engine_check(stack, self._new)
+            for check in cache_checks(stack, self.vm.child.pid, ground.image, nodes):
+                yield _through_device(check, stack, self.seen)
+        yield from (
+            _named(check) for check in node_checks(stack, nodes, self._execute("qom-get", at) if limited else None)
+        )
+        given = {command.arguments["id"]: command.arguments for command in device_commands(stack, "")}
+        yield from device_checks(self._execute, given, stack)
+        yield from thread_checks(self._execute, stack)
+        pid = self.vm.child.pid
+        yield from machine_checks(self._execute, stack, pid, self.vm.version, self.seen.get("cpus"))
+        yield from pages_check(stack.machine, pid)
+        yield from place_checks(stack, pid)
+        yield from guest_checks(stack, self.seen, vcpus=self.vm.vcpus, writes=writable(stack, ground))
+
+    def _may_stay(self, stack: Stack, ground: DiskImageSpec) -> bool:
+        """Whether the device may stay: a guest would miss another size, or leave to write."""
+        if self._plugged is None:
+            return False
+        before, stood_on = self._plugged
+        alike = stood_on.size_bytes == ground.size_bytes and writable(before, stood_on) == writable(stack, ground)
+        return alike and switch_method(before, stack)[0] in ("same", "live", "swap")
+
+    def _require_drivers(self, stack: Stack) -> None:
+        for module in DRIVERS[stack.device.bus]:
+            if module in self._drivers:
+                continue
+            if not self._appliance.drives(module):
+                release = self._appliance.release
+                raise RigError(f"the guest's kernel {release} has no {module}, which bus={stack.device.bus} needs")
+            words = (
+                f"for m in $(cat /lib/modules/{module}.order); do insmod /lib/modules/$m.ko; done 2>/dev/null; true"
+            )
+            if module in self._appliance.modules:
+                self.vm.guest.look.run(words, timeout_seconds=_DRIVER_SECONDS)
+            self._drivers.add(module)
+
+    def _make_threads(self, stack: Stack) -> None:
+        """Make the IOThreads that the disk needs; those that there are get what the stack asks of them."""
+        wanted = {
+            "poll-max-ns": POLL_MAX_NS if stack.poll_max_ns is None else stack.poll_max_ns,
+            "thread-pool-max": THREAD_POOL_MAX if stack.thread_pool_max is None else stack.thread_pool_max,
+        }
+        for command in thread_commands(stack):
+            name = command.arguments["id"]
+            if name not in self._threads:
+                self._do(command)
+                self._threads.add(name)
+                continue
+            for prop, value in wanted.items():
+                self._execute("qom-set", {"path": f"/objects/{name}", "property": prop, "value": value})
+
+    def _swap(self, stack: Stack, node: str) -> None:
+        """Put another node below the device while the guest goes on."""
+        if stack.device.iothreads:
+            # a device that is spread over several has its node in the first one's loop
+            loop = {"node-name": node, "iothread": stack.device.iothreads[0]}
+            self._execute("x-blockdev-set-iothread", loop)
+        place = {"path": f"/machine/peripheral/{DEVICE}", "property": "drive", "value": node}
+        self._execute("qom-set", place)
+        if node != PARKED:
+            self._execute("blockdev-del", {"node-name": PARKED})
+
+    def _unplug(self) -> None:
+        if self._plugged is None:
+            return
+        stack, self._plugged = self._plugged[0], None
+        for device in plugged(stack):
+            self.vm.monitor.execute_until("device_del", {"id": device}, "DEVICE_DELETED", device=device)
+        self._execute("blockdev-del", {"node-name": PARKED})
+
+    def _do(self, command: Command) -> None:
+        self.commands.append(command)
+        self._execute(command.execute, command.arguments)
+
+    def _execute(self, command: str, arguments: Mapping[str, Any] | None = None) -> Any:
+        return self.vm.monitor.execute(command, arguments)
+
+
+def writable(stack: Stack, ground: DiskImageSpec) -> bool:
+    """Whether the guest may write to its disk: QEMU gives IDE and AHCI no disk that is only read."""
+    return ground.writes or stack.device.bus in WRITABLE
+
+
+def _places(stack: Stack, ground: DiskImageSpec) -> DaemonPlaces:
+    image = ground.image
+    return DaemonPlaces(
+        image="" if image is None else str(image.resolve()),
+        size_bytes=ground.size_bytes,
+        socket="",
+        mountpoint="",
+        block_device=image is not None and image.is_block_device(),
+        writable=writable(stack, ground),
+    )
+
+
+def _through_device(check: Check, stack: Stack, seen: Mapping[str, str]) -> Check:
+    """writethrough and directsync are the device's part: it announces no write cache, which the guest sees."""
+    if check.setting != "disk.cache" or stack.disk.cache not in ("writethrough", "directsync"):
+        return check
+    through = seen.get("write_cache") == "write through"
+    proof = "the device announces no write cache" if through else "the device announces a write cache"
+    return Check(setting=check.setting, asked=check.asked, found=check.asked if through else "another", proof=proof)
+
+
+def _named(check: Check) -> Check:
+    """On a block device QEMU's `file` back end is called `host_device`."""
+    if check.setting == "disk.backend" and (check.asked, check.found) == ("file", "host_device"):
+        return Check(setting=check.setting, asked=check.asked, found=check.asked, proof=f"{check.proof}: host_device")
+    return check

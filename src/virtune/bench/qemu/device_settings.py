@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a running QEMU says of a guest's device, its IOThreads and its machine, held against what was asked for."""
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from virtune.bench.qemu.settings import SERVING_NS, WORKERS_NS
+from virtune.dialects.qemu.guest import mapping_text
+from virtune.model.errors import RigError
+from virtune.model.evidence import UNDER_LOAD, Check
+from virtune.model.machine import MEMORY
+from virtune.model.stack import Stack
+
+Ask = Callable[[str, Mapping[str, Any]], Any]
+"""Executes a QMP command with its arguments; raises RigError with QEMU's own words."""
+
+_SHOWN = (
+    ("device.num_queues", "num-queues"),
+    ("device.queue_size", "queue-size"),
+    ("device.packed", "packed"),
+    ("device.event_idx", "event_idx"),
+    ("scsi.num_queues", "num_queues"),
+    ("nvme.max_ioqpairs", "max_ioqpairs"),
+    ("device.logical_block_size", "logical_block_size"),
+    ("device.physical_block_size", "physical_block_size"),
+)
+"""The knobs of a device, and the properties by which QEMU shows them."""
+
+
+def require_known(ask: Ask, driver: str, properties: Mapping[str, Any], version: str) -> None:
+    """Raise RigError when this QEMU's device has not one of these properties: what it has is asked, never guessed."""
+    has = {one["name"] for one in ask("device-list-properties", {"typename": driver})}
+    for name in properties:
+        if name not in has | {"driver", "id", "bus"}:
+            raise RigError(
+                f"{version} has no `{name}` for {driver}",
+                hint="`--set machine.emulator=PATH` takes another QEMU, where one is installed",
+            )
+
+
+def device_checks(ask: Ask, added: Mapping[str, Mapping[str, Any]], stack: Stack) -> Iterator[Check]:
+    """Say what QEMU shows of the properties that its devices were given; `added` has these by the device's id."""
+    for identity, given in added.items():
+        at = f"/machine/peripheral/{identity}"
+        for setting, name in _SHOWN:
+            if name in given:
+                found = _text(ask("qom-get", {"path": at, "property": name}))
+                yield Check(
+                    setting=setting, asked=_text(given[name]), found=found, proof=f"QMP qom-get {identity}.{name}"
+                )
+        if (mapping := stack.device.iothread_vq_mapping) is not None and "iothread-vq-mapping" in given:
+            shown = ask("qom-get", {"path": at, "property": "iothread-vq-mapping"})
+            yield Check(
+                setting="device.iothread_vq_mapping",
+                asked=mapping,
+                found=mapping_text(shown, queues=":" in mapping),
+                proof=f"QMP qom-get {identity}.iothread-vq-mapping",
+            )
+
+
+def thread_checks(ask: Ask, stack: Stack) -> Iterator[Check]:
+    """Say what QEMU shows of the settings of the disk's IOThreads."""
+    own = (
+        ("iothread.poll_max_ns", "poll-max-ns", stack.poll_max_ns),
+        ("iothread.thread_pool_max", "thread-pool-max", stack.thread_pool_max),
+    )
+    for setting, name, asked in own:
+        if asked is None:
+            continue
+        found = {
+            str(ask("qom-get", {"path": f"/objects/{thread}", "property": name})) for thread in stack.device.iothreads
+        }
+        shown = found.pop() if len(found) == 1 else "several"
+        yield Check(setting=setting, asked=str(asked), found=shown, proof=f"QMP qom-get /objects/ID {name}")
+
+
+def mapping_check_under_load(stack: Stack, spent: Mapping[str, int], main_ns: int) -> Check | None:
+    """Say which IOThreads serve a disk that is spread over several, from the ns that each burnt; None without one.
+
+    A load from one CPU at a time may leave threads of the mapping idle; a thread outside of it that works is wrong,
+    and so is the main loop (`main_ns`) in their place.
+    """
+    mapping = stack.device.iothread_vq_mapping
+    if mapping is None:
+        return None
+    served = sorted(name for name, used in spent.items() if used >= SERVING_NS)
+    used = ", ".join(f"{name} {ns / 1e6:.0f} ms" for name, ns in sorted(spent.items()))
+    ours = set(served) <= set(stack.device.iothreads)
+    found = "+".join(served) or ("none" if main_ns >= WORKERS_NS else None)
+    found = mapping if served and ours else found
+    proof = f"CPU of the IOThreads {UNDER_LOAD}: {used or 'none'}"
+    return Check(setting="device.iothread_vq_mapping", asked=mapping, found=found, proof=proof)
+
+
+def machine_checks(ask: Ask, stack: Stack, pid: int, version: str, cpus_in_guest: str | None) -> Iterator[Check]:
+    """Say what QEMU shows of its machine, for everything that was asked of it."""
+    asked = stack.machine
+    if asked.emulator is not None:
+        yield _emulator_check(asked.emulator, pid, version)
+    if asked.type is not None:
+        shown = str(ask("qom-get", {"path": "/machine", "property": "type"})).removesuffix("-machine")
+        family = {"q35": "pc-q35-", "pc": "pc-i440fx-"}.get(asked.type)
+        found = asked.type if shown == asked.type or (family and shown.startswith(family)) else shown
+        yield Check(setting="machine.type", asked=asked.type, found=found, proof=f"QMP qom-get /machine: {shown}")
+    cpus = ask("query-cpus-fast", {})
+    if asked.vcpus is not None:
+        count = str(asked.vcpus)
+        yield Check(setting="machine.vcpus", asked=count, found=str(len(cpus)), proof="QMP query-cpus-fast")
+        yield Check(setting="guest.vcpus", asked=count, found=cpus_in_guest, proof="the guest's nproc")
+    if asked.cpu is not None:
+        kind = str(ask("qom-get", {"path": cpus[0]["qom-path"], "property": "type"})).removesuffix("-x86_64-cpu")
+        name = asked.cpu.partition(",")[0]
+        found = asked.cpu if kind == name else kind
+        yield Check(setting="machine.cpu", asked=asked.cpu, found=found, proof=f"QMP qom-get the CPU's type: {kind}")
+    if asked.memory is not None:
+        memory = ask("query-memory-size-summary", {})["base-memory"]
+        yield Check(
+            setting="machine.memory",
+            asked=str(asked.memory or MEMORY),
+            found=str(memory),
+            proof="QMP query-memory-size-summary",
+        )
+
+
+def _emulator_check(asked: str, pid: int, version: str) -> Check:
+    """Hold the program that runs against the one that was named; a script that starts another is not seen through."""
+    program = None
+    with contextlib.suppress(OSError):
+        program = Path(f"/proc/{pid}/exe").readlink()
+    same = program is not None and Path(asked).resolve() == program
+    return Check(
+        setting="machine.emulator",
+        asked=asked,
+        found=asked if same else None,
+        proof=f"/proc/{pid}/exe is {program}, which says of itself: {version}",
+    )
+
+
+def _text(value: object) -> str:
+    return ("on" if value else "off") if isinstance(value, bool) else str(value)

@@ -1,0 +1,207 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A guest of ours: a QEMU that boots the appliance, with its monitor and its agent, from start to ready."""
+
+import contextlib
+import itertools
+import json
+import os
+import signal
+import socket
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from virtune import shell
+from virtune.bench.appliance.build import Appliance
+from virtune.bench.guest.agent import AgentGuest, SocketLine
+from virtune.bench.guest.channel import GuestError
+from virtune.bench.guest.shell import CHANNELS, ShellGuest
+from virtune.bench.qemu.settings import role_of, threads_of
+from virtune.bench.qmp import Monitor
+from virtune.dialects.qemu.guest import DEVICE, Machine, machine_argv
+from virtune.dialects.qemu.qmp import Command
+from virtune.model.errors import RigError
+from virtune.model.machine import Machine as Asked
+
+PROGRAM = "qemu-system-x86_64"
+
+BOOT_SECONDS = 90.0
+"""A guest boots in 3 s under TCG on an idle machine, and took 12 s on one with three times as much to do as CPUs;
+one that is not ready by then hangs."""
+
+FIRST_BOOT_SECONDS = 40.0
+"""So long a guest that may be booted once more is waited for: one in some hundred boots under TCG never ends."""
+
+_GREETING_SECONDS = 0.25
+_END_SECONDS = 1.0
+_CONSOLE_BYTES = 4000
+_NUMBERS = itertools.count()
+
+
+class HungError(RigError):
+    """A guest that runs was not ready in time."""
+
+
+class EndedError(RigError):
+    """QEMU ended before its guest was ready: with a status, negative for a signal; `refused`: before it began."""
+
+    def __init__(self, message: str, *, hint: str | None, status: int, refused: bool) -> None:
+        super().__init__(message, hint=hint)
+        self.status, self.refused = status, refused
+
+
+@dataclass(slots=True, kw_only=True)
+class Vm:
+    """A guest that is up."""
+
+    child: shell.Child
+    monitor: Monitor
+    guest: ShellGuest
+    agent: AgentGuest | None
+    console: Path
+    kvm: bool
+    vcpus: int
+    version: str
+    boot_seconds: float
+
+    def trouble(self) -> str | None:
+        """Say how QEMU ended, None while it runs."""
+        status = self.child.poll()
+        if status is None:
+            return None
+        how = f"was killed by {signal.Signals(-status).name}" if status < 0 else f"ended with status {status}"
+        words = self.child.last_words()
+        return f"{PROGRAM} {how}" + (f": {words}" if words else "")
+
+    def operations(self) -> int:
+        """Return how many requests the guest's disk has completed: what does not rise under load is stuck."""
+        counts = self.block_statistics()
+        return sum(
+            counts.get(name, 0) for name in ("rd_operations", "wr_operations", "flush_operations", "unmap_operations")
+        )
+
+    def block_statistics(self) -> dict[str, Any]:
+        """Return QEMU's own counters of the disk."""
+        for found in self.monitor.execute("query-blockstats"):
+            if f"/{DEVICE}/" in f"{found.get('qdev', '')}/":
+                return dict(found["stats"])
+        return {}
+
+    def evidence(self) -> str:
+        """Return what can be said of a guest in trouble: QEMU's state and counters, the end of its console."""
+        said: dict[str, Any] = {"trouble": self.trouble()}
+        if said["trouble"] is None:
+            with contextlib.suppress(RigError):
+                said["status"] = self.monitor.execute("query-status")
+                said["block"] = self.monitor.execute("query-blockstats")
+        return json.dumps(said) + "\n" + console_end(self.console)
+
+
+def console_end(console: Path) -> str:
+    """Return the last that a guest wrote to its console."""
+    with contextlib.suppress(OSError):
+        return console.read_bytes()[-_CONSOLE_BYTES:].decode(errors="replace")
+    return ""
+
+
+def guest_vcpus() -> int:
+    """Return how many vCPUs a guest gets: two, as many as can run at once on the smallest host that we measure on."""
+    return min(2, len(os.sched_getaffinity(0)))
+
+
+@contextlib.contextmanager
+def running(
+    appliance: Appliance,
+    warden: shell.Warden,
+    *,
+    kvm: bool,
+    asked: Asked | None = None,
+    first: Sequence[Command] = (),
+    boot_seconds: float = BOOT_SECONDS,
+) -> Iterator[Vm]:
+    """Boot a guest and yield it when its agent answers; it ends with the block.
+
+    `asked` is what the machine is to be, `first` the disk that it must have from its start. Raises RigError when it
+    is not ready in time, with the end of its console as hint.
+    """
+    asked = asked or Asked()
+    program = shell.find(asked.emulator or PROGRAM)
+    name = f"guest{next(_NUMBERS)}"
+    console = warden.directory / f"{name}.console"
+    with contextlib.ExitStack() as ends:
+        pairs = [socket.socketpair() for _ in (*CHANNELS, *(["agent"] if appliance.agent else []), "monitor")]
+        for ours, _ in pairs:
+            ends.enter_context(ours)
+        theirs = [pair[1].fileno() for pair in pairs]
+        vcpus = asked.vcpus or guest_vcpus()
+        machine = Machine(
+            kernel=str(appliance.kernel), initramfs=str(appliance.initramfs), console=str(console),
+            channels=tuple(theirs[: len(CHANNELS)]), agent=theirs[len(CHANNELS)] if appliance.agent else None,
+            monitor=theirs[-1], kvm=kvm, vcpus=vcpus, asked=asked, first=first,
+        )  # fmt: skip
+        begun = time.monotonic()
+        try:
+            argv = machine_argv(program, machine)
+            child = ends.enter_context(warden.running(argv, name=name, keep=tuple(theirs)))
+        finally:
+            for _, end in pairs:
+                end.close()
+        monitor = ends.enter_context(_monitored(pairs[-1][0], child))
+        guest = ShellGuest([pair[0] for pair in pairs[: len(CHANNELS)]])
+        _until_ready(guest, child, console, begun + boot_seconds)
+        yield Vm(
+            child=child,
+            monitor=monitor,
+            guest=guest,
+            agent=AgentGuest(SocketLine(pairs[len(CHANNELS)][0])) if appliance.agent else None,
+            console=console,
+            kvm=kvm,
+            vcpus=vcpus,
+            version=_version(monitor.execute("query-version")),
+            boot_seconds=time.monotonic() - begun,
+        )
+
+
+@contextlib.contextmanager
+def _monitored(connection: socket.socket, child: shell.Child) -> Iterator[Monitor]:
+    """Yield the monitor of a QEMU that has just been started; raises RigError with its last words."""
+    with contextlib.ExitStack() as ends:
+        try:
+            monitor = ends.enter_context(Monitor(connection))
+        except RigError as error:
+            status = child.wait(_END_SECONDS)
+            words = child.last_words()
+            if status is None:
+                raise RigError(error.message, hint=words) from None
+            raise EndedError(f"{PROGRAM} ended at its start", hint=words, status=status, refused=True) from None
+        yield monitor
+
+
+def _version(shown: Mapping[str, Any]) -> str:
+    numbers = ".".join(str(shown["qemu"][part]) for part in ("major", "minor", "micro"))
+    return f"QEMU {numbers} {shown['package']}".rstrip()
+
+
+def _greets(guest: ShellGuest) -> bool:
+    """Whether the guest answers; one whose QEMU is gone does not."""
+    try:
+        return guest.greet(timeout_seconds=_GREETING_SECONDS)
+    except GuestError:
+        time.sleep(_GREETING_SECONDS)
+        return False
+
+
+def _until_ready(guest: ShellGuest, child: shell.Child, console: Path, deadline: float) -> None:
+    begun = time.monotonic()
+    while not _greets(guest):
+        if (status := child.poll()) is not None:
+            words = child.last_words()
+            raise EndedError(f"{PROGRAM} ended while the guest booted", hint=words, status=status, refused=False)
+        if time.monotonic() > deadline:
+            waited = time.monotonic() - begun
+            used = sum(spent for _, comm, spent in threads_of(child.pid) if role_of(comm, main=False) == "vcpu") / 1e9
+            words = shell.last_line(console_end(console)) or "it wrote nothing to its console"
+            hint = f"{words}; its vCPUs used {used:.0f} s of CPU"
+            raise HungError(f"the guest did not come up within {waited:.0f} s", hint=hint)

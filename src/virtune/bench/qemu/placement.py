@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where a guest's process runs: its threads on CPUs by what they do, its memory on pages of a size.
+
+A thread that QEMU starts later begins where its parent is: a worker where the loop is whose request it takes, be it
+an IOThread or the main loop. The kernel's own io_uring workers are no such threads: io-wq gives them a CPU mask of
+its own (all CPUs, or a node's, by the kernel), never that of who submits, and nobody outside may change it.
+"""
+
+import contextlib
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from virtune.bench.qemu.settings import role_of, threads_of
+from virtune.model.errors import RigError
+from virtune.model.evidence import Check
+from virtune.model.machine import MEMORY, Machine
+from virtune.model.stack import Stack
+from virtune.model.units import format_bytes
+from virtune.probe.cpu import parse_list
+
+POOLS = Path("/sys/kernel/mm/hugepages")
+
+_KERNELS_OWN = "uring"
+"""The role of threads that are in the process and are not its to place."""
+
+_ALLOWED = re.compile(r"^Cpus_allowed_list:\s*(\S+)$", re.MULTILINE)
+_HUGE = re.compile(r"^\S+ \S+ \S+ \S+ \S+\s+/memfd:.*?^KernelPageSize:\s*(\d+) kB$", re.MULTILINE | re.DOTALL)
+
+
+def require_pages(machine: Machine, pools: Path = POOLS) -> None:
+    """Raise RigError with the reason when the host has not the huge pages that a guest's memory needs."""
+    if machine.hugepages is None:
+        return
+    size, memory = format_bytes(machine.hugepages), machine.memory or MEMORY
+    pool = pools / f"hugepages-{machine.hugepages // 1024}kB"
+    try:
+        free = int((pool / "free_hugepages").read_text())
+    except (OSError, ValueError):
+        raise RigError(f"this host has no huge pages of {size}", hint=f"`ls {pools}` shows the sizes") from None
+    needed = memory // machine.hugepages
+    if free < needed:
+        raise RigError(
+            f"this host has {free} huge pages of {size} free, and the guest's memory needs {needed}",
+            hint=f"`echo {needed} > {pool}/nr_hugepages` reserves them, where there is memory in one piece",
+        )
+
+
+def pages_check(machine: Machine, pid: int) -> Iterator[Check]:
+    """Say on pages of which size the guest's memory lies, where a size was asked for."""
+    if machine.hugepages is None:
+        return
+    found = None
+    with contextlib.suppress(OSError):
+        shown = _HUGE.search(Path(f"/proc/{pid}/smaps").read_text(errors="replace"))
+        found = None if shown is None else str(int(shown[1]) * 1024)
+    yield Check(
+        setting="memory.hugepages",
+        asked=str(machine.hugepages),
+        found=found,
+        proof=f"KernelPageSize of the memory in /proc/{pid}/smaps",
+    )
+
+
+def place_threads(stack: Stack, pid: int) -> None:
+    """Let every thread run where its role was asked to, and anywhere where nothing was asked.
+
+    Raises RigError for CPUs that are not there or not ours.
+    """
+    anywhere = os.sched_getaffinity(0)
+    for tid, comm, _ in threads_of(pid):
+        role = role_of(comm, main=tid == pid)
+        if role == _KERNELS_OWN:
+            continue
+        knob, asked = _asked(stack, role)
+        try:
+            wanted = anywhere if asked is None else set(parse_list(asked))
+            with contextlib.suppress(ProcessLookupError):
+                os.sched_setaffinity(tid, wanted)
+        except (OSError, ValueError, OverflowError):
+            raise RigError(
+                f"{knob}={asked} was refused: none of these CPUs is there for us",
+                hint=f"the CPUs that we may use: {','.join(map(str, sorted(anywhere)))}",
+            ) from None
+
+
+def place_checks(stack: Stack, pid: int, when: str = "") -> Iterator[Check]:
+    """Say where the threads of each role may run, for each role that was asked to run somewhere."""
+    allowed: dict[str, dict[int, str]] = {}
+    for tid, comm, _ in threads_of(pid):
+        role = role_of(comm, main=tid == pid)
+        if role == _KERNELS_OWN:
+            continue
+        with contextlib.suppress(OSError, TypeError):
+            shown = _ALLOWED.search(Path(f"/proc/{pid}/task/{tid}/status").read_text())
+            allowed.setdefault(_asked(stack, role)[0], {})[tid] = shown[1] if shown else ""
+    for knob, asked in (
+        ("vcpu.pin", stack.pins.vcpu),
+        ("iothread.pin", stack.pins.iothread),
+        ("emulator.pin", stack.pins.emulator),
+    ):
+        if asked is None:
+            continue
+        threads = allowed.get(knob, {})
+        wanted = set(parse_list(asked))
+        wrong = {places for places in threads.values() if set(parse_list(places)) != wanted}
+        found = None if not threads else asked if not wrong else min(wrong)
+        proof = f"Cpus_allowed_list of {len(threads)} threads in /proc/{pid}/task{when}"
+        yield Check(setting=knob, asked=asked, found=found, proof=proof)
+
+
+def _asked(stack: Stack, role: str) -> tuple[str, str | None]:
+    """Return the knob that says where threads of a role run, and what it says; workers go with their loop."""
+    match role:
+        case "vcpu":
+            return "vcpu.pin", stack.pins.vcpu
+        case "iothread":
+            return "iothread.pin", stack.pins.iothread
+        case "worker" if stack.device.iothreads:
+            return "iothread.pin", stack.pins.iothread
+        case _:
+            return "emulator.pin", stack.pins.emulator

@@ -1,0 +1,239 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The rig `qemu`: a guest of ours that is booted once, and whose disk is exchanged for every stack.
+
+Between stacks it stands still: no timer of a guest that has no load takes time from an arm that has no use for it.
+
+What a stack takes from the one before (nodes exchanged under the device, device anew, machine anew) is said by the
+table of knobs; `virtune.bench.qemu.carried` does all of it but the last.
+"""
+
+import contextlib
+import functools
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from virtune import shell
+from virtune.bench.appliance.build import Appliance
+from virtune.bench.appliance.chosen import general_appliance
+from virtune.bench.port import DiskImageSpec
+from virtune.bench.qemu.accelerator import Accelerator, accelerator_for
+from virtune.bench.qemu.carried import Carried, writable
+from virtune.bench.qemu.device_settings import mapping_check_under_load
+from virtune.bench.qemu.machine import FIRST_BOOT_SECONDS, HungError, Vm, running
+from virtune.bench.qemu.placement import place_checks, require_pages
+from virtune.bench.qemu.settings import (
+    Engines,
+    Ring,
+    Rings,
+    Spent,
+    engine_check_under_load,
+    iothread_check_under_load,
+    loops_of,
+    rings_of,
+    spent_by,
+    threads_of,
+)
+from virtune.dialects.qemu.guest import DRIVERS, first_commands, parked_command
+from virtune.model.errors import RigError
+from virtune.model.evidence import UNDER_LOAD, Changeover, Check, InForce
+from virtune.model.stack import Stack
+from virtune.model.target import GuestTarget, Target
+
+
+@dataclass(slots=True, kw_only=True)
+class GuestBench:
+    """A guest with a disk that stands for one stack; `beside` it others that share its load, and the pids of `idle`
+    ones.
+    """
+
+    target: Target
+    image: Path | None
+    command: str
+    processes: Mapping[str, int]
+    in_force: InForce
+    changeover: Changeover | None
+    stack: Stack
+    vm: Vm
+    accelerator: Accelerator
+    seen: Mapping[str, str]
+    engines: Engines
+    held: frozenset[Ring]
+    beside: tuple["GuestBench", ...] = ()
+    idle: tuple[int, ...] = ()
+    rings_before: Rings = field(default_factory=dict)
+    spent_before: Mapping[int, int] = field(default_factory=dict)
+
+    def begin(self) -> None:
+        """Note how far everything has come when the load begins."""
+        pid = self.vm.child.pid
+        self.rings_before = rings_of(pid)
+        self.spent_before = {tid: spent for tid, _, spent in threads_of(pid)}
+
+    def spent(self) -> Spent:
+        """Return who was how long on a CPU since the load began."""
+        pid = self.vm.child.pid
+        threads = ((tid, comm, spent - self.spent_before.get(tid, 0)) for tid, comm, spent in threads_of(pid))
+        return spent_by(pid, threads)
+
+    def under_load(self, *, flushes: bool) -> tuple[Check, ...]:  # noqa: ARG002 - rings tell it whoever flushes
+        """Look who does the I/O now."""
+        used = self.spent()
+        spent = used.by_role
+        checks = [iothread_check_under_load(self.stack, spent)]
+        checks.append(mapping_check_under_load(self.stack, used.by_iothread, spent.get("main", 0)))
+        if self.stack.disk.backend == "file":
+            now = rings_of(self.vm.child.pid)
+            workers = spent.get("worker", 0)
+            self.engines.add(loops_of(self.stack), set(now) - self.held)
+            rings = self.engines.of(loops_of(self.stack))
+            checks.append(engine_check_under_load(self.stack, self.rings_before, now, rings, workers))
+        places = place_checks(self.stack, self.vm.child.pid, f" {UNDER_LOAD}")
+        return tuple(check for check in (*checks, *places) if check is not None)
+
+    def trouble(self) -> str | None:
+        """Say how QEMU ended, None while it runs."""
+        return self.vm.trouble()
+
+
+class GuestSession:
+    """One machine, and what stands in it now."""
+
+    def __init__(
+        self,
+        appliance: Appliance,
+        accelerator: Accelerator,
+        warden: shell.Warden,
+        *,
+        first_boot_seconds: float = FIRST_BOOT_SECONDS,
+    ) -> None:
+        self._appliance, self._accelerator, self._warden = appliance, accelerator, warden
+        self._first_boot_seconds = first_boot_seconds
+        self._machine: Carried | None = None
+        self._none = "the first stack needs one"
+        self._resting = False
+
+    @contextlib.contextmanager
+    def up(self, stack: Stack, ground: DiskImageSpec, *, restart: bool = False) -> Iterator[GuestBench]:
+        """Put the stack below the guest's disk, and park the disk again with the block.
+
+        With `restart` the disk is made anew in the machine that there is: a machine holds nothing of an arm but its
+        disk. A machine that is in trouble, that refuses, or that is another than the stack asks for, is replaced.
+        Raises RigError when the stack cannot be.
+        """
+        begun = time.monotonic()
+        carried, why = self._usable(stack, ground, anew=restart)
+        try:
+            swapped = carried.place(stack, ground, anew=restart and not why)
+        except BaseException:
+            self.give_up()
+            raise
+        seconds = time.monotonic() - begun
+        changeover = Changeover(
+            swapped=None if why else swapped,
+            seconds=seconds,
+            process=carried.vm.child.pid,
+            carried=carried.count - 1,
+            why=why,
+        )
+        try:
+            yield self._bench(carried, stack, ground, changeover)
+            carried.park()
+            self._rest()
+        except BaseException:
+            # whatever went wrong, the next stack finds a machine of which all is known
+            self.give_up()
+            raise
+
+    def _rest(self) -> None:
+        """Stop the vCPUs until the next stack, which gets another machine when this one does not obey."""
+        if self._machine is not None:
+            try:
+                self._machine.vm.monitor.execute("stop")
+                self._resting = True
+            except RigError as error:
+                self.give_up()
+                self._none = f"the one before did not stand still: {error.message}"
+
+    def give_up(self) -> None:
+        """End the machine; the next stack gets a new one."""
+        self._resting = False
+        if self._machine is not None:
+            machine, self._machine = self._machine, None
+            machine.ends.close()
+
+    def _usable(self, stack: Stack, ground: DiskImageSpec, *, anew: bool) -> tuple[Carried, str]:
+        """Return a machine that runs, and why it is a new one (empty for the one that there was)."""
+        why = self._none
+        if self._machine is not None:
+            trouble = self._machine.vm.trouble()
+            why = f"the one before is gone: {trouble}" if trouble else self._machine.unfit(stack, ground, anew=anew)
+            why = why or self._woken(self._machine)
+            if not why:
+                return self._machine, ""
+            self.give_up()
+        require_pages(stack.machine)
+        parked = parked_command(ground.size_bytes, read_only=not writable(stack, ground))
+        appliance = self._appliance_for(stack)
+        accelerator = self._accelerator_for(stack, appliance)
+        ends = contextlib.ExitStack()
+        boot = functools.partial(
+            running,
+            appliance,
+            self._warden,
+            kvm=accelerator.kvm,
+            asked=stack.machine,
+            first=first_commands(stack, parked),
+        )
+        try:
+            vm = ends.enter_context(boot(boot_seconds=self._first_boot_seconds))
+        except HungError as error:
+            why += f"; it is the second one, since of the first {error.message} ({error.hint})"
+            vm = ends.enter_context(boot())
+        self._machine = Carried(vm, appliance, accelerator, ends, stack, ground)
+        return self._machine, why
+
+    def _woken(self, machine: Carried) -> str:
+        """Let a machine go on that stood still; returns why that cannot be, empty when it goes on."""
+        try:
+            if self._resting:
+                machine.vm.monitor.execute("cont")
+                self._resting = False
+        except RigError as error:
+            return f"the one before does not go on: {error.message}"
+        return ""
+
+    def _appliance_for(self, stack: Stack) -> Appliance:
+        """Return a guest whose kernel drives the stack's bus: that of clouds has no AHCI, the general one has."""
+        lacking = [module for module in DRIVERS[stack.device.bus] if not self._appliance.drives(module)]
+        return general_appliance(shell.cache_directory(), module=lacking[0]) if lacking else self._appliance
+
+    def _accelerator_for(self, stack: Stack, appliance: Appliance) -> Accelerator:
+        """Say what this machine runs on; another QEMU or kernel than the one that KVM was tried with is tried too."""
+        if not self._accelerator.kvm or (stack.machine.emulator is None and appliance is self._appliance):
+            return self._accelerator
+        cache = shell.cache_directory()
+        return accelerator_for(appliance, self._warden, cache, emulator=stack.machine.emulator)
+
+    def _bench(self, carried: Carried, stack: Stack, ground: DiskImageSpec, changeover: Changeover) -> GuestBench:
+        """Say what is in force now."""
+        device = carried.seen.get("device", "")
+        size = int(carried.seen.get("sectors", "0")) * 512
+        if not device.startswith("/dev/") or size < ground.size_bytes:
+            raise RigError(f"the guest sees a disk of {size} bytes, and the image has {ground.size_bytes}")
+        told = (repr(one) for one in carried.commands)
+        return GuestBench(
+            target=GuestTarget(path=device, size_bytes=ground.size_bytes),
+            image=ground.image,
+            command="\n".join([" ".join(carried.vm.child.command), *told]) + "\n",
+            processes={"guest": carried.vm.child.pid},
+            in_force=InForce(checks=tuple(carried.checks(stack, ground))),
+            changeover=changeover,
+            stack=stack,
+            vm=carried.vm,
+            accelerator=carried.accelerator,
+            seen=carried.seen,
+            engines=carried.engines,
+            held=carried.held,
+        )

@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What `advise` and `apply` have in common: what is wished for, of which domains, and how that is shown."""
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from virtune.flows.advise import TEMPLATES, Advice, Wish, read_turn
+from virtune.model.errors import UsageError
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+def wish_options(command: Command) -> Command:
+    """Add what says what is to be changed."""
+    options = (
+        click.option("--template", type=click.Choice(TEMPLATES), default=None,
+                     help="For disks on flash: cache=none, io_uring where it is sound, discard, an IOThread."),
+        click.option("--rule", "rules", metavar="ID", multiple=True, help="Mend what this rule finds (R01)."),
+        click.option("--set", "turns", metavar="KNOB@PLACE=VALUE", multiple=True,
+                     help="Turn this knob: disk.cache@vda=none, iothread.pin@iothread:1=3; without a value it goes."),
+    )  # fmt: skip
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+def wish_of(template: str | None, rules: tuple[str, ...], turns: tuple[str, ...]) -> Wish:
+    """Read the words of `wish_options`."""
+    if template and rules:
+        raise UsageError("--template and --rule cannot be together", hint="do one, then the other")
+    return Wish(template=template, rules=rules, turns=tuple(read_turn(text) for text in turns))
+
+
+def default_journal() -> Path:
+    """Return where changes are journalled: the user's data directory."""
+    home = os.environ.get("XDG_DATA_HOME") or str(Path("~/.local/share").expanduser())
+    return Path(home) / "virtune" / "journal"
+
+
+def journal_option(command: Command) -> Command:
+    """Add --journal."""
+    return click.option(
+        "--journal",
+        type=click.Path(path_type=Path, file_okay=False),
+        default=default_journal,
+        help="Directory that keeps what was changed, and how it was before.  [default: in your data directory]",
+    )(command)
+
+
+def advice_lines(domain: str, advice: Advice) -> Iterator[str]:
+    """Yield what an advice says of one domain: the difference, and what is left alone and why."""
+    from virtune.report.text.advice import lines
+
+    yield from lines(domain, advice.turns, diff=advice.diff, left=advice.left, commands=advice.commands)

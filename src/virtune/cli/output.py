@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Putting a result on stdout, as a table, as JSON, or into a plain report file."""
+
+import json
+import sys
+from pathlib import Path
+
+import click
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.segment import Segment
+
+from virtune.cli.thresholds import STDOUT, Thresholds, exit_code
+from virtune.model.errors import PreconditionError
+from virtune.model.evidence import StudyRecord
+from virtune.model.fitness import Neighbour
+from virtune.model.result import Result
+from virtune.model.study import CHECK
+
+REPORT_COLUMNS = 110
+
+
+class Clean:
+    """What is shown, without control characters: names and remarks come from files and stores of strangers."""
+
+    def __init__(self, renderable: RenderableType) -> None:
+        self.renderable = renderable
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Pass on every segment; rich's own line ends stand alone or at an end of a segment."""
+        for segment in console.render(self.renderable, options):
+            yield segment if segment.control else Segment(printable(segment.text), segment.style)
+
+
+def printable(text: str) -> str:
+    """Return text that does nothing to a terminal: what is no character to be seen is a `?`, line ends stay."""
+    return "".join(character if character.isprintable() or character == "\n" else "?" for character in text)
+
+
+def show_check(record: StudyRecord, *, as_json: bool, around: tuple[Neighbour, ...] | None = None) -> None:
+    """Put a check on stdout; without `around` it is shown again, and who worked meanwhile is not known any more."""
+    from virtune.flows.check import fitness
+
+    found = fitness(record, around=around)
+    if as_json:
+        from virtune.report.json.check import check_document
+
+        click.echo(json.dumps(check_document(found), indent=2))
+        return
+    from virtune.report.text.check import render
+
+    put(render(found))
+
+
+def show_result(
+    result: Result, record: StudyRecord, *, as_json: bool, report: Path | None, thresholds: Thresholds | None = None
+) -> int:
+    """Write a result where it was asked for; returns the exit code that its conditions ask for."""
+    if record.study.kind == CHECK and report is None and thresholds in (None, Thresholds()):
+        show_check(record, as_json=as_json)
+        return 0
+    thresholds = thresholds or Thresholds()
+    rulings = thresholds.rulings(record)
+    if report is not None:
+        write_report(result, record, report)
+    if as_json:
+        from virtune.report.json.result import result_document
+
+        click.echo(json.dumps(result_document(result, record, rulings), indent=2))
+    elif thresholds.markdown != STDOUT:
+        from virtune.report.text.result import render
+        from virtune.report.text.studies import ending
+        from virtune.report.text.thresholds import conditions
+
+        put(Group(render(result), *conditions(rulings), *ending(result)))
+    thresholds.write(result, rulings)
+    if report is not None:
+        click.echo(f"\nreport: {report}", err=True)
+    return exit_code(rulings)
+
+
+def put(renderable: RenderableType) -> None:
+    """Write to stdout; outside a terminal 100 columns wide and without colour."""
+    width = None if sys.stdout.isatty() else 100
+    console = Console(width=width, highlight=False, soft_wrap=False, markup=False, emoji=False)
+    console.print(Clean(renderable))
+
+
+def write_report(result: Result, record: StudyRecord, path: Path) -> None:
+    """Write the plain report: the same table, and everything needed to judge it and to run it again."""
+    from virtune.report.text.plain import plain_report
+
+    try:
+        with path.open("w", encoding="utf-8") as file:
+            console = Console(
+                file=file, width=REPORT_COLUMNS, highlight=False, markup=False, emoji=False, no_color=True,
+                force_terminal=False,
+            )  # fmt: skip
+            console.print(Clean(plain_report(result, record)))
+    except OSError as error:
+        raise PreconditionError(f"cannot write the report {path}: {error.strerror}") from None

@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From the words of `tune` to a search that runs under a live table, and its answer on stdout."""
+
+import contextlib
+import json
+import signal
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any
+
+import click
+from rich.live import Live
+
+from virtune.cli.output import put
+from virtune.cli.progress import Face
+from virtune.cli.run_study import interrupt
+from virtune.flows.preconditions import Leave
+from virtune.flows.tune import beforehand, finished_tuning, tune
+from virtune.flows.tune_question import TuneQuestion, tuning_study
+from virtune.model.errors import Interrupted, LoadError, NotInForceError, StoreError
+from virtune.model.event import Event, Noticed, SearchMoved
+from virtune.model.study import Study
+from virtune.model.tuning import Tuning
+from virtune.report.text.tune_arms import live, state_line
+from virtune.store.sqlite import Store
+
+
+class RaceFace(Face):
+    """Shows a search while it runs: on a terminal its arms with shrinking intervals, elsewhere a line a block."""
+
+    def __init__(self, *, quiet: bool = False) -> None:
+        super().__init__(quiet=quiet)
+        self._table: Live | None = None
+        self._said = ""
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._table is not None:
+            self._table.stop()
+        super().__exit__(kind, error, trace)
+
+    def __call__(self, event: Event) -> None:
+        """Show one event."""
+        if isinstance(event, SearchMoved):
+            self._move(event)
+        elif self._table is None or isinstance(event, Noticed):
+            super().__call__(event)
+
+    def _move(self, event: SearchMoved) -> None:
+        if self._quiet:
+            return
+        if not self._live:
+            state = state_line(event.known, None)
+            if state != self._said:
+                self._line(state_line(event.known, event.seconds_left))
+            self._said = state
+            return
+        if self._table is None:
+            self._progress.stop()
+            self._table = Live(console=self._console, auto_refresh=False, transient=True)
+            self._table.start()
+        self._table.update(live(event.known, event.seconds_left), refresh=True)
+
+
+def tune_for(asked: dict[str, Any]) -> None:
+    """Run the search that was asked for and show what it says."""
+    study, facts = tuning_study(question_of(asked))
+    leave = Leave(write_to=asked["allow_write_to"], in_use=asked["allow_in_use"])
+    with Store(asked["store"]) as store:
+        if not asked["quiet"]:
+            click.echo(beforehand(study), err=True)
+        searching(
+            store,
+            study,
+            lambda say: tune(study, store=store, say=say, leave=leave, facts=facts),
+            as_json=asked["as_json"],
+            quiet=asked["quiet"],
+        )
+
+
+def question_of(asked: dict[str, Any]) -> TuneQuestion:
+    """Return what the words of `tune` ask."""
+    return TuneQuestion(
+        rig=asked["rig"],
+        vary=asked["vary"],
+        fix=asked["fix"],
+        baseline=asked["baseline"],
+        durability=asked["durability"],
+        maximize=asked["maximize"],
+        minimize=asked["minimize"],
+        subject_to=asked["subject_to"],
+        mode=asked["mode"],
+        budget=asked["budget"],
+        confirm=asked["confirm"],
+        confirm_seconds=asked["confirm_seconds"],
+        soak=asked["soak"],
+        spread=asked["spread"],
+        workloads=asked["workloads"],
+        margin=asked["margin"],
+        seconds=asked["seconds"],
+        ramp=asked["ramp"],
+        seed=asked["seed"],
+        scratch=asked["scratch"],
+        span=asked["span"],
+        target=asked["target"],
+    )
+
+
+def searching(
+    store: Store,
+    study: Study,
+    work: Callable[[Callable[[Event], None]], Tuning],
+    *,
+    as_json: bool,
+    quiet: bool,
+) -> None:
+    """Run a search under a face, then show what it says; when interrupted, what there is of it."""
+    signal.signal(signal.SIGTERM, interrupt)
+    try:
+        with RaceFace(quiet=quiet) as face:
+            work(face)
+    except (Interrupted, LoadError, NotInForceError):
+        with contextlib.suppress(StoreError):  # it ended before it was kept: then there is nothing of it to show
+            known = finished_tuning(store, study.id)
+            if known.standing.slices:
+                show_tuning(known, facts=store.get(study.id).facts, as_json=as_json)
+        raise
+    show_tuning(finished_tuning(store, study.id), facts=store.get(study.id).facts, as_json=as_json)
+
+
+def show_tuning(known: Tuning, *, facts: str, as_json: bool) -> None:
+    """Write what a search says where it was asked for; `facts` are its host's, as they are kept."""
+    from virtune.flows.render import spelled
+
+    words = spelled(known)
+    if as_json:
+        from virtune.report.json.tune import tuning_document
+
+        texts = {one.program: one.text for one in words if one.text}
+        notes = {one.program: one.notes for one in words if one.notes}
+        click.echo(json.dumps(tuning_document(known, facts=facts, spelled=texts, beware=notes), indent=2))
+        return
+    from virtune.report.text.tune import render
+
+    put(render(known))
+    for one in words:  # as it is, whatever the width: it is to be pasted
+        click.echo("\n" + "\n".join(part for part in (one.title, one.text) if part))
+        for note in one.notes:
+            click.echo(f"note: {note}")

@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From the words of `measure` and `compare` to a study that runs, and its result on stdout."""
+
+import contextlib
+import signal
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from virtune.cli.output import show_result
+from virtune.cli.progress import Face
+from virtune.cli.thresholds import Thresholds, require_writable
+from virtune.flows.preconditions import Leave
+from virtune.flows.question import Question, study_for
+from virtune.flows.show import current
+from virtune.flows.study import run_study
+from virtune.model.errors import Interrupted, LoadError, NotInForceError, StoreError
+from virtune.model.event import Event
+from virtune.model.result import Result
+from virtune.model.study import Study
+from virtune.store.sqlite import Store
+
+QUICK_ROUNDS, QUICK_SECONDS = 10, 1.0
+"""A few more rounds than the fewest that can decide, and the shortest run that still holds thousands of I/Os."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """The words of one call, and where its answer goes."""
+
+    question: Question
+    leave: Leave
+    store: Path
+    as_json: bool
+    report: Path | None
+    quiet: bool
+    thresholds: Thresholds | None = None
+
+    @classmethod
+    def read(cls, kind: str, words: dict[str, Any], *, thresholds: Thresholds | None = None) -> "Asked":
+        """Sort what click parsed."""
+        quick = words.get("quick", False)
+        return cls(
+            question=Question(
+                kind=kind,
+                plan=words.get("plan"),
+                builtin=words.get("builtin", ""),
+                rig=words.get("rig"),
+                settings=words.get("settings", ()),
+                vary=words.get("vary", ()),
+                arms=words.get("arms", ()),
+                workloads=words.get("workloads", ()),
+                baseline=words.get("baseline"),
+                metric=words.get("metric"),
+                margin=words.get("margin"),
+                confidence=words.get("confidence"),
+                at_load=words.get("at_load", ()),
+                rounds=QUICK_ROUNDS if quick and words["rounds"] is None else words["rounds"],
+                budget=words.get("budget"),
+                seconds=QUICK_SECONDS if quick and words["seconds"] is None else words["seconds"],
+                ramp=words["ramp"],
+                seed=words["seed"],
+                scratch=words["scratch"],
+                span=words["span"],
+                target=words["target"],
+                restart=words["restart"],
+                connect=words.get("connect"),
+                conditions=() if thresholds is None else thresholds.conditions,
+            ),
+            leave=Leave(write_to=words["allow_write_to"], in_use=words["allow_in_use"]),
+            store=words["store"],
+            as_json=words["as_json"],
+            report=words["report"],
+            quiet=words["quiet"],
+            thresholds=thresholds,
+        )
+
+
+def ask_for(asked: Asked) -> int:
+    """Run the study that was asked for and show what it says; returns the exit code."""
+    if asked.report is not None:
+        require_writable(asked.report)
+    study, facts = study_for(asked.question)
+    with Store(asked.store) as store:
+        return going_on(
+            store,
+            study,
+            lambda say: run_study(study, store=store, say=say, leave=asked.leave, facts=facts),
+            as_json=asked.as_json,
+            report=asked.report,
+            quiet=asked.quiet,
+            thresholds=asked.thresholds,
+        )
+
+
+def going_on(
+    store: Store,
+    study: Study,
+    work: Callable[[Callable[[Event], None]], Result],
+    *,
+    as_json: bool,
+    report: Path | None,
+    quiet: bool,
+    thresholds: Thresholds | None = None,
+) -> int:
+    """Run the trials under a face, then show the result; when interrupted, what there is of it.
+
+    Returns the exit code that the conditions ask for.
+    """
+    signal.signal(signal.SIGTERM, interrupt)
+    try:
+        with Face(quiet=quiet) as face:
+            work(face)
+    except (Interrupted, LoadError, NotInForceError):
+        with contextlib.suppress(StoreError):  # it ended before it was kept: then there is nothing of it to show
+            record, result = current(store, study.id)
+            if result.trials_done:
+                show_result(result, record, as_json=as_json, report=report, thresholds=thresholds)
+        raise
+    record, result = current(store, study.id)
+    return show_result(result, record, as_json=as_json, report=report, thresholds=thresholds)
+
+
+def interrupt(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - the signal's own words
+    """Take a request to end as Ctrl-C: what is finished is kept and everything comes down."""
+    raise KeyboardInterrupt

@@ -1,0 +1,253 @@
+# SPDX-License-Identifier: Apache-2.0
+"""libvirt's domain XML: read into a Domain (pure).
+
+What libvirt itself would refuse (`queues='many'`) is refused here too, with its line. Unknown elements do no
+harm.
+"""
+
+from collections.abc import Iterator, Mapping
+
+from virtune.dialects.text.xml import Document, Element, read_document
+from virtune.model.domain import Controller, DiskSource, Domain, DomainDisk, DomainThread, SourceKind
+from virtune.model.errors import ReadError
+
+_WRAPPERS = ("domstatus", "domainbackup", "domainsnapshot", "domaincheckpoint")
+"""What libvirt itself wraps a domain in; the status file of a running one is of the first kind."""
+
+_SOURCE_NAMES: Mapping[str, str] = {
+    "file": "file",
+    "block": "dev",
+    "dir": "dir",
+    "vhostuser": "path",
+    "vhostvdpa": "dev",
+}
+_SCALE = {"b": 1, "bytes": 1, "KB": 10**3, "k": 1024, "KiB": 1024, "MB": 10**6, "M": 1024**2, "MiB": 1024**2,
+          "GB": 10**9, "G": 1024**3, "GiB": 1024**3, "TB": 10**12, "T": 1024**4, "TiB": 1024**4}  # fmt: skip
+_LIMIT_WORDS = ("_sec", "_sec_max", "_sec_max_length")
+_GUEST_PREFIXES = {"hd": "ide", "sd": "scsi", "vd": "virtio", "xvd": "xen", "fd": "fdc"}
+_DISKS_PER_SCSI_CONTROLLER = 15
+"""libvirt spreads `sdX` names without an address over wide SCSI controllers: 16 units, one of them the controller."""
+
+
+def read_domain(text: bytes) -> Domain:
+    """Read one domain from what `virsh dumpxml` prints or a file holds; raises ReadError."""
+    return domain_in(read_document(text))
+
+
+def domain_in(document: Document) -> Domain:
+    """Read the domain of a document."""
+    root = domain_element(document)
+    threads = root.child("iothreads")
+    os_type = root.find("os/type")
+    emulator = root.find("devices/emulator")
+    vcpu = root.child("vcpu")
+    weight = root.find("blkiotune/weight")
+    devices = root.child("devices")
+    name, uuid = root.child("name"), root.child("uuid")
+    hidden = root.find("features/kvm/hidden")
+    return Domain(
+        name=name.text if name is not None else "",
+        uuid=uuid.text or None if uuid is not None else None,
+        kind=root.get("type") or "",
+        line=root.line,
+        vcpus=1 if vcpu is None else _number(vcpu.text, vcpu, "vcpu"),
+        machine=os_type.get("machine") if os_type is not None else None,
+        emulator=emulator.text or None if emulator is not None else None,
+        threads=_threads(root),
+        threads_line=threads.line if threads is not None else root.line,
+        pins=tuple(_pins(root)),
+        kvm_hidden=hidden is not None and hidden.get("state") == "on",
+        host_devices=len(list(root.all("devices/hostdev"))),
+        io_weight=_number(weight.text, weight, "weight") if weight is not None else None,
+        disks=tuple(_disk(one) for one in root.all("devices/disk")),
+        controllers=tuple(_controller(one) for one in root.all("devices/controller")),
+        written=frozenset(_written(root, devices)),
+    )
+
+
+def domain_element(document: Document) -> Element:
+    """Return the element `domain`, also out of libvirt's own wrappers; raises ReadError for anything else."""
+    root = document.root
+    inner = root.child("domain") if root.tag in _WRAPPERS else root
+    if inner is None or inner.tag != "domain":
+        raise ReadError(
+            f"it is no domain: its root is <{root.tag[:40]}>", hint="`virsh dumpxml NAME` prints a domain"
+        )
+    return inner
+
+
+def is_other_libvirt_object(text: bytes) -> bool:
+    """Whether a text is XML of libvirt that describes no domain (a network, a pool): folders hold such files too."""
+    try:
+        root = read_document(text).root
+    except ReadError:
+        return False
+    return root.tag in ("network", "pool", "volume", "filter", "interface", "secret", "capabilities", "networkstatus",
+                        "poolstate", "device", "nwfilterbinding", "domainCapabilities", "cpu", "sysinfo")  # fmt: skip
+
+
+def _threads(root: Element) -> tuple[DomainThread, ...]:
+    """The IOThreads: those listed by id, and as many more as `<iothreads>` counts, with the lowest free numbers."""
+    count = root.child("iothreads")
+    number = _number(count.text, count, "iothreads") if count is not None else 0
+    if number > 10_000:
+        raise ReadError(f"line {count.line if count else 0}: {number} IOThreads are more than a host can have")
+    listed = {}
+    for one in root.all("iothreadids/iothread"):
+        poll = one.child("poll")
+        identity = _attribute(one, "id")
+        if identity is not None:
+            listed[identity] = DomainThread(
+                number=identity, poll_max_ns=_attribute(poll, "max") if poll is not None else None
+            )
+    free = (one for one in range(1, number + len(listed) + 1) if one not in listed)
+    for _ in range(number - len(listed)):
+        one_more = next(free)
+        listed[one_more] = DomainThread(number=one_more)
+    return tuple(listed[identity] for identity in sorted(listed))
+
+
+def _pins(root: Element) -> Iterator[tuple[str, str]]:
+    for tag, key in (("vcpupin", "vcpu"), ("iothreadpin", "iothread")):
+        for one in root.all(f"cputune/{tag}"):
+            yield f"{key}:{one.get(key) or ''}", one.get("cpuset") or ""
+    emulator = root.find("cputune/emulatorpin")
+    if emulator is not None:
+        yield "emulator", emulator.get("cpuset") or ""
+
+
+def _written(root: Element, devices: Element | None) -> Iterator[str]:
+    """The elements that a libvirt before some version does not know and drops in silence."""
+    for path in ("iothreadids/iothread/poll",):
+        if next(root.all(path), None) is not None:
+            yield path
+    for disk in devices.children if devices is not None else ():
+        if disk.tag == "disk":
+            yield from (
+                f"disk/{path}" for path in ("driver/iothreads", "source/dataStore") if disk.find(path) is not None
+            )
+        elif disk.tag == "controller" and disk.find("driver/iothreads") is not None:
+            yield "controller/driver/iothreads"
+
+
+def _disk(disk: Element) -> DomainDisk:
+    target = disk.child("target")
+    name = (target.get("dev") if target is not None else None) or ""
+    driver = disk.child("driver") or Element("driver", {}, disk.start, disk.line, disk.source, disk)
+    limits = disk.child("iotune")
+    size = driver.find("metadata_cache/max_size")
+    return DomainDisk(
+        target=name,
+        line=disk.line,
+        device=disk.get("device") or "disk",
+        bus=(target.get("bus") if target is not None else None) or _bus_of(name),
+        source=_source(disk),
+        driver=driver.get("name"),
+        format=driver.get("type"),
+        cache=driver.get("cache"),
+        io=driver.get("io"),
+        discard=driver.get("discard"),
+        detect_zeroes=driver.get("detect_zeroes"),
+        copy_on_read=driver.get("copy_on_read"),
+        iothread=_attribute(driver, "iothread"),
+        mapping=_mapping(driver),
+        queues=_attribute(driver, "queues"),
+        queue_size=_attribute(driver, "queue_size"),
+        ioeventfd=driver.get("ioeventfd"),
+        metadata_cache_bytes=_bytes(size) if size is not None else None,
+        limits=tuple(_limits(limits)) if limits is not None else (),
+        controller=_controller_of(disk, name),
+        rotation_rate=_attribute(target, "rotation_rate") if target is not None else None,
+        backing=_backing(disk),
+        read_only=disk.child("readonly") is not None,
+        shareable=disk.child("shareable") is not None,
+        transient=disk.child("transient") is not None,
+    )
+
+
+def _source(disk: Element) -> DiskSource:
+    kind = disk.get("type") or "file"
+    source = disk.child("source")
+    if source is None or not source.attributes:
+        return DiskSource(kind="none")
+    if kind == "network":
+        protocol = source.get("protocol") or ""
+        return DiskSource(kind="network", name=f"{protocol}:{source.get('name') or ''}", protocol=protocol)
+    if kind == "volume":
+        return DiskSource(kind="volume", name=f"{source.get('pool') or ''}/{source.get('volume') or ''}")
+    if kind == "nvme":
+        return DiskSource(kind="nvme", name=source.get("namespace") or "")
+    if kind not in _SOURCE_NAMES:
+        raise ReadError(f"line {disk.line}: disk type {kind[:40]!r} is not one that libvirt knows")
+    name = source.get(_SOURCE_NAMES[kind]) or ""
+    known: SourceKind = kind  # type: ignore[assignment]  # one of the keys above
+    return DiskSource(kind=known if name else "none", name=name)
+
+
+def _mapping(driver: Element) -> tuple[int, ...]:
+    found = (_attribute(one, "id") for one in driver.all("iothreads/iothread"))
+    return tuple(one for one in found if one is not None)
+
+
+def _limits(tune: Element) -> Iterator[tuple[str, int]]:
+    for one in tune.children:
+        if one.tag.endswith(_LIMIT_WORDS) or one.tag == "size_iops_sec":
+            yield one.tag, _number(one.text, one, one.tag)
+
+
+def _backing(disk: Element) -> int | None:
+    """How many images stand below; None where the chain is not listed to its end."""
+    depth, store = 0, disk.child("backingStore")
+    if store is None:
+        return None
+    while store is not None and store.children:
+        depth, store = depth + 1, store.child("backingStore")
+    return depth
+
+
+def _controller(one: Element) -> Controller:
+    driver = one.child("driver") or Element("driver", {}, one.start, one.line, one.source, one)
+    return Controller(
+        kind=one.get("type") or "",
+        index=_attribute(one, "index") or 0,
+        line=one.line,
+        model=one.get("model"),
+        queues=_attribute(driver, "queues"),
+        iothread=_attribute(driver, "iothread"),
+        mapping=_mapping(driver),
+    )
+
+
+def _controller_of(disk: Element, name: str) -> int:
+    address = disk.child("address")
+    if address is not None:
+        return _attribute(address, "controller") or 0
+    if name.startswith("sd") and name[2:].isalpha() and len(name) < 6:
+        number = 0
+        for letter in name[2:]:
+            number = number * 26 + ord(letter.lower()) - ord("a") + 1
+        return (number - 1) // _DISKS_PER_SCSI_CONTROLLER
+    return 0
+
+
+def _bus_of(target: str) -> str | None:
+    """The bus that libvirt takes from a target's name when none is written."""
+    return next((bus for prefix, bus in _GUEST_PREFIXES.items() if target.startswith(prefix)), None)
+
+
+def _bytes(size: Element) -> int:
+    unit = size.get("unit") or "bytes"
+    if unit not in _SCALE:
+        raise ReadError(f"line {size.line}: {unit[:40]!r} is no unit of sizes")
+    return _number(size.text, size, size.tag) * _SCALE[unit]
+
+
+def _attribute(element: Element, name: str) -> int | None:
+    text = element.get(name)
+    return None if text is None else _number(text, element, name)
+
+
+def _number(text: str, element: Element, name: str) -> int:
+    if not text.isascii() or not text.isdecimal() or len(text) > 20:
+        raise ReadError(f"line {element.line}: {name}={text[:40]!r} is not a whole number")
+    return int(text)

@@ -1,0 +1,244 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Proxmox VE's `/etc/pve/qemu-server/VMID.conf`: read as it will start next, and as it runs (pure).
+
+A file has the configuration that runs, in `[PENDING]` what waits for a power-off, and a section for every snapshot,
+which is history. Where nothing is written Proxmox's own defaults stand in the place of QEMU's (cache=none, zeroes
+looked for); its engine depends on the storage's type, which the file does not say, so it stays unknown.
+
+Source: qemu-server, PVE/QemuServer.pm (parse_vm_config), Drive.pm and DriveDevice.pm.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from virtune.dialects.text.lines import Option, Page, Setting, option, options_of, read_page, settings_of, whole
+from virtune.model.domain import Controller, DiskSource, Domain, DomainDisk, DomainThread
+from virtune.model.errors import ReadError
+
+LANGUAGE = "proxmox"
+SINGLE = "virtio-scsi-single"
+"""The SCSI controller that is one a disk, so that each can have an IOThread and queues."""
+
+IGNORED = "iothread is ignored"
+"""The option of a disk that asks for an IOThread and gets none: Proxmox warns of it in the task's log."""
+
+MIB = 1024 * 1024
+LIMITS: Mapping[str, str] = {
+    "bps": "total_bytes_sec",
+    "bps_rd": "read_bytes_sec",
+    "bps_wr": "write_bytes_sec",
+    "iops": "total_iops_sec",
+    "iops_rd": "read_iops_sec",
+    "iops_wr": "write_iops_sec",
+}
+"""A limit's name here and libvirt's; `mbps` is `bps` in units of 1 MiB, and `_max`, `_max_length` may follow."""
+
+_SETTING = re.compile(r"(?P<key>[a-z][a-z_-]*\d*):\s*(?P<value>\S(?:.*\S)?)\s*$")
+_HEADING = re.compile(r"\[([^\]]*)\]\s*$")
+_DISK = re.compile(r"(scsi|virtio|ide|sata)(\d{1,3})")
+_DISKS_PER_LSI = 7
+_DISKS_PER_SCSI = 256
+_NUMBER = re.compile(r"\d{1,15}(\.\d{1,9})?")
+_KNOWN = re.compile(
+    rb"^(?:(?:scsi|virtio|ide|sata|net|efidisk|unused)\d+|ostype|scsihw|vmgenid|smbios1|sockets|cores|memory|boot"
+    rb"|bootdisk|numa|agent|onboot|machine|bios|meta|balloon|args):[ \t]*\S",
+    re.MULTILINE,
+)
+_LINES_MIN = 3
+"""So many lines that Proxmox would write make it its file."""
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """The settings of a file by key: those that run, and those of the next start, with their places."""
+
+    page: Page
+    running: Mapping[str, Setting]
+    next_start: Mapping[str, Setting]
+    pending: bool
+
+
+def matches(text: bytes) -> bool:
+    """Whether a text is such a file."""
+    found = {one[0].split(b":")[0] for one in _KNOWN.finditer(text[:65536])}
+    return (
+        len(found) >= _LINES_MIN or re.search(rb"^(scsi|virtio|sata|ide)\d{1,2}: ?\S", text, re.MULTILINE) is not None
+    )
+
+
+def read(text: bytes) -> tuple[Domain, ...]:
+    """Read the VM of a file as it will start next; raises ReadError."""
+    config = read_config(text)
+    return (_domain(config.next_start),)
+
+
+def live(text: bytes) -> Domain | None:
+    """Read the VM as it runs, where something waits for a power-off; None where nothing does."""
+    config = read_config(text)
+    return _domain(config.running) if config.pending else None
+
+
+def read_config(text: bytes) -> Config:
+    """Read the settings of a file; raises ReadError for what is none."""
+    page = read_page(text)
+    settings = list(settings_of(page, _SETTING, _HEADING))
+    running = {_key(one): one for one in settings if one.section == ""}
+    waiting = {_key(one): one for one in settings if one.section.upper() == "PENDING"}
+    removed = waiting.pop("delete", None)
+    gone = set(re.split(r"[\s,;]+", removed.value.replace("!", ""))) if removed is not None else set()
+    next_start = {key: one for key, one in running.items() if key not in gone} | waiting
+    if not running:
+        raise ReadError("it has no line that Proxmox would write (`scsi0: local-lvm:vm-100-disk-0`)")
+    return Config(page, running, next_start, bool(waiting or removed))
+
+
+def _key(setting: Setting) -> str:
+    return "ide2" if setting.key == "cdrom" else setting.key
+
+
+def is_disk(key: str) -> bool:
+    """Whether a key is that of a disk."""
+    return _DISK.fullmatch(key) is not None
+
+
+def _domain(settings: Mapping[str, Setting]) -> Domain:
+    first = min(setting.line.number for setting in settings.values()) if settings else 1
+    threads = _Threads()
+    disks: list[DomainDisk] = []
+    controllers: dict[int, Controller] = {}
+    hardware = settings.get("scsihw")
+    for key in sorted((key for key in settings if is_disk(key)), key=_in_order):
+        disk, controller = _disk(settings[key], key, hardware, threads)
+        disks.append(disk)
+        if controller is not None:
+            controllers.setdefault(controller.index, controller)
+    uuid = option(options_of(_value(settings, "smbios1")), "uuid")
+    return Domain(
+        name=_value(settings, "name") or "",
+        uuid=uuid or None,
+        kind="kvm" if _value(settings, "kvm") != "0" else "qemu",
+        line=first,
+        vcpus=_vcpus(settings),
+        machine=re.sub(r"\+pve\d+$", "", _value(settings, "machine").split(",")[0]) or None,
+        threads=tuple(DomainThread(number=number) for number in range(1, threads.made + 1)),
+        threads_line=first,
+        host_devices=sum(key.startswith("hostpci") for key in settings),
+        disks=tuple(disks),
+        controllers=tuple(controllers[index] for index in sorted(controllers)),
+        language=LANGUAGE,
+    )
+
+
+class _Threads:
+    """Numbers the IOThreads that Proxmox makes: one for every disk that asks."""
+
+    def __init__(self) -> None:
+        self.made = 0
+
+    def make(self) -> int:
+        self.made += 1
+        return self.made
+
+
+def _in_order(key: str) -> tuple[str, int]:
+    found = _DISK.fullmatch(key)
+    return (found[1], int(found[2])) if found else ("", 0)
+
+
+def _value(settings: Mapping[str, Setting], key: str) -> str:
+    return settings[key].value if key in settings else ""
+
+
+def _vcpus(settings: Mapping[str, Setting]) -> int:
+    def number(key: str, otherwise: int) -> int:
+        setting = settings.get(key)
+        return whole(setting.value, f"line {setting.line.number}", most=10_000) if setting else otherwise
+
+    return number("vcpus", number("sockets", 1) * number("cores", 1))
+
+
+def _disk(
+    setting: Setting, key: str, hardware: Setting | None, threads: _Threads
+) -> tuple[DomainDisk, Controller | None]:
+    options = options_of(setting.value)
+    bus, index = _in_order(key)
+    model = hardware.value if hardware is not None else "lsi"
+    per = 1 if model == SINGLE else _DISKS_PER_LSI if model.startswith("lsi") else _DISKS_PER_SCSI
+    served = bus == "virtio" or (bus == "scsi" and model == SINGLE)
+    asked = option(options, "iothread") == "1"
+    thread = threads.make() if asked and served else None
+    queues = option(options, "queues")
+    controller = None
+    if bus == "scsi":
+        controller = Controller(
+            kind="scsi",
+            index=index // per,
+            line=hardware.line.number if hardware is not None else setting.line.number,
+            model=model,
+            queues=whole(queues, f"line {setting.line.number}") if queues and model == SINGLE else None,
+            iothread=thread,
+        )
+    disk = _one_disk(setting, options, target=key, bus=bus, controller=index // per if bus == "scsi" else 0)
+    ignored = frozenset({IGNORED}) if asked and not served else frozenset()
+    return replace(disk, iothread=thread if bus == "virtio" else None, options=disk.options | ignored), controller
+
+
+def _one_disk(setting: Setting, options: tuple[Option, ...], *, target: str, bus: str, controller: int) -> DomainDisk:
+    cdrom = option(options, "media") == "cdrom"
+    source = _source(options, cdrom=cdrom)
+    discard = option(options, "discard")
+    asked = option(options, "detect_zeroes")
+    zeroes = asked != "0"
+    return DomainDisk(
+        target=target,
+        line=setting.line.number,
+        device="cdrom" if cdrom else "lun" if option(options, "scsiblock") == "1" else "disk",
+        bus=bus,
+        source=source,
+        driver="qemu",
+        format=_format(options, source.name),
+        # on btrfs with copy-on-write it is writeback; the file does not say what the storage is
+        cache=option(options, "cache") or "none",
+        io=option(options, "aio"),
+        discard={"on": "unmap", "ignore": "ignore"}.get(discard or ""),
+        detect_zeroes=("unmap" if discard == "on" else "on") if zeroes else "off",
+        limits=tuple(_limits(options, setting)),
+        controller=controller,
+        rotation_rate=1 if option(options, "ssd") == "1" else None,
+        read_only=option(options, "ro") == "1",
+        transient=option(options, "snapshot") == "1",
+        options=frozenset() if asked else frozenset({"detect_zeroes by default"}),
+    )
+
+
+def _source(options: tuple[Option, ...], *, cdrom: bool) -> DiskSource:
+    name = option(options, "file") or option(options, "volume") or ""
+    if not name and options and options[0].value is None:
+        name = options[0].name
+    if name in ("", "none", "cdrom"):
+        return DiskSource(kind="none")
+    if name.startswith("/"):
+        return DiskSource(kind="block" if name.startswith("/dev/") else "file", name=name)
+    if "://" in name:
+        return DiskSource(kind="network", name=name, protocol=name.partition("://")[0])
+    return DiskSource(kind="file" if cdrom else "volume", name=name)
+
+
+def _format(options: tuple[Option, ...], name: str) -> str:
+    written = option(options, "format")
+    ending = name.rpartition(".")[2]
+    return written or (ending if ending in ("qcow2", "vmdk", "raw", "qed") else "raw")
+
+
+def _limits(options: tuple[Option, ...], setting: Setting) -> Iterator[tuple[str, int]]:
+    for one in options:
+        root = one.name.removesuffix("_length").removesuffix("_max")
+        scale = MIB if root.startswith("mbps") else 1
+        known = LIMITS.get(root.removeprefix("m") if scale > 1 else root)
+        if known is None or one.value is None:
+            continue
+        if not _NUMBER.fullmatch(one.value):
+            raise ReadError(f"line {setting.line.number}: {one.name}={one.value[:40]!r} is not a number")
+        ending = one.name[len(root) :]
+        yield known + ending, round(float(one.value) * (1 if ending.endswith("_length") else scale))

@@ -1,0 +1,321 @@
+# SPDX-License-Identifier: Apache-2.0
+"""QEMU's language for guests: the command line of a machine, and the QMP commands of its disk.
+
+A machine is started bare and is given its disk by hot-plug, so that the same machine carries one stack after another.
+What it takes to come from one stack to the next is in the table of knobs: what only the nodes know (engine, cache,
+format, limits) is exchanged under the running device, what the device was made with needs the device anew, and only
+what the machine was made with needs another process. A disk on IDE or AHCI is there from the machine's start.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+from virtune.dialects.qemu.qmp import FILE_NODE, FORMAT_NODE, Command, DaemonPlaces, daemon_commands
+from virtune.model.knob import Change
+from virtune.model.knobs import turned
+from virtune.model.machine import MEMORY, Mapped, mapping_of
+from virtune.model.machine import Machine as Asked
+from virtune.model.stack import PLUGGED, Device, Stack, writes_through
+
+DEVICE = "disk0"
+"""The id of the disk's device."""
+
+CONTROLLER = "scsi0"
+"""The id of the SCSI controller that a virtio-scsi disk hangs on."""
+
+AHCI = "ahci0"
+"""The id of the AHCI controller."""
+
+PARKED = "parked"
+"""The node below the device between stacks: one that opens nothing."""
+
+SLOTS = ("slot0", "slot1")
+"""The root ports for hot-plug: one for the disk, or for its controller, and one to spare."""
+
+LIMIT_NODE = "limit0"
+LIMITS = "limits0"
+
+_FRONT = {
+    "virtio-blk": "virtio-blk-pci", "virtio-scsi": "scsi-hd", "nvme": "nvme", "ahci": "ide-hd", "ide": "ide-hd",
+}  # fmt: skip
+"""What QEMU calls each kind of disk."""
+
+DRIVERS: Mapping[str, tuple[str, ...]] = {
+    "virtio-blk": ("virtio_blk",),
+    "virtio-scsi": ("virtio_scsi", "sd_mod"),
+    "nvme": ("nvme",),
+    "ahci": ("ahci", "sd_mod"),
+    "ide": ("ata_piix", "sd_mod"),
+}
+"""The drivers that the guest's kernel needs for each kind."""
+
+MEMORY_BACKEND = "memory-backend=memory0"
+"""The option of a machine whose memory is that object."""
+
+AGENT_PORT = "org.qemu.guest_agent.0"
+"""The port on which a QEMU guest agent listens."""
+
+DomainAccess = Literal["same", "live", "swap", "replug", "restart"]
+
+_WAYS: Mapping[Change, DomainAccess] = {
+    Change.LIVE: "live",
+    Change.SWAP: "swap",
+    Change.REPLUG: "replug",
+    Change.POWEROFF: "restart",
+    Change.HOST_REBOOT: "restart",
+}
+_LEAST_FIRST: tuple[DomainAccess, ...] = ("same", "live", "swap", "replug", "restart")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machine:
+    """What a guest is besides its disk. `kvm` says whether its vCPUs run on the CPU or in QEMU's own translator.
+
+    `asked` is what the stack says of the machine. `first` are the commands of a disk that must be there from the
+    start: the node it stands on, and its devices.
+    `agent` is the descriptor that leads to QEMU's guest agent, None for a guest without one.
+    """
+
+    kernel: str
+    initramfs: str
+    console: str
+    channels: Sequence[int]
+    monitor: int
+    kvm: bool
+    agent: int | None = None
+    vcpus: int = 2
+    asked: Asked = field(default_factory=Asked)
+    first: Sequence[Command] = ()
+
+
+def machine_argv(program: str, machine: Machine) -> tuple[str, ...]:
+    """Write the command line of a machine; `channels` and `monitor` are descriptors that QEMU gets.
+
+    The clock: under TCG all vCPUs read the host's TSC, so that it may be relied on; with several vCPUs the guest
+    would else take the HPET, whose every read stops the emulation. On KVM the guest's own choice is right.
+    Programs at the same addresses every time: what TCG has translated of one is of use for the next, so that fio is
+    ready in 0.35 s and not in 0.40.
+    """
+    append = [
+        "console=ttyS0",
+        "quiet",
+        "loglevel=3",
+        "panic=-1",
+        f"ports={len(machine.channels) + (machine.agent is not None)}",
+    ]
+    append += [] if machine.kvm else ["tsc=reliable", "mitigations=off", "norandmaps"]
+    argv = [program, "-name", "virtune,debug-threads=on", "-nodefaults", "-no-user-config", "-display", "none"]
+    argv += ["-no-reboot", *_board(machine), "-accel", "kvm" if machine.kvm else "tcg,thread=multi"]
+    argv += ["-kernel", machine.kernel, "-initrd", machine.initramfs, "-append", " ".join(append)]
+    # a console that nobody drains stops the guest, so it goes into a file
+    argv += ["-chardev", f"file,id=console,path={machine.console}", "-serial", "chardev:console"]
+    argv += ["-chardev", f"socket,id=monitor,fd={machine.monitor}", "-mon", "chardev=monitor,mode=control"]
+    argv += ["-device", "virtio-serial-pci"]
+    for number, descriptor in enumerate(machine.channels):
+        argv += ["-chardev", f"socket,id=channel{number},fd={descriptor}"]
+        argv += ["-device", f"virtserialport,chardev=channel{number},name=virtune.{number}"]
+    if machine.agent is not None:
+        argv += ["-chardev", f"socket,id=agent,fd={machine.agent}"]
+        argv += ["-device", f"virtserialport,chardev=agent,name={AGENT_PORT}"]
+    # the older board has no PCI Express, and takes what is plugged in on its one bus
+    for number, slot in enumerate(() if machine.asked.has_isa else SLOTS, 1):
+        argv += ["-device", f"pcie-root-port,id={slot},chassis={number},slot={number}"]
+    return (*argv, *(word for command in machine.first for word in argument_of(command)))
+
+
+def _board(machine: Machine) -> list[str]:
+    asked, memory = machine.asked, machine.asked.memory or MEMORY
+    options = [asked.type or "q35", "hpet=off"]
+    words = ["-cpu", asked.cpu or ("host" if machine.kvm else "max"), "-smp", str(machine.vcpus), "-m", f"{memory}B"]
+    options += [MEMORY_BACKEND] if asked.hugepages is not None else []
+    return ["-M", ",".join(options), *words, *hugepage_words(asked)]
+
+
+def hugepage_words(machine: Asked) -> tuple[str, ...]:
+    """Write the memory of a machine that lies on huge pages; nothing for any other."""
+    if machine.hugepages is None:
+        return ()
+    pages = f"hugetlb=on,hugetlbsize={machine.hugepages},prealloc=on,share=on"
+    return ("-object", f"memory-backend-memfd,id=memory0,size={machine.memory or MEMORY},{pages}")
+
+
+def argument_of(command: Command) -> tuple[str, str]:
+    """Write a QMP command as the option of the command line that does the same."""
+    flag = {"object-add": "-object", "blockdev-add": "-blockdev", "device_add": "-device"}[command.execute]
+    return flag, json.dumps(dict(command.arguments), separators=(",", ":"))
+
+
+def parked_command(size_bytes: int, *, read_only: bool) -> Command:
+    """Render the node that a device stands on between stacks: as large as the image, and it opens nothing."""
+    node = {
+        "driver": "null-co",
+        "node-name": PARKED,
+        "size": size_bytes,
+        "read-zeroes": False,
+        "read-only": read_only,
+    }
+    return Command(execute="blockdev-add", arguments=node)
+
+
+def first_commands(stack: Stack, parked: Command) -> tuple[Command, ...]:
+    """Render the disk that a machine must have from its start, on the parked node; nothing where it need not."""
+    return () if stack.device.bus in PLUGGED else (parked, *device_commands(stack, PARKED))
+
+
+def node_commands(stack: Stack, places: DaemonPlaces, turn: int) -> tuple[Command, ...]:
+    """Render what opens the image: limits and nodes, top node last; names end in the number of the turn."""
+    return tuple(
+        replace(command, arguments=_of_turn(command.arguments, turn) | _leave(command, places))
+        for command in daemon_commands(stack, places)
+        if command.execute == "blockdev-add" or command.arguments.get("qom-type") == "throttle-group"
+    )
+
+
+def node_of_turn(name: str, turn: int) -> str:
+    """Return the name that a node has in one turn."""
+    return f"{name}-{turn}"
+
+
+def nodes_of_turn(nodes: Sequence[Mapping[str, Any]], turn: int) -> list[Mapping[str, Any]]:
+    """Return the nodes of one turn, as `query-named-block-nodes` shows them, under their plain names."""
+    names = {node_of_turn(name, turn): name for name in (FILE_NODE, FORMAT_NODE, LIMIT_NODE)}
+    return [{**node, "node-name": names[node["node-name"]]} for node in nodes if node["node-name"] in names]
+
+
+def top_node(commands: Sequence[Command]) -> str:
+    """Return the name of the node that the device stands on."""
+    return str([c.arguments["node-name"] for c in commands if c.execute == "blockdev-add"][-1])
+
+
+def removal_commands(commands: Sequence[Command]) -> tuple[Command, ...]:
+    """Render what takes these nodes and limits away again, last first."""
+    found = []
+    for command in reversed(commands):
+        if command.execute == "blockdev-add":
+            found.append(Command(execute="blockdev-del", arguments={"node-name": command.arguments["node-name"]}))
+        else:
+            found.append(Command(execute="object-del", arguments={"id": command.arguments["id"]}))
+    return tuple(found)
+
+
+def thread_commands(stack: Stack) -> tuple[Command, ...]:
+    """Render what makes the IOThreads of the disk; nothing where the main loop serves it."""
+    asked = {"poll-max-ns": stack.poll_max_ns, "thread-pool-max": stack.thread_pool_max}
+    own = {name: value for name, value in asked.items() if value is not None}
+    return tuple(
+        Command(execute="object-add", arguments={"qom-type": "iothread", "id": name, **own})
+        for name in stack.device.iothreads
+    )
+
+
+def device_commands(stack: Stack, node: str) -> tuple[Command, ...]:
+    """Render what gives the guest its disk, controller first where it needs one."""
+    device, front = stack.device, _FRONT[stack.device.bus]
+    if device.vfio_pci is not None:
+        passed = {"driver": "vfio-pci", "id": DEVICE, "host": device.vfio_pci, "bus": SLOTS[0]}
+        return (Command(execute="device_add", arguments=passed),)
+    own: dict[str, Any] = {"driver": front, "id": DEVICE, "drive": node, "serial": DEVICE}
+    own |= _sizes(device)
+    slot = {} if stack.machine.has_isa else {"bus": SLOTS[0]}
+    write_cache = {"write-cache": "off" if writes_through(stack) else "on"}
+    controller: dict[str, Any] | None = None
+    match device.bus:
+        case "virtio-blk":
+            own |= {**slot, **write_cache, **_threads(device), **_queues(device)}
+        case "virtio-scsi":
+            controller = {"driver": "virtio-scsi-pci", "id": CONTROLLER, **slot, **_threads(device)}
+            controller |= {} if device.scsi_num_queues is None else {"num_queues": device.scsi_num_queues}
+            own |= {"bus": f"{CONTROLLER}.0", **write_cache}
+        case "nvme":
+            own |= {**slot, **({} if device.max_ioqpairs is None else {"max_ioqpairs": device.max_ioqpairs})}
+        case "ahci":
+            controller = {"driver": "ich9-ahci", "id": AHCI}
+            own |= {"bus": f"{AHCI}.0", **write_cache}
+        case "ide":
+            own |= {"bus": "ide.0", **write_cache}
+        case bus:
+            raise ValueError(f"bus={bus} is not written here")
+    found = [] if controller is None else [Command(execute="device_add", arguments=controller)]
+    return (*found, Command(execute="device_add", arguments=own))
+
+
+def plugged(stack: Stack) -> tuple[str, ...]:
+    """Return the devices that are to be unplugged, in that order, to take the disk away."""
+    return (CONTROLLER,) if stack.device.bus == "virtio-scsi" else (DEVICE,)
+
+
+def switch_method(old: Stack, new: Stack) -> tuple[DomainAccess, str]:
+    """Say how a machine that carries one stack comes to carry another, and the knob that needs the most for it.
+
+    Each knob says itself what turning it takes. A node is exchanged under a device only as long as the guest cannot
+    tell: whether it sees a write cache was decided when the device was made.
+    """
+    way: DomainAccess = "same"
+    needed = ""
+    for knob in turned(old, new):
+        this = _WAYS[knob.in_guest or knob.change]
+        if this == "swap" and knob.place[0] == "disk" and writes_through(old) != writes_through(new):
+            this = "replug"
+        if this == "replug" and not {old.device.bus, new.device.bus} <= PLUGGED:
+            this = "restart"
+        if _LEAST_FIRST.index(this) > _LEAST_FIRST.index(way):
+            way, needed = this, knob.id
+    return way, needed
+
+
+def _leave(command: Command, places: DaemonPlaces) -> dict[str, bool]:
+    """A read-only device refuses a filter that does not say of itself that it is read-only."""
+    return {"read-only": not places.writable} if command.execute == "blockdev-add" else {}
+
+
+def _of_turn(arguments: Mapping[str, Any], turn: int) -> dict[str, Any]:
+    named = dict(arguments)
+    for key in ("node-name", "file", "id", "throttle-group"):
+        if key in named:
+            named[key] = node_of_turn(named[key], turn)
+    # two turns hold one image open for the moment of the exchange; virtune's own lock keeps others away from it
+    if named.get("driver") in ("file", "host_device"):
+        named["locking"] = "off"
+    return named
+
+
+def _threads(device: Device) -> dict[str, Any]:
+    if device.iothread_vq_mapping is not None:
+        return {"iothread-vq-mapping": [mapped(one) for one in mapping_of(device.iothread_vq_mapping)]}
+    return {} if device.iothread is None else {"iothread": device.iothread}
+
+
+def mapped(one: Mapped) -> dict[str, Any]:
+    """Write an IOThread and its queues as QEMU does."""
+    return {"iothread": one.iothread} | ({"vqs": list(one.queues)} if one.queues else {})
+
+
+def mapping_text(shown: Sequence[Mapping[str, Any]], *, queues: bool) -> str:
+    """Write what QEMU shows of a mapping as `mapping_of` reads it, with its queues or without."""
+    parts = []
+    for one in shown:
+        own = [int(number) for number in one.get("vqs") or ()] if queues else []
+        row = own == list(range(own[0], own[-1] + 1)) if own else False
+        words = f"{own[0]}-{own[-1]}" if row and len(own) > 1 else ",".join(map(str, own))
+        parts.append(f"{one['iothread']}:{words}" if queues else str(one["iothread"]))
+    return "+".join(parts)
+
+
+def _queues(device: Device) -> dict[str, Any]:
+    asked = {
+        "num-queues": device.num_queues,
+        "queue-size": device.queue_size,
+        "packed": device.packed,
+        "event_idx": device.event_idx,
+    }
+    return {name: value for name, value in asked.items() if value is not None}
+
+
+def _sizes(device: Device) -> dict[str, Any]:
+    asked = {
+        "logical_block_size": device.logical_block_size,
+        "physical_block_size": device.physical_block_size,
+    }
+    return {name: value for name, value in asked.items() if value is not None}

@@ -1,0 +1,184 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a load may say over an export: NBD by fio's nbd engine, vhost-user-blk by fio's libblkio or by virtune-load.
+
+What means nothing there is taken out and said to be; what would then be another load is refused.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import assert_never
+
+from virtune.fio import generator
+from virtune.fio.options import ENGINE_OPTIONS
+from virtune.model.errors import PreconditionError
+from virtune.model.target import FileTarget, GuestTarget, NbdTarget, Target, VhostUserTarget
+from virtune.model.workload import Workload
+
+FIO = "fio"
+
+UNREAD = frozenset({"description", "disk_util"})
+"""What a job file may say that no load depends on."""
+
+Chosen = tuple[str, str]
+"""What was decided for the user, and why."""
+
+_FUSE = "use disk.export=fuse, where fio opens a file"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Clients:
+    """What is at hand to load with: the engines of this fio, and virtune-load where it is `installed`.
+
+    With `alike` files and disks of this host are loaded by virtune-load too: a study that loads a vhost-user-blk
+    export by it compares them with that export, and what differs should be the disks, not their clients.
+    """
+
+    engines: frozenset[str]
+    installed: bool = False
+    alike: bool = False
+
+
+def program_for(workload: Workload, target: Target, clients: Clients) -> str:
+    """Return the program that puts the workload on the target: fio, unless virtune-load can and should."""
+    match target:
+        case GuestTarget() | NbdTarget():
+            return FIO
+        case FileTarget():
+            ours = clients.alike and _as_on_an_export(workload) and takes(workload)
+            return generator.PROGRAM if ours else FIO
+        case VhostUserTarget():
+            ours = "libblkio" not in clients.engines or (clients.installed and takes(workload))
+            return generator.PROGRAM if ours else FIO
+        case _:
+            assert_never(target)
+
+
+def takes(workload: Workload) -> bool:
+    """Whether virtune-load can carry the workload, on a vhost-user-blk export and on a file alike."""
+    try:
+        for job in workload:
+            options = {key: value for key, value in job.as_dict().items() if key not in UNREAD}
+            if options.pop("ioengine", "libblkio") != "libblkio":
+                return False
+            on_vhost_user(options, generator.PROGRAM, [])
+    except PreconditionError:
+        return False
+    return True
+
+
+def _as_on_an_export(workload: Workload) -> bool:
+    """Whether a file is asked for nothing that an export is not: an engine, polling of the device itself, or what a
+    job file leaves open, which runs unchanged where fio opens the file.
+    """
+    said = {name for job in workload for name in job.as_dict()}
+    return workload.verbatim is None and not said & {"ioengine", "hipri"}
+
+
+def require_queues(workload: Workload, queues: int, program: str) -> None:
+    """Raise PreconditionError when the clones of a workload need more queues than an export has."""
+    if program != FIO:
+        generator.require_room(workload.jobs, queues)
+        return
+    clones = generator.clones_of(workload.jobs)
+    if clones > queues:
+        offers = "1 queue" if queues == 1 else f"{queues} queues"
+        raise PreconditionError(
+            f"the load has {clones} clones, fio gives each a queue, and the export offers {offers}",
+            hint=f"`--set export.num_queues={clones}`; virtune-load lets clones share queues",
+        )
+
+
+def require_driven(workload: Workload, queues: int) -> None:
+    """Raise PreconditionError when an export has queues that the load never uses: an arm would be called by them."""
+    clones = generator.clones_of(workload.jobs)
+    if clones < queues:
+        raise PreconditionError(
+            f"the load drives {clones} of {queues} queues, so the others would measure nothing",
+            hint=f"a load with numjobs={queues} has a clone for each, and on fewer queues its clones share them",
+        )
+
+
+def on_nbd(options: dict[str, str], chosen: list[Chosen]) -> dict[str, str]:
+    """Return nbd's options; what means nothing there is taken out of `options`, what would mean less is refused."""
+    refuse_on_nbd(options, _FUSE)
+    for name, why in (
+        ("direct", "an NBD client has no page cache; disk.cache decides what QEMU does"),
+        ("invalidate", "an NBD client has no page cache to drop"),
+        ("sync", "it is off, and NBD has none"),
+    ):
+        _leave_out(name, why, options, chosen)
+    flushes = options.pop("fdatasync", "0")
+    if flushes != "0":
+        if options.get("fsync", "0") != "0":
+            raise PreconditionError("over NBD fsync and fdatasync are the same flush, so both cannot be", hint=_FUSE)
+        chosen.append((f"fsync={flushes}", "over NBD fdatasync is the same flush, and fio's nbd engine knows fsync"))
+        return {"ioengine": "nbd", "fsync": flushes}
+    return {"ioengine": "nbd"}
+
+
+def refuse_on_nbd(options: Mapping[str, str], hint: str = _FUSE) -> None:
+    """Refuse what fio's nbd engine would ignore or fail at although the load would then be another one."""
+    if options.get("sync", "none") not in ("none", "0"):
+        hint = f"write fsync=1 for a flush after every write, or {hint}"
+        raise PreconditionError("O_SYNC cannot be said over NBD: fio would take sync and ignore it", hint=hint)
+    if options.get("direct") == "0":
+        raise PreconditionError("direct=0 asks for a page cache, and an NBD client has none", hint=hint)
+    bound = [name for name in (*ENGINE_OPTIONS, "sync_file_range") if name in options]
+    if bound:
+        raise PreconditionError(f"fio's nbd engine has no {bound[0]}", hint=hint)
+
+
+def on_vhost_user(options: dict[str, str], program: str, chosen: list[Chosen]) -> dict[str, str]:
+    """Return what vhost-user adds; what means nothing there is taken out of `options`, the rest is checked."""
+    if options.get("direct") == "0":
+        raise PreconditionError(
+            "direct=0 asks for a page cache, and a vhost-user client has none",
+            hint="disk.cache decides what QEMU does; disk.export=fuse is a file that fio opens",
+        )
+    _leave_out("direct", "a virtqueue has no page cache; disk.cache decides what QEMU does", options, chosen)
+    _leave_out("invalidate", "a virtqueue has no page cache to drop", options, chosen)
+    if program == FIO:
+        refuse_on_libblkio(options)
+        _leave_out("sync", "it is off, and fio's libblkio engine has none", options, chosen)
+        return {"ioengine": "libblkio"}
+    _by_generator(options, chosen)
+    return {"ioengine": "libblkio"}
+
+
+def _by_generator(options: dict[str, str], chosen: list[Chosen]) -> None:
+    """Take out of a job what means nothing to virtune-load, check the rest and spell it as it reads it."""
+    for name in generator.FLUSHES:
+        if not generator.writes(options):
+            _leave_out(name, "the job writes nothing that could be flushed", options, chosen)
+    generator.require_known(options)
+    options.update(generator.spelled(options))
+    if "rate_iops" in options:
+        chosen.append(
+            ("an open loop", "virtune-load starts requests by a timetable and counts latency from the intended start")
+        )
+
+
+def on_file_too(options: dict[str, str], chosen: list[Chosen]) -> dict[str, str]:
+    """Return what a file adds for virtune-load, which loads a vhost-user-blk export of the same study."""
+    options.pop("direct", None)  # it is 1: `takes` refuses another
+    if "invalidate" in options:
+        _leave_out("invalidate", "virtune drops the file from the page cache before each trial", options, chosen)
+    chosen.append((f"by {generator.PROGRAM}", "the study's vhost-user-blk exports are loaded by it, so this is too"))
+    _by_generator(options, chosen)
+    return {"ioengine": "io_uring", "direct": "1"}
+
+
+def refuse_on_libblkio(options: Mapping[str, str]) -> None:
+    """Refuse what fio's libblkio engine would ignore although the load would then be another one."""
+    if options.get("sync", "none") not in ("none", "0"):
+        raise PreconditionError(
+            "fio's libblkio engine would take sync and ignore it", hint="write fsync=1: a flush after every write"
+        )
+    bound = [name for name in (*ENGINE_OPTIONS, "sync_file_range") if name in options and name != "hipri"]
+    if bound:
+        raise PreconditionError(f"fio's libblkio engine has no {bound[0]}", hint=_FUSE)
+
+
+def _leave_out(name: str, why: str, options: dict[str, str], chosen: list[Chosen]) -> None:
+    if name in options:
+        chosen.append((f"{name}={options.pop(name)} is left out", why))

@@ -1,0 +1,374 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From a workload and a target to the fio job that runs: one way for metal, storage daemon and guest.
+
+What fio 3.33 does, and why the job is written as it is (each was tried):
+
+* `runtime=0.3` is not 300 ms; times are written with `ms`.
+* When `offset` + `size` go beyond the end of an existing file, fio UNLINKS it before `allow_file_create=0` stops it.
+  The extent is therefore checked here against `target.size_bytes`, which must never exceed the real size, and loads
+  that only read get `--readonly`.
+* In a job file `#` and `;` end a value anywhere in it, `${X}` is replaced and `$ncpus` is evaluated through a shell.
+* With `group_reporting` different jobs are merged as well, unless each begins a `new_group`.
+* The nbd engine takes `sync=1` and ignores it, and fails at `fdatasync` and `sync_file_range`.
+* What is said over an export is another matter (`fio.exported`), and a vhost-user-blk export may be loaded by
+  virtune-load in place of fio, from the same job file; files and disks that are compared with it are then as well.
+* `randseed` decides even with `randrepeat=0`; fio multiplies it by the number of the clone, so it must not be 0.
+"""
+
+import re
+from dataclasses import dataclass
+from typing import assert_never
+
+from virtune.fio.exported import (
+    FIO,
+    UNREAD,
+    Chosen,
+    Clients,
+    on_file_too,
+    on_nbd,
+    on_vhost_user,
+    program_for,
+    refuse_on_libblkio,
+    refuse_on_nbd,
+    require_queues,
+)
+from virtune.fio.extent import extent_of, own_extent
+from virtune.fio.options import ENGINE_OPTIONS, ENGINES, SYNCHRONOUS, check_together, read_option
+from virtune.fio.workloads import check_name
+from virtune.model.errors import PlanError, PreconditionError
+from virtune.model.spelling import quoted
+from virtune.model.target import FileTarget, NbdTarget, Target, VhostUserTarget
+from virtune.model.workload import Job, Workload
+
+PERCENTILES = "50:70:90:95:99:99.9:99.99"
+"""What fio prints beside its bins: the percentiles of the studies, and the tail people pay for."""
+
+ENDS_ITSELF = frozenset({"number_ios", "io_size", "loops"})
+"""With one of these a job ends when it has done so much; `time_based` would run it for ever."""
+
+OPERATIONS = "operations"
+"""How fio's logs of single I/Os are named, where fio runs."""
+
+_DEFAULT_ENGINES = ("io_uring", "libaio", "psync")
+_UNSAFE = re.compile(r"[#;$`\\%]")
+_ADDRESS = re.compile(r"[A-Za-z0-9/._@-]{1,107}", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FioJob:
+    """A job file, the arguments that come before it, and what virtune decided: (what, why).
+
+    `program` is what runs it: fio, or virtune-load, which takes fio's words. `direct` says whether fio opens the
+    target with O_DIRECT, `engines` are those that its jobs name or are given. Output options are the caller's.
+    """
+
+    text: str
+    arguments: tuple[str, ...]
+    chosen: tuple[Chosen, ...]
+    direct: bool
+    engines: frozenset[str]
+    program: str = FIO
+
+
+def fio_job(
+    workload: Workload,
+    target: Target,
+    *,
+    seconds: float,
+    ramp_seconds: float,
+    seed: int,
+    clients: Clients,
+) -> FioJob:
+    """Write the job that puts the workload on the target; `clients` are at hand to run it.
+
+    Raises PlanError when the workload is wrong in itself, PreconditionError when this target or this fio cannot
+    carry it as it is meant.
+    """
+    if not 0.001 <= seconds <= 10**6 or not 0 <= ramp_seconds <= 10**6:
+        raise PlanError(f"a load cannot run {seconds:g} s after a ramp of {ramp_seconds:g} s")
+    times = {"runtime": _milliseconds(seconds), "ramp_time": _milliseconds(ramp_seconds)}
+    program = program_for(workload, target, clients)
+    plan = _Plan(
+        target=target, times=times, seed=str(seed % (2**31 - 1) + 1), engines=clients.engines, program=program
+    )
+    _check_jobs(workload)
+    if isinstance(target, VhostUserTarget):
+        require_queues(workload, target.queues, program)
+    address = _address(target, program)
+    if workload.verbatim is not None:
+        return _unchanged(workload, workload.verbatim, address, plan)
+    chosen: list[Chosen] = []
+    sections = [(job.name, _section(job, address, plan, workload, chosen)) for job in workload.jobs]
+    return _written(workload, sections, plan, chosen)
+
+
+def _written(
+    workload: Workload, sections: list[tuple[str, dict[str, str]]], plan: "_Plan", chosen: list[Chosen]
+) -> FioJob:
+    """Write the job file. fio is told when it must not write, virtune-load when it may."""
+    lines = [f"# {workload.name}: written by virtune", "[global]", "thread=1"]
+    for name, options in sections:
+        lines += ["", f"[{name}]", *(f"{key}={value}" for key, value in options.items())]
+    directs = {options["direct"] for _, options in sections if "direct" in options}
+    allowed = () if plan.program == FIO else ("--allow-write",)
+    return FioJob(
+        text="\n".join(lines) + "\n",
+        arguments=allowed if workload.writes else ("--readonly",),
+        chosen=tuple(dict.fromkeys(chosen)),
+        direct=_one_direct(directs),
+        engines=frozenset(options["ioengine"] for _, options in sections),
+        program=plan.program,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Plan:
+    """What is the same for all jobs of a load."""
+
+    target: Target
+    times: dict[str, str]
+    seed: str
+    engines: frozenset[str]
+    program: str
+
+
+def _check_jobs(workload: Workload) -> None:
+    """Check every option again: a workload may come from a file, a store or a caller."""
+    if not workload.jobs:
+        raise PlanError(f"workload {workload.name} has no job")
+    in_file = workload.verbatim is not None
+    if not in_file:
+        check_name(workload.name, "a workload")
+    for job in workload.jobs:
+        where = f"workload {workload.name}"
+        if not in_file:
+            check_name(job.name, "a job")
+        for key, value in job.options:
+            if read_option(key, value, where=where, in_file=in_file) != (key, value):
+                raise PlanError(f"{where}: {key} is not written the way fio writes it")
+        check_together({"direct": "0", **job.as_dict()} if in_file else job.as_dict(), where=where)
+
+
+def _address(target: Target, program: str) -> dict[str, str]:
+    """Return the options that name the target, escaped for a job file of that program."""
+    match target:
+        case FileTarget(path=path):
+            plain = path.startswith("/") and path.isprintable() and path == path.strip() and len(path) <= 1000
+            if not plain or _UNSAFE.search(path):
+                hint = "an absolute path without # ; $ ` \\ % and without control characters, at most 1000 long"
+                raise PreconditionError(f"fio's job file cannot name {quoted(path)}", hint=hint)
+            return {"filename": path.replace(":", "\\:") if program == FIO else path}
+        case NbdTarget(socket=socket, export=export, uri=uri):
+            if not _ADDRESS.fullmatch(socket) or not _ADDRESS.fullmatch(export):
+                hint = "letters, digits and / . _ @ - are safe in it"
+                raise PreconditionError(f"fio's job file cannot name the NBD export {quoted(uri)}", hint=hint)
+            return {"ioengine": "nbd", "uri": uri}
+        case VhostUserTarget(socket=socket):
+            if not _ADDRESS.fullmatch(socket):
+                hint = "letters, digits and / . _ @ - are safe in it"
+                raise PreconditionError(f"a job file cannot name the socket {quoted(socket)}", hint=hint)
+            driver = "virtio-blk-vhost-user"
+            return {"ioengine": "libblkio", "libblkio_driver": driver, "libblkio_path": socket}
+        case _:
+            assert_never(target)
+
+
+def _section(
+    job: Job, address: dict[str, str], plan: _Plan, workload: Workload, chosen: list[Chosen]
+) -> dict[str, str]:
+    options = job.as_dict()
+    own = _on_target(options, plan, chosen)
+    extent = extent_of(options, plan.target)
+    section = {**address, **own, **{k: v for k, v in options.items() if k not in own}, **extent}
+    section |= plan.times if "number_ios" not in options else {"runtime": plan.times["runtime"]}
+    section |= {} if "number_ios" in options else {"time_based": "1"}
+    if job.recorded and plan.program == FIO:
+        section |= {"write_lat_log": OPERATIONS, "log_avg_msec": "0", "log_offset": "1"}
+    for key, value in _defaults(job, plan.seed).items():
+        section.setdefault(key, value)
+    if int(options.get("numjobs", "1")) > 1:
+        section["group_reporting"] = "1"
+    if len(workload.jobs) > 1:
+        section["new_group"] = "1"
+    return section
+
+
+def _on_target(options: dict[str, str], plan: _Plan, chosen: list[Chosen]) -> dict[str, str]:
+    """Return what the target's type adds to a job, and take out of `options` what means nothing there."""
+    match plan.target:
+        case FileTarget():
+            return _on_file(options, plan, chosen) if plan.program == FIO else on_file_too(options, chosen)
+        case NbdTarget():
+            _require_engine(options.pop("ioengine", "nbd"), plan)
+            return on_nbd(options, chosen)
+        case VhostUserTarget():
+            _require_engine(options.pop("ioengine", "libblkio"), plan)
+            return on_vhost_user(options, plan.program, chosen)
+        case _:
+            assert_never(plan.target)
+
+
+def _defaults(job: Job, seed: str) -> dict[str, str]:
+    """Return what every job gets unless its workload says otherwise."""
+    options = job.as_dict()
+    found: dict[str, str] = {}
+    if not {"randseed", "randrepeat", "allrandrepeat"} & options.keys():
+        found |= {"randrepeat": "0", "randseed": seed}
+    if job.pattern.startswith("rand") and "random_generator" not in options:
+        found["norandommap"] = "1"
+    if job.writes and options.get("zero_buffers", "0") == "0":
+        found["refill_buffers"] = "1"
+    return found | {"clat_percentiles": "1", "lat_percentiles": "1", "percentile_list": PERCENTILES}
+
+
+def _on_file(options: dict[str, str], plan: _Plan, chosen: list[Chosen]) -> dict[str, str]:
+    engine = options.get("ioengine")
+    if engine is None:
+        engine = _best_engine(options, plan.engines)
+        chosen.append((f"ioengine={engine}", "the workload names none; the best that this fio has for it"))
+    _require_engine(engine, plan)
+    direct = options.get("direct", "0" if engine == "mmap" else "1")
+    if engine == "mmap":
+        chosen.append(("direct=0", "ioengine=mmap always goes through the page cache"))
+    elif "direct" not in options:
+        chosen.append(("direct=1", "the disk is measured, not the page cache of whoever runs fio"))
+    chosen += _limits(engine, direct, options)
+    return {
+        "ioengine": engine,
+        "direct": direct,
+        "invalidate": options.get("invalidate", "1"),
+        "allow_file_create": "0",
+    }
+
+
+def _limits(engine: str, direct: str, options: dict[str, str]) -> list[Chosen]:
+    """Say where the engine cannot do what the words of the workload seem to ask."""
+    found = []
+    depth = options.get("iodepth", "1")
+    if engine in SYNCHRONOUS and depth != "1":
+        found.append((f"iodepth={depth} acts as 1", f"ioengine={engine} holds one I/O in flight"))
+    if engine == "libaio" and direct == "0":
+        found.append((f"iodepth={depth} may act as 1", "without O_DIRECT Linux AIO blocks while it submits"))
+    return found
+
+
+def _best_engine(options: dict[str, str], engines: frozenset[str]) -> str:
+    bound = [name for name in ENGINE_OPTIONS if name in options]
+    able = [e for e in ENGINES if e in engines and all(e in ENGINE_OPTIONS[name] for name in bound)]
+    best = next((e for e in (*_DEFAULT_ENGINES, *able) if e in able), None)
+    if best is None:
+        wanted = f"one that has {', '.join(bound)}" if bound else f"one of {', '.join(_DEFAULT_ENGINES)}"
+        raise PreconditionError(f"this fio has no engine for the workload: it needs {wanted}")
+    return best
+
+
+def _require_engine(engine: str, plan: _Plan) -> None:
+    if isinstance(plan.target, FileTarget) and engine == "nbd":
+        hint = "leave ioengine out, or use disk.export=nbd"
+        raise PreconditionError("ioengine=nbd loads an NBD export, and the target is a file", hint=hint)
+    if isinstance(plan.target, NbdTarget) and engine != "nbd":
+        hint = "use disk.export=fuse (or rig=metal), where any engine works, or leave ioengine out"
+        raise PreconditionError(f"the target is an NBD export, which ioengine={engine} cannot load", hint=hint)
+    if isinstance(plan.target, VhostUserTarget):
+        if engine != "libblkio":
+            hint = "use disk.export=fuse (or rig=metal), where any engine works, or leave ioengine out"
+            raise PreconditionError(
+                f"the target is a vhost-user-blk export, which ioengine={engine} cannot load", hint=hint
+            )
+        return  # what fio lacks virtune-load has
+    if engine not in plan.engines:
+        have = ", ".join(e for e in ENGINES if e in plan.engines)
+        hint = "use disk.export=fuse, or a fio built with libnbd" if engine == "nbd" else f"it has {have}"
+        raise PreconditionError(f"this fio has no engine {engine}", hint=hint)
+
+
+def _unchanged(workload: Workload, text: str, address: dict[str, str], plan: _Plan) -> FioJob:
+    """Give a user's own job file to fio as it is; arguments before it are defaults that the file may override."""
+    if plan.program != FIO:
+        return _rewritten(workload, address, plan)
+    chosen: list[Chosen] = [("the job file runs unchanged", "what it does not say is given before it")]
+    arguments = {"thread": "1", **address, "size": str(plan.target.size_bytes), "allow_file_create": "0"}
+    for job in workload.jobs:
+        options = job.as_dict()
+        if isinstance(plan.target, FileTarget):
+            _require_engine(options.get("ioengine", "psync"), plan)
+            chosen += _limits(options.get("ioengine", "psync"), options.get("direct", "0"), options)
+        elif isinstance(plan.target, VhostUserTarget):
+            _require_engine(options.get("ioengine", "libblkio"), plan)
+            refuse_on_libblkio(options)
+        else:
+            _require_engine(options.get("ioengine", "nbd"), plan)
+            refuse_on_nbd(options)
+            if options.get("fdatasync", "0") != "0":
+                raise PreconditionError(
+                    "fio's nbd engine fails at fdatasync", hint="write fsync, the same flush there"
+                )
+        own_extent(options, plan.target)
+        for key, said in plan.times.items():
+            _same_time(key, options.get(key), said)
+        arguments |= {key: value for key, value in _defaults(job, plan.seed).items() if key != "norandommap"}
+    if any("zero_buffers" in job.as_dict() for job in workload.jobs):
+        arguments.pop("refill_buffers", None)
+    arguments |= plan.times
+    if not any(ENDS_ITSELF & job.as_dict().keys() for job in workload.jobs):
+        arguments["time_based"] = "1"
+    directs = {job.get("direct", "0") for job in workload.jobs} if isinstance(plan.target, FileTarget) else set()
+    if directs == {"0"}:
+        chosen.append(("direct=0", "the job file does not say direct=1, so the page cache is measured as well"))
+    words = tuple(f"--{key}={value}" for key, value in arguments.items())
+    return FioJob(
+        text=text,
+        arguments=words if workload.writes else ("--readonly", *words),
+        chosen=tuple(dict.fromkeys(chosen)),
+        direct=_one_direct(directs),
+        engines=frozenset(job.get("ioengine", address.get("ioengine", "psync")) for job in workload.jobs),
+    )
+
+
+def _rewritten(workload: Workload, address: dict[str, str], plan: _Plan) -> FioJob:
+    """Write a user's own job file anew for virtune-load, whose arguments would win over what stands in the file."""
+    why = "virtune-load takes what the file leaves open from the file itself, and keeps no map of random places"
+    chosen: list[Chosen] = [("the job file is written anew", why)]
+    sections = []
+    for job in workload.jobs:
+        options = {key: value for key, value in job.as_dict().items() if key not in UNREAD}
+        own = _on_target(options, plan, chosen)
+        own_extent(options, plan.target)
+        for key, said in plan.times.items():
+            _same_time(key, options.get(key), said)
+        section = {**address, **own, "size": str(plan.target.size_bytes), **plan.times, **_defaults(job, plan.seed)}
+        if not ENDS_ITSELF & options.keys():
+            section["time_based"] = "1"
+        if "zero_buffers" in options:
+            section.pop("refill_buffers", None)
+        sections.append((job.name, section | options))
+    return _written(workload, sections, plan, chosen)
+
+
+def _same_time(key: str, in_file: str | None, asked: str) -> None:
+    if in_file is None or milliseconds(in_file) == milliseconds(asked):
+        return
+    flag = "--seconds" if key == "runtime" else "--ramp"
+    hint = f"give {flag} {milliseconds(in_file) / 1000:g}, or take {key} out of the file"
+    raise PlanError(f"the job file says {key}={in_file}, and the study {asked}", hint=hint)
+
+
+def milliseconds(text: str) -> int:
+    """Read a time as fio writes it (`30`, `300ms`, `2m`), in milliseconds."""
+    number = int(re.match(r"[0-9]+", text)[0])  # type: ignore[index]
+    unit = text.lstrip("0123456789")
+    return (
+        number // 1000 if unit == "us" else number * {"": 1000, "s": 1000, "ms": 1, "m": 60_000, "h": 3_600_000}[unit]
+    )
+
+
+def _milliseconds(seconds: float) -> str:
+    return f"{round(seconds * 1000)}ms"
+
+
+def _one_direct(directs: set[str]) -> bool:
+    if len(directs) > 1:
+        raise PlanError(
+            "jobs with and without O_DIRECT on one target disturb each other's page cache", hint="set direct= alike"
+        )
+    return directs == {"1"}

@@ -1,0 +1,369 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The fio options that may be asked for, what their values look like, and why the others are refused.
+
+An allowlist: fio gains options with every release, some of them run programs, choose files or unlink them, and a
+name that is not in these tables never reaches it. Every value is checked as well, so that none can end a line of
+the job file or start one of fio's own substitutions (`$ncpus` is evaluated through a shell).
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from virtune.model.errors import PlanError
+from virtune.model.spelling import did_you_mean, quoted
+from virtune.model.units import parse_bytes
+
+ENGINES = ("io_uring", "libaio", "psync", "sync", "vsync", "pvsync", "pvsync2", "posixaio", "mmap", "splice", "nbd")
+"""The engines that load a file, a block device or an NBD export, the best default first."""
+
+SYNCHRONOUS = frozenset({"psync", "sync", "vsync", "pvsync", "pvsync2", "mmap", "splice"})
+"""Engines that hold one I/O in flight whatever `iodepth` says."""
+
+ENGINE_OPTIONS: Mapping[str, tuple[str, ...]] = {
+    "hipri": ("io_uring", "pvsync2"),
+    "sqthread_poll": ("io_uring",),
+    "sqthread_poll_cpu": ("io_uring",),
+    "fixedbufs": ("io_uring",),
+    "registerfiles": ("io_uring",),
+    "nonvectored": ("io_uring",),
+    "uncached": ("io_uring", "pvsync2"),
+    "force_async": ("io_uring",),
+    "nowait": ("io_uring", "libaio", "pvsync2"),
+    "userspace_reap": ("libaio",),
+}
+"""Options that fio refuses with any other engine."""
+
+Check = Callable[[str], None]
+
+_COUNT = re.compile(r"[0-9]{1,18}", re.ASCII)
+_TIME = re.compile(r"[0-9]{1,12}(us|ms|s|m|h)?", re.ASCII)
+_RATE = re.compile(r"[0-9]{1,15}[kmgKMG]?", re.ASCII)
+_CPUS = re.compile(r"[0-9]{1,4}(-[0-9]{1,4})?([,:][0-9]{1,4}(-[0-9]{1,4})?){0,255}", re.ASCII)
+_RW = re.compile(
+    r"(read|write|trim|randread|randwrite|randtrim|rw|readwrite|randrw|trimwrite|randtrimwrite)(:[0-9]{1,9}[kmKM]?)?",
+    re.ASCII,
+)
+_SPLIT = re.compile(r"[0-9]{1,9}[kmKM]?/[0-9]{0,3}(:[0-9]{1,9}[kmKM]?/[0-9]{0,3}){0,63}", re.ASCII)
+_DISTRIBUTION = re.compile(
+    r"random|(zipf|pareto|normal):[0-9.]{1,9}(:[0-9.]{1,9})?|zoned(:[0-9.]{1,9}/[0-9.]{1,9}){1,64}", re.ASCII
+)
+_SHARE = re.compile(r"(100|[1-9]?[0-9])%", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Option:
+    """One fio option: what its value must look like, whether it may stand without one, and who may use it."""
+
+    check: Check
+    flag: bool = False
+    inline: bool = True
+    word: bool = False
+
+
+def _whole(low: int, high: int) -> Option:
+    def check(value: str) -> None:
+        if not _COUNT.fullmatch(value):
+            raise ValueError("is not a whole number")
+        if not low <= int(value) <= high:
+            raise ValueError(f"is outside {low}..{high}")
+
+    return Option(check=check)
+
+
+def _each(low: int, high: int, shape: re.Pattern[str], says: str) -> Option:
+    """Up to three values for reads, writes and trims, each a number that may carry a suffix."""
+
+    def check(value: str) -> None:
+        parts = value.split(",")
+        if len(parts) > 3 or not all(shape.fullmatch(part) for part in parts):
+            raise ValueError(f"is not {says}")
+        if not all(low <= _size(part) <= high for part in parts):
+            raise ValueError(f"is outside {low}..{high}")
+
+    return Option(check=check)
+
+
+def _size(text: str) -> int:
+    if "i" in text.lower():
+        raise ValueError("counts by 1000 to fio, which reads 64KiB as 64000 bytes; write 64k")
+    return parse_bytes(text)
+
+
+def _blocks(value: str) -> None:
+    for part in value.split(",") if value.count(",") <= 2 else [""]:
+        low, dash, high = part.partition("-")
+        sizes = [_size(low), _size(high)] if dash else [_size(low)]
+        if sizes != sorted(sizes) or not 512 <= sizes[0] <= sizes[-1] <= 64 * 1024**2:
+            raise ValueError("is outside 512..64M")
+
+
+def _range(value: str) -> None:
+    if value.count("-") != value.count(",") + 1:
+        raise ValueError("is not a range such as 4k-64k")
+    _blocks(value)
+
+
+def _extent(value: str) -> None:
+    if not _SHARE.fullmatch(value):
+        _size(value)
+
+
+def _word(*words: str) -> Option:
+    def check(value: str) -> None:
+        if value not in words:
+            raise ValueError(f"is not one of {', '.join(words)}")
+
+    return Option(check=check, word=True)
+
+
+def _shaped(shape: re.Pattern[str], says: str, *, word: bool = False, many: bool = False) -> Option:
+    """Text of a shape; `many` allows one for reads, writes and trims each."""
+
+    def check(value: str) -> None:
+        parts = value.split(",") if many else [value]
+        if len(parts) > 3 or not all(shape.fullmatch(part) for part in parts):
+            raise ValueError(f"is not {says}")
+
+    return Option(check=check, word=word)
+
+
+def _switch(value: str) -> None:
+    if value not in ("0", "1"):
+        raise ValueError("is neither 0 nor 1")
+
+
+def _engine(value: str) -> None:
+    if value not in ENGINES:
+        guess = did_you_mean(value, ENGINES) or ""
+        raise ValueError(f"is no engine that loads a disk; virtune runs {', '.join(ENGINES)}. {guess}".rstrip(". "))
+
+
+def _on(value: str) -> None:
+    if value != "1":
+        raise ValueError("must stay 1: virtune needs it")
+
+
+def _text(value: str) -> None:
+    if not value.isprintable() or len(value) > 200:
+        raise ValueError("is not a short line of text")
+
+
+_FLAG = Option(check=_switch, flag=True)
+_BOOL = Option(check=_switch)
+_EXTENT = Option(check=_extent)
+_PERIOD = _shaped(_TIME, "a time such as 500us, 10ms or 2s")
+_PERCENT = _whole(0, 100)
+_RATES = _each(1, 10**15, _RATE, "a rate greater than 0 such as 500, 10k or 1000,500")
+_NUMBER = _whole(0, 10**9)
+_SIZE = _each(0, 2**60, re.compile(r"[0-9]{1,18}[kmgtKMGT]?"), "a size such as 4k")
+
+SHAPING: Mapping[str, Option] = {
+    "rw": _shaped(_RW, "an access pattern such as read, randwrite or randrw", word=True),
+    "bs": Option(check=_blocks),
+    "bsrange": Option(check=_range),
+    "bssplit": _shaped(_SPLIT, "a split such as 4k/60:64k/40", many=True),
+    "bs_unaligned": _FLAG,
+    "ba": _SIZE,
+    "rwmixread": _PERCENT,
+    "rwmixwrite": _PERCENT,
+    "rw_sequencer": _word("sequential", "identical"),
+    "iodepth": _whole(1, 65536),
+    "iodepth_batch": _whole(1, 65536),
+    "iodepth_batch_complete_min": _whole(0, 65536),
+    "iodepth_batch_complete_max": _whole(0, 65536),
+    "iodepth_low": _whole(1, 65536),
+    "io_submit_mode": _word("inline", "offload"),
+    "serialize_overlap": _BOOL,
+    "numjobs": _whole(1, 4096),
+    "ioengine": Option(check=_engine, word=True),
+    "direct": _BOOL,
+    "sync": _word("none", "0", "sync", "1", "dsync"),
+    "fsync": _NUMBER,
+    "fdatasync": _NUMBER,
+    "sync_file_range": _shaped(
+        re.compile(r"(wait_before|write|wait_after):[0-9]{1,9}"), "such as write:8", word=True
+    ),
+    "end_fsync": _BOOL,
+    "rate": _RATES,
+    "rate_iops": _RATES,
+    "rate_process": _word("linear", "poisson"),
+    "rate_ignore_thinktime": _BOOL,
+    "thinktime": _PERIOD,
+    "thinktime_spin": _PERIOD,
+    "thinktime_iotime": _PERIOD,
+    "thinktime_blocks": _whole(1, 10**9),
+    "thinktime_blocks_type": _word("complete", "issue"),
+    "random_distribution": _shaped(
+        _DISTRIBUTION, "random, zipf:1.2, pareto:0.9, normal:50 or zoned:...", word=True, many=True
+    ),
+    "random_generator": _word("tausworthe", "lfsr", "tausworthe64"),
+    "percentage_random": _each(0, 100, re.compile(r"[0-9]{1,3}"), "a percentage"),
+    "norandommap": _FLAG,
+    "randrepeat": _BOOL,
+    "allrandrepeat": _BOOL,
+    "randseed": _whole(0, 2**63 - 1),
+    "refill_buffers": _FLAG,
+    "zero_buffers": _FLAG,
+    "scramble_buffers": _BOOL,
+    "buffer_compress_percentage": _PERCENT,
+    "buffer_compress_chunk": _SIZE,
+    "dedupe_percentage": _PERCENT,
+    "hipri": _FLAG,
+    "sqthread_poll": _FLAG,
+    "sqthread_poll_cpu": _whole(0, 4095),
+    "fixedbufs": _BOOL,
+    "registerfiles": _BOOL,
+    "nonvectored": _BOOL,
+    "uncached": _BOOL,
+    "force_async": _NUMBER,
+    "nowait": _BOOL,
+    "userspace_reap": _FLAG,
+    "offset": _EXTENT,
+    "offset_increment": _EXTENT,
+    "size": _EXTENT,
+    "number_ios": _whole(1, 10**15),
+    "invalidate": _BOOL,
+    "lockmem": _SIZE,
+    "mem": _word("malloc", "shm", "shmhuge", "mmap", "mmaphuge"),
+    "cpus_allowed": _shaped(_CPUS, "a list of CPUs such as 0-3,8"),
+    "cpus_allowed_policy": _word("shared", "split"),
+    "nice": _shaped(re.compile(r"-?[0-9]{1,2}"), "a nice value"),
+    "prio": _whole(0, 7),
+    "prioclass": _whole(0, 3),
+    "latency_target": _PERIOD,
+    "latency_window": _PERIOD,
+    "latency_percentile": _shaped(re.compile(r"[0-9]{1,3}(\.[0-9]{1,6})?"), "a percentile"),
+    "latency_run": _BOOL,
+}
+"""What shapes the load: allowed inline, in plan files and in job files."""
+
+IN_FILES: Mapping[str, Option] = {
+    "description": Option(check=_text),
+    "runtime": _PERIOD,
+    "ramp_time": _PERIOD,
+    "time_based": _FLAG,
+    "loops": _whole(1, 10**9),
+    "io_size": _SIZE,
+    "thread": Option(check=_on, flag=True),
+    "group_reporting": _FLAG,
+    "new_group": _FLAG,
+    "clat_percentiles": Option(check=_on),
+    "lat_percentiles": _BOOL,
+    "slat_percentiles": _BOOL,
+    "percentile_list": _shaped(re.compile(r"[0-9.]{1,9}(:[0-9.]{1,9}){0,19}"), "percentiles such as 50:99:99.9"),
+    "disk_util": _BOOL,
+    "exitall": _FLAG,
+    "exitall_on_error": _FLAG,
+}
+"""What virtune writes itself, and therefore takes only from a user's own job file."""
+
+ALIASES: Mapping[str, str] = {
+    "readwrite": "rw",
+    "blocksize": "bs",
+    "blocksize_range": "bsrange",
+    "blocksize_unaligned": "bs_unaligned",
+    "blockalign": "ba",
+    "iodepth_batch_submit": "iodepth_batch",
+    "iodepth_batch_complete": "iodepth_batch_complete_min",
+    "io_limit": "io_size",
+    "fileoffset": "offset",
+    "timeout": "runtime",
+    "iomem": "mem",
+}
+
+_TARGET = "the target is virtune's to choose: give it by --target or --scratch"
+_PROGRAM = "a workload must not run programs"
+_FILES = "a workload must not read or write files of its own"
+_NUMBERS = "virtune keeps every number that fio gives; what it leaves out cannot be judged"
+_TOGETHER = "the jobs of a workload run together; give each phase a workload of its own"
+_PRIVILEGE = "a workload must not change users, groups or the host's settings"
+_VERIFY = "verifying changes the load and leaves state files; virtune only measures"
+_LAYOUT = "the target is filled by virtune before the first trial, and stays as it is"
+
+REFUSED: Mapping[str, str] = {
+    **dict.fromkeys(
+        ("filename", "directory", "filename_format", "unique_filename", "opendir", "nrfiles", "nr_files", "uri",
+         "openfiles", "file_service_type", "hostname", "port", "lockfile", "allow_mounted_write", "replay_redirect"),
+        _TARGET,
+    ),
+    **dict.fromkeys(("exec_prerun", "exec_postrun", "profile"), _PROGRAM),
+    **dict.fromkeys(
+        ("write_bw_log", "write_lat_log", "write_iops_log", "write_hist_log", "write_iolog", "read_iolog",
+         "merge_blktrace_file", "output", "output-format", "include", "per_job_logs", "buffer_pattern", "aux-path",
+         "verify_state_save", "verify_state_load", "verify_pattern", "dedupe_global", "status-interval", "trigger"),
+        _FILES,
+    ),
+    **dict.fromkeys(
+        ("gtod_reduce", "stats", "disable_lat", "disable_clat", "disable_slat", "disable_bw", "continue_on_error",
+         "disable_bw_measurement", "unified_rw_reporting", "ignore_error", "kb_base", "unit_base", "clocksource"),
+        _NUMBERS,
+    ),
+    **dict.fromkeys(("stonewall", "wait_for_previous", "wait_for", "startdelay"), _TOGETHER),
+    **dict.fromkeys(("uid", "gid", "cgroup", "cgroup_weight", "cgroup_nodelete", "ioscheduler"), _PRIVILEGE),
+    **dict.fromkeys(("verify", "do_verify", "verify_only", "experimental_verify", "verify_async"), _VERIFY),
+    **dict.fromkeys(
+        ("unlink", "unlink_each_loop", "filesize", "file_append", "fallocate", "fill_device", "fill_fs", "overwrite",
+         "allow_file_create", "create_on_open", "create_only", "create_serialize", "create_fsync", "pre_read"),
+        _LAYOUT,
+    ),
+    "buffered": "write direct=0 instead, which says the same",
+    "name": "the section's name in a job file, or `name:` before an inline workload, names it",
+}  # fmt: skip
+"""What is refused, and why."""
+
+
+def read_option(name: str, value: str | None, *, where: str, in_file: bool) -> tuple[str, str]:
+    """Check one option and return its canonical name and its value; None stands for a flag without a value.
+
+    Raises PlanError with the reason, and the closest name that exists.
+    """
+    canonical = ALIASES.get(name, name)
+    option = SHAPING.get(canonical) or (IN_FILES.get(canonical) if in_file else None)
+    if option is None:
+        raise _refusal(name, where)
+    if value is None:
+        if not option.flag:
+            raise PlanError(f"{where}: {canonical} needs a value", hint=f"write {canonical}=...")
+        return canonical, "1"
+    try:
+        option.check(value)
+    except ValueError as error:
+        reason = str(error)
+        sentence = reason if reason.startswith(("is ", "must ", "counts ")) else f"is wrong: {reason}"
+        raise PlanError(f"{where}: {canonical}={quoted(value)} {sentence}") from error
+    return canonical, value
+
+
+def check_together(options: Mapping[str, str], *, where: str) -> None:
+    """Refuse options that contradict each other; raises PlanError."""
+    engine = options.get("ioengine")
+    for name, engines in ENGINE_OPTIONS.items():
+        if engine is not None and name in options and engine not in engines:
+            raise PlanError(
+                f"{where}: {name} belongs to ioengine={' or '.join(engines)}, and the engine is {engine}",
+                hint=f"leave {name} out, or change the engine",
+            )
+    if engine == "mmap" and options.get("direct") == "1":
+        raise PlanError(f"{where}: ioengine=mmap always goes through the page cache, so direct=1 cannot be")
+    if int(options.get("iodepth", "1")) < int(options.get("iodepth_batch", "1")):
+        raise PlanError(f"{where}: iodepth_batch is larger than iodepth")
+    if options.get("direct") != "0" and "bs_unaligned" not in options:
+        blocks = re.split("[,-]", options.get("bs", "4k"))
+        if any(parse_bytes(block) % 512 for block in blocks):
+            raise PlanError(
+                f"{where}: direct I/O needs blocks that are multiples of 512 bytes, and bs={options['bs']}"
+            )
+    if "zero_buffers" in options and "refill_buffers" in options:
+        raise PlanError(f"{where}: zero_buffers and refill_buffers cannot be together")
+
+
+def _refusal(name: str, where: str) -> PlanError:
+    known = ALIASES.get(name, name)
+    if known in REFUSED:
+        return PlanError(f"{where}: virtune refuses the fio option {known}", hint=REFUSED[known])
+    if known in IN_FILES:
+        hint = "virtune writes it itself, from --seconds, --ramp and the like; a job file may say it"
+        return PlanError(f"{where}: {known} is not part of a workload", hint=hint)
+    guess = did_you_mean(name, {*SHAPING, *ALIASES})
+    return PlanError(f"{where}: {quoted(name)} is no fio option that virtune knows", hint=guess)

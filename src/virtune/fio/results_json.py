@@ -1,0 +1,342 @@
+# SPDX-License-Identifier: Apache-2.0
+"""fio's JSON and JSON+ read into a FioResult, whatever stands before and after it.
+
+Every value is looked at before it is used: a wrong type or an impossible number ends in one sentence (ReadError).
+What fio itself writes oddly is known and read: `nan` and `-nan` (nothing was measured), the largest 64-bit number as
+the minimum of nothing, percentiles named "0.00", bins that carry fio's constants, an "All clients" entry that sums
+the others.
+"""
+
+import json
+import math
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from virtune.fio.job_options import MOST_JOBS, JobFacts, canonical, facts_of, printable
+from virtune.model.errors import ReadError
+from virtune.model.measurement import DeviceUse, FioResult, Histogram, Latency, LoadResult, Stream
+
+DIRECTIONS = ("read", "write", "trim", "mixed")
+SECTOR = 512
+ALL_CLIENTS = "All clients"
+
+_LARGEST = 2**64
+"""fio counts in 64 bits; a number beyond that is not fio's."""
+
+MOST_FAILURES = 1000
+"""Lines that begin with a brace and are no JSON, as chatter may have some; each costs a walk through the text."""
+
+_LEVEL = re.compile(r"(?:>=)?[0-9]{1,5}", re.ASCII)
+_START = re.compile(r"^[ \t]*+\{", re.MULTILINE)
+_NOT_A_NUMBER = re.compile(r'"(?:[^"\\]|\\.)*+(?:"|\\?\Z)|-?\b(?:nan|inf|infinity)\b', re.IGNORECASE | re.DOTALL)
+_AGAIN = "let fio write it again: fio --output-format=json+ --output=result.json ..."
+
+_Object = Mapping[str, Any]
+
+
+def holds_json(text: str) -> bool:
+    """Whether the text holds what looks like fio's JSON, whole or broken."""
+    start = _START.search(text)
+    return start is not None and any(f'"{key}"' in text for key in ("jobs", "client_stats", "fio version"))
+
+
+def read_json(text: str) -> FioResult:
+    """Read fio's JSON or JSON+ out of a text; raises ReadError when there is none, or more than one result."""
+    found = list(_objects(text))
+    if len(found) > 1:
+        raise ReadError(
+            f"this holds {len(found)} fio results, and one is read at a time",
+            hint="give each run a file of its own; of a run with --status-interval keep the last result",
+        )
+    if not found:
+        raise ReadError("there is no complete fio JSON in this", hint=_AGAIN)
+    return _result(found[0])
+
+
+def _objects(text: str) -> Iterator[_Object]:
+    """Every fio result in the text: from a line that begins with `{` to the brace that closes it.
+
+    A start that leads nowhere is followed up where it broke, not one line later: no text is read more than twice.
+    """
+    position, found, failures, mended = 0, 0, 0, False
+    broken: json.JSONDecodeError | None = None
+    while failures < MOST_FAILURES and (start := _START.search(text, position)):
+        try:
+            value, position = json.JSONDecoder(strict=False).raw_decode(text, start.end() - 1)
+        except json.JSONDecodeError as error:
+            if not mended and _NOT_A_NUMBER.match(text, error.pos):
+                # fio wrote a number that JSON does not have. Only now, because mending copies the text.
+                text, position, mended = _mend(text[start.end() - 1 :]), 0, True
+                continue
+            broken, failures = broken or error, failures + 1
+            position = max(start.end(), error.pos)
+        except (ValueError, RecursionError) as error:
+            raise ReadError(f"the JSON is broken: {_why(error)}", hint=_AGAIN) from None
+        else:
+            if isinstance(value, dict) and ("jobs" in value or "client_stats" in value):
+                found += 1
+                yield value
+    if broken and not found:
+        raise ReadError(f"the JSON is broken: {_why(broken)}", hint=_AGAIN)
+
+
+def _mend(text: str) -> str:
+    """Write `null` for every nan and inf that stands outside a string."""
+    return _NOT_A_NUMBER.sub(lambda match: match[0] if match[0].startswith('"') else "null", text)
+
+
+def _why(error: ValueError | RecursionError) -> str:
+    if isinstance(error, RecursionError):
+        return "it is nested too deeply"
+    if isinstance(error, json.JSONDecodeError):
+        return f"{error.msg[:1].lower()}{error.msg[1:]} (line {error.lineno})"
+    return "a number in it is too long"
+
+
+def _result(document: _Object) -> FioResult:
+    version = document.get("fio version")
+    entries = _entries(document)
+    names = Counter(_name(entry) for entry in entries)
+    loads = [
+        _load(entry, _options(document, entry), _shared(document), names[_name(entry)], f"jobs[{number}]")
+        for number, entry in enumerate(entries)
+    ]
+    kinds = [kind for load in loads for stream in load.streams for kind in (stream.clat, stream.lat)]
+    return FioResult(
+        source="json+" if any(kind and kind.histogram for kind in kinds) else "json",
+        version=printable(version) if isinstance(version, str) else None,
+        loads=tuple(loads),
+        devices=tuple(_devices(document)),
+        ended=_float(document, "timestamp", "document"),
+    )
+
+
+def _name(entry: _Object) -> tuple[str, ...]:
+    """What the clones of one job have in common."""
+    return _text(entry, "jobname"), *(str(_int(entry, key, "jobs")) for key in ("groupid", "port"))
+
+
+def _entries(document: _Object) -> list[_Object]:
+    """The jobs, those of `fio --client` too; what "All clients" sums is not counted again."""
+    entries = [*_array(document, "jobs"), *_array(document, "client_stats")]
+    single = [entry for entry in entries if entry.get("jobname") != ALL_CLIENTS]
+    if not entries:
+        raise ReadError("this fio JSON holds no job", hint="fio did not come as far as running one; see its stderr")
+    return single or entries
+
+
+def _options(document: _Object, entry: _Object) -> dict[str, str] | None:
+    """The options of a job over the global ones; None when fio did not echo any."""
+    own = entry.get("job options")
+    if not isinstance(own, dict):
+        return None
+    return _shared(document) | canonical((name, value) for name, value in own.items() if isinstance(value, str))
+
+
+def _shared(document: _Object) -> dict[str, str]:
+    """The options of the [global] section, which hold for every job that does not say otherwise."""
+    shared = document.get("global options")
+    items = shared.items() if isinstance(shared, dict) else ()
+    return canonical((name, value) for name, value in items if isinstance(value, str))
+
+
+def _load(
+    entry: _Object, options: dict[str, str] | None, shared: dict[str, str], alike: int, where: str
+) -> LoadResult:
+    streams = _flows(entry, where)
+    facts = facts_of(options) if options is not None else None
+    jobs, mixed = _jobs(entry, facts, streams, alike)
+    if mixed:
+        # What fio echoes is one section of several; only what all of them share is sure.
+        facts, options = facts_of(shared), None
+    sync = _object(entry, "sync", where) if "sync" in entry else {}
+    return LoadResult(
+        name=_text(entry, "jobname") or where,
+        engine=facts.engine if facts and (not mixed or "ioengine" in shared) else None,
+        pattern=facts.pattern if facts and (not mixed or "rw" in shared) else None,
+        block_size=facts.block_size if facts and (not mixed or "bs" in shared) else None,
+        direct=facts.direct if facts and (not mixed or shared.keys() & {"direct", "buffered"}) else None,
+        jobs=jobs,
+        depth=facts.depth * jobs if facts and not mixed else None,
+        error=_int(entry, "error", where) or 0,
+        streams=streams,
+        usr_percent=_float(entry, "usr_cpu", where),
+        sys_percent=_float(entry, "sys_cpu", where),
+        context_switches=_int(entry, "ctx", where),
+        sync=_latency(sync, "lat_ns", f"{where}.sync"),
+        depth_levels=_levels(entry, where),
+        rate_asked_iops=facts.rate_iops * jobs if facts and facts.rate_iops and not mixed else None,
+        errors=_int(entry, "total_err", where) or 0,
+        options=tuple(options.items()) if options is not None else None,
+        group=_int(entry, "groupid", where),
+    )
+
+
+def _jobs(entry: _Object, facts: JobFacts | None, streams: tuple[Stream, ...], alike: int) -> tuple[int, bool]:
+    """How many jobs the entry stands for, and whether they are of several kinds.
+
+    fio does not say. Without group reporting every clone has an entry; with it the entry's `job_runtime` is the sum
+    over all its jobs, and when that is not `numjobs` times the run, several job sections were reported as one, under
+    the name of the first and the options of the last.
+    """
+    asked = facts.jobs if facts and alike == 1 else 1
+    longest = max((stream.seconds or 0 for stream in streams), default=0.0)
+    total = _float(entry, "job_runtime", "job") or 0.0
+    if longest < 0.5:
+        return asked, False
+    counted = round(total / 1000 / longest)
+    return (counted, True) if counted > asked else (asked, False)
+
+
+def _flows(entry: _Object, where: str) -> tuple[Stream, ...]:
+    """The directions that did something. `mixed` sums the others, and stands for them only where it is alone."""
+    found = [
+        _flow(direction, _object(entry, direction, where), f"{where}.{direction}")
+        for direction in DIRECTIONS
+        if direction in entry
+    ]
+    streams = tuple(stream for stream in found if stream is not None)
+    return tuple(stream for stream in streams if stream.direction != "mixed") or streams
+
+
+def _flow(direction: str, data: _Object, where: str) -> Stream | None:
+    """One direction; None for one that did nothing."""
+    ios, size = _int(data, "total_ios", where), _int(data, "io_bytes", where)
+    iops = _float(data, "iops", where)
+    if not ios and not size and not iops:
+        return None
+    runtime = _float(data, "runtime", where)
+    bandwidth = _float(data, "bw_bytes", where)
+    if bandwidth is None:
+        bandwidth = (_float(data, "bw", where) or 0.0) * 1024
+    samples = _int(data, "iops_samples", where)
+    sampled = samples is None or samples > 0
+    return Stream(
+        direction=direction,
+        ios=ios,
+        bytes=size,
+        seconds=runtime / 1000 if runtime is not None else None,
+        iops=iops or 0.0,
+        bandwidth_bps=bandwidth,
+        iops_samples=samples,
+        iops_min=_float(data, "iops_min", where) if sampled else None,
+        iops_max=_float(data, "iops_max", where) if sampled else None,
+        iops_mean=_float(data, "iops_mean", where) if sampled else None,
+        iops_stddev=_float(data, "iops_stddev", where) if sampled else None,
+        short_ios=_int(data, "short_ios", where) or 0,
+        dropped_ios=_int(data, "drop_ios", where) or 0,
+        slat=_latency(data, "slat_ns", where),
+        clat=_latency(data, "clat_ns", where),
+        lat=_latency(data, "lat_ns", where),
+    )
+
+
+def _latency(data: _Object, key: str, where: str) -> Latency | None:
+    """One kind of latency; None when nothing was timed (fio then writes zeros)."""
+    if key not in data:
+        return None
+    value, where = _object(data, key, where), f"{where}.{key}"
+    count, mean = _int(value, "N", where), _float(value, "mean", where)
+    highest = _float(value, "max", where)
+    if mean is None or count == 0 or (count is None and not mean and not highest):
+        return None
+    bins = _object(value, "bins", where) if "bins" in value else {}
+    percentiles = _object(value, "percentile", where) if "percentile" in value else {}
+    return Latency(
+        count=count,
+        mean_ns=mean,
+        min_ns=_float(value, "min", where),
+        max_ns=highest,
+        stddev_ns=_float(value, "stddev", where),
+        histogram=_histogram(bins, f"{where}.bins"),
+        percentiles=tuple(sorted(_percentiles(percentiles, f"{where}.percentile"))),
+    )
+
+
+def _histogram(bins: _Object, where: str) -> Histogram | None:
+    """The bins; early fio 3 lists empty ones and its own constants among them."""
+    counted = {}
+    for key in bins:
+        if key.isascii() and key.isdigit() and len(key) <= 20:
+            count = _int(bins, key, where)
+            if count:
+                counted[int(key)] = count
+    return Histogram(bins=tuple(sorted(counted.items()))) if counted else None
+
+
+def _percentiles(percentiles: _Object, where: str) -> Iterator[tuple[float, float]]:
+    for key in percentiles:
+        if re.fullmatch(r"[0-9]{1,3}(\.[0-9]{1,12})?", key) and 0 < float(key) <= 100:
+            value = _float(percentiles, key, where)
+            if value is not None:
+                yield float(key), value
+
+
+def _levels(entry: _Object, where: str) -> tuple[tuple[str, float], ...]:
+    levels = _object(entry, "iodepth_level", where) if "iodepth_level" in entry else {}
+    known = (key for key in levels if _LEVEL.fullmatch(key))
+    shares = ((key, _float(levels, key, f"{where}.iodepth_level")) for key in known)
+    return tuple((key, share / 100) for key, share in shares if share is not None)
+
+
+def _devices(document: _Object) -> Iterator[DeviceUse]:
+    for number, disk in enumerate(_array(document, "disk_util")):
+        where = f"disk_util[{number}]"
+        reads, writes = _int(disk, "read_ios", where), _int(disk, "write_ios", where)
+        busy = _float(disk, "util", where)
+        if reads is None or writes is None or busy is None:
+            continue
+        sectors = _int(disk, "read_sectors", where), _int(disk, "write_sectors", where)
+        ticks = _float(disk, "read_ticks", where), _float(disk, "write_ticks", where)
+        yield DeviceUse(
+            name=_text(disk, "name") or where,
+            reads=reads,
+            writes=writes,
+            read_bytes=sectors[0] * SECTOR if sectors[0] is not None else None,
+            written_bytes=sectors[1] * SECTOR if sectors[1] is not None else None,
+            read_merges=_int(disk, "read_merges", where),
+            write_merges=_int(disk, "write_merges", where),
+            read_seconds=ticks[0] / 1000 if ticks[0] is not None else None,
+            write_seconds=ticks[1] / 1000 if ticks[1] is not None else None,
+            busy_percent=busy,
+        )
+
+
+def _array(data: _Object, key: str) -> list[_Object]:
+    value = data.get(key, [])
+    if not isinstance(value, list) or not all(isinstance(entry, dict) for entry in value):
+        raise ReadError(f"`{key}` in the JSON is not a list of objects", hint=_AGAIN)
+    if len(value) > MOST_JOBS:
+        raise ReadError(f"`{key}` in the JSON has more entries ({len(value):,}) than fio writes", hint=_AGAIN)
+    return value
+
+
+def _object(data: _Object, key: str, where: str) -> _Object:
+    value = data[key]
+    if not isinstance(value, dict):
+        raise ReadError(f"`{where}.{key}` in the JSON is not an object", hint=_AGAIN)
+    return value
+
+
+def _text(data: _Object, key: str) -> str:
+    value = data.get(key, "")
+    return printable(value) if isinstance(value, str) else ""
+
+
+def _float(data: _Object, key: str, where: str) -> float | None:
+    """A number that fio wrote; None when it is absent or fio's way to say that there is none (nan, inf, null)."""
+    value = data.get(key)
+    if value is None or (isinstance(value, float) and not math.isfinite(value)):
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ReadError(f"`{where}.{key}` in the JSON is not a number", hint=_AGAIN)
+    if not 0 <= value <= _LARGEST:
+        raise ReadError(f"`{where}.{key}` in the JSON is not a number that fio can write", hint=_AGAIN)
+    return float(value)
+
+
+def _int(data: _Object, key: str, where: str) -> int | None:
+    value = _float(data, key, where)
+    return None if value is None else int(data[key])

@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The studies that ship with virtune: plan files in `virtune/studies`, found by name and rig."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from virtune.fio.workloads import parse_workload
+from virtune.model.errors import PlanError
+from virtune.model.spelling import did_you_mean, quoted
+from virtune.plan.planfile import Plan, read_plan
+
+_PLACE = Path(__file__).parent.parent / "studies"
+
+_ON_DAEMON = ".daemon"
+"""In a name: how the study reads where a storage daemon takes the place of the guest."""
+
+_DAEMON_RIGS = frozenset({"storage-daemon", "vhost-user"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Builtin:
+    """A study that ships with virtune: its name, its plan, and the rigs that it can be run on."""
+
+    name: str
+    plan: Plan
+    rigs: tuple[str, ...]
+
+    @property
+    def kind(self) -> str:
+        """What it runs as: a comparison, or the measurement of one stack under several workloads."""
+        return "compare" if self.plan.arms or self.plan.vary else "measure"
+
+    @property
+    def cells(self) -> int:
+        """How many trials a round of it has."""
+        workloads = [found for word in self.plan.workload for found in parse_workload(word)]
+        return max(1, len(self.plan.arms)) * len(workloads)
+
+    @property
+    def compared(self) -> tuple[str, ...]:
+        """What stands side by side in it: its arms, or the workloads of its one stack."""
+        return tuple(name for name, _ in self.plan.arms) or self.plan.workload
+
+
+def builtins() -> tuple[Builtin, ...]:
+    """Return all of them, as they run unless told otherwise."""
+    return tuple(builtin(name) for name in _names())
+
+
+def builtin(name: str, rig: str | None = None) -> Builtin:
+    """Return the study of that name as it reads on a rig; raises PlanError with the name that was meant."""
+    names = _names()
+    if name not in names:
+        hint = did_you_mean(name, names) or f"`virtune study list` shows them: {', '.join(names)}"
+        raise PlanError(f"there is no study {quoted(name)}", hint=hint)
+    on_daemon = _PLACE / f"{name}{_ON_DAEMON}.toml"
+    own = _PLACE / f"{name}.toml"
+    plan = read_plan((on_daemon if rig in _DAEMON_RIGS and on_daemon.exists() else own).read_text(encoding="utf-8"))
+    rigs = [read_plan(each.read_text(encoding="utf-8")).rig for each in (own, on_daemon) if each.exists()]
+    return Builtin(name=name, plan=plan, rigs=tuple(found for found in rigs if found))
+
+
+def _names() -> list[str]:
+    return sorted(path.stem for path in _PLACE.glob("*.toml") if not path.stem.endswith(_ON_DAEMON))

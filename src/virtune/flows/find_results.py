@@ -1,0 +1,200 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Results of fio found in files and folders: what each holds, and which arm it belongs to.
+
+Where names do not say more, a file is an arm of its own; files and folders whose names differ by a counter only
+(`run-1`, `before_2`, bench-fio's `run-3`) are repeats of one arm.
+"""
+
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import count
+from pathlib import Path
+
+from virtune.analyse.trial.imported import Part, differing, parts_of
+from virtune.fio.job_options import printable
+from virtune.fio.results import LIMIT, read_result, refuse_length, text_of
+from virtune.model.errors import ReadError, UsageError
+from virtune.model.measurement import FioResult
+
+FILES_MAX = 10_000
+"""A folder with more files than this is not one set of results; each is read and looked into."""
+
+_COUNTER = r"(?:run|round|rep|repeat|iter|iteration|pass|try)"
+_REPEAT_DIR = re.compile(rf"(?:{_COUNTER}[-_. ]?)?\d{{1,6}}", re.IGNORECASE)
+_REPEAT_STEM = re.compile(
+    rf"^(?P<name>.*?)(?:(?:^|[-_. ]){_COUNTER}[-_. ]?\d{{1,6}}|[-_.]\d{{1,6}}| ?\(\d{{1,6}}\))$", re.IGNORECASE
+)
+_DIGITS = re.compile(r"(\d+)")
+_LONGEST_ARM = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """One file that holds a fio result. `place` is where it lies below what was named, without its own name."""
+
+    arm: str
+    shown: str
+    place: tuple[str, ...]
+    stem: str
+    content: bytes
+    result: FioResult
+    parts: tuple[Part, ...]
+
+
+def find_results(
+    paths: Sequence[Path], arms: Sequence[str], *, each: bool, say: Callable[[str], None]
+) -> tuple[Found, ...]:
+    """Read every result in these files and folders.
+
+    `arms` are names for them, one for all or one for each. With `each`, every path is one arm; otherwise names tell
+    repeats of one arm from other arms. What in a folder is no result is said and left out. Raises UsageError and
+    ReadError.
+    """
+    if arms and len(arms) not in (1, len(paths)):
+        raise UsageError(
+            f"{len(arms)} names for {len(paths)} files and folders", hint="one --arm for all, or one for each"
+        )
+    names = list(arms) * (len(paths) if len(arms) == 1 else 1) if arms else _names(paths)
+    found = [one for path, name in zip(paths, names, strict=True) for one in _results(path, name, say)]
+    if not arms and not each:
+        if len(paths) == 1 and paths[0].is_dir():
+            found = _arms_in_folder(found)
+        else:
+            found = [replace(one, arm=_without_counter(one.arm) or _parent(one.shown)) for one in found]
+    shown = _arm_names(one.arm for one in found)
+    return tuple(replace(one, arm=shown[one.arm]) for one in found)
+
+
+def _names(paths: Sequence[Path]) -> list[str]:
+    """As much of the end of each path as tells them apart: `result`, or `before/result` and `after/result`."""
+    parts = [(*path.absolute().parts[1:-1], path.stem if path.is_file() else path.absolute().name) for path in paths]
+    for depth in range(1, max((len(part) for part in parts), default=1) + 1):
+        names = ["/".join(part[-depth:]) for part in parts]
+        if len(set(names)) == len(names):
+            return names
+    raise UsageError("the same file is given twice", hint="a run is no repeat of itself")
+
+
+def _results(path: Path, arm: str, say: Callable[[str], None]) -> Iterator[Found]:
+    if not path.is_dir():
+        content = _content(path)
+        yield _found(path, Path(path.name), arm, content)
+        return
+    seen, others = 0, 0
+    for file in _files(path):
+        content = _content(file)
+        try:
+            yield _found(file, file.relative_to(path), arm, content)
+            seen += 1
+        except ReadError as error:
+            if b'"fio version"' in content[:4096]:
+                say(f"left out {error.message}")
+            others += 1
+    if not seen:
+        raise ReadError(f"{path}: no file in it holds a fio result", hint="virtune reads fio's JSON and its text")
+    if others:
+        say(f"{path}: {seen} results, and {others} other file{'' if others == 1 else 's'} that hold none")
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    """Every regular file below a folder, in the order in which people count: run-2 before run-10."""
+    found: list[Path] = []
+    for directory, folders, files in os.walk(folder):
+        folders.sort()
+        found += [Path(directory) / name for name in files if (Path(directory) / name).is_file()]
+        if len(found) > FILES_MAX:
+            raise ReadError(f"{folder} has more than {FILES_MAX:,} files", hint="name the folder of the results")
+    return iter(sorted(found, key=lambda file: _counted(str(file))))
+
+
+def _counted(text: str) -> list[tuple[int, str]]:
+    return [(int(piece[:18]), "") if piece.isdecimal() else (-1, piece) for piece in _DIGITS.split(text)]
+
+
+def _content(path: Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            return file.read(LIMIT + 1)
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        raise UsageError(
+            f"cannot read {str(path)!r}: {reason}", hint="give fio results, or folders of them"
+        ) from None
+
+
+def _found(path: Path, relative: Path, arm: str, content: bytes) -> Found:
+    shown = printable(str(path))
+    try:
+        refuse_length(len(content))
+        result = read_result(text_of(content))
+    except ReadError as error:
+        raise ReadError(f"{shown}: {error.message}", hint=error.hint) from None
+    return Found(
+        arm=arm,
+        shown=shown,
+        place=relative.parts[:-1],
+        stem=relative.stem,
+        content=content,
+        result=result,
+        parts=parts_of(result),
+    )
+
+
+def _arms_in_folder(found: list[Found]) -> list[Found]:
+    """Take subfolders (or files) for arms where two of them ran the same job; otherwise the folder is one arm."""
+    candidates = [
+        next((step for step in one.place if not _REPEAT_DIR.fullmatch(step)), "")
+        or ("" if one.place else _without_counter(one.stem))
+        for one in found
+    ]
+    pairs = [(name, part) for name, one in zip(candidates, found, strict=True) for part in one.parts]
+    # by job name first: thousands of files of different jobs are then compared with their like only
+    alike: dict[str, list[tuple[str, Part]]] = {}
+    for name, part in pairs:
+        alike.setdefault(part.name, []).append((name, part))
+    shared = any(_shared(group) for group in alike.values())
+    if not shared:
+        return found
+    return [replace(one, arm=name or one.arm) for name, one in zip(candidates, found, strict=True)]
+
+
+def _shared(group: list[tuple[str, Part]]) -> bool:
+    """Whether two of different names asked the same."""
+    firsts: list[tuple[str, Part]] = []
+    for name, part in group:
+        same = next((seen for seen in firsts if not differing(seen[1].shape, part.shape)), None)
+        if same is None:
+            firsts.append((name, part))
+        elif same[0] != name:
+            return True
+    return False
+
+
+def _without_counter(name: str) -> str:
+    if name.isdecimal():
+        return ""
+    match = _REPEAT_STEM.match(name)
+    return match["name"].rstrip("-_. ") if match else name
+
+
+def _parent(shown: str) -> str:
+    return Path(shown).absolute().parent.name
+
+
+def _arm_names(names: Iterable[str]) -> dict[str, str]:
+    """Return a name to show for each: short, without control characters, and as different as they were."""
+    shown: dict[str, str] = {}
+    taken: set[str] = set()
+    for name in dict.fromkeys(names):
+        whole = "".join(character if character.isprintable() else "?" for character in name.strip()) or "results"
+        short = whole[-_LONGEST_ARM:]
+        for number in count(2):
+            if short not in taken:
+                break
+            end = f"~{number}"
+            short = whole[-_LONGEST_ARM + len(end) :] + end
+        taken.add(short)
+        shown[name] = short
+    return shown

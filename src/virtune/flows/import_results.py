@@ -1,0 +1,208 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Results that were made elsewhere as a study: kept by `import`, or only compared.
+
+What a file does not say is absent: the stack, the host, times and seeds. Nothing was interleaved by virtune, so the
+rounds of such a study are repeats, and arms are compared without pairing them.
+"""
+
+import json
+import secrets
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+
+from virtune.analyse.trial.derive import derive
+from virtune.analyse.trial.imported import Shape, differing, slug_of, workload_of
+from virtune.flows.find_results import Found
+from virtune.model.errors import LoadError, UsageError
+from virtune.model.evidence import IMPORTED, Capture, InForce, StudyRecord, TrialRecord
+from virtune.model.measurement import Measurement
+from virtune.model.stack import Stack
+from virtune.model.study import IMPORT, Arm, Study, Trial
+from virtune.model.workload import Job, Workload
+from virtune.store.sqlite import Store
+
+OPTIONS_MAX = 60
+"""So many options of an arm are kept beside its workloads; fio's longest job files have fewer."""
+
+_OF_WORKLOAD = ("direct", "ioengine")
+"""Options that belong to the workload where all runs of it have the same: they tell how to read its numbers."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """One arm under one workload, once, wherever it comes from. `name` is what its jobs are called."""
+
+    arm: str
+    name: str
+    shape: Shape
+    workload: Workload
+    options: Mapping[str, str]
+    ended: str
+    measurement: Measurement | None
+    failure: str | None
+    captures: tuple[Capture, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terms:
+    """How the arms are compared."""
+
+    baseline: str | None
+    metric: str
+    margin: float
+    confidence: float
+
+
+def runs_of(found: Iterable[Found]) -> list[Run]:
+    """Derive what each result measured; one that failed is kept with its reason."""
+    return [_run(one, index) for one in found for index in range(len(one.parts))]
+
+
+def record_of(
+    runs: Sequence[Run], terms: Terms, *, each_alone: bool
+) -> tuple[StudyRecord, list[tuple[Capture, ...]]]:
+    """Make a study out of runs; returns it with the captures of its trials, in their order.
+
+    Runs of one name and different shape are different workloads: anywhere, or with `each_alone` within one arm only,
+    so that it can be seen that two arms do not agree.
+    """
+    names = workload_names(runs, each_alone=each_alone)
+    arms = list(dict.fromkeys(run.arm for run in runs))
+    if terms.baseline is not None and terms.baseline not in arms:
+        raise UsageError(f"no arm {terms.baseline!r}", hint=f"there are {', '.join(arms)}")
+    rounds: dict[tuple[str, str], int] = {}
+    records = []
+    for number, (run, name) in enumerate(zip(runs, names, strict=True), 1):
+        rounds[run.arm, name] = rounds.get((run.arm, name), 0) + 1
+        trial = Trial(number=number, round=rounds[run.arm, name], arm=run.arm, workload=name)
+        records.append(
+            TrialRecord(
+                trial=trial,
+                ended=run.ended,
+                in_force=InForce(),
+                measurement=run.measurement,
+                failure=run.failure,
+            )
+        )
+    now = datetime.now(UTC)
+    study = Study(
+        id=f"{now:%Y%m%d-%H%M%S}-{secrets.token_hex(2)}",
+        created=now.isoformat(timespec="seconds"),
+        kind=IMPORT,
+        arms=tuple(_arm(name, [run for run in runs if run.arm == name]) for name in arms),
+        baseline=terms.baseline or arms[0],
+        workloads=_workloads(runs, names),
+        rounds=max(rounds.values()),
+        seconds=0.0,
+        ramp_seconds=0.0,
+        seed=0,
+        scratch="",
+        span_bytes=0,
+        metric=terms.metric,
+        margin=terms.margin,
+        confidence=terms.confidence,
+        trials=tuple(record.trial for record in records),
+        paired=False,
+    )
+    record = StudyRecord(study=study, facts="", finished=True, trials=tuple(records))
+    return record, [run.captures for run in runs]
+
+
+def keep(found: Sequence[Found], terms: Terms, store: Store, say: Callable[[str], None]) -> StudyRecord:
+    """Keep results as a study, whole or not at all, and say what became of each file."""
+    runs = runs_of(found)
+    record, captures = record_of(runs, terms, each_alone=False)
+    store.add_whole(record, captures)
+    for one in found:
+        say(f"{one.shown}: arm {one.arm}")
+    return record
+
+
+def _run(found: Found, index: int) -> Run:
+    part = found.parts[index]
+    name = "fio.json" if found.result.source.startswith("json") else "fio.txt"
+    about = {"file": found.shown, "group": part.group}
+    captures = (
+        Capture(name=name, content=found.content),
+        Capture(name=IMPORTED, content=json.dumps(about).encode()),
+    )
+    workload = workload_of(part, part.name, {k: v for k, v in part.options.items() if k in _OF_WORKLOAD})
+    measurement, failure = None, None
+    try:
+        measurement = derive({c.name: c.content for c in captures}, stack=Stack(rig="unknown"), workload=workload)
+    except LoadError as error:
+        failure = error.message
+    ended = found.result.ended
+    return Run(
+        arm=found.arm,
+        name=part.name,
+        shape=part.shape,
+        workload=workload,
+        options=part.options,
+        ended="" if ended is None else _moment(ended),
+        measurement=measurement,
+        failure=failure,
+        captures=captures,
+    )
+
+
+def _moment(seconds: float) -> str:
+    try:
+        return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")
+    except (OverflowError, ValueError, OSError):
+        return ""
+
+
+def workload_names(runs: Sequence[Run], *, each_alone: bool) -> list[str]:
+    """Return the name of each run's workload: that of its jobs, with their shape where one name means several."""
+    shapes: dict[str, list[Shape]] = {}
+    several: set[str] = set()
+    for arm in dict.fromkeys(run.arm for run in runs) if each_alone else ("",):
+        mine: dict[str, list[Shape]] = {}
+        for run in runs:
+            if each_alone and run.arm != arm:
+                continue
+            seen = mine.setdefault(run.name, [])
+            if all(differing(shape, run.shape) for shape in seen):
+                seen.append(run.shape)
+        for name, found in mine.items():
+            several |= {name} if len(found) > 1 else set()
+            known = shapes.setdefault(name, [])
+            known += [shape for shape in found if all(differing(one, shape) for one in known)]
+    return [_named(run, shapes[run.name]) if run.name in several else run.name for run in runs]
+
+
+def _named(run: Run, shapes: Sequence[Shape]) -> str:
+    """Name a run by its job and its shape; shapes that are written alike are counted."""
+    index = next(i for i, shape in enumerate(shapes) if not differing(shape, run.shape))
+    slugs = [slug_of(shape) for shape in shapes]
+    slug = slugs[index] + (f"~{index + 1}" if slugs.count(slugs[index]) > 1 else "")
+    return f"{run.name}-{slug}"[:100]
+
+
+def _workloads(runs: Sequence[Run], names: Sequence[str]) -> tuple[Workload, ...]:
+    """Each workload once; how it was asked for is kept where all of its runs agree."""
+    found: dict[str, list[Run]] = {}
+    for run, name in zip(runs, names, strict=True):
+        found.setdefault(name, []).append(run)
+    return tuple(_agreed(name, mine) for name, mine in found.items())
+
+
+def _agreed(name: str, runs: Sequence[Run]) -> Workload:
+    first = runs[0].workload
+    jobs = []
+    for index, job in enumerate(first.jobs):
+        others = [run.workload.jobs[index].as_dict() for run in runs if index < len(run.workload.jobs)]
+        same = tuple((key, value) for key, value in job.options if all(o.get(key) == value for o in others))
+        jobs.append(Job(name=job.name, options=same))
+    return replace(first, name=name, jobs=tuple(jobs))
+
+
+def _arm(name: str, runs: Sequence[Run]) -> Arm:
+    """An arm with what its jobs say beside their shape; where runs disagree, all that they say."""
+    keys = dict.fromkeys(key for run in runs for key in run.options)
+    options = [
+        (key, " / ".join(sorted({run.options.get(key, "not set") for run in runs if run.options}))) for key in keys
+    ]
+    return Arm(name=name, stack=Stack(rig="unknown"), options=tuple(options[:OPTIONS_MAX]))

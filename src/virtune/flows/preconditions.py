@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a study needs of this host before anything is made: programs, a guest, and a target that may be loaded."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from virtune import shell
+from virtune.bench.permission import admit
+from virtune.flows.appliance import ready_appliance
+from virtune.model.errors import PreconditionError, RefusedTargetError, RigError
+from virtune.model.event import Event
+from virtune.model.stack import WRITABLE
+from virtune.model.study import Study
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Leave:
+    """What the user allowed to be done to a target of theirs."""
+
+    write_to: str | None = None
+    in_use: bool = False
+
+
+def require_programs(study: Study, say: Callable[[Event], None]) -> None:
+    """Find the programs of every rig and format, and make the guest where one is needed.
+
+    Raises MissingToolError, or PreconditionError for what this host cannot give a guest.
+    """
+    if any(arm.stack.rig == "storage-daemon" for arm in study.arms):
+        shell.find("qemu-storage-daemon")
+    if any(arm.stack.disk.format == "qcow2" for arm in study.arms):
+        shell.find("qemu-img")
+    emulators = {arm.stack.machine.emulator for arm in study.arms if arm.stack.rig == "qemu"}
+    for emulator in emulators:
+        shell.find(emulator or "qemu-system-x86_64")
+    if emulators:
+        _require_host(study)
+        ready_appliance(say)
+
+
+def admitted(study: Study, target: Path, leave: Leave) -> int:
+    """Return how many bytes of a target of the user's may be loaded; raises RefusedTargetError with the reason."""
+    if any(arm.stack.disk.format != "raw" for arm in study.arms):
+        raise RefusedTargetError("a target of your own is used as it is, so format=raw is the only one it can have")
+    writes = any(workload.writes for workload in study.workloads)
+    bus = next((arm.stack.device.bus for arm in study.arms if arm.stack.device.bus in WRITABLE), None)
+    if bus is not None and not writes and leave.write_to is None:
+        raise RefusedTargetError(
+            f"QEMU gives bus={bus} no disk that is only read, so it would open {target} to write",
+            hint=f"`--allow-write-to {target}` permits it",
+        )
+    found = admit(
+        target, span_bytes=study.span_bytes, writes=writes, allow_write_to=leave.write_to, allow_in_use=leave.in_use
+    )
+    return min(study.span_bytes, found)
+
+
+def _require_host(study: Study) -> None:
+    """Look for what guests need of this host."""
+    from virtune.bench.qemu.passthrough import refuse_passthrough
+    from virtune.bench.qemu.placement import require_pages
+
+    for arm in study.arms:
+        try:
+            refuse_passthrough(arm.stack)
+            require_pages(arm.stack.machine)
+        except RigError as error:
+            raise PreconditionError(f"arm {arm.name!r} cannot be here: {error.message}", hint=error.hint) from None

@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Conditions as they are written after `--fail-if`: a metric, `>` or `<`, a signed change in percent."""
+
+import re
+from collections.abc import Sequence
+
+from virtune.model.condition import Threshold
+from virtune.model.errors import UsageError
+from virtune.model.metric import BY_ID
+from virtune.model.spelling import did_you_mean, quoted
+
+LIMIT_MAX = 100_000.0
+"""Percent. A thousandfold change is no threshold that anybody means."""
+
+_CONDITION = re.compile(
+    r"\s*(?P<metric>[\w.]{1,60})\s*(?P<relation>[<>])\s*(?P<sign>[+-]?)\s*(?P<number>[\d.]{1,8})\s*%\s*"
+)
+_EXAMPLE = "write `latency.p99 > +5%` or `iops < -3%`: a change against the baseline"
+
+
+def parse_conditions(texts: Sequence[str]) -> tuple[Threshold, ...]:
+    """Read conditions; raises UsageError with what is wrong and, where one is close, the metric that was meant."""
+    found = tuple(parse_condition(text) for text in texts)
+    twice = next((one.text for one in found if [other.text for other in found].count(one.text) > 1), None)
+    if twice is not None:
+        raise UsageError(f"the condition `{twice}` is given twice")
+    return found
+
+
+def parse_condition(text: str) -> Threshold:
+    """Read one condition; raises UsageError."""
+    match = _CONDITION.fullmatch(text)
+    if match is None or match["number"].count(".") > 1 or not match["number"].strip("."):
+        raise UsageError(f"{quoted(text)} is no condition", hint=_EXAMPLE)
+    metric, number = match["metric"], float(match["number"])
+    if metric not in BY_ID:
+        near = [name for name in BY_ID if name.endswith(f".{metric}")]
+        guess = f"did you mean {' or '.join(f'`{one}`' for one in near)}?" if near else did_you_mean(metric, BY_ID)
+        raise UsageError(f"no metric {quoted(metric)}", hint=guess or f"one of {', '.join(BY_ID)}")
+    if not BY_ID[metric].compared:
+        why = "more of it is natural where more I/O is done; `cpu_per_io` is the metric to hold"
+        raise UsageError(f"{metric} is a share of time, and is not compared", hint=why)
+    if not match["sign"] and number:
+        hint = f"`{metric} {match['relation']} {'-' if match['relation'] == '<' else '+'}{number:g}%`?"
+        raise UsageError(f"{quoted(text)} does not say which way the change goes: write + or -", hint=hint)
+    change = -number if match["sign"] == "-" else number
+    if not -100 < change <= LIMIT_MAX:
+        raise UsageError(f"no change can be beyond {change:+g} %, so {quoted(text)} could never fail", hint=_EXAMPLE)
+    return Threshold(
+        metric=metric,
+        relation="<" if match["relation"] == "<" else ">",
+        limit=1 + change / 100,
+        text=f"{metric} {match['relation']} {f'{change:+.7f}'.rstrip('0').rstrip('.')}%",
+    )

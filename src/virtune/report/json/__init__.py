@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Results for programs, as JSON documents (pure)."""

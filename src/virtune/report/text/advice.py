@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Advice for domains: the changes, the difference they make, and what is left alone; for people and for programs."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from virtune.model.domain import SettingChange
+from virtune.model.knobs import find
+
+SCHEMA = "virtune/advice/1"
+
+
+def lines(
+    domain: str, turns: Sequence[SettingChange], *, diff: str, left: Sequence[str], commands: Sequence[str] = ()
+) -> Iterator[str]:
+    """Yield what an advice says of one domain."""
+    if not turns:
+        yield _printable(f"{domain}: nothing to change")
+    else:
+        yield _printable(f"{domain}: {len(turns)} change{'' if len(turns) == 1 else 's'}")
+        for turn in turns:
+            place = f"@{turn.at}" if turn.at else ""
+            value = "taken away" if turn.value is None else turn.value
+            knob = find(turn.knob)
+            risk = f", risks {knob.risk.value}" if knob.risk.value != "none" else ""
+            yield _printable(f"  {turn.knob}{place} = {value}   [{knob.change.value}{risk}]")
+        yield from map(_printable, diff.split("\n"))
+        yield from (_printable(f"  $ {command}") for command in commands)
+    for because in left:
+        yield _printable(f"  left alone: {because}")
+
+
+def document(domains: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Return the document that `virtune advise --json` writes."""
+    return {"schema": SCHEMA, "domains": list(domains)}
+
+
+def domain_document(
+    *,
+    origin: str,
+    domain: str,
+    uuid: str | None,
+    turns: Sequence[SettingChange],
+    diff: str,
+    left: Sequence[str],
+    commands: Sequence[str] = (),
+) -> dict[str, Any]:
+    """Return one domain's part of the document."""
+    said = [{"knob": turn.knob, "at": turn.at, "value": turn.value} for turn in turns]
+    where = {"origin": origin, "domain": domain, "uuid": uuid}
+    return where | {"turns": said, "diff": diff, "commands": list(commands), "left": list(left)}
+
+
+def _printable(text: str) -> str:
+    return "".join(character if character.isprintable() else "?" for character in text)

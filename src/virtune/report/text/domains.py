@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Domains and their disks, for people and as one JSON document: as they start next, as they run, what is in force."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from virtune.model.domain import DomainDisk, cache_of
+from virtune.model.finding import Finding, Subject, Unread
+from virtune.report.text.audit import finding_document
+
+SCHEMA = "virtune/domains/1"
+
+
+def page(found: Sequence[tuple[str, Subject, tuple[Finding, ...]]], unread: Sequence[Unread]) -> Iterator[str]:
+    """Yield the lines of the page: each domain with its disks, and what differs from what is written."""
+    for origin, subject, findings in found:
+        yield _printable(f"{subject.domain.name}  {_state(subject)}  ({origin})")
+        for disk in subject.domain.disks:
+            yield _printable(f"  {disk.target:<6} {_source(disk)}")
+            yield _printable(f"         {', '.join(_words(disk, subject))}")
+        for finding in findings:
+            place = f"{finding.at}: " if finding.at else ""
+            yield _printable(f"  {finding.rule.severity.value}: {place}{finding.seen.seen} ({finding.rule.id})")
+        yield ""
+    for lost in unread:
+        yield _printable(f"not read: {lost.origin}: {lost.because}")
+    count = len(found)
+    yield f"{count} domain{'' if count == 1 else 's'}" + (f"; {len(unread)} not read" if unread else "")
+
+
+def document(found: Sequence[tuple[str, Subject, tuple[Finding, ...]]], unread: Sequence[Unread]) -> dict[str, Any]:
+    """Return the document that `virtune probe --connect URI --json` writes."""
+    return {
+        "schema": SCHEMA,
+        "domains": [_domain(*one) for one in found],
+        "unread": [{"origin": one.origin, "because": one.because} for one in unread],
+    }
+
+
+def _domain(origin: str, subject: Subject, findings: tuple[Finding, ...]) -> dict[str, Any]:
+    domain, running = subject.domain, subject.running
+    return {
+        "origin": origin,
+        "domain": domain.name,
+        "uuid": domain.uuid,
+        "kind": domain.kind,
+        "machine": domain.machine,
+        "vcpus": domain.vcpus,
+        "iothreads": [thread.number for thread in domain.threads],
+        "pins": dict(domain.pins),
+        "disks": [_disk(disk) for disk in domain.disks],
+        "running": None
+        if running is None
+        else {
+            "state": running.state,
+            "reason": running.reason,
+            "pid": running.pid,
+            "io_urings": running.rings,
+            "aio_contexts": running.contexts,
+            "disks": [_disk(disk) for disk in running.live.disks],
+            "in_force": [asdict(one) for one in running.disks],
+        },
+        "findings": [finding_document(one) for one in findings],
+    }
+
+
+def _disk(disk: DomainDisk) -> dict[str, Any]:
+    return {
+        "target": disk.target,
+        "device": disk.device,
+        "bus": disk.bus,
+        "kind": disk.source.kind,
+        "source": disk.source.name,
+        "format": disk.format,
+        "cache": disk.cache,
+        "io": disk.io,
+        "discard": disk.discard,
+        "detect_zeroes": disk.detect_zeroes,
+        "iothread": disk.iothread,
+        "iothreads": list(disk.mapping),
+        "queues": disk.queues,
+        "queue_size": disk.queue_size,
+        "limits": dict(disk.limits),
+        "backing": disk.backing,
+    }
+
+
+def _state(subject: Subject) -> str:
+    running = subject.running
+    if running is None:
+        return "not running"
+    return f"{running.state} ({running.reason}){f', pid {running.pid}' if running.pid else ''}"
+
+
+def _source(disk: DomainDisk) -> str:
+    kind = "" if disk.device == "disk" else f"{disk.device}, "
+    return f"{kind}{disk.source.kind} {disk.source.name}".rstrip()
+
+
+def _words(disk: DomainDisk, subject: Subject) -> Iterator[str]:
+    yield f"bus {disk.bus}"
+    if disk.source.kind == "none":
+        return
+    yield f"format {disk.format or 'raw'}"
+    if disk.opened_here and subject.domain.runs_qemu:
+        yield f"cache {cache_of(disk)}" + ("" if disk.cache else " (default)")
+        yield f"io {disk.io or 'threads (default)'}"
+        yield f"discard {disk.discard or 'ignore (default)'}"
+    threads = subject.domain.threads_of(disk)
+    yield f"IOThread {', '.join(map(str, threads))}" if threads else "main loop"
+    for name, value in (("queues", disk.queues), ("queue_size", disk.queue_size)):
+        if value is not None:
+            yield f"{name} {value}"
+    for shown in subject.running.disks if subject.running else ():
+        if shown.target == disk.target and shown.direct is not None:
+            yield f"in force: {'O_DIRECT' if shown.direct else 'page cache'}, aio {shown.aio or 'unknown'}"
+
+
+def _printable(text: str) -> str:
+    return "".join(character if character.isprintable() else "?" for character in text)

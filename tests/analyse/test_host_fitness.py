@@ -1,0 +1,161 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A host's fitness worked out of simulated trials whose noise, memory and drift are known."""
+
+import math
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from random import Random
+
+import pytest
+from tests.published import complaints
+from tests.report.test_documents import as_read, study
+
+from virtune.analyse.study.host_fitness import fitness_of
+from virtune.model.evidence import InForce, StudyRecord, TrialRecord
+from virtune.model.fitness import Neighbour
+from virtune.model.measurement import Measurement
+from virtune.model.remark import Remark, Weight
+from virtune.model.study import CHECK
+from virtune.report.json.check import check_document
+from virtune.report.text.check import sentence
+
+STEP = 0.25
+BEGUN = datetime(2026, 1, 1, tzinfo=UTC)
+EACH = 5
+"""Seconds from the end of a trial to the end of the next: 4 measured, so there is 1 s of overhead."""
+
+
+def host(*, sd: float, rho: float = 0.0, drift: float = 0.0, rounds: int = 6, seed: int = 1,
+         gates: tuple[tuple[str, float], ...] = (), remarks: tuple[Remark, ...] = ()) -> StudyRecord:  # fmt: skip
+    """A check on a host whose windows of 250 ms have a standard deviation of `sd` and remember by `rho` a window."""
+    asked = replace(study(rounds), kind=CHECK)
+    chance, level, made = Random(seed), 0.0, []
+    for trial in asked.trials:
+        profile = []
+        for slice_ in range(20):  # the last four are the gap, in which nobody looks
+            level = rho * level + math.sqrt(1 - rho**2) * chance.gauss(0, sd)
+            now = (trial.number * EACH + slice_ * STEP) / 60
+            profile.append(50_000 * math.exp(level + drift * now))
+        seen = profile[:16]
+        measurement = Measurement(
+            values=(("iops", sum(seen) / len(seen)),),
+            profile=tuple(seen),
+            profile_seconds=STEP,
+            gates=gates,
+            remarks=remarks,
+        )
+        ended = (BEGUN + timedelta(seconds=EACH * trial.number)).isoformat(timespec="seconds")
+        made.append(TrialRecord(trial=trial, ended=ended, in_force=InForce(), measurement=measurement))
+    return StudyRecord(study=asked, facts="", finished=True, trials=tuple(made))
+
+
+def test_independent_noise_is_found_as_it_was_made() -> None:
+    found = fitness_of(host(sd=0.10, rounds=50))
+    assert found.windows_cv == pytest.approx(0.10, rel=0.1)
+    assert found.correlation_seconds == pytest.approx(STEP, rel=0.3)
+    assert not found.correlation_open
+    assert found.overhead_seconds == 1
+    for one in found.slices:  # the difference of two means of n windows
+        assert one.sd == pytest.approx(0.10 * math.sqrt(2 / (one.seconds / STEP)), rel=0.25), one
+    assert found.same is not None
+    assert found.same.verdict.value in ("same", "undecided")
+
+
+def test_noise_with_a_memory_of_a_second_is_seen_to_have_it() -> None:
+    # AR(1): the integrated autocorrelation time is step x (1 + rho) / (1 - rho)
+    found = fitness_of(host(sd=0.10, rho=0.6, rounds=200))
+    assert found.correlation_seconds == pytest.approx(STEP * 1.6 / 0.4, rel=0.25)
+
+
+def test_without_memory_long_slices_cost_least_and_with_it_short_ones() -> None:
+    free, held = (fitness_of(host(sd=0.10, rho=rho, rounds=100)) for rho in (0.0, 0.97))
+    assert free.best_seconds == 4.0
+    assert held.best_seconds is not None
+    assert held.best_seconds <= 1.0
+    assert min(one.cost for one in held.slices) == 1
+
+
+def test_what_could_be_found_shrinks_with_time_and_grows_with_noise() -> None:
+    quiet, loud = (fitness_of(host(sd=sd, rounds=10)) for sd in (0.02, 0.20))
+    for found in (quiet, loud):
+        smallest = [one.smallest for one in found.reaches if one.smallest is not None]
+        assert len(smallest) == 3
+        assert smallest == sorted(smallest, reverse=True)
+    assert (quiet.reach(5) or 1) < 0.03
+    assert (loud.reach(5) or 0) > 4 * (quiet.reach(5) or 1)
+    assert "a difference of" in sentence(quiet)
+
+
+def test_what_is_said_to_be_found_is_found() -> None:
+    """Comparisons by the interval that the forecast is made of: nine in ten find the difference, few find none."""
+    from virtune.analyse.stats.anytime import contrast
+
+    forecast = fitness_of(host(sd=0.10, rounds=100))
+    best = next(one for one in forecast.slices if one.seconds == forecast.best_seconds)
+    reach = next(one for one in forecast.reaches if one.minutes == 5)
+    assert reach.smallest is not None
+    chance, planted, hits = Random(3), math.log1p(reach.smallest), 0
+    for _ in range(300):
+        noise = [[chance.gauss(0, best.sd / math.sqrt(2)) for _ in range(reach.blocks)] for _ in range(2)]
+        found = contrast([value + planted for value in noise[0]], noise[1], alpha=1 - forecast.confidence)
+        hits += found.low > 0
+    assert 250 <= hits <= 295  # nine in ten are 270
+
+
+def test_drift_is_found_with_its_interval() -> None:
+    found = fitness_of(host(sd=0.02, drift=0.05, rounds=20)).drift
+    assert found is not None
+    assert found.low < math.expm1(0.05) < found.high
+    assert found.low > 0
+    none = fitness_of(host(sd=0.02, rounds=20, seed=2)).drift
+    assert none is not None
+    assert none.low < 0 < none.high
+
+
+def test_gates_stand_by_their_worst_reading_and_advise() -> None:
+    said = Remark(id="steal", weight=Weight.WARNING, text="stolen", advice="move away")
+    gates = (("steal", 0.02), ("cpu-wait", 0.03), ("foreign-io", 0.0), ("drive-heat", -8.0), ("clock-step", 0.2))
+    found = fitness_of(host(sd=0.1, gates=gates, remarks=(said,)))
+    assert {one.id: one.standing for one in found.gates} == {
+        "steal": "warns",
+        "cpu-wait": "near",
+        "foreign-io": "clear",
+        "drive-heat": "near",
+        "clock-step": "invalid",
+    }
+    governor = Remark(id="governor", weight=Weight.WARNING, text="powersave", advice="performance")
+    tool = Remark(id="tool", weight=Weight.WARNING, text="no qemu", advice="install it")
+    advice = fitness_of(host(sd=0.1, gates=gates, remarks=(said,)), findings=(governor, tool)).advice
+    assert advice == (said, governor)
+
+
+@pytest.mark.parametrize("kept", [0, 1, 2, 3])
+def test_a_check_that_was_interrupted_says_what_there_is(kept: int) -> None:
+    whole = host(sd=0.1)
+    found = fitness_of(replace(whole, trials=whole.trials[:kept]))
+    assert found.trials == kept
+    assert found.best_seconds is None
+    assert all(one.smallest is None for one in found.reaches)
+    assert "too few" in sentence(found)
+    assert complaints("check", as_read(check_document(found))) == []
+
+
+def test_equal_rates_and_rates_of_zero_break_nothing() -> None:
+    whole = host(sd=0.0)
+    for value in (0.0, 7.0):
+        trials = tuple(
+            replace(one, measurement=replace(one.measurement, profile=(value,) * 16))
+            for one in whole.trials
+            if one.measurement is not None
+        )
+        found = fitness_of(replace(whole, trials=trials))
+        assert complaints("check", as_read(check_document(found))) == []
+        assert found.correlation_seconds is None
+
+
+def test_the_document_keeps_to_its_schema() -> None:
+    around = (Neighbour(pid=7, name="make", cpus=1.5, bandwidth_bps=None),)
+    said = Remark(id="steal", weight=Weight.WARNING, text="stolen", advice="")
+    found = fitness_of(host(sd=0.1, gates=(("steal", 0.02),), remarks=(said,)), neighbours=around)
+    assert complaints("check", as_read(check_document(found))) == []
+    assert complaints("check", as_read(check_document(found)) | {"stranger": 1}) != []

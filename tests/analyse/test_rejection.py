@@ -1,0 +1,175 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which trials count: repeats, the safeguard for an arm, the host that is always like that, and interruptions."""
+
+from collections.abc import Iterable, Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import fisher_exact
+from tests.report.test_documents import study
+
+from virtune.analyse.study.summarise import summarise
+from virtune.analyse.trial.rejection import (
+    ATTEMPTS_MAX,
+    _Counts,
+    _fisher,
+    pardons,
+    rejected_for,
+    unsettled,
+    why_again,
+)
+from virtune.model.evidence import InForce, StudyRecord, TrialRecord
+from virtune.model.measurement import Measurement
+from virtune.model.remark import Remark, Weight
+from virtune.model.study import Trial
+
+
+def attempt(
+    number: int, arm: str, *causes: str, number_of_attempt: int = 1, failure: str | None = None
+) -> TrialRecord:
+    remarks = tuple(Remark(id=cause, weight=Weight.INVALID, text=f"{cause} spoiled it") for cause in causes)
+    return TrialRecord(
+        trial=Trial(number=number, round=1 + (number - 1) // 2, arm=arm, workload="randread-4k"),
+        attempt=number_of_attempt,
+        ended=f"2026-01-01T00:00:{number:02}+00:00",
+        in_force=InForce(),
+        measurement=None if failure else Measurement(values=(("iops", 1000.0 + number),), remarks=remarks),
+        failure=failure,
+    )
+
+
+def attempts(*, rejected: dict[str, int], tried: dict[str, int], cause: str = "cpu-wait") -> list[TrialRecord]:
+    found: list[TrialRecord] = []
+    for arm, count in tried.items():
+        found += [attempt(len(found) + n + 1, arm, *([cause] if n < rejected[arm] else [])) for n in range(count)]
+    return found
+
+
+def again_after(made: Sequence[TrialRecord]) -> str | None:
+    return why_again(made[-1].trial, made)
+
+
+def test_an_invalid_trial_is_repeated_at_most_twice() -> None:
+    made = [attempt(1, "threads"), attempt(2, "native", "cpu-wait")]
+    assert again_after(made) == "is invalid (cpu-wait) and run again: cpu-wait spoiled it"
+    made.append(attempt(2, "native", "cpu-wait", number_of_attempt=2))
+    assert again_after(made) is not None
+    made.append(attempt(2, "native", "cpu-wait", number_of_attempt=3))
+    assert len(made) == 1 + ATTEMPTS_MAX
+    assert again_after(made) is None
+
+
+def test_a_valid_trial_stands_and_a_failed_one_is_run_once_more() -> None:
+    assert again_after([attempt(1, "threads")]) is None
+    failed = attempt(1, "threads", failure="fio went away")
+    assert again_after([failed]) == "failed and is run again: fio went away"
+    assert again_after([failed, failed]) is None
+
+
+def test_a_cause_of_the_arm_is_tried_out_on_one_trial_only() -> None:
+    three = [attempt(1, "threads", "page-cache") for _ in range(3)]
+    assert again_after([*three, attempt(2, "native"), attempt(3, "threads", "page-cache")]) is None
+    # another cause, another arm, and a cause of the moment are all tried again
+    assert again_after([*three, attempt(2, "native"), attempt(3, "threads", "swap")]) is not None
+    assert again_after([*three, attempt(2, "native", "page-cache")]) is not None
+    moment = [attempt(1, "threads", "swap") for _ in range(3)]
+    quiet = [attempt(2, "native") for _ in range(4)]
+    assert again_after([*moment, *quiet, attempt(3, "threads", "swap")]) is not None
+
+
+def test_one_arm_rejected_clearly_more_often_is_a_finding_about_it() -> None:
+    made = attempts(rejected={"threads": 6, "native": 0}, tried={"threads": 7, "native": 8})
+    (pardon,) = pardons(made)
+    assert (pardon.cause, pardon.arm) == ("cpu-wait", "threads")
+    assert "6 of 7 attempts of threads" in pardon.text
+    assert "0 of 8 of the others" in pardon.text
+    spoiled = made[0].measurement
+    assert spoiled is not None
+    assert rejected_for("threads", spoiled, (pardon,)) == ()
+    assert rejected_for("native", spoiled, (pardon,)) == ("cpu-wait",)
+
+
+@pytest.mark.parametrize(("one", "other"), [(3, 1), (2, 0), (4, 3), (0, 0)])
+def test_equal_bad_luck_is_no_finding(one: int, other: int) -> None:
+    assert pardons(attempts(rejected={"threads": one, "native": other}, tried={"threads": 8, "native": 8})) == ()
+
+
+def test_a_host_that_is_always_like_that_does_not_reject_everything() -> None:
+    (pardon,) = pardons(attempts(rejected={"threads": 3, "native": 2}, tried={"threads": 3, "native": 3}))
+    assert pardon.arm is None
+    assert "5 of 6 attempts of all arms" in pardon.text
+    assert pardons(attempts(rejected={"threads": 3, "native": 2}, tried={"threads": 3, "native": 2})) == ()
+
+
+@pytest.mark.parametrize("cause", ["page-cache", "unserved", "little", "errors"])
+def test_what_was_no_disk_is_never_let_in(cause: str) -> None:
+    made = attempts(rejected={"threads": 8, "native": 0}, tried={"threads": 8, "native": 8}, cause=cause)
+    assert pardons(made) == ()
+
+
+def test_a_study_interrupted_between_two_attempts_goes_on_with_the_next() -> None:
+    quiet = [attempt(1, "threads"), attempt(2, "native")]
+    assert unsettled([]) is None
+    assert unsettled(quiet) is None
+    spoiled = [*quiet, attempt(3, "threads", "swap")]
+    pending = unsettled(spoiled)
+    assert pending is not None
+    assert pending.number == 3
+    given_up = [*spoiled, *(attempt(3, "threads", "swap", number_of_attempt=n) for n in (2, 3))]
+    assert unsettled(given_up) is None
+    assert unsettled([*spoiled, attempt(4, "native")]) is None  # it went on, so that was decided then
+
+
+def record(made: Iterable[TrialRecord]) -> StudyRecord:
+    every = tuple(made)
+    last = {one.trial.number: one for one in every}
+    return StudyRecord(study=study(8), facts="", finished=False, trials=tuple(last.values()), attempts=every)
+
+
+def test_the_result_counts_attempts_and_leaves_invalid_trials_out_of_the_table() -> None:
+    made = [
+        attempt(1, "threads", "swap"),
+        attempt(1, "threads", number_of_attempt=2),
+        attempt(2, "native"),
+        attempt(3, "threads", "page-cache", "swap"),
+        attempt(4, "native", failure="gone"),
+    ]
+    result = summarise(record(made))
+    threads, native = result.arms
+    assert (threads.attempts, dict(threads.invalid)) == (3, {"swap": 2, "page-cache": 1})
+    assert (native.attempts, native.invalid) == (2, ())
+    iops = threads.get("iops")
+    assert iops is not None
+    assert iops.value == pytest.approx(1001)
+    assert (iops.rounds, threads.rounds) == (1, 2)
+
+
+def test_pardoned_trials_count_and_their_remark_is_a_warning() -> None:
+    made = [attempt(n + 1, ("threads", "native")[n % 2], "cpu-wait") for n in range(16)]
+    result = summarise(record(made))
+    assert [comparison.rounds for comparison in result.verdicts] == [8]
+    assert {beware.remark.weight for arm in result.arms for beware in arm.remarks} == {Weight.WARNING}
+    assert [pardon.arm for pardon in result.pardons] == [None]
+
+
+def test_latencies_of_a_load_that_was_not_met_are_not_compared() -> None:
+    def saturated(number: int, arm: str, *, met: bool) -> TrialRecord:
+        remark = Remark(id="rate-unmet", weight=Weight.WARNING, text="saturated")
+        values = (("iops", 1000.0 + number), ("latency.mean", 1e6 + number), ("latency.p99", 2e6 + number))
+        found = Measurement(values=values, remarks=() if met else (remark,))
+        return TrialRecord(trial=attempt(number, arm).trial, ended="", in_force=InForce(), measurement=found)
+
+    for met, metrics in ((True, {"latency.mean", "latency.p99"}), (False, set())):
+        made = [saturated(n + 1, ("threads", "native")[n % 2], met=met or n % 2 == 0) for n in range(16)]
+        result = summarise(record(made))
+        told = {one.metric for one in result.differences if one.rounds and one.ratio is not None}
+        assert told - {"iops"} == metrics
+
+
+@given(tried=st.integers(1, 40), others=st.integers(1, 40), rejected=st.floats(0, 1), others_rejected=st.floats(0, 1))
+def test_the_exact_test_is_the_one_of_scipy(tried: int, others: int, rejected: float, others_rejected: float) -> None:
+    mine, theirs = round(rejected * tried), round(others_rejected * others)
+    counts = _Counts(tried=tried, rejected=mine, others_tried=others, others_rejected=theirs)
+    table = [[mine, tried - mine], [theirs, others - theirs]]
+    assert _fisher(counts) == pytest.approx(float(fisher_exact(table, alternative="greater").pvalue), rel=1e-9)

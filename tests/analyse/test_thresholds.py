@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Conditions keep their promise: a change exactly at the limit is seldom called a breach, a larger one is."""
+
+import itertools
+import math
+from dataclasses import replace
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from virtune.analyse.study.thresholds import rule
+from virtune.model.condition import Outcome
+from virtune.model.errors import UsageError
+from virtune.model.evidence import InForce, StudyRecord, TrialRecord
+from virtune.model.measurement import Measurement
+from virtune.model.stack import Stack
+from virtune.model.study import Arm, Study, Trial
+from virtune.model.workload import Job, Workload
+from virtune.plan.thresholds import parse_condition, parse_conditions
+
+
+def study(base: list[float], other: list[float], *, paired: bool = True, confidence: float = 0.9) -> StudyRecord:
+    """A study of two arms whose rounds gave these IOPS."""
+    pairs = [
+        (arm, number, value) for arm, values in (("a", base), ("b", other)) for number, value in enumerate(values)
+    ]
+    trials = tuple(
+        Trial(number=index, round=number + 1, arm=arm, workload="w")
+        for index, (arm, number, _) in enumerate(pairs, 1)
+    )
+    records = tuple(
+        TrialRecord(trial=trial, ended="", in_force=InForce(), measurement=Measurement(values=(("iops", value),)))
+        for trial, (_, _, value) in zip(trials, pairs, strict=True)
+    )
+    asked = Study(
+        id="s",
+        created="",
+        kind="compare",
+        arms=(Arm(name="a", stack=Stack()), Arm(name="b", stack=Stack())),
+        baseline="a",
+        workloads=(Workload(name="w", meaning="", jobs=(Job(name="j", options=()),)),),
+        rounds=max(len(base), len(other)),
+        seconds=1.0,
+        ramp_seconds=0.0,
+        seed=1,
+        scratch="",
+        span_bytes=1,
+        confidence=confidence,
+        trials=trials,
+        paired=paired,
+    )
+    return StudyRecord(study=asked, facts="", finished=True, trials=records)
+
+
+def drawn(change: float, *, paired: bool, seed: int, runs: int = 200) -> list[Outcome]:
+    """What became of `iops < -3%` in studies of eight rounds whose true change is this."""
+    chance = Random(seed)
+    found = []
+    for _ in range(runs):
+        base = [math.exp(chance.gauss(9, 0.02)) for _ in range(8)]
+        other = [change * math.exp(chance.gauss(9, 0.02)) for _ in range(8)]
+        (ruling,) = rule(study(base, other, paired=paired), parse_conditions(["iops < -3%"]))
+        found.append(ruling.outcome)
+    return found
+
+
+@pytest.mark.parametrize("paired", [True, False])
+def test_a_change_at_the_limit_is_seldom_a_breach_and_a_larger_one_is(paired: bool) -> None:
+    at_limit = drawn(0.97, paired=paired, seed=5)
+    # an interval of 90 % leaves 5 % beyond each of its ends; 200 draws have a standard error of 1.5 %
+    assert at_limit.count(Outcome.BREACHED) / len(at_limit) <= 0.08
+    assert at_limit.count(Outcome.HELD) / len(at_limit) <= 0.08
+    assert drawn(0.90, paired=paired, seed=6).count(Outcome.BREACHED) >= 190
+    assert drawn(1.00, paired=paired, seed=7).count(Outcome.BREACHED) <= 2
+
+
+def test_what_cannot_conclude_is_undecided_whatever_the_difference() -> None:
+    (condition,) = parse_conditions(["iops < -3%"])
+    few = [100.0, 101.0, 99.0]
+    for base, other in (
+        (few, [value / 2 for value in few]),  # too few rounds
+        ([100.0] * 8, [50.0] * 8),  # no measurement is that equal
+        ([math.nan] * 8, [50.0] * 8),
+    ):
+        (ruling,) = rule(study(base, other), [condition])
+        assert ruling.outcome is Outcome.UNDECIDED
+        assert ruling.why
+    (ruling,) = rule(
+        study([100.0 + n for n in range(8)], [50.0 + n for n in range(8)]), parse_conditions(["sync.mean > +5%"])
+    )
+    assert (ruling.outcome, ruling.why) == (Outcome.UNDECIDED, "it was not measured in both")
+
+
+def test_an_interval_within_the_margin_may_still_breach_a_stricter_limit() -> None:
+    chance = Random(1)
+    base = [math.exp(chance.gauss(9, 0.001)) for _ in range(8)]
+    (ruling,) = rule(
+        study(base, [value * math.exp(chance.gauss(-0.02, 0.001)) for value in base]),
+        parse_conditions(["iops < -1%"]),
+    )
+    assert ruling.outcome is Outcome.BREACHED
+
+
+@given(st.one_of(st.text(max_size=40), st.from_regex(r"\A[a-z.0-9]{1,12} ?[<>] ?[+-]?[0-9.]{1,6} ?%\Z")))
+def test_any_text_is_a_condition_or_refused_in_a_sentence(text: str) -> None:
+    try:
+        found = parse_condition(text)
+    except UsageError as error:
+        said = error.message
+        assert said.isprintable()
+        return
+    assert found.limit > 0
+    assert parse_condition(found.text) == found
+
+
+def test_at_offered_loads_conditions_hold_as_verdicts_do() -> None:
+    """The probe is the baseline's alone and no condition's; an arm that does not keep up has no latency."""
+    (condition,) = parse_conditions(["latency.p99 > +5%"])
+    chance = Random(3)
+    workloads = (
+        Workload(name="w", meaning="", jobs=(Job(name="j", options=()),), probe=True),
+        Workload(name="w-at", meaning="", jobs=(Job(name="j", options=()),), offered_iops=1000.0),
+    )
+    numbers = itertools.count(1)
+
+    def record(arm: str, workload: str, number: int, iops: float) -> TrialRecord:
+        values = (("iops", iops), ("latency.p99", 1e6 * math.exp(chance.gauss(0, 0.005))))
+        trial = Trial(number=next(numbers), round=number, arm=arm, workload=workload)
+        return TrialRecord(trial=trial, ended="", in_force=InForce(), measurement=Measurement(values=values))
+
+    for lucky, outcome in ((24, Outcome.HELD), (10, Outcome.UNDECIDED)):
+        records = (
+            *(record("a", "w", number, 1400.0) for number in (1, 2, 3)),
+            *(record("a", "w-at", number, 1000.0) for number in range(1, 25)),
+            *(record("b", "w-at", number, 1000.0 if number <= lucky else 700.0) for number in range(1, 25)),
+        )
+        like = study([1.0], [1.0])
+        asked = replace(like.study, workloads=workloads, rounds=24, trials=tuple(one.trial for one in records))
+        (ruling,) = rule(replace(like, study=asked, trials=records), [condition])
+        assert (ruling.comparison.workload, ruling.outcome) == ("w-at", outcome), ruling.why

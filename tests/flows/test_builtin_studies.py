@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The studies that ship with virtune: each is a sound study on every rig that it names, and ends in its table."""
+
+import tomllib
+from pathlib import Path
+
+import pytest
+from jsonschema import Draft202012Validator
+from tests.conftest import User
+from tests.published import schema
+
+from virtune.fio.exported import Clients
+from virtune.flows.builtin_studies import builtin, builtins
+from virtune.flows.question import Question, study_for
+from virtune.model.errors import PlanError
+from virtune.plan.fit import require_fit
+
+ENGINES = frozenset({"io_uring", "libaio", "psync", "sync", "mmap", "splice", "nbd", "libblkio"})
+PLANS = sorted((Path(__file__).parents[2] / "src" / "virtune" / "studies").glob("*.toml"))
+EACH = [(one.name, rig) for one in builtins() for rig in one.rigs]
+
+
+@pytest.mark.parametrize("path", PLANS, ids=lambda path: path.name)
+def test_it_is_a_plan_as_published(path: Path) -> None:
+    Draft202012Validator(schema("plan")).validate(tomllib.loads(path.read_text()))
+
+
+@pytest.mark.parametrize(("name", "rig"), EACH)
+def test_it_can_be_put_on_every_rig_that_it_names(name: str, rig: str, tmp_path: Path) -> None:
+    found = builtin(name, rig)
+    study, _ = study_for(Question(kind=found.kind, builtin=name, rig=rig, scratch=tmp_path))
+    assert study.builtin == name
+    assert study.trials
+    require_fit(study, clients=Clients(engines=ENGINES))
+
+
+def test_an_unknown_one_is_refused_with_the_one_that_was_meant() -> None:
+    with pytest.raises(PlanError, match="there is no study") as caught:
+        builtin("nvme-scalin")
+    assert "nvme-scaling" in str(caught.value.hint)
+
+
+@pytest.mark.real
+@pytest.mark.beside
+def test_two_of_them_end_in_their_tables_without_a_guest(user: User) -> None:
+    place = ("--scratch", str(user.scratch), "--span", "64M", "-q")
+    short = ("--rounds", "1", "--seconds", "300ms", "--ramp", "100ms")
+    said = user.run("study", "run", "fio-engines", *short, *place).stdout
+    ending = said.partition("study fio-engines")[2]
+    assert ending.split()[:6] == ["sync", "psync", "libaio", "mmap", "splice", "io_uring"]
+    assert "slat mean" in ending
+    assert "page cache" in said, "the author took it for the drive"
+    said = user.run("study", "run", "io-engine", "--rig", "storage-daemon", *short, *place).stdout
+    ending = said.partition("study io-engine")[2]
+    assert [line.split()[0] for line in ending.splitlines()[2:5]] == ["IOPS", "bandwidth", "latency"]
+    assert "not measured often enough" in ending, "one round decides nothing"
+    assert user.run("show", "last").stdout.partition("study io-engine")[2] == ending
+    listed = user.run("study", "list").stdout
+    assert all(one.name in listed for one in builtins())
+    assert "did you mean `datapath`" in user.run("study", "run", "datapth", status=2).stderr

@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The winner's lines hold what made it win, or say what they leave out."""
+
+from dataclasses import replace
+
+import pytest
+from tests.analyse.test_tuning import World, searched, study_of
+
+from virtune.flows.render import Spelled, spelled
+from virtune.model.stack import Stack
+from virtune.plan.arms import apply_settings
+
+
+def lines_of(*settings: str) -> dict[str, Spelled]:
+    """The lines of a winner in a guest that has these settings."""
+    rates = {"base": 40_000.0, "fast": 80_000.0}
+    study = study_of(list(rates))
+    stack, own = apply_settings(Stack(), ["rig=qemu", *settings])
+    arms = tuple(replace(arm, stack=stack, settings=own) if arm.name == "fast" else arm for arm in study.arms)
+    known, _ = searched(replace(study, arms=arms), World(rates, noise=0.01))
+    assert known.winner == "fast"
+    return {one.program: one for one in spelled(known)}
+
+
+@pytest.mark.parametrize(
+    ("setting", "words"),
+    [
+        ("machine.vcpus=4", "-smp 4"),
+        ("machine.cpu=max", "-cpu max"),
+        ("memory.hugepages=2M", "hugetlb=on,hugetlbsize=2097152"),
+    ],
+)
+def test_what_the_machine_has_is_in_the_line_for_qemu_and_told_for_libvirt(setting: str, words: str) -> None:
+    found = lines_of(setting)
+    assert words in found["qemu"].text
+    assert found["qemu"].text != lines_of()["qemu"].text
+    assert not any(setting in note for note in found["qemu"].notes)
+    assert any(setting in note for note in found["libvirt"].notes)
+
+
+@pytest.mark.parametrize("setting", ["vcpu.pin=0", "emulator.pin=0-1", "guests.count=2", "machine.emulator=/q"])
+def test_what_no_line_can_hold_is_told_with_both(setting: str) -> None:
+    found = lines_of(setting, "disk.aio=native")
+    for program in ("qemu", "libvirt"):
+        assert any(setting in note and "disk.aio" not in note for note in found[program].notes), program
+
+
+def test_a_disk_is_written_on_its_bus_or_it_is_said_that_it_is_not() -> None:
+    scsi = lines_of("device.bus=virtio-scsi", "scsi.num_queues=2")["libvirt"]
+    assert scsi.text.startswith("<controller type='scsi' index='0' model='virtio-scsi'>")
+    assert "bus='scsi'" in scsi.text
+    nvme = lines_of("device.bus=nvme")["libvirt"]
+    assert nvme.text == ""
+    assert nvme.notes == ("a disk on nvme is not written for libvirt yet",)
+    assert lines_of()["qemu"].notes == ()
