@@ -3,16 +3,19 @@
 
 import contextlib
 import json
+import time
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from virtune.advise.audit import audit
 from virtune.dialects.languages import language_of
 from virtune.dialects.qemu.command import QEMU, read_words
 from virtune.model.domain import DomainDisk, SettingChange
 from virtune.model.errors import PlanError, ReadError
+from virtune.model.finding import Subject
 from virtune.shell import run
 
 PLACE = Path(__file__).parents[1] / "captures" / "qemu"
@@ -30,8 +33,8 @@ def test_what_libvirt_starts_and_what_is_written_by_hand() -> None:
     lab = QEMU.read((PLACE / "by-hand.cmdline").read_bytes())
     assert [(one.bus, one.device, one.source.name) for one in lab.disks] == [
         ("virtio", "disk", "/srv/my disk,1.qcow2"),
-        ("ide", "cdrom", "/srv/iso/d.iso"),
-        ("ide", "disk", "/srv/old.img"),
+        ("sata", "cdrom", "/srv/iso/d.iso"),  # q35 has no IDE
+        ("sata", "disk", "/srv/old.img"),
     ]
     assert (lab.vcpus, lab.disks[0].cache, lab.disks[0].format) == (2, "unsafe", "qcow2")
     with pytest.raises(PlanError, match="keeps the line"):
@@ -93,14 +96,252 @@ def cache_in_force(cache: dict[str, bool], *, writeback: object) -> str:
     )
 
 
-@given(st.lists(st.sampled_from(["-drive", "-blockdev", "-device", "-object", "-smp", "-hda", "{", "a=b,,c", "{}"])
+LOG = """2025-11-03 09:12:44.101+0000: starting up libvirt version: 9.0.0, package: 9.0.0-4, qemu version: 7.2.0
+LC_ALL=C \\
+PATH=/usr/bin \\
+/usr/bin/qemu-system-x86_64 \\
+-name guest=web,debug-threads=on \\
+-machine pc-q35-7.2,usb=off \\
+-accel kvm \\
+-smp 1,maxcpus=4,sockets=4 \\
+-uuid c7a5fdbd-edaf-9455-926a-d65c16db1809 \\
+-object '{"qom-type":"iothread","id":"iothread2"}' \\
+-object '{"qom-type":"throttle-group","id":"t","limits":{"iops-total":100,"bps-total":0}}' \\
+-blockdev '{"driver":"file","filename":"/srv/my web.raw","node-name":"s","cache":{"direct":true}}' \\
+-blockdev '{"node-name":"f","driver":"raw","file":"s","cache":{"direct":true}}' \\
+-blockdev '{"driver":"throttle","node-name":"l","throttle-group":"t","file":"f"}' \\
+-device '{"driver":"virtio-blk-pci","drive":"l","id":"virtio-disk0","iothread":"iothread2","write-cache":"on"}' \\
+-device '{"driver":"ide-hd","bus":"ide.0","drive":"s","id":"sata0-0-0"}' \\
+-device '{"driver":"scsi-block","drive":"s","id":"lun"}' \\
+-msg timestamp=on
+2025-11-03 09:20:01.101+0000: shutting down, reason=shutdown, it's done
+"""
+
+
+def test_libvirt_s_log_is_read_without_what_stands_around_the_command() -> None:
+    """Every line of it ends in a backslash, and none is indented: all options were lost, without a word."""
+    started_again = LOG.replace('iops-total":100', 'iops-total":200')
+    text = (LOG + started_again).encode()
+    assert language_of(text) is QEMU
+    (web,) = QEMU.domains(text)
+    assert (web.name, web.kind, web.vcpus, web.machine) == ("web", "kvm", 1, "pc-q35-7.2")
+    disk, sata, lun = web.disks
+    assert (disk.source.name, disk.format, disk.cache, disk.limits) == (
+        "/srv/my web.raw", "raw", "none", (("total_iops_sec", 200),),
+    )  # fmt: skip
+    assert (sata.bus, lun.bus, lun.device) == ("sata", "scsi", "lun")
+    assert web.threads_of(disk) == (2,)
+
+
+@pytest.mark.parametrize(
+    "front",
+    [
+        "#!/bin/bash\nset -e\n# it's the web server\n",
+        "sudo -E ",
+        "IMAGE=/srv/a.raw HOME=/root exec ",
+        "exec nice -n 5 taskset -c 0-3 /usr/bin/",
+        "cd /srv\r\n",
+    ],
+)
+def test_what_stands_in_front_of_the_program_is_passed_over(front: str) -> None:
+    text = f"{front}qemu-system-x86_64 -m 4G -hda a#b.qcow2 >/dev/null 2>&1 &\n".encode()
+    assert [one.source.name for one in language_of(text).read(text).disks] == ["a#b.qcow2"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "sudo modprobe kvm\n",
+        "name = 'qemu-system-x86_64'\n",
+        "qemu-img create a.raw 1G\nqemu-system-x86_64 -m 1G\n",
+        "kvm: 1\n",
+        "kvm = 1\n",
+        "echo 'it\n",
+        "A=1\n",
+    ],
+)
+def test_another_command_first_is_no_vm(text: str) -> None:
+    assert not QEMU.knows(text.encode())
+
+
+def test_words_are_told_apart_in_every_form_in_which_a_line_is_kept() -> None:
+    words = ["/usr/bin/kvm", "-name", "a b", "-drive", "file=/srv/a.raw,if=virtio", "-snapshot", "-m", "1G"]
+    quoted = " ".join(words).replace("a b", "'a b'")
+    for text in (
+        "\0".join(words) + "\0",  # /proc/PID/cmdline
+        "\n".join(words) + "\n",  # the same with line feeds
+        quoted,
+        quoted.replace(" -", " \\\r\n-"),
+        quoted.replace(" -", "\n  -"),  # pasted without its backslashes
+        quoted.replace("file=/srv/a.raw,if=virtio", '{"a":1}').replace("-drive", "-blockdev") + " -drive " + words[4],
+    ):
+        assert QEMU.knows(text.encode()), text
+        (found,) = QEMU.domains(text.encode())
+        assert (found.name, found.kind, [one.source.name for one in found.disks]) == ("a b", "kvm", ["/srv/a.raw"]), (
+            text
+        )
+
+
+def disk_of_words(*words: str) -> DomainDisk:
+    (disk,) = read_words(["qemu-system-x86_64", *words]).disks
+    return disk
+
+
+def nodes(*chain: str, device: str = "virtio-blk-pci") -> DomainDisk:
+    """A disk of the last node of a chain, each above the one before it."""
+    words = [word for node in chain for word in ("-blockdev", node)]
+    name = next(part for part in chain[-1].split(",") if part.startswith("node-name=")).partition("=")[2]
+    return disk_of_words(*words, "-device", f"{device},drive={name},id=d")
+
+
+@pytest.mark.parametrize(
+    ("chain", "discard"),
+    [
+        (("file,node-name=s,filename=a,discard=unmap", "raw,node-name=f,file=s"), None),
+        (("file,node-name=s,filename=a,discard=unmap", "raw,node-name=f,file=s,discard=unmap"), "unmap"),
+        (("file,node-name=s,filename=a", "raw,node-name=f,file=s,discard=unmap"), None),
+        (("file,node-name=s,filename=a,discard=unmap", "raw,node-name=f,file=s,discard=ignore"), "ignore"),
+        (("raw,node-name=f,discard=unmap,file.driver=file,file.filename=a",), "unmap"),
+        (("raw,node-name=f,discard=unmap,file.driver=file,file.filename=a,file.discard=ignore",), "ignore"),
+        (("file,node-name=s,filename=a,discard=on",), "unmap"),
+        (
+            ("file,node-name=s,filename=a,discard=unmap", "raw,node-name=f,file=s,discard=unmap",
+             "throttle,node-name=t,file=f,throttle-group=g"),
+            None,
+        ),
+    ],
+)  # fmt: skip
+def test_a_discard_reaches_the_file_where_every_node_lets_it(chain: tuple[str, ...], discard: str | None) -> None:
+    disk = nodes(*chain)
+    assert (disk.discard, disk.source.name, disk.format) == (discard, "a", "raw")
+
+
+def test_throttles_and_copy_on_read_pass_requests_on() -> None:
+    node = {
+        "driver": "throttle", "node-name": "t", "throttle-group": "g",
+        "file": {"driver": "copy-on-read",
+                 "file": {"driver": "qcow2", "cache": {"direct": True},
+                          "file": {"driver": "file", "filename": "/a", "aio": "native"}}},
+    }  # fmt: skip
+    disk = disk_of_words(
+        "-object", "throttle-group,id=g,x-iops-total=100,x-iops-total-max=300,x-iops-total-max-length=5,x-bps-read=7",
+        "-blockdev", json.dumps(node), "-device", "scsi-hd,drive=t",
+    )  # fmt: skip
+    assert (disk.format, disk.copy_on_read, disk.io, disk.cache) == ("qcow2", "on", "native", "none")
+    assert dict(disk.limits) == {
+        "total_iops_sec": 100, "total_iops_sec_max": 300, "total_iops_sec_max_length": 5, "read_bytes_sec": 7,
+    }  # fmt: skip
+
+
+def test_of_two_groups_the_smaller_limit_holds() -> None:
+    disk = disk_of_words(
+        "-object", '{"qom-type":"throttle-group","id":"g","limits":{"iops-total":100,"bps-total":0}}',
+        "-object", "throttle-group,id=h,x-iops-total=50,x-bps-total=9",
+        "-blockdev", "file,node-name=s,filename=a",
+        "-blockdev", "throttle,node-name=a,file=s,throttle-group=g",
+        "-blockdev", "throttle,node-name=b,file=a,throttle-group=h",
+        "-device", "virtio-blk-pci,drive=b",
+    )  # fmt: skip
+    assert dict(disk.limits) == {"total_iops_sec": 50, "total_bytes_sec": 9}
+
+
+@pytest.mark.parametrize(
+    "drive",
+    [
+        "iops=100,iops_rd_max=7,bps_wr=5",
+        "throttling.iops-total=100,throttling.iops-read-max=7,throttling.bps-write=5",
+    ],
+)
+def test_limits_of_a_drive_have_two_spellings(drive: str) -> None:
+    disk = disk_of_words("-drive", f"file=a,if=virtio,{drive}")
+    assert dict(disk.limits) == {"total_iops_sec": 100, "read_iops_sec_max": 7, "write_bytes_sec": 5}
+
+
+def test_threads_of_queues_and_of_other_objects_are_not_idle() -> None:
+    found = read_words([
+        "qemu-system-x86_64", *(word for n in range(1, 6) for word in ("-object", f"iothread,id=iothread{n}")),
+        "-blockdev", "file,node-name=s,filename=a",
+        "-device", json.dumps({"driver": "virtio-blk-pci", "drive": "s", "iothread-vq-mapping": [
+            {"iothread": "iothread3", "vqs": [0]}, {"iothread": "iothread1"}]}),
+        "-device", "virtio-scsi-pci,id=scsi0,iothread-vq-mapping.0.iothread=iothread2",
+        "-device", "scsi-hd,drive=s,bus=scsi0.0",
+        "-object", "colo-compare,id=c,iothread=iothread4",
+    ])  # fmt: skip
+    assert [found.threads_of(disk) for disk in found.disks] == [(3, 1), (2,)]
+    (idle,) = [one for one in audit(Subject(domain=found)) if one.rule.id == "R29"]
+    assert idle.seen.seen == "5 IOThreads, and nothing uses 5"
+
+
+def test_the_first_words_of_an_option_and_the_oldest_ones() -> None:
+    line = (
+        "qemu-system-x86_64 -hda a,b.img -hdb b.img -hdd d.img -cdrom c.iso -M q35 -machine accel=kvm:tcg"
+        " --smp cores=2,threads=2,sockets=1 -drive if=sd,file=s.img -drive if=floppy,file=f.img -nographic e.img"
+    )
+    found = read_words(line.split())
+    assert [(one.source.name, one.bus, one.device, one.read_only) for one in found.disks] == [
+        ("a,b.img", "sata", "disk", False),
+        ("b.img", "sata", "disk", False),
+        ("d.img", "sata", "disk", False),
+        ("c.iso", "sata", "cdrom", True),
+        ("s.img", "sd", "disk", False),
+        ("f.img", "fdc", "floppy", False),
+        ("e.img", "sata", "disk", False),
+    ]
+    assert (found.vcpus, found.kind, found.machine) == (4, "kvm", "q35")
+
+
+@pytest.mark.parametrize(
+    ("words", "bus", "kind"),
+    [
+        ("qemu-system-aarch64 -M virt -hda a.img", "virtio", "qemu"),
+        ("qemu-system-ppc64 -machine pseries -hda a.img --enable-kvm", "scsi", "kvm"),
+        ("qemu-system-x86_64 -hda a.img -accel hvf -accel tcg", "ide", "hvf"),
+        ("qemu-kvm -hda a.img", "ide", "kvm"),
+        ("qemu-kvm -hda a.img -accel tcg", "ide", "qemu"),
+    ],
+)
+def test_the_machine_says_where_a_disk_goes_and_the_program_what_runs_it(words: str, bus: str, kind: str) -> None:
+    found = read_words(words.split())
+    assert (found.disks[0].bus, found.kind) == (bus, kind)
+
+
+def test_drives_without_a_file_and_files_handed_over() -> None:
+    line = (
+        "qemu-system-x86_64 -device ide-cd,id=c -blockdev file,node-name=s,filename=/dev/fdset/1"
+        " -device ide-hd,drive=s,share-rw=on -drive file=nbd://host/x,format=raw"
+    )
+    found = read_words(line.split())
+    assert [(one.source.kind, one.device) for one in found.disks] == [
+        ("none", "cdrom"),
+        ("file", "disk"),
+        ("network", "disk"),
+    ]
+    assert found.disks[1].shareable
+
+
+@given(st.lists(st.sampled_from(["-drive", "-blockdev", "-device", "-object", "-smp", "-hda", "{", "a=b,,c", "{}",
+                                 "iothread,id=a", "file,node-name=a,file=a", "virtio-blk,drive=a,iothread=a"])
                 | st.text(max_size=30), max_size=8))  # fmt: skip
 def test_any_words_are_read_or_refused(words: list[str]) -> None:
     found = read_words(["qemu-system-x86_64", *words])
-    assert all(isinstance(disk, DomainDisk) for disk in found.disks)
+    assert len({disk.target for disk in found.disks}) == len(found.disks) or any("id=" in word for word in words)
+    for disk in found.disks:
+        assert disk.cache in ("none", "writeback", "writethrough", "directsync", "unsafe")
+        assert {*found.threads_of(disk)} <= {one.number for one in found.threads}
 
 
 @given(st.binary(max_size=100))
 def test_any_bytes_are_read_or_refused(noise: bytes) -> None:
     with contextlib.suppress(ReadError):
-        assert QEMU.read(b"qemu-system-x86_64 " + noise).language == "qemu"
+        assert QEMU.read(b"qemu-system-x86_64 -S " + noise).language == "qemu"
+    with contextlib.suppress(ReadError):
+        assert QEMU.read(noise).disks == ()
+
+
+def test_no_line_takes_its_reader_long() -> None:
+    begun = time.process_time()
+    for text in (b"A=1 " * 200_000, b"\\\n" * 300_000, b"'\n" * 9_999, b"a\n-b " * 100_000, b'"\\' * 100_000):
+        QEMU.knows(text)
+        with contextlib.suppress(ReadError):
+            QEMU.domains(b"kvm -S " + text)
+    assert time.process_time() - begun < 3

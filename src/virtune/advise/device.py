@@ -78,8 +78,8 @@ def emulated_nvme(subject: Subject) -> Iterator[Seen]:
     source="tested argv; OpenStack Nova driver.py, _get_guest_iothread",
 )
 def idle_iothread(subject: Subject) -> Iterator[Seen]:
-    """An IOThread that no disk and no controller names does nothing: its disk stays in QEMU's main loop."""
-    used = subject.domain.threads_used
+    """An IOThread that nothing names does nothing: its disk stays in QEMU's main loop."""
+    used = subject.domain.threads_used | subject.domain.threads_elsewhere
     idle = [one.number for one in subject.domain.threads if one.number not in used]
     if not idle:
         return

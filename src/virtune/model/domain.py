@@ -96,7 +96,8 @@ class DomainThread:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Domain:
-    """One VM as it is configured. `pins` are CPU sets by `vcpu:0`, `iothread:1`, `emulator`.
+    """One VM as it is configured. `pins` are CPU sets by `vcpu:0`, `iothread:1`, `emulator`; `threads_elsewhere` are
+    the IOThreads that something else than a disk names.
 
     `language` is the one that it is written in: libvirt, proxmox, xl, vmx, bhyve.
     """
@@ -109,6 +110,7 @@ class Domain:
     machine: str | None = None
     emulator: str | None = None
     threads: tuple[DomainThread, ...] = ()
+    threads_elsewhere: frozenset[int] = frozenset()
     threads_line: int = 0
     pins: tuple[tuple[str, str], ...] = ()
     kvm_hidden: bool = False

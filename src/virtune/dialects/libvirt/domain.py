@@ -50,7 +50,7 @@ def domain_in(document: Document) -> Domain:
         uuid=uuid.text or None if uuid is not None else None,
         kind=root.get("type") or "",
         line=root.line,
-        vcpus=1 if vcpu is None else _number(vcpu.text, vcpu, "vcpu"),
+        vcpus=1 if vcpu is None else _attribute(vcpu, "current") or _number(vcpu.text, vcpu, "vcpu"),
         machine=os_type.get("machine") if os_type is not None else None,
         emulator=emulator.text or None if emulator is not None else None,
         threads=_threads(root),

@@ -1,225 +1,203 @@
 # SPDX-License-Identifier: Apache-2.0
-"""QEMU's command line, as `/proc/PID/cmdline` or a script has it, read into a Domain (pure).
+"""QEMU's command line, as `/proc/PID/cmdline`, libvirt's log or a script has it, read into Domains (pure).
 
 `-drive`, `-blockdev` and `-device`, in JSON and as `key=value`. It is only read: a process keeps the line that it was
 started with, and what starts it is another's text.
 """
 
-import itertools
-import json
+import math
 import re
-import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass
 
 from virtune.dialects.language import Language
+from virtune.dialects.qemu.opened import OpenedDisk, of_drive, of_nodes
+from virtune.dialects.qemu.words import Options, begins_with_qemu, command_lines, given
 from virtune.dialects.text.lines import BYTES_MAX
-from virtune.model.domain import Controller, DiskSource, Domain, DomainDisk, DomainThread, SettingChange
+from virtune.model.domain import Controller, Domain, DomainDisk, DomainThread, SettingChange
 from virtune.model.errors import PlanError, ReadError
 from virtune.model.knobs import KNOBS
 
-Options = Mapping[str, str]
+_DEVICES = {"scsi-hd": "scsi", "scsi-block": "scsi", "scsi-cd": "scsi", "ide-hd": "ide", "ide-cd": "ide",
+            "ide-drive": "ide", "nvme": "nvme", "nvme-ns": "nvme", "usb-storage": "usb", "floppy": "fdc",
+            "sd-card": "sd"}  # fmt: skip
+_EMPTY = ("ide-cd", "scsi-cd")
+"""Devices without a medium that show as a disk all the same."""
 
-_KNOWN = re.compile(rb"\s*(?:exec\s+)?(?:[^\s\0]*/)?(?:qemu-system-\w+|qemu-kvm|kvm)[\s\0]")
-_DEVICES = {"virtio-blk": "virtio", "scsi-hd": "scsi", "scsi-block": "scsi", "scsi-cd": "scsi", "ide-hd": "ide",
-            "ide-cd": "ide", "nvme": "nvme", "nvme-ns": "nvme", "usb-storage": "usb"}  # fmt: skip
-_FLAT_DRIVERS = ("file", "host_device", "nbd", "rbd", "iscsi", "null-co", "nvme")
+_SCSI = re.compile(r"virtio-scsi.*|lsi.*|megasas.*|mptsas1068|am53c974|dc390|pvscsi|spapr-vscsi")
+_INTERFACES = {"virtio": "virtio", "ide": "ide", "scsi": "scsi", "sd": "sd", "floppy": "fdc", "xen": "xen"}
+_NO_DISK = ("none", "pflash", "mtd")
+_DEFAULT_BUSES = (("pc-q35", "sata"), ("q35", "sata"), ("virt", "virtio"), ("s390", "virtio"), ("pseries", "scsi"),
+                  ("raspi", "sd"), ("vexpress", "sd"))  # fmt: skip
+"""Where `-drive` and `-hda` go by the machine's type (QEMU, block_default_type); elsewhere to IDE."""
+
+_TOPOLOGY = ("sockets", "drawers", "books", "dies", "clusters", "modules", "cores", "threads")
 _CACHES = {(True, False): "none", (False, False): "writeback", (False, True): "unsafe", (True, True): "unsafe"}
 _THROUGH = {"none": "directsync", "writeback": "writethrough"}
-_ARGUMENTS = ("drive", "blockdev", "device", "object", "smp", "name", "uuid", "machine", "M", "accel", "hda")
-_LIMITS = {"iops-total": "total_iops_sec", "iops-read": "read_iops_sec", "iops-write": "write_iops_sec",
-           "bps-total": "total_bytes_sec", "bps-read": "read_bytes_sec", "bps-write": "write_bytes_sec"}  # fmt: skip
-_CHAIN_MAX = 32
+_KINDS = {"kvm": "kvm", "hvf": "hvf"}
 
 
-def knows(text: bytes) -> bool:
-    """Whether a text begins as a command line of QEMU's system emulator does."""
-    return _KNOWN.match(text[:4096]) is not None
+@dataclass(frozen=True, slots=True)
+class _Machine:
+    """What the disks of a command line hang on."""
+
+    bus: str
+    threads: Mapping[str, int]
+    controllers: Mapping[str, Controller]
+    sata: frozenset[str]
 
 
 def domains(text: bytes) -> tuple[Domain, ...]:
-    """Read the VM of a command line; raises ReadError."""
-    if len(text) > BYTES_MAX or not knows(text):
+    """Read the VMs of a text, the last line of each: a log has every start. Raises ReadError."""
+    if len(text) > BYTES_MAX:
+        raise ReadError(f"it is larger than {BYTES_MAX // 1024} KiB, which no command line is")
+    found: dict[tuple[str, str | None], Domain] = {}
+    for number, words in enumerate(command_lines(text.decode(errors="replace"))):
+        domain = read_words(words)
+        found[(domain.name, domain.uuid) if domain.name or domain.uuid else (str(number), "")] = domain
+    if not found:
         raise ReadError("it is no command line of QEMU")
-    line = text.decode(errors="replace")
-    try:
-        words = line.strip("\0").split("\0") if "\0" in line else shlex.split(line, comments=True)
-    except ValueError as error:
-        raise ReadError(f"it is no command line: {str(error).lower()}") from None
-    return (read_words(words),)
+    return tuple(found.values())
 
 
 def read_words(words: Sequence[str]) -> Domain:
-    """Read the words of a command line."""
-    given = list(_given(words))
-    all_of = {flag: [options for name, options in given if name == flag] for flag in _ARGUMENTS}
-    threads = [one for one in all_of["object"] if one.get("qom-type") == "iothread"]
-    numbers = {one.get("id", ""): number for number, one in enumerate(threads, 1)}
-    controllers = {
-        one.get("id", ""): Controller(
-            kind="scsi", index=index, line=1, model=one["driver"],
-            queues=_number(one.get("num_queues")), iothread=numbers.get(one.get("iothread", "")),
-        )
-        for index, one in enumerate(o for o in all_of["device"] if o.get("driver", "").startswith("virtio-scsi"))
-    }  # fmt: skip
-    name, smp = _first(all_of["name"]), _first(all_of["smp"])
-    machine = _first(all_of["machine"] or all_of["M"])
-    accelerator = _first(all_of["accel"]).get("accel") or machine.get("accel", "")
+    """Read the words of a command line, the program first."""
+    options = list(given(words))
+    machine, name = _merged(options, "machine"), _merged(options, "name")
+    threads = [one for flag, one in options if flag == "object" and one.get("qom-type") == "iothread"]
+    numbers = _numbers([one.get("id", "") for one in threads])
+    controllers = _controllers(options, numbers)
+    ahci = (one.get("id", "") for flag, one in options if flag == "device" and one.get("driver", "").endswith("ahci"))
+    kind = machine.get("type", "")
+    bus = next((bus for start, bus in _DEFAULT_BUSES if kind.startswith(start)), "ide")
+    around = _Machine(bus, numbers, controllers, frozenset(ahci) | ({"", "ide"} if bus == "sata" else set()))
     return Domain(
         name=name.get("guest", ""),
-        uuid=_first(all_of["uuid"]).get("uuid"),
-        kind="kvm" if accelerator == "kvm" or "-enable-kvm" in words else "qemu",
+        uuid=_merged(options, "uuid").get("uuid"),
+        kind=_kind(words[0], options, machine),
         line=1,
-        vcpus=_number(smp.get("cpus")) or 1,
-        machine=machine.get("type"),
+        vcpus=_vcpus(_merged(options, "smp")),
+        machine=kind or None,
+        emulator=words[0],
         threads=tuple(
             DomainThread(number=numbers[one.get("id", "")], poll_max_ns=_number(one.get("poll-max-ns")))
-            for one in threads
+            for one in sorted(threads, key=lambda one: numbers[one.get("id", "")])
         ),
         threads_line=1,
-        host_devices=sum(one.get("driver") == "vfio-pci" for one in all_of["device"]),
-        disks=tuple(_disks(all_of, numbers, controllers)),
+        threads_elsewhere=frozenset(_threads_named(options, numbers)),
+        host_devices=sum(flag == "device" and one.get("driver", "").startswith("vfio-pci") for flag, one in options),
+        disks=tuple(_disks(options, around)),
         controllers=tuple(controllers.values()),
         language="qemu",
     )
 
 
-def _given(words: Sequence[str]) -> Iterator[tuple[str, Options]]:
-    """The options with an argument that matter, each as keys and values."""
-    first = {"device": "driver", "object": "qom-type", "smp": "cpus", "name": "guest", "uuid": "uuid",
-             "machine": "type", "M": "type", "accel": "accel", "hda": "file"}  # fmt: skip
-    for flag, argument in itertools.pairwise(words):
-        name = flag.removeprefix("-").removeprefix("-")
-        if flag.startswith("-") and name in _ARGUMENTS:
-            yield name, _options(argument, first.get(name, ""))
+def _merged(options: Sequence[tuple[str, Options]], flag: str) -> Options:
+    """An option that is given several times is one, of which the last value of each key counts."""
+    return {key: value for name, one in options if name == flag for key, value in one.items()}
 
 
-def _options(text: str, first: str) -> Options:
-    """Read `a=b,c=d` with `,,` for a comma, or JSON with its parts named by dots."""
-    if text.startswith("{"):
-        try:
-            return dict(_flat("", json.loads(text)))
-        except (ValueError, RecursionError):
-            return {}
-    found = {}
-    for place, part in enumerate(re.split(r"(?<!,),(?!,)", text)):
-        key, equals, value = part.replace(",,", ",").partition("=")
-        if place == 0 and first and (not equals or first == "file"):
-            found[first] = part.replace(",,", ",")
-        else:
-            found[key] = value if equals else "on"
-    return found
+def _kind(program: str, options: Sequence[tuple[str, Options]], machine: Options) -> str:
+    """Who runs the guest's code: of several accelerators (`kvm:tcg`) the first is tried first."""
+    asked = [one["accel"] for flag, one in options if flag == "accel" and "accel" in one]
+    asked += ["kvm"] * any(flag == "enable-kvm" for flag, _ in options)
+    asked += [machine.get("accel", ""), "kvm" if program.endswith("kvm") else ""]
+    first = next((one for one in asked if one), "")
+    return _KINDS.get(first.partition(":")[0], "qemu")
 
 
-def _flat(prefix: str, value: Any) -> Iterator[tuple[str, str]]:
-    if isinstance(value, Mapping):
-        for key, inner in value.items():
-            yield from _flat(f"{prefix}.{key}" if prefix else str(key), inner)
-    else:
-        yield prefix, {True: "on", False: "off"}.get(value, str(value)) if isinstance(value, bool) else str(value)
+def _vcpus(smp: Options) -> int:
+    """How many vCPUs are there at the start: as many as asked for, or as the topology has."""
+    counts = [_number(smp.get(key)) or 1 for key in _TOPOLOGY]
+    return _number(smp.get("cpus")) or _number(smp.get("maxcpus")) or math.prod(counts)
 
 
-def _disks(
-    given: Mapping[str, list[Options]], numbers: Mapping[str, int], controllers: Mapping[str, Controller]
-) -> Iterator[DomainDisk]:
-    nodes = {one["node-name"]: one for one in given["blockdev"] if "node-name" in one}
-    drives = {one.get("id", f"drive{number}"): one for number, one in enumerate(given["drive"])}
-    for number, one in enumerate(given["device"]):
+def _numbers(names: Sequence[str]) -> Mapping[str, int]:
+    """Number IOThreads: as libvirt does where all have its names (`iothread2`), else in their order."""
+    found = [re.fullmatch(r"iothread(\d{1,6})", name) for name in names]
+    theirs = [int(one[1]) for one in found if one is not None]
+    ours = theirs if len(set(theirs)) == len(names) else range(1, len(names) + 1)
+    return dict(zip(names, ours, strict=True))
+
+
+def _controllers(options: Sequence[tuple[str, Options]], numbers: Mapping[str, int]) -> Mapping[str, Controller]:
+    hosts = [one for flag, one in options if flag == "device" and _SCSI.fullmatch(one.get("driver", ""))]
+    return {
+        one.get("id", f"scsi{index}"): Controller(
+            kind="scsi", index=index, line=1, model=one["driver"], queues=_number(one.get("num_queues")),
+            iothread=numbers.get(one.get("iothread", "")), mapping=_mapping(one, numbers),
+        )
+        for index, one in enumerate(hosts)
+    }  # fmt: skip
+
+
+def _threads_named(options: Sequence[tuple[str, Options]], numbers: Mapping[str, int]) -> Iterator[int]:
+    """The IOThreads that any device or object names: one that compares packets serves no disk and is not idle."""
+    for flag, one in options:
+        if flag in ("device", "object"):
+            yield from (numbers[value] for key, value in one.items() if "iothread" in key and value in numbers)
+
+
+def _mapping(one: Options, numbers: Mapping[str, int]) -> tuple[int, ...]:
+    named = (value for key, value in one.items() if re.fullmatch(r"iothread-vq-mapping\.\d+\.iothread", key))
+    return tuple(numbers[value] for value in named if value in numbers)
+
+
+def _disks(options: Sequence[tuple[str, Options]], around: _Machine) -> Iterator[DomainDisk]:
+    nodes = {one["node-name"]: one for flag, one in options if flag == "blockdev" and "node-name" in one}
+    groups = {one.get("id", ""): one for _, one in options if one.get("qom-type") == "throttle-group"}
+    given_drives = (one for flag, one in options if flag == "drive")
+    drives = {one.get("id", f"drive{number}"): one for number, one in enumerate(given_drives)}
+    devices = [one for flag, one in options if flag == "device"]
+    for number, one in enumerate(devices):
         driver = one.get("driver", "")
-        kind = next((k for k in _DEVICES if driver == k or driver.startswith("virtio-blk-")), None)
-        kind = "virtio-blk" if driver.startswith("virtio-blk") else kind
-        if kind is None or "drive" not in one:
+        bus = "virtio" if driver.startswith("virtio-blk") else _DEVICES.get(driver)
+        name = one.get("drive", "")
+        if bus is None or (not name and driver not in _EMPTY):
             continue
-        opened = _opened(nodes, one["drive"]) if one["drive"] in nodes else _drive(drives.pop(one["drive"], {}))
-        yield _device(one, kind, opened, numbers, controllers, target=one.get("id") or f"device{number}")
+        opened = of_nodes(nodes, name, groups) if name in nodes else of_drive(drives.pop(name, {}))
+        yield _device(one, bus, opened, around, target=one.get("id") or f"device{number}")
     for identity, one in drives.items():
-        if one.get("if", "ide") not in ("none", "pflash"):
-            bare = {"driver": "virtio-blk" if one.get("if") == "virtio" else "ide-hd"}
-            kind = bare["driver"]
-            yield _device(bare, kind, _drive(one), numbers, controllers, target=identity)
-    for one in given["hda"]:
-        yield _device({}, "ide-hd", _drive(one), numbers, controllers, target="hda")
+        interface = one.get("if", "")
+        bus = _INTERFACES.get(interface, around.bus)
+        if interface not in _NO_DISK:
+            yield _device({}, bus, of_drive(one), around, target=identity)
 
 
-def _opened(nodes: Mapping[str, Options], name: str) -> Options:
-    """Collect what the nodes of a disk say, from the device's down to the one that opens the file."""
-    found: dict[str, str] = {}
-    at: Options | None = nodes.get(name)
-    for _ in range(_CHAIN_MAX):
-        if at is None:
-            break
-        inner = {key.removeprefix("file."): value for key, value in at.items() if key.startswith("file.")}
-        driver = at.get("driver", "")
-        found.setdefault("format", "raw" if driver in _FLAT_DRIVERS else driver)
-        for key in ("aio", "cache.direct", "cache.no-flush", "discard", "detect-zeroes", "read-only", "filename"):
-            if key in at:
-                found.setdefault(key, at[key])
-        if driver in _FLAT_DRIVERS:
-            found["protocol"] = driver
-        at = inner or nodes.get(at.get("file", ""))
-    return found
-
-
-def _drive(drive: Options) -> Options:
-    """What a -drive says, in the words of nodes."""
-    word = drive.get("cache", "writeback")
-    direct, no_flush = word in ("none", "off", "directsync"), word == "unsafe"
-    found = {
-        "format": drive.get("format") or drive.get("driver", ""),
-        "filename": drive.get("file") or drive.get("filename", ""),
-        "protocol": "file",
-        "cache.direct": drive.get("cache.direct", "on" if direct else "off"),
-        "cache.no-flush": drive.get("cache.no-flush", "on" if no_flush else "off"),
-        "read-only": drive.get("readonly") or drive.get("read-only", "off"),
-        "through": "on" if word in ("writethrough", "directsync") else "off",
-        "media": drive.get("media", "disk"),
-        "snapshot": drive.get("snapshot", "off"),
-    }
-    kept = {key: drive[key] for key in ("aio", "discard", "detect-zeroes") if key in drive}
-    limits = {key: value for key, value in drive.items() if key.startswith("throttling.")}
-    return found | kept | limits
-
-
-def _device(
-    one: Options, kind: str, opened: Options, numbers: Mapping[str, int], controllers: Mapping[str, Controller],
-    *, target: str,
-) -> DomainDisk:  # fmt: skip
-    on = (opened.get("cache.direct") == "on", opened.get("cache.no-flush") == "on")
-    cache = _CACHES[on]
-    if one.get("write-cache", opened.get("through") == "on" and "off") == "off":
+def _device(one: Options, bus: str, opened: OpenedDisk, around: _Machine, *, target: str) -> DomainDisk:
+    driver = one.get("driver", "")
+    cache = _CACHES[opened.direct, opened.no_flush]
+    if one.get("write-cache", "off" if opened.through else "on") == "off":
         cache = _THROUGH.get(cache, cache)
-    limits = ((_LIMITS.get(key.removeprefix("throttling.")), _number(value)) for key, value in opened.items())
-    filename, protocol = opened.get("filename", ""), opened.get("protocol", "")
-    device = filename.startswith("/dev/") or protocol == "host_device"
-    source = DiskSource(kind="block" if device else "file", name=filename)
-    if protocol not in ("file", "host_device", "") or "://" in filename:
-        source = DiskSource(kind="network", name=filename, protocol=protocol)
-    controller = controllers.get(one.get("bus", "").partition(".")[0])
+    parent = one.get("bus", "").partition(".")[0]
+    controller = around.controllers.get(parent)
+    if bus == "ide" and driver and parent in around.sata:
+        bus = "sata"
+    kind = "lun" if driver == "scsi-block" else "floppy" if bus == "fdc" else "disk"
     return DomainDisk(
         target=target,
         line=1,
-        device="cdrom" if kind.endswith("-cd") or opened.get("media") == "cdrom" else "disk",
-        bus=_DEVICES[kind],
-        source=source if filename or source.kind == "network" else DiskSource(kind="none"),
+        device="cdrom" if opened.cdrom or driver.endswith("-cd") else kind,
+        bus=bus,
+        source=opened.source,
         driver="qemu",
-        format=opened.get("format") or None,
+        format=opened.format,
         cache=cache,
-        io=opened.get("aio"),
-        discard={"on": "unmap", "off": "ignore"}.get(opened.get("discard", ""), opened.get("discard")),
-        detect_zeroes=opened.get("detect-zeroes"),
-        iothread=numbers.get(one.get("iothread", "")),
+        io=opened.aio,
+        discard=opened.discard,
+        detect_zeroes=opened.detect_zeroes,
+        copy_on_read=opened.copy_on_read,
+        iothread=around.threads.get(one.get("iothread", "")),
+        mapping=_mapping(one, around.threads),
         queues=_number(one.get("num-queues")),
         queue_size=_number(one.get("queue-size")),
-        limits=tuple((name, value) for name, value in limits if name is not None and value is not None),
+        limits=opened.limits,
         controller=controller.index if controller is not None else 0,
         rotation_rate=_number(one.get("rotation_rate")),
-        read_only=opened.get("read-only") == "on",
-        transient=opened.get("snapshot") == "on",
+        read_only=opened.read_only,
+        shareable=one.get("share-rw") == "on",
+        transient=opened.snapshot,
     )
-
-
-def _first(options: Sequence[Options]) -> Options:
-    return options[-1] if options else {}
 
 
 def _number(text: str | None) -> int | None:
@@ -234,7 +212,7 @@ QEMU = Language(
     name="qemu",
     title="QEMU's command line",
     text="the command line of a process",
-    knows=knows,
+    knows=begins_with_qemu,
     domains=domains,
     turn=_no_turn,
     says={},
