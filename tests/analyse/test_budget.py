@@ -94,7 +94,7 @@ def test_a_budget_for_less_than_four_blocks_says_so_before() -> None:
     clock = Clock(study, World(rates))
     while (found := clock.step()).phase is not Phase.RACE:
         pass
-    assert "stops after about 64 s at the latest, past its budget" in probed_words(found)
+    assert "stops after about 64 s at the latest, beyond its budget" in probed_words(found)
     assert clock.run().standing.blocks >= 4
     assert "more than the budget" not in beforehand(study_of(list(rates), budget_seconds=600.0))
 

@@ -82,7 +82,7 @@ def test_six_is_the_first_number_of_rounds_that_can_decide() -> None:
     few = ROUNDS_MIN - 1
     found = judge([1.0 + n / 100 for n in range(few)], [9.0 + n / 10 for n in range(few)])
     assert found.verdict is Verdict.UNDECIDED
-    assert found.why == "5 paired rounds; 6 are the fewest that can decide"
+    assert found.why == "5 paired rounds; 6 are the minimum for a verdict"
 
 
 @pytest.mark.parametrize(
@@ -218,7 +218,7 @@ def test_other_arms_lend_their_noise_to_a_pair() -> None:
         ([5.0] * 8, [6.0] * 8, "exactly the same ratio"),
         ([0.0] * 8, [1.0] * 8, "8 of 8 had no usable value"),
         ([math.nan] * 8, [1.0] * 8, "8 of 8 had no usable value"),
-        ([1e-300, 1e300] * 4, [1e300, 1e-300] * 4, "too wildly"),
+        ([1e-300, 1e300] * 4, [1e300, 1e-300] * 4, "too much"),
     ],
 )
 def test_degenerate_input_is_undecided_with_its_reason_at_any_time(a: list[float], b: list[float], why: str) -> None:

@@ -52,7 +52,7 @@ def again_after(made: Sequence[TrialRecord]) -> str | None:
 
 def test_an_invalid_trial_is_repeated_at_most_twice() -> None:
     made = [attempt(1, "threads"), attempt(2, "native", "cpu-wait")]
-    assert again_after(made) == "is invalid (cpu-wait) and run again: cpu-wait spoiled it"
+    assert again_after(made) == "disturbed (cpu-wait), repeated: cpu-wait spoiled it"
     made.append(attempt(2, "native", "cpu-wait", number_of_attempt=2))
     assert again_after(made) is not None
     made.append(attempt(2, "native", "cpu-wait", number_of_attempt=3))
@@ -63,7 +63,7 @@ def test_an_invalid_trial_is_repeated_at_most_twice() -> None:
 def test_a_valid_trial_stands_and_a_failed_one_is_run_once_more() -> None:
     assert again_after([attempt(1, "threads")]) is None
     failed = attempt(1, "threads", failure="fio went away")
-    assert again_after([failed]) == "failed and is run again: fio went away"
+    assert again_after([failed]) == "failed, repeated: fio went away"
     assert again_after([failed, failed]) is None
 
 
@@ -82,8 +82,8 @@ def test_one_arm_rejected_clearly_more_often_is_a_finding_about_it() -> None:
     made = attempts(rejected={"threads": 6, "native": 0}, tried={"threads": 7, "native": 8})
     (pardon,) = pardons(made)
     assert (pardon.cause, pardon.arm) == ("cpu-wait", "threads")
-    assert "6 of 7 attempts of threads" in pardon.text
-    assert "0 of 8 of the others" in pardon.text
+    assert "6 of 7 trials of threads" in pardon.text
+    assert "0 of 8 of the other arms" in pardon.text
     spoiled = made[0].measurement
     assert spoiled is not None
     assert rejected_for("threads", spoiled, (pardon,)) == ()
@@ -98,7 +98,7 @@ def test_equal_bad_luck_is_no_finding(one: int, other: int) -> None:
 def test_a_host_that_is_always_like_that_does_not_reject_everything() -> None:
     (pardon,) = pardons(attempts(rejected={"threads": 3, "native": 2}, tried={"threads": 3, "native": 3}))
     assert pardon.arm is None
-    assert "5 of 6 attempts of all arms" in pardon.text
+    assert "5 of 6 trials disturbed, in every arm alike" in pardon.text
     assert pardons(attempts(rejected={"threads": 3, "native": 2}, tried={"threads": 3, "native": 2})) == ()
 
 

@@ -90,7 +90,7 @@ def test_what_cannot_conclude_is_undecided_whatever_the_difference() -> None:
     (ruling,) = rule(
         study([100.0 + n for n in range(8)], [50.0 + n for n in range(8)]), parse_conditions(["sync.mean > +5%"])
     )
-    assert (ruling.outcome, ruling.why) == (Outcome.UNDECIDED, "it was not measured in both")
+    assert (ruling.outcome, ruling.why) == (Outcome.UNDECIDED, "not measured in both arms")
 
 
 def test_an_interval_within_the_margin_may_still_breach_a_stricter_limit() -> None:

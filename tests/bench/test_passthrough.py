@@ -44,7 +44,7 @@ def test_every_reason_is_said(tmp_path: Path) -> None:
     put(tmp_path / "b", DISK, kind="0x010802", driver="nvme")
     assert "is driven by nvme" in why(tmp_path / "b")
     put(tmp_path / "c", DISK, kind="0x010802", driver="vfio-pci")
-    assert "/dev/vfio/7 is not ours to open" in why(tmp_path / "c")
+    assert "/dev/vfio/7 is not accessible" in why(tmp_path / "c")
     put(tmp_path / "c", BRIDGE, kind="0x010601", driver="ahci")
     assert f"shares its IOMMU group 7 with {BRIDGE}" in why(tmp_path / "c")
     put(tmp_path / "d", DISK, kind="0x010802", driver="vfio-pci")

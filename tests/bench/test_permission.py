@@ -50,7 +50,9 @@ def test_reading_a_written_file_needs_no_leave(image: Path) -> None:
 
 
 def test_writing_needs_the_target_s_own_name(image: Path, tmp_path: Path) -> None:
-    with pytest.raises(RefusedTargetError, match=r"the workload writes, and .* was not made by virtune") as caught:
+    with pytest.raises(
+        RefusedTargetError, match=r"the workload writes to .*, which virtune did not create"
+    ) as caught:
         look(image, writes=True)
     assert caught.value.hint is not None
     assert f"--allow-write-to {image}" in caught.value.hint
@@ -80,7 +82,9 @@ def test_a_file_that_another_process_holds_open_is_in_use(image: Path) -> None:
 def test_blocks_that_were_never_written_are_refused(how: str, tmp_path: Path) -> None:
     path = tmp_path / "empty.raw"
     subprocess.run([how, *(["-s"] if how == "truncate" else ["-l"]), str(2 * MIB), path], check=True)
-    with pytest.raises(RefusedTargetError, match=r"2 MiB of .* were never written: reading them measures no disk"):
+    with pytest.raises(
+        RefusedTargetError, match=r"2 MiB of .* were never written: reading them does not measure the disk"
+    ):
         look(path)
 
 

@@ -74,7 +74,7 @@ def test_qcow2_images_hold_data_in_every_cluster(tmp_path: Path, warden: Warden)
 def test_two_virtunes_do_not_measure_in_one_place(tmp_path: Path) -> None:
     with (
         scratch_in(tmp_path),
-        pytest.raises(PreconditionError, match="another virtune measures in"),
+        pytest.raises(PreconditionError, match="another virtune is measuring in"),
         scratch_in(tmp_path),
     ):
         pytest.fail("the second one came in")

@@ -193,12 +193,12 @@ def test_a_plan_is_still_a_plan_and_a_result_alone_is_none(kept: Kept, tmp_path:
         ("iosp < -3%", "did you mean `iops`?"),
         ("iops < 3%", "`iops < -3%`?"),
         ("iops < -100%", "could never fail"),
-        ("iops -3%", "is no condition"),
-        ("latency.p99 > 1ms", "is no condition"),
+        ("iops -3%", "not a condition"),
+        ("latency.p99 > 1ms", "not a condition"),
         ("device.util > +5%", "is a share of time"),
-        ("iops < -3..1%", "is no condition"),
-        ("iops < -.%", "is no condition"),
-        ("\x1b[31m", "is no condition"),
+        ("iops < -3..1%", "not a condition"),
+        ("iops < -.%", "not a condition"),
+        ("\x1b[31m", "not a condition"),
     ],
 )
 def test_a_condition_that_cannot_be_read_is_said_before_anything_is_done(kept: Kept, text: str, said: str) -> None:
@@ -233,7 +233,7 @@ def test_junit_is_what_dashboards_read(kept: Kept, tmp_path: Path, before: Path,
     assert isinstance(skipped, Skipped)
     assert cases["iops < -20%"].result == []
     kept("show", "--junit", str(path), status=2)
-    assert "--junit writes what became of conditions" in kept.err
+    assert "--junit needs at least one --fail-if" in kept.err
 
 
 def test_hostile_names_are_text_in_markdown_and_junit(kept: Kept, tmp_path: Path) -> None:

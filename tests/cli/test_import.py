@@ -164,7 +164,7 @@ def test_a_failed_load_is_kept_with_its_reason_and_a_hostile_name_does_no_harm(k
     assert "\x1b" not in shown
     assert complaints("result", kept.document("last")) == []
     kept("resume", "last", status=2)
-    assert "was imported: there is nothing to run" in kept.err
+    assert "was imported and cannot be run" in kept.err
 
 
 def test_what_is_no_result_is_refused_by_name(kept: Kept, tmp_path: Path) -> None:

@@ -57,4 +57,7 @@ def test_a_limit_that_is_not_kept_ends_with_4_and_ctrl_c_with_130(user: User) ->
 
 
 def test_a_check_too_short_to_say_anything_is_refused(user: User) -> None:
-    assert "a check takes between 10 s and a day" in user.run("check", "--seconds", "2s", status=2).stderr
+    assert (
+        "--seconds of a check must be between 10 s and one day"
+        in user.run("check", "--seconds", "2s", status=2).stderr
+    )

@@ -76,7 +76,7 @@ def test_another_who_reads_from_the_same_disk_is_seen_waited_for_twice_and_count
     summary, trial = only(ran.json())
     assert trial["measurement"]["gates"]["foreign-io"] > 0.10
     assert (trial["attempt"], summary["attempts"], summary["invalid"]["foreign-io"]) == (3, 3, 3)
-    assert ran.stderr.count("is invalid (") == 2
+    assert ran.stderr.count("disturbed (") == 2
     text = " ".join(user.run("show").stdout.split())
     assert "invalid attempts (" in text
     assert "foreign-io 3" in text
@@ -87,7 +87,7 @@ def test_a_study_killed_between_two_attempts_makes_the_others_and_no_more(user: 
         process = user.start("measure", *METAL, *SHORT)
         assert process.stderr is not None
         for line in process.stderr:
-            if "is invalid (" in line:
+            if "disturbed (" in line:
                 break
         process.kill()
         process.communicate(timeout=30)

@@ -63,4 +63,4 @@ def test_killed_between_looks_it_goes_on_in_the_order_that_its_seed_draws(user: 
 
 def test_a_budget_without_room_for_a_round_is_refused(user: User) -> None:
     ran = user.run("compare", *NULL, "--arm", "a:", "--arm", "b:", "--budget", "1s", status=2)
-    assert "the budget is less than one round takes" in ran.stderr
+    assert "the budget is shorter than one round" in ran.stderr

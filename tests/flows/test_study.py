@@ -188,7 +188,7 @@ def test_a_killed_program_costs_one_attempt_and_the_study_goes_on(program: str, 
     os.kill(fio if program == "fio" else children(process.pid, program[:15])[0], signal.SIGKILL)
     out, err = process.communicate(timeout=90)
     assert process.returncode == 0, err
-    assert "failed and is run again" in err
+    assert "failed, repeated" in err
     assert "SIGKILL" in err
     found = user.run("show", "last", "--json").json()
     assert all(r["measurement"] for arm in found["arms"] for r in arm["rounds"])
@@ -209,7 +209,7 @@ def test_ctrl_c_keeps_what_is_done_shows_it_and_leaves_a_clean_host(user: User) 
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=30)
     assert process.returncode == 130, err
-    assert "3 of 8 trials are kept" in err
+    assert "3 of 8 trials are stored" in err
     assert "virtune resume" in err
     assert "3 of 8 trials" in out
     assert nothing_is_left()

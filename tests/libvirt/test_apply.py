@@ -183,7 +183,7 @@ def test_a_libvirtd_that_dies_leaves_the_way_back(user: User, daemon: Libvirtd, 
     ("words", "status", "says"),
     [
         (("apply", "nobody", "--connect", "{uri}", "--yes"), 3, "no domain 'nobody'"),
-        (("apply", "mine", "--connect", "{uri}"), 2, "there is nobody to ask"),
+        (("apply", "mine", "--connect", "{uri}"), 2, "cannot ask for confirmation: stdin is not a terminal"),
         (("apply", "mine", "--connect", "{uri}", "--yes", "--set", "disk.cache@vda=fast"), 2, "not one of"),
         (("apply", "mine", "--connect", "{uri}", "--yes", "--set", "disk.format@vda=raw"), 2, "cannot be written"),
         (("apply", "mine", "--connect", "{uri}", "--yes", "--set", "disk.cache@vdz=none"), 2, "no disk 'vdz'"),

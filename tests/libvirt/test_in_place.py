@@ -128,7 +128,7 @@ def test_what_cannot_be_is_one_sentence(
 @pytest.mark.parametrize(
     ("more", "says"),
     [
-        ({"target": Path("/dev/null")}, "only scratch disks of its own"),
+        ({"target": Path("/dev/null")}, "only its own scratch disks"),
         ({"restart": True}, "not restarted"),
         ({"rig": "qemu"}, "no arm is in a domain"),
     ],

@@ -110,7 +110,7 @@ def test_a_knob_that_is_turned_stands_where_it_was_turned_to(knob: Knob) -> None
 
 
 def test_a_knob_without_a_place_is_not_turned() -> None:
-    with pytest.raises(ValueError, match="cannot turn it yet"):
+    with pytest.raises(ValueError, match="cannot set it yet"):
         with_setting(Stack(), BY_ID["device.config_wce"], True)
 
 

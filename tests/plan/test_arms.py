@@ -168,14 +168,14 @@ def test_combinations_that_cannot_be_are_refused(texts: list[str], message: str)
 @pytest.mark.parametrize(
     ("text", "message", "hint"),
     [
-        ("fast", "is no arm", "NAME:"),
+        ("fast", "unknown arm", "NAME:"),
         ("../x:", "cannot be the name", "letters"),
         ("a:disk.aoi=native", "arm a: there is no knob", "disk.aio"),
         ("a:disk.aio=nativ", "arm a: disk.aio", "native"),
         ("a:disk.aio", "not knob=value", "disk.aio=native"),
         ("a:disk.aio=native,disk.aio=threads", "set twice", None),
         ("a:disk.aio=native,disk.cache=writeback", "arm a: aio=native needs O_DIRECT", None),
-        ("a:rig=metl", "is no rig", "metal"),
+        ("a:rig=metl", "unknown rig", "metal"),
         ("a:rig=metal,disk.aio=native", "rig=metal has no QEMU", None),
         ("a:disk=1", "several knobs", "disk.aio"),
     ],
@@ -194,7 +194,7 @@ def test_arms_need_different_names() -> None:
 
 def test_a_knob_that_cannot_be_turned_yet_says_so() -> None:
     knob = next(knob for knob in KNOBS if not knob.place and isinstance(knob.domain, Switch))
-    with pytest.raises(PlanError, match="cannot turn it yet"):
+    with pytest.raises(PlanError, match="cannot set it yet"):
         apply_settings(Stack(), [f"{knob.id}=on"])
 
 

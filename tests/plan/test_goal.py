@@ -50,13 +50,13 @@ def test_units_are_read(text: str, value: float) -> None:
     ("text", "message", "hint"),
     [
         ("latency.p98<=1ms", "no metric 'latency.p98'", "did you mean `latency.p9"),
-        ("latency.p99<=1", "'1' is no value of latency.p99", "write 1ms; units: ns, us, ms, s"),
-        ("latency.p99<=1kB", "is no value", "units"),
+        ("latency.p99<=1", "'1' is not a value of latency.p99", "write 1ms; units: ns, us, ms, s"),
+        ("latency.p99<=1kB", "is not a value", "units"),
         ("latency.p99>=1ms", "is better lower", "'latency.p99<=1ms'"),
         ("iops<=5k", "is better higher", "'iops>=5k'"),
-        ("iops=5k", "is no limit", "METRIC<=VALUE"),
+        ("iops=5k", "not a limit", "METRIC<=VALUE"),
         ("iops>=0", "can never be kept", None),
-        ("nonsense", "is no limit", "METRIC<=VALUE"),
+        ("nonsense", "not a limit", "METRIC<=VALUE"),
     ],
 )
 def test_a_wrong_limit_is_one_sentence_and_a_hint(text: str, message: str, hint: str | None) -> None:

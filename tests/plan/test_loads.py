@@ -84,7 +84,7 @@ def test_a_spoiled_probe_sets_no_load_unless_there_is_no_other() -> None:
     "load", ["", "0%", "101%", "50", "iops", "0iops", "-5%", "1e3iops", "50%%", "9" * 400 + "iops"]
 )
 def test_what_is_no_load_is_refused(load: str) -> None:
-    with pytest.raises(PlanError, match="is no load"):
+    with pytest.raises(PlanError, match="is not an offered load"):
         read_loads((load,))
 
 

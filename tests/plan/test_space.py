@@ -121,7 +121,7 @@ def test_the_baseline_may_be_named_and_lie_outside_of_what_is_varied() -> None:
         (Asked(vary=("disk.aio",), fix=("disk.aio=native",)), "varied and fixed"),
         (Asked(vary=("disk.aio", "disk.aio=native,threads")), "varied twice"),
         (Asked(vary=("disk.throttle_iops",)), "no short list"),
-        (Asked(vary=("device.share_rw",)), "cannot turn it yet"),
+        (Asked(vary=("device.share_rw",)), "cannot set it yet"),
         (Asked(vary=("disk.cache=unsafe",)), "one configuration is left to rank"),
         (Asked(vary=("disk.aio=threads",)), "one configuration is left to rank"),
         (Asked(baseline="disk.aio=native,disk.cache=writeback"), "the baseline cannot be"),

@@ -65,7 +65,7 @@ def test_it_is_listed_and_shown_again_as_it_was(planted: tuple[User, Any]) -> No
     assert complaints("list", listed) == []
     assert listed["studies"][0]["kind"] == "tune"
     for words in (("--report", "report.txt"), ("--fail-if", "iops < -3%")):  # what only comparisons have
-        assert "a search has no" in user.run("show", *words, status=2).stderr
+        assert "results of tune have no" in user.run("show", *words, status=2).stderr
     page = user.run("show").stdout
     assert found["winner"] in page
     assert '-device \'{"driver":"virtio-blk-pci"' in page

@@ -20,7 +20,7 @@ KEYS: dict[str, str] = {
     "connect": "The URI of the libvirt that has the domain of a rig `libvirt:DOMAIN`. Default: what virsh takes.",
     "workload": "What is asked of the disk: profiles, fio's own words or fio job files, one or a list. A path is"
     " looked for where the plan file lies. Default: randread-4k.",
-    "baseline": "The arm that the others are held against. Default: the first.",
+    "baseline": "The arm to compare the others with. Default: the first.",
     "rounds": "How often every arm is tried under every workload, at most: a comparison stops when every pair is"
     f" decided. Default: {ROUNDS['compare']}, or as many as a `budget` that is given has room for.",
     "budget": "The most time of running trials: a number of seconds, or a text with its unit (5m), from 1 s to a"

@@ -222,7 +222,7 @@ def _study() -> Schema:
             "trials": whole("Trials that it consists of.", minimum=1),
             "trials_done": whole("Trials that gave a measurement.", minimum=0),
             "measured_seconds": maybe(number(f"Measured time of these together, in seconds{unknown}", minimum=0)),
-            "baseline": text("The arm that the others are held against."),
+            "baseline": text("The arm to compare the others with."),
             "metric": metric_word("The metric of the verdicts."),
             "rounds": whole("Rounds: each tries every arm under every workload once.", minimum=1),
             "seconds": maybe(number(f"Measured time of one trial, in seconds{unknown}", exclusiveMinimum=0)),

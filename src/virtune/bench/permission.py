@@ -42,8 +42,8 @@ def admit(target: Path, *, span_bytes: int, writes: bool, allow_write_to: str | 
 
 def _refuse_writing(target: Path, real: Path, *, allow_write_to: str | None, allow_in_use: bool) -> None:
     if allow_write_to is None or Path(allow_write_to).resolve() != real:
-        hint = f"if everything on it may be lost: `--allow-write-to {target}`"
-        raise RefusedTargetError(f"the workload writes, and {target} was not made by virtune", hint=hint)
+        hint = f"if its contents may be lost: `--allow-write-to {target}`"
+        raise RefusedTargetError(f"the workload writes to {target}, which virtune did not create", hint=hint)
     if not os.access(real, os.W_OK):
         raise RefusedTargetError(f"{target} cannot be written to: it, or its filesystem, is read-only")
     is_device = stat.S_ISBLK(real.stat().st_mode)
@@ -60,7 +60,9 @@ def _refuse_unwritten(target: Path, real: Path, size: int) -> None:
     if empty:
         share = format_bytes(empty)
         hint = "write it once in full, or leave out `--target` and let virtune make a filled scratch image"
-        raise RefusedTargetError(f"{share} of {target} were never written: reading them measures no disk", hint=hint)
+        raise RefusedTargetError(
+            f"{share} of {target} were never written: reading them does not measure the disk", hint=hint
+        )
 
 
 def _size(real: Path) -> int:

@@ -61,7 +61,9 @@ def _session_of(stack: Stack, warden: Warden, place: Place | None) -> AbstractCo
 
             return storage_daemon.session(warden)
         case "unknown":
-            raise RigError("this stack was not made here, so nothing brings it up", hint="its results were imported")
+            raise RigError(
+                "this stack was not measured here, so no rig can start it", hint="its results were imported"
+            )
         case "qemu":
             from virtune.bench.qemu import guests
 

@@ -67,7 +67,7 @@ class Scratch:
         if not _locked(self._lock):
             os.close(self._lock)
             hint = "wait for it, or use another directory with `--scratch DIR`"
-            raise PreconditionError(f"another virtune measures in {self.directory}", hint=hint)
+            raise PreconditionError(f"another virtune is measuring in {self.directory}", hint=hint)
         for left in scratch_files(self.directory):
             if is_left_over(left):
                 left.unlink(missing_ok=True)
@@ -100,7 +100,7 @@ class Scratch:
         witness = path.with_name(path.name + _WITNESS)
         if path.exists() and not path.is_symlink() and not witness.exists():
             hint = "move it, or `--scratch DIR` puts images elsewhere"
-            raise PreconditionError(f"{path} is in the way, and virtune did not make it", hint=hint)
+            raise PreconditionError(f"{path} is in the way; virtune did not create it", hint=hint)
         partial = path.with_name(path.name + _PARTIAL)
         try:
             self._require_room(self.span_bytes)

@@ -19,24 +19,24 @@ from virtune import __version__
 from virtune.model.errors import VirtuneError
 
 VERBS: dict[str, str] = {
-    "probe": "Show the facts of this host: kernel, QEMU, fio, CPU, block devices",
-    "knobs": "Show what can be turned on the I/O path, and what it costs and risks",
-    "check": "Say whether this host is fit to measure: one stack against itself",
+    "probe": "Show this host's facts: kernel, QEMU, fio, CPU, block devices",
+    "knobs": "List the settings of the I/O path: values, cost of a change, risk",
+    "check": "Check the measurement noise of this host (A/A test)",
     "measure": "Measure one disk stack on this host",
     "compare": "Compare disk stacks on this host, in interleaved rounds",
-    "study": "Repeat a published study of virtual disks on this host",
-    "tune": "Find the best configuration in a fraction of a grid's time",
-    "resume": "Go on with a study that was interrupted",
-    "audit": "Find what in the configuration of VMs stands in the way of their disks",
-    "advise": "Show the changes that mend a VM's disks, or bring them to a template",
-    "apply": "Make such changes to a VM of a libvirt, with a way back",
-    "undo": "Put a VM's configuration back as it was before apply",
-    "list": "List the studies in the store",
-    "show": "Show a study again: table, verdicts, report or JSON",
-    "import": "Keep fio results that were made elsewhere as a study",
-    "explain": "Read a fio result (JSON, JSON+ or text) and say what it means",
-    "appliance": "Make, list and remove the guest that `--rig qemu` boots",
-    "clean": "Remove what an earlier run left behind: processes, mounts, scratch files",
+    "study": "Run a built-in study: a published comparison, repeated on this host",
+    "tune": "Search for the best configuration, much faster than a full grid",
+    "resume": "Continue an interrupted study",
+    "audit": "Audit VM disk configuration for performance and data-safety problems",
+    "advise": "Show changes that fix a VM's disks or bring them to a template",
+    "apply": "Apply changes to a libvirt VM (journaled, reversible)",
+    "undo": "Undo an apply: restore the VM's previous configuration",
+    "list": "List the stored studies: your measurements",
+    "show": "Show a stored study: table, verdicts, report or JSON",
+    "import": "Import existing fio results as a study",
+    "explain": "Explain a fio result (JSON, JSON+ or text)",
+    "appliance": "Build, list and remove the test guest of `--rig qemu`",
+    "clean": "Remove leftovers of a killed run: processes, mounts, scratch files",
 }
 """Every verb with its one line of help. The module of a verb is `virtune.cli.<verb>`; it has `command`. Python's own
 words (`import`) have an underscore behind them there."""
@@ -115,7 +115,7 @@ def run(arguments: list[str]) -> int:
         return _say(error.message, error.hint, error.exit_code)
     except click.UsageError as error:
         command = error.ctx.command_path if error.ctx else "virtune"
-        hint = getattr(error, "hint", None) or f"`{command} --help` shows what may be written"
+        hint = getattr(error, "hint", None) or f"`{command} --help`"
         return _say(_sentence(error.format_message()), hint, 2)
     except click.ClickException as error:
         return _say(_sentence(error.format_message()), None, 1)

@@ -16,10 +16,8 @@ from virtune.model.errors import UsageError
 
 @click.command("advise")
 @click.argument("paths", metavar="[FILE|FOLDER]...", nargs=-1, type=click.Path(path_type=Path))
-@click.option("--connect", metavar="URI", default=None, help="Advise on the domains of this libvirt.")
-@click.option(
-    "--domain", "domains", metavar="NAME", multiple=True, help="Only this domain of it; may be given again."
-)
+@click.option("--connect", metavar="URI", default=None, help="libvirt URI: advise on its domains.")
+@click.option("--domain", "domains", metavar="NAME", multiple=True, help="Only this domain; repeatable.")
 @click.option(
     "--here", is_flag=True, help="The files' domains run on this host: look at its kernel, QEMU and images."
 )

@@ -22,7 +22,7 @@ def command() -> None:
     type=click.Path(path_type=Path, dir_okay=False),
     default=None,
     metavar="VMLINUZ",
-    help="A kernel of yours.  [default: the distribution's cloud kernel, downloaded as a package]",
+    help="Your own kernel.  [default: the distribution's cloud kernel, downloaded as a package]",
 )
 @click.option(
     "--modules",
@@ -31,7 +31,7 @@ def command() -> None:
     metavar="DIR",
     help="Its modules.  [default: /lib/modules/RELEASE, by the kernel's name]",
 )
-@click.option("--agent", is_flag=True, help="Put the QEMU guest agent in as well, and see it answer.")  # fmt: skip
+@click.option("--agent", is_flag=True, help="Include the QEMU guest agent and test it.")  # fmt: skip
 def build(kernel: Path | None, modules: Path | None, agent: bool) -> None:  # noqa: FBT001
     """Make what `--rig qemu` boots from now on, and try it on KVM.
 

@@ -20,18 +20,23 @@ if TYPE_CHECKING:
 
 @click.command("apply")
 @click.argument("domains", metavar="DOMAIN...", nargs=-1, required=True)
-@click.option("--connect", metavar="URI", required=True, help="The libvirt that has the domains (qemu:///system).")
+@click.option("--connect", metavar="URI", required=True, help="libvirt URI of the domains, e.g. qemu:///system.")
 @wish_options
 @click.option("--yes", is_flag=True, help="Do not ask.")
-@click.option("--restart", is_flag=True, help="Power a running VM off and on, so that all of it is in force at once.")
+@click.option("--restart", is_flag=True, help="Power a running VM off and on, so that every change takes effect now.")
 @click.option(
     "--healthy",
     "signs",
     metavar="SIGN",
     multiple=True,
-    help="What tells that it is back: guest-agent, ping, ping:HOST, console:REGEX. Several must all hold.",
+    help="Sign that the guest is back: guest-agent, ping, ping:HOST, console:REGEX. Repeatable; all must hold.",
 )
-@click.option("--replug", metavar="DISK", multiple=True, help="Exchange this disk of a running VM, unused in there.")
+@click.option(
+    "--replug",
+    metavar="DISK",
+    multiple=True,
+    help="Detach and attach this disk of a running VM; the guest must not be using it.",
+)
 @click.option(
     "--timeout",
     "timeout_seconds",
@@ -39,9 +44,11 @@ if TYPE_CHECKING:
     type=click.FloatRange(1, 86400),
     default=120.0,
     show_default=True,
-    help="How long a guest may take to shut down, to come back, to let go of a disk.",
+    help="Time limit for the guest to shut down, to come back, or to release a disk.",
 )
-@click.option("--force-off", is_flag=True, help="Pull the plug of a guest that does not shut down in time.")
+@click.option(
+    "--force-off", is_flag=True, help="Power off a guest that does not shut down in time, without asking it again."
+)
 @journal_option
 def command(
     domains: tuple[str, ...],
@@ -80,7 +87,10 @@ def command(
     wish = wish_of(template, rules, turns)
     means = _means(signs, replug, timeout_seconds, restart=restart, force_off=force_off)
     if not yes and not sys.stdin.isatty():
-        raise UsageError("there is nobody to ask", hint="add --yes; `virtune advise` shows what would be changed")
+        raise UsageError(
+            "cannot ask for confirmation: stdin is not a terminal",
+            hint="add --yes; `virtune advise` shows what would be changed",
+        )
     virsh = Virsh(connect, write=True)
     for name in domains:
         _change(virsh, name, wish, means, journal, yes=yes)

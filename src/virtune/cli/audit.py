@@ -18,10 +18,8 @@ BREACHED, UNREADABLE = 4, 2
 
 @click.command("audit")
 @click.argument("paths", metavar="[FILE|FOLDER]...", nargs=-1, type=click.Path(path_type=Path))
-@click.option("--connect", metavar="URI", default=None, help="Audit the domains of this libvirt (qemu:///system).")
-@click.option(
-    "--domain", "domains", metavar="NAME", multiple=True, help="Only this domain of it; may be given again."
-)
+@click.option("--connect", metavar="URI", default=None, help="libvirt URI: audit its domains (e.g. qemu:///system).")
+@click.option("--domain", "domains", metavar="NAME", multiple=True, help="Only this domain; repeatable.")
 @click.option(
     "--here", is_flag=True, help="The files' domains run on this host: look at its kernel, QEMU and images."
 )
@@ -30,7 +28,7 @@ BREACHED, UNREADABLE = 4, 2
     type=click.Choice([*(one.value for one in Severity), "never"]),
     default=Severity.WARNING.value,
     show_default=True,
-    help="Exit 4 when a finding is at least this grave.",
+    help="Exit 4 on a finding of at least this severity.",
 )
 @store_option
 @json_option

@@ -19,9 +19,11 @@ def wish_options(command: Command) -> Command:
     options = (
         click.option("--template", type=click.Choice(TEMPLATES), default=None,
                      help="For disks on flash: cache=none, io_uring where it is sound, discard, an IOThread."),
-        click.option("--rule", "rules", metavar="ID", multiple=True, help="Mend what this rule finds (R01)."),
+        click.option("--rule", "rules", metavar="ID", multiple=True, help="Fix what this audit rule finds (e.g."
+                                                                          " R01)."),
         click.option("--set", "turns", metavar="KNOB@PLACE=VALUE", multiple=True,
-                     help="Turn this knob: disk.cache@vda=none, iothread.pin@iothread:1=3; without a value it goes."),
+                     help="Set this knob: disk.cache@vda=none, iothread.pin@iothread:1=3; an empty value"
+                          " removes it."),
     )  # fmt: skip
     for option in reversed(options):
         command = option(command)
@@ -47,7 +49,7 @@ def journal_option(command: Command) -> Command:
         "--journal",
         type=click.Path(path_type=Path, file_okay=False),
         default=default_journal,
-        help="Directory that keeps what was changed, and how it was before.  [default: in your data directory]",
+        help="Directory of the change journal.  [default: in your data directory]",
     )(command)
 
 

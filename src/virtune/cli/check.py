@@ -16,13 +16,14 @@ BREACHED = 4
 @click.command(name="check")
 @click.option("--seconds", type=SecondsType(), default=60.0, help="About how long.  [default: 60s]")
 @click.option("--rig", type=click.Choice(["storage-daemon", "vhost-user", "metal"]), default=None,
-              help="What brings the stack up.  [default: metal]")  # fmt: skip
+              help="What runs the disk stack.  [default: metal]")  # fmt: skip
 @click.option("--set", "settings", multiple=True, metavar="KNOB=VALUE", help="A setting of the stack.")
 @click.option("--workload", default=None, metavar="NAME|FIO WORDS|FILE", help="One workload.  [default: randread-4k]")
 @click.option("--seed", type=click.IntRange(0, 2**63 - 1), default=None,
-              help="Seed of the random order and offsets.  [default: drawn, and recorded]")  # fmt: skip
+              help="Seed of the random order and offsets.  [default: random; stored with the result]")  # fmt: skip
 @click.option("--fail-if-noisier", type=click.FloatRange(0.001, 10), default=None, metavar="SHARE",
-              help="Exit with 4 when five minutes could not find a difference of this (0.03 is 3 %).")  # fmt: skip
+              help="Exit 4 if a 5-minute comparison could not detect a difference of this size (0.03 is 3"
+                   " %).")  # fmt: skip
 @target_options
 @click.option("--quiet", "-q", is_flag=True, help="No progress.")
 @json_option

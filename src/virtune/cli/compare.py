@@ -31,42 +31,50 @@ _LIVE = {
 @click.command(name="compare")
 @click.argument("inputs", metavar="[PLAN.toml | BEFORE AFTER...]", nargs=-1)
 @click.option("--rig", type=RigType("storage-daemon", "vhost-user", "qemu", "metal"), default=None,
-              help="What brings the stacks up; vhost-user is a storage daemon that is loaded as a guest's virtio "
-                   "queues load it, qemu a guest, libvirt:DOMAIN a guest of yours as it runs.  "
+              help="What runs the disk stack. storage-daemon: QEMU's block layer without a guest; vhost-user: the "
+                   "same, loaded through virtio queues; qemu: a test guest; libvirt:DOMAIN: your running VM; "
+                   "metal: no QEMU.  "
                    "[default: storage-daemon]")  # fmt: skip
 @connect_option
 @click.option(
-    "--vary", multiple=True, metavar="KNOB=A,B,...", help="One arm for each value; repeat for combinations."
+    "--vary",
+    multiple=True,
+    metavar="KNOB=A,B,...",
+    help="One arm (configuration) for each value; repeat for combinations.",
 )
 @click.option(
-    "--arm", "arms", multiple=True, metavar="NAME:KNOB=VALUE,...", help="One arm; `rig=metal` is a setting too."
+    "--arm",
+    "arms",
+    multiple=True,
+    metavar="NAME:KNOB=VALUE,...",
+    help="One arm (configuration); `rig=metal` is a setting too.",
 )
 @click.option("--set", "settings", multiple=True, metavar="KNOB=VALUE", help="A setting of every arm.")
 @click.option("--workload", "workloads", multiple=True, metavar="NAME|FIO WORDS|FILE",
               help="A named workload, fio's own words (`rw=randread,bs=4k,iodepth=32`), or a fio job file.  "
                    "[default: randread-4k]")  # fmt: skip
-@click.option("--baseline", metavar="ARM", help="The arm that the others are held against.  [default: the first]")
+@click.option("--baseline", metavar="ARM", help="The arm to compare the others with.  [default: the first]")
 @click.option(
     "--metric", default=None, help="The metric of the verdicts, such as iops or latency.p99.  [default: iops]"
 )
 @click.option("--margin", type=click.FloatRange(MARGIN_MIN, MARGIN_MAX), default=None,
-              help="The smallest difference worth knowing, as a share.  [default: 0.03]")  # fmt: skip
+              help="The smallest relevant difference; 0.03 is 3 %.  [default: 0.03]")  # fmt: skip
 @click.option("--confidence", type=click.FloatRange(CONFIDENCE_MIN, CONFIDENCE_BELOW, max_open=True), default=None,
-              help="Of all verdicts together, however often they were looked at.  [default: 0.95]")  # fmt: skip
+              help="Confidence of all verdicts together, at every interim analysis.  [default: 0.95]")  # fmt: skip
 @click.option("--at-load", multiple=True, metavar="50%,70%,90%",
               help="Compare latencies at these offered loads, shares of the baseline's saturation (which is measured "
                    "first) or rates such as 5000iops, and one I/O at a time.")  # fmt: skip
-@click.option("--quick", is_flag=True, help="At most 10 rounds of 1 s: enough to see large differences.")
+@click.option("--quick", is_flag=True, help="At most 10 rounds of 1 s: shows large differences only.")
 @click.option("--budget", type=SecondsType(), default=None,
-              help="Stop after this much time of running trials at the latest.  [default: 5m or 8 rounds, "
+              help="Time limit for all trials.  [default: 5m or 8 rounds, "
                    "whichever is longer; no limit with --rounds]")  # fmt: skip
 @timing_options(rounds="at most 100; what the budget has room for with --budget", seconds=2)
 @target_options
 @click.option(
-    "--report", type=click.Path(path_type=Path, dir_okay=False), help="Write the plain report to this file."
+    "--report", type=click.Path(path_type=Path, dir_okay=False), help="Write the full text report to this file."
 )
 @click.option("--different-jobs", is_flag=True,
-              help="Compare results whose jobs ask for different things (another iodepth), and say so.")  # fmt: skip
+              help="Compare results of different jobs (e.g. another iodepth) anyway, with a warning.")  # fmt: skip
 @threshold_options
 @click.option("--quiet", "-q", is_flag=True, help="No progress.")
 @json_option
@@ -76,7 +84,7 @@ def command(**asked: Any) -> int:
 
     Every round brings each arm up once, in random order, and loads it with fio; what counts are the differences
     within rounds. It looks after every round and stops by itself when every pair and every --fail-if is decided, at
-    --budget or --rounds at the latest; six rounds are the fewest that can decide. Ends in a table, and for every pair
+    --budget or --rounds at the latest; six rounds are the minimum for a verdict. Ends in a table, and for every pair
     of arms: better, worse, same or undecided.
 
     BEFORE and AFTER are fio results, folders of them, or runs in the store (STUDY or STUDY:ARM): each is an arm, and

@@ -13,9 +13,9 @@ from virtune.cli.options import json_option, store_option
 @click.option("--arm", "arms", multiple=True, metavar="NAME",
               help="The arm of all files, or, given as often as there are files, of each.  "
                    "[default: from their names]")  # fmt: skip
-@click.option("--baseline", metavar="ARM", help="The arm that the others are held against.  [default: the first]")
+@click.option("--baseline", metavar="ARM", help="The arm to compare the others with.  [default: the first]")
 @click.option("--metric", default="iops", show_default=True, help="The metric of the verdicts, such as latency.p99.")
-@click.option("--quiet", "-q", is_flag=True, help="Do not say what became of each file.")
+@click.option("--quiet", "-q", is_flag=True, help="Do not list the files.")
 @json_option
 @store_option
 def command(

@@ -22,7 +22,7 @@ LAYERS: dict[str, Layer] = {layer.name.lower().replace("_", "-"): layer for laye
 @click.option("--emulator", metavar="PATH", help="Ask this qemu-system program in the place of the installed one.")
 @json_option
 def command(name: str | None, layer: str | None, *, no_ask: bool, emulator: str | None, as_json: bool) -> None:
-    """Show what can be turned on the I/O path, and what it costs and risks.
+    """List the settings of the I/O path: values, cost of a change, risk.
 
     NAME is a knob (disk.aio), a number of the reference page (K45), or a family (iothread). A single knob is shown
     with all that is known about it, and with what the installed QEMU says.

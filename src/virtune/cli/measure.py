@@ -11,8 +11,9 @@ from virtune.cli.options import RigType, connect_option, json_option, store_opti
 
 @click.command(name="measure")
 @click.option("--rig", type=RigType("storage-daemon", "vhost-user", "qemu", "metal"), default=None,
-              help="What brings the stack up; vhost-user is a storage daemon that is loaded as a guest's virtio "
-                   "queues load it, qemu a guest, libvirt:DOMAIN a guest of yours as it runs.  "
+              help="What runs the disk stack. storage-daemon: QEMU's block layer without a guest; vhost-user: the "
+                   "same, loaded through virtio queues; qemu: a test guest; libvirt:DOMAIN: your running VM; "
+                   "metal: no QEMU.  "
                    "[default: storage-daemon]")  # fmt: skip
 @connect_option
 @click.option("--set", "settings", multiple=True, metavar="KNOB=VALUE", help="A setting of the stack.")
@@ -22,7 +23,7 @@ from virtune.cli.options import RigType, connect_option, json_option, store_opti
 @timing_options(rounds=3, seconds=4)
 @target_options
 @click.option(
-    "--report", type=click.Path(path_type=Path, dir_okay=False), help="Write the plain report to this file."
+    "--report", type=click.Path(path_type=Path, dir_okay=False), help="Write the full text report to this file."
 )
 @click.option("--quiet", "-q", is_flag=True, help="No progress.")
 @json_option

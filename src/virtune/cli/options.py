@@ -73,7 +73,7 @@ def connect_option(command: Command) -> Command:
     """Add --connect."""
     return click.option(
         "--connect", metavar="URI", default=None,
-        help="The libvirt that has the domain of `--rig libvirt:DOMAIN`.  [default: the one that virsh takes]",
+        help="libvirt URI for --rig libvirt:DOMAIN.  [default: virsh's]",
     )(command)  # fmt: skip
 
 
@@ -83,7 +83,7 @@ def store_option(command: Command) -> Command:
         "--store",
         type=click.Path(path_type=Path, dir_okay=False),
         default=default_store,
-        help="SQLite file that keeps all studies.  [default: in your data directory]",
+        help="SQLite file of all studies.  [default: in your data directory]",
     )(command)
 
 
@@ -116,17 +116,17 @@ def target_options(command: Command) -> Command:
     """Add what says where the load lands."""
     options = (
         click.option("--scratch", type=click.Path(path_type=Path), default=DEFAULT_SCRATCH, show_default=True,
-                     help="Directory for scratch images; what is measured is the disk it lies on."),
+                     help="Directory for scratch images; virtune measures the disk it lies on."),
         click.option("--span", type=SizeType(), default=None,
                      help=f"Size of the scratch image, or how much of a target is used.  "
-                          f"[default: {format_bytes(DEFAULT_SPAN)}: quick to fill; smaller than your RAM, so stacks "
-                          f"through the page cache are served from there, and virtune says so]"),
+                          f"[default: {format_bytes(DEFAULT_SPAN)}: quick to fill; smaller than RAM, so buffered "
+                          f"stacks are served from the page cache, and virtune says so]"),
         click.option("--target", type=click.Path(path_type=Path), default=None, metavar="FILE|DEVICE",
-                     help="Load this file or block device of yours instead of a scratch image."),
+                     help="Load this existing file or block device instead of a scratch image."),
         click.option("--allow-write-to", metavar="FILE|DEVICE", default=None,
-                     help="Name the target again to allow a writing workload on it: what is there is lost."),
+                     help="Name the target again to allow writes to it: its contents are lost."),
         click.option("--allow-in-use", is_flag=True,
-                     help="Allow writing to it even though it is mounted, held or signed."),
+                     help="Allow writes even if it is mounted, in use, or carries a filesystem or partition table."),
     )  # fmt: skip
     for option in reversed(options):
         command = option(command)
@@ -139,17 +139,17 @@ def timing_options(*, rounds: int | str, seconds: float) -> Callable[[Command], 
     def add(command: Command) -> Command:
         options = (
             click.option("--rounds", type=click.IntRange(1, ROUNDS_MAX), default=None,
-                         help=f"Rounds: every arm once a round.  [default: {rounds}]"),
+                         help=f"Rounds; each round runs every arm once, in random order.  [default: {rounds}]"),
             click.option("--seconds", type=SecondsType(), default=None,
                          help=f"Measured time of one trial.  [default: {seconds:g}s]"),
             click.option("--ramp", type=SecondsType(), default=None,
-                         help="Time before it that is thrown away.  [default: 500ms]"),
+                         help="Warm-up before each trial, not measured.  [default: 500ms]"),
             click.option("--seed", type=click.IntRange(0, SEED_MAX), default=None,
-                         help="Seed of the random order and offsets.  [default: drawn, and recorded]"),
+                         help="Seed of the random order and offsets.  [default: random; stored with the result]"),
             click.option("--restart", is_flag=True,
-                         help="A new QEMU process for every trial, so that what a start brings about varies as well; "
-                              "a guest (rig=qemu) keeps its machine and gets its disk anew. Else arms are switched "
-                              "in one process."),
+                         help="Start a new QEMU process for every trial, so that the result includes the variation "
+                              "between starts; a test guest (rig=qemu) keeps its machine and gets a new disk. "
+                              "Otherwise one process runs all arms."),
         )  # fmt: skip
         for option in reversed(options):
             command = option(command)

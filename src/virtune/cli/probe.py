@@ -13,10 +13,8 @@ from virtune.model.errors import UsageError
 
 @click.command("probe")
 @click.argument("paths", metavar="[FILE|FOLDER]...", nargs=-1, type=click.Path(path_type=Path))
-@click.option("--connect", metavar="URI", default=None, help="Show the domains of this libvirt instead of the host.")
-@click.option(
-    "--domain", "domains", metavar="NAME", multiple=True, help="Only this domain of it; may be given again."
-)
+@click.option("--connect", metavar="URI", default=None, help="libvirt URI: show its domains instead of the host.")
+@click.option("--domain", "domains", metavar="NAME", multiple=True, help="Only this domain; repeatable.")
 @click.option(
     "--scratch",
     type=click.Path(path_type=Path),

@@ -16,7 +16,7 @@ from virtune.cli.thresholds import Thresholds, threshold_options
 @click.option("--allow-write-to", metavar="FILE|DEVICE", default=None, help="As it was given when the study began.")
 @click.option("--allow-in-use", is_flag=True, help="As it was given when the study began.")
 @click.option(
-    "--report", type=click.Path(path_type=Path, dir_okay=False), help="Write the plain report to this file."
+    "--report", type=click.Path(path_type=Path, dir_okay=False), help="Write the full text report to this file."
 )
 @click.option("--quiet", "-q", is_flag=True, help="No progress.")
 @json_option

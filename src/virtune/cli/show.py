@@ -15,15 +15,15 @@ from virtune.model.errors import UsageError
 def require_no_more(report: Path | None, asked: dict[str, Any]) -> None:
     """Refuse of a search what only comparisons have, rather than pass it over."""
     if report is not None or any(asked.values()):
-        raise UsageError("a search has no plain report and no conditions", hint="`--json` has all that it says")
+        raise UsageError("results of tune have no --fail-if", hint="`--json` has all that it says")
 
 
 @click.command(name="show")
 @click.argument("study", default="last")
-@click.option("--trial", type=click.IntRange(1), default=None, help="The raw evidence of one trial instead.")
-@click.option("--capture", default=None, metavar="NAME", help="With --trial: one capture, byte for byte.")
+@click.option("--trial", type=click.IntRange(1), default=None, help="List the raw captures of one trial.")
+@click.option("--capture", default=None, metavar="NAME", help="With --trial: print one capture, byte for byte.")
 @click.option(
-    "--report", type=click.Path(path_type=Path, dir_okay=False), help="Write the plain report to this file."
+    "--report", type=click.Path(path_type=Path, dir_okay=False), help="Write the full text report to this file."
 )
 @threshold_options
 @json_option

@@ -31,13 +31,13 @@ def show() -> None:
 @command.command(name="run")
 @click.argument("name")
 @click.option("--rig", default=None,
-              help="Run it on another rig than its own: `vhost-user` or `storage-daemon` where it can do without a "
+              help="Run it on another rig: `vhost-user` or `storage-daemon`, for studies that do not need a "
                    "guest.")  # fmt: skip
-@click.option("--quick", is_flag=True, help="About 40 trials of 1 s, on 1 GiB: to see it work.")
+@click.option("--quick", is_flag=True, help="A short trial run: few trials of 1 s, on 1 GiB.")
 @timing_options(rounds="as the study says", seconds=60)
 @target_options
 @click.option(
-    "--report", type=click.Path(path_type=Path, dir_okay=False), help="Write the plain report to this file."
+    "--report", type=click.Path(path_type=Path, dir_okay=False), help="Write the full text report to this file."
 )
 @threshold_options
 @click.option("--quiet", "-q", is_flag=True, help="No progress.")

@@ -38,7 +38,7 @@ class Thresholds:
             junit=words.pop("junit"),
         )
         if thresholds.junit is not None and not thresholds.conditions:
-            raise UsageError("--junit writes what became of conditions", hint="`--fail-if 'latency.p99 > +5%'`")
+            raise UsageError("--junit needs at least one --fail-if", hint="`--fail-if 'latency.p99 > +5%'`")
         if thresholds.markdown == STDOUT and words.get("as_json"):
             raise UsageError("--json and --markdown - both write to stdout", hint="`--markdown FILE`")
         for path in (
@@ -85,9 +85,9 @@ def threshold_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add --fail-if, --markdown and --junit."""
     options = (
         click.option("--fail-if", "fail_if", multiple=True, metavar="CONDITION",
-                     help="A change that is not to be, such as 'latency.p99 > +5%' or 'iops < -3%'; repeat for more. "
-                          "Exit 4 when one is shown to be, 5 when one may be and is not shown."),
-        click.option("--markdown", metavar="FILE|-", help="Write Markdown, as for a comment on a change."),
+                     help="Fail on this change against the baseline, e.g. 'latency.p99 > +5%' or 'iops < -3%'; "
+                          "repeatable. Exit 4: breached, 5: undecided."),
+        click.option("--markdown", metavar="FILE|-", help="Write the result as Markdown, e.g. for a pull request."),
         click.option("--junit", type=click.Path(path_type=Path, dir_okay=False),
                      help="Write JUnit XML: one test for each condition, workload and arm."),
     )  # fmt: skip

@@ -15,13 +15,15 @@ from virtune.model.errors import UsageError
 @click.option(
     "--show", is_flag=True, help="Show how the domain differs from what virtune made of it; change nothing."
 )
-@click.option("--anyway", is_flag=True, help="Also when somebody else has changed the domain since.")
-@click.option("--restart", is_flag=True, help="Power it off and on again too, where `apply --restart` had done so.")
-@click.option("--replug", is_flag=True, help="Exchange disks of the running VM back too, where `apply --replug` had.")
-@click.option("--force-off", is_flag=True, help="Pull the plug of a guest that does not shut down in time.")
+@click.option("--anyway", is_flag=True, help="Undo even if the VM was changed by others since.")
+@click.option("--restart", is_flag=True, help="Power the VM off and on again too, if `apply --restart` did.")
 @click.option(
-    "--connect", metavar="URI", default=None, help="Reach the libvirt by this URI instead of the journal's."
+    "--replug", is_flag=True, help="Replug disks of the running VM back too, if `apply --replug` replugged them."
 )
+@click.option(
+    "--force-off", is_flag=True, help="Power off a guest that does not shut down in time, without asking it again."
+)
+@click.option("--connect", metavar="URI", default=None, help="libvirt URI to use instead of the journal's.")
 @journal_option
 def command(
     change: str | None,

@@ -136,7 +136,7 @@ def _switch(value: str) -> None:
 def _engine(value: str) -> None:
     if value not in ENGINES:
         guess = did_you_mean(value, ENGINES) or ""
-        raise ValueError(f"is no engine that loads a disk; virtune runs {', '.join(ENGINES)}. {guess}".rstrip(". "))
+        raise ValueError(f"is not an engine for disks; virtune supports {', '.join(ENGINES)}. {guess}".rstrip(". "))
 
 
 def _on(value: str) -> None:
@@ -366,4 +366,4 @@ def _refusal(name: str, where: str) -> PlanError:
         hint = "virtune writes it itself, from --seconds, --ramp and the like; a job file may say it"
         return PlanError(f"{where}: {known} is not part of a workload", hint=hint)
     guess = did_you_mean(name, {*SHAPING, *ALIASES})
-    return PlanError(f"{where}: {quoted(name)} is no fio option that virtune knows", hint=guess)
+    return PlanError(f"{where}: {quoted(name)} is not a fio option known to virtune", hint=guess)

@@ -32,7 +32,7 @@ def read_result(text: str) -> FioResult:
         return read_json(text)
     if _TERSE.search(text):
         raise ReadError(
-            "this is fio's terse output, which names none of its numbers",
+            "fio's terse format is not supported: its fields have no names",
             hint="run fio with --output-format=json+, or read its normal output",
         )
     return read_text(text)

@@ -206,7 +206,7 @@ def _options(pieces: list[str], where: str) -> dict[str, str]:
             )
         canonical, read = read_option(key, value if equals else None, where=where, in_file=False)
         if canonical in options:
-            raise PlanError(f"{where}: {canonical} is said twice")
+            raise PlanError(f"{where}: {canonical} is given twice")
         options[canonical] = read
     return options
 

@@ -40,7 +40,7 @@ def check_study(
 ) -> tuple[Study, str]:
     """Return the study of a check that takes about so many seconds, and the facts of this host as JSON text."""
     if not SECONDS_MIN <= seconds <= 86_400:
-        raise PlanError("a check takes between 10 s and a day", hint="`--seconds 60s`")
+        raise PlanError("--seconds of a check must be between 10 s and one day", hint="`--seconds 60s`")
     each = min(TRIAL_SECONDS, seconds / 8)
     block = 2 * (each + RAMP_SECONDS + OVERHEAD.up + OVERHEAD.load)
     return study_for(

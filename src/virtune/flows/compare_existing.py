@@ -37,7 +37,7 @@ def hold_against(
     stored = {name: _from_store(name, store) for name in names if not Path(name).exists()}
     runs_named = {(one.record.study.id, one.arm) for one in stored.values()}
     if len(set(names)) < len(names) or len(runs_named) < len(stored):
-        raise UsageError("the same run is given twice", hint="a run is no repeat of itself")
+        raise UsageError("the same run is given twice", hint="a run is not a repeat of itself")
     if len(stored) == len(names) and len({one.record.study.id for one in stored.values()}) == 1:
         return _within(list(stored.values()), terms)
     paths = [Path(name) for name in names if name not in stored]
@@ -157,7 +157,8 @@ def _matched(runs: Sequence[Run], say: Callable[[str], None], *, different_jobs:
                 if not different_jobs:
                     raise UsageError(
                         f"{name} asks {arm} for something else: {option} is {now}, and {was} in {next(iter(by_arm))}",
-                        hint="a difference of jobs is none of disks; `--different-jobs` compares them all the same",
+                        hint="the jobs differ, so a difference would not be the disk's; --different-jobs"
+                        " compares anyway",
                     )
                 extra[arm][f"{name}: {option}"] = now
                 extra[next(iter(by_arm))][f"{name}: {option}"] = was

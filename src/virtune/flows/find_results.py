@@ -74,7 +74,7 @@ def _names(paths: Sequence[Path]) -> list[str]:
         names = ["/".join(part[-depth:]) for part in parts]
         if len(set(names)) == len(names):
             return names
-    raise UsageError("the same file is given twice", hint="a run is no repeat of itself")
+    raise UsageError("the same file is given twice", hint="a run is not a repeat of itself")
 
 
 def _results(path: Path, arm: str, say: Callable[[str], None]) -> Iterator[Found]:
@@ -119,9 +119,7 @@ def _content(path: Path) -> bytes:
             return file.read(LIMIT + 1)
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        raise UsageError(
-            f"cannot read {str(path)!r}: {reason}", hint="give fio results, or folders of them"
-        ) from None
+        raise UsageError(f"cannot read {str(path)!r}: {reason}", hint="name fio results or folders of them") from None
 
 
 def _found(path: Path, relative: Path, arm: str, content: bytes) -> Found:

@@ -42,7 +42,7 @@ def require_programs(study: Study, say: Callable[[Event], None]) -> None:
 def admitted(study: Study, target: Path, leave: Leave) -> int:
     """Return how many bytes of a target of the user's may be loaded; raises RefusedTargetError with the reason."""
     if any(arm.stack.disk.format != "raw" for arm in study.arms):
-        raise RefusedTargetError("a target of your own is used as it is, so format=raw is the only one it can have")
+        raise RefusedTargetError("--target is used as it is, so the only possible format is raw")
     writes = any(workload.writes for workload in study.workloads)
     bus = next((arm.stack.device.bus for arm in study.arms if arm.stack.device.bus in WRITABLE), None)
     if bus is not None and not writes and leave.write_to is None:

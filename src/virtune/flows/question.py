@@ -98,7 +98,7 @@ def study_for(question: Question) -> tuple[Study, str]:
     metric = checked_metric(said or (AT_LOAD[0] if at_load else "iops"))
     span = int(_or(question.span, plan.span, DEFAULT_SPAN))
     if span < SPAN_MIN:
-        raise PlanError("a span below 8 MiB fits into any cache", hint="`--span 64M` is the least that is sensible")
+        raise PlanError("--span below 8 MiB fits into any cache", hint="use at least `--span 64M`")
     seed = question.seed if question.seed is not None else plan.seed
     workloads = _workloads_of(question, plan)
     own_seconds, own_ramp = _own_times(workloads)
@@ -128,7 +128,7 @@ def study_for(question: Question) -> tuple[Study, str]:
     if question.kind == "compare":
         study = _budgeted(study, question, plan)
     elif question.budget is not None or plan.budget is not None:
-        raise PlanError("a budget is for comparisons, which stop when they know")
+        raise PlanError("--budget is for `compare`, which stops when every pair is decided")
     _sensible(study)
     return new_study(study, restart=question.restart), facts_text(question.scratch)
 
@@ -138,16 +138,17 @@ def _connect(question: Question, plan: Plan, arms: tuple[Arm, ...]) -> str | Non
     said = question.connect or plan.connect
     if all(arm.stack.rig != "libvirt" for arm in arms):
         if said is not None:
-            raise PlanError("a URI of libvirt was given, and no arm is in a domain", hint="`--rig libvirt:DOMAIN`")
+            raise PlanError("--connect was given, but no arm runs in a libvirt domain", hint="`--rig libvirt:DOMAIN`")
         return None
     if question.target is not None:
         raise PlanError(
-            "into a domain virtune plugs only scratch disks of its own, never a file or device of yours",
-            hint="leave out --target; `--scratch DIR` chooses the disk that the scratch image lies on",
+            "--target cannot be used in a libvirt domain: virtune attaches only its own scratch disks there",
+            hint="omit --target; `--scratch DIR` chooses the disk of the scratch image",
         )
     if question.restart:
         raise PlanError(
-            "a domain of yours is not restarted: its disk is made anew for every trial", hint="leave out --restart"
+            "--restart does not apply: virtune does not restart your VM, and attaches a new disk for every trial",
+            hint="leave out --restart",
         )
     return said or default_uri()
 
@@ -217,7 +218,7 @@ def read_workloads(words: tuple[str, ...], folder: Path) -> tuple[Workload, ...]
     names = [workload.name for workload in found]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
-        raise PlanError(f"the workload {twice} is asked for twice", hint="once is enough: rounds repeat it")
+        raise PlanError(f"the workload {twice} is asked for twice", hint="remove one: rounds repeat it")
     return tuple(found)
 
 
@@ -237,12 +238,12 @@ def _text(path: Path) -> str:
 
 def _sensible(study: Study) -> None:
     if not SECONDS_MIN <= study.seconds <= SECONDS_MAX:
-        raise PlanError("a trial takes between 50 ms and a day", hint="`--seconds 3s`")
+        raise PlanError("--seconds must be between 50 ms and one day", hint="`--seconds 3s`")
     if not 0 <= study.ramp_seconds <= RAMP_MAX:
-        raise PlanError("a ramp takes at most an hour", hint="`--ramp 500ms`")
+        raise PlanError("a ramp lasts at most one hour", hint="`--ramp 500ms`")
     if study.budget_seconds is not None and not round_seconds(study) <= study.budget_seconds <= BUDGET_MAX:
         takes = format_seconds(round_seconds(study))
-        raise PlanError(f"the budget is less than one round takes ({takes}), or more than a week")
+        raise PlanError(f"the budget is shorter than one round ({takes}), or more than a week")
     if study.target is not None and any(arm.stack.disk.backend != "file" for arm in study.arms):
         raise PreconditionError("backend=null-co has no disk below it, so it cannot be compared on a target")
 

@@ -96,7 +96,7 @@ def shows(study: Study) -> str:
     rounds, alpha = min(rounds, study.rounds), 1 - confidence_of_one(study)
     found = [(noise, smallest_shown(rounds, sd=noise, alpha=alpha, arms=len(study.arms))) for noise in _NOISES]
     known = [f"{least:.1%} where they differ by {noise:.0%}" for noise, least in found if least is not None]
-    words = f"{rounds} rounds have room to show a difference of"
+    words = f"{rounds} rounds can show a difference of"
     return f"{words} {', '.join(known)}" if known else f"{rounds} rounds are too few to show a difference"
 
 
@@ -139,7 +139,7 @@ def resume_study(
     """
     study = record.study
     if study.imported:
-        raise UsageError(f"study {study.id} was imported: there is nothing to run", hint="`virtune show` shows it")
+        raise UsageError(f"study {study.id} was imported and cannot be run", hint="`virtune show` shows it")
     if conditions not in ((), study.conditions) and not record.finished:
         study = replace(study, conditions=conditions)
         store.replace_study(study)
@@ -276,7 +276,7 @@ def _require_all_come_up(study: Study, tools: Tools) -> None:
                     require_in_force(arm.name, bench.in_force.checks)
             except RigError as error:
                 said = f": {error.hint}" if error.hint else ""
-                raise PreconditionError(f"arm {arm.name!r} does not come up: {error.message}{said}") from None
+                raise PreconditionError(f"arm {arm.name!r} does not start: {error.message}{said}") from None
 
 
 def _run_all(
@@ -321,8 +321,8 @@ def _run(study: Study, left: tuple[Trial, ...], tools: Tools, *, store: Store, s
                 say(TrialEnded(trial=trial, of=len(study.trials), summary=summary, failure=record.failure))
             study, left = _next(study, attempts, clock, store, say)
     except KeyboardInterrupt:
-        hint = f"`virtune resume {study.id}` goes on"
-        raise Interrupted(f"interrupted; {ended} of {len(study.trials)} trials are kept", hint=hint) from None
+        hint = f"continue with `virtune resume {study.id}`"
+        raise Interrupted(f"interrupted; {ended} of {len(study.trials)} trials are stored", hint=hint) from None
     require_measured(store.get(study.id).trials)
 
 

@@ -215,7 +215,7 @@ def _program_seen(output: bytes, job: FioJob) -> Check:
     said = _VERSION.search(output[:_HEAD_BYTES])
     name = None if said is None else said[1].decode(errors="replace")
     found = None if name is None else PROGRAM if name.startswith(PROGRAM) else FIO
-    return Check(setting="load.program", asked=job.program, found=found, proof=f"the result is by {name}")
+    return Check(setting="load.program", asked=job.program, found=found, proof=f"the result comes from {name}")
 
 
 def _flushes(workload: Workload) -> bool:

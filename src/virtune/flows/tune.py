@@ -125,8 +125,8 @@ def _require_real(found: InForce) -> None:
     emulated = next((one for one in found.checks if (one.setting, one.found) == ("accelerator", "tcg")), None)
     if emulated is not None:
         raise PreconditionError(
-            f"nothing can be recommended from guests under software emulation, and KVM boots none: {emulated.proof}",
-            hint="`--rig vhost-user` measures what a guest's disk does, without a guest",
+            f"guests run under software emulation only (no KVM), so no recommendation is possible: {emulated.proof}",
+            hint="`--rig vhost-user` measures a virtio disk without a guest",
         )
 
 
@@ -152,13 +152,11 @@ def those_that_come_up(study: Study, tools: Tools, say: Callable[[Event], None])
         say(StepProgressed(what=what, fraction=(index + 1) / len(study.arms)))
     say(StepEnded(what=what))
     if study.baseline in refused:
-        raise PreconditionError(f"the baseline does not come up: {refused[study.baseline]}")
+        raise PreconditionError(f"the baseline does not start: {refused[study.baseline]}")
     ranked = tuple(name for name in search.ranked if name not in refused)
     if len(ranked) < 2:
-        raise PreconditionError(
-            "fewer than two configurations come up", hint="; ".join(sorted(set(refused.values())))
-        )
-    gone = tuple(Removed(what=name, count=1, why=f"does not come up: {why}") for name, why in refused.items())
+        raise PreconditionError("fewer than two configurations start", hint="; ".join(sorted(set(refused.values()))))
+    gone = tuple(Removed(what=name, count=1, why=f"does not start: {why}") for name, why in refused.items())
     search = replace(search, ranked=ranked, removed=(*search.removed, *gone))
     return replace(study, arms=tuple(arm for arm in study.arms if arm.name not in refused), search=search)
 
@@ -188,8 +186,8 @@ def _search(record: StudyRecord, tools: Tools, *, store: Store, say: Callable[[E
                     made = attempts.made
             _require_baseline(made)
     except KeyboardInterrupt:
-        count, hint = len({one.trial.number for one in made}), f"`virtune resume {study.id}` goes on"
-        raise Interrupted(f"interrupted; {count} trials are kept", hint=hint) from None
+        count, hint = len({one.trial.number for one in made}), f"continue with `virtune resume {study.id}`"
+        raise Interrupted(f"interrupted; {count} trials are stored", hint=hint) from None
     known = tuning(_with(record, made))
     say(SearchMoved(known=known, seconds_left=0.0))
     if known.standing.leader is None and known.standing.runners:
@@ -206,7 +204,7 @@ def probed_words(known: Tuning) -> str:
     """Say before the race what the probe saw, and what certainty will cost."""
     search, probed = search_of(known.study), known.probed
     if probed.sd is None or probed.certificate_seconds is None:
-        return "the probe saw too little to say how long a certificate takes"
+        return "the pilot saw too little to forecast the time of --mode certify"
     words = (
         f"neighbouring slices of the baseline differ by {probed.sd:.1%}: to certify {known.study.margin:.0%} takes"
         f" at most about {format_seconds(probed.certificate_seconds)}, were all {search.racing} nearly as good as"
@@ -217,7 +215,7 @@ def probed_words(known: Tuning) -> str:
         return words
     words += f"; this race stops after about {format_seconds(race)} at the latest"
     left = known.race_seconds_left
-    return words if left is None or race <= left + 1 else f"{words}, past its budget: fewer blocks say nothing"
+    return words if left is None or race <= left + 1 else f"{words}, beyond its budget: fewer blocks cannot decide"
 
 
 def _attempts(study: Study, known: Tuning, tools: Tools, store: Store, say: Callable[[Event], None]) -> Attempts:

@@ -85,14 +85,14 @@ def study_for(asked: TuneQuestion, what: Callable[[], Host]) -> Study:
     workloads = read_workloads(asked.workloads or DEFAULT_WORKLOADS, Path())
     span = asked.span or DEFAULT_SPAN
     if span < SPAN_MIN:
-        raise PlanError("a span below 8 MiB fits into any cache", hint="`--span 64M` is the least that is sensible")
+        raise PlanError("--span below 8 MiB fits into any cache", hint="use at least `--span 64M`")
     space = _space(asked, span, what)
     if asked.soak and not any(workload.writes for workload in workloads):
-        raise PlanError("a soak shows what minutes of writing do, and no workload writes", hint="leave out --soak")
+        raise PlanError("--soak needs a workload that writes", hint="leave out --soak")
     if asked.target is not None and any(arm.stack.disk.backend != "file" for arm in space.arms):
         raise PreconditionError("backend=null-co has no disk below it, so it cannot be tuned on a target")
     if asked.spread is not None and asked.spread > SPREAD_MAX:
-        raise PlanError("blocks more than an hour apart are no search", hint="`--spread 30s`")
+        raise PlanError("--spread is at most one hour", hint="`--spread 30s`")
     now = datetime.now(UTC)
     return Study(
         id=f"{now:%Y%m%d-%H%M%S}-{secrets.token_hex(2)}",

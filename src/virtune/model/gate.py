@@ -27,7 +27,7 @@ class Gate:
 GATES: tuple[Gate, ...] = (
     Gate(
         id="generator",
-        label="load generator's own time",
+        label="load generator overhead",
         unit="share",
         flag=0.03,
         invalid=0.10,
@@ -59,16 +59,16 @@ GATES: tuple[Gate, ...] = (
     ),
     Gate(
         id="steal",
-        label="CPU stolen by other guests",
+        label="CPU steal",
         unit="share",
         flag=0.01,
         invalid=0.05,
         source="/proc/stat: steal of all CPUs",
-        why="the hypervisor below ran somebody else while we wanted to run",
+        why="the physical host ran other VMs while this one was runnable",
     ),
     Gate(
         id="cpu-wait",
-        label="waiting for CPUs that others use",
+        label="CPU contention",
         unit="share",
         flag=0.05,
         invalid=0.25,
@@ -79,7 +79,7 @@ GATES: tuple[Gate, ...] = (
     ),
     Gate(
         id="cpu-throttled",
-        label="CPU throttled by a control group",
+        label="CPU throttling by a control group",
         unit="share",
         flag=0.0,
         invalid=0.01,
@@ -88,7 +88,7 @@ GATES: tuple[Gate, ...] = (
     ),
     Gate(
         id="cpu-heat",
-        label="CPU throttled by heat",
+        label="thermal throttling",
         unit="count",
         flag=None,
         invalid=0.0,
@@ -97,7 +97,7 @@ GATES: tuple[Gate, ...] = (
     ),
     Gate(
         id="frequency",
-        label="loss of CPU frequency",
+        label="CPU frequency drop",
         unit="share",
         flag=0.05,
         invalid=None,
@@ -106,7 +106,7 @@ GATES: tuple[Gate, ...] = (
     ),
     Gate(
         id="drive-heat",
-        label="drive's temperature",
+        label="drive temperature",
         unit="C",
         flag=-5.0,
         invalid=0.0,
@@ -115,7 +115,7 @@ GATES: tuple[Gate, ...] = (
     ),
     Gate(
         id="foreign-io",
-        label="I/O of others on the device",
+        label="foreign I/O",
         unit="share",
         flag=0.02,
         invalid=0.10,
@@ -124,7 +124,7 @@ GATES: tuple[Gate, ...] = (
     ),
     Gate(
         id="page-cache",
-        label="page cache in a direct stack",
+        label="page cache hits despite O_DIRECT",
         unit="share",
         flag=0.02,
         invalid=0.10,
@@ -134,7 +134,7 @@ GATES: tuple[Gate, ...] = (
     ),
     Gate(
         id="io-limit",
-        label="limits on our I/O",
+        label="I/O limits of a control group",
         unit="count",
         flag=0.0,
         invalid=None,
@@ -153,7 +153,7 @@ GATES: tuple[Gate, ...] = (
     ),
     Gate(
         id="major-faults",
-        label="page faults that read a disk",
+        label="major page faults",
         unit="count",
         flag=10.0,
         invalid=None,
@@ -162,7 +162,7 @@ GATES: tuple[Gate, ...] = (
     ),
     Gate(
         id="clock-step",
-        label="step of the clock",
+        label="clock step",
         unit="s",
         flag=None,
         invalid=0.1,
@@ -172,7 +172,7 @@ GATES: tuple[Gate, ...] = (
     ),
     Gate(
         id="clock-source",
-        label="change of the clock source",
+        label="clock source change",
         unit="count",
         flag=None,
         invalid=0.0,

@@ -159,7 +159,7 @@ def with_setting(stack: Stack, knob: Knob, value: str | int | bool) -> Stack:  #
     Raises ValueError for a knob that has no place in a Stack.
     """
     if not knob.place:
-        raise ValueError(f"{knob.id} is known to virtune, and it cannot turn it yet")
+        raise ValueError(f"{knob.id} is documented, but virtune cannot set it yet")
     replaced: Stack = _replace(stack, knob.place, value)
     return replaced
 

@@ -116,7 +116,7 @@ def arm_from_text(text: str, base: Stack | None = None, *, settings: tuple[Setti
     """
     name, colon, words = text.partition(":")
     if not colon:
-        raise PlanError(f"{quoted(text)} is no arm", hint="write NAME:knob=value,knob=value, or NAME: for the base")
+        raise PlanError(f"unknown arm {quoted(text)}", hint="write NAME:knob=value,knob=value, or NAME: for the base")
     return make_arm(name.strip(), [word for word in words.split(",") if word.strip()], base, settings=settings)
 
 
@@ -162,7 +162,7 @@ def choose_baseline(arms: Sequence[Arm], name: str | None = None) -> str:
         return names[0]
     if name not in names:
         hint = did_you_mean(name, names) or f"the arms are {', '.join(names[:20])}"
-        raise PlanError(f"the baseline {quoted(name)} is no arm", hint=hint)
+        raise PlanError(f"unknown arm {quoted(name)} as baseline", hint=hint)
     return name
 
 
@@ -202,8 +202,8 @@ def _turn(name: str, text: str) -> tuple[Callable[[Stack], Stack], str]:
     value = _read(knob, text)
     if not knob.place:
         raise PlanError(
-            f"{knob.id} is known to virtune, and it cannot turn it yet",
-            hint=f"`virtune knobs {knob.id}` says how each system writes it; {_turnable()}",
+            f"{knob.id} is documented, but virtune cannot set it yet",
+            hint=f"`virtune knobs {knob.id}` shows each system's spelling; {_turnable()}",
         )
     return (lambda stack: with_setting(stack, knob, value)), knob.id
 
@@ -215,7 +215,7 @@ def check_rig(text: str) -> str:
             raise PlanError("rig=libvirt: names no domain", hint="`virsh list` shows those that run; libvirt:NAME")
     elif text not in RIGS:
         rigs = (*RIGS, f"{DOMAIN_RIG}NAME")
-        raise PlanError(f"{quoted(text)} is no rig", hint=did_you_mean(text, RIGS) or " | ".join(rigs))
+        raise PlanError(f"unknown rig {quoted(text)}", hint=did_you_mean(text, RIGS) or " | ".join(rigs))
     return text
 
 
@@ -226,7 +226,7 @@ def _on_rig(stack: Stack, text: str) -> Stack:
 
 
 def _turnable() -> str:
-    return f"what it turns: {', '.join(knob.id for knob in BY_ID.values() if knob.place)}"
+    return f"it can set: {', '.join(knob.id for knob in BY_ID.values() if knob.place)}"
 
 
 def _values(text: str) -> tuple[str, tuple[str, ...]]:

@@ -49,7 +49,7 @@ def parse_limit(text: str) -> Limit:
     found = _LIMIT.fullmatch(text)
     if found is None or found["sense"] not in ("<=", ">="):
         raise PlanError(
-            f"{quoted(text)} is no limit", hint="write METRIC<=VALUE or METRIC>=VALUE: 'latency.p99<=1ms'"
+            f"not a limit: {quoted(text)}", hint="write METRIC<=VALUE or METRIC>=VALUE: 'latency.p99<=1ms'"
         )
     metric = _metric(found["metric"])
     value = _value(metric, found["value"].strip(), text)
@@ -90,7 +90,7 @@ def _value(metric: Metric, text: str, whole: str) -> float:
     if found is None or found["unit"] not in units:
         known = ", ".join(unit or "no unit" for unit in units)
         raise PlanError(
-            f"{quoted(whole)}: {quoted(text)} is no value of {metric.id}", hint=f"write {example}; units: {known}"
+            f"{quoted(whole)}: {quoted(text)} is not a value of {metric.id}", hint=f"write {example}; units: {known}"
         )
     value = float(f"{float(found['number']) * units[found['unit']]:.12g}")
     if value <= 0:

@@ -121,7 +121,7 @@ def _rate(load: str, saturation: float) -> float:
     if rate is not None and 1 <= (found := float(rate[1]) * (1000 if rate[2] else 1)) <= RATE_MAX:
         return found
     hint = "a share of the baseline's saturation such as 50%, or a rate such as 5000iops; several with commas"
-    raise PlanError(f"{load[:40]!r} is no load", hint=hint)
+    raise PlanError(f"{load[:40]!r} is not an offered load", hint=hint)
 
 
 def _one_at_a_time(workload: Workload) -> Workload:

@@ -105,7 +105,9 @@ def read_plan(text: str) -> Plan:
     except RecursionError:
         raise PlanError("the plan is nested too deeply") from None
     except ValueError as error:
-        raise PlanError(f"the plan is no TOML: {error}"[:300], hint='text stands in quotes: rig = "metal"') from None
+        raise PlanError(
+            f"the plan is not valid TOML: {error}"[:300], hint='text stands in quotes: rig = "metal"'
+        ) from None
     try:
         file = _File.model_validate(parsed)
     except ValidationError as error:
@@ -271,7 +273,7 @@ def _explain(error: ValidationError) -> NoReturn:
     path = ".".join(str(step + 1) if isinstance(step, int) else quoted(step)[1:-1] for step in first["loc"])
     if first["type"] == "extra_forbidden":
         hint = did_you_mean(str(first["loc"][-1]), _File.model_fields) or f"keys: {', '.join(_File.model_fields)}"
-        raise PlanError(f"{path} is no key of a plan", hint=hint) from None
+        raise PlanError(f"unknown key {path} in the plan", hint=hint) from None
     if first["type"] == "missing":
         raise PlanError(f"{path} is missing", hint='write name = "..." into every [[arm]]') from None
     reason = first["msg"].removeprefix("Value error, ")

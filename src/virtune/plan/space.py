@@ -171,9 +171,7 @@ def _turnable(name: str) -> Knob:
         raise PlanError(f"{quoted(name)} means several knobs", hint="name one of them")
     knob = BY_ID[name]
     if not knob.place:
-        raise PlanError(
-            f"{knob.id} is known to virtune, and it cannot turn it yet", hint=f"`virtune knobs {knob.id}`"
-        )
+        raise PlanError(f"{knob.id} is documented, but virtune cannot set it yet", hint=f"`virtune knobs {knob.id}`")
     return knob
 
 

@@ -31,21 +31,21 @@ def parse_condition(text: str) -> Threshold:
     """Read one condition; raises UsageError."""
     match = _CONDITION.fullmatch(text)
     if match is None or match["number"].count(".") > 1 or not match["number"].strip("."):
-        raise UsageError(f"{quoted(text)} is no condition", hint=_EXAMPLE)
+        raise UsageError(f"not a condition: {quoted(text)}", hint=_EXAMPLE)
     metric, number = match["metric"], float(match["number"])
     if metric not in BY_ID:
         near = [name for name in BY_ID if name.endswith(f".{metric}")]
         guess = f"did you mean {' or '.join(f'`{one}`' for one in near)}?" if near else did_you_mean(metric, BY_ID)
         raise UsageError(f"no metric {quoted(metric)}", hint=guess or f"one of {', '.join(BY_ID)}")
     if not BY_ID[metric].compared:
-        why = "more of it is natural where more I/O is done; `cpu_per_io` is the metric to hold"
-        raise UsageError(f"{metric} is a share of time, and is not compared", hint=why)
+        why = "it rises naturally with more I/O; use `cpu_per_io` instead"
+        raise UsageError(f"{metric} is a share of time and cannot be compared", hint=why)
     if not match["sign"] and number:
         hint = f"`{metric} {match['relation']} {'-' if match['relation'] == '<' else '+'}{number:g}%`?"
         raise UsageError(f"{quoted(text)} does not say which way the change goes: write + or -", hint=hint)
     change = -number if match["sign"] == "-" else number
     if not -100 < change <= LIMIT_MAX:
-        raise UsageError(f"no change can be beyond {change:+g} %, so {quoted(text)} could never fail", hint=_EXAMPLE)
+        raise UsageError(f"a change cannot exceed {change:+g} %, so {quoted(text)} could never fail", hint=_EXAMPLE)
     return Threshold(
         metric=metric,
         relation="<" if match["relation"] == "<" else ">",

@@ -130,7 +130,7 @@ class Store:
             raise UsageError(
                 f"{name!r} fits {len(fitting)} studies", hint=f"write more of it: {', '.join(fitting[:5])}"
             )
-        raise UsageError(f"no study {name!r} in {self.path}", hint="`virtune list` shows what is there")
+        raise UsageError(f"no study {name!r} in {self.path}", hint="`virtune list` shows all studies")
 
     def get(self, study_id: str) -> StudyRecord:
         """Return a study with its trials; each with the measurement of the newest method that is kept."""

@@ -94,10 +94,10 @@ def _judged(low: float, high: float, has: float, pairs: int, search: Search, mar
     if -reach <= low and high <= reach:
         return Verdict.SAME, f"any difference is smaller than {margin:.0%}"
     if low > 0:
-        return Verdict.BETTER, "every likely difference is on the better side"
+        return Verdict.BETTER, "the whole interval is on the better side"
     if high < 0:
-        return Verdict.WORSE, "on fresh data the winner is behind: the race was misled"
-    return Verdict.UNDECIDED, "both 'no change' and more than the margin are possible"
+        return Verdict.WORSE, "on fresh data the winner is worse: the race was wrong"
+    return Verdict.UNDECIDED, "could be no change or more than the margin"
 
 
 def _breaks(study: Study, search: Search, winner: str, rows: Rows) -> tuple[str, ...]:

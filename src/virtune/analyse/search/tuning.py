@@ -30,7 +30,7 @@ from virtune.model.verdict import Verdict
 FUNCTIONAL_ONLY = "functional-only"
 """The remark on a slice whose guest ran under software emulation."""
 
-EMULATED = "under software emulation (TCG) the emulator is what was ranked"
+EMULATED = "under software emulation (TCG) the ranking is the emulator's"
 
 LIMIT_BLOCKS_MAX = 60
 """A leader so close to a limit that so many blocks cannot say on which side it is, stays open."""
@@ -266,14 +266,14 @@ def _recommend(
         return Recommendation.UNDECIDED, "the search is not finished"
     doubtful = bool(search.goal.limits) and state_of(checks, winner) is not LimitState.KEPT
     if doubtful or (confirmation is not None and confirmation.breaks):
-        return Recommendation.UNDECIDED, "it may break a limit, and none was found that surely keeps it"
+        return Recommendation.UNDECIDED, "it may break a limit, and no configuration is sure to keep it"
     if winner == study.baseline:
-        return Recommendation.KEEP, "nothing was found that is better"
+        return Recommendation.KEEP, "no better configuration was found"
     if confirmation is None:
         return Recommendation.UNDECIDED, "the winner was not confirmed on fresh data"
     if confirmation.verdict is Verdict.BETTER:
         if confirmation.unstable:
-            return Recommendation.UNDECIDED, "its starts differ by more than a tenth: it is unstable"
+            return Recommendation.UNDECIDED, "unstable: its starts differ by more than 10 %"
         return Recommendation.CHANGE, "better than the baseline on fresh data, across starts"
     if confirmation.verdict is Verdict.UNDECIDED:
         return Recommendation.UNDECIDED, f"against the baseline: {confirmation.why}"

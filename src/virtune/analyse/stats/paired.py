@@ -175,20 +175,20 @@ def _judge(
     metric: Metric, pairs: Sequence[tuple[float, float]], ratio: Interval | None, *, margin: float, asked: int
 ) -> tuple[Verdict, str]:
     if ratio is None and len(pairs) >= ROUNDS_MIN:
-        return Verdict.UNDECIDED, "the rounds disagree too wildly for any interval"
+        return Verdict.UNDECIDED, "the rounds vary too much for an interval"
     if ratio is None or len(pairs) < ROUNDS_MIN:
         lost = f" ({asked - len(pairs)} of {asked} had no usable value)" if len(pairs) < asked else ""
         rounds = "1 paired round" if len(pairs) == 1 else f"{len(pairs)} paired rounds"
-        return Verdict.UNDECIDED, f"{rounds}{lost}; {ROUNDS_MIN} are the fewest that can decide"
+        return Verdict.UNDECIDED, f"{rounds}{lost}; {ROUNDS_MIN} are the minimum for a verdict"
     if ratio.low == ratio.high:
         # Counters and clocks never agree to the last digit: equal values are a sign of a stuck source.
         return Verdict.UNDECIDED, f"every round gave exactly the same ratio{_NO_MEASUREMENT}"
     if ratio.within(margin):
         return Verdict.SAME, f"any difference is smaller than {margin:.0%}"
     if ratio.low <= 1.0 <= ratio.high:
-        return Verdict.UNDECIDED, f"both 'no change' and more than {margin:.0%} are possible"
+        return Verdict.UNDECIDED, f"could be no change or more than the {margin:.0%} margin"
     if sign_test(pairs) > _SIGN_LEVEL:
-        return Verdict.UNDECIDED, "single rounds make the difference; the others do not agree"
+        return Verdict.UNDECIDED, "the sign test is not significant: a few rounds carry the difference"
     if (ratio.low > 1.0) == (metric.better == "higher"):
         return Verdict.BETTER, "the whole interval is on the better side"
     return Verdict.WORSE, "the whole interval is on the worse side"

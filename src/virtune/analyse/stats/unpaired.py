@@ -104,18 +104,18 @@ def _judge(
     if len(base) == len(other) == 1:
         return Verdict.UNDECIDED, "one run each cannot decide"
     if fewest < REPEATS_MIN:
-        runs = f"{len(base)} and {len(other)} runs; {REPEATS_MIN} of each are the fewest that can decide"
+        runs = f"{len(base)} and {len(other)} runs; {REPEATS_MIN} of each are the minimum for a verdict"
         return Verdict.UNDECIDED, runs
     if ratio is None:
-        return Verdict.UNDECIDED, "the runs disagree too wildly for any interval"
+        return Verdict.UNDECIDED, "the runs vary too much for an interval"
     if ratio.low == ratio.high:
         return Verdict.UNDECIDED, "every run gave exactly the same value, which no measurement does"
     if ratio.within(margin):
         return Verdict.SAME, f"any difference is smaller than {margin:.0%}"
     if ratio.low <= 1.0 <= ratio.high:
-        return Verdict.UNDECIDED, f"both 'no change' and more than {margin:.0%} are possible"
+        return Verdict.UNDECIDED, f"could be no change or more than the {margin:.0%} margin"
     if rank_test(base, other) > _RANK_LEVEL:
-        return Verdict.UNDECIDED, "single runs make the difference; the others do not agree"
+        return Verdict.UNDECIDED, "the rank test is not significant: a few runs carry the difference"
     if (ratio.low > 1.0) == (metric.better == "higher"):
         return Verdict.BETTER, "the whole interval is on the better side"
     return Verdict.WORSE, "the whole interval is on the worse side"

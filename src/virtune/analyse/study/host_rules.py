@@ -63,7 +63,7 @@ def _kernel(facts: HostFacts) -> Iterator[Remark]:
             "io_uring", f"io_uring is switched off {whom} (kernel.io_uring_disabled={ring.disabled})", advice
         )
     elif ring.usable is False:
-        text = "io_uring is refused to us: a seccomp filter (of a container?) or the kernel forbids it"
+        text = "io_uring is not permitted: a seccomp filter (a container?) or the kernel forbids it"
         yield _warning("io_uring", text, "aio=native and aio=threads remain")
     used, limit = facts.kernel.aio_used, facts.kernel.aio_limit
     if isinstance(used, int) and isinstance(limit, int) and limit and used >= AIO_NEARLY_FULL * limit:
@@ -81,7 +81,7 @@ def _kvm(facts: HostFacts) -> Iterator[Remark]:
         text = "there is no /dev/kvm: guests would be emulated, and their numbers would describe the emulator"
         yield _warning("kvm", text, "load kvm_intel or kvm_amd, or allow nested virtualization on the host below")
     elif facts.kvm.opens is False:
-        yield _warning("kvm", "/dev/kvm is not ours to open", "add yourself to the group `kvm`")
+        yield _warning("kvm", "no permission to open /dev/kvm", "add yourself to the group `kvm`")
     elif facts.kvm.creates_vm is False:
         yield _warning("kvm", "/dev/kvm opens, and the kernel refuses to make even an empty VM")
 
@@ -89,10 +89,10 @@ def _kvm(facts: HostFacts) -> Iterator[Remark]:
 def _cpu(facts: HostFacts) -> Iterator[Remark]:
     governors = facts.cpu.governors
     if not isinstance(governors, Unknown) and set(governors) != {"performance"}:
-        text = f"the CPU frequency governor is {' and '.join(governors)}: clocks rise late, and rounds differ more"
+        text = f"the CPU frequency governor is {' and '.join(governors)}: CPU clocks rise late, so rounds vary more"
         yield _warning("governor", text, "`cpupower frequency-set -g performance`")
     if facts.cpu.turbo is True:
-        text = "turbo is on: how fast a CPU runs depends on how warm it is and what the others do"
+        text = "turbo is on: CPU speed depends on temperature and on the other cores"
         advice = "switch it off while comparing (intel_pstate/no_turbo, or cpufreq/boost), not for good"
         yield _note("turbo", text, advice)
     deepest = facts.cpu.deepest_idle
@@ -121,7 +121,7 @@ def _busy(facts: HostFacts) -> Iterator[Remark]:
             if not isinstance(one.some_percent, Unknown) and one.some_percent > BUSY_PERCENT:
                 grave = one.some_percent > VERY_BUSY_PERCENT
                 text = f"tasks waited for {one.resource} in {one.some_percent:.0f} % of the last 10 seconds"
-                advice = "wait until the neighbours are quiet" if grave else ""
+                advice = "wait until other work on this host ends" if grave else ""
                 yield (_warning if grave else _note)("busy", text, advice)
     load, cpus = facts.busy.load_1min, facts.cpu.online
     if not isinstance(load, Unknown) and not isinstance(cpus, Unknown) and load > cpus:
@@ -150,7 +150,7 @@ def _disk(device: DeviceFacts) -> Iterator[Remark]:
         text = f"{device.name} does not count its I/O (iostats is 0), so no time can be attributed to it"
         yield _warning("iostats", text, f"`echo 1 > /sys/block/{device.name}/queue/iostats`")
     if device.rotational is True and device.driver == "virtio_blk":
-        yield _note("rotational", f"{device.name} calls itself rotational: virtio does not tell what is behind it")
+        yield _note("rotational", f"{device.name} reports itself as rotational: virtio does not show the real medium")
 
 
 def _warning(identifier: str, text: str, advice: str = "") -> Remark:

@@ -22,7 +22,7 @@ def rule(record: StudyRecord, conditions: Sequence[Threshold]) -> tuple[Threshol
     """Hold every condition against every candidate under every workload; raises UsageError for a single arm."""
     study = record.study
     if conditions and len(study.arms) < 2:
-        raise UsageError("one arm has no baseline that a condition could be held against", hint="compare two")
+        raise UsageError("--fail-if needs a baseline: with one arm there is nothing to compare", hint="compare two")
     return rulings_of(evidence_of(record), conditions)
 
 
@@ -58,11 +58,11 @@ def _judge(condition: Threshold, comparison: Comparison, *, paired: bool) -> tup
     if ratio is None or not _sound(comparison, ratio, paired=paired):
         return (
             Outcome.UNDECIDED,
-            comparison.why if comparison.rounds or comparison.closed else "it was not measured in both",
+            comparison.why if comparison.rounds or comparison.closed else "not measured in both arms",
         )
     above, below = ratio.low > limit, ratio.high < limit
     if not (above or below):
-        return Outcome.UNDECIDED, "it may be beyond the limit and is not shown to be; more rounds narrow the interval"
+        return Outcome.UNDECIDED, "the interval crosses the limit; more rounds narrow it"
     if above == (condition.relation == ">"):
         return Outcome.BREACHED, "the whole interval is beyond the limit"
     return Outcome.HELD, "the whole interval is within the limit"

@@ -242,13 +242,14 @@ def _cached(result: FioResult, used: Use, stack: Stack, workload: Workload) -> I
             yield Remark(
                 id="page-cache",
                 weight=Weight.WARNING,
-                text=f"{medium(used).name} served {share:.0%} of the bytes that were read, the page cache the rest",
-                advice="compare it only with arms that are cached as well",
+                text=f"{medium(used).name} served {share:.0%} of the bytes read, the page cache the rest",
+                advice="compare it only with other cached arms",
             )
     elif share < UNSERVED_READS and max((cache.end_bytes for cache in used.caches), default=0) < RESIDENT_BYTES:
         yield Remark(
             id="unserved",
             weight=Weight.INVALID,
-            text=f"{medium(used).name} served {share:.0%} of what was read, and no page cache had the rest",
-            advice="blocks that hold no data are answered without the disk: fill the image anew",
+            text=f"{medium(used).name} served {share:.0%} of the bytes read, and none came from the page cache:"
+            " cached elsewhere, or counters incomplete",
+            advice="blocks without data are answered without the disk: fill the image again",
         )

@@ -81,9 +81,10 @@ def _of_load(result: FioResult) -> Iterator[Reading]:
         yield _reading(
             "generator",
             max(0.0, *short),
-            f"{max(short):.0%} of the time passed outside the I/Os (Little's law): the load generator was the limit,"
-            " and not only the disk",
-            "more jobs, or more I/Os a call (iodepth_batch), until the disk is what is waited for",
+            f"{max(short):.0%} of the time passed outside the I/Os (Little's law): the load generator, not only"
+            " the disk,"
+            " was the limit",
+            "more jobs, or more I/Os per call (iodepth_batch), until the disk is the limit",
         )
     cpu = [
         (load.usr_percent + load.sys_percent) / 100
@@ -104,7 +105,7 @@ def _of_load(result: FioResult) -> Iterator[Reading]:
                 "rate-unmet",
                 unmet,
                 f"saturated: {format_count(offered)} operations a second were offered and"
-                f" {format_count(offered * (1 - unmet))} done, so its latencies are those of a queue that only grows,"
+                f" {format_count(offered * (1 - unmet))} done, so its latencies are those of an ever-growing queue,"
                 " and its percentiles are not compared",
                 "compare latencies at an offered load that every arm can carry",
             )
@@ -115,27 +116,27 @@ def _of_cpu(used: Use) -> Iterator[Reading]:
         yield _reading(
             "steal",
             used.cpu.steal_percent / 100,
-            f"other guests of the hypervisor below had {used.cpu.steal_percent:.1f} % of our CPU time",
-            "measure when they are quiet, or on a host that is not shared",
+            f"CPU steal {used.cpu.steal_percent:.1f} % (other VMs on the physical host)",
+            "measure when the others are idle, or on a dedicated host",
         )
         if (waiting := _waiting(used)) is not None:
             waited, foreign_cpus, share = waiting
             yield _reading(
                 "cpu-wait",
                 waited * share,
-                f"threads of rig and load waited {waited:.0%} of the time in which they wanted a CPU, and others used"
-                f" {foreign_cpus:.2g} CPUs",
-                "stop what else runs here, or give both CPUs of their own",
+                f"CPU contention: QEMU and the load were runnable but waiting {waited:.0%} of the time; other"
+                f" processes used {foreign_cpus:.2g} CPUs",
+                "stop other work on this host, or pin QEMU and the load to CPUs of their own",
             )
     if used.throttled_seconds is not None:
         share = min(1.0, used.throttled_seconds / used.seconds)
-        text = f"a control group held us back for {format_seconds(used.throttled_seconds)} of the measured time"
+        text = f"a control group throttled the CPU for {format_seconds(used.throttled_seconds)} of the measured time"
         yield _reading("cpu-throttled", share, text, "raise its cpu.max (`virtune probe` shows it), or load less")
     if used.heat_throttles is not None:
-        text = f"CPUs throttled themselves {used.heat_throttles} times because of heat"
+        text = f"thermal throttling: {used.heat_throttles} events"
         yield _reading("cpu-heat", used.heat_throttles, text, "cool the machine, or pause between trials")
     if used.frequency_ratio is not None:
-        text = f"the fastest CPU ended at {used.frequency_ratio:.0%} of the frequency that it began with"
+        text = f"the fastest CPU dropped to {used.frequency_ratio:.0%} of its initial frequency"
         yield _reading("frequency", max(0.0, 1 - used.frequency_ratio), text, "governor `performance`, turbo off")
 
 
@@ -172,7 +173,7 @@ def own_pressure(used: Use) -> Iterator[Remark]:
         yield Remark(
             id="cpu-pressure",
             weight=Weight.WARNING,
-            text=f"tasks waited for a CPU {some:.0f} % of the time, mostly for one another: it is part of the limit",
+            text=f"CPU pressure {some:.0f} %, mostly from QEMU and the load themselves: the CPU is part of the limit",
             advice="fewer jobs, or more CPUs; compare CPU per I/O as well as IOPS",
         )
 
@@ -181,7 +182,7 @@ def _of_device(result: FioResult, used: Use, stack: Stack, workload: Workload) -
     direct = is_direct(stack, workload)
     if used.drive_over_c is not None:
         where = "above" if used.drive_over_c > 0 else "below"
-        text = f"the drive is {abs(used.drive_over_c):.0f} degrees {where} the limit from which on it slows down"
+        text = f"the drive is {abs(used.drive_over_c):.0f} degrees {where} its throttling limit"
         yield _reading("drive-heat", used.drive_over_c, text, "cool it, or pause between trials")
     if not used.disks or stack.disk.backend != "file" or not direct or stack.spread is not None:
         return
@@ -190,15 +191,24 @@ def _of_device(result: FioResult, used: Use, stack: Stack, workload: Workload) -
     moved = disk.read_bytes + disk.written_bytes
     if foreign is not None:
         enough = foreign * moved >= LITTLE_BPS * used.seconds
-        text = f"{foreign:.0%} of the {format_bytes(moved)} that {disk.name} moved were not this load's"
-        yield _reading("foreign-io", foreign if enough else 0.0, text, "find who else uses the device")
+        part = f"{format_bytes(foreign * moved)} of {format_bytes(moved)}"
+        text = f"other processes caused {foreign:.0%} of the I/O of {disk.name} ({part})"
+        yield _reading(
+            "foreign-io",
+            foreign if enough else 0.0,
+            text,
+            "find out which process uses the device (iotop, pidstat -d)",
+        )
     served = served_share(result, used, workload)
     resident = max((cache.end_bytes for cache in used.caches), default=0)
     if served is not None:
-        text = f"{medium(used).name} served {served:.0%} of the bytes that were read, the page cache the rest"
+        text = f"{medium(used).name} served {served:.0%} of the bytes read, the page cache the rest"
         value = max(0.0, 1 - served) if resident >= RESIDENT_BYTES else 0.0
         yield _reading(
-            "page-cache", value, text, "this says nothing of the disk: who else opens the image, buffered?"
+            "page-cache",
+            value,
+            text,
+            "this does not measure the disk: find who else opens the image without O_DIRECT",
         )
 
 
@@ -239,17 +249,21 @@ def _whole(disks: tuple[DiskUse, ...]) -> DiskUse:
 def _of_host(used: Use, workload: Workload) -> Iterator[Reading]:
     limits = len(used.io_limits)
     text = f"a control group limits our I/O: {'; '.join(used.io_limits)}"
-    yield _reading("io-limit", limits, text, "take io.max away, or know that it is in every number")
+    yield _reading("io-limit", limits, text, "remove io.max, or keep in mind that it limits every number")
     if used.swapped_pages is not None:
         rate = used.swapped_pages / used.seconds
         text = f"the host swapped {used.swapped_pages} pages, {rate:.0f} a second"
         yield _reading("swap", rate, text, "free memory before measuring")
     faults = [role.major_faults for role in used.roles if role.major_faults is not None]
     if faults and all(job.get("ioengine", "") != "mmap" for job in workload):
-        text = f"threads of rig and load waited {sum(faults)} times for a page of memory that was read from a disk"
+        text = f"{sum(faults)} major page faults: QEMU or the load waited for memory to be read from disk"
         yield _reading("major-faults", sum(faults), text, "free memory before measuring")
-    text = f"the clock stepped by {format_seconds(used.clock_step_seconds)}, or the machine stood still for so long"
-    yield _reading("clock-step", used.clock_step_seconds, text, "who sets the clock? was the machine suspended?")
+    text = (
+        f"the clock stepped by {format_seconds(used.clock_step_seconds)}, or the machine was suspended for that long"
+    )
+    yield _reading(
+        "clock-step", used.clock_step_seconds, text, "find what sets the clock, or whether the machine was suspended"
+    )
     changes = max(0, len(used.clock_sources) - 1)
     text = f"the kernel changed its clock source: {' to '.join(used.clock_sources)}"
     yield _reading("clock-source", changes, text, "find out why the kernel gave up on it (`dmesg`)")

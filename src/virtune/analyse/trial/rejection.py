@@ -61,8 +61,8 @@ def _of_cause(cause: str, measured: Sequence[tuple[str, tuple[str, ...]]]) -> It
     label = GATE_BY_ID[cause].label
     if len(measured) >= USUALLY_ATTEMPTS and rejected > USUALLY * len(measured):
         text = (
-            f"{label}: {rejected} of {len(measured)} attempts of all arms were spoiled by it, so this host is like"
-            " that; they count, and the intervals are as wide as that makes them"
+            f"{label}: {rejected} of {len(measured)} trials disturbed, in every arm alike, so these trials are kept"
+            " and the intervals include it"
         )
         yield Waiver(cause=cause, arm=None, text=text)
         return
@@ -77,9 +77,9 @@ def _of_cause(cause: str, measured: Sequence[tuple[str, tuple[str, ...]]]) -> It
         p = _fisher(counts)
         if p < CLEARLY:
             text = (
-                f"{label}: {counts.rejected} of {counts.tried} attempts of {arm} were spoiled by it, and"
-                f" {counts.others_rejected} of {counts.others_tried} of the others (Fisher's exact test, p ="
-                f" {p:.2g}): it comes with the arm, so they count"
+                f"{label}: {counts.rejected} of {counts.tried} trials of {arm} disturbed, against"
+                f" {counts.others_rejected} of {counts.others_tried} of the other arms (Fisher's exact test, p ="
+                f" {p:.2g}): the arm itself causes it, so these trials are kept"
             )
             yield Waiver(cause=cause, arm=arm, text=text)
 
@@ -114,13 +114,13 @@ def why_again(trial: Trial, attempts: Sequence[TrialRecord]) -> str | None:
     last = mine[-1]
     if last.measurement is None:
         failures = sum(one.failure is not None for one in mine)
-        return f"failed and is run again: {last.failure}" if failures < FAILURES_MAX else None
+        return f"failed, repeated: {last.failure}" if failures < FAILURES_MAX else None
     causes = rejected_for(trial.arm, last.measurement, pardons(attempts))
     hopeless = _tried_out(trial, attempts)
     if not causes or len(mine) >= ATTEMPTS_MAX or hopeless.issuperset(causes):
         return None
     said = next(one.text for one in last.measurement.remarks if one.weight is Weight.INVALID and one.id in causes)
-    return f"is invalid ({', '.join(causes)}) and run again: {said}"
+    return f"disturbed ({', '.join(causes)}), repeated: {said}"
 
 
 def _tried_out(trial: Trial, attempts: Sequence[TrialRecord]) -> set[str]:

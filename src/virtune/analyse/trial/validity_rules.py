@@ -171,7 +171,7 @@ def little(load: LoadResult) -> Iterator[Remark]:
         weight=Weight.WARNING,
         text=f"{numbers}, of {asked} asked for: {1 - flying / asked:.0%} of the time passed outside the I/Os. The"
         f" load generator{cpu}{unknown} set the pace, so this is not the limit of the disk.",
-        advice="more jobs, or a larger depth per call (iodepth_batch), until the disk is what is waited for",
+        advice="more jobs, or more I/Os per call (iodepth_batch), until the disk is the limit",
     )
 
 
@@ -210,7 +210,7 @@ def rate_unmet(load: LoadResult) -> Iterator[Remark]:
             id="rate-unmet",
             weight=Weight.WARNING,
             text=f"{format_count(asked)} operations a second were offered and {format_count(asked * (1 - short))}"
-            f" were done ({1 - short:.1%}): latencies at this load are those of a queue that only grows.",
+            f" were done ({1 - short:.1%}): latencies at this load are those of an ever-growing queue.",
             advice="compare latencies at an offered load that every arm can carry",
         )
 

@@ -43,14 +43,14 @@ class Plugged:
 
 @contextlib.contextmanager
 def alone_in(home: Path, uuid: str, domain: str) -> Iterator[None]:
-    """Hold a domain for oneself; raises PreconditionError while another virtune measures in it."""
+    """Hold a domain for oneself; raises PreconditionError while another virtune is measuring in it."""
     home.mkdir(mode=0o700, parents=True, exist_ok=True)
     descriptor = os.open(home / f"{uuid}.lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         yield
     except BlockingIOError:
-        raise PreconditionError(f"another virtune measures in {domain}", hint="wait for it to end") from None
+        raise PreconditionError(f"another virtune is measuring in {domain}", hint="wait for it to end") from None
     finally:
         os.close(descriptor)
 

@@ -61,7 +61,7 @@ def accelerator_for(
     if not device.exists():
         return Accelerator(kvm=False, why=f"there is no {device}", tried=False)
     if not os.access(device, os.R_OK | os.W_OK):
-        return Accelerator(kvm=False, why=f"{device} is not ours to open", tried=False)
+        return Accelerator(kvm=False, why=f"{device} is not accessible", tried=False)
     place, key = cache / "accelerators.json", _key(appliance, emulator or PROGRAM)
     known = _known(place)
     if key in known and not again:

@@ -47,7 +47,7 @@ def refuse_passthrough(stack: Stack, root: Path = Path("/")) -> None:
     if held:
         raise RigError(f"the disk {address} shares its IOMMU group {group} with {held[0]}, which the host drives")
     if not os.access(root / "dev/vfio" / group, os.R_OK | os.W_OK):
-        raise RigError(f"/dev/vfio/{group} is not ours to open", hint="run as root, or own that file")
+        raise RigError(f"/dev/vfio/{group} is not accessible", hint="run as root, or own that file")
     raise RigError(
         f"the disk {address} could be handed to a guest, and virtune loads none that the host does not see",
         hint="a guest of yours gets it by\n" + passthrough_words(stack),

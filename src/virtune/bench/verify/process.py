@@ -245,7 +245,7 @@ def require_in_force(arm: str, checks: Sequence[Check]) -> None:
     """Raise NotInForceError for the first setting that was asked for and does not run."""
     for check in InForce(checks=tuple(checks)).mismatches:
         raise NotInForceError(
-            f"arm {arm!r}: {check.setting}={check.asked} was asked for, and {check.found} is what runs",
+            f"arm {arm!r}: {check.setting}={check.asked} was requested, but {check.found} is running",
             hint=f"seen by: {check.proof}",
         )
 
@@ -262,7 +262,7 @@ def _limit_checks(disk: Disk, limits: Mapping[str, Any] | None) -> Iterator[Chec
 
 def _cache_mode(disk: Disk, direct: str | None, ignored: str | None) -> tuple[str | None, str]:
     if direct is None or ignored is None:
-        return None, "O_DIRECT or no-flush could not be seen"
+        return None, "O_DIRECT or no-flush is not visible"
     if disk.cache in ("writethrough", "directsync"):
         meaning = "flush after each write is an option of the export, which QEMU accepts and does not show"
         return (None, meaning) if direct == _on(disk.cache == "directsync") else ("another", meaning)

@@ -68,7 +68,7 @@ def render(explained: Sequence[Explained], together: Sequence[Remark] = ()) -> R
     for item in explained:
         parts += [Text(), *_remarks("What this says" if alone else f"What {item.name} says", item.remarks)]
         if not any(remark.weight is not Weight.NOTE for remark in item.remarks):
-            parts.append(Padding(Text("Nothing here speaks against the figures; they are those of one run."), (0, 2)))
+            parts.append(Padding(Text("No problem found in these figures; they are those of one run."), (0, 2)))
     if together:
         parts += [Text(), *_remarks("What they say together", together)]
     return Group(*parts)

@@ -173,7 +173,7 @@ def _facts(knob: Knob, answers: Sequence[Answer], *, asked: bool) -> Iterator[tu
     yield "risk", Text.assemble(risk, f": {knob.risk_note}" if knob.risk_note else "")
     if knob.needs:
         yield "needs", Text("\n".join(knob.needs))
-    turned = f"turned with `--set {knob.id}=VALUE`" if knob.place else "shown and explained, not turned yet"
+    turned = f"turned with `--set {knob.id}=VALUE`" if knob.place else "documented, cannot be set yet"
     yield "virtune", Text(turned)
     yield "", Text()
     yield "installed", _said(knob, answers, asked=asked)
