@@ -21,6 +21,8 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.forkserver import ForkServer, interpreter_alike
+from tests.suite_rules import RERUN_ONCE, SuiteRules
 from virtune.bench.scratch import Scratch
 from virtune.model.errors import MissingToolError
 from virtune.model.event import Event
@@ -58,13 +60,23 @@ class Ran:
         return json.loads(self.stdout)
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(SuiteRules(), "suite-rules")
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """A shared machine upsets a measurement now and then, so what is real and fails has a second chance, and both are
-    listed: who fails twice fails.
-    """
+    """Give a second chance to the few tests that are named for it."""
     for item in items:
-        if item.get_closest_marker("real"):
+        if item.nodeid.partition("[")[0] in RERUN_ONCE:
             item.add_marker(pytest.mark.flaky(reruns=1))
+
+
+@functools.cache
+def fork_server() -> ForkServer:
+    """The server that forks a process for each `virtune` of these tests."""
+    server = ForkServer()
+    atexit.register(server.close)
+    return server
 
 
 class User:
@@ -85,9 +97,11 @@ class User:
 
     def run(self, *words: str, timeout: float = 120, path: str | None = None, status: int | None = 0) -> Ran:
         env = self.env | ({"PATH": path} if path is not None else {})
-        done = subprocess.run(
-            self.command(*words), capture_output=True, text=True, timeout=timeout, env=env, cwd=self.home
-        )
+        command = self.command(*words)
+        if interpreter_alike(env):
+            done = fork_server().run(command[3:], env=env, cwd=self.home, timeout=timeout)
+        else:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=timeout, env=env, cwd=self.home)
         ran = Ran(done.returncode, done.stdout, done.stderr)
         assert "Traceback" not in ran.stderr, ran.stderr
         if status is not None:
@@ -152,7 +166,7 @@ def _made_generator() -> Path | None:
     words = [cargo, "build", "-q", "--release", "--locked", "--target-dir", str(target)]
     done = subprocess.run(words, cwd=checkout / "loadgen", capture_output=True, text=True)
     if done.returncode:  # an old one must not stand in for it; tools/test-load says where our code is at fault
-        pytest.skip(f"`cargo build --release` in loadgen/ failed (Rust 1.89 or newer?): {done.stderr[-300:]}")
+        pytest.fail(f"`cargo build --release` in loadgen/ failed (Rust 1.89 or newer?): {done.stderr[-300:]}")
     built, kept = target / "release" / GENERATOR, place / GENERATOR
     if not kept.exists() or not filecmp.cmp(built, kept, shallow=False):
         fresh = place / f"{GENERATOR}.{os.getpid()}"  # other processes of these tests do the same at the same time
