@@ -363,6 +363,23 @@ mod tests {
     }
 
     #[test]
+    fn a_durable_write_is_flushed_when_it_is_acknowledged() {
+        let (_folder, path) = fresh();
+        {
+            let journal = Journal::open_or_create(&path, SPAN).unwrap();
+            let mut share = journal.share(0, 1);
+            for generation in 1..=2 {
+                assert_eq!(share.send(4).unwrap(), generation);
+                share.acknowledge(4, generation, true).unwrap();
+            }
+            assert_eq!(share.flush_starts(), [], "a flush has nothing left to vouch for");
+        }
+        let journal = Journal::open_or_create(&path, SPAN).unwrap();
+        assert_eq!(journal.records()[4], Record { sent: 2, acknowledged: 2, flushed: 2 });
+        assert_eq!(journal.share(0, 1).look(4).flushed, 2, "the first generation would be a lost write");
+    }
+
+    #[test]
     fn a_flush_does_not_vouch_for_what_an_earlier_daemon_acknowledged() {
         let (_folder, path) = fresh();
         {

@@ -487,6 +487,25 @@ mod tests {
     }
 
     #[test]
+    fn cpu_shares_are_of_all_threads_run_time() {
+        let options = [("ioengine", "io_uring"), ("filename", "disk"), ("rw", "randread")];
+        let job = Job::read("j", &options.map(|(key, value)| (key.to_owned(), value.to_owned()))).unwrap();
+        let outcome = |seconds: u64| {
+            let mut tally = crate::tally::Tally::new(0, None);
+            tally.end_ns = seconds * 1_000_000_000;
+            tally.usage.user_seconds = 2.0;
+            tally.usage.system_seconds = 0.5;
+            Outcome { job: 0, tally, pending: Vec::new(), findings: Vec::new(), bad_blocks: 0 }
+        };
+        let (short, long) = (outcome(4), outcome(16));
+        let report = job_report(&[job], 0, &[&short, &long], 0, false);
+        // 2 x 2 s of user time in 4 s + 16 s of threads, although the run was over after 16 s
+        assert!((report.usr_cpu - 20.0).abs() < 1e-9, "{}", report.usr_cpu);
+        assert!((report.sys_cpu - 5.0).abs() < 1e-9, "{}", report.sys_cpu);
+        assert_eq!(report.job_runtime, 20_000);
+    }
+
+    #[test]
     fn coarse_classes_are_fios_and_add_up() {
         let mut histogram = Histogram::default();
         for value in [1, 3, 600, 5_000, 30_000, 2_500_000, 3_000_000_000] {
