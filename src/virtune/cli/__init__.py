@@ -5,18 +5,17 @@ Data goes to stdout, everything else to stderr. Errors are one sentence, then a 
 `virtune.model.errors` gives them; a traceback is shown only when VIRTUNE_DEBUG is set.
 """
 
-import codecs
 import difflib
 import importlib
-import io
 import keyword
-import os
 import sys
 
 import click
+from click.exceptions import NoArgsIsHelpError
 
 from virtune import __version__
-from virtune.model.errors import VirtuneError
+from virtune.cli.failures import debugging, failure_of, is_of_output, let_go_of_output, say
+from virtune.cli.surroundings import prepare
 
 VERBS: dict[str, str] = {
     "probe": "Show this host's facts: kernel, QEMU, fio, CPU, block devices",
@@ -40,9 +39,6 @@ VERBS: dict[str, str] = {
 }
 """Every verb with its one line of help. The module of a verb is `virtune.cli.<verb>`; it has `command`. Python's own
 words (`import`) have an underscore behind them there."""
-
-
-_ASCII = {"\u2026": ">", "\u00b5": "u", "\u00d7": "x", "\u2013": "-", "\u2014": "-", "\u2265": ">=", "\u2264": "<="}
 
 
 class LazyGroup(click.Group):
@@ -82,62 +78,32 @@ class VirtuneUsage(click.UsageError):
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
-@click.version_option(__version__, prog_name="virtune")
+@click.version_option(__version__, "-V", "--version", prog_name="virtune")
 def cli() -> None:
     """The disk I/O of virtual machines: measured, explained and tuned."""
 
 
 def main() -> None:
     """Run the command line and exit: 0 it ran, 1 failure, 2 usage, 3 precondition, 130 interrupted."""
-    codecs.register_error("virtune", _nearest)
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="virtune")
+    prepare(debug=debugging())
     sys.exit(run(sys.argv[1:]))
-
-
-def _nearest(error: UnicodeError) -> tuple[str, int]:
-    """Write what a terminal's character set lacks as the nearest that it has: no locale may cost a result."""
-    if not isinstance(error, UnicodeEncodeError):
-        raise error
-    lacking = error.object[error.start : error.end]
-    return "".join(_ASCII.get(character, "?") for character in lacking), error.end
 
 
 def run(arguments: list[str]) -> int:
     """Run one command line and return its exit code; every error becomes one sentence on stderr."""
+    if arguments[:1] == ["help"]:  # as git and cargo have it
+        arguments = [*arguments[1:], "--help"]
     try:
         result = cli.main(args=arguments, prog_name="virtune", standalone_mode=False)
+        sys.stdout.flush()  # a disk that is full is to be said here, and not when the interpreter ends
         return result if isinstance(result, int) else 0
-    except VirtuneError as error:
-        if os.environ.get("VIRTUNE_DEBUG"):
-            raise
-        return _say(error.message, error.hint, error.exit_code)
-    except click.UsageError as error:
-        command = error.ctx.command_path if error.ctx else "virtune"
-        hint = getattr(error, "hint", None) or f"`{command} --help`"
-        return _say(_sentence(error.format_message()), hint, 2)
-    except click.ClickException as error:
-        return _say(_sentence(error.format_message()), None, 1)
-    except (click.Abort, KeyboardInterrupt):
-        return _say("interrupted", None, 130)
-    except BrokenPipeError:
-        # The reader (head, less) went away: that is its right, and no error of ours.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except NoArgsIsHelpError as error:
+        click.echo(error.format_message())
         return 0
-    except OSError as error:
-        # what is ours to read and write is caught where it is known; left is where we print to
-        return _say(f"cannot write the output: {error.strerror}", None, 1)
-
-
-def _sentence(text: str) -> str:
-    first = " ".join(text.split()).rstrip(".")
-    return first[:1].lower() + first[1:]
-
-
-def _say(message: str, hint: str | None, code: int) -> int:
-    colour = False if os.environ.get("NO_COLOR") else None  # None: as the terminal is
-    click.echo(click.style("error:", fg="red", bold=True) + f" {message}", err=True, color=colour)
-    if hint:
-        click.echo(f"\n{click.style('hint:', fg='cyan')} {hint}", err=True, color=colour)
-    return code
+    except (Exception, KeyboardInterrupt) as error:
+        failure = failure_of(error)
+        if failure is not None and debugging() and not isinstance(error, click.ClickException | KeyboardInterrupt):
+            raise
+        if is_of_output(error):
+            let_go_of_output()
+        return 0 if failure is None else say(failure)

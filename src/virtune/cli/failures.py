@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What went wrong, in one sentence with a hint and an exit code: every exception has them."""
+
+import contextlib
+import errno
+import os
+import sys
+from dataclasses import dataclass
+
+import click
+
+from virtune.model.errors import VirtuneError
+
+_REPORT = "VIRTUNE_DEBUG=1 shows where it happened; please report it with that"
+
+_LIMITS: dict[int, tuple[str, str | None]] = {
+    errno.EMFILE: ("too many files are open", "`ulimit -n 1024` allows more"),
+    errno.ENFILE: ("too many files are open on this host", None),
+    errno.EAGAIN: ("no more processes or threads can be started", "`ulimit -u` shows how many you may have"),
+    errno.ENOMEM: ("out of memory", "`ulimit -v` shows how much a process may have"),
+    errno.ENOSPC: ("no space left on the device", "free some, or name another place"),
+    errno.EDQUOT: ("the disk quota is used up", "free some, or name another place"),
+    errno.EFBIG: ("a file would become larger than is allowed", "`ulimit -f` shows how large one may become"),
+}
+"""Errors that no particular file is to blame for."""
+
+_OF_OUTPUT = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF, errno.EPIPE})
+"""What a stream that is printed to may say: such an error carries no file name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """What a user is told: a sentence, where it helps what to do, and the exit code."""
+
+    message: str
+    hint: str | None
+    code: int
+
+
+def failure_of(error: BaseException) -> Failure | None:
+    """Return what to say of an exception; None where the reader (head, less) went away, which is its right."""
+    match error:
+        case BrokenPipeError():
+            return None
+        case VirtuneError():
+            return Failure(error.message, error.hint, error.exit_code)
+        case click.UsageError():
+            command = error.ctx.command_path if error.ctx else "virtune"
+            hint = getattr(error, "hint", None) or f"`{command} --help`"
+            return Failure(_sentence(error.format_message()), hint, 2)
+        case click.ClickException():
+            return Failure(_sentence(error.format_message()), None, 1)
+        case click.Abort() | KeyboardInterrupt():
+            return Failure("interrupted", None, 130)
+        case OSError():
+            return _of_system(error)
+        case MemoryError():
+            return Failure(*_LIMITS[errno.ENOMEM], 1)
+        case RuntimeError() if "start new thread" in str(error):
+            return Failure(*_LIMITS[errno.EAGAIN], 1)
+        case RecursionError():
+            return Failure("the input is nested too deeply to be read", None, 1)
+    said = " ".join(str(error).split())
+    return Failure(f"internal error: {type(error).__name__}{said and ': '}{printable(said)[:300]}", _REPORT, 1)
+
+
+def _of_system(error: OSError) -> Failure:
+    """Say what the system refused, and of which file; without one it is about our output or a limit."""
+    text, hint = _LIMITS.get(error.errno or 0, (error.strerror or type(error).__name__, None))
+    if error.filename is not None:
+        return Failure(f"{printable(os.fsdecode(error.filename))}: {_small(text)}", hint, 1)
+    if is_of_output(error):
+        return Failure(f"cannot write the output: {_small(text)}", None, 1)
+    return Failure(_small(text), hint, 1)
+
+
+def is_of_output(error: BaseException) -> bool:
+    """Whether an error is about the stream that is printed to."""
+    return isinstance(error, OSError) and error.filename is None and error.errno in _OF_OUTPUT
+
+
+def debugging() -> bool:
+    """Whether the user wants to see tracebacks."""
+    return bool(os.environ.get("VIRTUNE_DEBUG"))
+
+
+def let_go_of_output() -> None:
+    """Send what is still to be printed nowhere, so that the end of the program does not try to print it again."""
+    with contextlib.suppress(OSError, ValueError):  # a stdout that is no file has nothing to let go of
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)
+
+
+def say(failure: Failure) -> int:
+    """Write a failure to stderr and return its exit code; a stderr that takes nothing changes nothing."""
+    colour = False if os.environ.get("NO_COLOR") else None  # None: as the terminal is
+    with contextlib.suppress(OSError):
+        click.echo(click.style("error:", fg="red", bold=True) + f" {failure.message}", err=True, color=colour)
+        if failure.hint:
+            click.echo(f"\n{click.style('hint:', fg='cyan')} {failure.hint}", err=True, color=colour)
+    return failure.code
+
+
+def printable(text: str) -> str:
+    """Return text that does nothing to a terminal."""
+    return "".join(character if character.isprintable() else "?" for character in text)
+
+
+def _sentence(text: str) -> str:
+    return _small(" ".join(text.split()).rstrip("."))
+
+
+def _small(text: str) -> str:
+    return text[:1].lower() + text[1:]

@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the process is given by whoever starts it, made fit for use: its streams, Ctrl-C, the ends of its threads."""
+
+import codecs
+import io
+import os
+import signal
+import sys
+import threading
+from types import FrameType
+
+_ASCII = {"\u2026": ">", "\u00b5": "u", "\u00d7": "x", "\u2013": "-", "\u2014": "-", "\u2265": ">=", "\u2264": "<="}
+
+_PATIENCE = 3
+"""The third Ctrl-C ends virtune at once, and the guard cleans up; the second one only says so."""
+
+
+def prepare(*, debug: bool) -> None:
+    """Make streams, Ctrl-C and threads ready for a command line that runs to its end."""
+    _open_streams()
+    codecs.register_error("virtune", _nearest)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="virtune")
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # else who started us has it ignored
+        signal.signal(signal.SIGINT, _Interrupts())
+    if not debug:
+        threading.excepthook = lambda _: None
+        sys.unraisablehook = lambda _: None
+
+
+def _open_streams() -> None:
+    """Open what is closed of the three streams, or the next file opened would be printed into.
+
+    A closed stdout is opened so that writing to it fails: what was asked for is not lost without a word.
+    """
+    for number, mode in ((0, os.O_RDONLY), (1, os.O_RDONLY), (2, os.O_WRONLY)):
+        try:
+            os.fstat(number)
+        except OSError:
+            found = os.open(os.devnull, mode)
+            if found != number:
+                os.dup2(found, number)
+                os.close(found)
+    if sys.stdin is None:
+        sys.stdin = os.fdopen(0)
+    if sys.stdout is None:
+        sys.stdout = io.TextIOWrapper(io.FileIO(os.dup(1), "w", closefd=False), line_buffering=True)
+    if sys.stderr is None:
+        sys.stderr = os.fdopen(2, "w")
+
+
+class _Interrupts:
+    """The first Ctrl-C stops what is done; those that come while it is taken down do not stop that."""
+
+    def __init__(self) -> None:
+        self._count = 0
+
+    def __call__(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002 - what Python hands over
+        self._count += 1
+        if self._count == 1:
+            raise KeyboardInterrupt
+        if self._count >= _PATIENCE:
+            os._exit(130)
+        os.write(2, b"stopping and cleaning up; Ctrl-C once more stops at once\n")
+
+
+def _nearest(error: UnicodeError) -> tuple[str, int]:
+    """Write what a terminal's character set lacks as the nearest that it has: no locale may cost a result."""
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    lacking = error.object[error.start : error.end]
+    return "".join(_ASCII.get(character, "?") for character in lacking), error.end

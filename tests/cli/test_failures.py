@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whatever goes wrong is one sentence and an exit code, and what is asked for without words is the help."""
+
+import errno
+import os
+import signal
+import subprocess
+import sys
+from typing import Any
+
+import click
+import pytest
+
+from virtune.cli import run
+from virtune.cli.failures import failure_of
+from virtune.model.errors import PreconditionError
+
+VIRTUNE = (sys.executable, "-m", "virtune")
+
+
+@pytest.mark.parametrize(
+    ("error", "message", "hint", "code"),
+    [
+        (PreconditionError("no", hint="so"), "no", "so", 3),
+        (click.ClickException("Broken. "), "broken", "None", 1),
+        (KeyboardInterrupt(), "interrupted", "None", 130),
+        (OSError(errno.ENOENT, "No such file or directory", "/x\x1b[2J"), r"/x\?\[2J: no such file or", "None", 1),
+        (OSError(errno.EMFILE, "Too many open files"), "too many files are open", "ulimit -n", 1),
+        (OSError(errno.ENOENT, "No such file or directory"), "^no such file or directory$", "None", 1),
+        (BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable"), "no more processes", "ulimit -u", 1),
+        (OSError(errno.ENOSPC, "No space left on device"), "cannot write the output: no space left", "None", 1),
+        (OSError(errno.EFBIG, "File too large", "a.db"), "a.db: a file would become larger", "ulimit -f", 1),
+        (RuntimeError("can't start new thread"), "no more processes or threads", "ulimit -u", 1),
+        (MemoryError(), "out of memory", "ulimit -v", 1),
+        (RecursionError("x"), "nested too deeply", "None", 1),
+        (KeyError("arm"), "internal error: KeyError: 'arm'", "VIRTUNE_DEBUG=1", 1),
+    ],
+)
+def test_every_exception_is_a_sentence(error: BaseException, message: str, hint: str, code: int) -> None:
+    failure = failure_of(error)
+    assert failure is not None
+    with pytest.raises(AssertionError, match=message):
+        raise AssertionError(failure.message)
+    assert hint in str(failure.hint)
+    assert failure.code == code
+
+
+def test_a_reader_that_went_away_is_no_failure() -> None:
+    assert failure_of(BrokenPipeError(errno.EPIPE, "Broken pipe")) is None
+
+
+@pytest.mark.parametrize("words", [[], ["study"], ["appliance"], ["help"], ["help", "study"]])
+def test_a_group_without_a_word_prints_its_help(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(words) == 0
+    out, err = capsys.readouterr()
+    assert out.startswith(f"Usage: virtune {'' if words in ([], ['help']) else words[-1]}")
+    assert "Commands:\n" in out
+    assert err == ""
+
+
+def test_help_and_version_have_their_usual_names(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["help", "compare"]) == 0
+    assert capsys.readouterr().out.startswith("Usage: virtune compare ")
+    assert run(["-V"]) == 0
+    assert capsys.readouterr().out.startswith("virtune, version ")
+    assert run(["help", "comprae"]) == 2
+    assert "did you mean `virtune compare`?" in capsys.readouterr().err
+
+
+def test_what_nobody_foresaw_is_a_sentence_and_a_traceback_only_on_request(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wrong: list[Any] = [3]  # no shell can hand over a number
+    assert run(wrong) == 1
+    err = capsys.readouterr().err
+    assert err.startswith("error: internal error: ")
+    assert "VIRTUNE_DEBUG=1" in err
+    monkeypatch.setenv("VIRTUNE_DEBUG", "1")
+    with pytest.raises((AttributeError, TypeError)):
+        run(wrong)
+
+
+def piped(words: tuple[str, ...], *, script: str) -> "subprocess.CompletedProcess[str]":
+    """Run virtune from a shell that does something to its streams."""
+    line = script.format(virtune=" ".join((*VIRTUNE, *words)))
+    return subprocess.run(["sh", "-c", line], capture_output=True, text=True, timeout=60)
+
+
+@pytest.mark.parametrize(
+    ("script", "says", "status"),
+    [
+        ("{virtune} > /dev/full", "error: cannot write the output: no space left", 1),
+        ("{virtune} >&-", "error: cannot write the output: bad file descriptor", 1),
+        ("{virtune} >&- 2>&-", "", 1),
+        ("{virtune} 2>&- <&- > /dev/null", "", 0),
+    ],
+)
+def test_streams_that_take_nothing(script: str, says: str, status: int) -> None:
+    done = piped(("knobs",), script=script)
+    assert (done.returncode, done.stdout) == (status, "")
+    assert done.stderr.startswith(says)
+    assert "Traceback" not in done.stderr
+    assert "Exception" not in done.stderr
+
+
+def test_a_reader_that_goes_away_ends_it_quietly() -> None:
+    done = piped(("knobs",), script="{virtune} | head -n 1")
+    assert (done.stdout.count("\n"), done.stderr) == (1, "")
+
+
+SLOW = """
+import os, signal, sys, time
+from virtune.cli.surroundings import prepare
+prepare(debug=False)
+try:
+    print("ready", flush=True)
+    time.sleep(30)
+except KeyboardInterrupt:
+    print("first", flush=True)
+    time.sleep({rest})
+    print("cleaned up", flush=True)
+"""
+
+
+@pytest.mark.parametrize(("presses", "rest", "out", "status"), [(2, 1, "cleaned up\n", 0), (3, 30, "", 130)])
+def test_a_second_interrupt_does_not_stop_the_cleaning_up_and_a_third_does(
+    presses: int, rest: int, out: str, status: int
+) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", SLOW.format(rest=rest)],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, "PYTHONUNBUFFERED": "1"},
+    ) as process:  # fmt: skip
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdout.readline() == "ready\n"
+        process.send_signal(signal.SIGINT)
+        assert process.stdout.readline() == "first\n"
+        for _ in range(presses - 1):
+            process.send_signal(signal.SIGINT)
+            if presses == 2:
+                assert process.stderr.readline().startswith("stopping and cleaning up; Ctrl-C once more")
+        assert process.stdout.read() == out
+        assert "Traceback" not in process.stderr.read()
+        assert process.wait(20) == status
