@@ -8,7 +8,7 @@ import pytest
 
 from virtune.advise.audit import audit
 from virtune.advise.flash import cpus_of, flash
-from virtune.dialects.libvirt.alter import alter
+from virtune.dialects.languages import LIBVIRT
 from virtune.dialects.libvirt.domain import read_domain
 from virtune.model.finding import HostView, ImageView, Severity, Subject
 
@@ -43,7 +43,7 @@ def test_the_study_s_own_configuration_is_left_as_it_is() -> None:
 def test_what_it_changes_can_be_written_brings_no_new_error_and_is_done_with(path: Path) -> None:
     text = path.read_bytes()
     subject = Subject(domain=read_domain(text))
-    after = Subject(domain=read_domain(alter(text, *flash(subject).turns)))
+    after = Subject(domain=read_domain(LIBVIRT.alter(text, *flash(subject).turns)))
     assert flash(after).turns == ()
     worse = {one.rule.id for one in audit(after) if one.rule.severity is not Severity.TRY}
     assert worse <= {one.rule.id for one in audit(subject)}
@@ -83,7 +83,7 @@ def test_a_new_iothread_has_the_number_that_libvirt_will_give_it() -> None:
     text = f"<domain type='kvm'><name>g</name>{listed}<devices>{disks}</devices></domain>".encode()
     subject = Subject(domain=read_domain(text))
     assert turned(subject)["device.iothread@vdb"] == "1"
-    after = read_domain(alter(text, *flash(subject).turns))
+    after = read_domain(LIBVIRT.alter(text, *flash(subject).turns))
     assert [after.threads_of(one) for one in after.disks] == [(5,), (1,)]
     assert [one.number for one in after.threads] == [1, 5]
 

@@ -3,14 +3,15 @@
 
 from pathlib import Path
 
-from virtune.dialects.libvirt.alter import alter
+from virtune.dialects.languages import LIBVIRT
 from virtune.dialects.libvirt.compare import dropped, foreign
 from virtune.model.domain import SettingChange
 
 TEXT = (Path(__file__).parents[1] / "captures" / "domains" / "vagrant-sata.xml").read_bytes()
-ASKED = alter(
+ASKED = LIBVIRT.alter(
     TEXT,
     SettingChange(knob="disk.cache", at="sda", value="none"),
+    SettingChange(knob="iothread.count", value="1"),
     SettingChange(knob="iothread.poll_max_ns", at="iothread:1", value="7"),
 )
 
@@ -21,7 +22,11 @@ def test_nothing_is_missing_from_what_was_asked() -> None:
 
 
 def test_what_is_missing_is_named() -> None:
-    kept = alter(TEXT, SettingChange(knob="disk.cache", at="sda", value="none"))
+    kept = LIBVIRT.alter(
+        TEXT,
+        SettingChange(knob="disk.cache", at="sda", value="none"),
+        SettingChange(knob="iothread.count", value="1"),
+    )
     assert dropped(before=TEXT, asked=ASKED, found=kept) == (
         "<iothreadids/iothread/poll>",
         "<iothreadids/iothread>",

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from virtune.apply.health import Sign, read_sign
-from virtune.dialects.libvirt.alter import alter
+from virtune.dialects.languages import LIBVIRT
 from virtune.dialects.libvirt.compare import unmet
 from virtune.dialects.libvirt.domain import read_domain
 from virtune.dialects.libvirt.guest import after_power_off, boot_disks, disk_text, has_agent, has_console
@@ -65,12 +65,12 @@ def test_a_turn_is_met_once_it_was_made() -> None:
         SettingChange(knob="device.iothread", at=target, value="1"),
         SettingChange(knob="iothread.count", value="1"),
         SettingChange(knob="disk.throttle_iops", at=target, value="500"),
-        SettingChange(knob="device.rotation_rate", at=target, value="1"),
+        SettingChange(knob="device.queue_size", at=target, value="512"),
     ]
     assert unmet(text, turns) == tuple(turns)
-    assert unmet(alter(text, *turns), turns) == ()
+    assert unmet(LIBVIRT.alter(text, *turns), turns) == ()
     gone = SettingChange(knob="disk.cache", at=target, value=None)
-    assert unmet(alter(text, *turns), [gone]) == (gone,)
+    assert unmet(LIBVIRT.alter(text, *turns), [gone]) == (gone,)
 
 
 @pytest.mark.parametrize(

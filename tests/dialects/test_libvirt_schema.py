@@ -9,7 +9,7 @@ import pytest
 
 from virtune.advise.audit import audit
 from virtune.advise.flash import flash
-from virtune.dialects.libvirt.alter import alter
+from virtune.dialects.languages import LIBVIRT
 from virtune.dialects.libvirt.domain import read_domain
 from virtune.model.finding import Subject
 
@@ -41,5 +41,5 @@ def test_the_captured_domains_and_all_their_alterations_are_domains(tmp_path: Pa
         mended = [turn for finding in audit(subject) for turn in finding.seen.turns]
         for name, turns in (("flash", flash(subject).turns), ("mended", mended)):
             altered.append(tmp_path / f"{path.stem}-{name}.xml")
-            altered[-1].write_bytes(alter(text, *turns))
+            altered[-1].write_bytes(LIBVIRT.alter(text, *turns))
     assert valid(altered) == {path.stem for path in altered}

@@ -5,8 +5,8 @@
 its reason.
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from virtune.model.domain import Domain, SettingChange
 from virtune.model.errors import PlanError
@@ -49,8 +49,9 @@ class Language:
     `says` has for every knob that is turned how it is written; `refusals` why others are not. `implied` are knobs
     that another one brings about by itself: a system that makes an IOThread for each disk that asks for one has no
     count to set, and a turn of it changes nothing. `turn` gets the text, the turn and the name of the domain, which
-    decides where a text holds several. `commands` says the same change as command lines; `live` reads what runs
-    where a text keeps apart what waits for a power-off.
+    decides where a text holds several. `require_accepted` gets the text before and after all turns, and raises
+    PlanError for what the system would refuse. `commands` says the same change as command lines; `live` reads what
+    runs where a text keeps apart what waits for a power-off.
     """
 
     name: str
@@ -62,6 +63,7 @@ class Language:
     says: Mapping[str, str]
     refusals: Mapping[str, str] = field(default_factory=dict)
     implied: frozenset[str] = frozenset()
+    require_accepted: Callable[[bytes, bytes], None] | None = None
     commands: Callable[[bytes, bytes, str], tuple[str, ...]] | None = None
     live: Callable[[bytes], Domain | None] | None = None
 
@@ -86,16 +88,39 @@ class Language:
     def alter(self, text: bytes, *turns: SettingChange, domain: str = "") -> bytes:
         """Return a text with knobs turned, one after the other.
 
-        Raises PlanError for what the language cannot say or a place that is not there, ReadError for no such text.
+        Raises PlanError for what the language cannot say, a place that is not there, or what the system would refuse,
+        ReadError for no such text.
         """
+        after = text
+        for _, changed in self.steps(text, turns, {}, domain=domain):
+            after = changed
+        return after
+
+    def steps(
+        self, text: bytes, turns: Sequence[SettingChange], names: dict[str, str], *, domain: str = ""
+    ) -> Iterator[tuple[SettingChange, bytes]]:
+        """Yield each turn with the text after it; raises as `alter` does.
+
+        Turns call a disk what it was called at first; `names` says what it is called now, where a turn changed that.
+        """
+        before = text
         for turn in turns:
-            if turn.knob in self.implied:
-                continue
-            because = self.refusal(turn.knob)
-            if because is not None:
-                raise PlanError(f"{turn.knob} cannot be written into {self.text}: {because}")
-            text = self.turn(text, turn, domain)
-        return text
+            if turn.knob not in self.implied:
+                because = self.refusal(turn.knob)
+                if because is not None:
+                    raise PlanError(f"{turn.knob} cannot be written into {self.text}: {because}")
+                changed = self.turn(text, replace(turn, at=names.get(turn.at, turn.at)), domain)
+                if turn.knob == "device.bus" and changed != text:
+                    names.update(self._renamed(text, changed, names))
+                text = changed
+            yield turn, text
+        if self.require_accepted is not None and text != before:
+            self.require_accepted(before, text)
+
+    def _renamed(self, before: bytes, after: bytes, names: Mapping[str, str]) -> dict[str, str]:
+        first = {now: once for once, now in names.items()}
+        pairs = zip(self.read(before).disks, self.read(after).disks, strict=True)
+        return {first.get(old.target, old.target): new.target for old, new in pairs if old.target != new.target}
 
 
 def one_of(turn: SettingChange, words: Mapping[str, str], *, otherwise: str = "") -> str:

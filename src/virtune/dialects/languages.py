@@ -7,6 +7,7 @@ from virtune.dialects.kubevirt import KUBEVIRT
 from virtune.dialects.language import Language
 from virtune.dialects.libvirt import alter as libvirt_alter
 from virtune.dialects.libvirt.domain import read_domain
+from virtune.dialects.libvirt.objections import require_accepted
 from virtune.dialects.nova import NOVA
 from virtune.dialects.openstack import OPENSTACK
 from virtune.dialects.proxmox.alter import PROXMOX
@@ -29,6 +30,7 @@ def _libvirt_says(knob: str) -> str:
         (libvirt_alter.DRIVER_ATTRIBUTES, "<disk><driver {}=>"),
         (libvirt_alter.CONTROLLER_ATTRIBUTES, "<controller><driver {}=>"),
         (libvirt_alter.LIMITS, "<disk><iotune><{}>"),
+        (libvirt_alter.BLOCK_SIZES, "<disk><blockio {}=>"),
     ):
         if knob in words:
             return where.format(words[knob])
@@ -42,6 +44,7 @@ LIBVIRT = Language(
     knows=_is_xml,
     domains=lambda text: (read_domain(text),),
     turn=lambda text, turn, _: libvirt_alter.alter(text, turn),
+    require_accepted=require_accepted,
     says={knob.id: _libvirt_says(knob.id) for knob in KNOBS if libvirt_alter.refusal(knob.id) is None},
     refusals={knob.id: because for knob in KNOBS if (because := libvirt_alter.refusal(knob.id)) is not None},
 )

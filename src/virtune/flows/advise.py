@@ -16,8 +16,8 @@ from virtune.model.knobs import find
 
 TEMPLATES = (NAME,)
 
-WORK_BYTES_MAX = 64 * 1024**2
-"""Every turn reads the text again, at some 10 MB a second: a domain of 10 kB may have 6,000 turns."""
+WORK_BYTES_MAX = 24 * 1024**2
+"""Every turn reads the text three times, at some 10 MB a second: a domain of 10 kB may have 2,400 turns."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,27 +47,47 @@ class Advice:
 
 
 def advise(found: Found, wish: Wish) -> Advice:
-    """Return the advice for one domain; no turns where nothing is to be changed."""
-    turns, left = _wanted(found, wish)
-    name = found.subject.domain.name
-    if len(found.text) * len(turns) > WORK_BYTES_MAX:
-        raise PlanError(f"{len(turns):,} changes of one domain are too many at once", hint="name some with --set")
-    after, made, unsaid = found.text, [], []
-    for turn in turns:
+    """Return the advice for one domain; no turns where nothing is to be changed.
+
+    What a rule or a template asks for and the configuration cannot have is left alone, and said; raises PlanError
+    where the user named it.
+    """
+    groups, left = _wanted(found, wish)
+    if len(found.text) * (sum(map(len, groups)) + len(wish.turns)) > WORK_BYTES_MAX:
+        count = sum(map(len, groups)) + len(wish.turns)
+        raise PlanError(f"{count:,} changes of one domain are too many at once", hint="name some with --set")
+    after, made, unsaid = found.text, list[SettingChange](), list[str]()
+    names: dict[str, str] = {}
+    for group in groups:
         try:
-            changed = found.language.alter(after, turn, domain=name)
+            after, changed = _changed(found, after, group, names)
         except PlanError as refusal:
-            if turn in wish.turns:
-                raise
             unsaid.append(refusal.message)
-            continue
-        if changed != after:
-            made.append(turn)
-        after = changed
+        else:
+            made += changed
+    after, changed = _changed(found, after, wish.turns, names)
+    made += changed
     said = found.language.commands
     commands = said(found.text, after, Path(found.origin).stem) if said is not None and made else ()
-    diff = unified(found.text, after, name=name)
+    diff = unified(found.text, after, name=found.subject.domain.name)
     return Advice(turns=tuple(made), after=after, diff=diff, left=(*left, *unsaid), commands=commands)
+
+
+def _changed(
+    found: Found, text: bytes, turns: Sequence[SettingChange], names: dict[str, str]
+) -> tuple[bytes, list[SettingChange]]:
+    """Return a text with turns made, all or none, and those of them that changed something."""
+    made, now = list[SettingChange](), dict(names)
+    for turn, changed in found.language.steps(text, turns, now, domain=found.subject.domain.name):
+        if changed != text:
+            made.append(turn)
+        text = changed
+    names |= now
+    return text, made
+
+
+_BUSES = {"virtio": "virtio-blk", "scsi": "virtio-scsi", "sata": "ahci"}
+"""Other systems' names of a disk's bus, which users write as well."""
 
 
 def read_turn(text: str) -> SettingChange:
@@ -80,7 +100,7 @@ def read_turn(text: str) -> SettingChange:
     if not value:
         return SettingChange(knob=knob, at=at, value=None)
     try:
-        read = known.read(value)
+        read = known.read(_BUSES.get(value, value) if knob == "device.bus" else value)
     except ValueError as error:
         raise PlanError(f"{knob}: {error}") from None
     return SettingChange(knob=knob, at=at, value=value if isinstance(read, str) else _word(read))
@@ -90,25 +110,26 @@ def _word(value: int | bool) -> str:  # noqa: FBT001
     return ("on" if value else "off") if isinstance(value, bool) else str(value)
 
 
-def _wanted(found: Found, wish: Wish) -> tuple[tuple[SettingChange, ...], tuple[str, ...]]:
+def _wanted(found: Found, wish: Wish) -> tuple[list[Sequence[SettingChange]], tuple[str, ...]]:
+    """Return the turns that rules or a template ask for, in groups that are made as a whole; and what is left."""
     if wish.template is not None:
         template = flash(found.subject)
-        return (*template.turns, *wish.turns), template.left
+        return [(turn,) for turn in template.turns], template.left
     if wish.turns and not wish.rules:
-        return wish.turns, ()
+        return [], ()
     known = {rule.id for rule in rules()}
     for name in wish.rules:
         if name not in known:
             raise UsageError(f"no rule {name!r}", hint="docs/reference/rules.md lists them")
-    turns: list[SettingChange] = []
+    groups: list[Sequence[SettingChange]] = []
     left: list[str] = []
     for finding in audit(found.subject):
         asked = finding.rule.id in wish.rules if wish.rules else finding.rule.severity is not Severity.TRY
         if asked and finding.seen.turns:
-            turns += _unsaid(finding.seen.turns, turns)
+            groups.append(_unsaid(finding.seen.turns, [turn for group in groups for turn in group]))
         elif asked:
             left.append(f"{finding.rule.id} {finding.at or 'domain'}: {finding.seen.seen}; {finding.seen.advice}")
-    return (*turns, *wish.turns), tuple(left)
+    return groups, tuple(left)
 
 
 def _unsaid(turns: Sequence[SettingChange], said: Sequence[SettingChange]) -> list[SettingChange]:

@@ -2,6 +2,7 @@
 """A power cycle as part of a change: down, up with the new configuration, in force, well; and the way back."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from virtune.advise.audit import audit, rules
 from virtune.advise.running import differences
@@ -48,7 +49,7 @@ def run_anew(virsh: Virsh, journal: Journal, entry: Entry, how: Restart) -> None
     power.shut_down(how.timeout_seconds, force_off=how.force_off)
     journal.step(entry, Step.STARTING)
     power.start_paused()
-    require_in_force(virsh, entry.uuid, entry.turns)
+    require_in_force(virsh, entry.uuid, _as_named_now(entry))
 
     def resume() -> None:
         journal.step(entry, Step.RESUMING)
@@ -94,6 +95,13 @@ def require_in_force(virsh: Virsh, uuid: str, turns: Sequence[SettingChange], on
     said += [f"{one.at}: {one.seen.seen} ({one.rule.id})" for one in findings if not only or one.at in only]
     if said:
         raise NotInForceError(f"what was asked for is not in force: {'; '.join(said)}")
+
+
+def _as_named_now(entry: Entry) -> tuple[SettingChange, ...]:
+    """The turns of an entry, with the names that its disks have since: another bus brings another name."""
+    before, after = read_domain(entry.before).disks, read_domain(entry.after).disks
+    names = {old.target: new.target for old, new in zip(before, after, strict=True)}
+    return tuple(replace(turn, at=names.get(turn.at, turn.at)) for turn in entry.turns)
 
 
 def _take_down(power: Power, how: Restart, entry: Entry) -> None:

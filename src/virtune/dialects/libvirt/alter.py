@@ -1,13 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
 """A knob turned in libvirt's domain XML: only the element that it names is touched, byte for byte (pure).
 
-What domain XML cannot say is refused with the reason; `REFUSALS` lists these.
+What domain XML cannot say is refused with the reason (`refusals`), and so is what libvirt would not take
+(`objections`).
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
+from virtune.dialects.libvirt.bus import turn_bus
 from virtune.dialects.libvirt.domain import domain_element
+from virtune.dialects.libvirt.refusals import why_not
+from virtune.dialects.libvirt.threads import (
+    BANDWIDTH,
+    PINS,
+    POLL_WORDS,
+    POOL_WORDS,
+    SCHEDULERS,
+    turn_bandwidth,
+    turn_count,
+    turn_listed,
+    turn_mapping,
+    turn_pin,
+    turn_scheduler,
+)
 from virtune.dialects.text.xml import (
     Document,
     Element,
@@ -35,6 +51,8 @@ DRIVER_ATTRIBUTES: Mapping[str, str] = {
     "device.event_idx": "event_idx",
     "device.ioeventfd": "ioeventfd",
     "device.page_per_vq": "page_per_vq",
+    "device.iommu_platform": "iommu",
+    "device.ats": "ats",
     "device.werror": "error_policy",
     "device.rerror": "rerror_policy",
 }
@@ -55,243 +73,241 @@ LIMITS: Mapping[str, str] = {
     "disk.throttle_iops_write": "write_iops_sec",
     "disk.throttle_bps_read": "read_bytes_sec",
     "disk.throttle_bps_write": "write_bytes_sec",
+    "disk.throttle_iops_max": "total_iops_sec_max",
+    "disk.throttle_bps_max": "total_bytes_sec_max",
+    "disk.throttle_iops_max_length": "total_iops_sec_max_length",
+    "disk.throttle_bps_max_length": "total_bytes_sec_max_length",
+    "disk.throttle_iops_size": "size_iops_sec",
+    "disk.throttle_group": "group_name",
 }
 """Elements of a disk's `<iotune>`."""
 
-BUSES: Mapping[str, str] = {
-    "virtio-blk": "virtio", "virtio-scsi": "scsi", "ahci": "sata", "ide": "ide", "usb": "usb",
-}  # fmt: skip
-"""What libvirt calls each kind of disk, where all that is still used have it; nvme came with libvirt 11.5."""
-
-_CONVERT = "the image itself must be made anew: `qemu-img convert` while the VM is off"
-REFUSALS: Mapping[str, str] = {
-    "disk.format": _CONVERT,
-    "disk.cluster_size": _CONVERT,
-    "disk.extended_l2": _CONVERT,
-    "disk.preallocation": _CONVERT,
-    "disk.lazy_refcounts": "it is written in the image: `qemu-img amend -o lazy_refcounts=`",
-    "disk.encryption": _CONVERT,
-    "disk.aio_max_batch": "QEMU has it, libvirt has no word for it",
-    "iothread.aio_max_batch": "QEMU has it, libvirt has no word for it",
-    "device.seg_max_adjust": "libvirt has no word for it but `<qemu:override>`",
-    "device.request_merging": "QEMU has it, libvirt has no word for it",
-    "device.indirect_desc": "QEMU has it, libvirt has no word for it",
-    "device.logical_block_size": "a disk that holds data is unreadable with another sector size",
-    "nvme.ioeventfd": "QEMU has it, libvirt has no word for it",
-    "machine.type": "another machine type changes the guest's devices; choose it by hand",
+BLOCK_SIZES: Mapping[str, str] = {
+    "device.physical_block_size": "physical_block_size",
+    "device.discard_granularity": "discard_granularity",
 }
-"""Knobs that QEMU has and that are not turned in domain XML: why not."""
+"""Attributes of a disk's `<blockio>`."""
 
+FEATURES: Mapping[str, str] = {
+    "cpu.kvm_hint_dedicated": "hint-dedicated",
+    "cpu.kvm_poll_control": "poll-control",
+}
+"""Elements of `<features><kvm>`."""
+
+SCSI_MODELS: Mapping[str, str] = {
+    "virtio-scsi-single": "virtio-scsi",
+    "virtio-scsi-pci": "virtio-scsi",
+    "lsi53c895a": "lsilogic",
+    "mptsas1068": "lsisas1068",
+    "megasas": "lsisas1078",
+    "pvscsi": "vmpvscsi",
+}
+"""libvirt's names of QEMU's SCSI controllers."""
+
+_VALUES: Mapping[tuple[str, str], str | None] = {
+    ("device.werror", "enospc"): "enospace",
+    ("device.werror", "auto"): None,
+    ("device.rerror", "auto"): None,
+    ("device.rotation_rate", "0"): None,
+}
+"""Values that libvirt writes in another way, or by leaving the word out."""
+
+_OF_THE_DOMAIN = frozenset(
+    {"iothread.count", "emulator.pin", "emulator.scheduler", "cpu.kvm_hidden", *FEATURES, *BANDWIDTH}
+)
+_OF_A_THREAD = frozenset({"iothread.pin", "iothread.scheduler", *POLL_WORDS, *POOL_WORDS})
+_OF_A_CONTROLLER = frozenset({"device.scsi_controller", *CONTROLLER_ATTRIBUTES} - {"device.iothread"})
+_OF_EITHER = frozenset({"device.iothread", "device.iothread_vq_mapping"})
+_OF_A_DISK = frozenset(
+    {"device.bus", "device.rotation_rate", "disk.cache_size", *DRIVER_ATTRIBUTES, *LIMITS, *BLOCK_SIZES}
+)
+_KNOWN = _OF_THE_DOMAIN | _OF_A_THREAD | _OF_A_CONTROLLER | _OF_EITHER | _OF_A_DISK | {"vcpu.pin"}
 _NUMBER = re.compile(r"[0-9]{1,9}")
 
 
-def alter(text: bytes, *turns: SettingChange) -> bytes:
-    """Return the text of a domain with knobs turned, one after the other.
+def alter(text: bytes, turn: SettingChange) -> bytes:
+    """Return the text of a domain with one knob turned.
 
     Raises PlanError for what this language cannot say or a place that the domain does not have.
     """
-    for turn in turns:
-        document = read_document(text)
-        domain = domain_element(document)
-        text = _turn(document, domain, turn)
-    return text
+    document = read_document(text)
+    domain = domain_element(document)
+    because = refusal(turn.knob)
+    if because is not None:
+        raise PlanError(f"{turn.knob} cannot be written into a libvirt domain: {because}")
+    turn = _in_its_words(turn)
+    if turn.knob in _OF_THE_DOMAIN:
+        return _of_the_domain(document, turn)
+    kind, _, number = turn.at.partition(":")
+    if turn.knob in _OF_A_THREAD or turn.knob == "vcpu.pin":
+        _require_numbered(turn, "vcpu" if turn.knob == "vcpu.pin" else "iothread")
+        if turn.knob in PINS:
+            return turn_pin(document, turn)
+        return turn_scheduler(document, turn) if turn.knob in SCHEDULERS else turn_listed(document, turn)
+    if turn.knob in _OF_A_CONTROLLER or (turn.knob in _OF_EITHER and number):
+        return _of_a_controller(document, _controller(domain, turn, kind, number), turn)
+    return _of_a_disk(document, _disk(domain, turn), turn)
 
 
 def refusal(knob: str) -> str | None:
     """Return why a knob is not turned in domain XML; None for one that is."""
-    if knob in _WAYS or knob in DRIVER_ATTRIBUTES or knob in CONTROLLER_ATTRIBUTES or knob in LIMITS:
-        return None
-    return REFUSALS.get(knob, "it is no part of a domain's configuration")
+    return None if knob in _KNOWN else why_not(knob)
 
 
-def _turn(document: Document, domain: Element, turn: SettingChange) -> bytes:
-    because = refusal(turn.knob)
-    if because is not None:
-        raise PlanError(f"{turn.knob} cannot be written into a libvirt domain: {because}")
-    if turn.knob in _WAYS:
-        return _WAYS[turn.knob](document, domain, turn)
-    kind, _, number = turn.at.partition(":")
-    if number:
-        controller = _one(domain, "devices/controller", turn, type=kind, index=number)
-        return _driver_attribute(document, controller, CONTROLLER_ATTRIBUTES, turn)
+def _in_its_words(turn: SettingChange) -> SettingChange:
+    """A turn with the value as libvirt writes it; raises PlanError for one that would need quoting."""
+    if turn.value is None:
+        return turn
+    value = _VALUES.get((turn.knob, turn.value), turn.value)
+    shape = r"[\w,.^:+ -]+" if turn.knob in SCHEDULERS else r"[\w,.^:+-]+"
+    if value is not None and not re.fullmatch(shape, value):
+        raise PlanError(f"{value[:60]!r} is no value of {turn.knob}")
+    return SettingChange(knob=turn.knob, at=turn.at, value=value)
+
+
+def _of_the_domain(document: Document, turn: SettingChange) -> bytes:
+    if turn.at:
+        raise PlanError(
+            f"{turn.knob} is of the whole domain, and {turn.at[:60]!r} is a place in it",
+            hint=f"write {turn.knob}={turn.value or ''}",
+        )
+    if turn.knob in PINS:
+        return turn_pin(document, turn)
+    if turn.knob in SCHEDULERS:
+        return turn_scheduler(document, turn)
+    if turn.knob in BANDWIDTH:
+        return turn_bandwidth(document, turn)
+    if turn.knob in FEATURES:
+        return _feature(document, turn)
+    return turn_count(document, turn) if turn.knob == "iothread.count" else _hidden(document, turn)
+
+
+def _of_a_controller(document: Document, controller: Element, turn: SettingChange) -> bytes:
+    if turn.knob == "device.iothread_vq_mapping":
+        return turn_mapping(document, controller, turn)
+    if turn.knob == "device.scsi_controller":
+        if turn.value is None:
+            raise PlanError("a SCSI controller without a model is an emulated one: name the model")
+        return set_attribute(document, controller, "model", SCSI_MODELS[turn.value])
+    return _attribute(document, controller, "driver", CONTROLLER_ATTRIBUTES[turn.knob], turn.value)
+
+
+def _of_a_disk(document: Document, disk: Element, turn: SettingChange) -> bytes:
+    match turn.knob:
+        case "device.bus":
+            return turn_bus(document, disk, turn)
+        case "device.rotation_rate":
+            return _attribute(document, disk, "target", "rotation_rate", turn.value)
+        case "disk.cache_size":
+            return _metadata_cache(document, disk, turn)
+        case "device.iothread_vq_mapping":
+            return turn_mapping(document, disk, turn)
     if turn.knob in LIMITS:
-        return _limit(document, domain, turn)
-    return _driver_attribute(document, _disk(domain, turn), DRIVER_ATTRIBUTES, turn)
+        return _limit(document, disk, turn)
+    if turn.knob in BLOCK_SIZES:
+        return _attribute(document, disk, "blockio", BLOCK_SIZES[turn.knob], turn.value)
+    return _attribute(document, disk, "driver", DRIVER_ATTRIBUTES[turn.knob], turn.value)
 
 
 def _disk(domain: Element, turn: SettingChange) -> Element:
+    names = []
     for disk in domain.all("devices/disk"):
-        target = disk.child("target")
-        if target is not None and target.get("dev") == turn.at:
+        names.append(_name(disk))
+        if turn.at and names[-1] == turn.at:
             return disk
-    raise PlanError(f"the domain has no disk {turn.at!r}", hint="`virtune probe --connect URI` lists its disks")
+    there = f"its disks: {', '.join(names[:12])}" if names else "it has no disks at all"
+    if not turn.at:
+        value = turn.value if turn.value is not None else ""
+        raise PlanError(f"{turn.knob} needs a disk: write {turn.knob}@DISK={value}", hint=there)
+    raise PlanError(f"the domain has no disk {turn.at[:60]!r}", hint=there)
 
 
-def _one(domain: Element, path: str, turn: SettingChange, **attributes: str) -> Element:
-    for one in domain.all(path):
-        if all(one.get(name) == value for name, value in attributes.items()):
+def _name(disk: Element) -> str:
+    target = disk.child("target")
+    return (target.get("dev") if target is not None else None) or ""
+
+
+def _controller(domain: Element, turn: SettingChange, kind: str, number: str) -> Element:
+    if not number:
+        raise PlanError(f"{turn.knob} is of a controller", hint=f"write {turn.knob}@scsi:0={turn.value or ''}")
+    for one in domain.all("devices/controller"):
+        if one.get("type") == kind and (one.get("index") or "0") == number:
             return one
-    raise PlanError(f"the domain has no {turn.at!r}")
+    raise PlanError(f"the domain has no controller {turn.at[:60]!r}")
 
 
-def _driver_attribute(document: Document, place: Element, words: Mapping[str, str], turn: SettingChange) -> bytes:
-    if turn.knob not in words:
-        raise PlanError(f"{turn.knob} is no setting of {turn.at!r}")
-    driver = place.child("driver")
-    if turn.value is None:
-        return document.text if driver is None else remove_attribute(document, driver, words[turn.knob])
-    if driver is None:
-        name = " name='qemu'" if place.tag == "disk" else ""
-        return add_child(document, place, f"<driver{name} {words[turn.knob]}='{_safe(turn)}'/>")
-    return set_attribute(document, driver, words[turn.knob], turn.value)
+def _require_numbered(turn: SettingChange, kind: str) -> None:
+    found, _, number = turn.at.partition(":")
+    if found != kind or not _NUMBER.fullmatch(number):
+        what = "a vCPU" if kind == "vcpu" else "an IOThread"
+        example = "vcpu:0" if kind == "vcpu" else "iothread:1"
+        raise PlanError(
+            f"{turn.knob} is of {what}, and {turn.at[:60]!r} is none",
+            hint=f"write {turn.knob}@{example}={turn.value or ''}",
+        )
 
 
-def _limit(document: Document, domain: Element, turn: SettingChange) -> bytes:
-    disk, tag = _disk(domain, turn), LIMITS[turn.knob]
-    tune = disk.child("iotune")
+def _attribute(document: Document, place: Element, tag: str, word: str, value: str | None) -> bytes:
+    """Set or take away an attribute of a child, which is made where it is missing and goes when it is left empty."""
+    child = place.child(tag)
+    if value is not None:
+        if child is None:
+            return add_child(document, place, f"<{tag} {word}='{value}'/>")
+        return set_attribute(document, child, word, value)
+    if child is None:
+        return document.text
+    if child.attributes.keys() == {word} and not child.children:
+        return remove_element(document, child)
+    return remove_attribute(document, child, word)
+
+
+def _limit(document: Document, disk: Element, turn: SettingChange) -> bytes:
+    tag, tune = LIMITS[turn.knob], disk.child("iotune")
     found = tune.child(tag) if tune is not None else None
     if turn.value is None:
-        return document.text if found is None else remove_element(document, found)
+        if found is None or tune is None:
+            return document.text
+        return remove_element(document, tune if len(tune.children) == 1 else found)
     if tune is None:
-        return add_child(document, disk, f"<iotune><{tag}>{_safe(turn)}</{tag}></iotune>", after=("target",))
+        return add_child(document, disk, f"<iotune><{tag}>{turn.value}</{tag}></iotune>", after=("target",))
     if found is None:
-        return add_child(document, tune, f"<{tag}>{_safe(turn)}</{tag}>")
+        return add_child(document, tune, f"<{tag}>{turn.value}</{tag}>")
     return set_text(document, found, turn.value)
 
 
-def _bus(document: Document, domain: Element, turn: SettingChange) -> bytes:
-    """Another bus. The address belongs to the old one: libvirt gives a new one when the domain is defined."""
-    disk = _disk(domain, turn)
-    target = disk.child("target")
-    if target is None or turn.value is None:
-        raise PlanError("a disk cannot be without a bus")
-    bus = BUSES.get(turn.value, turn.value)
-    if bus not in BUSES.values():
-        raise PlanError(f"libvirt has no bus {turn.value[:40]!r} for disks: it has {', '.join(BUSES.values())}")
-    models = {one.get("model") for one in domain.all("devices/controller") if one.get("type") == "scsi"}
-    if bus == "scsi" and "virtio-scsi" not in models:
-        raise PlanError("the domain has no virtio-scsi controller, and libvirt would make one that is emulated")
-    text = set_attribute(document, target, "bus", bus)
-    again = read_document(text)
-    address = _disk(domain_element(again), turn).child("address")
-    return text if address is None else remove_element(again, address)
-
-
-def _rotation_rate(document: Document, domain: Element, turn: SettingChange) -> bytes:
-    target = _disk(domain, turn).child("target")
-    if target is None:
-        raise PlanError(f"the disk {turn.at!r} has no target")
-    if turn.value is None:
-        return remove_attribute(document, target, "rotation_rate")
-    return set_attribute(document, target, "rotation_rate", turn.value)
-
-
-def _thread_count(document: Document, domain: Element, turn: SettingChange) -> bytes:
-    count = domain.child("iothreads")
-    if turn.value is None:
-        return document.text if count is None else remove_element(document, count)
-    if count is not None:
-        return set_text(document, count, turn.value)
-    return add_child(
-        document, domain, f"<iothreads>{_safe(turn)}</iothreads>", after=("vcpus", "vcpu", "memory", "name")
-    )
-
-
-def _pin(document: Document, domain: Element, turn: SettingChange) -> bytes:
-    """A pin of the emulator, an IOThread or a vCPU: `<cputune>` is made where it is missing."""
-    kind, number = _numbered(turn) if turn.at else ("", "")
-    tag = {"iothread.pin": "iothreadpin", "vcpu.pin": "vcpupin", "emulator.pin": "emulatorpin"}[turn.knob]
-    named = {} if tag == "emulatorpin" else {kind: number}
-    tune = domain.child("cputune")
-    found = None
-    for one in tune.children if tune is not None else ():
-        if one.tag == tag and all(one.get(name) == value for name, value in named.items()):
-            found = one
-    if turn.value is None:
-        return document.text if found is None else remove_element(document, found)
-    if found is not None:
-        return set_attribute(document, found, "cpuset", turn.value)
-    words = "".join(f" {name}='{value}'" for name, value in named.items())
-    xml = f"<{tag}{words} cpuset='{_safe(turn)}'/>"
-    if tune is None:
-        place = ("iothreadids", "iothreads", "vcpus", "vcpu", "memory", "name")
-        text = add_child(document, domain, "<cputune/>", after=place)
-        document = read_document(text)
-        made = domain_element(document).child("cputune")
-        assert made is not None  # noqa: S101 - written the line before
-        tune = made
-    return add_child(document, tune, xml, after=(tag, "emulatorpin", "vcpupin"))
-
-
-def _poll(document: Document, domain: Element, turn: SettingChange) -> bytes:
-    """How long an IOThread polls, in `<iothreadids>`, which must then list the thread."""
-    _, number = _numbered(turn)
-    ids = domain.child("iothreadids")
-    found = next((one for one in domain.all("iothreadids/iothread") if one.get("id") == number), None)
-    poll = found.child("poll") if found is not None else None
-    if turn.value is None:
-        return document.text if poll is None else remove_attribute(document, poll, "max")
-    if poll is not None:
-        return set_attribute(document, poll, "max", turn.value)
-    xml = f"<poll max='{_safe(turn)}'/>"
-    if found is not None:
-        return add_child(document, found, xml)
-    listed = f"<iothread id='{number}'>{xml}</iothread>"
-    if ids is not None:
-        return add_child(document, ids, listed, after=("iothread",))
-    return add_child(document, domain, f"<iothreadids>{listed}</iothreadids>", after=("iothreads", "vcpu", "name"))
-
-
-def _metadata_cache(document: Document, domain: Element, turn: SettingChange) -> bytes:
-    disk = _disk(domain, turn)
+def _metadata_cache(document: Document, disk: Element, turn: SettingChange) -> bytes:
     driver = disk.child("driver")
     cache = driver.child("metadata_cache") if driver is not None else None
     if turn.value is None:
         return document.text if cache is None else remove_element(document, cache)
-    size = f"<metadata_cache><max_size unit='bytes'>{_safe(turn)}</max_size></metadata_cache>"
+    size = f"<metadata_cache><max_size unit='bytes'>{turn.value}</max_size></metadata_cache>"
     if driver is None:
-        return add_child(document, disk, f"<driver name='qemu'>{size}</driver>")
+        return add_child(document, disk, f"<driver>{size}</driver>")
     if cache is None:
         return add_child(document, driver, size)
-    text = remove_element(document, cache)
-    again = read_document(text)
-    rest = _disk(domain_element(again), turn).child("driver")
-    assert rest is not None  # noqa: S101 - only its child went
-    return add_child(again, rest, size)
+    return document.text[: cache.start] + size.encode() + document.text[cache.end :]
 
 
-def _hidden(document: Document, domain: Element, turn: SettingChange) -> bytes:
-    found = domain.find("features/kvm/hidden")
+def _feature(document: Document, turn: SettingChange) -> bytes:
+    """A hint of KVM to the guest: `<features><kvm>` is made where it is missing."""
+    tag = FEATURES[turn.knob]
+    domain = domain_element(document)
+    found = domain.find(f"features/kvm/{tag}")
+    if turn.value is None:
+        return document.text if found is None else remove_element(document, found)
+    if found is not None:
+        return set_attribute(document, found, "state", turn.value)
+    xml = f"<{tag} state='{turn.value}'/>"
+    features, kvm = domain.child("features"), domain.find("features/kvm")
+    if kvm is not None:
+        return add_child(document, kvm, xml)
+    if features is not None:
+        return add_child(document, features, f"<kvm>{xml}</kvm>")
+    return add_child(document, domain, f"<features><kvm>{xml}</kvm></features>", after=("os", "vcpu", "name"))
+
+
+def _hidden(document: Document, turn: SettingChange) -> bytes:
+    found = domain_element(document).find("features/kvm/hidden")
     if turn.value in (None, "off"):
         return document.text if found is None else remove_element(document, found)
     raise PlanError("hiding KVM from a guest is not something that virtune does: it costs the guest its clock")
-
-
-def _numbered(turn: SettingChange) -> tuple[str, str]:
-    """Part `iothread:1`."""
-    kind, _, number = turn.at.partition(":")
-    if kind not in ("iothread", "vcpu") or not _NUMBER.fullmatch(number):
-        raise PlanError(f"{turn.at[:60]!r} is no IOThread and no vCPU", hint="write iothread:1 or vcpu:0")
-    return kind, number
-
-
-def _safe(turn: SettingChange) -> str:
-    """A value that is put into new XML: one that needs no quoting, since every value of these knobs is such."""
-    value = turn.value or ""
-    if not re.fullmatch(r"[\w,.^:+-]+", value):
-        raise PlanError(f"{value[:60]!r} is no value of {turn.knob}")
-    return value
-
-
-_WAYS: Mapping[str, Callable[[Document, Element, SettingChange], bytes]] = {
-    "device.bus": _bus,
-    "device.rotation_rate": _rotation_rate,
-    "iothread.count": _thread_count,
-    "iothread.pin": _pin,
-    "vcpu.pin": _pin,
-    "emulator.pin": _pin,
-    "iothread.poll_max_ns": _poll,
-    "disk.cache_size": _metadata_cache,
-    "cpu.kvm_hidden": _hidden,
-}
-"""Knobs that are more than one attribute of a `<driver>`."""

@@ -25,6 +25,9 @@ _SCALE = {"b": 1, "bytes": 1, "KB": 10**3, "k": 1024, "KiB": 1024, "MB": 10**6, 
           "GB": 10**9, "G": 1024**3, "GiB": 1024**3, "TB": 10**12, "T": 1024**4, "TiB": 1024**4}  # fmt: skip
 _LIMIT_WORDS = ("_sec", "_sec_max", "_sec_max_length")
 _GUEST_PREFIXES = {"hd": "ide", "sd": "scsi", "vd": "virtio", "xvd": "xen", "fd": "fdc"}
+THREADS_MAX = 10_000
+"""More IOThreads are a slip of the keyboard: each is a thread of one process."""
+
 _DISKS_PER_SCSI_CONTROLLER = 15
 """libvirt spreads `sdX` names without an address over wide SCSI controllers: 16 units, one of them the controller."""
 
@@ -53,7 +56,7 @@ def domain_in(document: Document) -> Domain:
         vcpus=1 if vcpu is None else _attribute(vcpu, "current") or _number(vcpu.text, vcpu, "vcpu"),
         machine=os_type.get("machine") if os_type is not None else None,
         emulator=emulator.text or None if emulator is not None else None,
-        threads=_threads(root),
+        threads=threads_in(root),
         threads_line=threads.line if threads is not None else root.line,
         pins=tuple(_pins(root)),
         kvm_hidden=hidden is not None and hidden.get("state") == "on",
@@ -86,11 +89,11 @@ def is_other_libvirt_object(text: bytes) -> bool:
                         "poolstate", "device", "nwfilterbinding", "domainCapabilities", "cpu", "sysinfo")  # fmt: skip
 
 
-def _threads(root: Element) -> tuple[DomainThread, ...]:
-    """The IOThreads: those listed by id, and as many more as `<iothreads>` counts, with the lowest free numbers."""
+def threads_in(root: Element) -> tuple[DomainThread, ...]:
+    """Return the IOThreads: those listed by id, and up to `<iothreads>` more, with the lowest free numbers."""
     count = root.child("iothreads")
     number = _number(count.text, count, "iothreads") if count is not None else 0
-    if number > 10_000:
+    if number > THREADS_MAX:
         raise ReadError(f"line {count.line if count else 0}: {number} IOThreads are more than a host can have")
     listed = {}
     for one in root.all("iothreadids/iothread"):
@@ -140,7 +143,7 @@ def _disk(disk: Element) -> DomainDisk:
         target=name,
         line=disk.line,
         device=disk.get("device") or "disk",
-        bus=(target.get("bus") if target is not None else None) or _bus_of(name),
+        bus=(target.get("bus") if target is not None else None) or bus_of(name),
         source=_source(disk),
         driver=driver.get("name"),
         format=driver.get("type"),
@@ -230,8 +233,8 @@ def _controller_of(disk: Element, name: str) -> int:
     return 0
 
 
-def _bus_of(target: str) -> str | None:
-    """The bus that libvirt takes from a target's name when none is written."""
+def bus_of(target: str) -> str | None:
+    """Return the bus that libvirt takes from a target's name when none is written."""
     return next((bus for prefix, bus in _GUEST_PREFIXES.items() if target.startswith(prefix)), None)
 
 

@@ -24,7 +24,7 @@ ELEMENTS_MAX = 150_000
 """10,000 disks of 12 elements each fit; what is more is no domain, and would only cost memory."""
 
 _ATTRIBUTE = re.compile(rb"""\s+([^\s=/<>"']+)\s*=\s*("[^"]*"|'[^']*')""")
-_INDENT = re.compile(rb"\n[ \t]*\Z")
+_INDENT = re.compile(rb"\r?\n[ \t]*\Z")
 
 
 @dataclass(slots=True)
@@ -203,7 +203,6 @@ def remove_element(document: Document, element: Element) -> bytes:
     before = _INDENT.search(text, max(0, start - 200), start)
     if before and text[element.end : element.end + 1] in (b"\n", b"\r"):
         start = before.start()
-        start -= text[start - 1 : start] == b"\r"
     return _spliced(text, start, element.end, b"")
 
 

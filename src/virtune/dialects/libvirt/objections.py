@@ -1,0 +1,266 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What libvirt and QEMU refuse of a domain, so that it can be said before it is written (pure).
+
+From libvirt 11.3, src/conf/domain_validate.c and src/qemu/qemu_validate.c, and tried with `domxml-to-native` of 9.0.
+Only what a change of virtune's can bring about is looked for: libvirt itself has the last word.
+"""
+
+from collections.abc import Iterator, Mapping
+
+from virtune.dialects.libvirt.domain import bus_of, domain_element, threads_in
+from virtune.dialects.text.xml import Element, read_document
+from virtune.model.errors import PlanError
+
+VIRTIO_WORDS = (
+    "queues", "queue_size", "packed", "event_idx", "ioeventfd", "page_per_vq", "iommu", "ats", "iothread",
+)  # fmt: skip
+"""Attributes of a `<driver>` that only virtio disks have."""
+
+ROTATING_BUSES = ("scsi", "ide", "sata")
+REMOVABLE_BUSES = ("usb", "scsi")
+_DIRECT = ("none", "directsync")
+_NO_IDE = ("q35", "pc-q35", "microvm")
+"""Machines of x86 without an IDE controller, by how their names begin."""
+
+_IDENTITY: Mapping[str, tuple[str, ...]] = {
+    "wwn": ("ide", "scsi"),
+    "vendor": ("scsi",),
+    "product": ("ide", "sata", "scsi"),
+}
+"""What tells a guest which disk it is, and the buses that can carry it."""
+
+_VHOST_USER_LACKS = (
+    "cache", "io", "error_policy", "rerror_policy", "discard", "iothread", "detect_zeroes", "copy_on_read",
+    "ioeventfd",
+)  # fmt: skip
+_LIMIT_MAX = 10**15
+"""QEMU_BLOCK_IOTUNE_MAX: the largest limit that libvirt passes on."""
+
+_BANDWIDTH = {"iothread_quota": (1000, 17592186044415), "iothread_period": (1000, 1000000)}
+"""Microseconds: what libvirt takes (virDomainDefCputuneValidate); 0 and less is no bound."""
+
+_LIMITED = ("bytes_sec", "iops_sec")
+_WAYS = ("total", "read", "write")
+
+
+def require_accepted(before: bytes, after: bytes) -> None:
+    """Raise PlanError where a changed domain has what libvirt or QEMU refuses, and had it not before."""
+    known = frozenset(objections(before))
+    new = [one for one in objections(after) if one not in known]
+    if new:
+        said, hint = new[0]
+        raise PlanError(f"libvirt or QEMU would refuse this: {said}", hint=hint)
+
+
+def objections(text: bytes) -> tuple[tuple[str, str], ...]:
+    """Return what would be refused of a domain: what it is, and what to do about it (or nothing)."""
+    domain = domain_element(read_document(text))
+    threads = {str(one.number) for one in threads_in(domain)}
+    return tuple(_all(domain, threads))
+
+
+def _all(domain: Element, threads: set[str]) -> Iterator[tuple[str, str]]:
+    yield from _placement(domain, threads)
+    for disk in domain.all("devices/disk"):
+        target = disk.child("target")
+        name = (target.get("dev") if target is not None else None) or "a disk without a name"
+        bus = (target.get("bus") if target is not None else None) or bus_of(name) or ""
+        yield from _engine(disk, name)
+        yield from _bus_words(disk, name, bus)
+        yield from _threads(disk, name, threads)
+        yield from _limits(disk, name)
+        yield from _image(disk, name)
+        if bus == "ide" and _has_no_ide(domain):
+            yield f"its machine type has no IDE controller for {name}", f"device.bus@{name}=ahci is SATA"
+        if disk.get("type") == "vhostuser":
+            yield from _vhost_user(disk, name)
+    for controller in domain.all("devices/controller"):
+        if controller.get("type") == "scsi":
+            yield from _controller(controller, threads)
+    yield from _groups(domain)
+
+
+def _placement(domain: Element, threads: set[str]) -> Iterator[tuple[str, str]]:
+    vcpu = domain.child("vcpu")
+    cpus = int(vcpu.text) if vcpu is not None and vcpu.text.isdecimal() else 1
+    for tag in ("iothreadpin", "iothreadsched"):
+        for one in domain.all(f"cputune/{tag}"):
+            number = one.get("iothread") or one.get("iothreads") or ""
+            if number.isdecimal() and number not in threads:
+                yield f"there is no IOThread {number} to pin or schedule", "set iothread.count first"
+    for tag, (low, high) in _BANDWIDTH.items():
+        for one in domain.all(f"cputune/{tag}"):
+            if one.text.isdecimal() and one.text != "0" and not low <= int(one.text) <= high:
+                yield f"{tag} is {one.text}, and libvirt takes {low:,} to {high:,} us", ""
+    for one in domain.all("cputune/vcpupin"):
+        number = one.get("vcpu") or ""
+        if number.isdecimal() and int(number) >= cpus:
+            yield f"there is no vCPU {number} to pin: it has {cpus}, and the first is 0", ""
+
+
+def _engine(disk: Element, name: str) -> Iterator[tuple[str, str]]:
+    driver = disk.child("driver")
+    if driver is None:
+        return
+    cache = driver.get("cache")
+    if driver.get("io") == "native" and cache not in _DIRECT:
+        yield (
+            f"io='native' needs cache none or directsync, and the cache of {name} is {cache or 'not set'}",
+            f"set disk.cache@{name}=none too, or disk.aio@{name}=threads",
+        )
+    if driver.get("copy_on_read") == "on":
+        if disk.child("readonly") is not None:
+            yield f"copy_on_read writes, and {name} is read-only", ""
+        if disk.get("device") in ("cdrom", "floppy", "lun"):
+            yield f"copy_on_read is for disks, and {name} is a {disk.get('device')}", ""
+
+
+def _bus_words(disk: Element, name: str, bus: str) -> Iterator[tuple[str, str]]:
+    driver, target = disk.child("driver"), disk.child("target")
+    there = [word for word in VIRTIO_WORDS if driver is not None and driver.get(word) is not None]
+    if driver is not None and driver.child("iothreads") is not None:
+        there.append("iothreads")
+    if bus != "virtio":
+        hint = "a SCSI disk has the queues and the IOThread of its controller: scsi.num_queues@scsi:0=, "
+        hint = hint + "device.iothread@scsi:0=" if bus == "scsi" else f"device.bus@{name}=virtio-blk comes first"
+        yield from ((f"{word}= is for virtio disks, and the bus of {name} is {bus}", hint) for word in there)
+        if disk.get("model") is not None:
+            yield f"model= is for virtio disks, and the bus of {name} is {bus}", ""
+    if target is not None and target.get("rotation_rate") is not None and bus not in ROTATING_BUSES:
+        yield f"rotation_rate= is for SCSI, SATA and IDE disks, and the bus of {name} is {bus}", ""
+    if target is not None and target.get("removable") is not None and bus not in REMOVABLE_BUSES:
+        yield f"removable= is for USB and SCSI disks, and the bus of {name} is {bus}", ""
+    for tag, buses in _IDENTITY.items():
+        if disk.child(tag) is not None and bus not in buses:
+            yield f"<{tag}> of {name} cannot be on the bus {bus}, and the guest may know the disk by it", ""
+    kind = disk.get("device") or "disk"
+    if kind == "lun" and bus not in ("scsi", "virtio"):
+        yield f"{name} is a LUN passed through, which the bus {bus} cannot carry", ""
+    if kind == "cdrom" and bus == "virtio":
+        yield f"{name} is a CD-ROM, and a virtio disk has no medium to change", "a CD-ROM is on SATA, SCSI or IDE"
+    if kind == "disk" and bus in ("ide", "sata") and disk.child("readonly") is not None:
+        yield f"{name} is read-only, which the bus {bus} cannot be", ""
+
+
+def _threads(disk: Element, name: str, threads: set[str]) -> Iterator[tuple[str, str]]:
+    driver = disk.child("driver")
+    if driver is None:
+        return
+    number = driver.get("iothread")
+    if number is not None:
+        yield from _thread(number, name, threads)
+    if number is not None and driver.child("iothreads") is not None:
+        yield (
+            f"{name} has an IOThread and is spread over several: it is one or the other",
+            f"take one away: device.iothread@{name}= or device.iothread_vq_mapping@{name}=",
+        )
+    yield from _mapping(driver, name, threads)
+
+
+def _thread(number: str, name: str, threads: set[str]) -> Iterator[tuple[str, str]]:
+    if number == "0":
+        yield "IOThreads are numbered from 1", ""
+    elif number not in threads:
+        there = f"it has {', '.join(sorted(threads, key=int)[:8])}" if threads else "it has none"
+        yield f"{name} names IOThread {number}, and {there}", "set iothread.count too"
+
+
+def _mapping(driver: Element, name: str, threads: set[str]) -> Iterator[tuple[str, str]]:
+    listed = list(driver.all("iothreads/iothread"))
+    numbers = [one.get("id") or "" for one in listed]
+    for number in numbers:
+        yield from _thread(number, name, threads)
+    if len(set(numbers)) < len(numbers):
+        yield f"the queues of {name} are given to one IOThread twice", ""
+    said = [one.get("id") or "" for thread in listed for one in thread.all("queue")]
+    if not said:
+        return
+    if any(next(one.all("queue"), None) is None for one in listed):
+        yield f"{name} says the queues of some IOThreads only: it is all or none", ""
+    queues = driver.get("queues") or ""
+    wanted = [str(one) for one in range(int(queues))] if queues.isdecimal() and int(queues) < 1024 else []
+    if sorted(said) != sorted(wanted):
+        have = f"queues 0 to {len(wanted) - 1}" if wanted else "no number of queues"
+        yield f"{name} has {have}, and each of them must be given out once", f"set device.num_queues@{name} too"
+
+
+def _limits(disk: Element, name: str) -> Iterator[tuple[str, str]]:
+    tune = disk.child("iotune")
+    if tune is None:
+        return
+    numbers = [one for one in tune.children if one.tag != "group_name"]
+    values = {one.tag: int(one.text) for one in numbers if one.text.isascii() and one.text.isdecimal()}
+    for unit in _LIMITED:
+        for word in (unit, f"{unit}_max"):
+            each = [f"{way}_{word}" for way in _WAYS[1:] if values.get(f"{way}_{word}")]
+            if values.get(f"total_{word}") and each:
+                yield f"{name} has a limit for all ({word}) and {each[0]}: it is one or the other", "take one away"
+        for way in _WAYS:
+            base, burst = values.get(f"{way}_{unit}", 0), values.get(f"{way}_{unit}_max", 0)
+            if burst and not base:
+                yield f"a burst ({way}_{unit}_max) of {name} needs the limit {way}_{unit} that it may go beyond", ""
+            elif burst and burst < base:
+                yield f"the burst {way}_{unit}_max of {name} is lower than its limit", ""
+            if values.get(f"{way}_{unit}_max_length", 0) > 1 and not burst:
+                yield f"{way}_{unit}_max_length of {name} is the length of a burst, and it has none", ""
+    if any(value > _LIMIT_MAX for value in values.values()):
+        yield f"a limit of {name} is larger than {_LIMIT_MAX:,}, the most that libvirt takes", ""
+    if tune.child("group_name") is not None and not any(values.values()):
+        yield f"a throttle group of {name} needs a limit", f"set disk.throttle_iops@{name} or another too"
+    if disk.child("throttlefilters") is not None:
+        yield f"{name} has throttle filters, and then no <iotune>", ""
+
+
+def _groups(domain: Element) -> Iterator[tuple[str, str]]:
+    """Disks of one throttle group share one limit, so all of them must say the same."""
+    said: dict[str, tuple[str, dict[str, str]]] = {}
+    for disk in domain.all("devices/disk"):
+        group, target = disk.find("iotune/group_name"), disk.child("target")
+        tune = disk.child("iotune")
+        if group is None or tune is None or target is None:
+            continue
+        name, limits = target.get("dev") or "", {one.tag: one.text for one in tune.children if one.text != "0"}
+        first, other = said.setdefault(group.text, (name, limits))
+        if other != limits:
+            yield f"{name} and {first} are in one throttle group and have different limits", "give both the same"
+
+
+def _image(disk: Element, name: str) -> Iterator[tuple[str, str]]:
+    driver, blocks = disk.child("driver"), disk.child("blockio")
+    kind = (driver.get("type") if driver is not None else None) or "raw"
+    if driver is not None and kind != "qcow2":
+        if driver.child("metadata_cache") is not None:
+            yield f"a metadata cache is for qcow2 images, and {name} is {kind}", ""
+        if driver.get("discard_no_unref") == "on":
+            yield f"discard_no_unref= is for qcow2 images, and {name} is {kind}", ""
+    if blocks is not None:
+        sizes = [blocks.get(f"{kind}_block_size") or "512" for kind in ("logical", "physical")]
+        if all(one.isdecimal() for one in sizes) and int(sizes[0]) > int(sizes[1]):
+            yield f"the physical blocks of {name} cannot be smaller than its sectors of {sizes[0]} bytes", ""
+
+
+def _vhost_user(disk: Element, name: str) -> Iterator[tuple[str, str]]:
+    driver = disk.child("driver")
+    there = [word for word in _VHOST_USER_LACKS if driver is not None and driver.get(word) is not None]
+    there += ["metadata_cache"] if driver is not None and driver.child("metadata_cache") is not None else []
+    there += [tag for tag in ("iotune", "blockio") if disk.child(tag) is not None]
+    for word in there:
+        yield f"{word} cannot be set on {name}: another program serves this vhost-user disk", "set it in that program"
+
+
+def _controller(controller: Element, threads: set[str]) -> Iterator[tuple[str, str]]:
+    driver, name = controller.child("driver"), f"scsi:{controller.get('index') or '0'}"
+    if driver is None:
+        return
+    words = [word for word in ("queues", "cmd_per_lun", "max_sectors", "iothread", "ioeventfd") if driver.get(word)]
+    if words and not (controller.get("model") or "").startswith("virtio"):
+        yield f"{words[0]}= is for virtio-scsi controllers, and {name} is {controller.get('model') or 'emulated'}", ""
+    number = driver.get("iothread")
+    if number is not None:
+        yield from _thread(number, name, threads)
+    yield from _mapping(driver, name, threads)
+
+
+def _has_no_ide(domain: Element) -> bool:
+    kind = domain.find("os/type")
+    return kind is not None and (kind.get("machine") or "").startswith(_NO_IDE)

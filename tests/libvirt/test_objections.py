@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A real libvirt takes every setting that virtune writes for a disk, and refuses what virtune says that it does."""
+
+import subprocess
+from itertools import product
+from pathlib import Path
+
+import pytest
+from tests.libvirt_settings import DOMAIN, REFUSED, TAKEN
+from tests.libvirtd import Libvirtd
+
+from virtune.dialects.languages import LIBVIRT
+from virtune.dialects.libvirt import alter as unchecked
+from virtune.flows.advise import read_turn
+from virtune.model.domain import SettingChange
+from virtune.model.errors import PlanError
+from virtune.model.knob import Choice, Knob, Number, Size, Switch
+from virtune.model.knobs import BY_ID
+
+pytestmark = [pytest.mark.real, pytest.mark.beside, pytest.mark.xdist_group("libvirt")]
+
+PLACES = ("vda", "sda", "sdb", "", "scsi:0", "iothread:1", "vcpu:1", "vcpu:9")
+BY_QEMU = ("disk.throttle_iops_max", "disk.throttle_group")
+"""What libvirt writes and QEMU then refuses, or what only a group of several changes shows."""
+
+NEWER = ("device.iothread_vq_mapping", "disk.discard_no_unref", "iothread.poll_max_ns", "vcpu.pin@vcpu:9")
+"""What libvirt 9.0 drops without a word; newer ones refuse it."""
+
+
+def taken(daemon: Libvirtd, text: bytes, folder: Path) -> str:
+    """What libvirt says against a domain; nothing when it takes it."""
+    file = folder / "domain.xml"
+    file.write_bytes(text)
+    words = ["virsh", "-q", "-c", daemon.uri, "domxml-to-native", "qemu-argv", str(file)]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=60)
+    return done.stderr.strip() if done.returncode else ""
+
+
+def values(knob: Knob) -> tuple[str, ...]:
+    match knob.domain:
+        case Choice(values=words):
+            return words
+        case Number(low=low, high=high):
+            return tuple(str(number) for number in (low, 4, 5000) if low <= number <= high)
+        case Size(low=low):
+            return (str(max(low, 4096)),)
+        case Switch():
+            return ("on", "off")
+    return ("0", "1")
+
+
+def test_what_is_written_is_taken(daemon: Libvirtd, tmp_path: Path) -> None:
+    assert taken(daemon, DOMAIN, tmp_path) == ""
+    written = 0
+    for knob, place in product(LIBVIRT.says, PLACES):
+        for value in values(BY_ID[knob]):
+            try:
+                text = LIBVIRT.alter(DOMAIN, SettingChange(knob=knob, at=place, value=value))
+            except PlanError:
+                continue
+            written += 1
+            assert taken(daemon, text, tmp_path) == "", (knob, place, value)
+    assert written > 100
+    for words in TAKEN:
+        text = LIBVIRT.alter(DOMAIN, *map(read_turn, words.split()))
+        assert taken(daemon, text, tmp_path) == "", words
+
+
+def test_what_is_refused_libvirt_would_refuse(daemon: Libvirtd, tmp_path: Path) -> None:
+    refused = 0
+    for words in REFUSED:
+        if words.startswith((*BY_QEMU, *NEWER)):
+            continue
+        text = DOMAIN
+        try:
+            for turn in map(read_turn, words.split()):
+                text = unchecked.alter(text, turn)
+        except PlanError:  # a place or a number that is not even written
+            continue
+        refused += 1
+        assert taken(daemon, text, tmp_path) != "", words
+    assert refused > 12

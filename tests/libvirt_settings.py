@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A libvirt domain with a disk on each of three buses, changes that libvirt refuses, and those that it takes."""
+
+HEAD = "<domain type='qemu'><name>w</name><memory unit='MiB'>256</memory><vcpu>2</vcpu>"
+DISKS = """
+    <disk type='file' device='disk'>
+      <driver name='qemu' type='raw'/>
+      <source file='/nowhere/a.img'/>
+      <target dev='vda' bus='virtio'/>
+    </disk>
+    <disk type='file' device='disk'>
+      <driver name='qemu' type='raw'/>
+      <source file='/nowhere/b.img'/>
+      <target dev='sda' bus='sata' rotation_rate='1'/>
+      <iotune><read_bytes_sec>9000000</read_bytes_sec></iotune>
+      <address type='drive' controller='0' bus='0' target='0' unit='0'/>
+    </disk>
+    <disk type='file' device='disk'>
+      <driver name='qemu' type='qcow2'/>
+      <source file='/nowhere/c.qcow2'/>
+      <target dev='sdb' bus='scsi'/>
+    </disk>
+    <controller type='scsi' index='0' model='virtio-scsi'/>
+"""
+OS = "<os><type arch='x86_64' machine='q35'>hvm</type></os>"
+EMULATOR = "<emulator>/usr/bin/qemu-system-x86_64</emulator>"
+DOMAIN = f"{HEAD}{OS}<devices>{EMULATOR}{DISKS}</devices></domain>".encode()
+
+REFUSED = {
+    "disk.aio@vda=native": "needs cache none or directsync, and the cache of vda is not set",
+    "device.num_queues@sda=4": "queues= is for virtio disks, and the bus of sda is sata",
+    "device.packed@sda=on": "packed= is for virtio disks",
+    "device.event_idx@sda=off": "event_idx= is for virtio disks",
+    "device.ioeventfd@sdb=on": "ioeventfd= is for virtio disks, and the bus of sdb is scsi",
+    "device.page_per_vq@sda=on": "page_per_vq= is for virtio disks",
+    "device.iothread@sda=1 iothread.count=1": "iothread= is for virtio disks",
+    "device.iothread@vda=1": "vda names IOThread 1, and it has none",
+    "device.iothread@scsi:0=2 iothread.count=1": "scsi:0 names IOThread 2, and it has 1",
+    "device.iothread@vda=0": "numbered from 1",
+    "iothread.pin@iothread:1=0": "there is no IOThread 1",
+    "iothread.poll_max_ns@iothread:1=0": "there is no IOThread 1",
+    "disk.throttle_bps@sda=5000": "a limit for all (bytes_sec) and read_bytes_sec",
+    "device.rotation_rate@vda=1": "rotation_rate= is for SCSI, SATA and IDE disks",
+    "disk.cache_size@sda=33554432": "for qcow2 images, and sda is raw",
+    "disk.discard_no_unref@vda=on": "for qcow2 images, and vda is raw",
+    "vcpu.pin@vcpu:9=0": "there is no vCPU 9 to pin: it has 2",
+    "iothread.count=99999": "99,999 IOThreads are more than a host can have",
+    "device.bus@sda=ide": "its machine type has no IDE controller",
+    "disk.throttle_iops_max@vda=500": "needs the limit total_iops_sec",
+    "disk.throttle_group@vda=slow": "needs a limit",
+    "device.iothread_vq_mapping@vda=1+2": "vda names IOThread 1, and it has none",
+    "device.iothread_vq_mapping@vda=1+1 iothread.count=1": "to one IOThread twice",
+    "device.iothread_vq_mapping@vda=1:0+2:1 iothread.count=2": "no number of queues",
+    "device.iothread_vq_mapping@vda=1+2 iothread.count=2 device.iothread@vda=1": "it is one or the other",
+    "iothread.quota=5": "libvirt takes 1,000 to",
+    "iothread.count@vda=1": "is of the whole domain",
+    "vcpu.pin=1": "is of a vCPU",
+    "vcpu.pin@iothread:1=1": "is of a vCPU",
+    "disk.cache=none": "disk.cache needs a disk: write disk.cache@DISK=none",
+    "disk.cache@vdq=none": "no disk 'vdq'",
+    "scsi.num_queues@vda=2": "is of a controller",
+}
+"""Changes that libvirt or QEMU refuses, and the words that say why."""
+
+TAKEN = (
+    "disk.aio@vda=native disk.cache@vda=none",
+    "device.iothread@vda=1 iothread.count=1",
+    "device.iothread@scsi:0=1 iothread.count=1 iothread.pin@iothread:1=0",
+    "device.num_queues@vda=2 device.packed@vda=on device.event_idx@vda=off device.page_per_vq@vda=on",
+    "device.iommu_platform@vda=off device.ats@vda=off",
+    "disk.throttle_bps@sda=5000 disk.throttle_bps_read@sda=",
+    "disk.throttle_iops@vda=100 disk.throttle_iops_max@vda=500 disk.throttle_iops_max_length@vda=5",
+    "disk.throttle_iops@vda=100 disk.throttle_iops_size@vda=4096 disk.throttle_group@vda=slow",
+    "disk.cache_size@sdb=33554432",
+    "device.rotation_rate@sdb=1",
+    "device.rotation_rate@sda=0",
+    "device.werror@vda=enospc device.rerror@sda=stop",
+    "device.werror@vda=auto",
+    "device.physical_block_size@vda=4096",
+    "device.scsi_controller@scsi:0=lsi53c895a",
+    "vcpu.pin@vcpu:1=0 emulator.pin=0 iothread.quota=5000 iothread.period=10000",
+    "iothread.count=2 iothread.scheduler@iothread:2=batch emulator.scheduler=idle",
+    "cpu.kvm_hint_dedicated=on cpu.kvm_poll_control=on",
+    "device.bus@sda=virtio-blk",
+    "device.bus@sda=virtio-scsi disk.cache@sda=none",
+    "device.bus@vda=ahci",
+    "device.bus@sdb=usb",
+    "iothread.count=1 device.iothread@vda=1 device.num_queues@vda=2 device.bus@vda=ahci",
+)
+"""Changes that libvirt takes."""
