@@ -238,7 +238,7 @@ from virtune.bench.scratch import Scratch
 from virtune.model.stack import Disk
 from virtune.shell import Warden
 def die(event, arguments):
-    if event == {event!r} and str(arguments[0]).endswith({end!r}) and (event != "open" or arguments[1] == "w"):
+    if event == {event!r} and str(arguments[0]).endswith({end!r}) and (event != "open" or arguments[2] & os.O_CREAT):
         os.kill(os.getpid(), 9)
 with Warden("killed") as warden, Scratch(Path({str(tmp_path)!r}), span_bytes={SMALL}, say=lambda _: None) as scratch:
     sys.addaudithook(die)

@@ -8,7 +8,7 @@ import pytest
 
 from virtune.bench.port import DiskImageSpec
 from virtune.bench.qemu.guests import spread_check
-from virtune.bench.scratch import private
+from virtune.bench.scratch_place import scratch_place
 from virtune.flows.guest_trial import disks_below
 from virtune.probe.devices import backing_of
 
@@ -25,8 +25,8 @@ def test_a_directory_is_itself_by_every_name_and_who_else_may_write_there(
     link.symlink_to(place)
     for asked in (place, link):
         words = f"{asked}{ending}" if asked is place else str(asked)
-        image = private(Path(words)) / "virtune-1.raw"
-        assert (image.parent.name == "elsewhere") is (mode == 0o711 and asked is place)
+        image = scratch_place(Path(words)) / "virtune-1.raw"
+        assert (image.parent.name == "elsewhere") is (mode == 0o711)
         assert spread_check(words, image).agrees is True
     other = spread_check(str(place), tmp_path / "virtune-1.raw")
     assert (other.agrees, other.found) == (False, str(tmp_path.resolve()))

@@ -20,6 +20,7 @@ from types import TracebackType
 from typing import Self
 
 from virtune import shell
+from virtune.bench.scratch_place import scratch_place
 from virtune.model.errors import PreconditionError, RigError
 from virtune.model.event import Event, StepEnded, StepProgressed, StepStarted
 from virtune.model.facts import Unknown
@@ -52,25 +53,30 @@ class Scratch:
         self._passing = _PASSING if passing else ""
         self.span_bytes = span_bytes
         self._say = say
-        self._lock: int | None = None
+        self._place = -1
+        self._ends = contextlib.ExitStack()
 
     def __enter__(self) -> Self:
-        try:
-            self.directory = private(self.directory)
-            flags = os.O_CREAT | os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
-            self._lock = os.open(self.directory / _LOCK, flags, 0o600)
-        except OSError as error:
-            hint = "`--scratch DIR` names a directory you may write to"
-            raise PreconditionError(
-                f"cannot use {self.directory} for scratch files: {error.strerror}", hint=hint
-            ) from None
-        if not _locked(self._lock):
-            os.close(self._lock)
-            hint = "wait for it, or use another directory with `--scratch DIR`"
-            raise PreconditionError(f"another virtune is measuring in {self.directory}", hint=hint)
-        for left in scratch_files(self.directory):
-            if is_left_over(left):
-                left.unlink(missing_ok=True)
+        with contextlib.ExitStack() as ends:
+            try:
+                self.directory = scratch_place(self.directory)
+                self._place = os.open(self.directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+                ends.callback(os.close, self._place)
+                flags = os.O_CREAT | os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
+                lock = os.open(_LOCK, flags, 0o600, dir_fd=self._place)
+                ends.callback(os.close, lock)
+            except OSError as error:
+                hint = "`--scratch DIR` names a directory you may write to"
+                raise PreconditionError(
+                    f"cannot use {self.directory} for scratch files: {error.strerror}", hint=hint
+                ) from None
+            if not _locked(lock):
+                hint = "wait for it, or use another directory with `--scratch DIR`"
+                raise PreconditionError(f"another virtune is measuring in {self.directory}", hint=hint)
+            for left in scratch_files(self.directory):
+                if is_left_over(left):
+                    left.unlink(missing_ok=True)
+            self._ends = ends.pop_all()
         return self
 
     def __exit__(
@@ -80,20 +86,20 @@ class Scratch:
             for image in scratch_files(self.directory):
                 if _PASSING in image.name:
                     image.unlink(missing_ok=True)
-        if self._lock is not None:
-            os.close(self._lock)
+        self._ends.close()
 
     def image_for(self, disk: Disk, warden: shell.Warden) -> Path:
         """Return a filled image with the format that the disk asks for, making it when there is no valid one."""
         stem = f"virtune-{self.span_bytes}{self._passing}"
-        raw = self._made(f"{stem}.raw", lambda path: self._fill(path, warden))
+        raw = self._made(f"{stem}.raw", lambda _, file: self._fill(file, warden))
         if disk.format == "raw":
             return raw
         options = _qcow2_options(disk)
         label = "-".join(f"{key.replace('_', '')}{value}" for key, value in options.items()) or "default"
-        return self._made(f"{stem}-{label}.qcow2", lambda path: self._convert(raw, path, options, warden))
+        return self._made(f"{stem}-{label}.qcow2", lambda path, _: self._convert(raw, path, options, warden))
 
-    def _made(self, name: str, make: Callable[[Path], None]) -> Path:
+    def _made(self, name: str, make: Callable[[Path, int], None]) -> Path:
+        """Return an image of this name, where there is no valid one made by `make(its path, its open descriptor)`."""
         path = self.directory / name
         if _valid(path, self.span_bytes):
             return path
@@ -104,20 +110,33 @@ class Scratch:
         partial = path.with_name(path.name + _PARTIAL)
         try:
             self._require_room(self.span_bytes)
-            make(partial)
-            empty = 0 if path.suffix == ".qcow2" else never_written(partial, self.span_bytes)
-            if empty:
-                raise RigError(f"{format_bytes(empty)} of {partial} stayed unwritten after filling")
-            # a rename keeps the inode: killed at any instant, there is no image without its witness
-            path.unlink(missing_ok=True)
-            _testify(witness, partial, self.span_bytes)
-            partial.rename(path)
+            with self._new(partial.name, 0o644) as file:
+                make(partial, file)
+                empty = 0 if path.suffix == ".qcow2" else never_written(partial, self.span_bytes)
+                if empty:
+                    raise RigError(f"{format_bytes(empty)} of {partial} stayed unwritten after filling")
+                # a rename keeps the inode: killed at any instant, there is no image without its witness
+                path.unlink(missing_ok=True)
+                witness.unlink(missing_ok=True)
+                with self._new(witness.name, 0o644) as beside:
+                    os.write(beside, _testimony(file, self.span_bytes))
+            os.rename(partial.name, path.name, src_dir_fd=self._place, dst_dir_fd=self._place)
         except OSError as error:
             hint = "has somebody removed the directory, or is its disk full?"
             raise PreconditionError(f"cannot make {path}: {error.strerror or error}", hint=hint) from None
         finally:
             partial.unlink(missing_ok=True)
         return path
+
+    @contextlib.contextmanager
+    def _new(self, name: str, mode: int) -> Iterator[int]:
+        """Yield the descriptor of a file that was not there before, never one that a link leads to."""
+        flags = os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_RDWR | os.O_CLOEXEC
+        descriptor = os.open(name, flags, mode, dir_fd=self._place)
+        try:
+            yield descriptor
+        finally:
+            os.close(descriptor)
 
     def _require_room(self, size: int) -> None:
         free = shutil.disk_usage(self.directory).free
@@ -128,16 +147,21 @@ class Scratch:
             )
             raise PreconditionError(message, hint=hint)
 
-    def _fill(self, path: Path, warden: shell.Warden) -> None:
+    def _fill(self, file: int, warden: shell.Warden) -> None:
+        """Write a new file in full. fio knows it by its descriptor alone: in `--filename` it takes `#`, `;` and `:`
+        for ends of a name, and removes and makes anew whatever has the rest of it.
+        """
         what = f"filling {format_bytes(self.span_bytes)} of scratch in {self.directory}"
         self._say(StepStarted(what=what))
+        os.ftruncate(file, self.span_bytes)  # fio then has nothing to lay out, and never unlinks
         # fallocate=none: preallocated blocks would count as unwritten until written, and hide a full disk
-        command = [shell.find("fio"), "--name=fill", "--thread=1", f"--filename={_escaped(path)}", "--rw=write"]
+        command = [shell.find("fio"), "--name=fill", "--thread=1", f"--filename=/proc/self/fd/{file}", "--rw=write"]
         command += ["--bs=1M", f"--size={self.span_bytes}", "--refill_buffers=1", "--fallocate=none", "--end_fsync=1"]
-        command += ["--ioengine=psync", f"--direct={int(_takes_direct(path))}", "--output=fill.txt", "--eta=never"]
-        with warden.running(command, name="fill") as fio:
+        command += ["--allow_file_create=0", "--ioengine=psync", f"--direct={int(_takes_direct(file))}"]
+        command += ["--output=fill.txt", "--eta=never"]
+        with warden.running(command, name="fill", keep=(file,)) as fio:
             while (status := fio.wait(0.1)) is None:
-                self._say(StepProgressed(what=what, fraction=min(1.0, _allocated(path) / self.span_bytes)))
+                self._say(StepProgressed(what=what, fraction=min(1.0, _allocated(file) / self.span_bytes)))
         if status:
             self._explain_failed_fill(warden.directory / "fill.txt", fio.last_words(), status)
         self._say(StepEnded(what=what))
@@ -166,24 +190,6 @@ class Scratch:
                 raise PreconditionError(f"{self.directory} is full", hint="`--scratch DIR` puts images elsewhere")
             raise RigError(f"{what} ended with status {status}", hint=words)
         self._say(StepEnded(what=what))
-
-
-def private(directory: Path) -> Path:
-    """Return a directory that only we write to, making it: `directory` itself, or a directory of our own in it.
-
-    A name in a place where everybody writes can be prepared by anybody, with links to what is to be overwritten.
-    """
-    # others may pass through, and neither list nor write: QEMU, which may run as another user, opens what lies here
-    directory.mkdir(mode=0o711, parents=True, exist_ok=True)
-    if _only_ours(directory):
-        return directory
-    inner = directory / f"virtune-scratch-{os.geteuid()}"
-    inner.mkdir(mode=0o711, exist_ok=True)
-    if inner.is_symlink() or not _only_ours(inner):
-        raise PreconditionError(
-            f"{inner} can be written by others", hint="`--scratch DIR` names a directory of yours"
-        )
-    return inner
 
 
 def scratch_files(directory: Path) -> Iterator[Path]:
@@ -262,15 +268,10 @@ def _locked(descriptor: int) -> bool:
             return True
 
 
-def _testify(witness: Path, image: Path, span: int) -> None:
-    found = image.lstat()
+def _testimony(image: int, span: int) -> bytes:
+    found = os.fstat(image)
     content = {"format": _FORMAT, "made_by": "virtune", "span": span, "device": found.st_dev, "inode": found.st_ino}
-    witness.write_text(json.dumps(content) + "\n")
-
-
-def _only_ours(directory: Path) -> bool:
-    found = directory.stat()
-    return found.st_uid == os.geteuid() and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+    return f"{json.dumps(content)}\n".encode()
 
 
 def _qcow2_options(disk: Disk) -> dict[str, str]:
@@ -286,20 +287,13 @@ def _qcow2_options(disk: Disk) -> dict[str, str]:
     return options
 
 
-def _takes_direct(path: Path) -> bool:
+def _takes_direct(file: int) -> bool:
     try:
-        os.close(os.open(path, os.O_CREAT | os.O_RDWR | os.O_DIRECT | os.O_CLOEXEC, 0o600))
+        os.close(os.open(f"/proc/self/fd/{file}", os.O_RDWR | os.O_DIRECT | os.O_CLOEXEC))
     except OSError:
         return False
     return True
 
 
-def _allocated(path: Path) -> int:
-    with contextlib.suppress(OSError):
-        return path.stat().st_blocks * 512
-    return 0
-
-
-def _escaped(path: Path) -> str:
-    """A colon separates several files in fio's `filename`."""
-    return str(path).replace("\\", "\\\\").replace(":", "\\:")
+def _allocated(file: int) -> int:
+    return os.fstat(file).st_blocks * 512

@@ -4,16 +4,18 @@
 from pathlib import Path
 
 from virtune import shell, warden
-from virtune.bench.scratch import Scratch, is_left_over, private, scratch_files
+from virtune.bench.scratch import Scratch, is_left_over, scratch_files
+from virtune.bench.scratch_place import made_place
 from virtune.flows.appliance import clean_halves
 from virtune.flows.clean_domains import clean_domains
+from virtune.model.errors import PreconditionError
 from virtune.model.units import format_bytes
 
 
 def clean(scratch: Path, *, images: bool) -> tuple[list[str], list[str]]:
     """Remove what runs whose virtune is gone left behind; returns what was removed, and what could not be, in words.
 
-    `images` removes virtune's scratch images too. Raises PreconditionError while another virtune measures there.
+    `images` removes virtune's scratch images too; where another virtune measures nothing is removed.
     """
     removed: list[str] = []
     for directory in warden.abandoned():
@@ -21,9 +23,11 @@ def clean(scratch: Path, *, images: bool) -> tuple[list[str], list[str]]:
     out, kept = clean_domains(shell.data_directory() / "plugged")
     removed += out
     removed += clean_halves()
-    if scratch.is_dir():
-        place = private(scratch)
-        removed += _scratch(place, images=images) if any(scratch_files(place)) else []
+    try:
+        place = made_place(scratch)
+        removed += _scratch(place, images=images) if place is not None and any(scratch_files(place)) else []
+    except PreconditionError as error:
+        kept.append(error.message)
     return removed, kept
 
 
