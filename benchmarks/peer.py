@@ -9,6 +9,7 @@ pairs are kept there and all that it holds count, so that a machine need not be 
 """
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -68,7 +69,7 @@ def main() -> None:
     stack = Stack(disk=Disk(aio=cast(Aio, engine)))
     with (
         Warden("peer") as warden,
-        Scratch(Path("/var/tmp/virtune"), span_bytes=SPAN, say=lambda _: None) as scratch,
+        Scratch(Path(f"/var/tmp/virtune-{os.geteuid()}"), span_bytes=SPAN, say=lambda _: None) as scratch,
         session(warden) as rigs,
     ):
         image = scratch.image_for(stack.disk, warden)

@@ -5,12 +5,11 @@ from pathlib import Path
 
 import click
 
-from virtune.cli.options import DEFAULT_SCRATCH
+from virtune.cli.options import scratch_option
 
 
 @click.command(name="clean")
-@click.option("--scratch", type=click.Path(path_type=Path), default=DEFAULT_SCRATCH, show_default=True,
-              help="The scratch directory.")  # fmt: skip
+@scratch_option("The scratch directory.")
 @click.option("--images", is_flag=True, help="Remove complete scratch images too, not only partial ones.")
 def command(scratch: Path, images: bool) -> int:  # noqa: FBT001
     """Remove what a killed run left: processes, mounts, sockets, half-made images, disks in domains.

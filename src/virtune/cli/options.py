@@ -49,7 +49,23 @@ def default_store() -> Path:
     return Path(home) / "virtune" / "virtune.sqlite"
 
 
-DEFAULT_SCRATCH = Path("/var/tmp/virtune")  # noqa: S108 - on a disk, unlike /tmp, and kept between runs on purpose
+_SCRATCH = "/var/tmp/virtune-"  # noqa: S108 - whoever makes it first, it is looked at before it is used
+
+
+def default_scratch() -> Path:
+    """Return where scratch images lie unless told otherwise: on a disk, unlike /tmp, and kept between runs.
+
+    Each user has a directory, since nobody may use one in which another user could exchange what lies there.
+    """
+    return Path(f"{_SCRATCH}{os.geteuid()}")
+
+
+def scratch_option(help_text: str) -> Callable[[Command], Command]:
+    """Add --scratch."""
+    return click.option(
+        "--scratch", type=click.Path(path_type=Path, readable=False), default=default_scratch,
+        help=f"{help_text}  [default: {_SCRATCH}UID]",
+    )  # fmt: skip
 
 
 class RigType(click.ParamType[str]):
@@ -115,8 +131,7 @@ def json_option(command: Command) -> Command:
 def target_options(command: Command) -> Command:
     """Add what says where the load lands."""
     options = (
-        click.option("--scratch", type=click.Path(path_type=Path), default=DEFAULT_SCRATCH, show_default=True,
-                     help="Directory for scratch images; virtune measures the disk it lies on."),
+        scratch_option("Directory for scratch images; virtune measures the disk it lies on."),
         click.option("--span", type=SizeType(), default=None,
                      help=f"Size of the scratch image, or how much of a target is used.  "
                           f"[default: {format_bytes(DEFAULT_SPAN)}: quick to fill; smaller than RAM, so buffered "

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from virtune.cli.options import DEFAULT_SCRATCH, json_option
+from virtune.cli.options import json_option, scratch_option
 from virtune.cli.output import put
 from virtune.model.errors import UsageError
 
@@ -15,13 +15,7 @@ from virtune.model.errors import UsageError
 @click.argument("paths", metavar="[FILE|FOLDER]...", nargs=-1, type=click.Path(path_type=Path))
 @click.option("--connect", metavar="URI", default=None, help="libvirt URI: show its domains instead of the host.")
 @click.option("--domain", "domains", metavar="NAME", multiple=True, help="Only this domain; repeatable.")
-@click.option(
-    "--scratch",
-    type=click.Path(path_type=Path),
-    default=DEFAULT_SCRATCH,
-    show_default=True,
-    help="Directory for scratch images: its filesystem and disks are looked at, nothing is left in it.",
-)
+@scratch_option("Directory for scratch images: virtune looks at its filesystem and disks, and leaves nothing in it.")
 @json_option
 def command(
     paths: tuple[Path, ...], connect: str | None, domains: tuple[str, ...], scratch: Path, *, as_json: bool

@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Several users of one host: what one of them made is in no other one's way, and out of every other one's reach."""
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from virtune.cli.options import default_scratch
+
+pytestmark = pytest.mark.real
+
+UID = 64_777
+"""Of nobody in particular; processes need no account."""
+
+
+@pytest.fixture
+def home() -> Iterator[Path]:
+    place = Path(tempfile.mkdtemp(dir="/tmp", prefix="vu"))
+    os.chown(place, UID, UID)
+    scratch = Path(f"/var/tmp/virtune-{UID}")
+    assert not scratch.exists()
+    yield place
+    shutil.rmtree(place)
+    shutil.rmtree(scratch, ignore_errors=True)
+
+
+AS_ANOTHER = """
+import os, subprocess, sys, tempfile
+from pathlib import Path
+needed = [Path(sys.base_prefix).resolve(), Path(sys.prefix), Path.cwd()]
+closed = [p for p in reversed(needed[0].parents) if not p.stat().st_mode & 1]
+if closed:  # an interpreter in root's home is nobody else's to run, so in here that home holds nothing else
+    kept = {path: tempfile.mkdtemp() for path in needed if path.is_relative_to(closed[0])}
+    for path, place in kept.items():
+        subprocess.run(["mount", "--bind", path, place], check=True)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "mode=755", "none", closed[0]], check=True)
+    for path, place in kept.items():
+        path.mkdir(parents=True, exist_ok=True)
+        subprocess.run(["mount", "--bind", place, path], check=True)
+        subprocess.run(["umount", place], check=True)
+        os.rmdir(place)
+os.setgroups([])
+os.setgid(int(sys.argv[1]))
+os.setuid(int(sys.argv[1]))
+os.chdir("/")
+os.execv(sys.executable, [sys.executable, "-m", "virtune", *sys.argv[2:]])
+"""
+
+
+def run(home: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    env = {"HOME": str(home), "PATH": os.environ["PATH"], "NO_COLOR": "1", "PYTHONDONTWRITEBYTECODE": "1"}
+    return subprocess.run(
+        ["unshare", "--mount", sys.executable, "-c", AS_ANOTHER, str(UID), *words],
+        env=env, capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+
+
+MEASURE = ("measure", "--rig", "metal", "--span", "8MiB", "--rounds", "1", "--seconds", "200ms", "--ramp", "0s")
+
+
+def test_each_user_has_a_scratch_directory_of_their_own_by_default(home: Path) -> None:
+    assert default_scratch() == Path(f"/var/tmp/virtune-{os.geteuid()}")
+    for words in (("probe",), ("clean",), MEASURE, ("list",), ("clean", "--images")):
+        done = run(home, *words)
+        assert done.returncode == 0, (words, done.stderr)
+    place = Path(f"/var/tmp/virtune-{UID}")
+    assert place.stat().st_uid == UID
+    assert [path.name for path in place.iterdir()] == ["virtune.lock"]
+
+
+def test_another_user_s_scratch_directory_is_refused_in_one_sentence(home: Path, tmp_path: Path) -> None:
+    theirs = Path(tempfile.mkdtemp(dir="/var/tmp", prefix="vu"))
+    try:
+        for mode in (0o711, 0o700, 0o755):
+            theirs.chmod(mode)
+            for words, status in ((MEASURE, 3), (("probe",), 0), (("clean",), 1)):
+                done = run(home, *words, "--scratch", str(theirs))
+                assert done.returncode == status, (mode, words, done.stderr)
+                assert "Traceback" not in done.stderr
+                assert (f"cannot use {theirs} for scratch files: it belongs to root" in done.stderr) is (status > 0)
+    finally:
+        theirs.rmdir()
