@@ -1,6 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """virtune writes to nothing it did not make unless told so by name, and not to what is in use even then."""
 
+import contextlib
+import os
+import sqlite3
+import stat
 import subprocess
 import sys
 import tempfile
@@ -8,11 +12,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.conftest import eventually
 
 from virtune.bench.permission import admit
 from virtune.model.errors import RefusedTargetError
+from virtune.probe.holders import locks_on
+from virtune.probe.image_formats import image_format
 
-pytestmark = pytest.mark.real
+real = pytest.mark.real
 
 MIB = 1024**2
 
@@ -29,20 +36,27 @@ def loop_device(tmp_path: Path) -> Iterator[Path]:
     """A real block device, over a file."""
     backing = tmp_path / "backing.raw"
     backing.write_bytes(b"\1" * 32 * MIB)
-    found = subprocess.run(["losetup", "-f", "--show", backing], capture_output=True, text=True, check=True)
+    with loop_over(backing) as device:
+        yield device
+
+
+@contextlib.contextmanager
+def loop_over(path: Path) -> Iterator[Path]:
+    found = subprocess.run(["losetup", "-f", "--show", path], capture_output=True, text=True, check=True)
     device = Path(found.stdout.strip())
     yield device
     subprocess.run(["losetup", "-d", device], check=True)
 
 
 def look(target: Path, *, writes: bool = False, name: Path | None = None, in_use: bool = False) -> int:
-    return admit(
+    with admit(
         target,
         span_bytes=1 << 40,
         writes=writes,
         allow_write_to=None if name is None else str(name),
         allow_in_use=in_use,
-    )
+    ) as held:
+        return held.size_bytes
 
 
 def test_reading_a_written_file_needs_no_leave(image: Path) -> None:
@@ -59,6 +73,107 @@ def test_writing_needs_the_target_s_own_name(image: Path, tmp_path: Path) -> Non
     with pytest.raises(RefusedTargetError):
         look(image, writes=True, name=tmp_path)
     assert look(image, writes=True, name=image) == 4 * MIB
+
+
+def test_leave_for_another_target_is_none(image: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other.raw"
+    other.write_bytes(b"x" * 4 * MIB)
+    for name in (other, tmp_path / "none", image.with_name("user.ra")):
+        with pytest.raises(RefusedTargetError, match="was not made by virtune"):
+            look(image, writes=True, name=name)
+
+
+def test_what_a_name_led_to_when_it_was_looked_at_is_what_is_held(image: Path, tmp_path: Path) -> None:
+    victim, link = tmp_path / "victim", tmp_path / "link"
+    victim.write_bytes(b"v" * 2 * MIB)
+    link.symlink_to(image)
+    with admit(link, span_bytes=1 << 40, writes=True, allow_write_to=str(image), allow_in_use=False) as held:
+        link.unlink()
+        link.symlink_to(victim)
+        image.rename(tmp_path / "moved")
+        with held.path.open("r+b") as file:
+            file.write(b"overwritten")
+    assert (tmp_path / "moved").read_bytes().startswith(b"overwritten")
+    assert victim.read_bytes() == b"v" * 2 * MIB
+    assert not held.path.exists()
+
+
+def test_a_file_with_a_second_name_is_overwritten_under_both_so_it_needs_a_second_word(image: Path) -> None:
+    image.with_name("other").hardlink_to(image)
+    with pytest.raises(RefusedTargetError, match="it has 2 names"):
+        look(image, writes=True, name=image)
+    assert look(image, writes=True, name=image, in_use=True)
+
+
+@pytest.mark.parametrize(("start", "words"), [(0, "has locked it"), (201, "locks it as QEMU locks an image")])
+def test_a_lock_tells_of_a_holder_that_no_process_list_shows(start: int, words: str, image: Path) -> None:
+    # locked through a name that is gone by a process of which only its lock is looked at here
+    script = f"""
+import fcntl, struct, sys
+file = open({str(image)!r}, "r+b")
+fcntl.fcntl(file, 37, struct.pack("@hhqqi4x", fcntl.F_RDLCK, 0, {start}, 1, 0))
+print("locked", flush=True)
+sys.stdin.read()
+"""
+    words_of_it = [sys.executable, "-c", script]
+    with subprocess.Popen(words_of_it, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"locked\n"
+        assert [one.endswith(words) for one in locks_on(image)] == [True]
+        with pytest.raises(RefusedTargetError, match=words):
+            look(image, writes=True, name=image)
+        assert holder.stdin is not None
+        holder.stdin.close()
+    assert list(locks_on(image)) == []
+    assert look(image, writes=True, name=image)
+
+
+def test_a_database_is_no_disk_to_write_to_such_as_the_store_itself(tmp_path: Path) -> None:
+    path = tmp_path / "virtune.sqlite"
+    with contextlib.closing(sqlite3.connect(path)) as database:
+        database.execute("create table studies (id)")
+        database.execute("insert into studies values (randomblob(2000000))")
+        database.commit()
+    with pytest.raises(RefusedTargetError, match="is an SQLite database"):
+        look(path, writes=True, name=path)
+
+
+HEADS = {
+    "a qcow2 image": b"QFI\xfb", "a QED image": b"QED\0", "a VHDX image": b"vhdxfile", "a VHD image": b"conectix",
+    "a VMDK image": b"KDMV", "a VDI image": bytes(64) + b"\x7f\x10\xda\xbe", "a Parallels image": b"WithouFreSpacExt",
+    "an SQLite database": b"SQLite format 3\0",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", HEADS)
+def test_images_of_every_format_are_known_by_how_they_begin(name: str, image: Path) -> None:
+    with image.open("r+b") as file:
+        file.write(HEADS[name])
+    assert image_format(image) == name
+    with pytest.raises(RefusedTargetError, match=name):
+        look(image, writes=True, name=image)
+
+
+def test_a_fixed_vhd_is_known_by_how_it_ends(image: Path) -> None:
+    assert image_format(image) is None
+    with image.open("r+b") as file:
+        file.seek(-512, os.SEEK_END)
+        file.write(b"conectix")
+    assert image_format(image) == "a VHD image"
+
+
+@real
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [("vdi", "static=on"), ("vpc", ""), ("vpc", "subformat=fixed"), ("vmdk", ""), ("vhdx", ""), ("qed", ""),
+     ("parallels", ""), ("qcow", ""), ("qcow2", "")],
+)  # fmt: skip
+def test_images_as_qemu_writes_them_need_a_second_word(kind: str, options: str, image: Path, tmp_path: Path) -> None:
+    disk = tmp_path / f"disk.{kind}"
+    words = ["qemu-img", "convert", "-S", "0", "-f", "raw", "-O", kind, *(["-o", options] if options else [])]
+    subprocess.run([*words, image, disk], check=True)
+    with pytest.raises(RefusedTargetError, match=r"in use: .*(is a |holds )"):
+        look(disk, writes=True, name=disk)
 
 
 def test_a_link_to_the_target_is_the_target(image: Path, tmp_path: Path) -> None:
@@ -100,10 +215,12 @@ def test_what_is_no_disk_is_refused(tmp_path: Path) -> None:
         look(tmp_path / "tiny")
 
 
+@real
 def test_an_unused_block_device_may_be_written_by_name(loop_device: Path) -> None:
     assert look(loop_device, writes=True, name=loop_device) == 32 * MIB
 
 
+@real
 def test_a_signed_block_device_needs_a_second_word(loop_device: Path) -> None:
     subprocess.run(["mkfs.ext4", "-q", "-F", loop_device], check=True)
     with pytest.raises(RefusedTargetError, match=r"in use: .*ext4") as caught:
@@ -113,6 +230,7 @@ def test_a_signed_block_device_needs_a_second_word(loop_device: Path) -> None:
     assert look(loop_device, writes=True, name=loop_device, in_use=True)
 
 
+@real
 def test_a_mounted_block_device_is_refused(loop_device: Path, tmp_path: Path) -> None:
     subprocess.run(["mkfs.ext4", "-q", "-F", loop_device], check=True)
     place = tmp_path / "mounted"
@@ -125,12 +243,80 @@ def test_a_mounted_block_device_is_refused(loop_device: Path, tmp_path: Path) ->
         subprocess.run(["umount", place], check=True)
 
 
+@real
+def test_a_loop_device_is_seen_over_a_file_whose_name_is_gone(tmp_path: Path) -> None:
+    backing, name = tmp_path / "backing.raw", tmp_path / "name"
+    backing.write_bytes(b"\1" * 4 * MIB)
+    name.hardlink_to(backing)
+    with loop_over(name) as device:
+        name.unlink()
+        with pytest.raises(RefusedTargetError, match=rf"in use: the loop device {device.name} stands on it$"):
+            look(backing, writes=True, name=backing)
+    assert look(backing, writes=True, name=backing)
+
+
+@real
+def test_a_loop_device_is_seen_over_a_copied_node(loop_device: Path, tmp_path: Path) -> None:
+    node = tmp_path / "node"
+    os.mknod(node, 0o600 | stat.S_IFBLK, loop_device.stat().st_rdev)
+    with loop_over(node) as above:
+        for target in (loop_device, node):
+            with pytest.raises(RefusedTargetError, match=rf"{loop_device.name} is behind {above.name}"):
+                look(target, writes=True, name=target)
+    assert look(node, writes=True, name=node)
+
+
+@real
+def test_two_loop_devices_over_one_file_know_of_each_other(loop_device: Path, tmp_path: Path) -> None:
+    backing = tmp_path / "backing.raw"
+    with loop_over(backing) as other, pytest.raises(RefusedTargetError, match="stands on the same file") as caught:
+        look(loop_device, writes=True, name=loop_device)
+    assert f"{other.name} stands on the same file as {loop_device.name}" in caught.value.message
+    with backing.open("rb") as file, subprocess.Popen(["sleep", "60"], stdin=file) as holder:
+        try:
+            with pytest.raises(RefusedTargetError, match=rf"the file behind .* is open in process {holder.pid}"):
+                look(loop_device, writes=True, name=loop_device)
+        finally:
+            holder.kill()
+
+
+@real
+def test_an_image_that_a_qemu_outside_our_pid_namespace_has_open_is_in_use(image: Path, tmp_path: Path) -> None:
+    socket = tmp_path / "nbd"
+    words = ["qemu-storage-daemon", "--blockdev", f"file,node-name=disk,filename={image}"]
+    words += [
+        "--nbd-server",
+        f"addr.type=unix,addr.path={socket}",
+        "--export",
+        "nbd,id=out,node-name=disk,writable=on",
+    ]
+    words += ["--pidfile", str(tmp_path / "pid")]
+    script = f"""
+from pathlib import Path
+from virtune.bench.permission import admit
+from virtune.model.errors import RefusedTargetError
+try:
+    with admit(Path({str(image)!r}), span_bytes=1, writes=True, allow_write_to={str(image)!r}, allow_in_use=False):
+        print("admitted")
+except RefusedTargetError as error:
+    print(error.message)
+"""
+    alone = ["unshare", "--pid", "--fork", "--mount-proc", sys.executable, "-c", script]
+    with subprocess.Popen(words) as daemon:
+        assert eventually((tmp_path / "pid").exists)
+        said = subprocess.run(alone, capture_output=True, text=True, check=True).stdout
+        daemon.terminate()
+    assert said == f"{image} is in use: a process locks it as QEMU locks an image\n"
+
+
+@real
 def test_a_file_under_a_loop_device_is_in_use_mounted_or_not(loop_device: Path, tmp_path: Path) -> None:
     backing = tmp_path / "backing.raw"
     with pytest.raises(RefusedTargetError, match=rf"the loop device {loop_device.name} stands on it"):
         look(backing, writes=True, name=backing)
 
 
+@real
 def test_a_file_that_holds_a_filesystem_needs_a_second_word(tmp_path: Path) -> None:
     image = tmp_path / "fs.raw"
     image.write_bytes(b"\1" * 16 * MIB)
@@ -139,6 +325,7 @@ def test_a_file_that_holds_a_filesystem_needs_a_second_word(tmp_path: Path) -> N
         look(image, writes=True, name=image)
 
 
+@real
 def test_a_file_that_holds_a_virtual_disk_needs_a_second_word(image: Path, tmp_path: Path) -> None:
     # a master boot record with one Linux partition, of 1 MiB behind the first
     entry = bytes([0, 0, 0, 0, 0x83, 0, 0, 0]) + (2048).to_bytes(4, "little") * 2
@@ -167,22 +354,40 @@ def test_a_target_that_may_not_be_read_is_one_sentence() -> None:
         assert words_of_nobody(image) == f"cannot read {image}: Permission denied"
 
 
-def words_of_nobody(image: Path) -> str:
+@pytest.mark.parametrize(("owner", "mode", "unseen"), [(0, 0o666, True), (65534, 0o622, True), (65534, 0o644, False)])
+def test_where_others_may_write_what_they_have_open_and_we_cannot_see_counts_as_used(
+    owner: int, mode: int, unseen: bool
+) -> None:
+    with tempfile.TemporaryDirectory(dir="/tmp") as place:
+        Path(place).chmod(0o755)
+        image = Path(place) / "user.raw"
+        image.write_bytes(b"x" * 2 * MIB)
+        os.chown(image, owner, -1)
+        image.chmod(mode)
+        said = words_of_nobody(image, writes=True)
+        assert ("processes could not be looked at: 1 (" in said) is unseen
+        assert (said == "admitted") is not unseen
+
+
+def words_of_nobody(image: Path, *, writes: bool = False) -> str:
     """What a user without any rights is told."""
+    name = str(image)
     script = f"""
 import os
 from pathlib import Path
 from virtune.bench.permission import admit
 from virtune.model.errors import RefusedTargetError
-os.setegid(65534); os.seteuid(65534)
+os.setgroups([]); os.setgid(65534); os.setuid(65534)
 try:
-    admit(Path({str(image)!r}), span_bytes=1, writes=False, allow_write_to=None, allow_in_use=False)
+    with admit(Path({name!r}), span_bytes=1, writes={writes}, allow_write_to={name!r}, allow_in_use=False):
+        print("admitted")
 except RefusedTargetError as error:
     print(error.message)
 """
     return subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout.strip()
 
 
+@real
 def test_a_target_on_a_read_only_filesystem_is_refused_before_anything_runs(tmp_path: Path) -> None:
     place = tmp_path / "ro"
     place.mkdir()

@@ -63,7 +63,6 @@ def tools(rigs: Rigs, directory: Path) -> Tools:
         scratch=Scratch(directory, span_bytes=1, say=lambda _: None),
         warden=Warden("come-up"),
         target=None,
-        target_bytes=0,
     )
 
 

@@ -93,7 +93,7 @@ def test_a_load_that_breaks_off_ends_in_evidence_and_the_rest_is_measured(
         hurting = Hurting(rig, hurt)
         tools = Tools(
             programs={"fio": find("fio")}, clients=Clients(engines=frozenset({"libaio", "io_uring", "psync"})),
-            rigs=hurting, scratch=scratch, warden=warden, target=None, target_bytes=SPAN,
+            rigs=hurting, scratch=scratch, warden=warden, target=None,
         )  # fmt: skip
         store.add_study(study, facts=facts)
         first, captures = run_trial(study, study.trials[0], tools)

@@ -2,11 +2,13 @@
 """The rig `metal`: the load straight on a file or block device, the yardstick for every other stack."""
 
 import contextlib
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from virtune.bench.port import DiskImageSpec
+from virtune.fio.job import can_name
 from virtune.model.errors import RigError
 from virtune.model.evidence import Changeover, Check, InForce
 from virtune.model.stack import Stack
@@ -41,7 +43,24 @@ class MetalSession:
         """Give the image itself as target."""
         if ground.image is None:
             raise RigError("rig=metal needs an image or a device")
-        yield MetalBench(target=FileTarget(path=str(ground.image), size_bytes=ground.size_bytes), image=ground.image)
+        with _named(ground.image) as path:
+            yield MetalBench(target=FileTarget(path=path, size_bytes=ground.size_bytes), image=ground.image)
+
+
+@contextlib.contextmanager
+def _named(image: Path) -> Iterator[str]:
+    """Yield a name of the image that a job file can hold: its own, or else the kernel's, of a descriptor of ours."""
+    if can_name(str(image)):
+        yield str(image)
+        return
+    try:
+        descriptor = os.open(image, os.O_PATH | os.O_CLOEXEC)
+    except OSError as error:
+        raise RigError(f"cannot use {image}: {error.strerror}") from None
+    try:
+        yield f"/proc/{os.getpid()}/fd/{descriptor}"
+    finally:
+        os.close(descriptor)
 
 
 @contextlib.contextmanager

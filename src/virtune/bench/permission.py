@@ -1,62 +1,108 @@
 # SPDX-License-Identifier: Apache-2.0
-"""May this target be loaded? virtune writes to nothing it did not make, unless told so by name."""
+"""May this target be loaded? virtune writes to nothing it did not make, unless told so by name.
+
+A name may lead elsewhere the next moment. So a target is opened once, and from then on it is that open file which is
+looked at and loaded, under a name of the kernel's that nobody can exchange.
+"""
 
 import contextlib
 import os
 import stat
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from virtune.bench.scratch import never_written
 from virtune.model.errors import RefusedTargetError
 from virtune.model.units import format_bytes
 from virtune.probe.claims import claims, signed
+from virtune.probe.holders import locks_on, loops_over, ours_alone, processes_with, unseen_processes
+
+_LEAST_BYTES = 1024**2
 
 
-def admit(target: Path, *, span_bytes: int, writes: bool, allow_write_to: str | None, allow_in_use: bool) -> int:
-    """Return the size in bytes of a user's own target if it may be loaded; raises RefusedTargetError with the reason.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Held:
+    """A target that may be loaded: `path` leads to it, whatever becomes of its name, as long as it is held."""
+
+    path: Path
+    size_bytes: int
+
+
+@contextlib.contextmanager
+def admit(
+    target: Path, *, span_bytes: int, writes: bool, allow_write_to: str | None, allow_in_use: bool
+) -> Iterator[Held]:
+    """Hold a user's own target while the block runs if it may be loaded; raises RefusedTargetError with the reason.
 
     Writing needs the target's own name in `allow_write_to`, and, where somebody uses the target, `allow_in_use` too.
     Reading changes nothing and needs no leave, but blocks that were never written are refused, in as much of the
     target as is used (`span_bytes`): they are answered without asking the disk.
     """
+    with _open(target) as held:
+        found = held.stat()
+        if not (stat.S_ISREG(found.st_mode) or stat.S_ISBLK(found.st_mode)):
+            raise RefusedTargetError(f"{target} is neither a file nor a block device")
+        if writes:
+            _refuse_writing(target, held, found, allow_write_to=allow_write_to, allow_in_use=allow_in_use)
+        try:
+            size = _size(held)
+        except OSError as error:
+            raise RefusedTargetError(f"cannot read {target}: {error.strerror}") from None
+        if size < _LEAST_BYTES:
+            raise RefusedTargetError(
+                f"{target} holds {format_bytes(size)}; at least 1 MiB is needed to measure anything"
+            )
+        if stat.S_ISREG(found.st_mode):
+            _refuse_unwritten(target, held, min(size, span_bytes))
+        yield Held(path=held, size_bytes=size)
+
+
+@contextlib.contextmanager
+def _open(target: Path) -> Iterator[Path]:
+    """Yield the kernel's name of what the target's name leads to now. O_PATH opens nothing that would be noticed."""
     try:
-        real = target.resolve(strict=True)
-        kind = real.stat().st_mode
+        descriptor = os.open(target, os.O_PATH | os.O_CLOEXEC)
     except OSError as error:
         raise RefusedTargetError(f"cannot use {target}: {error.strerror}") from None
-    if not (stat.S_ISREG(kind) or stat.S_ISBLK(kind)):
-        raise RefusedTargetError(f"{target} is neither a file nor a block device")
-    if writes:
-        _refuse_writing(target, real, allow_write_to=allow_write_to, allow_in_use=allow_in_use)
     try:
-        size = _size(real)
-    except OSError as error:
-        raise RefusedTargetError(f"cannot read {target}: {error.strerror}") from None
-    if size < 1024**2:
-        raise RefusedTargetError(f"{target} holds {format_bytes(size)}; at least 1 MiB is needed to measure anything")
-    if stat.S_ISREG(kind):
-        _refuse_unwritten(target, real, min(size, span_bytes))
-    return size
+        yield Path(f"/proc/{os.getpid()}/fd/{descriptor}")
+    finally:
+        os.close(descriptor)
 
 
-def _refuse_writing(target: Path, real: Path, *, allow_write_to: str | None, allow_in_use: bool) -> None:
-    if allow_write_to is None or Path(allow_write_to).resolve() != real:
+def _refuse_writing(
+    target: Path, held: Path, found: os.stat_result, *, allow_write_to: str | None, allow_in_use: bool
+) -> None:
+    if allow_write_to is None or not _same(Path(allow_write_to), found):
         hint = f"if its contents may be lost: `--allow-write-to {target}`"
         raise RefusedTargetError(f"the workload writes to {target}, which virtune did not create", hint=hint)
-    if not os.access(real, os.W_OK):
+    if not os.access(held, os.W_OK):
         raise RefusedTargetError(f"{target} cannot be written to: it, or its filesystem, is read-only")
-    is_device = stat.S_ISBLK(real.stat().st_mode)
-    found = claims(real) if is_device else signed(str(real))
-    reasons = [*([] if is_device else _loops_over(real)), *(claim.text for claim in found)]
-    reasons += [f"open in process {pid} ({name})" for pid, name in _holders(real)]
+    reasons = list(dict.fromkeys(_uses(held, found)))
     if reasons and not allow_in_use:
         hint = "`--allow-in-use` overrides this, and destroys what is there"
         raise RefusedTargetError(f"{target} is in use: {'; '.join(reasons)}", hint=hint)
 
 
-def _refuse_unwritten(target: Path, real: Path, size: int) -> None:
-    empty = never_written(real, size)
+def _uses(held: Path, found: os.stat_result) -> Iterator[str]:
+    """Say in words who uses a target, what is on it, and what could not be looked at."""
+    if stat.S_ISBLK(found.st_mode):
+        yield from (claim.text for claim in claims(held))
+    else:
+        yield from (words for _, words in loops_over(found))
+        yield from (claim.text for claim in signed(str(held), str(held.readlink())))
+        if found.st_nlink > 1:
+            yield f"it has {found.st_nlink} names (hard links), and is overwritten under all of them"
+    yield from (f"open in process {pid} ({name})" for pid, name in processes_with(found.st_dev, found.st_ino))
+    yield from locks_on(held)
+    unseen = [] if ours_alone(found) else unseen_processes()
+    if unseen:
+        yield f"others may write to it, and the files of {len(unseen)} processes could not be looked at: {unseen[0]}"
+
+
+def _refuse_unwritten(target: Path, held: Path, size: int) -> None:
+    empty = never_written(held, size)
     if empty:
         share = format_bytes(empty)
         hint = "write it once in full, or leave out `--target` and let virtune make a filled scratch image"
@@ -65,34 +111,15 @@ def _refuse_unwritten(target: Path, real: Path, size: int) -> None:
         )
 
 
-def _size(real: Path) -> int:
-    descriptor = os.open(real, os.O_RDONLY | os.O_CLOEXEC)
+def _same(name: Path, found: os.stat_result) -> bool:
+    with contextlib.suppress(OSError):
+        return os.path.samestat(name.stat(), found)
+    return False
+
+
+def _size(held: Path) -> int:
+    descriptor = os.open(held, os.O_RDONLY | os.O_CLOEXEC)
     try:
         return os.lseek(descriptor, 0, os.SEEK_END)
     finally:
         os.close(descriptor)
-
-
-def _loops_over(real: Path) -> Iterator[str]:
-    """Loop devices that stand on the file, mounted or not: the kernel holds it, and no process is seen to."""
-    wanted = real.stat()
-    for name in Path("/sys/block").glob("loop*/loop/backing_file"):
-        with contextlib.suppress(OSError):
-            found = Path(name.read_text().rstrip("\n")).stat()
-            if (found.st_dev, found.st_ino) == (wanted.st_dev, wanted.st_ino):
-                yield f"the loop device {name.parts[3]} stands on it"
-
-
-def _holders(real: Path) -> Iterator[tuple[int, str]]:
-    """Processes that hold the very file open, whatever name they know it by."""
-    wanted = real.stat()
-    for process in Path("/proc").iterdir():
-        if not process.name.isdigit():
-            continue
-        with contextlib.suppress(OSError):
-            for entry in (process / "fd").iterdir():
-                with contextlib.suppress(OSError):
-                    found = entry.stat()
-                    if (found.st_dev, found.st_ino) == (wanted.st_dev, wanted.st_ino):
-                        yield int(process.name), (process / "comm").read_text().strip()
-                        break

@@ -102,6 +102,12 @@ def fio_job(
     return _written(workload, sections, plan, chosen)
 
 
+def can_name(path: str) -> bool:
+    """Whether a job file can name this file: what fio would take for something else cannot be escaped in it."""
+    plain = path.startswith("/") and path.isprintable() and path == path.strip() and len(path) <= 1000
+    return plain and not _UNSAFE.search(path)
+
+
 def _written(
     workload: Workload, sections: list[tuple[str, dict[str, str]]], plan: "_Plan", chosen: list[Chosen]
 ) -> FioJob:
@@ -153,8 +159,7 @@ def _address(target: Target, program: str) -> dict[str, str]:
     """Return the options that name the target, escaped for a job file of that program."""
     match target:
         case FileTarget(path=path):
-            plain = path.startswith("/") and path.isprintable() and path == path.strip() and len(path) <= 1000
-            if not plain or _UNSAFE.search(path):
+            if not can_name(path):
                 hint = "an absolute path without # ; $ ` \\ % and without control characters, at most 1000 long"
                 raise PreconditionError(f"fio's job file cannot name {quoted(path)}", hint=hint)
             return {"filename": path.replace(":", "\\:") if program == FIO else path}

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a study needs of this host before anything is made: programs, a guest, and a target that may be loaded."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+import contextlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from virtune import shell
-from virtune.bench.permission import admit
+from virtune.bench.permission import Held, admit
 from virtune.flows.appliance import ready_appliance
 from virtune.model.errors import PreconditionError, RefusedTargetError, RigError
 from virtune.model.event import Event
@@ -39,8 +40,16 @@ def require_programs(study: Study, say: Callable[[Event], None]) -> None:
         ready_appliance(say)
 
 
-def admitted(study: Study, target: Path, leave: Leave) -> int:
-    """Return how many bytes of a target of the user's may be loaded; raises RefusedTargetError with the reason."""
+@contextlib.contextmanager
+def admitted(study: Study, leave: Leave) -> Iterator[Held | None]:
+    """Hold the study's target while the block runs, with as much of it as is used; None where it has none.
+
+    Raises RefusedTargetError with the reason when it may not be loaded.
+    """
+    if study.target is None:
+        yield None
+        return
+    target = Path(study.target)
     if any(arm.stack.disk.format != "raw" for arm in study.arms):
         raise RefusedTargetError("--target is used as it is, so the only possible format is raw")
     writes = any(workload.writes for workload in study.workloads)
@@ -50,10 +59,14 @@ def admitted(study: Study, target: Path, leave: Leave) -> int:
             f"QEMU gives bus={bus} no disk that is only read, so it would open {target} to write",
             hint=f"`--allow-write-to {target}` permits it",
         )
-    found = admit(
-        target, span_bytes=study.span_bytes, writes=writes, allow_write_to=leave.write_to, allow_in_use=leave.in_use
-    )
-    return min(study.span_bytes, found)
+    with admit(
+        target,
+        span_bytes=study.span_bytes,
+        writes=writes or bus is not None,
+        allow_write_to=leave.write_to,
+        allow_in_use=leave.in_use,
+    ) as held:
+        yield replace(held, size_bytes=min(study.span_bytes, held.size_bytes))
 
 
 def _require_host(study: Study) -> None:

@@ -171,8 +171,6 @@ def prepared(study: Study, say: Callable[[Event], None], leave: Leave, *, all_up
     fio = shell.find("fio")
     require_programs(study, say)
     ways = ready_domains(study, say)
-    target = None if study.target is None else Path(study.target)
-    size = study.span_bytes if target is None else admitted(study, target, leave)
     engines = _usable(fio_engines(fio), say)
     # one engine for all arms, where they load files or disks: a guest's fio may have fewer
     engines = engines.intersection(*(way.engines | _OF_EXPORTS for way in ways.values()))
@@ -180,6 +178,7 @@ def prepared(study: Study, say: Callable[[Event], None], leave: Leave, *, all_up
     clients = clients_for(study, engines=engines, installed=shell.GENERATOR in programs)
     require_fit(study, clients=clients)
     with (
+        admitted(study, leave) as target,
         shell.Warden(study.id) as warden,
         Scratch(
             Path(study.scratch), span_bytes=study.span_bytes, say=say, passing=study.connect is not None
@@ -194,7 +193,6 @@ def prepared(study: Study, say: Callable[[Event], None], leave: Leave, *, all_up
             scratch=scratch,
             warden=warden,
             target=target,
-            target_bytes=size,
             spread=spread,
         )
         for _ in loaded(study, tools):
@@ -238,8 +236,8 @@ def loaded(study: Study, tools: Tools) -> Iterator[Path]:
     """Yield every file and device that the study's arms load and that stays: what goes with the run is none."""
     if study.connect is not None:
         return
-    if tools.target is not None:
-        yield tools.target
+    if study.target is not None:
+        yield Path(study.target)
         return
     for disk in {arm.stack.disk for arm in study.arms if arm.stack.disk.backend == "file"}:
         yield tools.scratch.image_for(disk, tools.warden)

@@ -10,6 +10,7 @@ from pathlib import Path
 from virtune.analyse.trial.derive import derive
 from virtune.bench.counters import Sampler
 from virtune.bench.load import Moments, run_load
+from virtune.bench.permission import Held
 from virtune.bench.port import Bench, DiskImageSpec, Session
 from virtune.bench.scratch import Scratch, drop_cache
 from virtune.bench.verify.process import require_in_force
@@ -54,8 +55,7 @@ class Tools:
     rigs: Session
     scratch: Scratch
     warden: Warden
-    target: Path | None
-    target_bytes: int
+    target: Held | None
     spread: Mapping[str, Scratch] = field(default_factory=dict)
 
 
@@ -98,9 +98,10 @@ def ground_for(stack: Stack, workload: Workload, study: Study, tools: Tools) -> 
     if stack.disk.backend == "null-co":
         return DiskImageSpec(image=None, size_bytes=study.span_bytes, writes=workload.writes)
     if tools.target is not None:
-        for place in {tools.target, _file_of(tools.target) or tools.target}:
+        held = tools.target
+        for place in {held.path, _file_of(held.path) or held.path}:
             drop_cache(place)
-        return DiskImageSpec(image=tools.target, size_bytes=tools.target_bytes, writes=workload.writes)
+        return DiskImageSpec(image=held.path, size_bytes=held.size_bytes, writes=workload.writes)
     image = tools.scratch.image_for(stack.disk, tools.warden)
     second = None if stack.spread is None else tools.spread[stack.spread].image_for(stack.disk, tools.warden)
     for cold in (image, *([second] if second is not None else [])):
@@ -120,7 +121,8 @@ def _load(
     jobs = _jobs(study, trial, workload, bench, tools)
     job = jobs[0]
     captures += [_text(of_guest("job.fio", guest), one.text) for guest, one in enumerate(jobs)]
-    captures.append(_text("choices.txt", "".join(f"{what}: {why}\n" for what, why in job.chosen)))
+    chosen = [*job.chosen, *_held_words(study, tools)]
+    captures.append(_text("choices.txt", "".join(f"{what}: {why}\n" for what, why in chosen)))
     devices = backing_of(bench.image).names if bench.image is not None else ()
     file = None if bench.image is None else _file_of(bench.image)
     files = {} if file is None else {"image": file}
@@ -153,6 +155,13 @@ def _load(
         captures.append(Capture(name="counters.jsonl", content=sampler.content()))
 
 
+def _held_words(study: Study, tools: Tools) -> list[tuple[str, str]]:
+    """Say under what name a target of the user's is loaded."""
+    if tools.target is None:
+        return []
+    return [(str(tools.target.path), f"{study.target}, held open so that its name cannot come to mean another")]
+
+
 def _jobs(study: Study, trial: Trial, workload: Workload, bench: Bench, tools: Tools) -> list[FioJob]:
     """Write the job of every guest that the load is shared among; one job where there is none."""
     stack = study.arm(trial.arm).stack
@@ -171,7 +180,7 @@ def _jobs(study: Study, trial: Trial, workload: Workload, bench: Bench, tools: T
 
 def _clients(workload: Workload, tools: Tools) -> Clients:
     """Return what loads; a device of the user's is written by fio, since virtune-load would claim it for itself."""
-    claimed = workload.writes and tools.target is not None and tools.target.is_block_device()
+    claimed = workload.writes and tools.target is not None and tools.target.path.is_block_device()
     return replace(tools.clients, alike=tools.clients.alike and not claimed)
 
 

@@ -16,12 +16,12 @@ from virtune.model.errors import MissingToolError
 from virtune.model.facts import Claim, ClaimKind, Unknown
 from virtune.probe import tree
 from virtune.probe.devices import backing_of, node_number, sysfs_of
+from virtune.probe.holders import locks_on, loops, processes_with
+from virtune.probe.image_formats import image_format
 from virtune.probe.mounts import mounts
 
 _BLKID_NOTHING = 2
 _BLKID_AMBIVALENT = 8
-_QCOW2 = b"QFI\xfb"
-"""How a qcow2 image begins (QEMU's docs/interop/qcow2); libblkid does not know it."""
 
 
 def claims(
@@ -31,22 +31,25 @@ def claims(
 
     Who asks about many devices passes `open_devices()`, so that all processes are looked through once.
     """
-    node = os.path.realpath(path) if root == tree.ROOT else os.path.normpath(path)
+    # what is opened is what was asked for: its name, if it is a link, may lead elsewhere when it is looked up again
+    node = str(path) if root == tree.ROOT else os.path.normpath(path)
     number = node_number(node, root)
     if number is None:
         return ()
+    called = os.path.realpath(path) if root == tree.ROOT else node
     home = sysfs_of(number, root)
     if home is None:
-        return (_claim(ClaimKind.UNSEEN, node, f"/sys/dev/block has no {number}"),)
+        return (_claim(ClaimKind.UNSEEN, called, f"/sys/dev/block has no {number}"),)
     found = [*_read_only(home, root), *_held(home, root)]
     family = _family(home, root)
     found += _mounted(family, root)
     found += _swap(family, root)
-    found += _looped(family, root)
     if root == tree.ROOT:
-        found += _exclusive(node)
+        found += _looped(family)
+        found += _under_loop(home)
+        found += _exclusive(node, called)
         found += _open_by(family, open_devices() if opened is None else opened)
-        found += signed(node)
+        found += signed(node, called)
     return tuple(found)
 
 
@@ -129,25 +132,46 @@ def _swap(family: dict[str, str], root: Path) -> Iterator[Claim]:
             yield _claim(ClaimKind.SWAP, name, f"{name} is swap space")
 
 
-def _looped(family: dict[str, str], root: Path) -> Iterator[Claim]:
-    for name in tree.names("/sys/block", root):
-        file = tree.text(f"/sys/block/{name}/loop/backing_file", root) if name.startswith("loop") else ""
-        if isinstance(file, str) and file.startswith("/dev/"):
-            member = family.get(node_number(file, root) or "")
-            if member is not None:
-                yield _claim(ClaimKind.HELD, member, f"{member} is behind {name}")
+def _looped(family: dict[str, str]) -> Iterator[Claim]:
+    numbers = {os.makedev(*map(int, number.split(":"))): name for number, name in family.items()}
+    for loop in loops():
+        node = loop.node
+        if node is None and loop.backing.startswith("/dev/"):
+            with contextlib.suppress(OSError):
+                node = Path(loop.backing).stat().st_rdev
+        if node and node in numbers:
+            yield _claim(ClaimKind.HELD, numbers[node], f"{numbers[node]} is behind {loop.name}")
 
 
-def _exclusive(node: str) -> Iterator[Claim]:
+def _under_loop(home: str) -> Iterator[Claim]:
+    """Say who else uses the file that a loop device stands on."""
+    name = tree.last(tree.parent(home)) if _is_partition(home, tree.ROOT) else tree.last(home)
+    known = list(loops())
+    ours = next((loop for loop in known if loop.name == name), None)
+    if ours is None or ours.file is None or ours.node:
+        return
+    for loop in known:
+        if loop.file == ours.file and loop.name != name:
+            yield _claim(ClaimKind.HELD, name, f"{loop.name} stands on the same file as {name}: {ours.backing}")
+    for pid, program in processes_with(*ours.file):
+        yield _claim(ClaimKind.OPEN, name, f"the file behind {name} is open in process {pid} ({program})")
+    with contextlib.suppress(OSError):
+        file = Path(ours.backing)
+        if (file.stat().st_dev, file.stat().st_ino) == ours.file:
+            for words in locks_on(file):
+                yield _claim(ClaimKind.OPEN, name, f"of the file behind {name}: {words}")
+
+
+def _exclusive(node: str, called: str) -> Iterator[Claim]:
     """Ask the kernel: an exclusive open fails while a mount (in any container), RAID, LVM or swap has the device."""
     try:
         os.close(os.open(node, os.O_RDONLY | os.O_EXCL | os.O_NONBLOCK | os.O_CLOEXEC))
     except OSError as error:
         if error.errno == errno.EBUSY:
-            yield _claim(ClaimKind.HELD, node, f"{node} is in use: the kernel refuses an exclusive open")
+            yield _claim(ClaimKind.HELD, called, f"{called} is in use: the kernel refuses an exclusive open")
         else:
             reason = (error.strerror or str(error)).lower()
-            yield _claim(ClaimKind.UNSEEN, node, f"{node} could not be opened to look at it: {reason}")
+            yield _claim(ClaimKind.UNSEEN, called, f"{called} could not be opened to look at it: {reason}")
 
 
 def _open_by(family: dict[str, str], opened: Mapping[str, Sequence[str]]) -> Iterator[Claim]:
@@ -167,33 +191,38 @@ def _open_blocks(entry: str) -> set[str]:
     return found
 
 
-def signed(node: str) -> Iterator[Claim]:
-    """Yield what lies on a block device or in a file, as its blocks tell; not knowing is a claim too."""
+def signed(node: str, called: str | None = None) -> Iterator[Claim]:
+    """Yield what lies on a block device or in a file, as its blocks tell; not knowing is a claim too.
+
+    `called` is the name to speak of, where another one leads to it.
+    """
+    name = called or node
+    unsearched = f"{name} was not searched for filesystems"
     try:
         found = shell.run(
             [shell.find("blkid"), "-p", "-o", "export", node],
             timeout_seconds=10,
             ok=(0, _BLKID_NOTHING, _BLKID_AMBIVALENT),
         )
+        known = image_format(Path(node))
     except MissingToolError:
-        text = f"{node} was not searched for filesystems: `blkid` is not installed (util-linux)"
-        yield _claim(ClaimKind.UNSEEN, node, text)
+        yield _claim(ClaimKind.UNSEEN, name, f"{unsearched}: `blkid` is not installed (util-linux)")
         return
     except shell.CommandError as error:
-        yield _claim(ClaimKind.UNSEEN, node, f"{node} was not searched for filesystems: {error.message}")
+        yield _claim(ClaimKind.UNSEEN, name, f"{unsearched}: {error.message}")
+        return
+    except OSError as error:
+        yield _claim(ClaimKind.UNSEEN, name, f"{unsearched}: {(error.strerror or str(error)).lower()}")
         return
     if found.status == _BLKID_AMBIVALENT:
-        yield _claim(ClaimKind.SIGNED, node, f"{node} carries the signatures of several filesystems or tables")
+        yield _claim(ClaimKind.SIGNED, name, f"{name} carries the signatures of several filesystems or tables")
     elif found.status == 0:
-        yield _claim(ClaimKind.SIGNED, node, f"{node} holds {_contents(found.stdout)}")
+        yield _claim(ClaimKind.SIGNED, name, f"{name} holds {_contents(found.stdout)}")
     elif found.stderr.strip():
         # blkid leaves with 2 both when there is nothing and when it could not look
-        reason = shell.last_line(found.stderr) or ""
-        yield _claim(ClaimKind.UNSEEN, node, f"{node} was not searched for filesystems: {reason}")
-    else:
-        with Path(node).open("rb") as file:
-            if file.read(len(_QCOW2)) == _QCOW2:
-                yield _claim(ClaimKind.SIGNED, node, f"{node} is a qcow2 image")
+        yield _claim(ClaimKind.UNSEEN, name, f"{unsearched}: {shell.last_line(found.stderr) or ''}")
+    elif known is not None:
+        yield _claim(ClaimKind.SIGNED, name, f"{name} is {known}")
 
 
 def _contents(export: str) -> str:

@@ -309,7 +309,7 @@ def _monitor(connection: socket.socket, child: shell.Child) -> Iterator[Monitor]
 def _places(ground: DiskImageSpec, directory: Path) -> DaemonPlaces:
     image = ground.image
     return DaemonPlaces(
-        image="" if image is None else str(image.resolve()),
+        image="" if image is None else str(image.absolute()),
         size_bytes=ground.size_bytes,
         socket=str(directory / "disk.sock"),
         mountpoint=str(directory / "disk"),

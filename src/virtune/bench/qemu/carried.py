@@ -235,7 +235,7 @@ def writable(stack: Stack, ground: DiskImageSpec) -> bool:
 def _places(stack: Stack, ground: DiskImageSpec) -> DaemonPlaces:
     image = ground.image
     return DaemonPlaces(
-        image="" if image is None else str(image.resolve()),
+        image="" if image is None else str(image.absolute()),
         size_bytes=ground.size_bytes,
         socket="",
         mountpoint="",

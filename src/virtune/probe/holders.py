@@ -1,0 +1,179 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Holders: loop devices, processes and locks on a file or block device. What cannot be looked at counts as one.
+
+A name is no proof: it may have been removed or reused since the holder opened it, so device and inode are compared.
+"""
+
+import contextlib
+import fcntl
+import os
+import stat
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from virtune.model.facts import Unknown
+from virtune.probe import tree
+
+_LOOP_GET_STATUS64 = 0x4C05
+_LOOP_INFO64_BYTES = 232
+_LOOP_INFO64 = struct.Struct("=QQQQQ")
+"""The head of struct loop_info64 (linux/loop.h): device, inode and device number of the file, offset, size limit."""
+
+_FLOCK = struct.Struct("@hhqqi4x")
+"""struct flock of fcntl(2) on 64-bit Linux: type, whence, start, length, pid."""
+
+_F_OFD_GETLK = 36
+"""fcntl(2): who holds a lock that conflicts; Python has no name for it before 3.14."""
+
+_QEMU_LOCK_BYTES = range(100, 300)
+"""Where QEMU locks an image: 100 and up for what it does, 200 and up for what others may not do (QEMU's
+block/file-posix.c, RAW_LOCK_PERM_BASE and RAW_LOCK_SHARED_BASE)."""
+
+_SECTOR_BYTES = 512
+_KERNEL_THREAD = 0x00200000
+"""PF_KTHREAD in the flags of /proc/PID/stat (linux/sched.h): it has no files."""
+
+_FLAGS_AT = 6
+"""Where the flags stand in /proc/PID/stat, counted behind the name in parentheses."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loop:
+    """A loop device in use: its name, and what it stands on.
+
+    `backing` is the name that the kernel knows of the file. `file` is its device and inode, `node` the number of the
+    block device that it is (0 for a file); both are None where the loop device could not be asked.
+    """
+
+    name: str
+    backing: str
+    file: tuple[int, int] | None
+    node: int | None
+
+
+def loops() -> Iterator[Loop]:
+    """Yield the loop devices that are in use. Never raises: what cannot be asked is said with None."""
+    for name in tree.names("/sys/block"):
+        backing = tree.text(f"/sys/block/{name}/loop/backing_file") if name.startswith("loop") else ""
+        if isinstance(backing, str) and backing:
+            yield _asked(name, backing)
+
+
+def loops_over(found: os.stat_result) -> Iterator[tuple[str, str]]:
+    """Yield the name of each loop device over a file or block device, and in words how it is known.
+
+    One that cannot be asked and whose file has no name any more is over it, as far as its size allows.
+    """
+    device = stat.S_ISBLK(found.st_mode)
+    for loop in loops():
+        if loop.file is None:
+            if _may_stand_on(loop, found):
+                yield loop.name, f"the loop device {loop.name} may stand on it, and could not be asked"
+        elif (loop.node == found.st_rdev) if device else (loop.file == (found.st_dev, found.st_ino)):
+            yield loop.name, f"the loop device {loop.name} stands on it"
+
+
+def locks_on(path: Path) -> Iterator[str]:
+    """Yield in words who locks a file or device, from whatever namespace. QEMU locks bytes of each image it opens."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        yield f"its locks could not be looked at: {(error.strerror or str(error)).lower()}"
+        return
+    try:
+        asked = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+        kind, _, start, _, pid = _FLOCK.unpack(fcntl.fcntl(descriptor, _F_OFD_GETLK, asked))
+    except OSError as error:
+        yield f"its locks could not be looked at: {(error.strerror or str(error)).lower()}"
+        return
+    finally:
+        os.close(descriptor)
+    if kind != fcntl.F_UNLCK:
+        who = f"process {pid}" if pid > 0 else "a process"
+        yield f"{who} locks it as QEMU locks an image" if start in _QEMU_LOCK_BYTES else f"{who} has locked it"
+
+
+def processes_with(device: int, inode: int) -> Iterator[tuple[int, str]]:
+    """Yield pid and name of the processes, but our own, that have the very file open, whatever they call it."""
+    for process in _processes():
+        with contextlib.suppress(OSError):
+            for entry in (process / "fd").iterdir():
+                with contextlib.suppress(OSError):
+                    held = entry.stat()
+                    if (held.st_dev, held.st_ino) == (device, inode):
+                        yield int(process.name), _name_of(process)
+                        break
+
+
+def unseen_processes() -> list[str]:
+    """Return `pid (name)` of the processes whose open files we may not look at."""
+    found = []
+    for process in _processes():
+        try:
+            os.close(os.open(process / "fd", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
+            next((process / "fd").iterdir(), None)
+        except PermissionError:
+            if not _kernel_thread(process):
+                found.append(f"{process.name} ({_name_of(process)})")
+        except OSError:
+            continue  # it ended while we looked
+    return found
+
+
+def ours_alone(found: os.stat_result) -> bool:
+    """Whether nobody but us, and root, may write to it."""
+    return found.st_uid == os.geteuid() and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+
+
+def _asked(name: str, backing: str) -> Loop:
+    try:
+        descriptor = os.open(f"/dev/{name}", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return Loop(name=name, backing=backing, file=None, node=None)
+    try:
+        answer = fcntl.ioctl(descriptor, _LOOP_GET_STATUS64, bytes(_LOOP_INFO64_BYTES))
+        device, inode, node, _, _ = _LOOP_INFO64.unpack_from(answer)
+    except OSError:
+        return Loop(name=name, backing=backing, file=None, node=None)
+    finally:
+        os.close(descriptor)
+    return Loop(name=name, backing=backing, file=(device, inode), node=node)
+
+
+def _may_stand_on(loop: Loop, found: os.stat_result) -> bool:
+    """Whether a loop device that cannot be asked may be over a file, by its name or else by its size."""
+    with contextlib.suppress(OSError):
+        named = Path(loop.backing).stat()
+        return (named.st_dev, named.st_ino) == (found.st_dev, found.st_ino) or (
+            stat.S_ISBLK(found.st_mode) and named.st_rdev == found.st_rdev
+        )
+    if stat.S_ISBLK(found.st_mode):
+        return loop.backing.startswith("/dev/")
+    values = [tree.number(f"/sys/block/{loop.name}/{entry}") for entry in ("size", "loop/offset", "loop/sizelimit")]
+    sectors, offset, limit = (None if isinstance(value, Unknown) else value for value in values)
+    if sectors is None or offset is None or limit is None:
+        return True
+    end = offset + (limit or sectors * _SECTOR_BYTES)
+    return end <= found.st_size and (limit > 0 or found.st_size - end < _SECTOR_BYTES)
+
+
+def _processes() -> Iterator[Path]:
+    ours = str(os.getpid())
+    for name in tree.names("/proc"):
+        if name.isdecimal() and name != ours:
+            yield Path("/proc") / name
+
+
+def _name_of(process: Path) -> str:
+    found = tree.text(f"{process}/comm")
+    return "ended" if isinstance(found, Unknown) else found
+
+
+def _kernel_thread(process: Path) -> bool:
+    found = tree.text(f"{process}/stat")
+    if isinstance(found, Unknown):
+        return False
+    fields = found.rpartition(")")[2].split()
+    return len(fields) > _FLAGS_AT and fields[_FLAGS_AT].isdecimal() and bool(int(fields[_FLAGS_AT]) & _KERNEL_THREAD)
