@@ -79,7 +79,7 @@ def test_leave_for_another_target_is_none(image: Path, tmp_path: Path) -> None:
     other = tmp_path / "other.raw"
     other.write_bytes(b"x" * 4 * MIB)
     for name in (other, tmp_path / "none", image.with_name("user.ra")):
-        with pytest.raises(RefusedTargetError, match="was not made by virtune"):
+        with pytest.raises(RefusedTargetError, match="which virtune did not create"):
             look(image, writes=True, name=name)
 
 

@@ -217,7 +217,7 @@ def test_a_link_planted_under_an_image_s_name_is_never_written_through(tmp_path:
 def test_a_file_of_somebody_else_s_under_an_image_s_name_is_left_alone(tmp_path: Path, warden: Warden) -> None:
     theirs = tmp_path / f"virtune-{SMALL}.raw"
     theirs.write_text("all I have")
-    with scratch_in(tmp_path) as scratch, pytest.raises(PreconditionError, match="virtune did not make it"):
+    with scratch_in(tmp_path) as scratch, pytest.raises(PreconditionError, match="virtune did not create it"):
         scratch.image_for(Disk(), warden)
     assert theirs.read_text() == "all I have"
 

@@ -187,7 +187,7 @@ def test_a_file_in_the_way_that_is_not_ours_stays(tmp_path: Path, warden: Warden
     theirs.write_text("all I have")
     with (
         Scratch(tmp_path, span_bytes=2 * MIB, say=lambda _: None) as scratch,
-        pytest.raises(PreconditionError, match="is in the way, and virtune did not make it"),
+        pytest.raises(PreconditionError, match="is in the way; virtune did not create it"),
     ):
         scratch.image_for(Disk(), warden)
     assert theirs.read_text() == "all I have"
