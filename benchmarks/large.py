@@ -22,7 +22,7 @@ from virtune.analyse.search.tuning import tuning
 from virtune.model.durability import Promise
 from virtune.model.evidence import InForce, StudyRecord, TrialRecord
 from virtune.model.goal import Goal
-from virtune.model.knob import Answer, Standing
+from virtune.model.knob import Answer, Support
 from virtune.model.measurement import Measurement
 from virtune.model.search import Search, phase_of
 from virtune.model.space import Space
@@ -48,7 +48,7 @@ PLACE = Workload(name="reads", meaning="", jobs=(job("reads", {"rw": "randread"}
 
 def space() -> Space:
     """Return some hundred configurations of one durability."""
-    answer = Answer(program="qemu-storage-daemon", standing=Standing.VALUES, values=("threads", "native", "io_uring"))
+    answer = Answer(program="qemu-storage-daemon", standing=Support.VALUES, values=("threads", "native", "io_uring"))
     host = What(answers={"disk.aio": (answer,)}, program="qemu-storage-daemon", io_uring=True, cpus=8)
     return space_of(Asked(rig="vhost-user", vary=VARY, fix=("disk.cache=none",)), host)
 

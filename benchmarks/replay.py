@@ -45,7 +45,7 @@ class Record:
         return math.log(found)
 
 
-DomainAccess = Callable[[Record, list[Key], int, int], tuple[Key, float | None]]
+Chooser = Callable[[Record, list[Key], int, int], tuple[Key, float | None]]
 """(record, configurations, slices to spend, seed) -> the chosen one, and the stated distance to the best."""
 
 
@@ -151,7 +151,7 @@ def main() -> None:
             )
 
 
-WAYS: dict[str, DomainAccess] = {"virtune": virtune, "bench-fio": bench_fio, "Optuna TPE": optuna_alone, "mlos": mlos}
+WAYS: dict[str, Chooser] = {"virtune": virtune, "bench-fio": bench_fio, "Optuna TPE": optuna_alone, "mlos": mlos}
 
 if __name__ == "__main__":
     main()

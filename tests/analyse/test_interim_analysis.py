@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 
-from virtune.analyse.study.interim_analysis import Look, look
+from virtune.analyse.study.interim_analysis import InterimAnalysis, look
 from virtune.analyse.study.lost_arms import LOST_ROUNDS, require_measured
 from virtune.model.condition import Outcome
 from virtune.model.errors import LoadError
@@ -45,10 +45,10 @@ def measured(trial: Trial, disk: Disk) -> TrialRecord:
     return TrialRecord(trial=trial, ended="", in_force=InForce(), measurement=Measurement(values=values))
 
 
-def run(asked: Study, disk: Disk) -> tuple[StudyRecord, Look]:
+def run(asked: Study, disk: Disk) -> tuple[StudyRecord, InterimAnalysis]:
     """Run a study on a simulated disk until it stops; returns what the last look saw."""
     record = StudyRecord(study=asked, facts="", finished=False, trials=())
-    seen = Look(verdicts=(), rulings=(), workloads=frozenset(one.name for one in asked.workloads), lost={})
+    seen = InterimAnalysis(verdicts=(), rulings=(), workloads=frozenset(one.name for one in asked.workloads), lost={})
     while proposed := propose(record.study, rounds=1, workloads=seen.workloads, without=seen.lost):
         asked = replace(record.study, trials=(*record.study.trials, *proposed))
         made = tuple(measured(trial, disk) for trial in proposed)

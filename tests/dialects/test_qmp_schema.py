@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from virtune.dialects.qemu.schema import answer_properties, answer_schema, entities, find_member
-from virtune.model.knob import AskDevice, AskObject, AskSchema, Standing
+from virtune.model.knob import AskDevice, AskObject, AskSchema, Support
 
 SCHEMA: list[dict[str, Any]] = [
     {"name": "blockdev-add", "meta-type": "command", "arg-type": "0", "ret-type": "9"},
@@ -82,20 +82,20 @@ def test_a_member_is_found_by_its_way(ask: AskSchema, kind: str, values: tuple[s
 def test_what_a_build_does_not_have_is_absent(ask: AskSchema) -> None:
     assert find_member(KNOWN, ask) is None
     answer = answer_schema(ask, KNOWN, program="qemu")
-    assert answer.standing is Standing.ABSENT
+    assert answer.standing is Support.ABSENT
     assert answer.detail.startswith(f"no {ask.command} ")
 
 
 def test_an_answer_lists_the_values_and_where_they_stand() -> None:
     answer = answer_schema(AskSchema(command="blockdev-add", member="aio", variant="file"), KNOWN, program="qemu")
-    assert answer.standing is Standing.VALUES
+    assert answer.standing is Support.VALUES
     assert answer.values == ("threads", "native")
     assert answer.detail == "blockdev-add file aio: enum"
 
 
 def test_an_answer_says_what_is_unstable() -> None:
     answer = answer_schema(AskSchema(command="blockdev-add", member="x-check", variant="file"), KNOWN, program="qemu")
-    assert answer.standing is Standing.EXISTS
+    assert answer.standing is Support.EXISTS
     assert answer.detail.endswith(": boolean, unstable")
 
 
@@ -118,7 +118,7 @@ def test_lists_of_properties_are_read(reply: dict[str, Any], standing: str, deta
 def test_objects_are_read_like_devices() -> None:
     reply = {"return": [{"name": "poll-max-ns", "type": "int"}]}
     answer = answer_properties(AskObject(object="iothread", property="poll-max-ns"), reply, program="qemu")
-    assert (answer.standing, answer.detail) == (Standing.EXISTS, "iothread poll-max-ns: int")
+    assert (answer.standing, answer.detail) == (Support.EXISTS, "iothread poll-max-ns: int")
 
 
 WORDS = st.sampled_from(
@@ -130,4 +130,4 @@ WORDS = st.sampled_from(
 def test_no_question_breaks_the_walk(command: str, way: list[str], variant: str | None) -> None:
     ask = AskSchema(command=command, member=".".join(way), variant=variant)
     found = find_member(KNOWN, ask)
-    assert (answer_schema(ask, KNOWN, program="qemu").standing is Standing.ABSENT) == (found is None)
+    assert (answer_schema(ask, KNOWN, program="qemu").standing is Support.ABSENT) == (found is None)

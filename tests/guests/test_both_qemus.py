@@ -19,7 +19,7 @@ from virtune.bench.qemu.load import Evidence, GuestJob, run_guest_loads
 from virtune.bench.qemu.machine import PROGRAM
 from virtune.bench.qemu.rig import GuestBench, GuestSession
 from virtune.model.errors import RigError
-from virtune.model.knob import Standing
+from virtune.model.knob import Support
 from virtune.model.knobs import find
 from virtune.model.machine import Machine
 from virtune.model.stack import Device, Disk, Stack
@@ -72,7 +72,7 @@ def test_engines_threads_and_mapping(emulator: str, session: GuestSession, image
     device = Device(iothread_vq_mapping="io1+io2", num_queues=2)
     spread = Stack(rig="qemu", machine=machine, device=device, disk=Disk(aio="native"))
     (answer,) = ask([MAPPING], emulators=[emulator])[MAPPING.id]
-    if answer.standing is Standing.ABSENT:
+    if answer.standing is Support.ABSENT:
         with pytest.raises(RigError, match=r"QEMU 7\.2\.\S+ .*has no `iothread-vq-mapping` for virtio-blk-pci"):
             session.up(spread, ground(image)).__enter__()
         return

@@ -5,13 +5,13 @@ import pytest
 
 from virtune.model.durability import Promise, durability_of
 from virtune.model.errors import PlanError
-from virtune.model.knob import Answer, Standing
+from virtune.model.knob import Answer, Support
 from virtune.model.space import Space
 from virtune.model.stack import contradictions
 from virtune.plan.space import Asked, Host, effective, space_of
 
 DAEMON = "qemu-storage-daemon 7.2.0"
-ALL = Answer(program=DAEMON, standing=Standing.VALUES, values=("threads", "native", "io_uring"))
+ALL = Answer(program=DAEMON, standing=Support.VALUES, values=("threads", "native", "io_uring"))
 HOST = Host(answers={"disk.aio": (ALL,)}, program="qemu-storage-daemon", io_uring=True, cpus=4)
 SMALL = Host(answers=HOST.answers, program=HOST.program, cpus=4, memory_bytes=8 * 1024**3)
 
@@ -77,7 +77,7 @@ def test_queues_are_varied_when_they_are_named_since_most_loads_take_one() -> No
 
 
 def test_what_the_host_does_not_have_is_removed_with_the_reason() -> None:
-    two = Answer(program=DAEMON, standing=Standing.VALUES, values=("threads", "native"))
+    two = Answer(program=DAEMON, standing=Support.VALUES, values=("threads", "native"))
     host = Host(answers={"disk.aio": (two,)}, program="qemu-storage-daemon")
     space = space_of(Asked(vary=("disk.aio",)), host)
     assert names(space) == ["baseline", "native"]
@@ -85,7 +85,7 @@ def test_what_the_host_does_not_have_is_removed_with_the_reason() -> None:
     assert "built without it" in space.removed[0].why
     refused = Host(answers={"disk.aio": (ALL,)}, program="qemu-storage-daemon", io_uring=False)
     assert "kernel refuses" in space_of(Asked(vary=("disk.aio",)), refused).removed[0].why
-    absent = Answer(program=DAEMON, standing=Standing.ABSENT, detail="no blockdev-add qcow2 lazy-refcounts")
+    absent = Answer(program=DAEMON, standing=Support.ABSENT, detail="no blockdev-add qcow2 lazy-refcounts")
     gone = Host(answers={"disk.lazy_refcounts": (absent,)}, program="qemu-storage-daemon")
     space = space_of(Asked(vary=("disk.lazy_refcounts", "disk.aio"), fix=("disk.format=qcow2",)), gone)
     assert {r.what for r in space.removed} == {"disk.lazy_refcounts=off", "disk.lazy_refcounts=on"}

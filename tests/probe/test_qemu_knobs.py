@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from virtune.model.knob import Answer, AskDevice, Knob, Number, Standing, Switch
+from virtune.model.knob import Answer, AskDevice, Knob, Number, Support, Switch
 from virtune.model.knobs import BY_ID, KNOBS
 from virtune.probe.qemu_knobs import DAEMON, EMULATORS, ask
 from virtune.shell import run
@@ -44,10 +44,10 @@ def script(path: Path, *lines: str) -> str:
 @pytest.mark.real
 def test_the_daemon_lists_the_values_that_it_was_built_with(daemon: str) -> None:
     (answer, other) = ask([AIO], daemon=daemon, emulators=[MISSING])["disk.aio"]
-    assert answer.standing is Standing.VALUES
+    assert answer.standing is Support.VALUES
     assert {"threads", "native"} <= set(answer.values) <= {"threads", "native", "io_uring"}
     assert re.fullmatch(rf"{DAEMON} \d+\.\d+\.\d+", answer.program)
-    assert other.standing is Standing.NOT_ASKED
+    assert other.standing is Support.NOT_ASKED
     assert f"`{MISSING}` is not installed" in other.detail
 
 
@@ -57,7 +57,7 @@ def test_the_daemon_has_every_knob_that_virtune_turns(daemon: str) -> None:
     turned = [knob for knob in KNOBS if knob.place and knob.id.startswith(("disk.", "export."))]
     answers = ask(turned, daemon=daemon, emulators=[MISSING])
     assert set(answers) == {knob.id for knob in turned}
-    absent = [name for name, given in answers.items() if given[0].standing is Standing.ABSENT]
+    absent = [name for name, given in answers.items() if given[0].standing is Support.ABSENT]
     assert not absent
 
 
@@ -65,9 +65,9 @@ def test_the_daemon_has_every_knob_that_virtune_turns(daemon: str) -> None:
 def test_the_emulator_answers_for_devices_and_for_objects(emulator: str) -> None:
     answers = ask([QUEUES, BY_ID["iothread.poll_max_ns"]], daemon=MISSING, emulators=[emulator])
     (queues,) = answers["device.num_queues"]
-    assert queues.standing is Standing.EXISTS
+    assert queues.standing is Support.EXISTS
     assert queues.detail == "virtio-blk-pci num-queues: uint16, default 65535"
-    assert [answer.standing for answer in answers["iothread.poll_max_ns"]] == [Standing.NOT_ASKED, Standing.EXISTS]
+    assert [answer.standing for answer in answers["iothread.poll_max_ns"]] == [Support.NOT_ASKED, Support.EXISTS]
 
 
 @pytest.mark.real
@@ -76,9 +76,9 @@ def test_no_question_of_the_table_is_left_without_a_clear_answer(daemon: str, em
     assert set(answers) == {knob.id for knob in KNOBS if knob.ask is not None}
     for knob in KNOBS:
         for answer in answers.get(knob.id, ()):
-            assert answer.standing is not Standing.NOT_ASKED, knob.id
+            assert answer.standing is not Support.NOT_ASKED, knob.id
             assert answer.detail
-            assert bool(answer.values) == (answer.standing is Standing.VALUES)
+            assert bool(answer.values) == (answer.standing is Support.VALUES)
 
 
 @pytest.mark.real
@@ -139,5 +139,5 @@ def test_the_daemon_is_not_asked_for_devices() -> None:
 def test_what_is_wrong_with_a_program_becomes_the_reason(tmp_path: Path, lines: tuple[str, ...], reason: str) -> None:
     program = script(tmp_path / "qemu", *lines)
     for answer in ask([AIO], daemon=program, emulators=[program], timeout_seconds=0.5)["disk.aio"]:
-        assert answer.standing is Standing.NOT_ASKED
+        assert answer.standing is Support.NOT_ASKED
         assert reason in answer.detail

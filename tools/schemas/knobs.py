@@ -5,7 +5,7 @@ import re
 
 from tools.schemas.parts import identity, program_version
 from tools.schemas.shape import Schema, by_name, exactly, maybe, rows, switch, table, text, whole, word, written
-from virtune.model.knob import Change, Layer, Risk, Standing
+from virtune.model.knob import Change, Layer, Risk, Support
 from virtune.report.text.knobs import EVIDENCE, SCHEMA
 
 _TAGS = f"^({'|'.join(map(re.escape, EVIDENCE))}) "
@@ -107,7 +107,7 @@ def _answer() -> Schema:
         "What one installed program said.",
         {
             "program": text("The program that was asked, with its version."),
-            "standing": word("How it stands to the knob.", Standing),
+            "standing": word("How it stands to the knob.", Support),
             "values": rows("The words that it accepts, where it lists them.", text("A word.")),
             "detail": text("The type and default that it names, or why it was not asked."),
         },

@@ -10,7 +10,7 @@ import click
 from virtune.cli.change_options import advice_lines, wish_of, wish_options
 from virtune.cli.options import json_option
 from virtune.flows.advise import Advice, advise
-from virtune.flows.domains import Found, everywhere
+from virtune.flows.domains import FoundDomain, everywhere
 from virtune.model.errors import UsageError
 
 
@@ -53,9 +53,9 @@ def command(
         raise UsageError("nothing to advise on", hint="name files of domain XML, or --connect qemu:///system")
     wish = wish_of(template, rules, turns)
     read = list(everywhere(paths, connect, domains, here=here))
-    known = [(one, advise(one, wish)) for one in read if isinstance(one, Found)]
+    known = [(one, advise(one, wish)) for one in read if isinstance(one, FoundDomain)]
     for one in read:
-        if not isinstance(one, Found):
+        if not isinstance(one, FoundDomain):
             click.echo(f"not read: {one.origin}: {one.because}", err=True)
     if as_json:
         click.echo(json.dumps(document([_part(found, advice) for found, advice in known]), indent=2))
@@ -64,7 +64,7 @@ def command(
     return 0 if len(known) == len(read) else 2
 
 
-def _part(found: Found, advice: Advice) -> dict[str, Any]:
+def _part(found: FoundDomain, advice: Advice) -> dict[str, Any]:
     from virtune.report.text.advice import domain_document
 
     domain = found.subject.domain

@@ -103,7 +103,7 @@ def command(**asked: Any) -> int:
       virtune compare monday.json tuesday.json
       virtune compare --vary disk.aio=native,io_uring --at-load 50%,70%,90%
     """  # noqa: D301 - click's own mark for lines that are not to be rewrapped
-    from virtune.cli.run_study import Asked, ask_for
+    from virtune.cli.run_study import StudyRequest, ask_for
 
     thresholds = Thresholds.read(asked)
     inputs, different_jobs = asked.pop("inputs"), asked.pop("different_jobs")
@@ -112,7 +112,7 @@ def command(**asked: Any) -> int:
     if different_jobs:
         raise UsageError("--different-jobs is for results that exist already", hint="`virtune compare BEFORE AFTER`")
     asked["plan"] = Path(inputs[0]) if inputs else None
-    return ask_for(Asked.read("compare", asked, thresholds=thresholds))
+    return ask_for(StudyRequest.read("compare", asked, thresholds=thresholds))
 
 
 def _is_plan(path: Path) -> bool:

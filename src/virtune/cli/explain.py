@@ -14,6 +14,7 @@ from virtune.cli.options import json_option, store_option
 from virtune.cli.output import put
 from virtune.fio.results import LIMIT, read_result, refuse_length, text_of
 from virtune.model.errors import ReadError, UsageError
+from virtune.model.text import printable
 from virtune.report.text.explain import Explained, explained_document, render
 
 
@@ -50,7 +51,7 @@ def load_input(name: str, store: Path) -> list[tuple[str, str]]:
         if name == "-":
             content, shown = sys.stdin.buffer.read(LIMIT + 1), "standard input"
         else:
-            shown = _printable(Path(name).name)
+            shown = printable(Path(name).name)
             with Path(name).open("rb") as file:
                 content = file.read(LIMIT + 1)
     except FileNotFoundError:
@@ -85,7 +86,3 @@ def _explain(shown: str, text: str) -> Explained:
     except ReadError as error:
         raise ReadError(f"{shown}: {error.message}", hint=error.hint) from None
     return Explained(name=shown, result=result, measurement=measurement_of(result), remarks=explain(result))
-
-
-def _printable(name: str) -> str:
-    return "".join(character if character.isprintable() else "?" for character in name)

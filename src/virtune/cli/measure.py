@@ -36,6 +36,6 @@ def command(**asked: Any) -> None:
       virtune measure --rig metal --workload four-corners
       virtune measure --set disk.aio=native --set disk.format=qcow2
     """  # noqa: D301 - click's own mark for lines that are not to be rewrapped
-    from virtune.cli.run_study import Asked, ask_for
+    from virtune.cli.run_study import StudyRequest, ask_for
 
-    ask_for(Asked.read("measure", asked))
+    ask_for(StudyRequest.read("measure", asked))

@@ -15,6 +15,7 @@ from virtune.model.evidence import StudyRecord
 from virtune.model.fitness import Neighbour
 from virtune.model.result import Result
 from virtune.model.study import CHECK
+from virtune.model.text import printable
 
 REPORT_COLUMNS = 110
 
@@ -28,12 +29,7 @@ class Clean:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Pass on every segment; rich's own line ends stand alone or at an end of a segment."""
         for segment in console.render(self.renderable, options):
-            yield segment if segment.control else Segment(printable(segment.text), segment.style)
-
-
-def printable(text: str) -> str:
-    """Return text that does nothing to a terminal: what is no character to be seen is a `?`, line ends stay."""
-    return "".join(character if character.isprintable() or character == "\n" else "?" for character in text)
+            yield segment if segment.control else Segment(printable(segment.text, keep="\n"), segment.style)
 
 
 def show_check(record: StudyRecord, *, as_json: bool, around: tuple[Neighbour, ...] | None = None) -> None:

@@ -27,7 +27,7 @@ QUICK_ROUNDS, QUICK_SECONDS = 10, 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class StudyRequest:
     """The words of one call, and where its answer goes."""
 
     question: Question
@@ -39,7 +39,7 @@ class Asked:
     thresholds: Thresholds | None = None
 
     @classmethod
-    def read(cls, kind: str, words: dict[str, Any], *, thresholds: Thresholds | None = None) -> "Asked":
+    def read(cls, kind: str, words: dict[str, Any], *, thresholds: Thresholds | None = None) -> "StudyRequest":
         """Sort what click parsed."""
         quick = words.get("quick", False)
         return cls(
@@ -78,7 +78,7 @@ class Asked:
         )
 
 
-def ask_for(asked: Asked) -> int:
+def ask_for(asked: StudyRequest) -> int:
     """Run the study that was asked for and show what it says; returns the exit code."""
     if asked.report is not None:
         require_writable(asked.report)

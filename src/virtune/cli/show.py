@@ -38,8 +38,9 @@ def command(
     **asked: Any,
 ) -> int:
     """Show STUDY (an id, the beginning of one, or `last`) again: table, verdicts, what was in force."""
-    from virtune.cli.output import printable, show_result
+    from virtune.cli.output import show_result
     from virtune.flows.show import captures_of, current
+    from virtune.model.text import printable
     from virtune.store.sqlite import Store
 
     thresholds = Thresholds.read({**asked, "as_json": as_json})

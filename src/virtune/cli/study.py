@@ -51,7 +51,7 @@ def run(name: str, **asked: Any) -> int:
       virtune study run io-engine --quick
       virtune study run datapath --rig vhost-user
     """  # noqa: D301 - click's own mark for lines that are not to be rewrapped
-    from virtune.cli.run_study import Asked, ask_for
+    from virtune.cli.run_study import StudyRequest, ask_for
     from virtune.flows.builtin_studies import builtin
     from virtune.model.study import DEFAULT_SPAN
 
@@ -60,4 +60,4 @@ def run(name: str, **asked: Any) -> int:
     if asked["quick"]:
         asked["span"] = asked["span"] or DEFAULT_SPAN
         asked["rounds"] = asked["rounds"] or max(1, min(10, QUICK_TRIALS // study.cells))
-    return ask_for(Asked.read(study.kind, {**asked, "builtin": name}, thresholds=thresholds))
+    return ask_for(StudyRequest.read(study.kind, {**asked, "builtin": name}, thresholds=thresholds))

@@ -33,7 +33,8 @@ from virtune.fio.exported import (
     require_queues,
 )
 from virtune.fio.extent import extent_of, own_extent
-from virtune.fio.options import ENGINE_OPTIONS, ENGINES, SYNCHRONOUS, check_together, read_option
+from virtune.fio.job_options import SYNCHRONOUS
+from virtune.fio.options import ENGINE_OPTIONS, ENGINES, check_together, read_option
 from virtune.fio.workloads import check_name
 from virtune.model.errors import PlanError, PreconditionError
 from virtune.model.spelling import quoted

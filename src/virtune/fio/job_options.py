@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from virtune.model.text import printable
 from virtune.model.units import parse_bytes
 from virtune.model.workload import READING, WRITING
 
@@ -56,8 +57,8 @@ def facts_of(options: Mapping[str, str]) -> JobFacts:
     pattern = options.get("rw", "read").partition(":")[0]
     block_size = _block_size(options)
     return JobFacts(
-        engine=printable(options.get("ioengine", DEFAULT_ENGINE).partition(":")[0]),
-        pattern=printable(pattern),
+        engine=shown(options.get("ioengine", DEFAULT_ENGINE).partition(":")[0]),
+        pattern=shown(pattern),
         block_size=block_size,
         direct=_direct(options),
         jobs=whole(options.get("numjobs", "1")) or 1,
@@ -66,9 +67,9 @@ def facts_of(options: Mapping[str, str]) -> JobFacts:
     )
 
 
-def printable(text: str) -> str:
-    """Make someone else's text safe to show: no control characters, not too long."""
-    return "".join(character if character.isprintable() else "?" for character in text[:100])
+def shown(text: str) -> str:
+    """Return a word of somebody's job as it may be shown: printable, and at most 100 characters."""
+    return printable(text, most=100)
 
 
 def size_of(text: str) -> int | None:

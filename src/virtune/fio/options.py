@@ -17,8 +17,6 @@ from virtune.model.units import parse_bytes
 ENGINES = ("io_uring", "libaio", "psync", "sync", "vsync", "pvsync", "pvsync2", "posixaio", "mmap", "splice", "nbd")
 """The engines that load a file, a block device or an NBD export, the best default first."""
 
-SYNCHRONOUS = frozenset({"psync", "sync", "vsync", "pvsync", "pvsync2", "mmap", "splice"})
-"""Engines that hold one I/O in flight whatever `iodepth` says."""
 
 ENGINE_OPTIONS: Mapping[str, tuple[str, ...]] = {
     "hipri": ("io_uring", "pvsync2"),

@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from virtune.fio.job_options import MOST_JOBS, JobFacts, canonical, facts_of, printable
+from virtune.fio.job_options import MOST_JOBS, JobFacts, canonical, facts_of, shown
 from virtune.model.errors import ReadError
 from virtune.model.measurement import DeviceUse, FioResult, Histogram, Latency, LoadResult, Stream
 
@@ -106,7 +106,7 @@ def _result(document: _Object) -> FioResult:
     kinds = [kind for load in loads for stream in load.streams for kind in (stream.clat, stream.lat)]
     return FioResult(
         source="json+" if any(kind and kind.histogram for kind in kinds) else "json",
-        version=printable(version) if isinstance(version, str) else None,
+        version=shown(version) if isinstance(version, str) else None,
         loads=tuple(loads),
         devices=tuple(_devices(document)),
         ended=_float(document, "timestamp", "document"),
@@ -322,7 +322,7 @@ def _object(data: _Object, key: str, where: str) -> _Object:
 
 def _text(data: _Object, key: str) -> str:
     value = data.get(key, "")
-    return printable(value) if isinstance(value, str) else ""
+    return shown(value) if isinstance(value, str) else ""
 
 
 def _float(data: _Object, key: str, where: str) -> float | None:

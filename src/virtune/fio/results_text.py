@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from virtune.fio import command_line as fio_command
 from virtune.fio import text_lines as fio_lines
-from virtune.fio.job_options import MOST_JOBS, printable
+from virtune.fio.job_options import MOST_JOBS, shown
 from virtune.fio.text_groups import Definition, Group, load_of
 from virtune.fio.text_lines import amount, nanoseconds, size
 from virtune.model.errors import ReadError
@@ -90,7 +90,7 @@ class _Reader:
             raise ReadError(f"this announces more than {MOST_JOBS} jobs, which no fio runs")
         self.definitions.append(
             Definition(
-                name=printable(match["name"]),
+                name=shown(match["name"]),
                 group=match["group"],
                 engine=match["engine"],
                 pattern=match["rw"],
@@ -106,7 +106,7 @@ class _Reader:
 
     def take_header(self, match: _Match) -> None:
         """`rr: (groupid=0, jobs=1): err= 0: pid=7299: ...`. The same again comes of --status-interval."""
-        key = (printable(match["name"]), match["group"], match["pid"])
+        key = (shown(match["name"]), match["group"], match["pid"])
         if match["group"] in self._closed and key not in self.groups and match["name"] != ALL_CLIENTS:
             self._runs += 1
         self._group = self.groups[key] = Group(key=key, jobs=int(match["jobs"]) or 1, error=int(match["error"]))

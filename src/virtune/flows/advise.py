@@ -8,7 +8,7 @@ from pathlib import Path
 from virtune.advise.audit import audit, rules
 from virtune.advise.flash import NAME, flash
 from virtune.flows.audit import unified
-from virtune.flows.domains import Found
+from virtune.flows.domains import FoundDomain
 from virtune.model.domain import SettingChange
 from virtune.model.errors import PlanError, UsageError
 from virtune.model.finding import Severity
@@ -46,7 +46,7 @@ class Advice:
     commands: tuple[str, ...] = ()
 
 
-def advise(found: Found, wish: Wish) -> Advice:
+def advise(found: FoundDomain, wish: Wish) -> Advice:
     """Return the advice for one domain; no turns where nothing is to be changed.
 
     What a rule or a template asks for and the configuration cannot have is left alone, and said; raises PlanError
@@ -74,7 +74,7 @@ def advise(found: Found, wish: Wish) -> Advice:
 
 
 def _changed(
-    found: Found, text: bytes, turns: Sequence[SettingChange], names: dict[str, str]
+    found: FoundDomain, text: bytes, turns: Sequence[SettingChange], names: dict[str, str]
 ) -> tuple[bytes, list[SettingChange]]:
     """Return a text with turns made, all or none, and those of them that changed something."""
     made, now = list[SettingChange](), dict(names)
@@ -110,7 +110,7 @@ def _word(value: int | bool) -> str:  # noqa: FBT001
     return ("on" if value else "off") if isinstance(value, bool) else str(value)
 
 
-def _wanted(found: Found, wish: Wish) -> tuple[list[Sequence[SettingChange]], tuple[str, ...]]:
+def _wanted(found: FoundDomain, wish: Wish) -> tuple[list[Sequence[SettingChange]], tuple[str, ...]]:
     """Return the turns that rules or a template ask for, in groups that are made as a whole; and what is left."""
     if wish.template is not None:
         template = flash(found.subject)

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from virtune.advise.audit import audit
-from virtune.flows.domains import Found
+from virtune.flows.domains import FoundDomain
 from virtune.model.domain import SettingChange
 from virtune.model.errors import VirtuneError
 from virtune.model.finding import Audited, Finding, Unread
@@ -24,7 +24,7 @@ _SECRET = re.compile(r"(passwd|password)=(\"[^\"]*\"|'[^']*')")
 
 
 def audit_all(
-    found: Iterable[Found | Unread], *, diffs: int, past: "Past | None" = None
+    found: Iterable[FoundDomain | Unread], *, diffs: int, past: "Past | None" = None
 ) -> Iterator[Audited | Unread]:
     """Yield what the rules say of every domain, in their order; with `past` what was measured of it on this host too.
 
@@ -45,7 +45,7 @@ def audit_all(
         yield Audited(origin=one.origin, domain=domain.name, uuid=domain.uuid, findings=findings)
 
 
-def _with_diff(found: Found, finding: Finding) -> Finding:
+def _with_diff(found: FoundDomain, finding: Finding) -> Finding:
     if not finding.seen.turns:
         return finding
     try:
@@ -54,7 +54,7 @@ def _with_diff(found: Found, finding: Finding) -> Finding:
         return finding
 
 
-def difference(found: Found, turns: tuple[SettingChange, ...]) -> str:
+def difference(found: FoundDomain, turns: tuple[SettingChange, ...]) -> str:
     """Return what turns change in a domain's text, as a unified difference; passwords are never shown."""
     name = found.subject.domain.name
     return unified(found.text, found.language.alter(found.text, *turns, domain=name), name=name)

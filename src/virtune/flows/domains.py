@@ -31,7 +31,7 @@ Fact = TypeVar("Fact")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class FoundDomain:
     """A domain as it was found: where, its configuration's text and language, and as a Subject."""
 
     origin: str
@@ -42,14 +42,14 @@ class Found:
 
 def everywhere(
     paths: Sequence[Path], connect: str | None, names: Sequence[str], *, here: bool
-) -> Iterator[Found | Unread]:
+) -> Iterator[FoundDomain | Unread]:
     """Yield the domains of files and folders, then those of a libvirt, which is only read from."""
     yield from from_paths(paths, here=here)
     if connect:
         yield from from_libvirt(Virsh(connect), names)
 
 
-def from_paths(paths: Sequence[Path], *, here: bool) -> Iterator[Found | Unread]:
+def from_paths(paths: Sequence[Path], *, here: bool) -> Iterator[FoundDomain | Unread]:
     """Yield the domains of files and folders. With `here` they are taken to run on this host.
 
     A folder's files that hold no VM are passed over, and so are its links, which libvirt makes for domains that start
@@ -67,7 +67,7 @@ def from_paths(paths: Sequence[Path], *, here: bool) -> Iterator[Found | Unread]
             yield from _from_file(path, host, here=here, named=True)
 
 
-def _from_file(path: Path, host: HostView, *, here: bool, named: bool) -> Iterator[Found | Unread]:
+def _from_file(path: Path, host: HostView, *, here: bool, named: bool) -> Iterator[FoundDomain | Unread]:
     text = b""
     try:
         text = read_limited(path)
@@ -83,7 +83,7 @@ def _from_file(path: Path, host: HostView, *, here: bool, named: bool) -> Iterat
         domain = one if one.name else replace(one, name=path.stem)
         view = replace(host, images=image_views(domain)) if here else host
         subject = Subject(domain=domain, host=view, running=running)
-        yield Found(origin=str(path), text=text, subject=subject, language=language)
+        yield FoundDomain(origin=str(path), text=text, subject=subject, language=language)
 
 
 def read_limited(path: Path) -> bytes:
@@ -98,7 +98,7 @@ def read_limited(path: Path) -> bytes:
         return file.read(BYTES_MAX + 1)
 
 
-def from_libvirt(virsh: Virsh, names: Sequence[str] = ()) -> Iterator[Found | Unread]:
+def from_libvirt(virsh: Virsh, names: Sequence[str] = ()) -> Iterator[FoundDomain | Unread]:
     """Yield the domains of a libvirt, all or those named (by name or UUID), as they will start next.
 
     Of those that run on this host the process is looked at as well.
@@ -112,7 +112,7 @@ def from_libvirt(virsh: Virsh, names: Sequence[str] = ()) -> Iterator[Found | Un
             yield Unread(origin=f"{virsh.uri} {dumped.uuid}", because=error.message)
 
 
-def surroundings(virsh: Virsh, dumped: DumpedDomain) -> Found:
+def surroundings(virsh: Virsh, dumped: DumpedDomain) -> FoundDomain:
     """Return one domain that libvirt gave, with what is known around it; raises ReadError."""
     host, local = _host_of(virsh)
     return _found_in(virsh.uri, dumped, host, local=local)
@@ -126,7 +126,7 @@ def _host_of(virsh: Virsh) -> tuple[HostView, bool]:
     return (replace(host, qemu=facts.hypervisor_version) if facts.hypervisor == "QEMU" else host), facts.local
 
 
-def _found_in(uri: str, dumped: DumpedDomain, host: HostView, *, local: bool) -> Found:
+def _found_in(uri: str, dumped: DumpedDomain, host: HostView, *, local: bool) -> FoundDomain:
     """Return what libvirt gave of one domain, with what is known of its images and its process."""
     text = (dumped.inactive or dumped.live or "").encode()
     domain = read_domain(text)
@@ -135,7 +135,7 @@ def _found_in(uri: str, dumped: DumpedDomain, host: HostView, *, local: bool) ->
     if dumped.live is not None:
         live = read_domain(dumped.live.encode())
         running = _running(dumped, live, local=local)
-    return Found(origin=uri, text=text, subject=Subject(domain=domain, host=view, running=running))
+    return FoundDomain(origin=uri, text=text, subject=Subject(domain=domain, host=view, running=running))
 
 
 def _running(dumped: DumpedDomain, live: Domain, *, local: bool) -> Running:

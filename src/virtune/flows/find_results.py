@@ -13,10 +13,10 @@ from itertools import count
 from pathlib import Path
 
 from virtune.analyse.trial.imported import Part, differing, parts_of
-from virtune.fio.job_options import printable
 from virtune.fio.results import LIMIT, read_result, refuse_length, text_of
 from virtune.model.errors import ReadError, UsageError
 from virtune.model.measurement import FioResult
+from virtune.model.text import printable
 
 FILES_MAX = 10_000
 """A folder with more files than this is not one set of results; each is read and looked into."""
@@ -31,7 +31,7 @@ _LONGEST_ARM = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class FoundResult:
     """One file that holds a fio result. `place` is where it lies below what was named, without its own name."""
 
     arm: str
@@ -45,7 +45,7 @@ class Found:
 
 def find_results(
     paths: Sequence[Path], arms: Sequence[str], *, each: bool, say: Callable[[str], None]
-) -> tuple[Found, ...]:
+) -> tuple[FoundResult, ...]:
     """Read every result in these files and folders.
 
     `arms` are names for them, one for all or one for each. With `each`, every path is one arm; otherwise names tell
@@ -77,7 +77,7 @@ def _names(paths: Sequence[Path]) -> list[str]:
     raise UsageError("the same file is given twice", hint="a run is not a repeat of itself")
 
 
-def _results(path: Path, arm: str, say: Callable[[str], None]) -> Iterator[Found]:
+def _results(path: Path, arm: str, say: Callable[[str], None]) -> Iterator[FoundResult]:
     if not path.is_dir():
         content = _content(path)
         yield _found(path, Path(path.name), arm, content)
@@ -122,14 +122,14 @@ def _content(path: Path) -> bytes:
         raise UsageError(f"cannot read {str(path)!r}: {reason}", hint="name fio results or folders of them") from None
 
 
-def _found(path: Path, relative: Path, arm: str, content: bytes) -> Found:
-    shown = printable(str(path))
+def _found(path: Path, relative: Path, arm: str, content: bytes) -> FoundResult:
+    shown = printable(str(path), most=100)
     try:
         refuse_length(len(content))
         result = read_result(text_of(content))
     except ReadError as error:
         raise ReadError(f"{shown}: {error.message}", hint=error.hint) from None
-    return Found(
+    return FoundResult(
         arm=arm,
         shown=shown,
         place=relative.parts[:-1],
@@ -140,7 +140,7 @@ def _found(path: Path, relative: Path, arm: str, content: bytes) -> Found:
     )
 
 
-def _arms_in_folder(found: list[Found]) -> list[Found]:
+def _arms_in_folder(found: list[FoundResult]) -> list[FoundResult]:
     """Take subfolders (or files) for arms where two of them ran the same job; otherwise the folder is one arm."""
     candidates = [
         next((step for step in one.place if not _REPEAT_DIR.fullmatch(step)), "")
@@ -186,7 +186,7 @@ def _arm_names(names: Iterable[str]) -> dict[str, str]:
     shown: dict[str, str] = {}
     taken: set[str] = set()
     for name in dict.fromkeys(names):
-        whole = "".join(character if character.isprintable() else "?" for character in name.strip()) or "results"
+        whole = printable(name.strip()) or "results"
         short = whole[-_LONGEST_ARM:]
         for number in count(2):
             if short not in taken:

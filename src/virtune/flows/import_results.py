@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 
 from virtune.analyse.trial.derive import derive
 from virtune.analyse.trial.imported import Shape, differing, slug_of, workload_of
-from virtune.flows.find_results import Found
+from virtune.flows.find_results import FoundResult
 from virtune.model.errors import LoadError, UsageError
 from virtune.model.evidence import IMPORTED, Capture, InForce, StudyRecord, TrialRecord
 from virtune.model.measurement import Measurement
@@ -54,7 +54,7 @@ class Terms:
     confidence: float
 
 
-def runs_of(found: Iterable[Found]) -> list[Run]:
+def runs_of(found: Iterable[FoundResult]) -> list[Run]:
     """Derive what each result measured; one that failed is kept with its reason."""
     return [_run(one, index) for one in found for index in range(len(one.parts))]
 
@@ -109,7 +109,7 @@ def record_of(
     return record, [run.captures for run in runs]
 
 
-def keep(found: Sequence[Found], terms: Terms, store: Store, say: Callable[[str], None]) -> StudyRecord:
+def keep(found: Sequence[FoundResult], terms: Terms, store: Store, say: Callable[[str], None]) -> StudyRecord:
     """Keep results as a study, whole or not at all, and say what became of each file."""
     runs = runs_of(found)
     record, captures = record_of(runs, terms, each_alone=False)
@@ -119,7 +119,7 @@ def keep(found: Sequence[Found], terms: Terms, store: Store, say: Callable[[str]
     return record
 
 
-def _run(found: Found, index: int) -> Run:
+def _run(found: FoundResult, index: int) -> Run:
     part = found.parts[index]
     name = "fio.json" if found.result.source.startswith("json") else "fio.txt"
     about = {"file": found.shown, "group": part.group}

@@ -4,7 +4,7 @@
 from collections.abc import Iterable
 
 from virtune.advise.audit import audit, rules
-from virtune.flows.domains import Found
+from virtune.flows.domains import FoundDomain
 from virtune.model.finding import Finding, Rule, Subject, Unread
 
 IN_FORCE: frozenset[str] = frozenset({"R08", "R13", "R29", "R37", "R80", "R81"})
@@ -12,7 +12,7 @@ IN_FORCE: frozenset[str] = frozenset({"R08", "R13", "R29", "R37", "R80", "R81"})
 
 
 def probe_domains(
-    found: Iterable[Found | Unread],
+    found: Iterable[FoundDomain | Unread],
 ) -> tuple[list[tuple[str, Subject, tuple[Finding, ...]]], list[Unread]]:
     """Return every domain with what differs from what is written, and what could not be read."""
     asked: tuple[Rule, ...] = tuple(one for one in rules() if one.id in IN_FORCE)

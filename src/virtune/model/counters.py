@@ -141,13 +141,6 @@ class RoleUse:
     ended: int = 0
     major_faults: int | None = None
 
-    def by_comm(self) -> dict[str, float]:
-        """Return CPU seconds by thread name, so that pool workers can be told from an event loop."""
-        found: dict[str, float] = {}
-        for thread in self.threads:
-            found[thread.comm] = found.get(thread.comm, 0.0) + thread.cpu_seconds
-        return found
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DiskUse:
@@ -186,11 +179,6 @@ class CacheUse:
     begin_bytes: int
     end_bytes: int
     dirty_bytes: int | None
-
-    @property
-    def change_bytes(self) -> int:
-        """By how much the cached part grew."""
-        return self.end_bytes - self.begin_bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,6 +20,8 @@ condition of `--fail-if` may be breached and is not shown to be.
 
 from typing import ClassVar
 
+from virtune.model.text import printable
+
 
 class VirtuneError(Exception):
     """An error with one clear sentence, and where it helps a hint with the next thing to type.
@@ -30,8 +32,8 @@ class VirtuneError(Exception):
     exit_code: ClassVar[int] = 1
 
     def __init__(self, message: str, *, hint: str | None = None) -> None:
-        self.message = _printable(message)
-        self.hint = None if hint is None else _printable(hint)
+        self.message = printable(message)
+        self.hint = None if hint is None else printable(hint)
         super().__init__(self.message)
 
 
@@ -85,7 +87,3 @@ class Interrupted(VirtuneError):  # noqa: N818 - the user's wish is not an error
     """The user asked to stop; what was finished is kept."""
 
     exit_code = 130
-
-
-def _printable(text: str) -> str:
-    return "".join(character if character.isprintable() else "?" for character in text)

@@ -163,7 +163,7 @@ class Knob:
         return _read(self.domain, text.strip())
 
 
-class Standing(StrEnum):
+class Support(StrEnum):
     """How an installed program stands to a knob."""
 
     VALUES = "values"
@@ -181,7 +181,7 @@ class Answer:
     """
 
     program: str
-    standing: Standing
+    standing: Support
     values: tuple[str, ...] = ()
     detail: str = ""
 

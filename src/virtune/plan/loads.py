@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 
-from virtune.fio.options import SYNCHRONOUS
+from virtune.fio.job_options import SYNCHRONOUS
 from virtune.model.errors import LoadError, PlanError
 from virtune.model.evidence import StudyRecord
 from virtune.model.measurement import Measurement

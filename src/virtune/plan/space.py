@@ -16,7 +16,7 @@ from itertools import product
 
 from virtune.model.durability import Promise, durability_of
 from virtune.model.errors import PlanError
-from virtune.model.knob import Answer, Choice, Knob, Standing, Switch
+from virtune.model.knob import Answer, Choice, Knob, Support, Switch
 from virtune.model.knobs import BY_ID, whole_plot
 from virtune.model.search import Factor, Removed
 from virtune.model.space import Apart, Space
@@ -224,9 +224,9 @@ def _missing(knob: Knob, value: str, host: Host) -> str | None:
     for answer in host.answers.get(knob.id, ()):
         if not answer.program.startswith(host.program):
             continue
-        if answer.standing is Standing.ABSENT:
+        if answer.standing is Support.ABSENT:
             return f"{answer.program} does not have it: {answer.detail}"
-        if answer.standing is Standing.VALUES and value not in answer.values:
+        if answer.standing is Support.VALUES and value not in answer.values:
             return f"{answer.program} was built without it"
     return None
 

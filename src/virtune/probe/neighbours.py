@@ -23,7 +23,7 @@ _KERNEL = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
+class NeighbourSeen:
     """One process at one instant: CPU in clock ticks, bytes moved by itself at the storage layer (None: not ours)."""
 
     started: int
@@ -33,17 +33,17 @@ class Seen:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Look:
+class NeighbourLook:
     """All processes but ourselves, our children and the kernel's threads, at one instant."""
 
     seconds: float
-    processes: dict[int, Seen]
+    processes: dict[int, NeighbourSeen]
 
 
-def look(root: Path = tree.ROOT) -> Look:
+def look(root: Path = tree.ROOT) -> NeighbourLook:
     """Look at all processes once."""
     own = os.getpid()
-    found: dict[int, Seen] = {}
+    found: dict[int, NeighbourSeen] = {}
     for name in tree.names("/proc", root):
         if name.isdigit() and int(name) not in (own, _KERNEL):
             stat = tree.text(f"/proc/{name}/stat", root)
@@ -52,16 +52,16 @@ def look(root: Path = tree.ROOT) -> Look:
             head, _, tail = stat.rpartition(")")
             fields = tail.split()
             if len(fields) > 19 and int(fields[1]) not in (own, _KERNEL):
-                found[int(name)] = Seen(
+                found[int(name)] = NeighbourSeen(
                     started=int(fields[19]),
                     name=head.partition("(")[2],
                     ticks=int(fields[11]) + int(fields[12]),
                     moved=_moved(name, root),
                 )
-    return Look(seconds=time.monotonic(), processes=found)
+    return NeighbourLook(seconds=time.monotonic(), processes=found)
 
 
-def neighbours(before: Look, after: Look) -> tuple[Neighbour, ...]:
+def neighbours(before: NeighbourLook, after: NeighbourLook) -> tuple[Neighbour, ...]:
     """Return who worked between two looks, the busiest first; few, and only who did anything to speak of."""
     seconds = after.seconds - before.seconds
     if seconds <= 0:

@@ -16,7 +16,7 @@ from typing import Any
 from virtune import shell
 from virtune.dialects.qemu.schema import Entities, answer_properties, answer_schema, entities
 from virtune.model.errors import VirtuneError
-from virtune.model.knob import Answer, Ask, AskDevice, AskObject, AskSchema, Knob, Standing
+from virtune.model.knob import Answer, Ask, AskDevice, AskObject, AskSchema, Knob, Support
 
 DAEMON = "qemu-storage-daemon"
 EMULATORS: tuple[str, ...] = (f"qemu-system-{platform.machine()}", "qemu-kvm", "/usr/libexec/qemu-kvm")
@@ -68,7 +68,7 @@ def ask(
 
 def _answer(question: Ask, heard: _Heard) -> Answer:
     if heard.schema is None or heard.replies is None:
-        return Answer(program=heard.program, standing=Standing.NOT_ASKED, detail=heard.reason)
+        return Answer(program=heard.program, standing=Support.NOT_ASKED, detail=heard.reason)
     if isinstance(question, AskSchema):
         return answer_schema(question, heard.schema, program=heard.program)
     return answer_properties(question, heard.replies[_type_name(question)], program=heard.program)

@@ -12,6 +12,7 @@ from virtune.model.condition import Outcome, ThresholdResult
 from virtune.model.metric import BY_ID, METRICS
 from virtune.model.remark import Weight
 from virtune.model.result import Result
+from virtune.model.text import printable
 from virtune.model.workload import Workload
 from virtune.report.text import imported
 from virtune.report.text.clients import loaded_by
@@ -38,7 +39,7 @@ def markdown(result: Result, rulings: Sequence[ThresholdResult]) -> str:
 
 def plain(text: str) -> str:
     """Return text that Markdown shows as it is: one line, no markup, no HTML, no link, nobody mentioned."""
-    shown = "".join(character if character.isprintable() else "?" for character in text)
+    shown = printable(text)
     shown = shown.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     shown = _SPECIAL.sub(r"\\\1", shown)
     return re.sub(r"(?i)(@|://|\bwww(?=\.))", rf"\1{_BREAK}", shown)

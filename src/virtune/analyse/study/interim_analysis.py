@@ -12,7 +12,7 @@ from virtune.model.verdict import Comparison
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Look:
+class InterimAnalysis:
     """Every pair's verdict and every condition's ruling so far, the workloads that are to have another round, and the
     arms that are left out of it.
     """
@@ -23,12 +23,12 @@ class Look:
     lost: Lost
 
 
-def look(record: StudyRecord) -> Look:
+def look(record: StudyRecord) -> InterimAnalysis:
     """Judge the trials so far. Both errors are bounded however often one looks."""
     evidence = evidence_of(record)
     verdicts = tuple(verdicts_of(evidence))
     rulings = rulings_of(evidence, record.study.conditions)
-    return Look(
+    return InterimAnalysis(
         verdicts=verdicts,
         rulings=rulings,
         workloads=open_workloads(evidence, verdicts, rulings),

@@ -9,7 +9,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from virtune.fio.job_options import facts_of, printable, size_of
+from virtune.fio.job_options import facts_of, shown, size_of
 from virtune.model.errors import ReadError
 from virtune.model.evidence import IMPORTED
 from virtune.model.measurement import FioResult, LoadResult
@@ -118,9 +118,9 @@ def _part(group: int | None, loads: Sequence[LoadResult]) -> Part:
     for load in loads:
         named.setdefault(load.name, []).append(load)
     told = [dict(load.options) for load in loads if load.options is not None]
-    beside = [{k: printable(v) for k, v in options.items() if _is_beside(k)} for options in told]
+    beside = [{k: shown(v) for k, v in options.items() if _is_beside(k)} for options in told]
     same = {
-        printable(key): value
+        shown(key): value
         for key, value in (beside[0] if len(beside) == len(loads) else {}).items()
         if all(options.get(key) == value for options in beside)
     }
@@ -157,13 +157,13 @@ def _asked(options: Mapping[str, str], depth: int | None, jobs: str) -> Mapping[
     pattern = facts.pattern
     count = int(jobs) if jobs.isascii() and jobs.isdigit() and 0 < len(jobs) < 8 else 1
     asked: dict[str, str | None] = {
-        "rw": printable(options.get("rw", "read")),
-        "bs": printable(bs) if "," in bs or "-" in bs or facts.block_size is None else str(facts.block_size),
+        "rw": shown(options.get("rw", "read")),
+        "bs": shown(bs) if "," in bs or "-" in bs or facts.block_size is None else str(facts.block_size),
         "iodepth": None if depth is None else str(max(1, depth // max(1, count))),
         "numjobs": str(count),
     }
     for name in SHAPING:
-        value = printable(options.get(name, "")).lower()
+        value = shown(options.get(name, "")).lower()
         if (name in ZERO_IS_UNSET and value == "0") or (name.startswith("rwmix") and pattern not in _MIXED):
             value = ""
         asked[name] = value

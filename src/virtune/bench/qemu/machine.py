@@ -20,10 +20,10 @@ from virtune.bench.guest.channel import GuestError
 from virtune.bench.guest.shell import CHANNELS, ShellGuest
 from virtune.bench.qemu.settings import role_of, threads_of
 from virtune.bench.qmp import Monitor
-from virtune.dialects.qemu.guest import DEVICE, Machine, machine_argv
+from virtune.dialects.qemu.guest import DEVICE, GuestMachine, machine_argv
 from virtune.dialects.qemu.qmp import Command
 from virtune.model.errors import RigError
-from virtune.model.machine import Machine as Asked
+from virtune.model.machine import Machine
 
 PROGRAM = "qemu-system-x86_64"
 
@@ -117,7 +117,7 @@ def running(
     warden: shell.Warden,
     *,
     kvm: bool,
-    asked: Asked | None = None,
+    asked: Machine | None = None,
     first: Sequence[Command] = (),
     boot_seconds: float = BOOT_SECONDS,
 ) -> Iterator[Vm]:
@@ -126,7 +126,7 @@ def running(
     `asked` is what the machine is to be, `first` the disk that it must have from its start. Raises RigError when it
     is not ready in time, with the end of its console as hint.
     """
-    asked = asked or Asked()
+    asked = asked or Machine()
     program = shell.find(asked.emulator or PROGRAM)
     name = f"guest{next(_NUMBERS)}"
     console = warden.directory / f"{name}.console"
@@ -136,7 +136,7 @@ def running(
             ends.enter_context(ours)
         theirs = [pair[1].fileno() for pair in pairs]
         vcpus = asked.vcpus or guest_vcpus()
-        machine = Machine(
+        machine = GuestMachine(
             kernel=str(appliance.kernel), initramfs=str(appliance.initramfs), console=str(console),
             channels=tuple(theirs[: len(CHANNELS)]), agent=theirs[len(CHANNELS)] if appliance.agent else None,
             monitor=theirs[-1], kvm=kvm, vcpus=vcpus, asked=asked, first=first,

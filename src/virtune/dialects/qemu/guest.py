@@ -15,8 +15,7 @@ from typing import Any, Literal
 from virtune.dialects.qemu.qmp import FILE_NODE, FORMAT_NODE, Command, DaemonPlaces, daemon_commands
 from virtune.model.knob import Change
 from virtune.model.knobs import turned
-from virtune.model.machine import MEMORY, Mapped, mapping_of
-from virtune.model.machine import Machine as Asked
+from virtune.model.machine import MEMORY, Machine, Mapped, mapping_of
 from virtune.model.stack import PLUGGED, Device, Stack, writes_through
 
 DEVICE = "disk0"
@@ -57,20 +56,20 @@ MEMORY_BACKEND = "memory-backend=memory0"
 AGENT_PORT = "org.qemu.guest_agent.0"
 """The port on which a QEMU guest agent listens."""
 
-DomainAccess = Literal["same", "live", "swap", "replug", "restart"]
+SwitchMethod = Literal["same", "live", "swap", "replug", "restart"]
 
-_WAYS: Mapping[Change, DomainAccess] = {
+_METHODS: Mapping[Change, SwitchMethod] = {
     Change.LIVE: "live",
     Change.SWAP: "swap",
     Change.REPLUG: "replug",
     Change.POWEROFF: "restart",
     Change.HOST_REBOOT: "restart",
 }
-_LEAST_FIRST: tuple[DomainAccess, ...] = ("same", "live", "swap", "replug", "restart")
+_LEAST_FIRST: tuple[SwitchMethod, ...] = ("same", "live", "swap", "replug", "restart")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Machine:
+class GuestMachine:
     """What a guest is besides its disk. `kvm` says whether its vCPUs run on the CPU or in QEMU's own translator.
 
     `asked` is what the stack says of the machine. `first` are the commands of a disk that must be there from the
@@ -86,11 +85,11 @@ class Machine:
     kvm: bool
     agent: int | None = None
     vcpus: int = 2
-    asked: Asked = field(default_factory=Asked)
+    asked: Machine = field(default_factory=Machine)
     first: Sequence[Command] = ()
 
 
-def machine_argv(program: str, machine: Machine) -> tuple[str, ...]:
+def machine_argv(program: str, machine: GuestMachine) -> tuple[str, ...]:
     """Write the command line of a machine; `channels` and `monitor` are descriptors that QEMU gets.
 
     The clock: under TCG all vCPUs read the host's TSC, so that it may be relied on; with several vCPUs the guest
@@ -125,7 +124,7 @@ def machine_argv(program: str, machine: Machine) -> tuple[str, ...]:
     return (*argv, *(word for command in machine.first for word in argument_of(command)))
 
 
-def _board(machine: Machine) -> list[str]:
+def _board(machine: GuestMachine) -> list[str]:
     asked, memory = machine.asked, machine.asked.memory or MEMORY
     options = [asked.type or "q35", "hpet=off"]
     words = ["-cpu", asked.cpu or ("host" if machine.kvm else "max"), "-smp", str(machine.vcpus), "-m", f"{memory}B"]
@@ -133,7 +132,7 @@ def _board(machine: Machine) -> list[str]:
     return ["-M", ",".join(options), *words, *hugepage_words(asked)]
 
 
-def hugepage_words(machine: Asked) -> tuple[str, ...]:
+def hugepage_words(machine: Machine) -> tuple[str, ...]:
     """Write the memory of a machine that lies on huge pages; nothing for any other."""
     if machine.hugepages is None:
         return ()
@@ -246,16 +245,16 @@ def plugged(stack: Stack) -> tuple[str, ...]:
     return (CONTROLLER,) if stack.device.bus == "virtio-scsi" else (DEVICE,)
 
 
-def switch_method(old: Stack, new: Stack) -> tuple[DomainAccess, str]:
+def switch_method(old: Stack, new: Stack) -> tuple[SwitchMethod, str]:
     """Say how a machine that carries one stack comes to carry another, and the knob that needs the most for it.
 
     Each knob says itself what turning it takes. A node is exchanged under a device only as long as the guest cannot
     tell: whether it sees a write cache was decided when the device was made.
     """
-    way: DomainAccess = "same"
+    way: SwitchMethod = "same"
     needed = ""
     for knob in turned(old, new):
-        this = _WAYS[knob.in_guest or knob.change]
+        this = _METHODS[knob.in_guest or knob.change]
         if this == "swap" and knob.place[0] == "disk" and writes_through(old) != writes_through(new):
             this = "replug"
         if this == "replug" and not {old.device.bus, new.device.bus} <= PLUGGED:

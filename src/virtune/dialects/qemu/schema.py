@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from virtune.model.knob import Answer, AskDevice, AskObject, AskSchema, Standing
+from virtune.model.knob import Answer, AskDevice, AskObject, AskSchema, Support
 
 Entities = Mapping[str, Mapping[str, Any]]
 """The schema by the (hidden) names of its entities."""
@@ -48,11 +48,11 @@ def answer_schema(ask: AskSchema, known: Entities, *, program: str) -> Answer:
     """Say what a program's schema says about a knob."""
     member = find_member(known, ask)
     if member is None:
-        return Answer(program=program, standing=Standing.ABSENT, detail=f"no {_path(ask)}")
+        return Answer(program=program, standing=Support.ABSENT, detail=f"no {_path(ask)}")
     detail = f"{_path(ask)}: {', '.join((member.kind, *member.features))}"
     if member.values:
-        return Answer(program=program, standing=Standing.VALUES, values=member.values, detail=detail)
-    return Answer(program=program, standing=Standing.EXISTS, detail=detail)
+        return Answer(program=program, standing=Support.VALUES, values=member.values, detail=detail)
+    return Answer(program=program, standing=Support.EXISTS, detail=detail)
 
 
 def answer_properties(ask: AskDevice | AskObject, reply: Mapping[str, Any], *, program: str) -> Answer:
@@ -60,13 +60,13 @@ def answer_properties(ask: AskDevice | AskObject, reply: Mapping[str, Any], *, p
     type_name = ask.device if isinstance(ask, AskDevice) else ask.object
     if "error" in reply:
         detail = f"no {type_name}: {reply['error'].get('desc', 'unknown error')}"
-        return Answer(program=program, standing=Standing.ABSENT, detail=detail)
+        return Answer(program=program, standing=Support.ABSENT, detail=detail)
     found = next((p for p in reply["return"] if p["name"] == ask.property), None)
     if found is None:
-        return Answer(program=program, standing=Standing.ABSENT, detail=f"no {ask.property} of {type_name}")
+        return Answer(program=program, standing=Support.ABSENT, detail=f"no {ask.property} of {type_name}")
     default = f", default {_word(found['default-value'])}" if "default-value" in found else ""
     detail = f"{type_name} {ask.property}: {found['type']}{default}"
-    return Answer(program=program, standing=Standing.EXISTS, detail=detail)
+    return Answer(program=program, standing=Support.EXISTS, detail=detail)
 
 
 def _members(known: Entities, type_name: str, variant: str | None) -> Iterator[Mapping[str, Any]]:

@@ -6,6 +6,7 @@ from typing import Any
 
 from virtune.model.domain import SettingChange
 from virtune.model.knobs import find
+from virtune.model.text import printable
 
 SCHEMA = "virtune/advice/1"
 
@@ -15,19 +16,19 @@ def lines(
 ) -> Iterator[str]:
     """Yield what an advice says of one domain."""
     if not turns:
-        yield _printable(f"{domain}: nothing to change")
+        yield printable(f"{domain}: nothing to change")
     else:
-        yield _printable(f"{domain}: {len(turns)} change{'' if len(turns) == 1 else 's'}")
+        yield printable(f"{domain}: {len(turns)} change{'' if len(turns) == 1 else 's'}")
         for turn in turns:
             place = f"@{turn.at}" if turn.at else ""
             value = "taken away" if turn.value is None else turn.value
             knob = find(turn.knob)
             risk = f", risks {knob.risk.value}" if knob.risk.value != "none" else ""
-            yield _printable(f"  {turn.knob}{place} = {value}   [{knob.change.value}{risk}]")
-        yield from map(_printable, diff.split("\n"))
-        yield from (_printable(f"  $ {command}") for command in commands)
+            yield printable(f"  {turn.knob}{place} = {value}   [{knob.change.value}{risk}]")
+        yield from map(printable, diff.split("\n"))
+        yield from (printable(f"  $ {command}") for command in commands)
     for because in left:
-        yield _printable(f"  left alone: {because}")
+        yield printable(f"  left alone: {because}")
 
 
 def document(domains: Sequence[dict[str, Any]]) -> dict[str, Any]:
@@ -49,7 +50,3 @@ def domain_document(
     said = [{"knob": turn.knob, "at": turn.at, "value": turn.value} for turn in turns]
     where = {"origin": origin, "domain": domain, "uuid": uuid}
     return where | {"turns": said, "diff": diff, "commands": list(commands), "left": list(left)}
-
-
-def _printable(text: str) -> str:
-    return "".join(character if character.isprintable() else "?" for character in text)

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from virtune.model.finding import Audited, Finding, Severity, Unread
+from virtune.model.text import printable
 
 SCHEMA = "virtune/audit/1"
 
@@ -26,7 +27,7 @@ def page(audited: Sequence[Audited], unread: Sequence[Unread]) -> Iterator[str]:
     else:
         yield from _by_rule(audited)
     for lost in unread:
-        yield _printable(f"not read: {lost.origin}: {lost.because}")
+        yield printable(f"not read: {lost.origin}: {lost.because}")
     yield summary(audited, unread)
 
 
@@ -81,9 +82,9 @@ def finding_document(finding: Finding) -> dict[str, Any]:
 def _domain(one: Audited) -> Iterator[str]:
     where = f"{one.domain}  ({one.origin})"
     if not one.findings:
-        yield _printable(f"{where}: nothing found")
+        yield printable(f"{where}: nothing found")
         return
-    yield _printable(where)
+    yield printable(where)
     for finding in one.findings:
         yield from _finding(finding)
     yield ""
@@ -92,7 +93,7 @@ def _domain(one: Audited) -> Iterator[str]:
 def _finding(finding: Finding) -> Iterator[str]:
     rule, seen = finding.rule, finding.seen
     place = finding.at or "domain"
-    yield _printable(f"  {rule.severity.value:<8}{rule.id:<5}{place:<8} {seen.seen}   (line {finding.line})")
+    yield printable(f"  {rule.severity.value:<8}{rule.id:<5}{place:<8} {seen.seen}   (line {finding.line})")
     yield from _wrapped(rule.why)
     word = "worth measuring" if rule.severity is Severity.TRY else "do"
     takes = f" [{rule.takes.value}]" if rule.takes else ""
@@ -101,13 +102,13 @@ def _finding(finding: Finding) -> Iterator[str]:
     for said in finding.measured:
         yield from _wrapped(said)
     if seen.measure:
-        yield f"          $ {_printable(seen.measure)}"
+        yield f"          $ {printable(seen.measure)}"
     for line in finding.diff.splitlines()[2:]:
-        yield f"          {_printable(line)}"
+        yield f"          {printable(line)}"
 
 
 def _wrapped(text: str) -> list[str]:
-    return textwrap.wrap(_printable(text), WIDTH, initial_indent=" " * 10, subsequent_indent=" " * 10)
+    return textwrap.wrap(printable(text), WIDTH, initial_indent=" " * 10, subsequent_indent=" " * 10)
 
 
 def _by_rule(audited: Sequence[Audited]) -> Iterator[str]:
@@ -128,7 +129,3 @@ def _by_rule(audited: Sequence[Audited]) -> Iterator[str]:
 
 def _plural(count: int, word: str) -> str:
     return f"{count:,} {word}{'' if count == 1 else 's'}"
-
-
-def _printable(text: str) -> str:
-    return "".join(character if character.isprintable() else "?" for character in text)

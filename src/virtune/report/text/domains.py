@@ -7,6 +7,7 @@ from typing import Any
 
 from virtune.model.domain import DomainDisk, cache_of
 from virtune.model.finding import Finding, Subject, Unread
+from virtune.model.text import printable
 from virtune.report.text.audit import finding_document
 
 SCHEMA = "virtune/domains/1"
@@ -15,16 +16,16 @@ SCHEMA = "virtune/domains/1"
 def page(found: Sequence[tuple[str, Subject, tuple[Finding, ...]]], unread: Sequence[Unread]) -> Iterator[str]:
     """Yield the lines of the page: each domain with its disks, and what differs from what is written."""
     for origin, subject, findings in found:
-        yield _printable(f"{subject.domain.name}  {_state(subject)}  ({origin})")
+        yield printable(f"{subject.domain.name}  {_state(subject)}  ({origin})")
         for disk in subject.domain.disks:
-            yield _printable(f"  {disk.target:<6} {_source(disk)}")
-            yield _printable(f"         {', '.join(_words(disk, subject))}")
+            yield printable(f"  {disk.target:<6} {_source(disk)}")
+            yield printable(f"         {', '.join(_words(disk, subject))}")
         for finding in findings:
             place = f"{finding.at}: " if finding.at else ""
-            yield _printable(f"  {finding.rule.severity.value}: {place}{finding.seen.seen} ({finding.rule.id})")
+            yield printable(f"  {finding.rule.severity.value}: {place}{finding.seen.seen} ({finding.rule.id})")
         yield ""
     for lost in unread:
-        yield _printable(f"not read: {lost.origin}: {lost.because}")
+        yield printable(f"not read: {lost.origin}: {lost.because}")
     count = len(found)
     yield f"{count} domain{'' if count == 1 else 's'}" + (f"; {len(unread)} not read" if unread else "")
 
@@ -115,7 +116,3 @@ def _words(disk: DomainDisk, subject: Subject) -> Iterator[str]:
     for shown in subject.running.disks if subject.running else ():
         if shown.target == disk.target and shown.direct is not None:
             yield f"in force: {'O_DIRECT' if shown.direct else 'page cache'}, aio {shown.aio or 'unknown'}"
-
-
-def _printable(text: str) -> str:
-    return "".join(character if character.isprintable() else "?" for character in text)

@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from virtune import __version__
-from virtune.model.knob import Answer, Change, Choice, Knob, Layer, Risk, Standing, describe_domain
+from virtune.model.knob import Answer, Change, Choice, Knob, Layer, Risk, Support, describe_domain
 
 SCHEMA = "virtune/knobs/1"
 
@@ -120,9 +120,9 @@ def _rows(knobs: Sequence[Knob], answers: Answers, *, header: bool) -> Table:
 def _mark(answers: Sequence[Answer]) -> str:
     """`+` where a program has the knob, `-` where none of those asked has it, `?` where none could be asked."""
     standings = {answer.standing for answer in answers}
-    if standings & {Standing.VALUES, Standing.EXISTS}:
+    if standings & {Support.VALUES, Support.EXISTS}:
         return "+"
-    if Standing.ABSENT in standings:
+    if Support.ABSENT in standings:
         return "-"
     return "?" if standings else " "
 
@@ -140,7 +140,7 @@ def _values(knob: Knob, answers: Sequence[Answer]) -> Text:
 
 def _missing(knob: Knob, answers: Sequence[Answer]) -> frozenset[str]:
     """The values of a choice that every program which listed its own left out."""
-    lists = [answer.values for answer in answers if answer.standing is Standing.VALUES]
+    lists = [answer.values for answer in answers if answer.standing is Support.VALUES]
     if not lists or not isinstance(knob.domain, Choice):
         return frozenset()
     return frozenset(knob.domain.values).difference(*lists)
@@ -194,18 +194,18 @@ def _said(knob: Knob, answers: Sequence[Answer], *, asked: bool) -> RenderableTy
 
 def _answer(knob: Knob, answer: Answer) -> str:
     match answer.standing:
-        case Standing.VALUES if isinstance(knob.domain, Choice):
+        case Support.VALUES if isinstance(knob.domain, Choice):
             has = [value for value in knob.domain.values if value in answer.values]
             lacks = [value for value in knob.domain.values if value not in answer.values]
             more = len(answer.values) - len(has)
             parts = [f"has {', '.join(has)}" if has else "", f"lacks {', '.join(lacks)}" if lacks else ""]
             parts.append(f"{more} more that virtune does not list" if more else "")
             return "; ".join(part for part in parts if part)
-        case Standing.VALUES:
+        case Support.VALUES:
             return f"has {', '.join(answer.values)}"
-        case Standing.EXISTS:
+        case Support.EXISTS:
             return f"has {answer.detail}"
-        case Standing.ABSENT:
+        case Support.ABSENT:
             return f"has {answer.detail}"
         case _:
             return f"not asked: {answer.detail}"
