@@ -61,11 +61,30 @@ def test_a_folder_is_audited_as_a_whole(user: User, tmp_path: Path) -> None:
     (folder / "autostart").mkdir()
     (folder / "autostart" / "a.xml").symlink_to("../a.xml")
     (folder / "broken.xml").write_text("<domain>")
+    (folder / "catalog.xml").write_text("<catalog><entry")
+    (folder / "fonts.conf").write_text("<!DOCTYPE fontconfig><fontconfig/>")
+    (folder / "b.conf").mkdir()
+    (folder / "c.xml").mkdir()
     os.mkfifo(folder / "pipe.xml")
     ran = user.run("audit", str(folder), status=2)
     assert ran.stdout.splitlines()[-1] == "1 domain: 1 try; 2 not read"
     assert "broken.xml: line 1: it is no XML" in ran.stdout
     assert "pipe.xml: it is no regular file" in ran.stdout
+
+
+def test_a_vm_of_a_folder_that_cannot_be_read_is_named_and_counts(user: User, tmp_path: Path) -> None:
+    vm = "boot: order=scsi0\ncores: 2\nmemory: 2048\nname: a\nscsihw: virtio-scsi-single\n"
+    disk = "scsi0: local:101/vm-101-disk-0.qcow2,cache=none"
+    (tmp_path / "101.conf").write_text(f"{vm}{disk},iops=many\n")
+    (tmp_path / "102.conf").write_text(f"{vm}{disk}\n")
+    (tmp_path / "other.conf").write_text("[section]\nkey = value\n")
+    yaml = "apiVersion: kubevirt.io/v1\nkind: VirtualMachine\nspec:\n\ttemplate: x\n"
+    (tmp_path / "vm.yaml").write_text(yaml)
+    (tmp_path / "deployment.yaml").write_text("apiVersion: apps/v1\nkind: Deployment\n")
+    ran = user.run("audit", str(tmp_path), status=2)
+    assert "101.conf: line 6: iops='many' is not a number" in ran.stdout
+    assert "vm.yaml: " in ran.stdout
+    assert ran.stdout.splitlines()[-1].endswith("; 2 not read")
 
 
 def test_the_document_keeps_to_its_schema_and_every_change_of_it_is_noticed(user: User) -> None:

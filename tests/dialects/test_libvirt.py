@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from virtune.dialects.libvirt.domain import is_other_libvirt_object, read_domain
+from virtune.dialects.libvirt.domain import may_be_domain, read_domain
 from virtune.dialects.text.xml import BYTES_MAX, read_document
 from virtune.model.domain import disk_of, measuring
 from virtune.model.errors import ReadError
@@ -171,6 +171,11 @@ def test_any_bytes_are_read_or_refused(noise: bytes) -> None:
 
 
 def test_other_objects_of_libvirt_are_known_as_such() -> None:
-    assert is_other_libvirt_object(b"<network><name>default</name></network>")
-    assert not is_other_libvirt_object(b"<html/>")
-    assert not is_other_libvirt_object(b"<domain/>")
+    assert not may_be_domain(b"<network><name>default</name></network>")
+    assert not may_be_domain(b"<html/>")
+    assert not may_be_domain(b"<!-- <domain> --><pool/>")
+    assert not may_be_domain(b"<domains/>")
+    assert may_be_domain(b"<domain/>")
+    assert may_be_domain(
+        b"\xef\xbb\xbf<?xml version='1.0'?>\n<!-- a <network> -->\n<domstatus state='running'><domain"
+    )

@@ -11,7 +11,7 @@ from typing import TypeVar
 from virtune.bench.verify.process import direct_of, engines_of
 from virtune.dialects.language import Language
 from virtune.dialects.languages import LIBVIRT, SUFFIXES, language_of
-from virtune.dialects.libvirt.domain import is_other_libvirt_object, read_domain
+from virtune.dialects.libvirt.domain import may_be_domain, read_domain
 from virtune.dialects.qemu.argv import disks_of_argv
 from virtune.dialects.text.xml import BYTES_MAX
 from virtune.model.domain import Domain
@@ -53,13 +53,13 @@ def from_paths(paths: Sequence[Path], *, here: bool) -> Iterator[FoundDomain | U
     """Yield the domains of files and folders. With `here` they are taken to run on this host.
 
     A folder's files that hold no VM are passed over, and so are its links, which libvirt makes for domains that start
-    by themselves. Raises UsageError for a path that is not there.
+    by themselves. A VM that cannot be read is Unread. Raises UsageError for a path that is not there.
     """
     host = this_host() if here and paths else HostView()
     for path in paths:
         if path.is_dir():
             for file in sorted(path.rglob("*")):
-                if file.suffix in SUFFIXES and not file.is_symlink():
+                if file.suffix in SUFFIXES and not file.is_symlink() and not file.is_dir():
                     yield from _from_file(file, host, here=here, named=False)
         elif not path.exists():
             raise UsageError(f"no file and no folder {str(path)!r}")
@@ -68,15 +68,15 @@ def from_paths(paths: Sequence[Path], *, here: bool) -> Iterator[FoundDomain | U
 
 
 def _from_file(path: Path, host: HostView, *, here: bool, named: bool) -> Iterator[FoundDomain | Unread]:
-    text = b""
     try:
         text = read_limited(path)
-        language = LIBVIRT if path.suffix == ".xml" else language_of(text)
+        language = _language_of(path, text, named=named)
+        if language is None:
+            return
         domains = language.domains(text)
         live = language.live(text) if language.live is not None else None
     except ReadError as error:
-        if named or (path.suffix == ".xml" and not is_other_libvirt_object(text)):
-            yield Unread(origin=str(path), because=error.message)
+        yield Unread(origin=str(path), because=error.message)
         return
     running = None if live is None else Running(state="unknown", reason="", live=live)
     for one in domains:
@@ -86,15 +86,28 @@ def _from_file(path: Path, host: HostView, *, here: bool, named: bool) -> Iterat
         yield FoundDomain(origin=str(path), text=text, subject=subject, language=language)
 
 
+def _language_of(path: Path, text: bytes, *, named: bool) -> Language | None:
+    """The language of a file's text; None for a file that was not named and holds no VM. Raises ReadError."""
+    if named:
+        return LIBVIRT if path.suffix == ".xml" else language_of(text)
+    try:
+        found = LIBVIRT if path.suffix == ".xml" else language_of(text)
+    except ReadError:
+        return None
+    return None if found is LIBVIRT and not may_be_domain(text) else found
+
+
 def read_limited(path: Path) -> bytes:
     """Read a file that may be anything: only a regular one, and never more than a domain may have."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
         raise ReadError(f"it cannot be read: {(error.strerror or '').lower()}") from None
+    # a directory can be opened, but no file object made of it
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise ReadError("it is no regular file")
     with os.fdopen(descriptor, "rb") as file:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise ReadError("it is no regular file")
         return file.read(BYTES_MAX + 1)
 
 

@@ -5,6 +5,7 @@ What libvirt itself would refuse (`queues='many'`) is refused here too, with its
 harm.
 """
 
+import re
 from collections.abc import Iterator, Mapping
 
 from virtune.dialects.text.xml import Document, Element, read_document
@@ -13,6 +14,9 @@ from virtune.model.errors import ReadError
 
 _WRAPPERS = ("domstatus", "domainbackup", "domainsnapshot", "domaincheckpoint")
 """What libvirt itself wraps a domain in; the status file of a running one is of the first kind."""
+
+_ROOT = re.compile(rb"(?:\xef\xbb\xbf)?(?:\s|<\?[^>]*>|<![^-\[][^>]*>|<!--.*?-->)*<([^\s/>]{1,60})", re.DOTALL)
+"""The name of the first element, behind what may stand before it."""
 
 _SOURCE_NAMES: Mapping[str, str] = {
     "file": "file",
@@ -79,14 +83,10 @@ def domain_element(document: Document) -> Element:
     return inner
 
 
-def is_other_libvirt_object(text: bytes) -> bool:
-    """Whether a text is XML of libvirt that describes no domain (a network, a pool): folders hold such files too."""
-    try:
-        root = read_document(text).root
-    except ReadError:
-        return False
-    return root.tag in ("network", "pool", "volume", "filter", "interface", "secret", "capabilities", "networkstatus",
-                        "poolstate", "device", "nwfilterbinding", "domainCapabilities", "cpu", "sysinfo")  # fmt: skip
+def may_be_domain(text: bytes) -> bool:
+    """Whether XML, well-formed or not, begins as a domain does: folders hold networks, pools and much else too."""
+    found = _ROOT.match(text)
+    return found is not None and found[1].decode(errors="replace") in ("domain", *_WRAPPERS)
 
 
 def threads_in(root: Element) -> tuple[DomainThread, ...]:
