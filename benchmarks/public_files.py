@@ -139,7 +139,6 @@ EXPLAINED = {
     "efi-raw-template": "a template is started for its backup only, in a way of its own",
     "q35-linux-hostpci-template": "a template is started for its backup only, in a way of its own",
     "simple1-template": "a template is started for its backup only, in a way of its own",
-    "test-escape-paths": "its strings are Python's, which xm took and xl does not",
 }
 """Where the two languages differ rightly."""
 

@@ -199,6 +199,25 @@ CASES: dict[str, tuple[Case, Case]] = {
 """By rule: a subject that it finds something in, and one much like it that it does not."""
 
 
+HVM = "type = 'hvm'\n"
+
+MORE: tuple[tuple[str, Case, Case], ...] = (
+    ("R70", other(XL.format("/srv/a.raw,raw,xvda,rw")), other(XL.format("/dev/vg/a,raw,xvda,rw"))),
+    ("R70", other(XL.format("/dev/vg/a,qcow2,xvda,rw")), other(XL.format("phy:/dev/vg/a,xvda,w"))),
+    ("R70", other(XL.format("tap:aio:/srv/a.raw,xvda,w")), other(XL.format("drbd:app01,xvda,w"))),
+    ("R70", other(XL.format("file:/srv/a.raw,xvda,w")), other(XL.format("rbd:pool/image,raw,xvda,w"))),
+    (
+        "R70",
+        other(XL.format("vdev=xvda,target=/srv/a.raw")),
+        other(XL.format("vdev=xvda,script=block-x,target=/srv/a.raw")),
+    ),
+    ("R72", other(HVM + XL.format("phy:/dev/vg/a,hda,w")), other(HVM + XL.format("phy:/dev/vg/a,xvda,w"))),
+    ("R72", other(HVM + XL.format("phy:/dev/vg/a,sda,w")), other(HVM + XL.format("file:/srv/a.iso,sda:cdrom,r"))),
+    ("R72", other(HVM + XL.format("/a.img,,hda")), other(HVM + XL.format("/a.iso,,hdc,cdrom"))),
+)
+"""More places where a rule's answer turns: one that it finds something in, and one much like it that it does not."""
+
+
 def found(case: Case) -> list[str]:
     return [finding.rule.id for finding in audit(case.subject)]
 
@@ -210,6 +229,12 @@ def test_every_rule_has_a_case() -> None:
 @pytest.mark.parametrize("identity", CASES)
 def test_a_rule_fires_and_is_silent(identity: str) -> None:
     fires, silent = CASES[identity]
+    assert identity in found(fires)
+    assert identity not in found(silent)
+
+
+@pytest.mark.parametrize(("identity", "fires", "silent"), MORE)
+def test_a_rule_turns_where_it_should(identity: str, fires: Case, silent: Case) -> None:
     assert identity in found(fires)
     assert identity not in found(silent)
 

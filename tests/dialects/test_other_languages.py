@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from virtune.dialects import bhyve, vmx, xl
 from virtune.dialects.languages import LANGUAGES, language_of
-from virtune.model.domain import Domain, SettingChange
+from virtune.model.domain import Domain, DomainDisk, SettingChange
 from virtune.model.errors import PlanError, ReadError
 from virtune.model.knobs import BY_ID
 
@@ -198,6 +198,82 @@ def test_what_follows_a_target_belongs_to_it(before: str, after: str) -> None:
     assert altered == text.replace(before.encode(), after.encode())
     (was,), (now,) = xl.read_xl(text).disks, xl.read_xl(altered).disks
     assert (was.source, now.discard) == (now.source, "ignore")
+
+
+def xl_disk(words: str) -> DomainDisk:
+    (disk,) = xl.read_xl(f'name = "a"\ndisk = [ "{words}" ]\n'.encode()).disks
+    return disk
+
+
+@pytest.mark.parametrize(
+    ("words", "vdev", "name", "form", "kind", "device"),
+    [
+        ("phy:/dev/vg/a,xvda,w", "xvda", "/dev/vg/a", "raw", "block", "disk"),
+        ("file:/root/b.iso,hdc:cdrom,r", "hdc", "/root/b.iso", "raw", "file", "cdrom"),
+        ("tap:aio:/srv/a.img,xvda,w", "xvda", "/srv/a.img", "raw", "file", "disk"),
+        ("tap2:tapdisk:vhd:/srv/a.vhd,xvda", "xvda", "/srv/a.vhd", "vhd", "file", "disk"),
+        ("qcow2:/srv/a,hda,rw", "hda", "/srv/a", "qcow2", "file", "disk"),
+        ("iscsi:iqn.2001-05.com.x:0-8a,xvda,w", "xvda", "iqn.2001-05.com.x:0-8a", "raw", "network", "disk"),
+        ("drbd:app01,hda,w", "hda", "app01", "raw", "network", "disk"),
+        ("/a.iso,,hdc,cdrom", "hdc", "/a.iso", "raw", "file", "cdrom"),
+        ("/a.iso,,hdc,,cdrom", "hdc", "/a.iso", "raw", "file", "cdrom"),
+        ("/a.img,qcow2,sda,,", "sda", "/a.img", "qcow2", "file", "disk"),
+        (",hdc:cdrom,r", "hdc", "", "empty", "none", "cdrom"),
+        (",,hdc:cdrom,r", "hdc", "", "raw", "none", "cdrom"),
+        ("devtype=cdrom,,,hdc", "hdc", "", "raw", "none", "cdrom"),
+        ("cdrom,no-discard,vdev=hda,target=/a,b.iso", "hda", "/a,b.iso", "raw", "file", "cdrom"),
+        ("format=qcow2, /srv/a,xvda", "xvda", "/srv/a", "qcow2", "file", "disk"),
+        ("trusted,grant_usage=1,vdev=xvda,target=/dev/a", "xvda", "/dev/a", "raw", "block", "disk"),
+    ],
+)
+def test_xl_s_disks_are_read_by_xl_s_own_rules(
+    words: str, vdev: str, name: str, form: str, kind: str, device: str
+) -> None:
+    disk = xl_disk(words)
+    assert (disk.target, disk.source.name, disk.format, disk.source.kind, disk.device) == (
+        vdev,
+        name,
+        form,
+        kind,
+        device,
+    )
+    assert disk.bus == {"xv": "xen", "hd": "ide", "sd": "scsi"}[vdev[:2]]
+    assert disk.read_only == words.endswith(",r")
+
+
+@pytest.mark.parametrize(
+    ("words", "because"),
+    [
+        ("/srv/a,xvda,w", "line 2: 'xvda' is no format"),
+        ("/srv/a,raw,xvda,x", "line 2: 'x' is no access"),
+        ("/srv/a,raw,xvda:floppy,w", "line 2: 'floppy' is no devtype"),
+        ("/srv/a,raw,xvda,w,more", "line 2: 'more' is more than xl takes"),
+        ("/srv/a", "line 2: a disk without the name of a device"),
+    ],
+)
+def test_what_xl_refuses_of_a_disk_is_refused_with_its_line(words: str, because: str) -> None:
+    with pytest.raises(ReadError, match=because):
+        xl_disk(words)
+
+
+def test_the_old_form_is_altered_like_the_new_one() -> None:
+    text = b"name = 'a'\ndisk = [ 'phy:/dev/vg/a,xvda,w', 'file:/srv/b.img,xvdb,w' ]\n"
+    turn = SettingChange(knob="disk.discard", at="xvdb", value="unmap")
+    assert xl.alter_xl(text, turn) == text.replace(b"xvdb,w", b"xvdb,w,discard")
+
+
+def test_a_list_of_disks_without_an_end_is_said() -> None:
+    """The disks were passed over, and nothing was found in a VM that has them."""
+    with pytest.raises(ReadError, match="line 2: the list of disks has no end"):
+        xl.read_xl(b"name = 'a'\ndisk = [ 'phy:/dev/vg/a,xvda,w', 'file:b ]\n")
+    python = b'name = \'a\'\ndisk = [ "phy:/dev/a,hda,w", """phy:/dev/b\'",hdb,w""" ]\n'
+    assert [one.source.name for one in xl.read_xl(python).disks] == ["/dev/a", "/dev/b'\""]
+
+
+def test_a_vm_without_disks_is_a_vm() -> None:
+    text = b"name = 'a'\nmemory = 512\nkernel = '/boot/vmlinuz'\nvif = [ '' ]\n"
+    assert language_of(text).name == "xl"
+    assert language_of(text).read(text).disks == ()
 
 
 def test_xen_s_disks_in_comments_are_none() -> None:

@@ -18,8 +18,20 @@ def _of(subject: Subject, language: str) -> tuple[DomainDisk, ...]:
     )
 
 
+def _by_qdisk(disk: DomainDisk) -> bool:
+    """Whether xl serves a disk by qdisk: told to, or by itself where blkback cannot, which takes raw devices only
+    (libxl_device.c, disk_try_backend).
+    """
+    device = disk.source.kind == "block" and disk.format == "raw"
+    return disk.driver == "qdisk" or (disk.driver is None and not device and "script" not in disk.options)
+
+
 def _on_network(disk: DomainDisk) -> bool:
-    return any(word in disk.source.name for word in _NETWORK) or disk.source.name.startswith("/mnt/")
+    return (
+        disk.source.kind == "network"
+        or any(word in disk.source.name for word in _NETWORK)
+        or disk.source.name.startswith("/mnt/")
+    )
 
 
 @rule("R31", Severity.WARNING, source="qemu-server, print_drivedevice_full: a warning, and the option is dropped")
@@ -63,8 +75,9 @@ def qdisk_through_the_cache(subject: Subject) -> Iterator[Seen]:
     dom0, and which QEMUs built without native AIO refuse (Debian 12's: the domain then waits for its disk).
     """
     for disk in _of(subject, "xl"):
-        if disk.driver == "qdisk" and "direct-io-safe" not in disk.options and not _on_network(disk):
-            yield Seen(at=disk, seen="qdisk without direct-io-safe", advice="on local storage, compare with it")
+        if _by_qdisk(disk) and "direct-io-safe" not in disk.options and not _on_network(disk):
+            how = "qdisk" if disk.driver == "qdisk" else "qdisk, by xl's own choice,"
+            yield Seen(at=disk, seen=f"{how} without direct-io-safe", advice="on local storage, compare with it")
 
 
 @rule("R71", Severity.TRY, source="https://xenbits.xen.org/docs/unstable/man/xl-disk-configuration.5.html")
@@ -82,9 +95,11 @@ def device_behind_qdisk(subject: Subject) -> Iterator[Seen]:
     source="https://xenbits.xen.org/docs/unstable/man/xl-disk-configuration.5.html",
 )
 def emulated_xen_disk(subject: Subject) -> Iterator[Seen]:
-    """An `hd*` disk of an HVM domain is an emulated IDE disk until the guest's PV driver takes it over."""
+    """An `hd*` or `sd*` disk of an HVM domain is an emulated IDE or SCSI disk until the guest's PV driver takes it
+    over.
+    """
     for disk in _of(subject, "xl"):
-        if disk.bus == "ide" and disk.device == "disk" and subject.domain.machine == "hvm":
+        if disk.bus in ("ide", "scsi") and disk.device == "disk" and subject.domain.machine == "hvm":
             yield Seen(at=disk, seen=f"vdev={disk.target}", advice="xvd*, once the guest has PV drivers")
 
 

@@ -2,6 +2,8 @@
 """Xen's language: a domain's `xl.cfg`, its disks read and altered in place (pure).
 
 A disk is one string, positional (`target, format, vdev, access`) or by keys; xl-disk-configuration(5) describes it.
+The oldest form, which xl still takes and many write, has a prefix in front of the target (`phy:/dev/vg/a,xvda,w`) and
+then no format. Read as Xen's own scanner reads it (libxlu_disk_l.l).
 """
 
 import re
@@ -12,10 +14,27 @@ from virtune.model.domain import DiskSource, Domain, DomainDisk, SettingChange
 from virtune.model.errors import PlanError, ReadError
 
 _HEAD = re.compile(r"^[ \t]*disk[ \t]*\+?=[ \t]*\[", re.MULTILINE)
-_BODY = re.compile(r"(?P<body>(?:[^\]'\"#]|#[^\n]*|'[^'\n]*'|\"[^\"\n]*\")*+)\]")
-_TEXT = re.compile(r"#[^\n]*|'([^'\n]*)'|\"([^\"\n]*)\"")
+_STRING = r"""\"{3}((?:[^"\n]|"(?!""))*+)\"{3}|'{3}((?:[^'\n]|'(?!''))*+)'{3}|'([^'\n]*)'|"([^"\n]*)\""""
+"""A string of xl, or one of Python's in three quotes, which xm took before it."""
+
+_BODY = re.compile(rf"(?P<body>(?:[^\]'\"#]|#[^\n]*|{_STRING})*+)\]")
+_TEXT = re.compile(rf"#[^\n]*|{_STRING}")
 _KEY = re.compile(r"^[ \t]*(\w+)[ \t]*=[ \t]*(?:'([^'\n]*)'|\"([^\"\n]*)\"|(\d{1,9}))", re.MULTILINE)
-_POSITIONS = ("target", "format", "vdev", "access")
+_PREFIX = re.compile(r"(raw|qcow2?|vhd|iscsi|e?nbd|drbd|tapdisk|tap2?|aio|ioemu|file|phy):")
+_SCRIPTED = frozenset({"iscsi", "nbd", "enbd", "drbd"})
+_FORMATS = frozenset({"", "raw", "qcow", "qcow2", "vhd", "qed", "empty"})
+_ACCESS = {"": False, "w": False, "rw": False, "r": True, "ro": True}
+_DEVICE_TYPES = frozenset({"", "cdrom", "disk"})
+_NETWORK = re.compile(r"(rbd|nbd|iscsi|sheepdog|gluster|https?|ftps?|ssh)(\+\w+)?:")
+_BUSES = {"hd": "ide", "sd": "scsi"}
+_PARAMETERS = frozenset({"format", "devtype", "access", "backend", "backendtype", "specification", "vdev", "script",
+                         "target", "colo-host", "colo-port", "colo-export", "active-disk", "hidden-disk",
+                         "grant_usage"})  # fmt: skip
+_FLAGS = frozenset({"cdrom", "direct-io-safe", "discard", "no-discard", "colo", "no-colo", "trusted", "untrusted"})
+_OF_A_DOMAIN = frozenset({"builder", "type", "kernel", "ramdisk", "bootloader", "firmware", "vif", "maxmem", "memory",
+                          "vcpus", "maxvcpus", "on_poweroff", "on_reboot", "on_crash", "extra"})  # fmt: skip
+_KEYS_MIN = 3
+"""So many keys that xl knows, and a name, make a text its configuration where it has no disks."""
 
 BOOLEANS = ("direct-io-safe", "discard", "no-discard")
 REFUSALS: Mapping[str, str] = {
@@ -30,8 +49,11 @@ REFUSALS: Mapping[str, str] = {
 
 
 def is_xl(text: bytes) -> bool:
-    """Whether a text has a list of disks as xl wants it."""
-    return re.search(rb"^[ \t]*disk[ \t]*\+?=[ \t]*\[", text, re.MULTILINE) is not None
+    """Whether a text has a list of disks as xl wants it, or keys of a domain without disks."""
+    if re.search(rb"^[ \t]*disk[ \t]*\+?=[ \t]*\[", text, re.MULTILINE) is not None:
+        return True
+    keys = {found[1].decode() for found in re.finditer(rb"^[ \t]*(\w+)[ \t]*=[ \t]*[\['\"\d]", text, re.MULTILINE)}
+    return "name" in keys and len(keys & _OF_A_DOMAIN) >= _KEYS_MIN
 
 
 def read_xl(text: bytes) -> Domain:
@@ -97,10 +119,14 @@ def _parts(words: str) -> Iterator[tuple[int, str]]:
 def _disks(config: str) -> Iterator[tuple[int, str]]:
     """The strings of all lists of disks, with where each begins; those in comments are none.
 
-    Nothing follows a list that never ends, so a text of many heads is read once and not once for each.
+    Raises ReadError for a list that never ends, so a text of many heads is read once and not once for each.
     """
     at = 0
-    while (head := _HEAD.search(config, at)) and (body := _BODY.match(config, head.end())):
+    while head := _HEAD.search(config, at):
+        body = _BODY.match(config, head.end())
+        if body is None:
+            line = config.count("\n", 0, head.end()) + 1
+            raise ReadError(f"line {line}: the list of disks has no end that can be found")
         for text in _TEXT.finditer(config, body.start("body"), body.end("body")):
             if text.lastindex:
                 yield text.start(text.lastindex), text[text.lastindex]
@@ -108,35 +134,83 @@ def _disks(config: str) -> Iterator[tuple[int, str]]:
 
 
 def _keys(words: str) -> dict[str, str]:
+    """Read one disk's string; raises ReadError for what xl refuses."""
     keys: dict[str, str] = {}
-    position = 0
-    for part in (part.strip() for _, part in _parts(words)):
-        name, equals, value = part.partition("=")
-        if equals and re.fullmatch(r"[a-z-]+", name):
+    for start, part in _parts(words):
+        word = part.strip()
+        name, equals, value = word.partition("=")
+        if equals and name in _PARAMETERS:
             keys[name] = value
-        elif part in BOOLEANS:
-            keys[part] = "yes"
-        elif position < len(_POSITIONS):
-            keys[_POSITIONS[position]] = part
-            position += 1
+        elif word in _FLAGS:
+            keys[word] = "yes"
+        elif word or start < len(words):  # nothing follows a comma at the end
+            _place(keys, word)
+    if "cdrom" in keys:
+        keys["devtype"] = "cdrom"
+    for key, known in (("format", _FORMATS), ("access", _ACCESS), ("devtype", _DEVICE_TYPES)):
+        if keys.get(key, "") not in known:
+            raise ReadError(f"{keys[key][:40]!r} is no {key} of a disk that xl knows")
     return keys
 
 
+def _place(keys: dict[str, str], word: str) -> None:
+    """Take a part without a key by its position; after a prefix there is none for the format."""
+    while "target" not in keys and (found := _PREFIX.match(word)):
+        prefix, word = found[1], word[found.end() :]
+        keys["prefix"] = prefix
+        if prefix in _FORMATS:
+            keys["format"] = prefix
+        elif prefix in _SCRIPTED:
+            keys["script"] = f"block-{prefix}"
+    if "target" not in keys:
+        keys["target"] = word
+    elif not {"prefix", "format"} & keys.keys() and not keys["target"] and ":" in word:
+        keys |= {"format": "empty"} | _device(word)
+    elif not {"prefix", "format"} & keys.keys():
+        keys["format"] = word or "raw"
+    elif "vdev" not in keys:
+        keys |= _device(word)
+    elif "access" not in keys:
+        keys["access"] = word
+    else:
+        raise ReadError(f"{word[:40]!r} is more than xl takes of a disk")
+
+
+def _device(word: str) -> dict[str, str]:
+    """Read a device with its kind, `hdc:cdrom`."""
+    head, colon, kind = word.rpartition(":")
+    return {"vdev": head, "devtype": kind} if colon else {"vdev": word}
+
+
 def _disk(words: str, line: int) -> DomainDisk:
-    keys = _keys(words)
-    target = keys.get("target", "")
-    vdev, _, kind = keys.get("vdev", "").partition(":")
+    try:
+        keys = _keys(words)
+    except ReadError as error:
+        raise ReadError(f"line {line}: {error.message}") from None
+    vdev = keys.get("vdev", "").partition(":")[0]
+    if not vdev:
+        raise ReadError(f"line {line}: a disk without the name of a device (xvda)")
+    cdrom = keys.get("devtype") == "cdrom"
     return DomainDisk(
         target=vdev,
         line=line,
-        device="cdrom" if "cdrom" in (keys.get("devtype"), kind) else "disk",
-        bus="ide" if vdev.startswith("hd") else "xen",
-        source=DiskSource(
-            kind="none" if not target else "block" if target.startswith("/dev/") else "file", name=target
-        ),
+        device="cdrom" if cdrom else "disk",
+        bus=_BUSES.get(vdev[:2], "xen"),
+        source=_source(keys),
         driver=keys.get("backendtype") or None,
         format=keys.get("format") or "raw",
         discard="unmap" if "discard" in keys else "ignore" if "no-discard" in keys else None,
-        read_only=keys.get("access", "w").startswith("r") and keys.get("access") != "rw",
-        options=frozenset(name for name in BOOLEANS if name in keys),
+        read_only=_ACCESS[keys.get("access", "")],
+        options=frozenset(name for name in (*BOOLEANS, "script") if name in keys),
     )
+
+
+def _source(keys: Mapping[str, str]) -> DiskSource:
+    """Where the data is: a script (`block-iscsi`) or QEMU may fetch it over the network."""
+    target, script = keys.get("target", ""), keys.get("script", "").removeprefix("block-")
+    if not target or keys.get("format") == "empty":
+        return DiskSource(kind="none")
+    remote = _NETWORK.match(target)
+    if script in _SCRIPTED or remote is not None:
+        return DiskSource(kind="network", name=target, protocol=remote[1] if remote is not None else script)
+    return DiskSource(kind="block" if target.startswith("/dev/") else "file", name=target)
