@@ -333,6 +333,50 @@ def test_vmware_writes_through_where_it_is_told_to() -> None:
         vmx.alter_vmx(text, SettingChange(knob="disk.cache", at="scsi0:1", value="none"))
 
 
+def test_a_vmx_is_known_whatever_the_case_of_its_keys_and_its_empty_drives_are_empty() -> None:
+    text = b"""CONFIG.VERSION = "8"
+ide0:0.DEVICETYPE = "atapi-cdrom"
+ide0:0.FILENAME = "emptyBackingString"
+ide1:0.deviceType = "cdrom-raw"
+ide1:0.fileName = "/dev/scd0"
+scsi0:0.deviceType = "scsi-passthru"
+scsi0:0.fileName = "/vmfs/devices/genscsi/naa.5"
+scsi0:1.fileName = "a.vmdk"
+"""
+    language = language_of(text)
+    assert language.name == "vmx"
+    assert [(one.device, one.source.kind) for one in language.read(text).disks] == [
+        ("cdrom", "none"),
+        ("cdrom", "block"),
+        ("lun", "block"),
+        ("disk", "file"),
+    ]
+
+
+def test_bhyve_s_ahci_has_its_disks_at_ports() -> None:
+    text = b"""name=a
+pci.0.3.0.device=ahci
+pci.0.3.0.port.0.type=hd
+pci.0.3.0.port.0.path=/srv/a.img
+pci.0.3.0.port.0.direct=true
+pci.0.3.0.port.1.type=cd
+pci.0.3.0.port.1.path=/srv/b.iso
+pci.0.4.0.device=virtio-blk
+pci.0.4.0.path=/dev/zvol/a
+pci.0.5.0.device=virtio-net
+pci.0.5.0.path=/x
+"""
+    disks = bhyve.read_bhyve(text).disks
+    assert [(one.target, one.device, one.bus, one.cache, one.line) for one in disks] == [
+        ("pci.0.3.0.port.0", "disk", "sata", "writethrough", 4),
+        ("pci.0.3.0.port.1", "cdrom", "sata", "writeback", 7),
+        ("pci.0.4.0", "disk", "virtio", "writeback", 9),
+    ]
+    turn = SettingChange(knob="disk.cache", at="pci.0.3.0.port.0", value="directsync")
+    altered = bhyve.alter_bhyve(text, turn)
+    assert altered == text.replace(b"a.img\n", b"a.img\npci.0.3.0.port.0.nocache=true\n")
+
+
 def test_vm_bhyve_has_its_options_in_a_list() -> None:
     text = (VMS.parent / "vm-bhyve" / "debian.conf").read_bytes()
     language = language_of(text)

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from virtune.dialects.languages import language_of
 from virtune.dialects.proxmox.alter import PROXMOX, commands
 from virtune.dialects.proxmox.domain import live
 from virtune.model.domain import DiskSource, Domain, SettingChange
@@ -32,6 +33,54 @@ def test_defaults_are_those_of_proxmox() -> None:
     assert (first.bus, first.rotation_rate, first.format) == ("scsi", 1, "raw")
     assert second.cache == "writeback"
     assert [domain.threads_of(disk) for disk in (first, second)] == [(1,), (2,)]
+
+
+@pytest.mark.parametrize(("yes", "no"), [("1", "0"), ("on", "off"), ("Yes", "no"), ("true", "FALSE")])
+def test_booleans_have_all_of_proxmox_s_words(yes: str, no: str) -> None:
+    def line(word: str) -> str:
+        return f"iothread={word},ssd={word},ro={word},snapshot={word},scsiblock={word},detect_zeroes={word}"
+
+    text = f"scsi0: local:1,{line(yes)}\nscsi1: local:2,{line(no)}\nscsihw: virtio-scsi-single\nkvm: {no}\n"
+    domain = PROXMOX.read(text.encode())
+    on, off = domain.disks
+    assert domain.kind == "qemu"
+    assert [domain.threads_of(disk) for disk in (on, off)] == [(1,), ()]
+    assert (on.rotation_rate, on.read_only, on.transient, on.device, on.detect_zeroes) == (1, True, True, "lun", "on")
+    assert (off.rotation_rate, off.read_only, off.transient, off.device) == (None, False, False, "disk")
+    assert off.detect_zeroes == "off"
+    assert PROXMOX.read(text.replace(f"kvm: {no}", f"kvm: {yes}").encode()).kind == "kvm"
+
+
+@pytest.mark.parametrize(
+    ("line", "machine"),
+    [
+        ("q35", "q35"),
+        ("type=q35,viommu=virtio", "q35"),
+        ("viommu=intel,type=pc-q35-9.0+pve1", "pc-q35-9.0"),
+        ("viommu=x", None),
+    ],
+)
+def test_the_machine_s_type_is_read_of_its_properties(line: str, machine: str | None) -> None:
+    assert PROXMOX.read(f"scsi0: local:1\nmachine: {line}\n".encode()).machine == machine
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"# minimal\nsmbios1: uuid=6cf17dc3-8341-4ecc-aebd-7503f2583fb3\n",
+        b"vmgenid: 6cf17dc3-8341-4ecc-aebd-7503f2583fb3\n",
+        b"agent: 1\nostype: l26\nmemory: 512\n",
+        b"# TEST\ncpu: host\nvga: std\n",
+    ],
+)
+def test_a_vm_without_disks_is_a_vm(text: bytes) -> None:
+    assert language_of(text) is PROXMOX
+    assert PROXMOX.read(text).disks == ()
+
+
+def test_a_setting_that_proxmox_does_not_know_makes_a_short_text_another_s() -> None:
+    with pytest.raises(ReadError):
+        language_of(b"vga: std\nresolution: 800x600\n")
 
 
 def test_a_thread_that_proxmox_ignores_serves_nothing() -> None:

@@ -9,7 +9,10 @@ from virtune.model.domain import DiskSource, Domain, DomainDisk, SettingChange
 from virtune.model.errors import PlanError, ReadError
 
 _SETTING = re.compile(r"\s*(?P<key>[\w.-]+)=(?P<value>(?:.*\S)?)\s*$")
-_DEVICES = {"virtio-blk": "virtio", "nvme": "nvme", "ahci": "sata", "ahci-hd": "sata"}
+_DEVICES = {"virtio-blk": "virtio", "nvme": "nvme", "ahci": "sata", "ahci-hd": "sata", "ahci-cd": "sata"}
+_PLACE = re.compile(r"(?P<device>pci\.\d+\.\d+\.\d+)(?P<port>\.port\.\d+)?\.path")
+"""Where a disk's file is written: at the device, or at a port of an AHCI controller."""
+
 
 REFUSALS: Mapping[str, str] = {
     "disk.aio": "bhyve has no choice of engines: worker threads do the I/O",
@@ -38,16 +41,19 @@ def read_bhyve(text: bytes) -> Domain:
     """Read a VM's configuration; raises ReadError."""
     keys = {key: (one.line.number, one.value) for key, one in _read(text)[1].items()}
     disks = []
-    for key, (line, device) in keys.items():
-        place, _, word = key.rpartition(".")
-        if word != "device" or device not in _DEVICES or f"{place}.path" not in keys:
+    for key, (line, path) in keys.items():
+        found = _PLACE.fullmatch(key)
+        device = keys.get(f"{found['device']}.device", (0, ""))[1] if found is not None else ""
+        if device not in _DEVICES:
             continue
+        place = key.removesuffix(".path")
+        kind = keys.get(f"{place}.type", (0, device.partition("-")[2]))[1]
         flags = frozenset(name for name in ("nocache", "direct") if _true(keys.get(f"{place}.{name}")))
-        path = keys[f"{place}.path"][1]
         disks.append(
             DomainDisk(
                 target=place,
-                line=keys[f"{place}.path"][0] or line,
+                line=line,
+                device="cdrom" if kind == "cd" else "disk",
                 bus=_DEVICES[device],
                 source=DiskSource(kind="block" if path.startswith("/dev/") else "file", name=path),
                 format="raw",

@@ -136,8 +136,10 @@ def _vcpus(spec: Node) -> int:
     total = 1
     for name in ("cores", "sockets", "threads"):
         word = spec.text("domain", "cpu", name) or "1"
-        if not word.isascii() or not word.isdecimal() or len(word) > 5:
+        if not word.isascii() or not word.isdecimal():
             raise ReadError(f"cpu.{name}: {word[:40]!r} is not a whole number")
+        if len(word) > 5:
+            raise ReadError(f"cpu.{name}: {word[:40]} is more than a VM can have")
         total *= int(word)
     return min(total, _CPUS_MAX)
 

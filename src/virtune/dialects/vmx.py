@@ -10,7 +10,11 @@ from virtune.model.domain import DiskSource, Domain, DomainDisk, SettingChange
 from virtune.model.errors import PlanError, ReadError
 
 _SETTING = re.compile(r'\s*(?P<key>[\w:.-]+)\s*=\s*"(?P<value>[^"]*)"\s*$')
+_KNOWN = re.compile(rb'(?im)^[ \t]*(\.encoding|config\.version|virtualHW\.version)[ \t]*=[ \t]*"')
 _DISK = re.compile(r"(?P<bus>scsi|sata|ide|nvme)\d+:\d+", re.IGNORECASE)
+
+_EMPTY = ("", "emptybackingstring", "auto detect")
+"""What stands for a file in a CD-ROM drive that has none, or takes whatever the host's has."""
 
 CONTROLLERS: Mapping[str, str] = {"pvscsi": "pvscsi", "mptsas1068": "lsisas1068"}
 """The controllers that QEMU has as well, by VMware's names for them."""
@@ -32,11 +36,8 @@ REFUSALS: Mapping[str, str] = {
 
 
 def is_vmx(text: bytes) -> bool:
-    """Whether a text begins as VMware's files do."""
-    return (
-        re.search(rb'^[ \t]*(\.encoding|config\.version|virtualHW\.version)[ \t]*=[ \t]*"', text, re.MULTILINE)
-        is not None
-    )
+    """Whether a text begins as VMware's files do; the case of keys does not matter."""
+    return _KNOWN.search(text) is not None
 
 
 def read_vmx(text: bytes) -> Domain:
@@ -54,14 +55,14 @@ def read_vmx(text: bytes) -> Domain:
             and keys.get(f"{target}.present", (0, "TRUE"))[1].upper() == "TRUE"
         ):
             mode = keys.get(f"{target}.mode", (0, "persistent"))
-            kind = keys.get(f"{target}.devicetype", (0, "disk"))[1]
+            kind = keys.get(f"{target}.devicetype", (0, "disk"))[1].lower()
             disks.append(
                 DomainDisk(
                     target=target,
                     line=mode[0] or line,
-                    device="cdrom" if "cdrom" in kind.lower() else "disk",
+                    device="cdrom" if "cdrom" in kind else "lun" if kind == "scsi-passthru" else "disk",
                     bus=found["bus"].lower(),
-                    source=DiskSource(kind="file", name=value),
+                    source=_source(value, cdrom="cdrom" in kind),
                     driver=keys.get(f"{target.partition(':')[0]}.virtualdev", (0, ""))[1] or None,
                     format="vmdk",
                     cache="writethrough" if _through(keys.get(f"{target}.writethrough")) else "writeback",
@@ -81,6 +82,12 @@ def read_vmx(text: bytes) -> Domain:
         written=frozenset({"mainmem.usenamedfile"}) if "mainmem.usenamedfile" in keys else frozenset(),
         language="vmx",
     )
+
+
+def _source(name: str, *, cdrom: bool) -> DiskSource:
+    if cdrom and name.lower() in _EMPTY:
+        return DiskSource(kind="none")
+    return DiskSource(kind="block" if name.startswith(("/dev/", "/vmfs/devices/")) else "file", name=name)
 
 
 def alter_vmx(text: bytes, *turns: SettingChange) -> bytes:

@@ -39,12 +39,33 @@ _HEADING = re.compile(r"\[([^\]]*)\]\s*$")
 _DISK = re.compile(r"(scsi|virtio|ide|sata)(\d{1,3})")
 _DISKS_PER_LSI = 7
 _DISKS_PER_SCSI = 256
+_BOOLEANS = {"1": True, "on": True, "yes": True, "true": True, "0": False, "off": False, "no": False, "false": False}
 _NUMBER = re.compile(r"\d{1,15}(\.\d{1,9})?")
 _KNOWN = re.compile(
     rb"^(?:(?:scsi|virtio|ide|sata|net|efidisk|unused)\d+|ostype|scsihw|vmgenid|smbios1|sockets|cores|memory|boot"
     rb"|bootdisk|numa|agent|onboot|machine|bios|meta|balloon|args):[ \t]*\S",
     re.MULTILINE,
 )
+_OWN = re.compile(
+    rb"^(?:(?:scsi|virtio|sata|ide)\d{1,2}: ?\S|smbios1:[ \t]*(?:\S*,)?uuid=|vmgenid:[ \t]*[0-9a-f-]{36}\s)",
+    re.MULTILINE,
+)
+"""Lines that nothing else has: one of them makes a text its file, also without a disk."""
+
+_KEYS = frozenset({"acpi", "affinity", "agent", "allow-ksm", "amd-sev", "arch", "args", "audio", "autostart",
+                   "balloon", "bios", "boot", "bootdisk", "cdrom", "cicustom", "cipassword", "citype", "ciupgrade",
+                   "ciuser", "cores", "cpu", "cpulimit", "cpuunits", "description", "efidisk", "freeze",
+                   "hookscript", "hostpci", "hotplug", "hugepages", "ide", "intel-tdx", "ipconfig", "ivshmem",
+                   "keephugepages", "keyboard", "kvm", "localtime", "lock", "machine", "memory", "meta",
+                   "migrate_downtime", "migrate_speed", "name", "nameserver", "net", "numa", "onboot", "ostype",
+                   "parallel", "protection", "reboot", "rng", "sata", "scsi", "scsihw", "searchdomain", "serial",
+                   "shares", "smbios", "sockets", "smp", "spice_enhancements", "sshkeys", "startdate", "startup",
+                   "tablet", "tags", "tdf", "template", "tpmstate", "unused", "usb", "vcpus", "vga", "virtio",
+                   "virtiofs", "vmgenid", "vmstatestorage", "watchdog"})  # fmt: skip
+"""What its files have as keys, without numbers."""
+
+_HARDLY_ELSEWHERE = frozenset({"ostype", "smbios", "vmgenid", "scsihw", "machine", "sockets", "agent", "bios", "vga",
+                               "startdate", "amd-sev", "smp"})  # fmt: skip
 _LINES_MIN = 3
 """So many lines that Proxmox would write make it its file."""
 
@@ -62,9 +83,14 @@ class Config:
 def matches(text: bytes) -> bool:
     """Whether a text is such a file."""
     found = {one[0].split(b":")[0] for one in _KNOWN.finditer(text[:65536])}
-    return (
-        len(found) >= _LINES_MIN or re.search(rb"^(scsi|virtio|sata|ide)\d{1,2}: ?\S", text, re.MULTILINE) is not None
-    )
+    return len(found) >= _LINES_MIN or _OWN.search(text) is not None or _only_its_keys(text[:65536])
+
+
+def _only_its_keys(text: bytes) -> bool:
+    """Whether all lines are settings of Proxmox, and one of them is hardly anybody else's."""
+    lines = [one for one in text.split(b"\n") if one.strip() and not one.startswith((b"#", b"["))]
+    keys = [re.sub(rb"\d+$", b"", one.partition(b":")[0]).decode("latin-1") for one in lines]
+    return all(key in _KEYS for key in keys) and not _HARDLY_ELSEWHERE.isdisjoint(keys)
 
 
 def read(text: bytes) -> tuple[Domain, ...]:
@@ -97,6 +123,11 @@ def _key(setting: Setting) -> str:
     return "ide2" if setting.key == "cdrom" else setting.key
 
 
+def truth(word: str | None) -> bool | None:
+    """Read a boolean as Proxmox does (PVE::JSONSchema, parse_boolean); None for what is none, or not written."""
+    return _BOOLEANS.get((word or "").lower())
+
+
 def is_disk(key: str) -> bool:
     """Whether a key is that of a disk."""
     return _DISK.fullmatch(key) is not None
@@ -117,10 +148,10 @@ def _domain(settings: Mapping[str, Setting]) -> Domain:
     return Domain(
         name=_value(settings, "name") or "",
         uuid=uuid or None,
-        kind="kvm" if _value(settings, "kvm") != "0" else "qemu",
+        kind="qemu" if truth(_value(settings, "kvm")) is False else "kvm",
         line=first,
         vcpus=_vcpus(settings),
-        machine=re.sub(r"\+pve\d+$", "", _value(settings, "machine").split(",")[0]) or None,
+        machine=_machine(_value(settings, "machine")),
         threads=tuple(DomainThread(number=number) for number in range(1, threads.made + 1)),
         threads_line=first,
         host_devices=sum(key.startswith("hostpci") for key in settings),
@@ -150,6 +181,13 @@ def _value(settings: Mapping[str, Setting], key: str) -> str:
     return settings[key].value if key in settings else ""
 
 
+def _machine(text: str) -> str | None:
+    """The type of the machine: `pc-q35-9.0+pve1`, or with its key (`type=q35,viommu=virtio`)."""
+    options = options_of(text)
+    kind = option(options, "type") or next((one.name for one in options if one.value is None), "")
+    return re.sub(r"\+pve\d+$", "", kind) or None
+
+
 def _vcpus(settings: Mapping[str, Setting]) -> int:
     def number(key: str, otherwise: int) -> int:
         setting = settings.get(key)
@@ -166,7 +204,7 @@ def _disk(
     model = hardware.value if hardware is not None else "lsi"
     per = 1 if model == SINGLE else _DISKS_PER_LSI if model.startswith("lsi") else _DISKS_PER_SCSI
     served = bus == "virtio" or (bus == "scsi" and model == SINGLE)
-    asked = option(options, "iothread") == "1"
+    asked = truth(option(options, "iothread")) is True
     thread = threads.make() if asked and served else None
     queues = option(options, "queues")
     controller = None
@@ -189,11 +227,11 @@ def _one_disk(setting: Setting, options: tuple[Option, ...], *, target: str, bus
     source = _source(options, cdrom=cdrom)
     discard = option(options, "discard")
     asked = option(options, "detect_zeroes")
-    zeroes = asked != "0"
+    zeroes = truth(asked) is not False
     return DomainDisk(
         target=target,
         line=setting.line.number,
-        device="cdrom" if cdrom else "lun" if option(options, "scsiblock") == "1" else "disk",
+        device="cdrom" if cdrom else "lun" if truth(option(options, "scsiblock")) else "disk",
         bus=bus,
         source=source,
         driver="qemu",
@@ -205,9 +243,9 @@ def _one_disk(setting: Setting, options: tuple[Option, ...], *, target: str, bus
         detect_zeroes=("unmap" if discard == "on" else "on") if zeroes else "off",
         limits=tuple(_limits(options, setting)),
         controller=controller,
-        rotation_rate=1 if option(options, "ssd") == "1" else None,
-        read_only=option(options, "ro") == "1",
-        transient=option(options, "snapshot") == "1",
+        rotation_rate=1 if truth(option(options, "ssd")) else None,
+        read_only=truth(option(options, "ro")) is True,
+        transient=truth(option(options, "snapshot")) is True,
         options=frozenset() if asked else frozenset({"detect_zeroes by default"}),
     )
 
