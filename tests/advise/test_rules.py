@@ -10,7 +10,7 @@ from virtune.advise.audit import audit, rules
 from virtune.advise.rule import rule
 from virtune.dialects.languages import language_of
 from virtune.dialects.libvirt.domain import read_domain
-from virtune.model.finding import HostView, ImageView, ProcessDisk, Running, Severity, Subject
+from virtune.model.finding import HostView, ImageView, ProcessDisk, Running, Severity, Subject, Version
 from virtune.model.knobs import BY_ID
 
 QCOW2_BIG = ImageView(
@@ -61,13 +61,13 @@ def on(text: bytes, image: ImageView | None = None, running: Running | None = No
 
 def runs(
     now: bytes, then: bytes, *, state: str = "running", reason: str = "booted", direct: bool | None = None,
-    rings: int = 1, contexts: int = 1,
+    rings: int = 1, contexts: int = 1, qemu: Version = (7, 2, 22),
 ) -> Case:  # fmt: skip
     shown = (ProcessDisk(target="vda", direct=direct),)
     running = Running(
         state=state, reason=reason, live=read_domain(now), pid=1, rings=rings, contexts=contexts, disks=shown
     )
-    return on(then, running=running, qemu=(7, 2, 22))
+    return on(then, running=running, qemu=qemu)
 
 
 ONE = "<iothreads>1</iothreads>"
@@ -200,6 +200,22 @@ CASES: dict[str, tuple[Case, Case]] = {
 
 
 HVM = "type = 'hvm'\n"
+SINGLE = "scsihw: virtio-scsi-single\n"
+TWO = "<iothreads>2</iothreads>"
+VDB = "<disk type='file'>{}<source file='/b'/><target dev='vdb' bus='virtio'/></disk>"
+VSCSI = "<controller type='scsi' index='0' model='virtio-scsi'>{}</controller>"
+GROUPS = "<throttlegroups><throttlegroup><group_name>slow</group_name>{}</throttlegroup></throttlegroups>"
+FILTER = "<throttlefilters><throttlefilter group='{}'/></throttlefilters>"
+
+
+def scsi(arch: str, machine: str, more: str = "") -> bytes:
+    text = xml(bus="scsi", machine=machine, more=more).replace(b"machine=", f"arch='{arch}' machine=".encode())
+    return text.replace(b"vda", b"sda")
+
+
+def lun(bus: str) -> bytes:
+    return xml(bus=bus).replace(b"device='disk'", b"device='lun'")
+
 
 MORE: tuple[tuple[str, Case, Case], ...] = (
     ("R70", other(XL.format("/srv/a.raw,raw,xvda,rw")), other(XL.format("/dev/vg/a,raw,xvda,rw"))),
@@ -214,6 +230,82 @@ MORE: tuple[tuple[str, Case, Case], ...] = (
     ("R72", other(HVM + XL.format("phy:/dev/vg/a,hda,w")), other(HVM + XL.format("phy:/dev/vg/a,xvda,w"))),
     ("R72", other(HVM + XL.format("phy:/dev/vg/a,sda,w")), other(HVM + XL.format("file:/srv/a.iso,sda:cdrom,r"))),
     ("R72", other(HVM + XL.format("/a.img,,hda")), other(HVM + XL.format("/a.iso,,hdc,cdrom"))),
+    # libvirt opens what VMs share with cache=none, and a LUN's requests do not pass the page cache
+    (
+        "R18",
+        on(xml()),
+        on(xml(inner="<shareable/>")),
+    ),
+    ("R18", on(xml("cache='writeback'", inner="<shareable/>")), on(lun("scsi"))),
+    (
+        "R18",
+        on(lun("virtio")),
+        other("kvm -blockdev file,node-name=a,filename=/dev/fdset/1 -device virtio-blk,drive=a"),
+    ),
+    ("R10", on(xml("io='native'")), on(xml("io='native'", inner="<shareable/>"))),
+    # of several disks one without an IOThread is in the main loop, and what is idle R29 says
+    ("R30", on(xml("iothread='1'", rest=ONE, more=VDB.format(""))), on(xml(rest=ONE, more=VDB.format("")))),
+    (
+        "R30",
+        on(scsi("x86_64", "q35", VSCSI.format(""))),
+        on(
+            scsi("x86_64", "q35", VSCSI.format("<driver iothread='1'/>")).replace(b"<vcpu>", ONE.encode() + b"<vcpu>")
+        ),
+    ),
+    ("R30", on(scsi("aarch64", "virt")), on(scsi("x86_64", "pc"))),
+    ("R30", other("scsi0: local:1\n" + SINGLE), other("scsi0: local:1,iothread=1\n" + SINGLE)),
+    ("R30", other("scsi0: local:1\nscsihw: virtio-scsi-pci\n"), other("scsi0: local:1\nscsihw: lsi\n")),
+    (
+        "R29",
+        on(xml("iothread='1'", rest=TWO)),
+        on(xml("iothread='1'", rest=TWO, more=VDB.format("<driver iothread='2'/>"))),
+    ),
+    ("R86", on(scsi("x86_64", "pc-q35-7.2")), on(scsi("aarch64", "virt-7.2"))),
+    ("R86", on(scsi("ppc64", "pseries")), on(scsi("s390x", "s390-ccw-virtio"))),
+    ("R86", on(scsi("x86_64", "pc", SCSI.format("auto"))), on(scsi("sparc", "SS-5"))),
+    (
+        "R47",
+        on(xml(rest=GROUPS.format("<total_iops_sec>9</total_iops_sec>"), inner=FILTER.format("slow"))),
+        on(xml(rest=GROUPS.format("<total_iops_sec>9</total_iops_sec>"), inner=FILTER.format("other"))),
+    ),
+    (
+        "R08",
+        on(xml(kind="file"), replace(SPARSE, free_share=0.049)),
+        on(xml(kind="file"), replace(SPARSE, free_share=0.05)),
+    ),
+    ("R36", on(xml("queue_size='2048'")), on(xml("queue_size='1024'"))),
+    ("R36", on(xml("queue_size='2'")), on(xml("queue_size='4'"))),
+    ("R12", on(xml("io='io_uring'"), kernel=(5, 0)), on(xml("io='io_uring'"), kernel=(5, 1))),
+    ("R12", on(xml("io='io_uring'"), qemu=(4, 2)), on(xml("io='io_uring'"), qemu=(5, 0))),
+    ("R12", on(xml("io='io_uring'"), io_uring_usable=False), on(xml("io='io_uring'"), io_uring_usable=True)),
+    ("R14", on(xml("io='io_uring'"), qemu=(10, 1, 3)), on(xml("io='io_uring'"), qemu=(10, 0, 3))),
+    ("R14", on(xml("io='io_uring'"), qemu=(7, 1, 0)), on(xml("io='io_uring'"), qemu=(7, 2, 0))),
+    (
+        "R14",
+        on(xml("io='io_uring'", bus="sata"), qemu=(10, 2, 0)),
+        on(xml("io='io_uring'", bus="sata"), qemu=(10, 2, 2)),
+    ),
+    (
+        "R22",
+        on(xml(form="qcow2"), replace(QCOW2_BIG, size_bytes=256 * 1024**3 + 2**20, extended_l2=False)),
+        on(xml(form="qcow2"), replace(QCOW2_BIG, size_bytes=128 * 1024**3, extended_l2=True)),
+    ),
+    (
+        "R22",
+        on(xml(form="qcow2"), replace(QCOW2_BIG, size_bytes=256 * 1024**3, extended_l2=True)),
+        on(xml(form="qcow2"), replace(QCOW2_BIG, size_bytes=256 * 1024**3, extended_l2=False)),
+    ),
+    ("R25", on(xml(kind="file"), SPARSE), on(xml(kind="file", inner="<shareable/>"), SPARSE)),
+    (
+        "R13",
+        runs(xml("io='io_uring'"), xml("io='io_uring'"), rings=0, qemu=(10, 1)),
+        runs(xml("io='io_uring'"), xml("io='io_uring'"), rings=0, qemu=(10, 2)),
+    ),
+    (
+        "R13",
+        runs(xml("io='native' cache='none'"), xml(), contexts=0, qemu=(10, 2)),
+        runs(xml("io='threads'"), xml(), contexts=0),
+    ),
 )
 """More places where a rule's answer turns: one that it finds something in, and one much like it that it does not."""
 
@@ -261,6 +353,36 @@ def test_the_configuration_of_the_study_and_a_domain_of_another_hypervisor_are_l
     }
     assert found(on(GOOD, ImageView(rotational=False, scheduler="none"), **host)) == []
     assert found(on(xml("cache='unsafe'").replace(b"'kvm'", b"'xen'"))) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "turns"),
+    [
+        (xml("iothread='3'", rest="<iothreadids><iothread id='3'/></iothreadids>", more=VDB.format("")),
+         [("iothread.count", "", "2"), ("device.iothread", "vdb", "1")]),
+        (scsi("x86_64", "q35", VSCSI.format("")), [("iothread.count", "", "1"), ("device.iothread", "scsi:0", "1")]),
+        (scsi("aarch64", "virt"), []),
+        (f"scsi0: local:1\n{SINGLE}".encode(), [("iothread.count", "", "1"), ("device.iothread", "scsi0", "1")]),
+        (b"scsi0: local:1\nscsihw: virtio-scsi-pci\n", []),
+    ],
+)  # fmt: skip
+def test_an_iothread_of_one_s_own_is_written_where_it_can_be(text: bytes, turns: list[tuple[str, str, str]]) -> None:
+    domain = language_of(text).read(text)
+    (seen,) = [one.seen for one in audit(Subject(domain=domain)) if one.rule.id == "R30"]
+    assert [(one.knob, one.at, one.value) for one in seen.turns] == turns
+    if turns:
+        mended = language_of(text).read(language_of(text).alter(text, *seen.turns))
+        assert "R30" not in [one.rule.id for one in audit(Subject(domain=mended))]
+        assert all(mended.threads_of(disk) for disk in mended.disks)
+
+
+def test_of_several_groups_the_smaller_limit_is_told() -> None:
+    groups = GROUPS.format("<total_iops_sec>9</total_iops_sec><read_bytes_sec>0</read_bytes_sec>")
+    groups = groups.replace("</throttlegroups>", "<throttlegroup><group_name>b</group_name>"
+                            "<total_iops_sec>5</total_iops_sec></throttlegroup></throttlegroups>")  # fmt: skip
+    both = FILTER.format("slow").replace("/></", "/><throttlefilter group='b'/></")
+    (disk,) = read_domain(xml(rest=groups, inner=both)).disks
+    assert (disk.limits, disk.options) == ((("total_iops_sec", 5),), frozenset({"throttlefilters"}))
 
 
 def test_a_paused_domain_and_a_disk_that_is_only_plugged_in_are_told() -> None:

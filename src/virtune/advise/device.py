@@ -1,15 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rules of the device, its queues and its threads."""
 
+import itertools
 import re
 from collections.abc import Iterator
+from collections.abc import Set as AbstractSet
 
 from virtune.advise.rule import below, rule
-from virtune.model.domain import IOTHREAD_BUSES, SettingChange
+from virtune.model.domain import IOTHREAD_BUSES, Domain, DomainDisk, SettingChange
 from virtune.model.finding import Confidence, Seen, Severity, Subject, Version
 from virtune.model.knob import Change, Risk
 
 _MACHINE = re.compile(r"(?:pc|q35|i440fx|virt)-(\d+)\.(\d+)$")
+
+
+_SCSI_DEFAULTS = (
+    ("s390", "virtio-scsi"), ("ppc64 pseries", "ibmvscsi"), ("ppc64le pseries", "ibmvscsi"),
+    ("aarch64 virt", "virtio-scsi"), ("armv7l virt", "virtio-scsi"), ("riscv64 virt", "virtio-scsi"),
+    ("loongarch64 virt", "virtio-scsi"), ("x86_64", "lsilogic"), ("i686", "lsilogic"),
+)  # fmt: skip
+"""The SCSI controller that libvirt gives a machine unasked (qemuDomainDefaultSCSIControllerModel; its own tests)."""
 
 
 def machine_version(machine: str | None) -> Version | None:
@@ -47,15 +57,25 @@ def emulated_bus(subject: Subject) -> Iterator[Seen]:
 )
 def emulated_controller(subject: Subject) -> Iterator[Seen]:
     """A SCSI disk is as fast as its controller: LSI, MegaRAID and VMware's are emulated register by register, and can
-    have no IOThread. Only virtio-scsi was made for guests; they must have its driver.
+    have no IOThread. Only virtio-scsi was made for guests; they must have its driver. libvirt adds a controller where
+    none is written: an LSI on x86.
     """
     for disk in subject.disks:
-        controller = subject.domain.controller_of(disk) if disk.bus == "scsi" else None
-        if controller is not None and not (controller.model or "").startswith("virtio"):
-            model = controller.model or "unset, which is an emulated LSI"
-            yield Seen(
-                at=disk, seen=f"its controller's model is {model}", advice="virtio-scsi, once the guest has it"
-            )
+        model, written = _scsi_model(subject.domain, disk)
+        if model and not model.startswith("virtio"):
+            how = f"its controller's model is {model}" + ("" if written else ", libvirt's default for this machine")
+            yield Seen(at=disk, seen=how, advice="virtio-scsi, once the guest has it")
+
+
+def _scsi_model(domain: Domain, disk: DomainDisk) -> tuple[str | None, bool]:
+    """The model of a disk's SCSI controller, and whether it is written; None where it is none or not known."""
+    controller = domain.controller_of(disk) if disk.bus == "scsi" else None
+    if disk.bus != "scsi" or (controller is None and domain.language != "libvirt"):
+        return None, False
+    if controller is not None and controller.model not in (None, "auto"):
+        return controller.model, True
+    machine, arch = domain.machine or "", domain.arch or "x86_64"
+    return next((model for starts, model in _SCSI_DEFAULTS if f"{arch} {machine}".startswith(starts)), None), False
 
 
 @rule("R28", Severity.TRY, source="https://www.qemu.org/docs/master/system/devices/nvme.html; its author's figures")
@@ -108,20 +128,44 @@ def idle_iothread(subject: Subject) -> Iterator[Seen]:
     source="https://libvirt.org/formatdomain.html; https://pve.proxmox.com/pve-docs/chapter-qm.html",
 )
 def in_the_main_loop(subject: Subject) -> Iterator[Seen]:
-    """Without an IOThread a disk shares QEMU's main loop with monitor, display, timers and all other such disks."""
+    """Without an IOThread a disk shares QEMU's main loop with monitor, display, timers and all other such disks. A
+    disk on virtio-scsi has that of its controller.
+    """
+    domain = subject.domain
+    numbers = {one.number for one in domain.threads}
+    if numbers - domain.threads_used - domain.threads_elsewhere:
+        return  # R29 says that they are there and idle
     for disk in subject.disks:
-        bare = disk.bus in IOTHREAD_BUSES and not subject.domain.threads_of(disk)
-        if bare and disk.opened_here and not subject.domain.threads:
+        if _can_have_a_thread(domain, disk) and disk.opened_here and not domain.threads_of(disk):
             yield Seen(
                 at=disk,
                 seen="no IOThread",
                 advice="at depth 8 and more, compare with an IOThread of its own",
-                turns=(
-                    SettingChange(knob="iothread.count", value="1"),
-                    SettingChange(knob="device.iothread", at=disk.target, value="1"),
-                ),
+                turns=_own_thread(domain, disk, numbers),
                 measure="virtune compare --rig vhost-user --vary export.iothread=off,on",
             )
+
+
+def _can_have_a_thread(domain: Domain, disk: DomainDisk) -> bool:
+    return disk.bus in IOTHREAD_BUSES or (_scsi_model(domain, disk)[0] or "").startswith("virtio")
+
+
+def _own_thread(domain: Domain, disk: DomainDisk, numbers: AbstractSet[int]) -> tuple[SettingChange, ...]:
+    """One IOThread more, named by the disk or, in libvirt, by its SCSI controller where that is written."""
+    at = disk.target
+    if disk.bus == "scsi" and domain.language == "libvirt":
+        at = f"scsi:{disk.controller}" if domain.controller_of(disk) is not None else ""
+    elif disk.bus == "scsi" and _scsi_model(domain, disk)[0] != "virtio-scsi-single":
+        at = ""  # Proxmox gives a thread to a controller that has one disk
+    free = next(number for number in itertools.count(1) if number not in numbers)
+    return (
+        (
+            SettingChange(knob="iothread.count", value=str(len(numbers) + 1)),
+            SettingChange(knob="device.iothread", at=at, value=str(free)),
+        )
+        if at
+        else ()
+    )
 
 
 @rule("R33", Severity.WARNING, confidence=Confidence.PLAUSIBLE, source="the lock of qcow2's metadata in QEMU")

@@ -108,6 +108,7 @@ class Domain:
     line: int
     vcpus: int
     machine: str | None = None
+    arch: str | None = None
     emulator: str | None = None
     threads: tuple[DomainThread, ...] = ()
     threads_elsewhere: frozenset[int] = frozenset()
@@ -180,8 +181,12 @@ def disk_of(disk: DomainDisk) -> Disk | None:
 
 
 def cache_of(disk: DomainDisk) -> str:
-    """Return the cache mode in force: QEMU's default is writeback."""
-    return disk.cache if disk.cache not in (None, "default") else "writeback"
+    """Return the cache mode that QEMU gets: writeback by default, and none for a disk that VMs share, which libvirt
+    opens so (qemuDomainPrepareDiskCachemode).
+    """
+    if disk.cache not in (None, "default"):
+        return disk.cache
+    return "none" if disk.shareable and not disk.read_only else "writeback"
 
 
 def measuring(disk: DomainDisk, **changed: str) -> str | None:

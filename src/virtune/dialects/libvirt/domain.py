@@ -6,11 +6,14 @@ harm.
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from virtune.dialects.text.xml import Document, Element, read_document
 from virtune.model.domain import Controller, DiskSource, Domain, DomainDisk, DomainThread, SourceKind
 from virtune.model.errors import ReadError
+
+FILTERED = "throttlefilters"
+"""The option of a disk whose limits are those of groups, and which can have none of its own then."""
 
 _WRAPPERS = ("domstatus", "domainbackup", "domainsnapshot", "domaincheckpoint")
 """What libvirt itself wraps a domain in; the status file of a running one is of the first kind."""
@@ -52,6 +55,7 @@ def domain_in(document: Document) -> Domain:
     devices = root.child("devices")
     name, uuid = root.child("name"), root.child("uuid")
     hidden = root.find("features/kvm/hidden")
+    groups = {_text_of(one, "group_name"): tuple(_limits(one)) for one in root.all("throttlegroups/throttlegroup")}
     return Domain(
         name=name.text if name is not None else "",
         uuid=uuid.text or None if uuid is not None else None,
@@ -59,6 +63,7 @@ def domain_in(document: Document) -> Domain:
         line=root.line,
         vcpus=1 if vcpu is None else _attribute(vcpu, "current") or _number(vcpu.text, vcpu, "vcpu"),
         machine=os_type.get("machine") if os_type is not None else None,
+        arch=os_type.get("arch") if os_type is not None else None,
         emulator=emulator.text or None if emulator is not None else None,
         threads=threads_in(root),
         threads_line=threads.line if threads is not None else root.line,
@@ -66,7 +71,7 @@ def domain_in(document: Document) -> Domain:
         kvm_hidden=hidden is not None and hidden.get("state") == "on",
         host_devices=len(list(root.all("devices/hostdev"))),
         io_weight=_number(weight.text, weight, "weight") if weight is not None else None,
-        disks=tuple(_disk(one) for one in root.all("devices/disk")),
+        disks=tuple(_disk(one, groups) for one in root.all("devices/disk")),
         controllers=tuple(_controller(one) for one in root.all("devices/controller")),
         written=frozenset(_written(root, devices)),
     )
@@ -133,11 +138,11 @@ def _written(root: Element, devices: Element | None) -> Iterator[str]:
             yield "controller/driver/iothreads"
 
 
-def _disk(disk: Element) -> DomainDisk:
+def _disk(disk: Element, groups: Mapping[str, tuple[tuple[str, int], ...]]) -> DomainDisk:
     target = disk.child("target")
     name = (target.get("dev") if target is not None else None) or ""
     driver = disk.child("driver") or Element("driver", {}, disk.start, disk.line, disk.source, disk)
-    limits = disk.child("iotune")
+    filters = [one.get("group") or "" for one in disk.all("throttlefilters/throttlefilter")]
     size = driver.find("metadata_cache/max_size")
     return DomainDisk(
         target=name,
@@ -158,13 +163,14 @@ def _disk(disk: Element) -> DomainDisk:
         queue_size=_attribute(driver, "queue_size"),
         ioeventfd=driver.get("ioeventfd"),
         metadata_cache_bytes=_bytes(size) if size is not None else None,
-        limits=tuple(_limits(limits)) if limits is not None else (),
+        limits=_limits_of(disk, [groups.get(name, ()) for name in filters]),
         controller=_controller_of(disk, name),
         rotation_rate=_attribute(target, "rotation_rate") if target is not None else None,
         backing=_backing(disk),
         read_only=disk.child("readonly") is not None,
         shareable=disk.child("shareable") is not None,
         transient=disk.child("transient") is not None,
+        options=frozenset({FILTERED}) if filters else frozenset(),
     )
 
 
@@ -190,6 +196,20 @@ def _source(disk: Element) -> DiskSource:
 def _mapping(driver: Element) -> tuple[int, ...]:
     found = (_attribute(one, "id") for one in driver.all("iothreads/iothread"))
     return tuple(one for one in found if one is not None)
+
+
+def _limits_of(disk: Element, groups: Sequence[tuple[tuple[str, int], ...]]) -> tuple[tuple[str, int], ...]:
+    """The limits of a disk: its own, or those of the groups that it passes, the smaller of each."""
+    tune = disk.child("iotune")
+    found = dict(_limits(tune)) if tune is not None else {}
+    for name, value in (limit for group in groups for limit in group if limit[1]):
+        found[name] = min(value, found.get(name) or value)
+    return tuple(found.items())
+
+
+def _text_of(element: Element, tag: str) -> str:
+    child = element.child(tag)
+    return child.text if child is not None else ""
 
 
 def _limits(tune: Element) -> Iterator[tuple[str, int]]:
