@@ -116,14 +116,17 @@ def command(**asked: Any) -> int:
 
 
 def _is_plan(path: Path) -> bool:
-    """Whether the one thing that was named is a plan; a folder, or what holds a fio result, is none."""
-    if path.is_dir():
-        return False
+    """Whether the one thing that was named is a plan; a folder, or what holds a fio result, is none.
+
+    A FIFO can be read once, so it is left to who reads plans.
+    """
+    if path.is_dir() or path.is_fifo():
+        return path.is_fifo()
     from virtune.fio.results import LIMIT, read_result, text_of
+    from virtune.probe.reading import read_up_to
 
     try:
-        with path.open("rb") as file:
-            read_result(text_of(file.read(LIMIT)))
+        read_result(text_of(read_up_to(path, LIMIT)))
     except (OSError, ReadError):
         return True  # who reads the plan says what is wrong with it
     return False

@@ -15,6 +15,7 @@ from virtune.cli.output import put
 from virtune.fio.results import LIMIT, read_result, refuse_length, text_of
 from virtune.model.errors import ReadError, UsageError
 from virtune.model.text import printable
+from virtune.probe.reading import read_up_to
 from virtune.report.text.explain import Explained, explained_document, render
 
 
@@ -52,8 +53,7 @@ def load_input(name: str, store: Path) -> list[tuple[str, str]]:
             content, shown = sys.stdin.buffer.read(LIMIT + 1), "standard input"
         else:
             shown = printable(Path(name).name)
-            with Path(name).open("rb") as file:
-                content = file.read(LIMIT + 1)
+            content = read_up_to(Path(name), LIMIT + 1)
     except FileNotFoundError:
         return _from_store(name, store)
     except (OSError, ValueError) as error:

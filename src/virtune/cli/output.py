@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Putting a result on stdout, as a table, as JSON, or into a plain report file."""
 
+import io
 import json
 import sys
 from pathlib import Path
@@ -10,7 +11,7 @@ from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderR
 from rich.segment import Segment
 
 from virtune.cli.thresholds import STDOUT, Thresholds, exit_code
-from virtune.model.errors import PreconditionError
+from virtune.cli.writing import write_text
 from virtune.model.evidence import StudyRecord
 from virtune.model.fitness import Neighbour
 from virtune.model.result import Result
@@ -85,12 +86,10 @@ def write_report(result: Result, record: StudyRecord, path: Path) -> None:
     """Write the plain report: the same table, and everything needed to judge it and to run it again."""
     from virtune.report.text.plain import plain_report
 
-    try:
-        with path.open("w", encoding="utf-8") as file:
-            console = Console(
-                file=file, width=REPORT_COLUMNS, highlight=False, markup=False, emoji=False, no_color=True,
-                force_terminal=False,
-            )  # fmt: skip
-            console.print(Clean(plain_report(result, record)))
-    except OSError as error:
-        raise PreconditionError(f"cannot write the report {path}: {error.strerror}") from None
+    text = io.StringIO()
+    console = Console(
+        file=text, width=REPORT_COLUMNS, highlight=False, markup=False, emoji=False, no_color=True,
+        force_terminal=False,
+    )  # fmt: skip
+    console.print(Clean(plain_report(result, record)))
+    write_text(path, text.getvalue())

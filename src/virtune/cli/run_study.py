@@ -11,7 +11,8 @@ from typing import Any
 
 from virtune.cli.output import show_result
 from virtune.cli.progress import Face
-from virtune.cli.thresholds import Thresholds, require_writable
+from virtune.cli.thresholds import Thresholds
+from virtune.cli.writing import require_writable
 from virtune.flows.preconditions import Leave
 from virtune.flows.question import Question, study_for
 from virtune.flows.show import current

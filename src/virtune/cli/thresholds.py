@@ -8,8 +8,9 @@ from typing import Any
 
 import click
 
+from virtune.cli.writing import require_writable, write_text
 from virtune.model.condition import Outcome, Threshold, ThresholdResult
-from virtune.model.errors import PreconditionError, UsageError
+from virtune.model.errors import UsageError
 from virtune.model.evidence import StudyRecord
 from virtune.model.result import Result
 
@@ -66,11 +67,11 @@ class Thresholds:
             if self.markdown == STDOUT:
                 click.echo(text, nl=False)
             else:
-                _put(Path(self.markdown), text)
+                write_text(Path(self.markdown), text)
         if self.junit is not None:
             from virtune.report.junit import junit
 
-            _put(self.junit, junit(result, rulings))
+            write_text(self.junit, junit(result, rulings))
 
 
 def exit_code(rulings: tuple[ThresholdResult, ...]) -> int:
@@ -94,19 +95,3 @@ def threshold_options(command: Callable[..., Any]) -> Callable[..., Any]:
     for option in reversed(options):
         command = option(command)
     return command
-
-
-def require_writable(path: Path) -> None:
-    """Look before an hour of measuring whether a file can be written."""
-    try:
-        with path.open("a"):
-            pass
-    except OSError as error:
-        raise PreconditionError(f"cannot write {path}: {error.strerror}") from None
-
-
-def _put(path: Path, text: str) -> None:
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise PreconditionError(f"cannot write {path}: {error.strerror}") from None

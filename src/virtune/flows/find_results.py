@@ -17,6 +17,7 @@ from virtune.fio.results import LIMIT, read_result, refuse_length, text_of
 from virtune.model.errors import ReadError, UsageError
 from virtune.model.measurement import FioResult
 from virtune.model.text import printable
+from virtune.probe.reading import read_up_to
 
 FILES_MAX = 10_000
 """A folder with more files than this is not one set of results; each is read and looked into."""
@@ -115,8 +116,7 @@ def _counted(text: str) -> list[tuple[int, str]]:
 
 def _content(path: Path) -> bytes:
     try:
-        with path.open("rb") as file:
-            return file.read(LIMIT + 1)
+        return read_up_to(path, LIMIT + 1)
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         raise UsageError(f"cannot read {str(path)!r}: {reason}", hint="name fio results or folders of them") from None

@@ -22,6 +22,7 @@ from virtune.model.workload import Workload
 from virtune.plan.arms import arm_from_text, arms_from_vary, base_stack, check_arms, choose_baseline, make_arm
 from virtune.plan.loads import read_loads
 from virtune.plan.planfile import Plan, read_plan
+from virtune.probe.reading import read_up_to
 from virtune.report.json.probe import probe_document
 from virtune.virsh import default_uri
 
@@ -224,8 +225,7 @@ def read_workloads(words: tuple[str, ...], folder: Path) -> tuple[Workload, ...]
 
 def _text(path: Path) -> str:
     try:
-        with path.open("rb") as file:
-            content = file.read(_FILE_BYTES_MAX + 1)
+        content = read_up_to(path, _FILE_BYTES_MAX + 1)
     except OSError as error:
         raise PlanError(f"cannot read {path}: {error.strerror}") from None
     if len(content) > _FILE_BYTES_MAX:
