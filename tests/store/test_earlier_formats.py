@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Stores of before open as before: a kept one, written by format 1 and method 7, with what that program said of it."""
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from virtune.flows.show import current
+from virtune.model.evidence import Listed
+from virtune.store.sqlite import Store
+
+DATA = Path(__file__).with_name("data")
+KEPT = DATA / "format-1-method-7.sqlite.gz"
+SAID: dict[str, Any] = json.loads((DATA / "format-1-method-7.json").read_text())
+COMPARE, IMPORT = "20261122-184255-3883", "20261122-184327-e877"
+CHECK, TUNE = "20261122-184338-7540", "20261122-184358-4b1a"
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    place = tmp_path / "before.sqlite"
+    place.write_bytes(gzip.decompress(KEPT.read_bytes()))
+    with Store(place) as found:
+        return found
+
+
+def test_every_study_of_it_is_listed_and_read(store: Store) -> None:
+    listed = [one for one in store.list() if isinstance(one, Listed)]
+    assert {one.study.id: (one.study.kind, one.done) for one in listed} == {
+        COMPARE: ("compare", 16), IMPORT: ("import", 1), CHECK: ("check", 3), TUNE: ("tune", 22),
+    }  # fmt: skip
+    for name in (COMPARE, IMPORT, CHECK, TUNE):
+        assert store.get(name).study.id == name
+
+
+@pytest.mark.parametrize("name", [COMPARE, IMPORT])
+def test_its_raw_captures_give_the_figures_that_they_gave(store: Store, name: str) -> None:
+    _, result = current(store, name)
+    values = {
+        f"{arm.arm} {arm.workload} {value.metric}": value.value
+        for arm in result.arms
+        for value in arm.values
+        if value.metric in ("iops", "bandwidth")
+    }
+    assert values == pytest.approx(SAID[name]["values"], rel=1e-9)
+
+
+def test_its_verdicts_stand(store: Store) -> None:
+    _, result = current(store, COMPARE)
+    for said, now in zip(SAID[COMPARE]["verdicts"], result.verdicts, strict=True):
+        assert (now.candidate, now.baseline, now.verdict) == (said["candidate"], said["baseline"], said["verdict"])
+        assert now.ratio is not None
+        assert [now.ratio.estimate, now.ratio.low, now.ratio.high] == pytest.approx(
+            [said["ratio"]["estimate"], said["ratio"]["low"], said["ratio"]["high"]], rel=1e-6
+        )
