@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Stores of before open as before: a kept one, written by format 1 and method 7, with what that program said of it."""
+"""Stores of before open as before: a kept one of format 1 and method 7, with what that program said of it."""
 
 import gzip
 import json
