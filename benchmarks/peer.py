@@ -18,10 +18,11 @@ from typing import cast
 
 from virtune.analyse.stats.paired import interval_of
 from virtune.bench.counters import Sampler
-from virtune.bench.load import Moments, fio_engines, run_load
+from virtune.bench.load import fio_engines, run_load
 from virtune.bench.port import Bench, DiskImageSpec
 from virtune.bench.rigs import session
 from virtune.bench.scratch import Scratch
+from virtune.bench.watch import Moments
 from virtune.fio.exported import Clients
 from virtune.fio.job import fio_job
 from virtune.fio.results import read_result
@@ -40,12 +41,15 @@ def by_virtune(bench: Bench, warden: Warden, job: str, seconds: float) -> float:
     with Sampler(
         devices=backing_of(bench.image).names, processes=bench.processes, files={"image": bench.image}
     ) as sampler:
-        moments = Moments(
-            begin_seconds=RAMP,
-            end_seconds=RAMP + seconds,
-            on_begin=lambda pid: sampler.add_process("load", pid),
-            on_end=lambda: None,
-        )
+
+        def moments(pid: int) -> Moments:
+            return Moments(
+                begin_seconds=RAMP,
+                end_seconds=RAMP + seconds,
+                on_begin=lambda: sampler.add_process("load", pid),
+                on_end=lambda: None,
+            )
+
         loaded = run_load("fio", job, (), bench=bench, warden=warden, moments=moments, flushes=False)
     return sum(part.iops for part in read_result(loaded.output.decode()).loads)
 

@@ -3,9 +3,10 @@
 
 from tests.conftest import SPAN, generator
 
-from virtune.bench.load import Moments, run_load
+from virtune.bench.load import run_load
 from virtune.bench.port import Bench, DiskImageSpec
 from virtune.bench.scratch import Scratch
+from virtune.bench.watch import Moments
 from virtune.model.evidence import UNDER_LOAD
 from virtune.model.stack import Stack
 from virtune.model.target import FileTarget, NbdTarget, VhostUserTarget
@@ -24,9 +25,15 @@ def load(bench: Bench, warden: Warden, *, seconds: float = 0.6, depth: int = 32)
             program = generator()
             engine = f"ioengine=virtio-blk-vhost-user\nfilename={socket}\nnumjobs={queues}\ngroup_reporting=1"
     job = f"[load]\nthread=1\nrw=randread\nbs=4k\niodepth={depth}\ntime_based\nruntime={round(seconds * 1000)}ms\n"
-    moments = Moments(begin_seconds=0.1, end_seconds=seconds, on_begin=lambda _: None, on_end=lambda: None)
+    moments = Moments(begin_seconds=0.1, end_seconds=seconds, on_begin=lambda: None, on_end=lambda: None)
     loaded = run_load(
-        program, f"{job}size={SPAN}\n{engine}\n", (), bench=bench, warden=warden, moments=moments, flushes=False
+        program,
+        f"{job}size={SPAN}\n{engine}\n",
+        (),
+        bench=bench,
+        warden=warden,
+        moments=lambda _: moments,
+        flushes=False,
     )
     bench.in_force = type(bench.in_force)(checks=(*bench.in_force.checks, *loaded.checks))
     return loaded.output

@@ -10,6 +10,7 @@ import pytest
 from virtune.bench.qemu.placement import place_checks
 from virtune.model.machine import Pins
 from virtune.model.stack import Stack
+from virtune.probe.process import Process
 
 THREADS = """
 import os, sys, threading
@@ -36,7 +37,7 @@ def test_only_the_kernels_own_workers_may_run_elsewhere(name: str, *, held: bool
     with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
         assert child.stdout is not None
         first = child.stdout.readline().strip()
-        (check,) = place_checks(Stack(rig="qemu", pins=Pins(emulator=first)), child.pid)
+        (check,) = place_checks(Stack(rig="qemu", pins=Pins(emulator=first)), Process(child.pid))
         child.communicate("")
     assert check.setting == "emulator.pin"
     assert check.agrees is (held or len(os.sched_getaffinity(0)) == 1)

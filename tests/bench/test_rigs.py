@@ -10,10 +10,11 @@ import pytest
 from tests.bench.loading import ground, load, load_until_seen
 from tests.conftest import SPAN, eventually, generator, marked_processes
 
-from virtune.bench.load import Moments, run_load
+from virtune.bench.load import run_load
 from virtune.bench.port import DiskImageSpec, Session
 from virtune.bench.scratch import Scratch
-from virtune.bench.verify.process import require_in_force
+from virtune.bench.verify.judge import require_verified
+from virtune.bench.watch import Moments
 from virtune.fio.exported import Clients
 from virtune.fio.job import fio_job
 from virtune.fio.workloads import parse_workload
@@ -62,7 +63,7 @@ def test_a_stack_comes_up_carries_load_and_shows_what_is_in_force(
         if stack.in_iothread and not stack.disk.throttle_iops:
             load_until_seen("export.iothread", bench, warden)
     assert b'"total_ios"' in output
-    require_in_force(name, list(bench.in_force.checks))
+    require_verified(name, list(bench.in_force.checks))
     found = {check.setting: check.found for check in bench.in_force.checks if check.found is not None}
     if stack.rig == "storage-daemon" and stack.disk.backend == "file":
         assert found["disk.aio"] == stack.disk.aio
@@ -117,7 +118,7 @@ def test_a_daemon_that_runs_another_engine_than_asked_is_found_out(
     with rigs.up(stack, ground(stack, scratch, warden)) as bench:
         load_until_seen("disk.aio", bench, warden)
         with pytest.raises(NotInForceError, match=f"disk.aio={engine} was asked for, and threads is what runs"):
-            require_in_force("x", list(bench.in_force.checks))
+            require_verified("x", list(bench.in_force.checks))
         under_load = [check for check in bench.in_force.checks if "under load" in check.proof]
         assert [check.found for check in under_load] == ["threads"]
 
@@ -147,7 +148,7 @@ def test_a_daemon_that_serves_vhost_user_otherwise_than_asked_is_found_out(
         if lie in ("aio", "iothread"):
             load_until_seen("disk.aio" if lie == "aio" else "export.iothread", bench, warden)
         with pytest.raises(NotInForceError, match=message):
-            require_in_force("x", list(bench.in_force.checks))
+            require_verified("x", list(bench.in_force.checks))
         under_load = {check.setting: check.found for check in bench.in_force.checks if "under load" in check.proof}
         if lie == "aio":  # workers do the I/O, and the IOThread still serves
             assert under_load == {"disk.aio": "threads", "export.iothread": "on"}
@@ -180,7 +181,9 @@ def test_a_process_killed_under_load_is_a_load_error_that_names_it(
     def kill(pid: int) -> None:
         os.kill(bench.processes["daemon"] if victim == "daemon" else pid, signal.SIGKILL)
 
-    moments = Moments(begin_seconds=0.3, end_seconds=5, on_begin=kill, on_end=lambda: None)
+    def moments(pid: int) -> Moments:
+        return Moments(begin_seconds=0.3, end_seconds=5, on_begin=lambda: kill(pid), on_end=lambda: None)
+
     begun = time.monotonic()
     with (
         pytest.raises(LoadError, match=f"^{named}.*killed by SIGKILL"),

@@ -13,12 +13,12 @@ from tests.conftest import SPAN, marked_processes
 from virtune.bench.daemon.rig import DaemonBench, DaemonSession
 from virtune.bench.port import DiskImageSpec, Session
 from virtune.bench.scratch import Scratch
-from virtune.bench.verify.completions import completions_of
-from virtune.bench.verify.process import engines_of, require_in_force
+from virtune.bench.verify.judge import require_verified
 from virtune.model.errors import LoadError, NotInForceError, RigError
 from virtune.model.evidence import Changeover
 from virtune.model.stack import Disk, Stack
 from virtune.model.units import Bytes
+from virtune.probe.process import Process
 from virtune.shell import Warden
 
 pytestmark = pytest.mark.real
@@ -56,7 +56,7 @@ def test_200_switches_in_one_process_are_quick_and_leave_nothing(
     for _ in range(200 // len(ARMS)):
         for name, stack in ARMS.items():
             with rigs.up(stack, grounds[name]) as bench:
-                require_in_force(name, bench.in_force.checks)
+                require_verified(name, bench.in_force.checks)
                 seen = {check.setting: check.found for check in bench.in_force.checks}
                 assert seen["disk.format"] == stack.disk.format
                 if stack.disk.backend == "file":
@@ -83,7 +83,7 @@ def test_every_engine_is_proven_in_a_process_that_has_carried_the_others(
         stack = MAIN_LOOP[engine]
         with rigs.up(stack, ground(stack, scratch, warden)) as bench:
             load_until_seen("disk.aio", bench, warden)
-        require_in_force(engine, bench.in_force.checks)
+        require_verified(engine, bench.in_force.checks)
         seen = [check for check in bench.in_force.checks if check.setting == "disk.aio"]
         assert (seen[-1].found, "under load" in seen[-1].proof) == (engine, True)
         before_load.append([check.found for check in seen if "under load" not in check.proof])
@@ -110,17 +110,17 @@ def test_what_an_earlier_arm_left_does_not_hide_that_another_engine_runs(
         stack = MAIN_LOOP[engine]
         with rigs.up(stack, ground(stack, scratch, warden)) as bench:
             load(bench, warden, seconds=0.3)
-        require_in_force(engine, bench.in_force.checks)
+        require_verified(engine, bench.in_force.checks)
     honest.unlink()
     stack = Stack(export="vhost-user-blk", iothread=iothread, disk=MAIN_LOOP[asked].disk)
     with rigs.up(stack, ground(stack, scratch, warden)) as bench:
-        held = engines_of(changeover(bench).process)
-        assert (held.rings, held.contexts) == (1, 1)
-        require_in_force("lie", bench.in_force.checks)  # nothing gives it away until it is loaded
+        held = Process(changeover(bench).process).rings()
+        assert (held.count("io_uring"), held.count("native")) == (1, 1)
+        require_verified("lie", bench.in_force.checks)  # nothing gives it away until it is loaded
         load_until_seen("disk.aio", bench, warden)
         assert changeover(bench).carried == 2
     with pytest.raises(NotInForceError, match=f"disk.aio={asked} was asked for, and threads is what runs"):
-        require_in_force("lie", bench.in_force.checks)
+        require_verified("lie", bench.in_force.checks)
 
 
 def test_a_new_process_is_started_when_asked_and_when_the_last_one_died_or_failed(
@@ -186,7 +186,7 @@ def test_where_the_kernel_hides_what_an_engine_completes_each_arm_gets_a_process
         (place / "fdinfo").mkdir()
         (place / "fd" / "11").symlink_to("anon_inode:[io_uring]")
         (place / "fdinfo" / "11").write_text("pos:\t0\nflags:\t02000002\nmnt_id:\t14\nUserFiles:\t0\nUserBufs:\t0\n")
-        assert completions_of(old, proc=tmp_path) == {("io_uring", 11): None}  # as Linux 5.10 shows it
+        assert Process(old, tmp_path).rings().places == {("io_uring", 11): None}  # as Linux 5.10 shows it
         with rig.up(ARMS["null"], ground(ARMS["null"], scratch, warden)) as bench:
             assert changeover(bench).process == old  # nothing of that stack's could be hidden
         with rig.up(stack, here) as bench:

@@ -14,11 +14,12 @@ from tests.guests.conftest import TCG
 
 from virtune import shell
 from virtune.bench.appliance.build import Appliance
-from virtune.bench.load import Loaded, Moments
+from virtune.bench.load import Loaded
 from virtune.bench.port import DiskImageSpec
 from virtune.bench.qemu.load import Evidence, GuestJob, run_guest_loads
 from virtune.bench.qemu.machine import PROGRAM
 from virtune.bench.qemu.rig import GuestBench, GuestSession
+from virtune.bench.watch import Moments
 from virtune.model.errors import RigError
 from virtune.model.evidence import Check
 from virtune.model.machine import Machine
@@ -41,7 +42,7 @@ def found(checks: tuple[Check, ...]) -> dict[str, str | None]:
 def load(bench: GuestBench, *, rw: str = "randread", seconds: float = 1.0) -> Loaded:
     text = f"[x]\nioengine=libaio\ndirect=1\niodepth=16\nbs=4k\nrw={rw}\nfilename={bench.target.path}\n"  # type: ignore[union-attr]
     text += f"size={SPAN}\ntime_based=1\nruntime={int(seconds * 1000)}ms\nallow_file_create=0\n"
-    moments = Moments(begin_seconds=0.1, end_seconds=seconds - 0.1, on_begin=lambda _: None, on_end=lambda: None)
+    moments = Moments(begin_seconds=0.1, end_seconds=seconds - 0.1, on_begin=lambda: None, on_end=lambda: None)
     job = GuestJob(text=text, arguments=(), clones=1)
     return run_guest_loads([(bench, job)], moments=moments, flushes=False, evidence=Evidence())
 

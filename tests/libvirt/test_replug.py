@@ -20,8 +20,9 @@ from virtune.apply.journal import Journal
 from virtune.bench.appliance.archive import archive, file
 from virtune.bench.appliance.build import appliance_for
 from virtune.bench.appliance.sources import find_sources
-from virtune.bench.verify.process import direct_of
+from virtune.bench.verify.image import opened
 from virtune.flows.apply import Back, Means, undo
+from virtune.probe.process import Process
 from virtune.virsh import Virsh
 
 pytestmark = [pytest.mark.real, pytest.mark.beside, pytest.mark.xdist_group("libvirt")]
@@ -136,12 +137,12 @@ def test_a_spare_disk_is_exchanged_and_back(user: User, daemon: Libvirtd, linux:
     assert "changed" in ran.stdout
     assert "after it is powered off" not in ran.stdout
     assert "cache='none' io='io_uring' iothread='1'" in daemon.xml(linux, live=True)
-    assert (ring(daemon), direct_of(pid, daemon.home / "data.raw")[0]) == (True, "on")
+    assert (ring(daemon), opened(Process(pid), daemon.home / "data.raw").direct) == (True, "on")
     ran = user.run("undo", "last", "--replug")
     assert "is as it was before" in ran.stdout
     assert (daemon.xml(linux), daemon.qemu(linux)) == (before, pid)
     assert plain(daemon.xml(linux, live=True)) == plain(live)
-    assert direct_of(pid, daemon.home / "data.raw")[0] == "off"
+    assert opened(Process(pid), daemon.home / "data.raw").direct == "off"
 
 
 def test_a_disk_that_is_mounted_is_left_alone(user: User, daemon: Libvirtd, linux: str) -> None:

@@ -8,7 +8,7 @@ from tests.report.test_documents import record, study
 
 from virtune.analyse.study.summarise import summarise
 from virtune.model.result import Basis, Stopped
-from virtune.model.stack import Rig
+from virtune.model.rig import Rig
 from virtune.plan.thresholds import parse_conditions
 from virtune.report.reproduce import command_again
 from virtune.report.text.basis import resting_on, steadiness

@@ -9,19 +9,14 @@ from pathlib import Path
 
 from virtune import shell
 from virtune.bench.port import Bench
-from virtune.bench.verify import process as in_force
+from virtune.bench.verify.image import opened
+from virtune.bench.watch import TICK_SECONDS, Moments, watch
 from virtune.fio.job import OPERATIONS
 from virtune.model.errors import LoadError
 from virtune.model.evidence import Check
 from virtune.model.target import FileTarget
 from virtune.probe.fio import read_engines
-
-_PATIENCE_SECONDS = 30.0
-"""How long past its run time a load may take before it is held to be stuck: on a disk that answers at all, fio ends
-within a second of its `runtime`, since it only waits for what is in flight."""
-
-_TICK_SECONDS = 0.02
-"""How often fio and the rig are looked at; the end of fio is noticed without delay."""
+from virtune.probe.process import IO_URING, NATIVE, Process
 
 _CAUSE_SECONDS = 0.2
 """A load may notice sooner than we do that its rig is gone, so the rig is given this long to be seen ended."""
@@ -49,16 +44,6 @@ class Loaded:
     operations: tuple[bytes, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Moments:
-    """When, after the start of the load, something is to be done: called once each, in this order."""
-
-    begin_seconds: float
-    end_seconds: float
-    on_begin: Callable[[int], None]
-    on_end: Callable[[], None]
-
-
 def fio_engines(fio: str) -> frozenset[str]:
     """Return the engines that this fio offers."""
     return frozenset(read_engines(shell.run([fio, "--enghelp"], timeout_seconds=20).stdout))
@@ -71,12 +56,12 @@ def run_load(
     *,
     bench: Bench,
     warden: shell.Warden,
-    moments: Moments,
+    moments: Callable[[int], Moments],
     flushes: bool,
 ) -> Loaded:
     """Run one load to its end and return its output; raises LoadError with the reason when it has none.
 
-    `program` is the path of fio or of virtune-load, which takes fio's words.
+    `program` is the path of fio or of virtune-load, which takes fio's words; `moments` is asked with its pid.
     """
     name = Path(program).name
     job_file, output = warden.directory / "load.fio", warden.directory / "load.json"
@@ -95,7 +80,7 @@ def run_load(
         str(job_file),
     ]
     with warden.running(argv, name="load", ask=signal.SIGINT) as child:
-        checks = _watch(child, bench, moments, flushes=flushes)
+        checks = watch(_Child(child, bench, flushes=flushes), moments(child.pid))
         status = child.wait(0)
     if status:
         _require_rig(bench)
@@ -133,52 +118,63 @@ def _require_rig(bench: Bench) -> None:
             raise LoadError(trouble)
         if time.monotonic() > deadline:
             return
-        time.sleep(_TICK_SECONDS)
+        time.sleep(TICK_SECONDS)
 
 
-def _watch(child: shell.Child, bench: Bench, moments: Moments, *, flushes: bool) -> tuple[Check, ...]:
-    started = time.monotonic()
-    deadline = started + moments.end_seconds + _PATIENCE_SECONDS
-    checks: tuple[Check, ...] = ()
-    begun = ended = looked = False
-    half = (moments.begin_seconds + moments.end_seconds) / 2
-    while child.wait(_TICK_SECONDS) is None:
-        passed = time.monotonic() - started
-        if (trouble := bench.trouble()) is not None:
-            child.end(signal.SIGINT)
+class _Child:
+    """A load that is a process of ours, on a bench of this host."""
+
+    def __init__(self, child: shell.Child, bench: Bench, *, flushes: bool) -> None:
+        self._child, self._bench, self._flushes = child, bench, flushes
+        self._looked = False
+
+    def ended(self, *, due: bool) -> bool:  # noqa: ARG002 - its end is noticed without delay
+        """Wait a tick for its end, good or bad: who calls tells them apart. Raises LoadError when the rig is gone."""
+        if self._child.wait(TICK_SECONDS) is not None:
+            return True
+        if (trouble := self._bench.trouble()) is not None:
+            self._child.end(signal.SIGINT)
             raise LoadError(trouble)
-        if not begun and passed >= moments.begin_seconds:
-            begun = True
-            moments.on_begin(child.pid)
-        elif not looked and passed >= half:
-            looked = True
-            checks = (*bench.under_load(flushes=flushes), *_load_checks(child, bench))
-        elif not ended and passed >= moments.end_seconds:
-            ended = True
-            moments.on_end()
-        if time.monotonic() > deadline:
-            child.end(signal.SIGINT, signal.SIGTERM)
-            raise LoadError(f"the load did not end {_PATIENCE_SECONDS:g} s after its run time: it is stuck")
-    return checks
+        return False
 
+    def stuck(self) -> None:
+        """A process of this host is slow, or gone."""
 
-def _load_checks(child: shell.Child, bench: Bench) -> tuple[Check, ...]:
-    """Say whether the load itself holds the target with O_DIRECT. Who knows the workload judges asked and found."""
-    if not isinstance(bench.target, FileTarget):
-        return ()
-    name = Path(child.command[0]).name
-    found, proof = in_force.direct_of(child.pid, Path(bench.target.path))
-    held = in_force.engines_of(child.pid)
-    engine = "io_uring" if held.rings else "libaio" if held.contexts else None
-    seen = {
-        "io_uring": f"{name} holds an io_uring",
-        "libaio": f"{name} maps a kernel AIO context",
-        None: "leaves no trace",
-    }
-    return (
-        Check(setting="load.engine", asked=engine or "unknown", found=engine, proof=seen[engine]),
-        Check(setting="load.direct", asked=found or "unknown", found=found, proof=proof),
-    )
+    def stop(self) -> None:
+        """End it, and all that it started."""
+        self._child.end(signal.SIGINT, signal.SIGTERM)
+
+    def look(self) -> tuple[Check, ...]:
+        """Look at the rig and at the load itself."""
+        return (*self._bench.under_load(flushes=self._flushes), *self._own())
+
+    def _own(self) -> tuple[Check, ...]:
+        """Say how the load itself holds the target. Who knows the workload judges asked and found."""
+        if not isinstance(self._bench.target, FileTarget):
+            return ()
+        name, process = Path(self._child.command[0]).name, Process(self._child.pid)
+        over = self._child.poll() is not None
+        # a load that ends itself after a few requests may be over before it is looked at for the first time
+        unlooked, self._looked = over and not self._looked, True
+        held, rings = opened(process, Path(self._bench.target.path)), process.rings()
+        engine = "io_uring" if rings.count(IO_URING) else "libaio" if rings.count(NATIVE) else None
+        seen = {
+            "io_uring": f"{name} holds an io_uring",
+            "libaio": f"{name} maps a kernel AIO context",
+            None: f"{name} had ended before it was looked at" if over else "leaves no trace",
+        }
+        return (
+            Check(
+                setting="load.engine", asked=engine or "unknown", found=engine, proof=seen[engine], hidden=unlooked
+            ),
+            Check(
+                setting="load.direct",
+                asked=held.direct or "unknown",
+                found=held.direct,
+                proof=held.proof,
+                hidden=unlooked,
+            ),
+        )
 
 
 def _read(output: Path, child: shell.Child, name: str) -> bytes:

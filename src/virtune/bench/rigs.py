@@ -60,7 +60,7 @@ def _session_of(stack: Stack, warden: Warden, place: Place | None) -> AbstractCo
             from virtune.bench.daemon import rig as storage_daemon
 
             return storage_daemon.session(warden)
-        case "unknown":
+        case "unknown" | "simulated":
             raise RigError(
                 "this stack was not measured here, so no rig can start it", hint="its results were imported"
             )

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
-from virtune.bench.verify.process import direct_of, engines_of
+from virtune.bench.verify.image import opened
 from virtune.dialects.language import Language
 from virtune.dialects.languages import LIBVIRT, SUFFIXES, language_of
 from virtune.dialects.libvirt.domain import may_be_domain, read_domain
@@ -23,7 +23,7 @@ from virtune.probe.host import memory_facts
 from virtune.probe.images import image_views
 from virtune.probe.kernel import kernel_facts
 from virtune.probe.libvirt import libvirt_facts
-from virtune.probe.processes import argv_of, process_of_domain
+from virtune.probe.process import IO_URING, NATIVE, process_of_domain
 from virtune.probe.qemu import qemu_facts
 from virtune.virsh import DumpedDomain, Virsh, version_of
 
@@ -152,16 +152,16 @@ def _found_in(uri: str, dumped: DumpedDomain, host: HostView, *, local: bool) ->
 
 
 def _running(dumped: DumpedDomain, live: Domain, *, local: bool) -> Running:
-    pid = process_of_domain(dumped.uuid) if local else None
-    if pid is None:
+    process = process_of_domain(dumped.uuid) if local else None
+    if process is None:
         return Running(state=dumped.state, reason=dumped.reason, live=live)
-    engines, opened = engines_of(pid), disks_of_argv(argv_of(pid))
+    rings, nodes = process.rings(), disks_of_argv(process.argv())
     shown = []
     for disk in live.disks:
         if disk.source.kind not in ("file", "block") or not disk.holds_data:
             continue
-        direct, _ = direct_of(pid, Path(disk.source.name))
-        node = opened.get(disk.source.name)
+        direct = opened(process, Path(disk.source.name)).direct
+        node = nodes.get(disk.source.name)
         shown.append(
             ProcessDisk(
                 target=disk.target,
@@ -171,14 +171,14 @@ def _running(dumped: DumpedDomain, live: Domain, *, local: bool) -> Running:
             )
         )
     # a process of somebody else shows no descriptors and no maps: then its engines are not known
-    readable = os.access(f"/proc/{pid}/fd", os.R_OK | os.X_OK) and os.access(f"/proc/{pid}/maps", os.R_OK)
+    readable = process.readable
     return Running(
         state=dumped.state,
         reason=dumped.reason,
         live=live,
-        pid=pid,
-        rings=engines.rings if readable else None,
-        contexts=engines.contexts if readable else None,
+        pid=process.pid,
+        rings=rings.count(IO_URING) if readable else None,
+        contexts=rings.count(NATIVE) if readable else None,
         disks=tuple(shown),
     )
 

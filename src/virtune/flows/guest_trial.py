@@ -11,8 +11,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
 from virtune.bench.counters import Sampler
-from virtune.bench.load import Loaded, Moments
+from virtune.bench.load import Loaded
 from virtune.bench.port import Bench, DiskImageSpec
+from virtune.bench.watch import Moments
 from virtune.fio.job import FioJob
 from virtune.model.evidence import BARRIER, DISKS, Capture, of_guest
 from virtune.model.study import Study
@@ -22,7 +23,7 @@ from virtune.probe.devices import backing_of
 
 if TYPE_CHECKING:
     from virtune.bench.qemu.machine import Vm
-    from virtune.bench.qemu.settings import Spent
+    from virtune.bench.verify.threads import Spent
 
 _SETTLE_SECONDS = 0.05
 """A load in a guest begins when the barrier opens, give or take the guest's look at it."""
@@ -49,8 +50,8 @@ def load_in_guests(
     evidence, moments = Evidence(), moments_in_guest(study, sampler)
     counted = _Counted([guest.vm for guest in guests])
 
-    def on_begin(pid: int) -> None:
-        moments.on_begin(pid)
+    def on_begin() -> None:
+        moments.on_begin()
         counted.look("begin")
 
     def on_end() -> None:
@@ -116,7 +117,7 @@ def moments_in_guest(study: Study, sampler: Sampler) -> Moments:
     return Moments(
         begin_seconds=study.ramp_seconds + min(_SETTLE_SECONDS, study.seconds / 3),
         end_seconds=study.ramp_seconds + study.seconds - min(_END_SECONDS, study.seconds / 6),
-        on_begin=lambda _: _mark(sampler, "begin"),
+        on_begin=lambda: _mark(sampler, "begin"),
         on_end=lambda: _mark(sampler, "stop"),
     )
 

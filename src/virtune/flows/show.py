@@ -66,7 +66,7 @@ def _by_todays_method(store: Store, record: StudyRecord, trial: TrialRecord) -> 
     parts = {capture.name: capture.content for capture in store.captures(study.id, number)}
     try:
         stack, workload = study.arm(trial.trial.arm).stack, study.workload(trial.trial.workload)
-        measurement = derive(parts, stack=stack, workload=workload)
+        measurement = derive(parts, stack=stack, workload=workload, checks=trial.in_force.checks)
     except LoadError:
         return trial  # today's method cannot read it: what was derived then still stands, with its number
     store.add_measurement(study.id, number, measurement)

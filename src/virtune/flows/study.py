@@ -19,7 +19,7 @@ from virtune.analyse.study.verdicts import confidence_of_one
 from virtune.bench.load import fio_engines
 from virtune.bench.rigs import Place, session
 from virtune.bench.scratch import Scratch
-from virtune.bench.verify.process import require_in_force
+from virtune.bench.verify.judge import require_verified
 from virtune.flows.attempt import Attempts, still_to_run
 from virtune.flows.domain_trial import ready_domains
 from virtune.flows.last_check import last_check
@@ -271,7 +271,7 @@ def _require_all_come_up(study: Study, tools: Tools) -> None:
         for workload in study.workloads[:1]:
             try:
                 with tools.rigs.up(arm.stack, ground_for(arm.stack, workload, study, tools)) as bench:
-                    require_in_force(arm.name, bench.in_force.checks)
+                    require_verified(arm.name, bench.in_force.checks)
             except RigError as error:
                 said = f": {error.hint}" if error.hint else ""
                 raise PreconditionError(f"arm {arm.name!r} does not start: {error.message}{said}") from None

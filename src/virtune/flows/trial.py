@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """One trial: a stack up, proven, loaded, watched, taken down, and its evidence."""
 
+import functools
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -9,11 +10,12 @@ from pathlib import Path
 
 from virtune.analyse.trial.derive import derive
 from virtune.bench.counters import Sampler
-from virtune.bench.load import Moments, run_load
+from virtune.bench.load import run_load
 from virtune.bench.permission import Held
 from virtune.bench.port import Bench, DiskImageSpec, Session
 from virtune.bench.scratch import Scratch, drop_cache
-from virtune.bench.verify.process import require_in_force
+from virtune.bench.verify.judge import require_verified
+from virtune.bench.watch import Moments
 from virtune.fio.exported import FIO, Clients
 from virtune.fio.generator import PROGRAM
 from virtune.fio.job import FioJob, fio_job
@@ -24,6 +26,7 @@ from virtune.model.evidence import EACH_OPERATION, Capture, Changeover, Check, I
 from virtune.model.stack import Stack
 from virtune.model.study import Study, Trial
 from virtune.model.target import GuestTarget
+from virtune.model.verification import not_shown_checks
 from virtune.model.workload import Workload
 from virtune.plan.guests import guest_seed, share_of
 from virtune.plan.interleave import trial_seed
@@ -74,12 +77,12 @@ def run_trial(study: Study, trial: Trial, tools: Tools) -> tuple[TrialRecord, tu
         with tools.rigs.up(arm.stack, ground, restart=trial.restart) as bench:
             changeover = bench.changeover
             captures += [] if changeover is None else [_text("changeover.txt", changeover.text + "\n")]
-            seen += bench.in_force.checks
+            seen += (*bench.in_force.checks, *not_shown_checks(arm.stack, bench.in_force.checks))
             captures += [_text("rig.txt", bench.command), *disks_below(ground)]
-            require_in_force(arm.name, seen)
+            require_verified(arm.name, seen)
             _load(study, trial, workload, bench, tools, captures, seen)
-        require_in_force(arm.name, seen)
-        measurement = derive({c.name: c.content for c in captures}, stack=arm.stack, workload=workload)
+        require_verified(arm.name, seen)
+        measurement = derive({c.name: c.content for c in captures}, stack=arm.stack, workload=workload, checks=seen)
         failure = None
     except (LoadError, RigError) as error:
         measurement, failure = None, error.message + (f": {error.hint}" if error.hint else "")
@@ -140,7 +143,7 @@ def _load(
                     job.arguments,
                     bench=bench,
                     warden=tools.warden,
-                    moments=_moments(study, sampler, _SETTLE_SECONDS[job.program]),
+                    moments=functools.partial(_moments, study, sampler, _SETTLE_SECONDS[job.program]),
                     flushes=_flushes(workload),
                 )
         for guest, output in enumerate((loaded.output, *loaded.beside)):
@@ -189,8 +192,8 @@ def _file_of(image: Path) -> Path | None:
     return image if image.is_file() else loop_file(image)
 
 
-def _moments(study: Study, sampler: Sampler, settle_seconds: float) -> Moments:
-    def on_begin(pid: int) -> None:
+def _moments(study: Study, sampler: Sampler, settle_seconds: float, pid: int) -> Moments:
+    def on_begin() -> None:
         sampler.add_process("load", pid)
         sampler.sample(mark="begin")
 

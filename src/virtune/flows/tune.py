@@ -22,7 +22,7 @@ from virtune.analyse.search.pilot import (
 from virtune.analyse.search.tuning import tuning
 from virtune.analyse.trial.rejection import unsettled
 from virtune.bench.port import Bench, DiskImageSpec, Session
-from virtune.bench.verify.process import require_in_force
+from virtune.bench.verify.judge import require_verified
 from virtune.flows.attempt import Attempts
 from virtune.flows.last_check import last_check
 from virtune.flows.preconditions import Leave
@@ -145,7 +145,7 @@ def those_that_come_up(study: Study, tools: Tools, say: Callable[[Event], None])
         try:
             ground = ground_for(arm.stack, study.workloads[0], study, tools)
             with tools.rigs.up(arm.stack, ground, restart=True) as bench:
-                require_in_force(arm.name, bench.in_force.checks)
+                require_verified(arm.name, bench.in_force.checks)
                 _require_real(bench.in_force)
         except (RigError, NotInForceError) as error:
             refused[arm.name] = error.message + (f": {error.hint}" if error.hint else "")

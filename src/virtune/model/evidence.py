@@ -45,13 +45,17 @@ UNDER_LOAD = "under load"
 class Check:
     """One setting: what was asked for, what was found on the running process, and how it was seen.
 
-    `found` is None where the running system gives no way to see the setting; that is said, never assumed to agree.
+    `found` is None where the setting was not seen; that is said, never assumed to agree. `hidden`: this system does
+    not let us look, so nobody could have seen it (`virtune.model.verification` judges the others). `guest` says in
+    which of several guests that share the load, the first being 0.
     """
 
     setting: str
     asked: str
     found: str | None
     proof: str
+    hidden: bool = False
+    guest: int = 0
 
     @property
     def agrees(self) -> bool | None:

@@ -12,11 +12,8 @@ from typing import Any, Literal
 
 from virtune.model.knob import Knob
 from virtune.model.machine import Machine, Pins, is_thread_id, machine_contradictions, mapping_of
+from virtune.model.rig import Rig
 from virtune.model.units import Bytes
-
-Rig = Literal["metal", "storage-daemon", "qemu", "libvirt", "unknown"]
-"""`libvirt` is a guest of the user's own; `unknown` is the rig of results that were made elsewhere: nothing is known
-of their stack."""
 
 Backend = Literal["file", "null-co"]
 Format = Literal["raw", "qcow2"]

@@ -25,11 +25,12 @@ from virtune.analyse.trial.warm_up import read_profile
 from virtune.fio.results import read_result, text_of
 from virtune.model.counters import RoleUse, Use
 from virtune.model.errors import LoadError, ReadError, StoreError
-from virtune.model.evidence import BARRIER, DISKS, FIO_OUTPUTS, of_guest
+from virtune.model.evidence import BARRIER, DISKS, FIO_OUTPUTS, Check, of_guest
 from virtune.model.measurement import FioResult, Measurement
 from virtune.model.remark import EMULATED, Remark, Weight
 from virtune.model.stack import GUEST_RIGS, Stack
 from virtune.model.units import format_seconds
+from virtune.model.verification import unverified_remarks
 from virtune.model.workload import BACKGROUND, Workload
 
 CACHED_READS = 0.5
@@ -51,8 +52,11 @@ _AT_THE_GATES = frozenset({"little", "saturated-cpu", "rate-unmet"})
 """Warnings that the gates say of a trial with limits of their own."""
 
 
-def derive(parts: Mapping[str, bytes], *, stack: Stack, workload: Workload) -> Measurement:
-    """Derive what a trial measured. `parts` are its captures by name.
+def derive(
+    parts: Mapping[str, bytes], *, stack: Stack, workload: Workload, checks: Sequence[Check] | None = None
+) -> Measurement:
+    """Derive what a trial measured. `parts` are its captures by name, `checks` what was seen of its settings, None
+    where nobody looked, as in results from elsewhere.
 
     Raises LoadError when fio's output cannot be read or says that the load failed.
     """
@@ -85,11 +89,20 @@ def derive(parts: Mapping[str, bytes], *, stack: Stack, workload: Workload) -> M
     at_gates = [remark for reading in readings if (remark := reading.remark()) is not None]
     more = () if used is None else tuple(_host_remarks(every, used, stack, workload, readings))
     gates = tuple((reading.gate.id, reading.value) for reading in readings)
+    unseen = () if checks is None else tuple(unverified_remarks(stack, checks))
     profile, seconds = read_profile(parts.get("iops.log", b""))
     return replace(
         base,
         values=values,
-        remarks=(*_emulated(parts), *_apart(skew), *_on_one_disk(parts), *said, *at_gates, *more),
+        remarks=(
+            *unseen,
+            *_emulated(parts),
+            *_apart(skew),
+            *_on_one_disk(parts),
+            *said,
+            *at_gates,
+            *more,
+        ),
         gates=gates,
         profile=profile,
         profile_seconds=seconds,

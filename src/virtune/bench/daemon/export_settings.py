@@ -5,15 +5,16 @@ A `qemu-storage-daemon` has no `query-iothreads` and names no thread, so an IOTh
 that came when it was asked for. That the export runs in it is seen under load, from who uses the CPU.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 
-from virtune.bench.verify.process import cpu_by_thread
+from virtune.bench.verify.image import on_off
+from virtune.bench.verify.threads import serving_thread
 from virtune.model.evidence import UNDER_LOAD, Check
 from virtune.model.stack import Stack
 
-_CPU_NS_ENOUGH = 5_000_000
-"""Below 5 ms of CPU time since the stack came up nothing is concluded from who used it."""
+_MAIN_LOOP_NS = 5_000_000
+"""A main loop that does not serve the export has little to do: a client that comes costs it less than 5 ms."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,29 +49,21 @@ def iothread_of(served: Served) -> int | None:
     return next(iter(served.threads)) if len(served.threads) == 1 else None
 
 
-def iothread_check_under_load(stack: Stack, pid: int, iothread: int, idle: Mapping[int, int]) -> Check | None:
-    """Say from who burns the CPU under load whether the IOThread or the main loop serves the export.
-
-    `idle` is what each thread had used when the stack had come up. None when too little was used since.
-    """
-    spent = {tid: ns - idle.get(tid, 0) for tid, ns in cpu_by_thread(pid)}
-    own, main = spent.get(iothread, 0), spent.get(pid, 0)
-    if own + main < _CPU_NS_ENOUGH:
-        return None
-    proof = f"thread {iothread} used {own / (own + main):.0%} of the CPU time of IOThread and main loop {UNDER_LOAD}"
-    return Check(setting="export.iothread", asked=_on(stack.in_iothread), found=_on(own > main), proof=proof)
+def iothread_check_under_load(stack: Stack, iothread: int, own_ns: int, main_ns: int) -> Check:
+    """Say from who burns the CPU under load whether the IOThread or the main loop serves the export."""
+    served = serving_thread(own_ns, main_ns, main_enough_ns=_MAIN_LOOP_NS)
+    proof = f"thread {iothread} used {own_ns / 1e6:.1f} ms of CPU {UNDER_LOAD}, the main loop {main_ns / 1e6:.1f}"
+    found = None if served is None else on_off(served)
+    return Check(setting="export.iothread", asked=on_off(stack.in_iothread), found=found, proof=proof)
 
 
 def _thread_check(stack: Stack, threads: frozenset[int]) -> Check:
-    asked = _on(stack.in_iothread)
+    """Say what is known before the load: that there is a thread does not say yet that the export runs in it."""
+    asked = on_off(stack.in_iothread)
     if not stack.in_iothread:
         return Check(setting="export.iothread", asked=asked, found="off", proof="the daemon was given no IOThread")
     if len(threads) != 1:
         proof = f"{len(threads)} threads came with the IOThread, so it cannot be told apart"
-        return Check(setting="export.iothread", asked=asked, found=None, proof=proof)
-    proof = f"thread {next(iter(threads))} came with the IOThread"
-    return Check(setting="export.iothread", asked=asked, found="on", proof=proof)
-
-
-def _on(value: bool) -> str:  # noqa: FBT001
-    return "on" if value else "off"
+    else:
+        proof = f"thread {next(iter(threads))} came with the IOThread; the load tells whether the export runs in it"
+    return Check(setting="export.iothread", asked=asked, found=None, proof=proof)

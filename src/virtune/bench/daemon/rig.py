@@ -15,7 +15,7 @@ import signal
 import socket
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,17 +24,9 @@ from virtune.bench.daemon.export_settings import Served, export_checks, iothread
 from virtune.bench.daemon.vhost_user import queues_of
 from virtune.bench.port import DiskImageSpec
 from virtune.bench.qmp import Monitor
-from virtune.bench.verify.completions import completions_of
-from virtune.bench.verify.process import (
-    Engines,
-    Marks,
-    cache_checks,
-    engine_check,
-    engine_check_under_load,
-    engines_of,
-    marks_of,
-    node_checks,
-)
+from virtune.bench.verify.engine import engine_check, engine_check_under_load, moved_since
+from virtune.bench.verify.image import cache_checks, node_checks, opened
+from virtune.bench.verify.threads import cpu_of, since, spent_by_crew
 from virtune.dialects.qemu.qmp import (
     EXPORT,
     IOTHREAD,
@@ -50,6 +42,7 @@ from virtune.model.evidence import Changeover, Check, InForce
 from virtune.model.knobs import needs_new_process
 from virtune.model.stack import Stack
 from virtune.model.target import FileTarget, NbdTarget, Target, VhostUserTarget
+from virtune.probe.process import IO_URING, PROC, Process, Rings
 from virtune.warden import mounts_below, unmount
 
 PROGRAM = "qemu-storage-daemon"
@@ -58,6 +51,21 @@ _GONE_SECONDS = 5.0
 """An export without a client is deleted within 2 ms; one that is there for so long after stays."""
 
 _TICK_SECONDS = 0.002
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Marks:
+    """What a daemon had done when its stack had come up and was not loaded yet.
+
+    `crew` are the threads that were there before any image was ever opened, and the stack's own IOThread: none of
+    them is a worker. `spent` is ns on a CPU by thread. `loop_rings`: the event loop itself runs on io_uring, so that
+    rings complete more than the disk's requests.
+    """
+
+    crew: frozenset[int]
+    spent: Mapping[int, int]
+    rings: Rings
+    loop_rings: bool = False
 
 
 @dataclass(slots=True, kw_only=True)
@@ -81,12 +89,23 @@ class DaemonBench:
 
     def under_load(self, *, flushes: bool) -> tuple[Check, ...]:
         """Look who does the I/O now."""
-        checks = []
+        process, checks = Process(self.child.pid), []
+        threads = since(process, self.marks.spent)
         if self.stack.disk.backend == "file":
-            checks.append(engine_check_under_load(self.stack, self.child.pid, self.marks, flushes=flushes))
+            spent = spent_by_crew(threads, self.marks.crew)
+            activity = replace(
+                moved_since(process, self.marks.rings),
+                workers_ns=spent.of("worker"),
+                io_ns=spent.io_ns,
+                loop_rings=self.marks.loop_rings,
+                flushes=flushes,
+            )
+            checks.append(engine_check_under_load(self.stack.disk.aio, activity))
         if self.iothread is not None:
-            checks.append(iothread_check_under_load(self.stack, self.child.pid, self.iothread, self.marks.spent))
-        return tuple(check for check in checks if check is not None)
+            used = {thread.tid: thread.cpu_ns for thread in threads}
+            own, main = used.get(self.iothread, 0), used.get(self.child.pid, 0)
+            checks.append(iothread_check_under_load(self.stack, self.iothread, own, main))
+        return tuple(checks)
 
     def trouble(self) -> str | None:
         """Say how the daemon ended, None while it runs."""
@@ -101,7 +120,7 @@ class DaemonBench:
 class DaemonSession:
     """A storage daemon for as long as it can be kept, and the next one where it cannot."""
 
-    def __init__(self, warden: shell.Warden, *, proc: Path = Path("/proc")) -> None:
+    def __init__(self, warden: shell.Warden, *, proc: Path = PROC) -> None:
         self._warden, self._proc = warden, proc
         self._daemon: Daemon | None = None
         self._why = "the first one"
@@ -204,7 +223,8 @@ class Daemon:
             # every look with ENOTCONN until it is unmounted.
             ends.callback(self._unmount)
             ends.callback(self.child.end, signal.SIGTERM)  # first, since a daemon that hangs takes no leave
-            self._started = engines_of(self.child.pid)
+            self._process = Process(self.child.pid)
+            self._started, self._crew = self._process.rings(), self._threads()
             self._ends = ends.pop_all()
 
     def end(self) -> None:
@@ -219,14 +239,13 @@ class Daemon:
             Path(places.mountpoint).touch()
         threads = thread_commands(stack)
         commands = daemon_commands(stack, places)
-        before = engines_of(pid)
+        before, there = self._process.rings(), self._threads()
         self._tell(threads)
-        bare = engines_of(pid)
+        bare, brought = self._process.rings(), self._threads() - there
         self._tell(commands[len(threads) :])
-        opened = engines_of(pid)
         self._stack, self._told = stack, commands
-        served = _served(stack, places, monitor, bare.threads - before.threads)
-        checks = (*export_checks(stack, served), *_checks(stack, ground, pid, monitor, bare, opened))
+        served = _served(stack, places, monitor, brought)
+        checks = (*export_checks(stack, served), *_checks(stack, ground, self._process, monitor, bare))
         return DaemonBench(
             target=_target(stack, places),
             image=ground.image,
@@ -234,10 +253,11 @@ class Daemon:
             processes={"daemon": pid},
             in_force=InForce(checks=checks),
             stack=stack,
-            marks=marks_of(
-                pid,
-                crew=self._started.threads | served.threads,
-                loop_rings=self._started.rings > 0 or bare.rings > before.rings,
+            marks=Marks(
+                crew=self._crew | served.threads,
+                spent=cpu_of(self._process),
+                rings=self._process.rings(),
+                loop_rings=self._started.count(IO_URING) > 0 or bare.count(IO_URING) > before.count(IO_URING),
             ),
             iothread=iothread_of(served),
             child=self.child,
@@ -263,9 +283,12 @@ class Daemon:
         knob = None if self._stack is None else needs_new_process(self._stack, stack)
         if knob is not None:
             return f"{knob.id} is set when a process starts"
-        if stack.disk.backend == "file" and None in completions_of(self.child.pid, proc=proc).values():
+        if stack.disk.backend == "file" and Process(self.child.pid, proc).rings().unseen:
             return "this kernel does not show whether what an earlier arm left in the process is used by this one"
         return None
+
+    def _threads(self) -> frozenset[int]:
+        return frozenset(thread.tid for thread in self._process.threads())
 
     def _tell(self, commands: Sequence[Command]) -> None:
         for command in commands:
@@ -339,24 +362,14 @@ def _served(stack: Stack, places: DaemonPlaces, monitor: Monitor, threads: froze
 
 
 def _checks(
-    stack: Stack, ground: DiskImageSpec, pid: int, monitor: Monitor, bare: Engines, opened: Engines
+    stack: Stack, ground: DiskImageSpec, process: Process, monitor: Monitor, bare: Rings
 ) -> tuple[Check, ...]:
     nodes: list[Mapping[str, Any]] = monitor.execute("query-named-block-nodes")
     limited = stack.disk.throttle_iops or stack.disk.throttle_bps
     limits = monitor.execute("qom-get", {"path": "/objects/limits0", "property": "limits"}) if limited else None
     checks: list[Check] = []
     if ground.image is not None and stack.disk.backend == "file":
-        checks.append(engine_check(stack, bare, opened))
-        checks += cache_checks(stack, pid, ground.image, nodes)
-    driver = "host_device" if ground.image is not None and ground.image.is_block_device() else None
-    checks += (
-        check if driver is None or check.setting != "disk.backend" else _device_check(check, driver)
-        for check in node_checks(stack, nodes, limits)
-    )
-    return tuple(checks)
-
-
-def _device_check(check: Check, driver: str) -> Check:
-    """On a block device QEMU's `file` back end is called `host_device`."""
-    found = check.asked if check.found == driver else check.found
-    return Check(setting=check.setting, asked=check.asked, found=found, proof=f"{check.proof}: {driver}")
+        now = process.rings()
+        checks.append(engine_check(stack.disk.aio, set(now.places) - set(bare.places), now))
+        checks += cache_checks(stack, opened(process, ground.image), nodes)
+    return (*checks, *node_checks(stack, nodes, limits))

@@ -17,7 +17,7 @@ from virtune.dialects.libvirt.domain import read_domain
 from virtune.model.errors import PreconditionError, ReadError
 from virtune.model.stack import Stack, thread_number
 from virtune.probe.fio import read_engines
-from virtune.probe.processes import process_of_domain
+from virtune.probe.process import Process, process_of_domain
 from virtune.virsh import DumpedDomain, LibvirtRefused, Virsh
 
 NEEDED = ("guest-exec", "guest-exec-status", "guest-file-open", "guest-file-read", "guest-file-write",
@@ -58,12 +58,12 @@ class LibvirtLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DomainAccess:
-    """A domain that runs, with an agent and a fio. `pid` is its QEMU, None where that is not seen from here."""
+    """A domain that runs, with an agent and a fio. `process` is its QEMU, None where that is not seen from here."""
 
     virsh: Virsh
     uuid: str
     domain: str
-    pid: int | None
+    process: Process | None
     guest: AgentGuest
     vcpus: int
     engines: frozenset[str]
@@ -102,7 +102,7 @@ def find_way(uri: str, domain: str) -> DomainAccess:
         virsh=virsh,
         uuid=uuid,
         domain=domain,
-        pid=process_of_domain(uuid),
+        process=process_of_domain(uuid),
         guest=guest,
         vcpus=int(cpus) if cpus.isdigit() else read_domain(live).vcpus,
         engines=engines,

@@ -8,25 +8,24 @@ is asked: the guest writes its own counters down, and its fio is fetched when it
 import contextlib
 import json
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from itertools import accumulate
 
 from virtune.bench.guest.agent import AgentProcess
 from virtune.bench.guest.channel import GuestError, GuestOutput, must
 from virtune.bench.guest.counters import SCHEMA
 from virtune.bench.libvirt.rig import DomainBench
-from virtune.bench.load import LOG_MS, Loaded, Moments
-from virtune.bench.qemu.load import STUCK_SECONDS, Evidence, GuestJob, Progress
+from virtune.bench.load import LOG_MS, Loaded
+from virtune.bench.qemu.load import STUCK, Evidence, GuestJob, Progress
+from virtune.bench.watch import TICK_SECONDS, Moments, watch
 from virtune.fio.job import OPERATIONS
 from virtune.model.errors import LoadError, VirtuneError
 from virtune.model.evidence import Check
 
-_PATIENCE_SECONDS = 30.0
 _ANSWER_SECONDS = 20.0
 _ARM_SECONDS = 60.0
 _RESULT_SECONDS = 60.0
-_TICK_SECONDS = 0.02
 _LOOK_SECONDS = 2.0
 """How often it is asked whether the load has ended before its time, and whether the disk completes anything."""
 
@@ -61,7 +60,6 @@ class _Running:
     command: str
     clock: float
     progress: Progress
-    looked: float = field(default_factory=time.monotonic)
 
 
 def run_domain_load(
@@ -80,8 +78,9 @@ def run_domain_load(
         # three questions: the file opened, written to, closed; what is written lets the load go
         started = (asked + time.monotonic()) / 2
         marks.append(("go", started))
-        checks, output = _watch(running, started, moments, marks, flushes=flushes)
-        _require_success(bench, output)
+        watched = _Watched(running, started, flushes=flushes)
+        checks = watch(watched, _marking(moments, marks), started=started)
+        _require_success(bench, watched.output)
         result, log, each, counted = _collected(bench)
         evidence.counters = [_counters(counted, running.clock, marks)]
         operations = (each,) if each else ()
@@ -119,53 +118,55 @@ def _armed(job: GuestJob, bench: DomainBench) -> _Running:
     return _Running(bench, process, " ".join(argv), clock, Progress(direct=job.direct))
 
 
-def _watch(
-    running: _Running, started: float, moments: Moments, marks: list[tuple[str, float]], *, flushes: bool
-) -> tuple[tuple[Check, ...], GuestOutput]:
-    bench = running.bench
-    checks: tuple[Check, ...] = ()
+class _Watched:
+    """The load of a domain: asked about seldom, since every question costs the host a process."""
+
+    def __init__(self, running: _Running, started: float, *, flushes: bool) -> None:
+        self._running, self._flushes, self._asked, self._looked = running, flushes, started, started
+        self.output: GuestOutput | None = None
+
+    def ended(self, *, due: bool) -> bool:
+        """Wait a tick; ask whether it has ended, more often when its time is over."""
+        if (trouble := self._running.bench.trouble()) is not None:
+            raise LoadError(trouble)
+        now = time.monotonic()
+        if now - self._asked >= (_ENDING_SECONDS if due else _LOOK_SECONDS):
+            self._asked = now
+            self.output = self._running.process.wait(0)
+            if self.output is not None:
+                return True
+        time.sleep(TICK_SECONDS)
+        return False
+
+    def stuck(self) -> str | None:
+        """Ask now and then whether the disk completes anything."""
+        now = time.monotonic()
+        if now - self._looked < _LOOK_SECONDS:
+            return None
+        self._looked = now
+        return STUCK if self._running.progress.stuck(self._running.bench.operations, now) else None
+
+    def stop(self) -> None:
+        """End it."""
+        self._running.process.end("INT", "TERM")
+
+    def look(self) -> tuple[Check, ...]:
+        """Look who does the I/O now."""
+        return self._running.bench.under_load(flushes=self._flushes)
+
+
+def _marking(moments: Moments, marks: list[tuple[str, float]]) -> Moments:
+    """Note when the moments came, by the host's clock."""
 
     def on_begin() -> None:
-        moments.on_begin(bench.way.pid or 0)
+        moments.on_begin()
         marks.append(("begin", time.monotonic()))
-
-    def on_half() -> None:
-        nonlocal checks
-        checks = bench.under_load(flushes=flushes)
 
     def on_end() -> None:
         moments.on_end()
         marks.append(("stop", time.monotonic()))
 
-    half = (moments.begin_seconds + moments.end_seconds) / 2
-    plan: list[tuple[float, Callable[[], None]]] = [
-        (moments.begin_seconds, on_begin), (half, on_half), (moments.end_seconds, on_end),
-    ]  # fmt: skip
-    deadline, looked = started + moments.end_seconds + _PATIENCE_SECONDS, started
-    while True:
-        now = time.monotonic()
-        if (trouble := bench.trouble()) is not None:
-            raise LoadError(trouble)
-        if plan and now - started >= plan[0][0]:
-            plan.pop(0)[1]()
-        elif now - looked >= (_LOOK_SECONDS if plan else _ENDING_SECONDS):
-            looked = now
-            if (output := running.process.wait(0)) is not None:
-                return checks, output
-            _require_progress(running, now)
-        if now > deadline:
-            running.process.end("INT", "TERM")
-            raise LoadError(f"the load did not end {_PATIENCE_SECONDS:g} s after its run time: it is stuck")
-        time.sleep(_TICK_SECONDS)
-
-
-def _require_progress(running: _Running, now: float) -> None:
-    if now - running.looked < _LOOK_SECONDS:
-        return
-    running.looked = now
-    if running.progress.stuck(running.bench.operations, now):
-        running.process.end("INT", "TERM")
-        raise LoadError(f"the guest's disk completed nothing for {STUCK_SECONDS:g} s: it is stuck")
+    return replace(moments, on_begin=on_begin, on_end=on_end)
 
 
 def _collected(bench: DomainBench) -> tuple[bytes, bytes, bytes, bytes]:
@@ -202,8 +203,8 @@ def _samples(text: str, clock: float) -> Iterator[dict[str, object]]:
             yield {"t": int((clock + float(head.split()[0])) * 1e9), "uptime": head, "text": body}
 
 
-def _require_success(bench: DomainBench, output: GuestOutput) -> None:
-    if output.status != 0:
+def _require_success(bench: DomainBench, output: GuestOutput | None) -> None:
+    if output is not None and output.status != 0:
         raise LoadError(f"fio in the guest ended with status {output.status}", hint=_complaint(bench, output))
 
 

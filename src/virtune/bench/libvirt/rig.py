@@ -10,7 +10,7 @@ import re
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from virtune import shell
@@ -21,27 +21,24 @@ from virtune.bench.libvirt.attached import Plugged, alone_in, strike_out, write_
 from virtune.bench.libvirt.detach import sweep_guest, take_out, unplug
 from virtune.bench.libvirt.settings import accelerator_of, cache_check, disk_checks, serving
 from virtune.bench.port import DiskImageSpec
-from virtune.bench.qemu.settings import (
-    Engines,
-    Ring,
-    Rings,
+from virtune.bench.verify.engine import (
+    RingOwners,
     engine_check,
     engine_check_under_load,
-    iothread_check_under_load,
     loops_of,
-    rings_of,
-    role_of,
-    seen_in_guest,
-    threads_of,
+    moved_since,
 )
+from virtune.bench.verify.guest import seen_in_guest
+from virtune.bench.verify.threads import Spent, cpu_of, iothread_check_under_load, since, spent_by
 from virtune.dialects.libvirt.attach import find_plugged, free_target, plug_xml
 from virtune.dialects.libvirt.compare import foreign
 from virtune.dialects.libvirt.domain import domain_element
 from virtune.dialects.text.xml import Element, read_document
 from virtune.model.errors import PreconditionError, RigError
-from virtune.model.evidence import Changeover, Check, InForce
+from virtune.model.evidence import UNDER_LOAD, Changeover, Check, InForce
 from virtune.model.stack import Stack
 from virtune.model.target import GuestTarget, Target
+from virtune.probe.process import Process, Ring, Rings
 from virtune.virsh import DumpedDomain, LibvirtRefused
 
 _SEEN_SECONDS = 20.0
@@ -72,7 +69,7 @@ class DomainBench:
     seen: Mapping[str, str]
     xml: str
     brought: set[Ring]
-    rings_before: Rings = field(default_factory=dict)
+    rings_before: Rings = field(default_factory=Rings)
     spent_before: Mapping[int, int] = field(default_factory=dict)
     requests_before: int = 0
 
@@ -84,21 +81,32 @@ class DomainBench:
     def begin(self) -> None:
         """Note how far everything has come when the load begins."""
         self.requests_before = self.operations()
-        if self.way.pid is not None:
-            self.rings_before = rings_of(self.way.pid)
-            self.spent_before = {tid: spent for tid, _, spent in threads_of(self.way.pid)}
+        if self.way.process is not None:
+            self.rings_before = self.way.process.rings()
+            self.spent_before = cpu_of(self.way.process)
 
-    def under_load(self, *, flushes: bool) -> tuple[Check, ...]:  # noqa: ARG002 - rings tell it whoever flushes
+    def under_load(self, *, flushes: bool) -> tuple[Check, ...]:
         """Look who does the I/O now."""
-        if self.way.pid is None:
-            return ()
-        now, spent = rings_of(self.way.pid), self._spent(self.way.pid)
-        rings = serving(self.rings_before, now, self.brought, self.operations() - self.requests_before)
-        workers = spent.get("worker", 0)
-        checks = (
-            engine_check_under_load(self.stack, self.rings_before, now, rings, workers),
-            iothread_check_under_load(self.stack, spent),
+        process, aio = self.way.process, self.stack.disk.aio
+        if process is None:
+            proof = f"the domain's process is not seen from here, so nothing tells {UNDER_LOAD}"
+            asked = {"disk.aio": aio, "device.iothread": self.stack.device.iothread}
+            return tuple(
+                Check(setting=name, asked=value, found=None, proof=proof, hidden=True)
+                for name, value in asked.items()
+                if value is not None
+            )
+        spent = self._spent(process)
+        requests = self.operations() - self.requests_before
+        rings = serving(self.rings_before, process.rings(), self.brought, requests)
+        activity = replace(
+            moved_since(process, self.rings_before, rings),
+            workers_ns=spent.of("worker"),
+            io_ns=spent.io_ns,
+            alone=False,  # the domain's own disks are served by the same threads
+            flushes=flushes,
         )
+        checks = (engine_check_under_load(aio, activity), iothread_check_under_load(self.stack, spent))
         return tuple(check for check in checks if check is not None)
 
     def operations(self) -> int:
@@ -108,7 +116,7 @@ class DomainBench:
 
     def trouble(self) -> str | None:
         """Say that the domain's process is gone, None while it runs."""
-        if self.way.pid is None or Path(f"/proc/{self.way.pid}/fd").exists():
+        if self.way.process is None or self.way.process.exists:
             return None
         return f"{self.way.domain} stopped while it was measured"
 
@@ -118,12 +126,8 @@ class DomainBench:
         said = [f"{words[0]}: {self.way.virsh.run(*words, ok=(0, 1)).strip()}" for words in asked]
         return "\n".join(said) + "\n"
 
-    def _spent(self, pid: int) -> dict[str, int]:
-        found: dict[str, int] = {}
-        for tid, comm, spent in threads_of(pid):
-            role = role_of(comm, main=tid == pid)
-            found[role] = found.get(role, 0) + spent - self.spent_before.get(tid, 0)
-        return found
+    def _spent(self, process: Process) -> Spent:
+        return spent_by(process.pid, since(process, self.spent_before))
 
 
 @contextlib.contextmanager
@@ -156,7 +160,7 @@ class DomainSession:
     def __init__(self, way: DomainAccess, plugged: Plugged, before: DumpedDomain) -> None:
         self._way, self._plugged, self._before = way, plugged, before
         self._place = f"/run/{plugged.name}"
-        self._engines = Engines()
+        self._engines = RingOwners()
         self._count = 0
 
     def furnish(self) -> None:
@@ -228,21 +232,21 @@ class DomainSession:
         if not path.startswith("/dev/") or size < ground.size_bytes:
             raise RigError(f"the guest sees a disk of {size} bytes, and the image has {ground.size_bytes}")
         kind = domain_element(read_document(live)).get("type") or ""
-        accelerator, why = accelerator_of(kind, self._way.pid)
+        accelerator, why = accelerator_of(kind, self._way.process)
         self._count += 1
         checks = self._checks(stack, ground, asked, disk, seen, new)
         return DomainBench(
             target=GuestTarget(path=path, size_bytes=ground.size_bytes),
             image=ground.image,
             command=f"virsh -c {self._way.virsh.uri} attach-device {self._way.domain} DISK.xml --live\n{xml}",
-            processes={} if self._way.pid is None else {"guest": self._way.pid},
+            processes={} if self._way.process is None else {"guest": self._way.process.pid},
             in_force=InForce(
                 checks=(Check(setting="accelerator", asked=accelerator, found=accelerator, proof=why), *checks)
             ),
             changeover=Changeover(
                 swapped="disk",
                 seconds=time.monotonic() - begun,
-                process=self._way.pid or 0,
+                process=0 if self._way.process is None else self._way.process.pid,
                 carried=self._count - 1,
             ),
             stack=stack,
@@ -266,16 +270,16 @@ class DomainSession:
         seen: Mapping[str, str],
         new: set[Ring],
     ) -> Iterator[Check]:
-        pid, image = self._way.pid, ground.image
+        image = ground.image
         if image is None:
             return
-        if pid is not None:
-            yield engine_check(stack, new)
-        yield from cache_check(stack, pid, image, disk, seen)
+        if self._way.process is not None:
+            yield engine_check(stack.disk.aio, new, self._rings())
+        yield from cache_check(stack, self._way.process, image, disk, seen)
         yield from disk_checks(stack, asked, disk, seen, vcpus=self._way.vcpus, writes=ground.writes)
 
     def _rings(self) -> Rings:
-        return {} if self._way.pid is None else rings_of(self._way.pid)
+        return Rings() if self._way.process is None else self._way.process.rings()
 
 
 def _explained(said: str, domain: str, image: Path) -> Exception:

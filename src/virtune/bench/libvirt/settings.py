@@ -5,30 +5,42 @@ libvirt's own connection to QEMU's monitor is not used: a command on it taints t
 only the monitor could show (whether flushes are honoured) is taken from libvirt's live XML, and said to be.
 """
 
-import contextlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from virtune.bench.qemu.settings import Ring, Rings, guest_checks
-from virtune.bench.verify.process import direct_of
+from virtune.bench.verify.guest import guest_checks
+from virtune.bench.verify.image import Opened, direct_check, opened
 from virtune.dialects.libvirt.attach import driver_words
 from virtune.dialects.text.xml import Element
 from virtune.model.evidence import Check
-from virtune.model.stack import DIRECT_CACHES, Stack
+from virtune.model.stack import Stack
+from virtune.probe.process import IO_URING, Process, Ring, Rings
+
+_LIVE = "libvirt's live XML"
 
 _SHARE = 0.5
 """A ring that takes at least half as many requests as the disk completes serves this disk, and not another one."""
 
 
-def accelerator_of(kind: str, pid: int | None) -> tuple[str, str]:
+def accelerator_of(kind: str, process: Process | None) -> tuple[str, str]:
     """Return what the guest runs on, `kvm` or `tcg`, and how that was seen."""
     said = f"libvirt runs it as a domain of type {kind}"
-    if pid is not None:
-        with contextlib.suppress(OSError):
-            links = [str(entry.readlink()) for entry in Path(f"/proc/{pid}/fd").iterdir()]
-            held = "anon_inode:kvm-vm" in links
-            return ("kvm" if held else "tcg"), f"{said}; its process holds {'a' if held else 'no'} VM of KVM's"
+    links = None if process is None else process.descriptors()
+    if links:
+        held = "anon_inode:kvm-vm" in links.values()
+        return ("kvm" if held else "tcg"), f"{said}; its process holds {'a' if held else 'no'} VM of KVM's"
     return ("kvm" if kind == "kvm" else "tcg"), said
+
+
+_KNOBS = {
+    "type": "disk.format",
+    "discard": "disk.discard",
+    "detect_zeroes": "disk.detect_zeroes",
+    "queues": "device.num_queues",
+    "iothread": "driver.iothread",
+}
+"""The knobs that libvirt's words of a disk's driver stand for; the others have the knob's own name. That an IOThread
+is named there does not say that it serves the disk, which the load tells."""
 
 
 def driver_checks(stack: Stack, asked: Element, found: Element) -> Iterator[Check]:
@@ -38,29 +50,41 @@ def driver_checks(stack: Stack, asked: Element, found: Element) -> Iterator[Chec
         # these are seen better: on the process and in the guest
         if name in ("name", "cache", "io"):
             continue
-        setting = {"type": "disk.format", "discard": "disk.discard", "detect_zeroes": "disk.detect_zeroes"}
         yield Check(
-            setting=setting.get(name, f"device.{name}"),
+            setting=_KNOBS.get(name, f"device.{name}"),
             asked=value,
             found=has.get(name, "libvirt's default"),
-            proof="libvirt's live XML",
+            proof=_LIVE,
         )
-    limits = {one.tag: one.text for one in (found.child("iotune") or found).children if one.tag.startswith("total_")}
-    for knob, tag, limit in (
-        ("disk.throttle_iops", "total_iops_sec", stack.disk.throttle_iops),
-        ("disk.throttle_bps", "total_bytes_sec", stack.disk.throttle_bps),
-    ):
+    limits = {one.tag: str(one.text) for one in found.all("iotune/total_iops_sec")}
+    limits |= {one.tag: str(one.text) for one in found.all("iotune/total_bytes_sec")}
+    cache = found.child("driver")
+    sizes = [] if cache is None else [str(one.text) for one in cache.all("metadata_cache/max_size")]
+    words = (
+        ("disk.throttle_iops", stack.disk.throttle_iops, limits.get("total_iops_sec", "none")),
+        ("disk.throttle_bps", stack.disk.throttle_bps, limits.get("total_bytes_sec", "none")),
+        ("disk.l2_cache_size", stack.disk.l2_cache_size, next(iter(sizes), "libvirt's default")),
+    )
+    for knob, limit, shown in words:
         if limit:
-            yield Check(setting=knob, asked=str(limit), found=limits.get(tag, "none"), proof="libvirt's live XML")
+            yield Check(setting=knob, asked=str(limit), found=shown, proof=_LIVE)
+    target = found.child("target")
+    bus = None if target is None else target.get("bus")
+    plugged = "virtio-blk" if bus == "virtio" else bus
+    yield Check(setting="device.bus", asked=stack.device.bus, found=plugged, proof=_LIVE)
 
 
 def cache_check(
-    stack: Stack, pid: int | None, image: Path, found: Element, seen: Mapping[str, str]
+    stack: Stack, process: Process | None, image: Path, found: Element, seen: Mapping[str, str]
 ) -> Iterator[Check]:
     """Say with which cache mode the image is open: by its descriptor, by the guest, and the rest by libvirt."""
-    direct, proof = (None, "the domain's process is not seen from here") if pid is None else direct_of(pid, image)
-    asked = stack.disk.cache
-    yield Check(setting="O_DIRECT", asked=_on(asked in DIRECT_CACHES), found=direct, proof=proof)
+    held = (
+        Opened(direct=None, proof="the domain's process is not seen from here", hidden=True)
+        if process is None
+        else opened(process, image)
+    )
+    asked, direct = stack.disk.cache, held.direct
+    yield direct_check(stack.disk, held)
     said = driver_words(found).get("cache", "default")
     through = seen.get("write_cache") == "write through"
     if direct is None:
@@ -73,7 +97,7 @@ def cache_check(
         how = (
             f"O_DIRECT {direct} on the image's descriptor, {seen.get('write_cache')} in the guest, {said} in libvirt"
         )
-    yield Check(setting="disk.cache", asked=asked, found=mode, proof=how)
+    yield Check(setting="disk.cache", asked=asked, found=mode, proof=how, hidden=held.hidden)
 
 
 def disk_checks(
@@ -90,12 +114,8 @@ def serving(rings: Rings, now: Rings, brought: set[Ring], requests: int) -> set[
     Another disk of the domain may have made the ring that serves this one too: an event loop has one of each kind.
     """
     came = {
-        ring: (after - tail) % 2**32
-        for ring, tail in rings.items()
-        if ring[0] == "io_uring" and tail is not None and (after := now.get(ring)) is not None
+        ring: (after - place) % 2**32
+        for ring, place in rings.places.items()
+        if ring[0] == IO_URING and place is not None and (after := now.places.get(ring)) is not None
     }
     return brought | {ring for ring, count in came.items() if requests and count >= _SHARE * requests}
-
-
-def _on(value: bool) -> str:  # noqa: FBT001
-    return "on" if value else "off"

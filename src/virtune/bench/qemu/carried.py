@@ -15,16 +15,9 @@ from virtune.bench.qemu.accelerator import Accelerator
 from virtune.bench.qemu.device_settings import device_checks, machine_checks, require_known, thread_checks
 from virtune.bench.qemu.machine import Vm
 from virtune.bench.qemu.placement import pages_check, place_checks, place_threads
-from virtune.bench.qemu.settings import (
-    Engines,
-    Ring,
-    engine_check,
-    guest_checks,
-    loops_of,
-    rings_of,
-    seen_in_guest,
-)
-from virtune.bench.verify.process import cache_checks, node_checks
+from virtune.bench.verify.engine import RingOwners, engine_check, loops_of
+from virtune.bench.verify.guest import guest_checks, seen_in_guest
+from virtune.bench.verify.image import cache_checks, node_checks, opened
 from virtune.dialects.qemu.guest import (
     DEVICE,
     DRIVERS,
@@ -45,6 +38,7 @@ from virtune.dialects.qemu.qmp import Command, DaemonPlaces
 from virtune.model.errors import RigError
 from virtune.model.evidence import Check
 from virtune.model.stack import PLUGGED, WRITABLE, Stack
+from virtune.probe.process import Process, Ring, Rings
 
 POLL_MAX_NS = 32768
 """QEMU's default for an IOThread, set again where an arm asks for no other."""
@@ -77,7 +71,7 @@ class Carried:
         self.count = 0
         self.seen: Mapping[str, str] = {}
         self.commands: list[Command] = []
-        self.engines = Engines()
+        self.engines = RingOwners()
         self.held: frozenset[Ring] = frozenset()
         self._appliance = appliance
         # on some buses a disk is there from the start
@@ -87,6 +81,12 @@ class Carried:
         self._threads: set[str] = set()
         self._drivers: set[str] = set()
         self._new: set[Ring] = set()
+        self._now = Rings()
+
+    @property
+    def process(self) -> Process:
+        """The QEMU."""
+        return Process(self.vm.child.pid)
 
     def unfit(self, stack: Stack, ground: DiskImageSpec, *, anew: bool) -> str:
         """Say why this machine cannot carry a stack, empty when it can; `anew`: with a device that is made for it."""
@@ -103,8 +103,8 @@ class Carried:
         self.commands = []
         self._require_drivers(stack)
         self._make_threads(stack)
-        place_threads(stack, self.vm.child.pid)
-        bare = rings_of(self.vm.child.pid)
+        place_threads(stack, self.process)
+        bare = self.process.rings()
         self._nodes = node_commands(stack, _places(stack, ground), self._turn)
         for command in self._nodes:
             self._do(command)
@@ -120,8 +120,8 @@ class Carried:
                 self._do(command)
         if what == "disk" or not self.seen:
             self.seen = seen_in_guest(self.vm.guest, DEVICE, timeout_seconds=_SEEN_SECONDS)
-        now = rings_of(self.vm.child.pid)
-        self.held = frozenset(now)
+        now = self._now = self.process.rings()
+        self.held = frozenset(now.places)
         self._new = self.engines.opened(loops_of(stack), bare, now)
         self._plugged, self.stack = (stack, ground), stack
         self.count += 1
@@ -148,19 +148,16 @@ class Carried:
         proof = f"QMP query-kvm; {self.accelerator.why}"
         yield Check(setting="accelerator", asked=self.accelerator.name, found=runs_on, proof=proof)
         if ground.image is not None and stack.disk.backend == "file":
-            yield engine_check(stack, self._new)
-            for check in cache_checks(stack, self.vm.child.pid, ground.image, nodes):
+            yield engine_check(stack.disk.aio, self._new, self._now)
+            for check in cache_checks(stack, opened(self.process, ground.image), nodes):
                 yield _through_device(check, stack, self.seen)
-        yield from (
-            _named(check) for check in node_checks(stack, nodes, self._execute("qom-get", at) if limited else None)
-        )
+        yield from node_checks(stack, nodes, self._execute("qom-get", at) if limited else None)
         given = {command.arguments["id"]: command.arguments for command in device_commands(stack, "")}
         yield from device_checks(self._execute, given, stack)
         yield from thread_checks(self._execute, stack)
-        pid = self.vm.child.pid
-        yield from machine_checks(self._execute, stack, pid, self.vm.version, self.seen.get("cpus"))
-        yield from pages_check(stack.machine, pid)
-        yield from place_checks(stack, pid)
+        yield from machine_checks(self._execute, stack, self.process, self.vm.version, self.seen.get("cpus"))
+        yield from pages_check(stack.machine, self.process)
+        yield from place_checks(stack, self.process)
         yield from guest_checks(stack, self.seen, vcpus=self.vm.vcpus, writes=writable(stack, ground))
 
     def _may_stay(self, stack: Stack, ground: DiskImageSpec) -> bool:
@@ -251,10 +248,3 @@ def _through_device(check: Check, stack: Stack, seen: Mapping[str, str]) -> Chec
     through = seen.get("write_cache") == "write through"
     proof = "the device announces no write cache" if through else "the device announces a write cache"
     return Check(setting=check.setting, asked=check.asked, found=check.asked if through else "another", proof=proof)
-
-
-def _named(check: Check) -> Check:
-    """On a block device QEMU's `file` back end is called `host_device`."""
-    if check.setting == "disk.backend" and (check.asked, check.found) == ("file", "host_device"):
-        return Check(setting=check.setting, asked=check.asked, found=check.asked, proof=f"{check.proof}: host_device")
-    return check

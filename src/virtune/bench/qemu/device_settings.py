@@ -1,17 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a running QEMU says of a guest's device, its IOThreads and its machine, held against what was asked for."""
 
-import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from virtune.bench.qemu.settings import SERVING_NS, WORKERS_NS
 from virtune.dialects.qemu.guest import mapping_text
 from virtune.model.errors import RigError
-from virtune.model.evidence import UNDER_LOAD, Check
+from virtune.model.evidence import Check
 from virtune.model.machine import MEMORY
 from virtune.model.stack import Stack
+from virtune.probe.process import Process
 
 Ask = Callable[[str, Mapping[str, Any]], Any]
 """Executes a QMP command with its arguments; raises RigError with QEMU's own words."""
@@ -76,29 +75,13 @@ def thread_checks(ask: Ask, stack: Stack) -> Iterator[Check]:
         yield Check(setting=setting, asked=str(asked), found=shown, proof=f"QMP qom-get /objects/ID {name}")
 
 
-def mapping_check_under_load(stack: Stack, spent: Mapping[str, int], main_ns: int) -> Check | None:
-    """Say which IOThreads serve a disk that is spread over several, from the ns that each burnt; None without one.
-
-    A load from one CPU at a time may leave threads of the mapping idle; a thread outside of it that works is wrong,
-    and so is the main loop (`main_ns`) in their place.
-    """
-    mapping = stack.device.iothread_vq_mapping
-    if mapping is None:
-        return None
-    served = sorted(name for name, used in spent.items() if used >= SERVING_NS)
-    used = ", ".join(f"{name} {ns / 1e6:.0f} ms" for name, ns in sorted(spent.items()))
-    ours = set(served) <= set(stack.device.iothreads)
-    found = "+".join(served) or ("none" if main_ns >= WORKERS_NS else None)
-    found = mapping if served and ours else found
-    proof = f"CPU of the IOThreads {UNDER_LOAD}: {used or 'none'}"
-    return Check(setting="device.iothread_vq_mapping", asked=mapping, found=found, proof=proof)
-
-
-def machine_checks(ask: Ask, stack: Stack, pid: int, version: str, cpus_in_guest: str | None) -> Iterator[Check]:
+def machine_checks(
+    ask: Ask, stack: Stack, process: Process, version: str, cpus_in_guest: str | None
+) -> Iterator[Check]:
     """Say what QEMU shows of its machine, for everything that was asked of it."""
     asked = stack.machine
     if asked.emulator is not None:
-        yield _emulator_check(asked.emulator, pid, version)
+        yield _emulator_check(asked.emulator, process, version)
     if asked.type is not None:
         shown = str(ask("qom-get", {"path": "/machine", "property": "type"})).removesuffix("-machine")
         family = {"q35": "pc-q35-", "pc": "pc-i440fx-"}.get(asked.type)
@@ -124,17 +107,15 @@ def machine_checks(ask: Ask, stack: Stack, pid: int, version: str, cpus_in_guest
         )
 
 
-def _emulator_check(asked: str, pid: int, version: str) -> Check:
+def _emulator_check(asked: str, process: Process, version: str) -> Check:
     """Hold the program that runs against the one that was named; a script that starts another is not seen through."""
-    program = None
-    with contextlib.suppress(OSError):
-        program = Path(f"/proc/{pid}/exe").readlink()
+    program = process.program()
     same = program is not None and Path(asked).resolve() == program
     return Check(
         setting="machine.emulator",
         asked=asked,
         found=asked if same else None,
-        proof=f"/proc/{pid}/exe is {program}, which says of itself: {version}",
+        proof=f"/proc/{process.pid}/exe is {program}, which says of itself: {version}",
     )
 
 

@@ -85,7 +85,7 @@ def _as_one(stack: Stack, benches: list[GuestBench]) -> GuestBench:
         if asked
     )
     spread = [] if stack.spread is None else [spread_check(stack.spread, others[0].image)]
-    seen = dict.fromkeys(check for bench in benches for check in bench.in_force.checks)
+    seen = [replace(check, guest=number) for number, one in enumerate(benches) for check in one.in_force.checks]
     return replace(
         first,
         beside=tuple(loaded[1:]),

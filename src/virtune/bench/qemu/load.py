@@ -9,13 +9,14 @@ import contextlib
 import shlex
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from virtune.bench.guest.channel import GuestError, GuestOutput, GuestProcess
 from virtune.bench.guest.counters import GuestSampler
 from virtune.bench.guest.shell import words_of
-from virtune.bench.load import LOG_MS, Loaded, Moments
+from virtune.bench.load import LOG_MS, Loaded
 from virtune.bench.qemu.rig import GuestBench
+from virtune.bench.watch import TICK_SECONDS, Moments, watch
 from virtune.fio.job import OPERATIONS
 from virtune.model.errors import LoadError, RigError
 from virtune.model.evidence import Check
@@ -24,8 +25,8 @@ STUCK_SECONDS = 15.0
 """A disk that completes nothing for so long while a load runs is stuck, not slow: a hard disk under TCG answers some
 hundred requests in that time."""
 
-_PATIENCE_SECONDS = 30.0
-_TICK_SECONDS = 0.02
+STUCK = f"the guest's disk completed nothing for {STUCK_SECONDS:g} s: it is stuck"
+
 _ARM_SECONDS = 60.0
 _ANSWER_SECONDS = 10.0
 _LOOK_SECONDS = 1.0
@@ -122,7 +123,7 @@ def run_guest_loads(
             let_go(running)
             if len(loads) > 1:
                 evidence.skew_seconds = first_operations(running, before)
-            checks = _watch(running, moments, samplers, flushes=flushes)
+            checks = watch(_Guests(running, flushes=flushes), _marking(moments, samplers))
         outputs = [_result(bench) for bench, _ in loads]
         return Loaded(
             output=outputs[0],
@@ -219,42 +220,54 @@ def first_operations(loads: Sequence[_Running], before: Sequence[int]) -> float:
     return max(begun.values()) - min(begun.values())
 
 
-def _watch(
-    loads: Sequence[_Running], moments: Moments, samplers: Sequence[GuestSampler], *, flushes: bool
-) -> tuple[Check, ...]:
-    """Wait until every load has ended well, and look at its time what is to be looked at."""
-    started = time.monotonic()
-    deadline = started + moments.end_seconds + _PATIENCE_SECONDS
-    checks: list[Check] = []
+class _Guests:
+    """The loads of all guests, watched as one."""
+
+    def __init__(self, loads: Sequence[_Running], *, flushes: bool) -> None:
+        self._loads, self._left, self._flushes = loads, list(loads), flushes
+        self._asked = time.monotonic()
+
+    def ended(self, *, due: bool) -> bool:  # noqa: ARG002 - the shell in the guest answers without delay
+        """Wait a tick for the ends of those that are left."""
+        share = TICK_SECONDS / len(self._left)
+        self._left = [running for running in self._left if not _ended(running, share)]
+        return not self._left
+
+    def stuck(self) -> str | None:
+        """Ask now and then whether each guest's disk completes anything."""
+        now = time.monotonic()
+        if now - self._asked < _LOOK_SECONDS:
+            return None
+        self._asked = now
+        still = (running for running in self._left if running.progress.stuck(running.bench.vm.operations, now))
+        return STUCK if next(still, None) is not None else None
+
+    def stop(self) -> None:
+        """End what is left of them."""
+        for running in self._left:
+            _end(running.process)
+
+    def look(self) -> tuple[Check, ...]:
+        """Look who does the I/O of each guest now."""
+        return tuple(
+            replace(check, guest=number)
+            for number, running in enumerate(self._loads)
+            for check in running.bench.under_load(flushes=self._flushes)
+        )
+
+
+def _marking(moments: Moments, samplers: Sequence[GuestSampler]) -> Moments:
+    """Have the guests' counters read at the same moments."""
 
     def on_begin() -> None:
-        moments.on_begin(loads[0].bench.vm.child.pid)
+        moments.on_begin()
         _mark(samplers, "begin")
-
-    def on_half() -> None:
-        for running in loads:
-            checks.extend(running.bench.under_load(flushes=flushes))
 
     def on_end() -> None:
         moments.on_end()
         _mark(samplers, "stop")
 
-    half = (moments.begin_seconds + moments.end_seconds) / 2
-    plan = [(moments.begin_seconds, on_begin), (half, on_half), (moments.end_seconds, on_end)]
-    looked, left = started, list(loads)
-    while left:
-        left = [running for running in left if not _ended(running, _TICK_SECONDS / len(left))]
-        now = time.monotonic()
-        if plan and now - started >= plan[0][0]:
-            plan.pop(0)[1]()
-        if now - looked >= _LOOK_SECONDS:
-            looked = now
-            for running in left:
-                _require_progress(running, now)
-        if left and now > deadline:
-            _end(left[0].process)
-            raise LoadError(f"the load did not end {_PATIENCE_SECONDS:g} s after its run time: it is stuck")
-    return tuple(dict.fromkeys(checks))
+    return replace(moments, on_begin=on_begin, on_end=on_end)
 
 
 def _mark(samplers: Sequence[GuestSampler], mark: str) -> None:
@@ -271,12 +284,6 @@ def _ended(running: _Running, seconds: float) -> bool:
     if (trouble := running.bench.trouble()) is not None:
         raise LoadError(trouble)
     return False
-
-
-def _require_progress(running: _Running, now: float) -> None:
-    if running.progress.stuck(running.bench.vm.operations, now):
-        _end(running.process)
-        raise LoadError(f"the guest's disk completed nothing for {STUCK_SECONDS:g} s: it is stuck")
 
 
 def _end(process: GuestProcess) -> None:

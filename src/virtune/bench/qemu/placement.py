@@ -8,25 +8,22 @@ its own (all CPUs, or a node's, by the kernel), never that of who submits, and n
 
 import contextlib
 import os
-import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from virtune.bench.qemu.settings import role_of, threads_of
+from virtune.bench.verify.threads import role_of
 from virtune.model.errors import RigError
 from virtune.model.evidence import Check
 from virtune.model.machine import MEMORY, Machine
 from virtune.model.stack import Stack
 from virtune.model.units import format_bytes
 from virtune.probe.cpu import parse_list
+from virtune.probe.process import Process
 
 POOLS = Path("/sys/kernel/mm/hugepages")
 
 _KERNELS_OWN = "uring"
 """The role of threads that are in the process and are not its to place."""
-
-_ALLOWED = re.compile(r"^Cpus_allowed_list:\s*(\S+)$", re.MULTILINE)
-_HUGE = re.compile(r"^\S+ \S+ \S+ \S+ \S+\s+/memfd:.*?^KernelPageSize:\s*(\d+) kB$", re.MULTILINE | re.DOTALL)
 
 
 def require_pages(machine: Machine, pools: Path = POOLS) -> None:
@@ -47,37 +44,34 @@ def require_pages(machine: Machine, pools: Path = POOLS) -> None:
         )
 
 
-def pages_check(machine: Machine, pid: int) -> Iterator[Check]:
+def pages_check(machine: Machine, process: Process) -> Iterator[Check]:
     """Say on pages of which size the guest's memory lies, where a size was asked for."""
     if machine.hugepages is None:
         return
-    found = None
-    with contextlib.suppress(OSError):
-        shown = _HUGE.search(Path(f"/proc/{pid}/smaps").read_text(errors="replace"))
-        found = None if shown is None else str(int(shown[1]) * 1024)
+    shown = process.memfd_page_bytes()
     yield Check(
         setting="memory.hugepages",
         asked=str(machine.hugepages),
-        found=found,
-        proof=f"KernelPageSize of the memory in /proc/{pid}/smaps",
+        found=None if shown is None else str(shown),
+        proof=f"KernelPageSize of the memory in /proc/{process.pid}/smaps",
     )
 
 
-def place_threads(stack: Stack, pid: int) -> None:
+def place_threads(stack: Stack, process: Process) -> None:
     """Let every thread run where its role was asked to, and anywhere where nothing was asked.
 
     Raises RigError for CPUs that are not there or not ours.
     """
     anywhere = os.sched_getaffinity(0)
-    for tid, comm, _ in threads_of(pid):
-        role = role_of(comm, main=tid == pid)
+    for thread in process.threads():
+        role = role_of(thread.name, main=thread.tid == process.pid)
         if role == _KERNELS_OWN:
             continue
         knob, asked = _asked(stack, role)
         try:
             wanted = anywhere if asked is None else set(parse_list(asked))
             with contextlib.suppress(ProcessLookupError):
-                os.sched_setaffinity(tid, wanted)
+                os.sched_setaffinity(thread.tid, wanted)
         except (OSError, ValueError, OverflowError):
             raise RigError(
                 f"{knob}={asked} was refused: none of these CPUs is there for us",
@@ -85,16 +79,13 @@ def place_threads(stack: Stack, pid: int) -> None:
             ) from None
 
 
-def place_checks(stack: Stack, pid: int, when: str = "") -> Iterator[Check]:
+def place_checks(stack: Stack, process: Process, when: str = "") -> Iterator[Check]:
     """Say where the threads of each role may run, for each role that was asked to run somewhere."""
     allowed: dict[str, dict[int, str]] = {}
-    for tid, comm, _ in threads_of(pid):
-        role = role_of(comm, main=tid == pid)
-        if role == _KERNELS_OWN:
-            continue
-        with contextlib.suppress(OSError, TypeError):
-            shown = _ALLOWED.search(Path(f"/proc/{pid}/task/{tid}/status").read_text())
-            allowed.setdefault(_asked(stack, role)[0], {})[tid] = shown[1] if shown else ""
+    for thread in process.threads():
+        role = role_of(thread.name, main=thread.tid == process.pid)
+        if role != _KERNELS_OWN and (cpus := process.cpus_of(thread.tid)) is not None:
+            allowed.setdefault(_asked(stack, role)[0], {})[thread.tid] = cpus
     for knob, asked in (
         ("vcpu.pin", stack.pins.vcpu),
         ("iothread.pin", stack.pins.iothread),
@@ -106,7 +97,7 @@ def place_checks(stack: Stack, pid: int, when: str = "") -> Iterator[Check]:
         wanted = set(parse_list(asked))
         wrong = {places for places in threads.values() if set(parse_list(places)) != wanted}
         found = None if not threads else asked if not wrong else min(wrong)
-        proof = f"Cpus_allowed_list of {len(threads)} threads in /proc/{pid}/task{when}"
+        proof = f"Cpus_allowed_list of {len(threads)} threads in /proc/{process.pid}/task{when}"
         yield Check(setting=knob, asked=asked, found=found, proof=proof)
 
 

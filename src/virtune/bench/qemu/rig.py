@@ -11,7 +11,7 @@ import contextlib
 import functools
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from virtune import shell
@@ -20,26 +20,23 @@ from virtune.bench.appliance.chosen import general_appliance
 from virtune.bench.port import DiskImageSpec
 from virtune.bench.qemu.accelerator import Accelerator, accelerator_for
 from virtune.bench.qemu.carried import Carried, writable
-from virtune.bench.qemu.device_settings import mapping_check_under_load
 from virtune.bench.qemu.machine import FIRST_BOOT_SECONDS, HungError, Vm, running
 from virtune.bench.qemu.placement import place_checks, require_pages
-from virtune.bench.qemu.settings import (
-    Engines,
-    Ring,
-    Rings,
+from virtune.bench.verify.engine import RingOwners, engine_check_under_load, loops_of, moved_since
+from virtune.bench.verify.threads import (
     Spent,
-    engine_check_under_load,
+    cpu_of,
     iothread_check_under_load,
-    loops_of,
-    rings_of,
+    mapping_check_under_load,
+    since,
     spent_by,
-    threads_of,
 )
 from virtune.dialects.qemu.guest import DRIVERS, first_commands, parked_command
 from virtune.model.errors import RigError
 from virtune.model.evidence import UNDER_LOAD, Changeover, Check, InForce
 from virtune.model.stack import Stack
 from virtune.model.target import GuestTarget, Target
+from virtune.probe.process import Process, Ring, Rings
 
 
 @dataclass(slots=True, kw_only=True)
@@ -58,38 +55,37 @@ class GuestBench:
     vm: Vm
     accelerator: Accelerator
     seen: Mapping[str, str]
-    engines: Engines
+    engines: RingOwners
     held: frozenset[Ring]
     beside: tuple["GuestBench", ...] = ()
     idle: tuple[int, ...] = ()
-    rings_before: Rings = field(default_factory=dict)
+    rings_before: Rings = field(default_factory=Rings)
     spent_before: Mapping[int, int] = field(default_factory=dict)
+
+    @property
+    def process(self) -> Process:
+        """The QEMU."""
+        return Process(self.vm.child.pid)
 
     def begin(self) -> None:
         """Note how far everything has come when the load begins."""
-        pid = self.vm.child.pid
-        self.rings_before = rings_of(pid)
-        self.spent_before = {tid: spent for tid, _, spent in threads_of(pid)}
+        self.rings_before = self.process.rings()
+        self.spent_before = cpu_of(self.process)
 
     def spent(self) -> Spent:
         """Return who was how long on a CPU since the load began."""
-        pid = self.vm.child.pid
-        threads = ((tid, comm, spent - self.spent_before.get(tid, 0)) for tid, comm, spent in threads_of(pid))
-        return spent_by(pid, threads)
+        return spent_by(self.vm.child.pid, since(self.process, self.spent_before))
 
-    def under_load(self, *, flushes: bool) -> tuple[Check, ...]:  # noqa: ARG002 - rings tell it whoever flushes
+    def under_load(self, *, flushes: bool) -> tuple[Check, ...]:
         """Look who does the I/O now."""
-        used = self.spent()
-        spent = used.by_role
-        checks = [iothread_check_under_load(self.stack, spent)]
-        checks.append(mapping_check_under_load(self.stack, used.by_iothread, spent.get("main", 0)))
+        spent = self.spent()
+        checks = [iothread_check_under_load(self.stack, spent), mapping_check_under_load(self.stack, spent)]
         if self.stack.disk.backend == "file":
-            now = rings_of(self.vm.child.pid)
-            workers = spent.get("worker", 0)
-            self.engines.add(loops_of(self.stack), set(now) - self.held)
-            rings = self.engines.of(loops_of(self.stack))
-            checks.append(engine_check_under_load(self.stack, self.rings_before, now, rings, workers))
-        places = place_checks(self.stack, self.vm.child.pid, f" {UNDER_LOAD}")
+            self.engines.add(loops_of(self.stack), set(self.process.rings().places) - self.held)
+            activity = moved_since(self.process, self.rings_before, self.engines.of(loops_of(self.stack)))
+            activity = replace(activity, workers_ns=spent.of("worker"), io_ns=spent.io_ns, flushes=flushes)
+            checks.append(engine_check_under_load(self.stack.disk.aio, activity))
+        places = place_checks(self.stack, self.process, f" {UNDER_LOAD}")
         return tuple(check for check in (*checks, *places) if check is not None)
 
     def trouble(self) -> str | None:

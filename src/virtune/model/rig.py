@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The rigs, one row each: what brings a Stack up, which knobs mean something there, and what of them cannot be seen.
+
+Arms, plan files, the command line, job fitting, dialects and reports read these rows; nobody else asks for a rig's
+name. What a rig does lies in `virtune.bench`, and `virtune.bench.rigs` says where.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+Rig = Literal["metal", "storage-daemon", "qemu", "libvirt", "simulated", "unknown"]
+
+Front = Literal["file", "export", "device", "none"]
+"""What hands the disk to the load: the host's kernel, an export, a guest's device; `none` where none is known."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unseen:
+    """A knob that a rig turns and nothing shows afterwards, and why; `values` names those of it, or all."""
+
+    knob: str
+    why: str
+    values: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RigKind:
+    """One rig.
+
+    `applies` are the knobs that mean something here, and `otherwise` the words for one that does not (`{knob}`).
+    `unseen` are those of them that cannot be verified. `where` is what stands behind a colon (`libvirt:DOMAIN`),
+    empty for a rig that takes nothing there; `needs_where`: it must. `programs` are needed on this host.
+    `own_guest`: virtune makes the guest; `users_guest`: it is the user's. `measures` is False where the figures are
+    invented, `made_here` where results came from elsewhere. `hidden` keeps it out of the help. `aliases` are further
+    words for it, with the export that each means.
+    """
+
+    name: Rig
+    front: Front
+    applies: frozenset[str] = frozenset()
+    otherwise: str
+    unseen: tuple[Unseen, ...] = ()
+    where: str = ""
+    needs_where: bool = False
+    programs: tuple[str, ...] = ()
+    own_guest: bool = False
+    users_guest: bool = False
+    measures: bool = True
+    made_here: bool = True
+    hidden: bool = False
+    aliases: Mapping[str, str] | None = None
+
+    @property
+    def in_guest(self) -> bool:
+        """Whether the load runs inside a guest."""
+        return self.front == "device"
+
+    def why_unseen(self, knob: str, value: str) -> str | None:
+        """Say why a value of a knob cannot be verified here; None when it can be."""
+        rows = (row for row in self.unseen if row.knob == knob and (not row.values or value in row.values))
+        return next((row.why for row in rows), None)
+
+
+_DISK = frozenset({
+    "disk.aio", "disk.cache", "disk.discard", "disk.detect_zeroes", "disk.format", "disk.cluster_size",
+    "disk.extended_l2", "disk.l2_cache_size", "disk.preallocation", "disk.lazy_refcounts", "disk.throttle_iops",
+    "disk.throttle_bps",
+})  # fmt: skip
+_NO_IMAGE = frozenset({"disk.backend", "disk.null_latency_ns"})
+_EXPORT = frozenset({"disk.export", "export.num_queues", "export.iothread", "iothread.poll_max_ns"})
+_VIRTIO_BLK = frozenset({
+    "device.bus", "device.logical_block_size", "device.physical_block_size", "device.num_queues", "device.queue_size",
+    "device.packed", "device.event_idx", "device.iothread",
+})  # fmt: skip
+_GUEST = _VIRTIO_BLK | {
+    "scsi.num_queues", "nvme.max_ioqpairs", "device.iothread_vq_mapping", "iothread.poll_max_ns",
+    "iothread.thread_pool_max", "machine.emulator", "machine.type", "machine.cpu", "machine.vcpus", "machine.memory",
+    "memory.hugepages", "vcpu.pin", "emulator.pin", "iothread.pin", "guests.count", "guests.idle", "guests.spread",
+    "storage.vfio_pci",
+}  # fmt: skip
+
+_FILLED = Unseen(
+    knob="disk.preallocation",
+    why="every block of the image is written before it is measured, so it is allocated whatever was asked",
+)
+_SILENT = (
+    Unseen(knob="disk.discard", why="QEMU takes it and shows it nowhere"),
+    Unseen(knob="disk.l2_cache_size", why="QEMU takes it and shows it nowhere"),
+    Unseen(knob="disk.null_latency_ns", why="QEMU takes it and shows it nowhere"),
+    _FILLED,
+)
+
+METAL = RigKind(name="metal", front="file", otherwise="rig=metal has no QEMU, so {knob} means nothing there")
+STORAGE_DAEMON = RigKind(
+    name="storage-daemon",
+    front="export",
+    applies=_DISK | _NO_IMAGE | _EXPORT,
+    otherwise="{knob} belongs to a guest: use rig=qemu",
+    unseen=(
+        *_SILENT,
+        Unseen(
+            knob="disk.cache",
+            values=("writethrough", "directsync"),
+            why="that each write is flushed is an option of the export, which QEMU takes and does not show",
+        ),
+    ),
+    programs=("qemu-storage-daemon",),
+    aliases={"vhost-user": "vhost-user-blk"},
+)
+QEMU = RigKind(
+    name="qemu",
+    front="device",
+    applies=_DISK | _NO_IMAGE | _GUEST,
+    otherwise="{knob} belongs to rig=storage-daemon: a guest has a device, and no export",
+    unseen=(
+        *_SILENT,
+        Unseen(knob="storage.vfio_pci", why="a disk that the host does not see is refused before it is brought up"),
+    ),
+    own_guest=True,
+)
+LIBVIRT = RigKind(
+    name="libvirt",
+    front="device",
+    applies=_DISK | _VIRTIO_BLK,
+    otherwise="{knob} is not given to a domain of yours: use rig=qemu",
+    unseen=(_FILLED,),
+    where="DOMAIN",
+    needs_where=True,
+    users_guest=True,
+)
+SIMULATED = RigKind(
+    name="simulated",
+    front="none",
+    applies=_DISK | _EXPORT | _GUEST - {"storage.vfio_pci", "guests.spread"},
+    otherwise="{knob} means nothing to the simulated rig",
+    where="SCENARIO",
+    measures=False,
+    hidden=True,
+)
+UNKNOWN = RigKind(
+    name="unknown",
+    front="none",
+    applies=_DISK | _NO_IMAGE | _EXPORT,
+    otherwise="{knob}: nothing is known of this stack",
+    made_here=False,
+    hidden=True,
+)
+
+RIGS: Mapping[str, RigKind] = {row.name: row for row in (METAL, STORAGE_DAEMON, QEMU, LIBVIRT, SIMULATED, UNKNOWN)}
+"""Every rig by its name."""

@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Verified, or not reported: which settings of a stack must have been seen in a trial, and which of them were not.
+
+Three answers, and a report keeps them apart: a setting was seen; nobody can see it (QEMU shows it nowhere, or the
+process is not ours to look into), which is said; or it can be seen and was not, and then the trial does not count.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from virtune.model.evidence import Check
+from virtune.model.knob import Knob
+from virtune.model.knobs import KNOBS
+from virtune.model.remark import Remark, Weight
+from virtune.model.rig import RIGS
+from virtune.model.stack import Stack, setting_of
+
+UNVERIFIED = "unverified"
+"""The id of the remark of a trial in which a setting was not seen that can be seen."""
+
+ALWAYS = frozenset({"disk.aio", "disk.cache", "disk.format", "disk.backend", "disk.detect_zeroes", "disk.export"})
+"""The settings that are written for every stack, also where nobody asked for another value than the usual one."""
+
+_OPENS = frozenset({"disk.aio", "disk.cache", "disk.discard"})
+"""What is said of opening an image; a disk without one has none of it."""
+
+_OF_ALL_GUESTS = ("guests.", "load.")
+
+LOAD_ENGINES = frozenset({"io_uring", "libaio"})
+"""The engines of a load that leave a trace in its process. The others are plain system calls."""
+
+
+def to_verify(stack: Stack) -> tuple[str, ...]:
+    """Return the ids of the knobs that a trial of this stack must show, in the order of the path."""
+    rig = RIGS[stack.rig]
+    return tuple(
+        knob.id
+        for knob in KNOBS
+        if knob.place and knob.id in rig.applies and _asked(stack, knob) and why_unseen(stack, knob) is None
+    )
+
+
+def not_shown(stack: Stack) -> dict[str, str]:
+    """Return why each setting that was asked for cannot be seen on this rig, by the ids of the knobs."""
+    rig = RIGS[stack.rig]
+    asked = (knob for knob in KNOBS if knob.place and knob.id in rig.applies and _asked(stack, knob))
+    return {knob.id: why for knob in asked if (why := why_unseen(stack, knob)) is not None}
+
+
+def not_shown_checks(stack: Stack, checks: Sequence[Check]) -> tuple[Check, ...]:
+    """Return a check for each setting that this rig cannot show and of which `checks` say nothing."""
+    said = {check.setting for check in checks}
+    return tuple(
+        Check(setting=knob, asked=_values(stack)[knob], found=None, proof=why, hidden=True)
+        for knob, why in not_shown(stack).items()
+        if knob not in said
+    )
+
+
+def why_unseen(stack: Stack, knob: Knob) -> str | None:
+    """Say why a knob's value cannot be seen on the stack's rig; None when it can be."""
+    return RIGS[stack.rig].why_unseen(knob.id, str(setting_of(stack, knob)))
+
+
+def unverified(stack: Stack, checks: Sequence[Check]) -> tuple[str, ...]:
+    """Return the settings, as `disk.aio=native`, that can be seen on this rig and were not seen in a trial.
+
+    `checks` are all of the trial. A check that says that the system hid it excuses its setting.
+    """
+    if not RIGS[stack.rig].made_here:
+        return ()
+    wanted = tuple(dict.fromkeys((*to_verify(stack), *_of_load(checks))))
+    values = {check.setting: check.asked for check in checks} | _values(stack)
+    missing: list[str] = []
+    for guest in range(stack.guests):
+        answered = {one.setting for one in checks if one.guest == guest and (one.found is not None or one.hidden)}
+        # how many guests there are, and where their images lie, is said once
+        own = (setting for setting in wanted if guest == 0 or not setting.startswith(_OF_ALL_GUESTS))
+        missing += [f"{setting}={values[setting]}" for setting in own if setting not in answered]
+    return tuple(dict.fromkeys(missing))
+
+
+def unverified_remarks(stack: Stack, checks: Sequence[Check]) -> Iterator[Remark]:
+    """Yield what makes a trial invalid in which something was not seen; nothing where all was."""
+    if missing := unverified(stack, checks):
+        yield Remark(
+            id=UNVERIFIED,
+            weight=Weight.INVALID,
+            text=f"not verified: {', '.join(missing)} was requested, and nothing showed that it was what ran",
+            advice="a longer --seconds, or a load that keeps the disk busier, gives more to see",
+        )
+
+
+def _asked(stack: Stack, knob: Knob) -> bool:
+    value = setting_of(stack, knob)
+    if stack.device.vfio_pci is not None:
+        return knob.id == "storage.vfio_pci"
+    if stack.disk.backend == "null-co" and knob.id in _OPENS:
+        return False
+    return knob.id in ALWAYS or value != setting_of(Stack(), knob)
+
+
+def _values(stack: Stack) -> dict[str, str]:
+    return {knob.id: _text(setting_of(stack, knob)) for knob in KNOBS if knob.place}
+
+
+def _of_load(checks: Iterable[Check]) -> Iterable[str]:
+    """The load's own settings that leave a trace: how it opened its file, and the engine where that does."""
+    for check in checks:
+        if check.setting == "load.direct" or (check.setting == "load.engine" and check.asked in LOAD_ENGINES):
+            yield check.setting
+
+
+def _text(value: object) -> str:
+    return ("on" if value else "off") if isinstance(value, bool) else str(value)

@@ -1,0 +1,204 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Everything that is read from /proc/PID, once: what a process holds open, its I/O rings, its threads, its program.
+
+"There is none" and "we may not look" are two answers here. A process that is gone holds nothing; one that belongs to
+somebody else, or a kernel that shows less, gives an answer that is named hidden.
+
+* io_uring: a descriptor `anon_inode:[io_uring]`. The tail of its completion queue (`CqTail` in fdinfo, Linux 5.19)
+  counts all requests that it ever completed.
+* native (Linux AIO): a mapping `/[aio]`, which is the completion ring of a context. Its tail moves with each
+  completion; it goes round, so only that it moved says something.
+"""
+
+import contextlib
+import os
+import re
+import struct
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+PROC = Path("/proc")
+
+Ring = tuple[str, int]
+"""An io_uring by its descriptor (`io_uring`, 11), or a kernel AIO context by its address (`native`, 0x7f00...)."""
+
+IO_URING, NATIVE = "io_uring", "native"
+
+_LINK_OF_RING = "anon_inode:[io_uring]"
+
+_AIO_RING = struct.Struct("=6I")
+"""`struct aio_ring` of the kernel: id, number of entries, head, tail, magic, features; in the host's byte order."""
+
+_AIO_MAGIC = 0xA10A10A1
+
+_MAPPED = re.compile(r"^([0-9a-f]+)-[0-9a-f]+ .*/\[aio\]", re.MULTILINE)
+_TAIL = re.compile(r"^CqTail:\s*(\w+)$", re.MULTILINE)
+_FLAGS = re.compile(r"^flags:\s*([0-7]+)$", re.MULTILINE)
+_ALLOWED = re.compile(r"^Cpus_allowed_list:\s*(\S+)$", re.MULTILINE)
+_MEMFD_PAGES = re.compile(r"^\S+ \S+ \S+ \S+ \S+\s+/memfd:.*?^KernelPageSize:\s*(\d+) kB$", re.MULTILINE | re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rings:
+    """The kernel's I/O rings of a process, and how far each has come.
+
+    `places` has None for a ring whose place the kernel does not show. `hidden` are the kinds of which not even the
+    number may be seen.
+    """
+
+    places: Mapping[Ring, int | None] = field(default_factory=dict)
+    hidden: frozenset[str] = frozenset()
+
+    def count(self, kind: str) -> int:
+        """Return how many rings of a kind were seen."""
+        return sum(1 for found, _ in self.places if found == kind)
+
+    @property
+    def unseen(self) -> bool:
+        """Whether there is any ring of which it is not known how far it has come."""
+        return bool(self.hidden) or None in self.places.values()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Thread:
+    """One thread: its name, and how many nanoseconds it has been on a CPU."""
+
+    tid: int
+    name: str
+    cpu_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """A process by its id, as the kernel shows it now; every question is asked anew. `proc` is where it is shown."""
+
+    pid: int
+    proc: Path = PROC
+
+    @property
+    def exists(self) -> bool:
+        """Whether it is there."""
+        return self._path("fd").exists()
+
+    @property
+    def readable(self) -> bool:
+        """Whether we may see its descriptors and mappings; those of another user's process we may not."""
+        return os.access(self._path("fd"), os.R_OK | os.X_OK) and os.access(self._path("maps"), os.R_OK)
+
+    def program(self) -> Path | None:
+        """Return the file that it runs; None when that may not be seen."""
+        with contextlib.suppress(OSError):
+            return self._path("exe").readlink()
+        return None
+
+    def argv(self) -> tuple[str, ...]:
+        """Return its command line; empty when it is gone."""
+        with contextlib.suppress(OSError):
+            return tuple(word.decode(errors="replace") for word in self._path("cmdline").read_bytes().split(b"\0"))
+        return ()
+
+    def descriptors(self) -> Mapping[int, str] | None:
+        """Return what it holds open, by descriptor; empty when it is gone, None when we may not look."""
+        try:
+            numbers = os.listdir(self._path("fd"))
+        except (FileNotFoundError, ProcessLookupError):
+            return {}
+        except OSError:
+            return None
+        found = {}
+        for number in numbers:
+            with contextlib.suppress(OSError):  # it was closed meanwhile
+                found[int(number)] = str((self._path("fd") / number).readlink())
+        return found
+
+    def flags(self, descriptor: int) -> int | None:
+        """Return the flags that a file was opened with (`os.O_DIRECT`, ...); None when they are not shown."""
+        shown = _FLAGS.search(self._text("fdinfo", str(descriptor)) or "")
+        return None if shown is None else int(shown[1], 8)
+
+    def opened(self, file: Path) -> Mapping[int, int] | None:
+        """Return the flags of each descriptor on a file; empty when it holds none, None when we may not look."""
+        held, real = self.descriptors(), os.path.realpath(file)
+        if held is None:
+            return None
+        flags = {number: self.flags(number) for number, link in held.items() if link == real}
+        return {number: value for number, value in flags.items() if value is not None}
+
+    def rings(self) -> Rings:
+        """Return its io_urings and kernel AIO contexts, and how far each has come."""
+        hidden = set()
+        held = self.descriptors()
+        places: dict[Ring, int | None] = {}
+        if held is None:
+            hidden.add(IO_URING)
+        for number, link in (held or {}).items():
+            if link == _LINK_OF_RING:
+                places[IO_URING, number] = self._tail_of_ring(number)
+        addresses = self._contexts()
+        if addresses is None:
+            hidden.add(NATIVE)
+        places |= {(NATIVE, address): place for address, place in self._tails_of(addresses or [])}
+        return Rings(places=places, hidden=frozenset(hidden))
+
+    def threads(self) -> Iterator[Thread]:
+        """Yield its threads; none when it is gone."""
+        with contextlib.suppress(OSError):
+            for tid in os.listdir(self._path("task")):
+                with contextlib.suppress(OSError, ValueError, IndexError):
+                    task = self._path("task", tid)
+                    spent = int((task / "schedstat").read_text().split()[0])
+                    yield Thread(tid=int(tid), name=(task / "comm").read_text().strip(), cpu_ns=spent)
+
+    def cpus_of(self, tid: int) -> str | None:
+        """Return the CPUs that a thread may run on (`0-1,4`); None when it is gone."""
+        shown = _ALLOWED.search(self._text("task", str(tid), "status") or "")
+        return None if shown is None else shown[1]
+
+    def memfd_page_bytes(self) -> int | None:
+        """Return the size of the pages on which its shared memory lies; None when that may not be seen."""
+        shown = _MEMFD_PAGES.search(self._text("smaps") or "")
+        return None if shown is None else int(shown[1]) * 1024
+
+    def _path(self, *parts: str) -> Path:
+        return self.proc.joinpath(str(self.pid), *parts)
+
+    def _text(self, *parts: str) -> str | None:
+        with contextlib.suppress(OSError):
+            return self._path(*parts).read_text(errors="replace")
+        return None
+
+    def _tail_of_ring(self, descriptor: int) -> int | None:
+        shown = _TAIL.search(self._text("fdinfo", str(descriptor)) or "")
+        with contextlib.suppress(ValueError):
+            return None if shown is None else int(shown[1], 0)
+        return None
+
+    def _contexts(self) -> list[int] | None:
+        try:
+            text = self._path("maps").read_text(errors="replace")
+        except (FileNotFoundError, ProcessLookupError):
+            return []
+        except OSError:
+            return None
+        return [int(address, 16) for address in _MAPPED.findall(text)]
+
+    def _tails_of(self, addresses: list[int]) -> Iterator[tuple[int, int | None]]:
+        """Yield how far each context has come: None where its memory is not shown, or is no ring that we know."""
+        for address in addresses:
+            tail = None
+            with contextlib.suppress(OSError, struct.error), self._path("mem").open("rb", buffering=0) as memory:
+                memory.seek(address)
+                _, _, _, moved, magic, _ = _AIO_RING.unpack(memory.read(_AIO_RING.size))
+                tail = moved if magic == _AIO_MAGIC else None
+            yield address, tail
+
+
+def process_of_domain(uuid: str) -> Process | None:
+    """Return the QEMU that runs the domain of a UUID; None when none is seen here."""
+    for name in os.listdir(PROC):
+        if name.isdecimal():
+            words = Process(int(name)).argv()
+            if uuid in words and words[max(0, words.index(uuid) - 1)] == "-uuid":
+                return Process(int(name))
+    return None
