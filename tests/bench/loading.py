@@ -7,7 +7,7 @@ from virtune.bench.load import run_load
 from virtune.bench.port import Bench, DiskImageSpec
 from virtune.bench.scratch import Scratch
 from virtune.bench.watch import Moments
-from virtune.model.evidence import UNDER_LOAD
+from virtune.model.evidence import UNDER_LOAD, Check
 from virtune.model.stack import Stack
 from virtune.model.target import FileTarget, NbdTarget, VhostUserTarget
 from virtune.shell import Warden
@@ -43,8 +43,13 @@ def load_until_seen(setting: str, bench: Bench, warden: Warden) -> None:
     """Load a bench until a setting was seen under load: fio takes its time to start on a busy machine."""
     for seconds in (0.6, 1.2, 2.4, 4.8):
         load(bench, warden, seconds=seconds)
-        if any(check.setting == setting and UNDER_LOAD in check.proof for check in bench.in_force.checks):
+        if setting in {check.setting for check in seen_under_load(bench)}:
             return
+
+
+def seen_under_load(bench: Bench) -> list[Check]:
+    """Return what was found while the bench was loaded."""
+    return [check for check in bench.in_force.checks if UNDER_LOAD in check.proof and check.found is not None]
 
 
 def ground(stack: Stack, scratch: Scratch, warden: Warden, *, writes: bool = False) -> DiskImageSpec:

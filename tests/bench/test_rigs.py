@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.bench.loading import ground, load, load_until_seen
+from tests.bench.loading import ground, load, load_until_seen, seen_under_load
 from tests.conftest import SPAN, eventually, generator, marked_processes
 
 from virtune.bench.load import run_load
@@ -74,8 +74,7 @@ def test_a_stack_comes_up_carries_load_and_shows_what_is_in_force(
         assert found["export.num_queues"] == str(stack.queues)
         assert found["export.iothread"] == ("on" if stack.in_iothread else "off")
     if stack.in_iothread and not stack.disk.throttle_iops:
-        seen = [check for check in bench.in_force.checks if check.setting == "export.iothread"]
-        assert {check.found for check in seen if "under load" in check.proof} == {"on"}
+        assert {one.found for one in seen_under_load(bench) if one.setting == "export.iothread"} == {"on"}
     if stack.poll_max_ns is not None:
         assert found["iothread.poll_max_ns"] == str(stack.poll_max_ns)
     if stack.disk.throttle_iops:
@@ -119,8 +118,7 @@ def test_a_daemon_that_runs_another_engine_than_asked_is_found_out(
         load_until_seen("disk.aio", bench, warden)
         with pytest.raises(NotInForceError, match=f"disk.aio={engine} was asked for, and threads is what runs"):
             require_verified("x", list(bench.in_force.checks))
-        under_load = [check for check in bench.in_force.checks if "under load" in check.proof]
-        assert [check.found for check in under_load] == ["threads"]
+        assert [check.found for check in seen_under_load(bench)] == ["threads"]
 
 
 @pytest.mark.parametrize(
@@ -149,7 +147,7 @@ def test_a_daemon_that_serves_vhost_user_otherwise_than_asked_is_found_out(
             load_until_seen("disk.aio" if lie == "aio" else "export.iothread", bench, warden)
         with pytest.raises(NotInForceError, match=message):
             require_verified("x", list(bench.in_force.checks))
-        under_load = {check.setting: check.found for check in bench.in_force.checks if "under load" in check.proof}
+        under_load = {check.setting: check.found for check in seen_under_load(bench)}
         if lie == "aio":  # workers do the I/O, and the IOThread still serves
             assert under_load == {"disk.aio": "threads", "export.iothread": "on"}
 

@@ -94,7 +94,7 @@ class Scratch:
         raw = self._made(f"{stem}.raw", lambda _, file: self._fill(file, warden))
         if disk.format == "raw":
             return raw
-        options = _qcow2_options(disk)
+        options = qcow2_options(disk)
         label = "-".join(f"{key.replace('_', '')}{value}" for key, value in options.items()) or "default"
         return self._made(f"{stem}-{label}.qcow2", lambda path, _: self._convert(raw, path, options, warden))
 
@@ -274,7 +274,8 @@ def _testimony(image: int, span: int) -> bytes:
     return f"{json.dumps(content)}\n".encode()
 
 
-def _qcow2_options(disk: Disk) -> dict[str, str]:
+def qcow2_options(disk: Disk) -> dict[str, str]:
+    """Return what `qemu-img` is told to make the disk's qcow2 image."""
     options: dict[str, str] = {}
     if disk.cluster_size is not None:
         options["cluster_size"] = str(disk.cluster_size)

@@ -19,7 +19,7 @@ from virtune.bench.guest.channel import must
 from virtune.bench.libvirt.access import DomainAccess, require_possible, scripts
 from virtune.bench.libvirt.attached import Plugged, alone_in, strike_out, write_down, written_down
 from virtune.bench.libvirt.detach import sweep_guest, take_out, unplug
-from virtune.bench.libvirt.settings import accelerator_of, cache_check, disk_checks, serving
+from virtune.bench.libvirt.settings import accelerator_of, cache_check, disk_checks, image_checks, serving
 from virtune.bench.port import DiskImageSpec
 from virtune.bench.verify.engine import (
     RingOwners,
@@ -276,6 +276,7 @@ class DomainSession:
         if self._way.process is not None:
             yield engine_check(stack.disk.aio, new, self._rings())
         yield from cache_check(stack, self._way.process, image, disk, seen)
+        yield from image_checks(stack, image)
         yield from disk_checks(stack, asked, disk, seen, vcpus=self._way.vcpus, writes=ground.writes)
 
     def _rings(self) -> Rings:

@@ -9,12 +9,13 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from virtune.bench.verify.guest import guest_checks
-from virtune.bench.verify.image import Opened, direct_check, opened
+from virtune.bench.verify.image import Opened, direct_check, opened, words
 from virtune.dialects.libvirt.attach import driver_words
 from virtune.dialects.text.xml import Element
 from virtune.model.evidence import Check
 from virtune.model.stack import Stack
 from virtune.probe.process import IO_URING, Process, Ring, Rings
+from virtune.probe.qcow2 import read_qcow2
 
 _LIVE = "libvirt's live XML"
 
@@ -60,18 +61,31 @@ def driver_checks(stack: Stack, asked: Element, found: Element) -> Iterator[Chec
     limits |= {one.tag: str(one.text) for one in found.all("iotune/total_bytes_sec")}
     cache = found.child("driver")
     sizes = [] if cache is None else [str(one.text) for one in cache.all("metadata_cache/max_size")]
-    words = (
+    rows = (
         ("disk.throttle_iops", stack.disk.throttle_iops, limits.get("total_iops_sec", "none")),
         ("disk.throttle_bps", stack.disk.throttle_bps, limits.get("total_bytes_sec", "none")),
         ("disk.l2_cache_size", stack.disk.l2_cache_size, next(iter(sizes), "libvirt's default")),
     )
-    for knob, limit, shown in words:
+    for knob, limit, shown in rows:
         if limit:
             yield Check(setting=knob, asked=str(limit), found=shown, proof=_LIVE)
     target = found.child("target")
     bus = None if target is None else target.get("bus")
     plugged = "virtio-blk" if bus == "virtio" else bus
     yield Check(setting="device.bus", asked=stack.device.bus, found=plugged, proof=_LIVE)
+
+
+def image_checks(stack: Stack, image: Path) -> Iterator[Check]:
+    """Hold what the image was made with against what was asked for: a domain's monitor is not asked for it."""
+    disk, header = stack.disk, read_qcow2(image)
+    for knob, asked, found in (
+        ("disk.cluster_size", disk.cluster_size, header and header.cluster_size),
+        ("disk.extended_l2", disk.extended_l2, header and header.extended_l2),
+        ("disk.lazy_refcounts", disk.lazy_refcounts, header and header.lazy_refcounts),
+    ):
+        if asked is not None:
+            shown = None if found is None else words(found)
+            yield Check(setting=knob, asked=words(asked), found=shown, proof=f"the header of {image}")
 
 
 def cache_check(

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a running QEMU says of a guest's device, its IOThreads and its machine, held against what was asked for."""
 
+import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from virtune.dialects.qemu.guest import mapping_text
+from virtune.dialects.qemu.guest import AHCI, DEVICE, mapping_text
 from virtune.model.errors import RigError
 from virtune.model.evidence import Check
 from virtune.model.machine import MEMORY
@@ -41,6 +42,7 @@ def require_known(ask: Ask, driver: str, properties: Mapping[str, Any], version:
 
 def device_checks(ask: Ask, added: Mapping[str, Mapping[str, Any]], stack: Stack) -> Iterator[Check]:
     """Say what QEMU shows of the properties that its devices were given; `added` has these by the device's id."""
+    yield _bus_check(ask, stack)
     for identity, given in added.items():
         at = f"/machine/peripheral/{identity}"
         for setting, name in _SHOWN:
@@ -116,7 +118,25 @@ def _emulator_check(asked: str, process: Process, version: str) -> Check:
         asked=asked,
         found=asked if same else None,
         proof=f"/proc/{process.pid}/exe is {program}, which says of itself: {version}",
+        hidden=not same and _is_script(Path(asked)),
     )
+
+
+def _is_script(program: Path) -> bool:
+    with contextlib.suppress(OSError), program.open("rb") as file:
+        return file.read(2) == b"#!"
+    return False
+
+
+def _bus_check(ask: Ask, stack: Stack) -> Check:
+    """Say on which bus the disk is, by its device's type and what that hangs on."""
+    at = f"/machine/peripheral/{DEVICE}"
+    kind = str(ask("qom-get", {"path": at, "property": "type"}))
+    parent = str(ask("qom-get", {"path": at, "property": "parent_bus"}))
+    buses = {"virtio-blk-pci": "virtio-blk", "scsi-hd": "virtio-scsi", "nvme": "nvme", "ide-hd": "ide"}
+    found = "ahci" if kind == "ide-hd" and f"/{AHCI}/" in parent else buses.get(kind, kind)
+    proof = f"QMP qom-get {DEVICE}: {kind} on {parent}"
+    return Check(setting="device.bus", asked=stack.device.bus, found=found, proof=proof)
 
 
 def _text(value: object) -> str:

@@ -100,7 +100,7 @@ def engine_check(asked: str, came: Collection[Ring], now: Rings) -> Check:
     elif not now.places and not now.hidden and asked == "threads":
         found, proof = "threads", "the process holds neither an io_uring nor a kernel AIO context"
     else:
-        proof = "no ring came with the image that tells; what moves under load decides"
+        proof = "no ring came with the image that tells; the load will"
     return Check(setting="disk.aio", asked=asked, found=found, proof=proof)
 
 

@@ -1,0 +1,268 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The first promise, held for every knob that virtune turns on every rig where it means something.
+
+The rig's dialect must write it, and a check must name it and find it; what cannot be seen is an exception with its
+reason in the rig's row (`virtune.model.rig`), and then no check may claim to have found it.
+"""
+
+import os
+import struct
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from virtune.bench.daemon.export_settings import Served, export_checks, iothread_check_under_load
+from virtune.bench.libvirt.settings import cache_check, disk_checks, image_checks
+from virtune.bench.qemu.device_settings import device_checks, machine_checks, thread_checks
+from virtune.bench.qemu.guests import spread_check
+from virtune.bench.qemu.placement import pages_check, place_checks
+from virtune.bench.scratch import qcow2_options
+from virtune.bench.verify.engine import Activity, engine_check_under_load
+from virtune.bench.verify.guest import guest_checks
+from virtune.bench.verify.image import Opened, cache_checks, node_checks
+from virtune.bench.verify.threads import Spent
+from virtune.bench.verify.threads import iothread_check_under_load as guest_iothread_check
+from virtune.dialects.libvirt.attach import plug_xml
+from virtune.dialects.qemu.guest import Machine as Started
+from virtune.dialects.qemu.guest import device_commands, machine_argv, node_commands
+from virtune.dialects.qemu.guest import thread_commands as guest_threads
+from virtune.dialects.qemu.qmp import DaemonPlaces, daemon_commands
+from virtune.dialects.text.xml import read_document
+from virtune.model.evidence import Check
+from virtune.model.knobs import BY_ID
+from virtune.model.rig import RIGS
+from virtune.model.stack import DIRECT_CACHES, Stack, contradictions, with_setting
+from virtune.model.verification import not_shown, to_verify
+from virtune.probe.process import Process, Ring
+
+MEASURED = ("storage-daemon", "qemu", "libvirt")
+QCOW2 = ("disk.format=qcow2",)
+EXAMPLES: Mapping[str, tuple[str, tuple[str, ...]]] = {
+    "disk.aio": ("native", ()),
+    "disk.cache": ("unsafe", ()),
+    "disk.discard": ("unmap", ()),
+    "disk.detect_zeroes": ("on", ()),
+    "disk.format": ("qcow2", ()),
+    "disk.cluster_size": ("131072", QCOW2),
+    "disk.extended_l2": ("on", QCOW2),
+    "disk.l2_cache_size": ("1048576", QCOW2),
+    "disk.preallocation": ("full", QCOW2),
+    "disk.lazy_refcounts": ("on", QCOW2),
+    "disk.throttle_iops": ("500", ()),
+    "disk.throttle_bps": ("1048576", ()),
+    "disk.backend": ("null-co", ()),
+    "disk.null_latency_ns": ("1000", ("disk.backend=null-co",)),
+    "disk.export": ("fuse", ()),
+    "export.num_queues": ("2", ("disk.export=vhost-user-blk",)),
+    "export.iothread": ("on", ("disk.export=fuse",)),
+    "iothread.poll_max_ns": ("0", ("device.iothread=io1",)),
+    "iothread.thread_pool_max": ("5", ("device.iothread=io1",)),
+    "device.bus": ("virtio-scsi", ()),
+    "device.logical_block_size": ("4096", ("device.physical_block_size=4096",)),
+    "device.physical_block_size": ("4096", ()),
+    "device.num_queues": ("2", ()),
+    "device.queue_size": ("512", ()),
+    "device.packed": ("on", ()),
+    "device.event_idx": ("off", ()),
+    "device.iothread": ("iothread1", ()),
+    "device.iothread_vq_mapping": ("io1+io2", ()),
+    "scsi.num_queues": ("2", ("device.bus=virtio-scsi",)),
+    "nvme.max_ioqpairs": ("8", ("device.bus=nvme",)),
+    "machine.emulator": (os.path.realpath("/proc/self/exe"), ()),
+    "machine.type": ("pc-q35-7.2", ()),
+    "machine.cpu": ("qemu64", ()),
+    "machine.vcpus": ("3", ()),
+    "machine.memory": ("1G", ()),
+    "memory.hugepages": ("2M", ()),
+    "vcpu.pin": ("0", ()),
+    "emulator.pin": ("0", ()),
+    "iothread.pin": ("0", ("device.iothread=io1",)),
+    "guests.count": ("2", ()),
+    "guests.idle": ("1", ()),
+    "guests.spread": ("/srv", ("guests.count=2",)),
+    "storage.vfio_pci": ("0000:01:00.0", ()),
+}
+"""For each knob a value that is not the usual one, and what it needs besides."""
+
+CASES = [(rig, knob) for rig in MEASURED for knob in sorted(RIGS[rig].applies)]
+PLACES = DaemonPlaces(image="/i", size_bytes=2**20, socket="/s", mountpoint="/m")
+SEEN = {"write_cache": "write back", "queues": "2", "cpus": "3", "nr_requests": "512", "scheduler": "[none]"}
+SEEN |= {"logical_block_size": "4096", "physical_block_size": "4096"}
+
+
+def stack_with(rig: str, knob: str) -> tuple[Stack, Stack]:
+    """The stack without and with the knob."""
+    value, needs = EXAMPLES[knob]
+    if (rig, knob) == ("storage-daemon", "iothread.poll_max_ns"):
+        needs = ("disk.export=vhost-user-blk",)
+    if (rig, knob) == ("libvirt", "device.bus"):
+        value = "virtio-blk"  # the only one that leaves nothing behind
+    row = RIGS[rig]
+    base = replace(Stack(), rig=row.name, domain="web" if row.needs_where else None)
+    for setting in needs:
+        name, _, text = setting.partition("=")
+        base = with_setting(base, BY_ID[name], BY_ID[name].read(text))
+    return base, with_setting(base, BY_ID[knob], BY_ID[knob].read(value))
+
+
+@dataclass
+class HonestQemu:
+    """A monitor that answers what a QEMU answers which does as it is told."""
+
+    stack: Stack
+    given: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+
+    def __call__(self, command: str, arguments: Mapping[str, Any]) -> Any:
+        machine = self.stack.machine
+        if command == "query-cpus-fast":
+            return [{"qom-path": "/cpu"}] * (machine.vcpus or 2)
+        if command == "query-memory-size-summary":
+            return {"base-memory": machine.memory}
+        assert command == "qom-get"
+        name = arguments["path"].rpartition("/")[2]
+        if arguments["property"] == "type":
+            types = {"machine": "pc-q35-7.2-machine", "cpu": f"{machine.cpu}-x86_64-cpu"}
+            return types.get(name) or self.given[name]["driver"]
+        if arguments["property"] == "parent_bus":
+            return "/machine/peripheral/scsi0/virtio-backend/scsi0.0"
+        return self.given[name][arguments["property"]]
+
+
+def nodes(stack: Stack) -> list[Mapping[str, Any]]:
+    disk = stack.disk
+    cache = {"no-flush": disk.cache == "unsafe"}
+    details = {"extended-l2": disk.extended_l2, "lazy-refcounts": disk.lazy_refcounts}
+    image = {"cluster-size": disk.cluster_size, "format-specific": {"data": details}}
+    top = {"node-name": "format0", "drv": disk.format, "detect_zeroes": disk.detect_zeroes, "image": image}
+    return [{"node-name": "file0", "drv": disk.backend, "cache": cache}, {**top, "cache": cache}]
+
+
+def of_image(stack: Stack) -> Iterator[Check]:
+    if stack.disk.backend == "file":
+        moved: dict[Ring, int | None] = {} if stack.disk.aio == "threads" else {(stack.disk.aio, 1): 7}
+        activity = Activity(moved=moved, workers_ns=0 if moved else 10**9, io_ns=10**9)
+        yield engine_check_under_load(stack.disk.aio, activity)
+        held = Opened(direct="on" if stack.disk.cache in DIRECT_CACHES else "off", proof="flags")
+        yield from cache_checks(stack, held, nodes(stack))
+    limits = {"iops-total": stack.disk.throttle_iops, "bps-total": stack.disk.throttle_bps}
+    yield from node_checks(stack, nodes(stack), limits)
+
+
+def on_daemon(stack: Stack) -> Iterator[Check]:
+    yield from of_image(stack)
+    threads = frozenset({9} if stack.in_iothread else ())
+    served = Served(kind=stack.export, threads=threads, poll_max_ns=stack.poll_max_ns, queues=stack.queues)
+    yield from export_checks(stack, served)
+    if threads:
+        yield iothread_check_under_load(stack, 9, 10**9, 0)
+
+
+def on_qemu(stack: Stack) -> Iterator[Check]:
+    yield from of_image(stack)
+    added = {one.arguments["id"]: one.arguments for one in (*device_commands(stack, "n"), *guest_threads(stack))}
+    ask = HonestQemu(stack, added)
+    devices = {name: given for name, given in added.items() if "driver" in given}
+    yield from device_checks(ask, devices, stack)
+    yield from thread_checks(ask, stack)
+    yield from machine_checks(ask, stack, Process(os.getpid()), "QEMU", str(stack.machine.vcpus))
+    yield from guest_checks(stack, SEEN, vcpus=2, writes=True)
+    yield from of_threads(stack)
+
+
+def of_threads(stack: Stack) -> Iterator[Check]:
+    check = guest_iothread_check(stack, Spent(by_role={"iothread": 10**9 if stack.in_iothread else 0}))
+    if check is not None:
+        yield check
+
+
+def written_by_libvirt(stack: Stack) -> str:
+    return plug_xml(stack, image="/i", target="vdz", name="virtune-1", writable=True)
+
+
+def on_libvirt(stack: Stack, image: Path) -> Iterator[Check]:
+    disk = read_document(written_by_libvirt(stack).encode()).root  # libvirt took it as it was given
+    yield from (one for one in of_image(stack) if one.setting == "disk.aio")
+    direct = os.O_DIRECT if stack.disk.cache in DIRECT_CACHES else 0
+    descriptor = os.open(image, os.O_RDONLY | direct)
+    yield from cache_check(stack, Process(os.getpid()), image, disk, SEEN)
+    os.close(descriptor)
+    yield from image_checks(stack, image)
+    yield from disk_checks(stack, disk, disk, SEEN, vcpus=2, writes=True)
+    yield from of_threads(stack)
+
+
+@pytest.fixture
+def image(tmp_path: Path) -> Path:
+    """A qcow2 image of version 3 with all that a stack may ask for."""
+    path = tmp_path / "image"
+    head = struct.pack(">4sI12xI48xQQ", b"QFI\xfb", 3, 17, 1 << 4, 1)
+    path.write_bytes(head.ljust(4096, b"\0"))
+    return path
+
+
+def what_it_is_told(stack: Stack) -> object:
+    """All that the rig's dialect writes for a stack, what the image is made with, and where it runs."""
+    of_image = qcow2_options(stack.disk), stack.disk.format
+    of_guests = stack.guests, stack.idle_guests, stack.spread, stack.pins
+    match stack.rig:
+        case "storage-daemon":
+            return daemon_commands(stack, PLACES), of_image
+        case "libvirt":
+            return written_by_libvirt(stack), of_image
+    started = Started(kernel="k", initramfs="i", console="c", channels=(), monitor=3, kvm=False, asked=stack.machine)
+    program = stack.machine.emulator or "qemu-system-x86_64"
+    argv = machine_argv(program, replace(started, vcpus=stack.machine.vcpus or 2))
+    commands = (*node_commands(stack, PLACES, 1), *guest_threads(stack), *device_commands(stack, "n"))
+    return argv, commands, of_image, of_guests
+
+
+@pytest.mark.parametrize(("rig", "knob"), CASES)
+def test_the_dialect_writes_the_knob_or_the_guests_are_brought_up_by_it(rig: str, knob: str) -> None:
+    without, stack = stack_with(rig, knob)
+    assert contradictions(stack) == ()
+    if (rig, knob) == ("libvirt", "device.bus"):
+        assert "bus='virtio'" in written_by_libvirt(stack)
+        return
+    assert what_it_is_told(stack) != what_it_is_told(without), f"{knob} changes nothing that {rig} is told"
+
+
+@pytest.mark.parametrize(("rig", "knob"), CASES)
+def test_a_check_names_the_knob_or_the_rigs_row_says_why_none_can(rig: str, knob: str, image: Path) -> None:
+    _, stack = stack_with(rig, knob)
+    if knob in not_shown(stack):
+        assert knob not in to_verify(stack)
+        return
+    if (rig, knob) != ("libvirt", "device.bus"):
+        assert knob in to_verify(stack)
+    if knob in SEEN_ELSEWHERE:
+        return  # by the test that is named there
+    made = (
+        on_daemon(stack) if rig == "storage-daemon" else on_qemu(stack) if rig == "qemu" else on_libvirt(stack, image)
+    )
+    named = [check for check in made if check.setting == knob]
+    assert named, f"no check of {rig} names {knob}"
+    assert any(check.found is not None for check in named), f"no check of {rig} finds {knob}"
+    assert all(check.agrees is not False for check in named), named
+
+
+def test_the_number_of_guests_is_counted_and_the_second_ones_image_is_looked_for(tmp_path: Path) -> None:
+    assert spread_check(str(tmp_path), tmp_path / "image").agrees is True
+    assert spread_check(str(tmp_path), Path("/elsewhere/image")).agrees is False
+
+
+def test_where_threads_and_memory_lie_is_read_from_the_process() -> None:
+    mine = ",".join(map(str, sorted(os.sched_getaffinity(0))))
+    stack = replace(Stack(rig="qemu"), pins=replace(Stack().pins, emulator=mine))
+    assert [check.setting for check in place_checks(stack, Process(os.getpid()))] == ["emulator.pin"]
+    hugepages = replace(Stack().machine, hugepages=cast(Any, 2**21))
+    assert [check.setting for check in pages_check(hugepages, Process(os.getpid()))] == ["memory.hugepages"]
+
+
+SEEN_ELSEWHERE = frozenset({
+    "guests.count", "guests.idle",  # tests/guests: only several machines can be counted
+    "guests.spread", "vcpu.pin", "emulator.pin", "iothread.pin", "memory.hugepages",  # the two tests above
+})  # fmt: skip
+"""Knobs that no honest monitor shows, since they are seen on processes."""
