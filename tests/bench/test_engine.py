@@ -164,5 +164,5 @@ def test_what_is_not_what_was_asked_for_ends_the_study() -> None:
     good = Check(setting="disk.aio", asked="native", found="native", proof="seen")
     unseen = replace(good, found=None)
     require_verified("a", [good, unseen])
-    with pytest.raises(NotInForceError, match=r"arm 'a': disk\.aio=native was asked for, and threads is what runs"):
+    with pytest.raises(NotInForceError, match=r"arm 'a': disk\.aio=native was requested, but threads is running"):
         require_verified("a", [good, replace(good, found="threads")])

@@ -26,8 +26,7 @@ from virtune.bench.verify.image import Opened, cache_checks, node_checks
 from virtune.bench.verify.threads import Spent
 from virtune.bench.verify.threads import iothread_check_under_load as guest_iothread_check
 from virtune.dialects.libvirt.attach import plug_xml
-from virtune.dialects.qemu.guest import Machine as Started
-from virtune.dialects.qemu.guest import device_commands, machine_argv, node_commands
+from virtune.dialects.qemu.guest import GuestMachine, device_commands, machine_argv, node_commands
 from virtune.dialects.qemu.guest import thread_commands as guest_threads
 from virtune.dialects.qemu.qmp import DaemonPlaces, daemon_commands
 from virtune.dialects.text.xml import read_document
@@ -212,7 +211,9 @@ def what_it_is_told(stack: Stack) -> object:
             return daemon_commands(stack, PLACES), of_image
         case "libvirt":
             return written_by_libvirt(stack), of_image
-    started = Started(kernel="k", initramfs="i", console="c", channels=(), monitor=3, kvm=False, asked=stack.machine)
+    started = GuestMachine(
+        kernel="k", initramfs="i", console="c", channels=(), monitor=3, kvm=False, asked=stack.machine
+    )
     program = stack.machine.emulator or "qemu-system-x86_64"
     argv = machine_argv(program, replace(started, vcpus=stack.machine.vcpus or 2))
     commands = (*node_commands(stack, PLACES, 1), *guest_threads(stack), *device_commands(stack, "n"))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from tests.bench.loading import ground, load, load_until_seen, seen_under_load
-from tests.conftest import SPAN, eventually, generator, marked_processes
+from tests.conftest import SPAN, User, eventually, generator, marked_processes
 
 from virtune.bench.load import run_load
 from virtune.bench.port import DiskImageSpec, Session
@@ -116,7 +116,7 @@ def test_a_daemon_that_runs_another_engine_than_asked_is_found_out(
     stack = STACKS[engine]
     with rigs.up(stack, ground(stack, scratch, warden)) as bench:
         load_until_seen("disk.aio", bench, warden)
-        with pytest.raises(NotInForceError, match=f"disk.aio={engine} was asked for, and threads is what runs"):
+        with pytest.raises(NotInForceError, match=f"disk.aio={engine} was requested, but threads is running"):
             require_verified("x", list(bench.in_force.checks))
         assert [check.found for check in seen_under_load(bench)] == ["threads"]
 
@@ -124,11 +124,11 @@ def test_a_daemon_that_runs_another_engine_than_asked_is_found_out(
 @pytest.mark.parametrize(
     ("lie", "stack", "message"),
     [
-        ("aio", STACKS["vhost-native"], "disk.aio=native was asked for, and threads is what runs"),
-        ("aio", STACKS["vhost-io_uring"], "disk.aio=io_uring was asked for, and threads is what runs"),
-        ("iothread", STACKS["vhost-native"], "export.iothread=on was asked for, and off is what runs"),
-        ("queues", STACKS["vhost-two-queues"], "export.num_queues=2 was asked for, and 1 is what runs"),
-        ("poll", STACKS["vhost-io_uring"], "iothread.poll_max_ns=0 was asked for, and 32768 is what runs"),
+        ("aio", STACKS["vhost-native"], "disk.aio=native was requested, but threads is running"),
+        ("aio", STACKS["vhost-io_uring"], "disk.aio=io_uring was requested, but threads is running"),
+        ("iothread", STACKS["vhost-native"], "export.iothread=on was requested, but off is running"),
+        ("queues", STACKS["vhost-two-queues"], "export.num_queues=2 was requested, but 1 is running"),
+        ("poll", STACKS["vhost-io_uring"], "iothread.poll_max_ns=0 was requested, but 32768 is running"),
     ],
 )
 @pytest.mark.usefixtures("lying_path")
@@ -204,3 +204,13 @@ def test_a_fuse_mount_is_gone_even_when_its_daemon_is_killed(scratch: Scratch, w
     with rigs.up(stack, ground(stack, scratch, warden)) as bench:
         load(bench, warden, seconds=0.3)
     assert str(warden.directory) not in Path("/proc/self/mounts").read_text()
+
+
+@pytest.mark.parametrize("seconds", [0.3, 2.0])
+def test_a_daemon_that_lies_is_found_out_however_short_its_load_is(
+    seconds: float, lying_path: str, user: User
+) -> None:
+    """The half-way look of a short load comes before fio has done any I/O; it is looked at again until its end."""
+    words = ["--vary", "disk.aio=io_uring,threads", "--rounds", "1", "--seconds", str(seconds), "--ramp", "50ms"]
+    ran = user.run("compare", *words, "-q", path=lying_path, status=3)
+    assert "disk.aio=io_uring was requested, but threads is running" in ran.stderr

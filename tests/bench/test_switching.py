@@ -119,7 +119,7 @@ def test_what_an_earlier_arm_left_does_not_hide_that_another_engine_runs(
         require_verified("lie", bench.in_force.checks)  # nothing gives it away until it is loaded
         load_until_seen("disk.aio", bench, warden)
         assert changeover(bench).carried == 2
-    with pytest.raises(NotInForceError, match=f"disk.aio={asked} was asked for, and threads is what runs"):
+    with pytest.raises(NotInForceError, match=f"disk.aio={asked} was requested, but threads is running"):
         require_verified("lie", bench.in_force.checks)
 
 

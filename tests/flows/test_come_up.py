@@ -89,7 +89,7 @@ def test_an_arm_that_is_refused_or_runs_as_something_else_is_left_out_with_the_r
     assert [arm.name for arm in found.arms] == ["base", "c"]
     reasons = {one.what: one.why for one in found.search.removed}
     assert reasons["a"] == "does not come up: QEMU refused: no such property"
-    assert "disk.aio=io_uring was asked for, and threads is what runs" in reasons["b"]
+    assert "disk.aio=io_uring was requested, but threads is running" in reasons["b"]
     assert said
 
 

@@ -275,7 +275,7 @@ def test_a_daemon_that_lies_stops_the_study_with_exit_3_and_says_why(user: User,
     shim.chmod(shim.stat().st_mode | stat.S_IXUSR)
     user.env["REAL_PATH"] = os.environ["PATH"]
     ran = user.run("measure", "--set", "disk.aio=io_uring", path=f"{shim.parent}:{os.environ['PATH']}", status=3)
-    assert "arm 'io_uring': disk.aio=io_uring was asked for, and threads is what runs" in ran.stderr
+    assert "arm 'io_uring': disk.aio=io_uring was requested, but threads is running" in ran.stderr
     assert "hint: seen by:" in ran.stderr
     assert nothing_is_left()
 

@@ -13,8 +13,8 @@ from tests.guests.test_rig import GUEST, engine_at_work, ground
 
 from virtune import shell
 from virtune.bench.appliance.build import Appliance
+from virtune.bench.guest.disk import seen_in_guest
 from virtune.bench.qemu.rig import GuestBench, GuestSession
-from virtune.bench.verify.guest import seen_in_guest
 from virtune.dialects.qemu.guest import SLOTS
 from virtune.model.stack import Device, Disk
 

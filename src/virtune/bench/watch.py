@@ -24,7 +24,7 @@ _LOOK_SECONDS = 0.1
 """How often what was not seen yet is looked for again; a look costs about 1 ms of CPU."""
 
 
-class Running(Protocol):
+class RunningLoad(Protocol):
     """A load that runs, in one place or in several at once."""
 
     def ended(self, *, due: bool) -> bool:
@@ -57,7 +57,7 @@ class Moments:
     on_end: Callable[[], None]
 
 
-def watch(load: Running, moments: Moments, *, started: float | None = None) -> tuple[Check, ...]:
+def watch(load: RunningLoad, moments: Moments, *, started: float | None = None) -> tuple[Check, ...]:
     """Watch a load to its end, and return what was seen of its settings. `started` is when it began (monotonic).
 
     Raises LoadError when it ends badly or not at all; then nothing of it runs any more.
@@ -90,7 +90,7 @@ def watch(load: Running, moments: Moments, *, started: float | None = None) -> t
 class _Looks:
     """What was seen of a load's settings so far."""
 
-    def __init__(self, load: Running) -> None:
+    def __init__(self, load: RunningLoad) -> None:
         self._load = load
         self._found: dict[tuple[int, str], Check] = {}
         self._last = 0.0

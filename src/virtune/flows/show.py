@@ -9,6 +9,7 @@ from virtune.model.errors import LoadError, StoreError
 from virtune.model.evidence import FIO_OUTPUTS, Capture, StudyRecord, TrialRecord
 from virtune.model.measurement import METHOD
 from virtune.model.result import Result
+from virtune.model.verification import UNVERIFIED
 from virtune.store.sqlite import Store
 
 
@@ -66,8 +67,11 @@ def _by_todays_method(store: Store, record: StudyRecord, trial: TrialRecord) -> 
     parts = {capture.name: capture.content for capture in store.captures(study.id, number)}
     try:
         stack, workload = study.arm(trial.trial.arm).stack, study.workload(trial.trial.workload)
-        measurement = derive(parts, stack=stack, workload=workload, checks=trial.in_force.checks)
+        measurement = derive(parts, stack=stack, workload=workload)
     except LoadError:
         return trial  # today's method cannot read it: what was derived then still stands, with its number
+    # whether its settings were seen was judged when it ran, by what could be seen then
+    judged = tuple(one for one in trial.measurement.remarks if one.id == UNVERIFIED)
+    measurement = replace(measurement, remarks=(*judged, *measurement.remarks))
     store.add_measurement(study.id, number, measurement)
     return replace(trial, measurement=measurement)

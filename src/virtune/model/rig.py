@@ -16,7 +16,7 @@ Front = Literal["file", "export", "device", "none"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Unseen:
+class UnseenKnob:
     """A knob that a rig turns and nothing shows afterwards, and why; `values` names those of it, or all."""
 
     knob: str
@@ -40,7 +40,7 @@ class RigKind:
     front: Front
     applies: frozenset[str] = frozenset()
     otherwise: str
-    unseen: tuple[Unseen, ...] = ()
+    unseen: tuple[UnseenKnob, ...] = ()
     where: str = ""
     needs_where: bool = False
     programs: tuple[str, ...] = ()
@@ -80,14 +80,14 @@ _GUEST = _VIRTIO_BLK | {
     "storage.vfio_pci",
 }  # fmt: skip
 
-_FILLED = Unseen(
+_FILLED = UnseenKnob(
     knob="disk.preallocation",
     why="every block of the image is written before it is measured, so it is allocated whatever was asked",
 )
 _SILENT = (
-    Unseen(knob="disk.discard", why="QEMU takes it and shows it nowhere"),
-    Unseen(knob="disk.l2_cache_size", why="QEMU takes it and shows it nowhere"),
-    Unseen(knob="disk.null_latency_ns", why="QEMU takes it and shows it nowhere"),
+    UnseenKnob(knob="disk.discard", why="QEMU takes it and shows it nowhere"),
+    UnseenKnob(knob="disk.l2_cache_size", why="QEMU takes it and shows it nowhere"),
+    UnseenKnob(knob="disk.null_latency_ns", why="QEMU takes it and shows it nowhere"),
     _FILLED,
 )
 
@@ -99,7 +99,7 @@ STORAGE_DAEMON = RigKind(
     otherwise="{knob} belongs to a guest: use rig=qemu",
     unseen=(
         *_SILENT,
-        Unseen(
+        UnseenKnob(
             knob="disk.cache",
             values=("writethrough", "directsync"),
             why="that each write is flushed is an option of the export, which QEMU takes and does not show",
@@ -115,7 +115,7 @@ QEMU = RigKind(
     otherwise="{knob} belongs to rig=storage-daemon: a guest has a device, and no export",
     unseen=(
         *_SILENT,
-        Unseen(knob="storage.vfio_pci", why="a disk that the host does not see is refused before it is brought up"),
+        UnseenKnob(knob="storage.vfio_pci", why="a disk that the host does not see is refused beforehand"),
     ),
     own_guest=True,
 )

@@ -145,12 +145,13 @@ def _spread(values: Sequence[float]) -> float | None:
 
 def _in_force(records: Sequence[TrialRecord]) -> tuple[Check, ...]:
     """Every different thing that was seen, once; what was seen under load stands beside what was seen before."""
-    seen: dict[tuple[str, str, str | None, bool], Check] = {}
+    seen: dict[tuple[object, ...], Check] = {}
     for record in records:
         for check in record.in_force.checks:
-            seen.setdefault((check.setting, check.asked, check.found, UNDER_LOAD in check.proof), check)
-    known = {check.setting for check in seen.values() if check.found is not None}
-    return tuple(check for check in seen.values() if check.found is not None or check.setting not in known)
+            key = check.guest, check.setting, check.asked, check.found, UNDER_LOAD in check.proof
+            seen.setdefault(key, check)
+    known = {(check.guest, check.setting) for check in seen.values() if check.found is not None}
+    return tuple(one for one in seen.values() if one.found is not None or (one.guest, one.setting) not in known)
 
 
 def _invalid(tried: Sequence[TrialRecord]) -> tuple[tuple[str, int], ...]:

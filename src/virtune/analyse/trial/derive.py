@@ -78,34 +78,38 @@ def derive(
     values = values if skew is None else (*values, ("guests.skew", skew * 1e9))
     # what was run elsewhere cannot be run again, so nothing of it is turned away: it is explained like any fio result
     ours = "counters.jsonl" in parts
-    said = tuple(
+    said = _said(result, workload, ours=ours)
+    readings = read_gates(every, used, stack, workload) if ours else ()
+    at_gates = [remark for reading in readings if (remark := reading.remark()) is not None]
+    more = () if used is None else tuple(_host_remarks(every, used, stack, workload, readings))
+    gates = tuple((reading.gate.id, reading.value) for reading in readings)
+    profile, seconds = read_profile(parts.get("iops.log", b""))
+    return replace(
+        base,
+        values=values,
+        remarks=(*_of_rig(parts, stack, checks), *said, *at_gates, *more),
+        gates=gates,
+        profile=profile,
+        profile_seconds=seconds,
+    )
+
+
+def _of_rig(parts: Mapping[str, bytes], stack: Stack, checks: Sequence[Check] | None) -> Iterator[Remark]:
+    """What is to be said of what ran, whatever the load says of it."""
+    yield from () if checks is None else unverified_remarks(stack, checks)
+    yield from _emulated(parts)
+    yield from _apart(_skew(parts))
+    yield from _on_one_disk(parts)
+
+
+def _said(result: FioResult, workload: Workload, *, ours: bool) -> tuple[Remark, ...]:
+    """What a good reader says of the load's own figures; of a trial the gates say some of it."""
+    return tuple(
         # a workload that is buffered on purpose may be compared with itself, and is told what it measures
         replace(r, weight=Weight.WARNING) if workload.buffered and r.id == "page-cache" else r
         for r in explain(result)
         if r.weight is not Weight.NOTE and r.id not in _OF_SINGLE_RUNS
         if not ours or r.weight is Weight.INVALID or r.id not in _AT_THE_GATES
-    )
-    readings = read_gates(every, used, stack, workload) if ours else ()
-    at_gates = [remark for reading in readings if (remark := reading.remark()) is not None]
-    more = () if used is None else tuple(_host_remarks(every, used, stack, workload, readings))
-    gates = tuple((reading.gate.id, reading.value) for reading in readings)
-    unseen = () if checks is None else tuple(unverified_remarks(stack, checks))
-    profile, seconds = read_profile(parts.get("iops.log", b""))
-    return replace(
-        base,
-        values=values,
-        remarks=(
-            *unseen,
-            *_emulated(parts),
-            *_apart(skew),
-            *_on_one_disk(parts),
-            *said,
-            *at_gates,
-            *more,
-        ),
-        gates=gates,
-        profile=profile,
-        profile_seconds=seconds,
     )
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from virtune import shell
 from virtune.bench.guest.agent import AgentGuest
 from virtune.bench.guest.channel import must
+from virtune.bench.guest.disk import seen_in_guest
 from virtune.bench.libvirt.access import DomainAccess, require_possible, scripts
 from virtune.bench.libvirt.attached import Plugged, alone_in, strike_out, write_down, written_down
 from virtune.bench.libvirt.detach import sweep_guest, take_out, unplug
@@ -28,7 +29,6 @@ from virtune.bench.verify.engine import (
     loops_of,
     moved_since,
 )
-from virtune.bench.verify.guest import seen_in_guest
 from virtune.bench.verify.threads import Spent, cpu_of, iothread_check_under_load, since, spent_by
 from virtune.dialects.libvirt.attach import find_plugged, free_target, plug_xml
 from virtune.dialects.libvirt.compare import foreign

@@ -10,13 +10,14 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from virtune.bench.appliance.build import Appliance
+from virtune.bench.guest.disk import seen_in_guest
 from virtune.bench.port import DiskImageSpec
 from virtune.bench.qemu.accelerator import Accelerator
 from virtune.bench.qemu.device_settings import device_checks, machine_checks, require_known, thread_checks
 from virtune.bench.qemu.machine import Vm
 from virtune.bench.qemu.placement import pages_check, place_checks, place_threads
 from virtune.bench.verify.engine import RingOwners, engine_check, loops_of
-from virtune.bench.verify.guest import guest_checks, seen_in_guest
+from virtune.bench.verify.guest import guest_checks
 from virtune.bench.verify.image import cache_checks, node_checks, opened
 from virtune.dialects.qemu.guest import (
     DEVICE,

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a guest itself sees of its disk, held against what was asked for."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 
-from virtune.bench.guest.channel import Guest, must
 from virtune.model.evidence import Check
 from virtune.model.stack import Stack
 
@@ -11,18 +10,6 @@ _EVENT_IDX_BIT, _PACKED_BIT = 29, 34
 """VIRTIO_F_EVENT_IDX and VIRTIO_F_RING_PACKED (virtio 1.2, section 6)."""
 
 _FEATURES = "the features that the guest's driver took, in its /sys/block/*/device"
-
-
-def seen_in_guest(
-    guest: Guest, serial: str, *, timeout_seconds: float, program: Sequence[str] = ("disk",)
-) -> dict[str, str]:
-    """Wait until a guest sees the disk of that serial number, and return what it sees (`virtune/guest/disk`).
-
-    `program` is how that script is called there.
-    """
-    words = [*program, serial, str(int(timeout_seconds))]
-    text = must(guest, words, timeout_seconds=timeout_seconds + 5).decode(errors="replace")
-    return dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
 
 
 def guest_checks(stack: Stack, seen: Mapping[str, str], *, vcpus: int, writes: bool) -> Iterator[Check]:

@@ -102,7 +102,7 @@ def _backend_check(disk: Disk, driver: str | None) -> Check:
 
 def _cache_mode(disk: Disk, direct: str | None, ignored: str | None) -> tuple[str | None, str]:
     if direct is None or ignored is None:
-        return None, "O_DIRECT or no-flush could not be seen"
+        return None, "O_DIRECT or no-flush is not visible"
     if disk.cache in ("writethrough", "directsync"):
         meaning = "flush after each write is an option of the export, which QEMU accepts and does not show"
         return (None, meaning) if direct == on_off(disk.cache == "directsync") else ("another", meaning)

@@ -11,6 +11,6 @@ def require_verified(arm: str, checks: Sequence[Check]) -> None:
     """Raise NotInForceError for the first setting that was asked for and is not what runs."""
     for check in InForce(checks=tuple(checks)).mismatches:
         raise NotInForceError(
-            f"arm {arm!r}: {check.setting}={check.asked} was asked for, and {check.found} is what runs",
+            f"arm {arm!r}: {check.setting}={check.asked} was requested, but {check.found} is running",
             hint=f"seen by: {check.proof}",
         )

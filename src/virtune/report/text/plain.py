@@ -19,8 +19,9 @@ from virtune.model.study import Arm, Study
 from virtune.model.units import format_seconds
 from virtune.report.reproduce import command_again
 from virtune.report.text import imported
-from virtune.report.text.result import all_checks, render, value_text
+from virtune.report.text.result import render, value_text
 from virtune.report.text.studies import ending
+from virtune.report.text.verified import all_checks
 
 
 def plain_report(result: Result, record: StudyRecord) -> RenderableType:
@@ -29,7 +30,7 @@ def plain_report(result: Result, record: StudyRecord) -> RenderableType:
         render(result),
         *ending(result),
         *_section("single rounds", _rounds(result, record)),
-        *_section("in force, check by check", all_checks(result)),
+        *_section("verified settings, check by check", all_checks(result)),
         *_section("how it was measured", Text("\n".join(_method(result, record)))),
         *_section("arms", _arms(result.study)),
         *_section("workloads", Text("\n".join(_workloads(result.study)))),

@@ -10,7 +10,6 @@ from rich.table import Table
 from rich.text import Text
 
 from virtune.model.durability import durability_of
-from virtune.model.evidence import UNDER_LOAD, Check
 from virtune.model.metric import BY_ID, METRICS, Metric
 from virtune.model.remark import EMULATED, Weight
 from virtune.model.result import ArmRemark, ArmSummary, Result, Value
@@ -22,6 +21,7 @@ from virtune.report.text import imported
 from virtune.report.text.basis import resting_on
 from virtune.report.text.clients import loaded_by
 from virtune.report.text.columns import SideBySide
+from virtune.report.text.verified import verified
 from virtune.report.text.words import difference_text, percent_text
 
 ROUNDS_TOLD = 6
@@ -44,7 +44,7 @@ def render(result: Result) -> RenderableType:
     parts: list[RenderableType] = [headline(result)]
     for workload in result.study.workloads:
         parts += _workload(result, workload)
-    parts += in_force(result)
+    parts += verified(result)
     parts += notes(result)
     return Group(*parts)
 
@@ -122,58 +122,12 @@ def verdict_sentence(comparison: Comparison) -> Text:
     return text
 
 
-def in_force(result: Result) -> list[RenderableType]:
-    """Say in one line an arm what was found on the running process, and how its engine was seen."""
-    table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 2))
-    for arm in result.study.arms:
-        checks = _checks_of(result, arm)
-        if not checks:
-            continue
-        found = {check.setting: check for check in checks if check.found is not None}
-        words = [
-            f"{setting.removeprefix('disk.')}={check.found}" for setting, check in found.items() if _telling(check)
-        ]
-        unseen = [f"{check.setting}={check.asked}" for check in checks if check.found is None]
-        proofs = [
-            check.proof
-            for check in checks
-            if check.setting in ("disk.aio", "load.engine", "load.direct") and check.found
-        ]
-        line = Text(", ".join(words))
-        line.append(f"\n{'; '.join(proofs)}" if proofs else "", style="dim")
-        line.append("\n" if unseen and line.plain else "")
-        line.append(f"asked for, and not to be seen: {', '.join(unseen)}" if unseen else "", style="yellow")
-        table.add_row(Text(arm.name, style="bold"), _mark(checks), line)
-    if not table.row_count:
-        return []
-    return [Text("\nin force, as seen on the running processes", style="bold"), table]
-
-
-def _mark(checks: Sequence[Check]) -> Text:
-    if any(check.agrees is False for check in checks):
-        return Text("NOT", style="red")
-    return Text("ok", style="green") if any(check.agrees for check in checks) else Text("?", style="yellow")
-
-
-def all_checks(result: Result) -> RenderableType:
-    """Set every check of every arm with its proof."""
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for column in ("arm", "", "asked", "found", "proof"):
-        table.add_column(column, overflow="fold")
-    for arm in result.study.arms:
-        for check in _checks_of(result, arm):
-            mark = {True: "ok", False: "NOT", None: "?"}[check.agrees]
-            found = "not shown" if check.found is None else check.found
-            table.add_row(arm.name, mark, f"{check.setting}={check.asked}", found, check.proof)
-    return table
-
-
 def notes(result: Result) -> list[RenderableType]:
     """Say what to beware of: remarks of the rounds, failures, and how to read the figures."""
     lines: list[Text] = []
     for weight, style in ((Weight.INVALID, "red"), (Weight.WARNING, "yellow")):
         for same in _by_kind(result, weight).values():
-            who = ", ".join(f"{summary.arm} {beware.rounds}/{summary.rounds}" for summary, beware in same)
+            who = _whose(result, same)
             lines.append(_bullet(f"{same[0][1].remark.text} (rounds: {who})", style, weight.value))
     lines += [_bullet(text, "yellow", "trials") for text in rejections(result)]
     for summary in result.arms:
@@ -358,17 +312,6 @@ def _table(corner: str, columns: Sequence[str]) -> Table:
     return table
 
 
-def _checks_of(result: Result, arm: Arm) -> list[Check]:
-    """Every check of an arm once, over its workloads."""
-    found = [check for summary in result.arms if summary.arm == arm.name for check in summary.in_force]
-    return list({(check.setting, check.found, UNDER_LOAD in check.proof): check for check in found}.values())
-
-
-def _telling(check: Check) -> bool:
-    """Whether a line for people needs the check: the cache mode says what no-flush says, a default says little."""
-    return check.setting != "cache.no-flush" and (check.setting, check.found) != ("disk.detect_zeroes", "off")
-
-
 def _by_kind(result: Result, weight: Weight) -> dict[str, list[tuple[ArmSummary, ArmRemark]]]:
     """Group the remarks of that weight by their kind, the arm with the most rounds first."""
     found: dict[str, list[tuple[ArmSummary, ArmRemark]]] = {}
@@ -377,6 +320,22 @@ def _by_kind(result: Result, weight: Weight) -> dict[str, list[tuple[ArmSummary,
             if beware.remark.weight is weight:
                 found.setdefault(beware.remark.id, []).append((summary, beware))
     return {kind: sorted(same, key=lambda pair: -pair[1].rounds) for kind, same in found.items()}
+
+
+def _whose(result: Result, same: list[tuple[ArmSummary, ArmRemark]]) -> str:
+    """Say in how many rounds of each arm a remark was made; of each workload where there are several."""
+    several = len(result.study.workloads) > 1
+    counts: dict[str, list[tuple[str, str]]] = {}
+    for summary, remark in same:
+        counts.setdefault(summary.arm, []).append((summary.workload, f"{remark.rounds}/{summary.rounds}"))
+    words = []
+    for arm, found in counts.items():
+        alike = len(found) == len(result.study.workloads) and len({count for _, count in found}) == 1
+        if several and alike:
+            words.append(f"{arm} {found[0][1]} of each workload")
+        else:
+            words += [f"{arm} {f'{name} ' if several else ''}{count}" for name, count in found]
+    return ", ".join(words)
 
 
 def _spread(summary: ArmSummary, metric: str) -> float | None:

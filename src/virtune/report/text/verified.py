@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What was verified of each arm: a line for it, or one for each of its workloads where these differ."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from virtune.model.evidence import UNDER_LOAD, Check
+from virtune.model.result import ArmSummary, Result
+from virtune.model.study import Arm
+from virtune.model.verification import UNVERIFIED, unverified
+
+_PROVEN = ("disk.aio", "load.engine", "load.direct")
+"""The settings of which it is said how they were seen."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Line:
+    """What is said of an arm, under some of its workloads."""
+
+    mark: str
+    seen: tuple[str, ...]
+    unseen: tuple[str, ...]
+    hidden: tuple[str, ...]
+
+
+_STYLES = {"ok": "green", "NOT": "red", "unverified": "red", "?": "yellow"}
+
+
+def verified(result: Result) -> list[RenderableType]:
+    """Say of each arm which settings were seen to be what runs, which were not, and which cannot be seen."""
+    table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 2))
+    for arm in result.study.arms:
+        lines = _lines(result, arm)
+        for line, summaries in lines.items():
+            name = Text(arm.name, style="bold")
+            if len(lines) > 1:
+                name.append(f"\n{', '.join(one.workload for one in summaries)}", style="not bold")
+            table.add_row(name, Text(line.mark, style=_STYLES[line.mark]), _words(line, summaries[0]))
+    return [Text("\nVerified settings", style="bold"), table] if table.row_count else []
+
+
+def all_checks(result: Result) -> RenderableType:
+    """Set every check of every arm with its proof."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for column in ("arm", "", "asked", "found", "proof"):
+        table.add_column(column, overflow="fold")
+    for arm in result.study.arms:
+        for check in _checks_of(summary for summary in result.arms if summary.arm == arm.name):
+            mark = {True: "ok", False: "NOT", None: "?"}[check.agrees]
+            found = "not shown" if check.found is None else check.found
+            table.add_row(arm.name, mark, f"{check.setting}={check.asked}", found, check.proof)
+    return table
+
+
+def _lines(result: Result, arm: Arm) -> dict[_Line, list[ArmSummary]]:
+    found: dict[_Line, list[ArmSummary]] = {}
+    for summary in result.arms:
+        if summary.arm == arm.name and summary.in_force:
+            found.setdefault(_line(arm, summary), []).append(summary)
+    return found
+
+
+def _line(arm: Arm, summary: ArmSummary) -> _Line:
+    checks = summary.in_force
+    seen = {check.setting: check for check in checks if check.found is not None}
+    unseen = unverified(arm.stack, checks)
+    named = {text.partition("=")[0] for text in unseen}
+    hidden = [f"{one.setting}={one.asked}" for one in checks if one.setting not in {*seen, *named}]
+    rejected = any(one.remark.id == UNVERIFIED for one in summary.remarks)
+    mark = (
+        "NOT"
+        if any(check.agrees is False for check in checks)
+        else "unverified"
+        if unseen or rejected
+        else "ok"
+        if seen
+        else "?"
+    )
+    words = (f"{name.removeprefix('disk.')}={one.found}" for name, one in seen.items() if _telling(one))
+    return _Line(mark=mark, seen=tuple(words), unseen=unseen, hidden=tuple(dict.fromkeys(hidden)))
+
+
+def _words(line: _Line, summary: ArmSummary) -> Text:
+    said = [(", ".join(line.seen), "")]
+    proofs = dict.fromkeys(one.proof for one in summary.in_force if one.setting in _PROVEN and one.found)
+    said.append(("; ".join(proofs), "dim"))
+    said.append((f"requested, and not seen: {', '.join(line.unseen)}" if line.unseen else "", "red"))
+    said.append((f"requested, cannot be verified: {', '.join(line.hidden)}" if line.hidden else "", "yellow"))
+    return Text("\n").join(Text(words, style=style) for words, style in said if words)
+
+
+def _checks_of(summaries: Iterator[ArmSummary]) -> Sequence[Check]:
+    """Every check of an arm once, over its workloads."""
+    found = [check for summary in summaries for check in summary.in_force]
+    return list({(check.setting, check.found, UNDER_LOAD in check.proof): check for check in found}.values())
+
+
+def _telling(check: Check) -> bool:
+    """Whether a line for people needs the check: the cache mode says what no-flush says, a default says little."""
+    return check.setting != "cache.no-flush" and (check.setting, check.found) != ("disk.detect_zeroes", "off")
