@@ -1,10 +1,10 @@
 # Every target works on a fresh Debian or Ubuntu machine; `tools/setup` installs what is missing.
 VENV := .venv/bin
 
-.PHONY: help demo test check load fast lock docs clean
+.PHONY: help demo test test-long check load fast lock docs clean
 
 help:  ## List the targets
-	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | column -t -s "$$(printf '\t')"
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | column -t -s "$$(printf '\t')"
 
 demo:  ## Install what is needed, then compare threads, native, io_uring and bare metal on this host
 	@tools/setup run
@@ -13,8 +13,12 @@ demo:  ## Install what is needed, then compare threads, native, io_uring and bar
 test:  ## Everything: style, types, house rules, tests on real fio and QEMU
 	@tools/setup dev
 	$(MAKE) --no-print-directory -j 2 --output-sync check load
-	$(VENV)/pytest -m 'not real or beside' -n 3 --dist loadgroup  # three, since the real ones wait more than they work
-	$(VENV)/pytest -m 'real and not beside'
+	$(VENV)/pytest -m 'not alone and not long' -n 3 --dist loadgroup  # three, since the real ones wait more than they work
+	$(VENV)/pytest -m 'alone and not long'
+
+test-long:  ## What is long and rare: kills by the hundred, soaks, large simulations; before a release
+	@tools/setup dev
+	$(VENV)/pytest -m long
 
 check:  ## Style, types and house rules only
 	@tools/setup dev

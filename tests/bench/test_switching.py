@@ -47,6 +47,7 @@ def changeover(bench: object) -> Changeover:
     return bench.changeover
 
 
+@pytest.mark.alone
 def test_200_switches_in_one_process_are_quick_and_leave_nothing(
     scratch: Scratch, warden: Warden, rigs: Session
 ) -> None:
@@ -159,7 +160,6 @@ def test_a_new_process_is_started_when_asked_and_when_the_last_one_died_or_faile
     assert len(marked_processes()) == 1
 
 
-@pytest.mark.beside
 def test_a_daemon_that_hangs_is_replaced(scratch: Scratch, warden: Warden, rigs: Session) -> None:
     stack = ARMS["native"]
     here = ground(stack, scratch, warden)

@@ -8,7 +8,7 @@ from tests.published import complaints, strictly
 
 from virtune.cli import run
 
-pytestmark = [pytest.mark.real, pytest.mark.beside, pytest.mark.xdist_group("cli")]
+pytestmark = [pytest.mark.real, pytest.mark.xdist_group("cli")]
 
 
 def test_a_throttled_arm_breaches_and_is_paired_by_rounds_ever_after(

@@ -12,7 +12,7 @@ from tests.published import REFERENCE, complaints, strictly, validator
 from virtune.fio.workloads import parse_workload
 from virtune.plan.planfile import read_plan
 
-pytestmark = [pytest.mark.real, pytest.mark.beside, pytest.mark.xdist_group("cli")]
+pytestmark = [pytest.mark.real, pytest.mark.xdist_group("cli")]
 
 SHORT = ("--rounds", "1", "--seconds", "100ms", "--ramp", "0")
 

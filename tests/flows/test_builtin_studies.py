@@ -41,7 +41,6 @@ def test_an_unknown_one_is_refused_with_the_one_that_was_meant() -> None:
 
 
 @pytest.mark.real
-@pytest.mark.beside
 def test_two_of_them_end_in_their_tables_without_a_guest(user: User) -> None:
     place = ("--scratch", str(user.scratch), "--span", "64M", "-q")
     short = ("--rounds", "1", "--seconds", "300ms", "--ramp", "100ms")

@@ -16,6 +16,7 @@ QUIET = ("--rig", "storage-daemon", "--set", "disk.backend=null-co", "--set", "d
          "rw=randread,bs=4k,iodepth=16")  # fmt: skip
 
 
+@pytest.mark.alone
 def test_a_stack_that_a_throttle_keeps_steady_is_fit_and_a_neighbour_is_named(user: User) -> None:
     burn = [sys.executable, "-c", "import time\nwhile True: sum(range(10**5)); time.sleep(0.01)"]
     neighbour = subprocess.Popen(burn)
@@ -42,7 +43,6 @@ def test_a_stack_that_a_throttle_keeps_steady_is_fit_and_a_neighbour_is_named(us
     assert f"A/A of this host ({found['study']})" in " ".join(user.run("show").stdout.split())
 
 
-@pytest.mark.beside
 def test_a_limit_that_is_not_kept_ends_with_4_and_ctrl_c_with_130(user: User) -> None:
     words = ("--rig", "metal", "--seconds", "10s", "-q")
     ran = user.run("check", *words, "--fail-if-noisier", "0.001", status=4)

@@ -15,7 +15,7 @@ from tests.conftest import User
 
 from virtune.probe.devices import backing_of
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.real, pytest.mark.alone]
 
 SHORT = ("--rounds", "1", "--seconds", "1", "--ramp", "0.1", "-q")
 METAL = ("--rig", "metal", "--workload", "rw=randread,bs=4k,iodepth=16")

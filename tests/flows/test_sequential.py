@@ -9,7 +9,7 @@ from tests.conftest import User
 
 from virtune.plan.interleave import trials
 
-pytestmark = [pytest.mark.real, pytest.mark.beside]
+pytestmark = pytest.mark.real
 
 NULL = ("--set", "disk.backend=null-co", "--workload", "rw=randread,bs=4k,iodepth=16", "--span", "64M")
 SHORT = ("--seconds", "300ms", "--ramp", "0", "-q")

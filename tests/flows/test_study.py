@@ -16,7 +16,7 @@ from tests.conftest import User, eventually, marked_processes
 
 from virtune import warden
 
-pytestmark = [pytest.mark.real, pytest.mark.beside, pytest.mark.xdist_group("study")]
+pytestmark = [pytest.mark.real, pytest.mark.xdist_group("study")]
 
 ARMS = ("--arm", "metal:rig=metal", "--arm", "daemon:disk.aio=native", "--arm", "fuse:disk.export=fuse")
 SHORT = ("--rounds", "3", "--seconds", "0.7", "--ramp", "0.1", "-q")

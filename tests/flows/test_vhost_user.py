@@ -15,7 +15,7 @@ from tests.conftest import User, generator
 import virtune
 from virtune.fio.results import read_result
 
-pytestmark = [pytest.mark.real, pytest.mark.beside, pytest.mark.xdist_group("vhost-user")]
+pytestmark = [pytest.mark.real, pytest.mark.xdist_group("vhost-user")]
 
 SHORT = ("--rounds", "2", "--seconds", "0.7", "--ramp", "0.1", "--json", "-q")
 

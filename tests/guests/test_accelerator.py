@@ -80,7 +80,6 @@ def test_without_kvm_nothing_is_tried(host: Host) -> None:
 
 
 @pytest.mark.real
-@pytest.mark.beside
 @pytest.mark.xdist_group("guests")
 def test_a_guest_that_comes_up_or_hangs_is_remembered(
     tmp_path: Path, warden: shell.Warden, appliance: Appliance

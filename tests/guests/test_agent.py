@@ -18,7 +18,7 @@ from virtune.bench.guest.agent import AgentGuest, SocketLine
 from virtune.bench.guest.channel import GuestError
 from virtune.bench.qemu.machine import running
 
-pytestmark = [pytest.mark.real, pytest.mark.beside]
+pytestmark = pytest.mark.real
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ from virtune.bench.appliance.elf import libraries, needed, stand_ins
 from virtune.bench.appliance.sources import Sources, find_sources
 from virtune.model.errors import PreconditionError
 
-pytestmark = [pytest.mark.real, pytest.mark.beside, pytest.mark.xdist_group("guests")]
+pytestmark = [pytest.mark.real, pytest.mark.xdist_group("guests")]
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,7 @@ from virtune.bench.qemu.rig import GuestSession
 from virtune.model.stack import Disk, Stack
 from virtune.model.target import GuestTarget
 
-pytestmark = [pytest.mark.real, pytest.mark.beside, pytest.mark.xdist_group("guests")]
+pytestmark = [pytest.mark.real, pytest.mark.xdist_group("guests")]
 
 SKEW_SECONDS = 0.05
 """On a busy machine a guest may wait for a CPU when its barrier opens, so only the best of three is held to this."""

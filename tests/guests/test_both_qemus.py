@@ -26,7 +26,7 @@ from virtune.model.machine import Machine
 from virtune.model.stack import Device, Disk, Stack
 from virtune.probe.qemu_knobs import ask
 
-pytestmark = [pytest.mark.real, pytest.mark.beside, pytest.mark.xdist_group("guests")]
+pytestmark = [pytest.mark.real, pytest.mark.xdist_group("guests")]
 
 MAPPING = find("device.iothread_vq_mapping")
 

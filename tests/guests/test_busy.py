@@ -18,7 +18,7 @@ from virtune.bench.qemu.rig import GuestBench, GuestSession
 from virtune.dialects.qemu.guest import SLOTS
 from virtune.model.stack import Device, Disk
 
-pytestmark = [pytest.mark.real, pytest.mark.beside, pytest.mark.xdist_group("guests")]
+pytestmark = [pytest.mark.real, pytest.mark.xdist_group("guests")]
 
 OTHER = "other"
 

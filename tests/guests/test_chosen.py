@@ -63,7 +63,6 @@ def at_hand(tmp_path: Path) -> Path:
 
 
 @pytest.mark.real
-@pytest.mark.beside
 @pytest.mark.xdist_group("guests")
 def test_the_rig_boots_what_was_chosen_and_goes_back(at_hand: Path, tmp_path: Path, appliance: Appliance) -> None:
     kernel = tmp_path / "vmlinuz-mine"
@@ -80,7 +79,6 @@ def test_the_rig_boots_what_was_chosen_and_goes_back(at_hand: Path, tmp_path: Pa
 
 
 @pytest.mark.real
-@pytest.mark.beside
 @pytest.mark.xdist_group("guests")
 def test_modules_that_are_packed_by_zstd_are_unpacked(tmp_path: Path) -> None:
     packed = subprocess.run(["zstd", "-c"], input=b"\0depends=\0of nvme", capture_output=True, check=True).stdout
@@ -96,7 +94,6 @@ def test_modules_that_are_packed_by_zstd_are_unpacked(tmp_path: Path) -> None:
 
 
 @pytest.mark.real
-@pytest.mark.beside
 @pytest.mark.xdist_group("guests")
 def test_a_comparison_boots_the_kernel_that_was_chosen(at_hand: Path, tmp_path: Path, user: User) -> None:
     user.env["XDG_CACHE_HOME"] = str(at_hand.parent)

@@ -8,7 +8,7 @@ import pytest
 from virtune.bench.guest.channel import GuestError
 from virtune.bench.qemu.machine import Vm
 
-pytestmark = [pytest.mark.real, pytest.mark.beside, pytest.mark.xdist_group("guests")]
+pytestmark = [pytest.mark.real, pytest.mark.xdist_group("guests")]
 
 
 def test_words_arrive_as_they_were_meant(vm: Vm) -> None:

@@ -16,7 +16,7 @@ from virtune.model.machine import Machine, Pins
 from virtune.model.stack import Device, Disk
 from virtune.model.units import Bytes
 
-pytestmark = [pytest.mark.real, pytest.mark.beside, pytest.mark.xdist_group("guests")]
+pytestmark = [pytest.mark.real, pytest.mark.xdist_group("guests")]
 
 MIB = 1024**2
 

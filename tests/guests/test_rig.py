@@ -25,7 +25,7 @@ from virtune.model.evidence import Check
 from virtune.model.machine import Machine
 from virtune.model.stack import Device, Disk, Stack
 
-pytestmark = [pytest.mark.real, pytest.mark.beside, pytest.mark.xdist_group("guests")]
+pytestmark = [pytest.mark.real, pytest.mark.xdist_group("guests")]
 
 GUEST = Stack(rig="qemu")
 

@@ -26,7 +26,7 @@ from virtune.model.verdict import Verdict
 from virtune.shell import Warden, find
 from virtune.store.sqlite import Store
 
-pytestmark = [pytest.mark.real, pytest.mark.beside, pytest.mark.xdist_group("guests")]
+pytestmark = [pytest.mark.real, pytest.mark.xdist_group("guests")]
 
 
 class Hurting:

@@ -13,7 +13,7 @@ from tests.libvirt.conftest import STUDY, STUDY_THREADS
 from tests.libvirt.dying import killed_at
 from tests.libvirtd import Libvirtd
 
-pytestmark = [pytest.mark.real, pytest.mark.beside, pytest.mark.xdist_group("libvirt")]
+pytestmark = [pytest.mark.real, pytest.mark.xdist_group("libvirt")]
 Make = Callable[..., str]
 
 

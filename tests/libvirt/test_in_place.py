@@ -20,7 +20,7 @@ from virtune.flows.question import Question, study_for
 from virtune.model.errors import PlanError, PreconditionError
 from virtune.virsh import Virsh
 
-pytestmark = [pytest.mark.real, pytest.mark.beside, pytest.mark.xdist_group("libvirt")]
+pytestmark = [pytest.mark.real, pytest.mark.xdist_group("libvirt")]
 
 SHORT = ("--seconds", "0.5", "--ramp", "0.1", "-q")
 

@@ -17,7 +17,7 @@ from virtune.model.errors import PlanError
 from virtune.model.knob import Choice, Knob, Number, Size, Switch
 from virtune.model.knobs import BY_ID
 
-pytestmark = [pytest.mark.real, pytest.mark.beside, pytest.mark.xdist_group("libvirt")]
+pytestmark = [pytest.mark.real, pytest.mark.xdist_group("libvirt")]
 
 PLACES = ("vda", "sda", "sdb", "", "scsi:0", "iothread:1", "vcpu:1", "vcpu:9")
 BY_QEMU = ("disk.throttle_iops_max", "disk.throttle_group")

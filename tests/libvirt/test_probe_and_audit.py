@@ -10,7 +10,7 @@ from tests.libvirt.conftest import STUDY, STUDY_THREADS
 from tests.libvirtd import Libvirtd
 from tests.published import complaints, strictly
 
-pytestmark = [pytest.mark.real, pytest.mark.beside, pytest.mark.xdist_group("libvirt")]
+pytestmark = [pytest.mark.real, pytest.mark.xdist_group("libvirt")]
 Make = Callable[..., str]
 
 

@@ -16,7 +16,7 @@ from virtune.apply.journal import Journal, Restart
 from virtune.flows.apply import Back, Means, undo
 from virtune.virsh import Virsh
 
-pytestmark = [pytest.mark.real, pytest.mark.beside, pytest.mark.xdist_group("libvirt")]
+pytestmark = [pytest.mark.real, pytest.mark.xdist_group("libvirt")]
 Boot = Callable[..., str]
 
 SERIAL = "<serial type='pty'><log file='{log}' append='on'/></serial>"

@@ -24,6 +24,7 @@ def verdicts(found: Any, workload: str) -> dict[tuple[str, str], Any]:
             if c["workload"] == workload and c["baseline"] == "base"}  # fmt: skip
 
 
+@pytest.mark.alone
 def test_known_service_times_come_out_and_what_cannot_keep_up_is_called_saturated(user: User) -> None:
     generator()
     words = ("--at-load", "70%", "--metric", "latency.p50", "--rounds", "6", "--seconds", "400ms", "--ramp", "300ms")
@@ -67,7 +68,6 @@ def until(user: User, line: str, *words: str) -> None:
     assert process.returncode == 130
 
 
-@pytest.mark.beside
 def test_the_saturation_is_measured_once_however_often_the_study_is_interrupted(user: User) -> None:
     words = (
         *ARMS[:6],

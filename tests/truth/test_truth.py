@@ -12,7 +12,7 @@ from tests.conftest import User, generator
 
 from virtune.probe.devices import backing_of
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.real, pytest.mark.alone]
 
 NULL = ("--set", "disk.backend=null-co")
 

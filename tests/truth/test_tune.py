@@ -19,7 +19,7 @@ from virtune.model.search import phase_of
 from virtune.plan.search import next_block
 from virtune.store.sqlite import Store
 
-pytestmark = [pytest.mark.real, pytest.mark.beside, pytest.mark.xdist_group("tune")]
+pytestmark = [pytest.mark.real, pytest.mark.xdist_group("tune")]
 
 NULL = ("--fix", "disk.backend=null-co", "--workload", "rw=randread,bs=4k,iodepth=16")
 SHORT = ("--seconds", "200ms", "--ramp", "0", "--confirm-seconds", "200ms", "--seed", "7", "--budget", "1s")
