@@ -7,13 +7,14 @@ import signal
 import subprocess
 import sys
 import textwrap
+import time
 from pathlib import Path
 
 import pytest
 
 from tests.conftest import eventually
 from virtune import warden
-from virtune.shell import CommandError, Warden, run
+from virtune.shell import Child, CommandError, Warden, run
 
 START = """
     import os, sys, time
@@ -100,6 +101,59 @@ def test_a_run_that_lives_is_not_abandoned() -> None:
     assert not found.directory.exists()
 
 
+IN_A_CONTAINER = ("unshare", "--pid", "--fork", "--mount-proc", "--kill-child")
+"""A process of another pid namespace: none of the numbers that it knows are ours."""
+
+
+def test_a_run_in_another_pid_namespace_lives_while_it_does() -> None:
+    script = textwrap.dedent(START.format(run=f"w{os.getpid()}-contained", then="time.sleep(60)"))
+    with subprocess.Popen(
+        [*IN_A_CONTAINER, sys.executable, "-c", script], stdout=subprocess.PIPE, text=True
+    ) as inside:
+        assert inside.stdout is not None
+        run_id = inside.stdout.readline().strip()
+        directory = warden.run_directory(run_id)
+        pid, started = (directory / "owner").read_text().split()
+        assert warden.start_time(int(pid)) != int(started)  # by its number it looks as if it were gone
+        assert directory not in warden.abandoned()
+        with Warden(f"w{os.getpid()}-outside"):  # every run begins by sweeping what is abandoned
+            assert marked(run_id)
+        assert directory.exists()
+        inside.kill()
+    assert eventually(lambda: not marked(run_id))
+    if directory.exists():  # its guard went with the namespace
+        assert eventually(lambda: directory in warden.abandoned())
+        warden.sweep(run_id, directory)
+
+
+def test_a_run_of_a_virtune_that_held_no_lock_is_known_by_its_process() -> None:
+    directory = warden.run_directory(f"w{os.getpid()}-older")
+    directory.mkdir(mode=0o700)
+    try:
+        (directory / "owner").write_text(f"{os.getpid()} {warden.start_time(os.getpid())}\n")
+        assert directory not in warden.abandoned()
+        for gone in ("1 2\n", "", "x y\n", f"{os.getpid()} 7\n"):
+            (directory / "owner").write_text(gone)
+            assert directory in warden.abandoned(), gone
+    finally:
+        shutil.rmtree(directory)
+
+
+def test_a_guard_that_was_stopped_is_ended_and_its_work_is_done() -> None:
+    run = Warden(f"w{os.getpid()}-stopped", guard_seconds=0.3)
+    with run:
+        child = run.start(["sh", "-c", "setsid sleep 300 & exec sleep 300"], name="child")
+        assert eventually(lambda: len(marked(run.run_id)) == 2)
+        assert run._guard is not None
+        run._guard.send_signal(signal.SIGSTOP)
+        begun = time.monotonic()
+    assert time.monotonic() - begun < 20
+    assert child.poll() is not None
+    assert not marked(run.run_id)
+    assert not run.directory.exists()
+    assert run._guard.wait(10) == -signal.SIGKILL
+
+
 def test_a_run_that_is_being_made_is_not_swept_and_its_remains_are_later() -> None:
     directory = warden.run_directory(f"w{os.getpid()}-unborn")
     script = f"""
@@ -160,6 +214,36 @@ def test_a_process_that_ignores_every_request_is_killed() -> None:
 def test_a_command_that_does_not_end_is_ended_with_a_sentence() -> None:
     with pytest.raises(CommandError, match=r"no end after 0.2 s: sleep 30"):
         run(["sleep", "30"], timeout_seconds=0.2)
+
+
+def test_a_command_that_prints_without_end_is_ended_with_a_sentence() -> None:
+    begun = time.monotonic()
+    with pytest.raises(CommandError, match=r"more than 64 MiB were printed by: yes"):
+        run(["yes"], timeout_seconds=30)
+    with pytest.raises(CommandError, match=r"no end after 0.5 s: sh -c"):
+        run(["sh", "-c", "sleep 20 & sleep 20"], timeout_seconds=0.5)  # its child keeps the pipe open
+    assert time.monotonic() - begun < 15
+
+
+def test_a_command_reads_what_it_is_given_and_both_its_streams_are_read() -> None:
+    long = "x" * 300_000 + "\n"
+    done = run(["sh", "-c", "cat; cat /proc/self/status >&2; exit 3"], timeout_seconds=10, stdin=long, ok=(3,))
+    assert (done.status, done.stdout) == (3, long)
+    assert "VmPeak" in done.stderr
+    assert run(["cat"], timeout_seconds=10).stdout == ""
+
+
+def test_the_last_words_of_a_log_without_end_are_read_from_its_end(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    with log.open("wb") as file:
+        file.truncate(2**40)  # a hole: whoever reads it all is killed
+        file.seek(0, os.SEEK_END)
+        file.write(b"\nlast words\n")
+    with subprocess.Popen(["true"]) as process:
+        assert Child(process, ["true"], log).last_words() == "last words"
+        log.unlink()
+        log.symlink_to("/dev/zero")
+        assert Child(process, ["true"], log).last_words() is None
 
 
 def test_a_command_that_fails_is_shown_as_it_can_be_pasted() -> None:

@@ -10,11 +10,13 @@ import contextlib
 import os
 import secrets
 import select
+import selectors
 import shlex
 import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,6 +25,7 @@ from types import TracebackType
 from typing import IO, Self
 
 from virtune import warden
+from virtune.bounded import read_bounded
 from virtune.model.errors import MissingToolError, VirtuneError
 
 PACKAGES: Mapping[str, str] = {
@@ -47,6 +50,15 @@ fresh, or built by hand in a checkout, where it may be old."""
 
 _GRACE_SECONDS = 3.0
 """How long an asked process may take before it is asked harder. fio needs up to a second to write its result."""
+
+_GUARD_SECONDS = 30.0
+"""How long the guard may take to clean up, which takes it 0.1 s, and 5 s at most; one that was stopped never ends."""
+
+_OUTPUT_MAX = 64 * 1024**2
+"""What a short command may print. The most that is read of any is 50 domains of a libvirt, some 10 kB each."""
+
+_WORDS_MAX = 20_000
+"""How much of the end of a log is read for its last line."""
 
 _KILLED_SECONDS = 30.0
 """How long a killed process may take to be gone: one that waits for a disk that does not answer never is."""
@@ -112,31 +124,63 @@ def run(
     place: Path | None = None,
 ) -> Output:
     """Run a short command to its end and return its output; raises CommandError with a line the user can paste."""
-    try:
-        done = subprocess.run(
-            command,
-            input=stdin,
-            capture_output=True,
-            encoding="utf-8",
-            errors="replace",
-            timeout=timeout_seconds,
-            check=False,
-            cwd=place,
-            env=_plain_environment(),
-        )
-    except FileNotFoundError:
-        raise MissingToolError(f"`{command[0]}` is not installed") from None
-    except PermissionError:
-        raise CommandError(f"not allowed to run `{command[0]}`") from None
-    except subprocess.TimeoutExpired:
-        raise CommandError(f"no end after {timeout_seconds:g} s: {shlex.join(command)}") from None
-    if done.returncode not in ok:
+    with tempfile.TemporaryFile() as words:
+        words.write((stdin or "").encode())
+        words.seek(0)
+        try:
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL if stdin is None else words,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                cwd=place,
+                env=_plain_environment(),
+            )
+        except FileNotFoundError:
+            raise MissingToolError(f"`{command[0]}` is not installed") from None
+        except PermissionError:
+            raise CommandError(f"not allowed to run `{command[0]}`") from None
+    with process:
+        try:
+            done = _read_to_end(process, command, timeout_seconds)
+        except BaseException:
+            process.kill()
+            raise
+    if done.status not in ok:
         raise CommandError(
-            f"exit {done.returncode}: {shlex.join(command)}",
+            f"exit {done.status}: {shlex.join(command)}",
             hint=last_line(done.stderr) or last_line(done.stdout),
             output=done.stdout + done.stderr,
         )
-    return Output(status=done.returncode, stdout=done.stdout, stderr=done.stderr)
+    return done
+
+
+def _read_to_end(process: "subprocess.Popen[bytes]", command: Sequence[str], timeout_seconds: float) -> Output:
+    """Read what a command prints until it ends. Raises CommandError when it takes too long or prints too much."""
+    deadline = time.monotonic() + timeout_seconds
+    parts: dict[str, list[bytes]] = {"stdout": [], "stderr": []}
+    size = 0
+    with selectors.DefaultSelector() as open_ends:
+        for name in parts:
+            open_ends.register(getattr(process, name), selectors.EVENT_READ, name)
+        while open_ends.get_map():
+            ready = open_ends.select(max(0.0, deadline - time.monotonic()))
+            if not ready:
+                raise CommandError(f"no end after {timeout_seconds:g} s: {shlex.join(command)}")
+            for key, _ in ready:
+                found = os.read(key.fd, 65536)
+                parts[key.data].append(found)
+                size += len(found)
+                if not found:
+                    open_ends.unregister(key.fileobj)
+            if size > _OUTPUT_MAX:
+                raise CommandError(f"more than {_OUTPUT_MAX // 1024**2} MiB were printed by: {shlex.join(command)}")
+    try:
+        status = process.wait(max(0.0, deadline - time.monotonic()))
+    except subprocess.TimeoutExpired:
+        raise CommandError(f"no end after {timeout_seconds:g} s: {shlex.join(command)}") from None
+    stdout, stderr = (b"".join(parts[name]).decode(errors="replace") for name in ("stdout", "stderr"))
+    return Output(status=status, stdout=stdout, stderr=stderr)
 
 
 def last_line(text: str) -> str | None:
@@ -195,7 +239,7 @@ class Child:
     def last_words(self) -> str | None:
         """Return the last line of its log."""
         with contextlib.suppress(OSError):
-            return last_line(self.log.read_text(errors="replace")[-20_000:])
+            return last_line(read_bounded(self.log, _WORDS_MAX, from_end=True).decode(errors="replace"))
         return None
 
 
@@ -252,20 +296,23 @@ def on_terminal(command: Sequence[str]) -> Iterator[Terminal]:
 class Warden:
     """Starts what must not outlive virtune, and sees to it. Use as a context manager.
 
-    `directory` is a private directory for sockets, logs and mounts of this run; it is removed with the run.
+    `directory` is a private directory for sockets, logs and mounts of this run; it is removed with the run. A guard
+    that takes longer than `guard_seconds` to clean up is ended, and its work done here.
     """
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, *, guard_seconds: float = _GUARD_SECONDS) -> None:
         # A run of its own each time: what an earlier run of the same study left is not in the way.
         self.run_id = f"{name}-{secrets.token_hex(2)}"
         self.directory = warden.run_directory(self.run_id)
         self._guard: subprocess.Popen[bytes] | None = None
+        self._guard_seconds = guard_seconds
+        self._lives: int | None = None
         self._children: list[Child] = []
 
     def __enter__(self) -> Self:
         for left in warden.abandoned():
             warden.sweep(warden.run_id_of(left), left)
-        warden.make_run_directory(self.directory, pid=os.getpid())
+        self._lives = warden.make_run_directory(self.directory, pid=os.getpid())
         self._guard = subprocess.Popen(
             [sys.executable, "-I", "-S", warden.__file__, self.run_id, str(self.directory)],
             stdin=subprocess.PIPE,
@@ -286,7 +333,13 @@ class Warden:
         if self._guard is not None:
             assert self._guard.stdin is not None  # noqa: S101 - opened above with PIPE
             self._guard.stdin.close()
-            self._guard.wait()
+            try:
+                self._guard.wait(self._guard_seconds)
+            except subprocess.TimeoutExpired:  # it was stopped, or hangs: then we do what it would have done
+                self._guard.kill()
+                warden.sweep(self.run_id, self.directory)
+        if self._lives is not None:
+            os.close(self._lives)
 
     def start(self, command: Sequence[str], *, name: str, keep: tuple[int, ...] = ()) -> Child:
         """Start a process in its own session, its output going to `<directory>/<name>.log`.

@@ -9,6 +9,7 @@ session, but keep their environment), unmounts what is mounted below the run's d
 
 import contextlib
 import ctypes
+import fcntl
 import os
 import re
 import shutil
@@ -41,12 +42,20 @@ def run_directory(run_id: str) -> Path:
     return _temporary() / f"{_PREFIX}{run_id}"
 
 
-def make_run_directory(directory: Path, *, pid: int) -> None:
-    """Make a run's private directory, which has its owner's name in it from the first instant that others see it."""
+def make_run_directory(directory: Path, *, pid: int) -> int:
+    """Make a run's private directory, which has its owner's name in it from the first instant that others see it.
+
+    Returns a descriptor to keep open for as long as the run lives. It holds a lock, which the kernel lets go of with
+    the process: who sees the directory from another container knows no process by its number.
+    """
     unborn = directory.with_name(f".{directory.name}")
     unborn.mkdir(mode=0o700)
-    (unborn / _OWNER).write_text(f"{pid} {start_time(pid)}\n")
+    owner = os.open(unborn / _OWNER, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    with contextlib.suppress(OSError):  # where a filesystem has no locks, the number has to do
+        fcntl.flock(owner, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    os.write(owner, f"{pid} {start_time(pid)}\n".encode())
     unborn.rename(directory)
+    return owner
 
 
 def abandoned() -> list[Path]:
@@ -98,9 +107,20 @@ def _temporary() -> Path:
 
 def _owner_lives(directory: Path) -> bool:
     try:
-        pid, started = (int(word) for word in (directory / _OWNER).read_text().split())
-    except (OSError, ValueError):
+        owner = os.open(directory / _OWNER, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
         return False
+    with os.fdopen(owner, "rb") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        except OSError:
+            pass  # a filesystem without locks
+        try:
+            pid, started = (int(word) for word in file.read(100).split())
+        except (OSError, ValueError):
+            return False
     return start_time(pid) == started != 0
 
 

@@ -11,6 +11,7 @@ from virtune import shell
 from virtune.bench.port import Bench
 from virtune.bench.verify.image import opened
 from virtune.bench.watch import TICK_SECONDS, Moments, watch
+from virtune.bounded import read_bounded
 from virtune.fio.job import OPERATIONS
 from virtune.model.errors import LoadError
 from virtune.model.evidence import Check
@@ -25,6 +26,9 @@ LOG_MS = 250
 """How fine the log of IOPS over time is: no start-up transient was ever seen below this (method, 1)."""
 
 _MAX_OUTPUT_BYTES = 64 * 1024**2
+
+_COMPLAINT_BYTES = 64 * 1024
+"""fio complains before it writes anything else."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,8 +49,12 @@ class Loaded:
 
 
 def fio_engines(fio: str) -> frozenset[str]:
-    """Return the engines that this fio offers."""
-    return frozenset(read_engines(shell.run([fio, "--enghelp"], timeout_seconds=20).stdout))
+    """Return the engines that this fio offers; raises LoadError for one that does not say."""
+    try:
+        return frozenset(read_engines(shell.run([fio, "--enghelp"], timeout_seconds=20).stdout))
+    except shell.CommandError as error:
+        hint = f"`{fio} --enghelp` must list its engines at once; is that fio, and is it whole?"
+        raise LoadError(f"fio does not say which engines it has: {error.message}", hint=hint) from None
 
 
 def run_load(
@@ -86,8 +94,8 @@ def run_load(
         _require_rig(bench)
         how = f"killed by {signal.Signals(-status).name}" if status < 0 else f"exit {status}"
         raise LoadError(f"{name} ended early: {how}", hint=child.last_words() or _first_complaint(output))
-    log = b"".join(_bounded(path) for path in _logs(warden.directory))
-    operations = b"".join(_bounded(path) for path in _operations(warden.directory))
+    log = b"".join(read_bounded(path, _MAX_OUTPUT_BYTES) for path in _logs(warden.directory))
+    operations = b"".join(read_bounded(path, _MAX_OUTPUT_BYTES) for path in _operations(warden.directory))
     return Loaded(
         output=_read(output, child, name),
         log=log,
@@ -103,11 +111,6 @@ def _logs(directory: Path) -> list[Path]:
 
 def _operations(directory: Path) -> list[Path]:
     return sorted(directory.glob(f"{OPERATIONS}_lat.*.log"))
-
-
-def _bounded(path: Path) -> bytes:
-    with path.open("rb") as file:
-        return file.read(_MAX_OUTPUT_BYTES)
 
 
 def _require_rig(bench: Bench) -> None:
@@ -179,17 +182,18 @@ class _Child:
 
 def _read(output: Path, child: shell.Child, name: str) -> bytes:
     try:
-        if output.stat().st_size > _MAX_OUTPUT_BYTES:
-            raise LoadError(f"{name}'s output is larger than {_MAX_OUTPUT_BYTES} bytes")
-        return output.read_bytes()
+        found = read_bounded(output, _MAX_OUTPUT_BYTES + 1)
     except OSError:
         raise LoadError(f"{name} left no output", hint=child.last_words()) from None
+    if len(found) > _MAX_OUTPUT_BYTES:
+        raise LoadError(f"{name}'s output is larger than {_MAX_OUTPUT_BYTES // 1024**2} MiB")
+    return found
 
 
 def _first_complaint(output: Path) -> str | None:
     """Return fio's first line of complaint; with --output it goes into that file."""
     try:
-        with output.open(errors="replace") as lines:
-            return next((line.strip()[:300] for line in lines if line.startswith("fio:")), None)
+        said = read_bounded(output, _COMPLAINT_BYTES).decode(errors="replace")
     except OSError:
         return None
+    return next((line.strip()[:300] for line in said.splitlines() if line.startswith("fio:")), None)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from virtune import shell
+from virtune.bounded import read_bounded
 from virtune.dialects.qemu.schema import Entities, answer_properties, answer_schema, entities
 from virtune.model.errors import VirtuneError
 from virtune.model.knob import Answer, Ask, AskDevice, AskObject, AskSchema, Knob, Support
@@ -24,6 +25,9 @@ EMULATORS: tuple[str, ...] = (f"qemu-system-{platform.machine()}", "qemu-kvm", "
 
 _TIMEOUT_SECONDS = 10.0
 """A hundred times what an idle host needs, so that only a program that hangs runs into it."""
+
+_ANSWER_MAX = 64 * 1024**2
+"""QEMU 10 answers with half a megabyte."""
 
 _SCHEMA = "query-qmp-schema"
 _Replies = Mapping[str, Mapping[str, Any]]
@@ -99,7 +103,7 @@ def _converse(
     output = directory / "qmp.out"
     output.touch()
     shell.run(command, timeout_seconds=timeout_seconds, stdin="")
-    return output.read_text(errors="replace")
+    return read_bounded(output, _ANSWER_MAX).decode(errors="replace")
 
 
 def _script(questions: Sequence[Ask]) -> list[dict[str, Any]]:

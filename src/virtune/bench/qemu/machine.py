@@ -20,6 +20,7 @@ from virtune.bench.guest.channel import GuestError
 from virtune.bench.guest.shell import CHANNELS, ShellGuest
 from virtune.bench.qmp import Monitor
 from virtune.bench.verify.threads import role_of
+from virtune.bounded import read_bounded
 from virtune.dialects.qemu.guest import DEVICE, GuestMachine, machine_argv
 from virtune.dialects.qemu.qmp import Command
 from virtune.model.errors import RigError
@@ -103,7 +104,7 @@ class Vm:
 def console_end(console: Path) -> str:
     """Return the last that a guest wrote to its console."""
     with contextlib.suppress(OSError):
-        return console.read_bytes()[-_CONSOLE_BYTES:].decode(errors="replace")
+        return read_bounded(console, _CONSOLE_BYTES, from_end=True).decode(errors="replace")
     return ""
 
 

@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a load program leaves is read up to a limit, whatever program it is: these are shell scripts."""
+
+import resource
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from virtune.bench.load import Loaded, Moments, fio_engines, run_load
+from virtune.model.errors import LoadError
+from virtune.model.evidence import Changeover, Check, InForce
+from virtune.model.target import NbdTarget, Target
+from virtune.shell import Warden
+
+AT_ONCE = Moments(begin_seconds=0.0, end_seconds=0.0, on_begin=lambda _: None, on_end=lambda: None)
+
+
+@dataclass(slots=True, kw_only=True)
+class Nothing:
+    """A stack that is not there and has no trouble."""
+
+    in_force: InForce = field(default_factory=InForce)
+    target: Target = field(default_factory=lambda: NbdTarget(socket="", export="", size_bytes=1))
+    processes: Mapping[str, int] = field(default_factory=dict)
+    image: Path | None = None
+    command: str = ""
+    changeover: Changeover | None = None
+
+    def under_load(self, *, flushes: bool) -> tuple[Check, ...]:
+        return ()
+
+    def trouble(self) -> str | None:
+        return None
+
+
+def program(directory: Path, script: str) -> str:
+    """A program named fio that does what a script says, with `$out` for the file that it is to write."""
+    path = directory / "fio"
+    path.write_text(
+        f"#!/bin/sh\nfor word; do case $word in --output=*) out=${{word#--output=}};; esac; done\n{script}\n"
+    )
+    path.chmod(0o755)
+    return str(path)
+
+
+def load(script: str, directory: Path, warden: Warden) -> Loaded:
+    name = program(directory, script)
+    return run_load(name, "[job]\n", (), bench=Nothing(), warden=warden, moments=AT_ONCE, flushes=False)
+
+
+def peak_bytes() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def test_what_a_load_wrote_is_returned(tmp_path: Path, warden: Warden) -> None:
+    assert load('printf "{}" > $out', tmp_path, warden).output == b"{}"
+
+
+@pytest.mark.parametrize(
+    ("script", "says"),
+    [
+        ("ln -sf /dev/zero $out", "fio left no output"),
+        ("ln -sf /etc/passwd $out", "fio left no output"),
+        ("mkfifo $out", "fio left no output"),
+        ("truncate -s 1T $out", "fio's output is larger than 64 MiB"),
+        ("true", "fio left no output"),
+        ("ln -sf /dev/zero $out; exit 1", "fio ended early: exit 1"),
+        ("truncate -s 1T $out; exit 1", "fio ended early: exit 1"),
+        ("yes > ${out%/*}/load.log & sleep 0.2; kill $!; kill -9 $$", "fio ended early: killed by SIGKILL"),
+    ],
+)
+def test_what_is_no_result_is_one_sentence_and_little_memory(
+    script: str, says: str, tmp_path: Path, warden: Warden
+) -> None:
+    before = peak_bytes()
+    with pytest.raises(LoadError, match=says):
+        load(script, tmp_path, warden)
+    assert peak_bytes() - before < 200 * 1024**2
+
+
+def test_a_log_without_end_is_cut(tmp_path: Path, warden: Warden) -> None:
+    log = load('printf "{}" > $out; truncate -s 1T ${out%/*}/load_iops.1.log', tmp_path, warden).log
+    assert len(log) == 64 * 1024**2
+
+
+@pytest.mark.parametrize(("script", "says"), [("yes", "more than 64 MiB"), ("exit 3", "exit 3")])
+def test_a_fio_that_does_not_list_its_engines_is_named(script: str, says: str, tmp_path: Path) -> None:
+    with pytest.raises(LoadError, match=f"fio does not say which engines it has: {says}") as caught:
+        fio_engines(program(tmp_path, script))
+    assert "--enghelp` must list its engines" in (caught.value.hint or "")
