@@ -71,7 +71,7 @@ def _from_store(name: str, store: Path) -> list[tuple[str, str]]:
     study, _, number = name.partition(":")
     if not store.exists() or not (number.isdecimal() or number == "") or len(number) > 9:
         raise unknown
-    with Store(store) as kept:
+    with Store(store, reading=True) as kept:
         try:
             found = kept.find(study)
         except UsageError:

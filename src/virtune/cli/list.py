@@ -21,7 +21,7 @@ def command(as_json: bool, store: Path) -> None:  # noqa: FBT001
 
     studies: tuple[Listed | Damaged, ...] = ()
     if no_store(store) is None:
-        with Store(store) as kept:
+        with Store(store, reading=True) as kept:
             studies = kept.list()
     if as_json:
         click.echo(json.dumps(listing_document(studies), indent=2))

@@ -45,7 +45,7 @@ def command(
 
     thresholds = Thresholds.read({**asked, "as_json": as_json})
     require_store(store, study)
-    with Store(store) as kept:
+    with Store(store, reading=True) as kept:
         name = kept.find(study)
         if trial is not None:
             for found in captures_of(kept, name, trial, capture):
@@ -56,6 +56,8 @@ def command(
                 if capture is None:
                     click.echo()
             return 0
+        if kept.get(name).facts_damaged:
+            click.echo(f"the facts of this study's host are damaged in {store}, and left out", err=True)
         if kept.get(name).study.search is not None:
             from virtune.cli.run_search import show_tuning
             from virtune.flows.tune import finished_tuning

@@ -65,7 +65,7 @@ def _from_store(name: str, store: Path) -> _Stored:
     unknown = UsageError(f"no file, folder or study {name!r}", hint="`virtune list` shows the studies in the store")
     if not store.exists():
         raise unknown
-    with Store(store) as kept:
+    with Store(store, reading=True) as kept:
         try:
             found = kept.find(study)
         except UsageError:

@@ -77,7 +77,7 @@ class Past:
             self._listed = ()
             if self._path.exists():
                 # a store that cannot be read costs an audit what was measured, and nothing else
-                with contextlib.suppress(StoreError), Store(self._path) as store:
+                with contextlib.suppress(StoreError), Store(self._path, reading=True) as store:
                     kept = [one for one in store.list() if isinstance(one, Listed) and one.finished]
                     self._listed = tuple(one.study for one in kept if one.study.paired and one.study.search is None)
         return self._listed
@@ -85,7 +85,7 @@ class Past:
     def _result(self, study_id: str) -> Result | None:
         if study_id not in self._results:
             self._results[study_id] = None
-            with contextlib.suppress(StoreError), Store(self._path) as store:
+            with contextlib.suppress(StoreError), Store(self._path, reading=True) as store:
                 record = store.get(study_id)
                 here = not isinstance(self._cpu, Unknown) and _cpu_of(record) == self._cpu
                 self._results[study_id] = summarise(record) if here else None

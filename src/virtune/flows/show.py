@@ -73,5 +73,6 @@ def _by_todays_method(store: Store, record: StudyRecord, trial: TrialRecord) -> 
     # whether its settings were seen was judged when it ran, by what could be seen then
     judged = tuple(one for one in trial.measurement.remarks if one.id == UNVERIFIED)
     measurement = replace(measurement, remarks=(*judged, *measurement.remarks))
-    store.add_measurement(study.id, number, measurement)
+    if store.writable:
+        store.add_measurement(study.id, number, measurement)
     return replace(trial, measurement=measurement)

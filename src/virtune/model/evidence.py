@@ -120,7 +120,8 @@ class TrialRecord:
 class StudyRecord:
     """A study as it is kept: with the facts of its host (JSON text) and its trials so far.
 
-    `trials` holds, for each trial, the attempt that counts: the last one. `attempts` holds all of them.
+    `trials` holds, for each trial, the attempt that counts: the last one. `attempts` holds all of them. Facts that
+    are damaged are left out, and spoil nothing of what was measured.
     """
 
     study: Study
@@ -128,6 +129,7 @@ class StudyRecord:
     finished: bool
     trials: tuple[TrialRecord, ...]
     attempts: tuple[TrialRecord, ...] = ()
+    facts_damaged: bool = False
 
     @property
     def left(self) -> tuple[Trial, ...]:

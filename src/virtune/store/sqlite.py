@@ -6,49 +6,92 @@ the measurements, which carry the number of the method that derived them, so tha
 """
 
 import contextlib
+import os
+import shutil
+import sqlite3
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
-from functools import cache
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
+from urllib.parse import quote
 
 import sqlalchemy as sa
-from pydantic import TypeAdapter, ValidationError
 from sqlalchemy.exc import SQLAlchemyError
 
-from virtune.model.errors import PlanError, StoreError, UsageError
+from virtune.model.errors import StoreError, UsageError
 from virtune.model.evidence import Capture, Damaged, InForce, Listed, StudyRecord, TrialRecord
 from virtune.model.measurement import METHOD, Measurement
-from virtune.model.study import Study, Trial
-from virtune.plan.codec import study_from_json, study_to_json
+from virtune.model.study import Study
+from virtune.plan.codec import study_to_json
+from virtune.store.rows import capture_of, dump, facts_of, listed, record_of, text_of
 from virtune.store.schema import CAPTURES, FORMAT, MEASUREMENTS, METADATA, STUDIES, TRIALS
 
-_MAX_CAPTURE_BYTES = 256 * 1024**2
+_ELSEWHERE = "`--store FILE` names another file"
+
+_ROOM_BYTES = 1024**2
+"""With less than that free, an error of the disk is for want of room."""
+
+
+class _NotToWriteError(StoreError):
+    """What a file says that may not be written to; it may be read all the same."""
 
 
 class Store:
-    """Studies, trials, captures and measurements in one SQLite file. Use as a context manager."""
+    """Studies, trials, captures and measurements in one SQLite file. Use as a context manager.
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._engine = sa.create_engine(f"sqlite:///{path}")
-        sa.event.listen(self._engine, "connect", _pragmas)
+    With `reading` nothing is made: the file must be there and be a store, and may be one that only can be read.
+    """
+
+    def __init__(self, path: Path, *, reading: bool = False) -> None:
+        self.path, self._reading = path, reading
+        self.writable = True  # unless it is another user's, or on a medium that is read-only
+        self._engine = _engine(path, "mode=rw" if reading else "mode=rwc")
 
     def __enter__(self) -> Self:
         try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            with self._transaction() as db:
-                found = db.execute(sa.text("PRAGMA user_version")).scalar_one()
-                if found > FORMAT:
-                    raise StoreError(f"{self.path} was written by a newer virtune", hint="use that one, or `--store`")
-                if found < FORMAT:
-                    self._make(db)
+            if not self._reading:
+                self.path.parent.mkdir(parents=True, exist_ok=True)
+            found = self._format()
         except OSError as error:
             hint = "`--store FILE` puts it elsewhere"
             raise StoreError(f"cannot make {self.path.parent}: {error.strerror}", hint=hint) from None
+        if found > FORMAT:
+            raise StoreError(f"{self.path} was written by a newer virtune", hint="use that one, or `--store`")
+        if found < FORMAT:
+            if self._reading:
+                raise StoreError(f"{self.path} is no store of virtune's", hint=_ELSEWHERE)
+            with self._transaction() as db:
+                self._make(db)
         return self
+
+    def _format(self) -> int:
+        """Open the file as it can be opened and return the number of its format."""
+        if not self._reading:
+            return self._version()
+        if os.access(self.path, os.W_OK):
+            with contextlib.suppress(_NotToWriteError):
+                return self._version()
+        self.writable = False
+        self._open("mode=ro")
+        with contextlib.suppress(_NotToWriteError):
+            return self._version()
+        # without a way to write, SQLite cannot look into a log that was not written back, and would leave it out
+        log = self.path.with_name(f"{self.path.name}-wal")
+        if _size(log):
+            hint = f"copy {self.path} and {log.name} to a directory of your own, and name that copy with `--store`"
+            raise StoreError(f"the store {self.path} may only be read, and its last trials cannot be", hint=hint)
+        self._open("mode=ro&immutable=1")
+        return self._version()
+
+    def _open(self, how: str) -> None:
+        self._engine.dispose()
+        self._engine = _engine(self.path, how)
+
+    def _version(self) -> int:
+        with self._transaction() as db:
+            db.execute(sa.text("SELECT count(*) FROM sqlite_master")).all()
+            return int(db.execute(sa.text("PRAGMA user_version")).scalar_one())
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -110,15 +153,13 @@ class Store:
         )
         with self._transaction() as db:
             rows = db.execute(query).all()
-        return tuple(_listed(*row) for row in rows)
+        return tuple(listed(*row) for row in rows)
 
     def find(self, name: str) -> str:
         """Return the id of the study that `name` means: an id, the beginning of one, or `last`."""
         with self._transaction() as db:
-            ids = [
-                row.id
-                for row in db.execute(sa.select(STUDIES.c.id).order_by(sa.literal_column("studies.rowid").desc()))
-            ]
+            rows = db.execute(sa.select(STUDIES.c.id).order_by(sa.literal_column("studies.rowid").desc())).all()
+        ids = [row.id for row in rows if isinstance(row.id, str)]
         if name == "last" and ids:
             return str(ids[0])
         fitting = [found for found in ids if found == name] or [
@@ -139,16 +180,17 @@ class Store:
             if row is None:
                 raise StoreError(f"no study {study_id!r} in {self.path}")
             trials = db.execute(_trials_of(study_id)).all()
-        study = _listed(row.id, row.study, row.finished, 0, 0)
+        study, facts = listed(row.id, row.study, row.finished, 0, 0), facts_of(row.facts)
         if isinstance(study, Damaged):
             hint = "`virtune list` shows the others"
             raise StoreError(f"study {study_id} in {self.path} is damaged: {study.why}", hint=hint)
         planned = {one.number: one for one in study.study.trials}
-        attempts = tuple(_record(trial, planned) for trial in trials)
+        attempts = tuple(record_of(trial, study.study, planned) for trial in trials)
         last = {record.trial.number: record for record in attempts}
         return StudyRecord(
             study=study.study,
-            facts=row.facts,
+            facts=facts or "",
+            facts_damaged=facts is None,
             finished=bool(row.finished),
             trials=tuple(last.values()),
             attempts=attempts,
@@ -159,22 +201,43 @@ class Store:
         with self._transaction() as db:
             key = _last_attempt(study_id, number).scalar_subquery()
             rows = db.execute(sa.select(CAPTURES).where(CAPTURES.c.trial_id == key).order_by(CAPTURES.c.name)).all()
-        return tuple(Capture(name=row.name, content=_unpacked(row.content)) for row in rows)
+        return tuple(capture_of(row.name, row.content) for row in rows)
 
     @contextlib.contextmanager
     def _transaction(self) -> Iterator[sa.Connection]:
         try:
             with self._engine.begin() as connection:
                 yield connection
+        except UnicodeDecodeError as error:  # SQLite quotes what is damaged, and Python cannot read the quotation
+            raise StoreError(f"the store {self.path} is damaged: {error.reason}", hint=_ELSEWHERE) from None
         except SQLAlchemyError as error:
-            reason = str(getattr(error, "orig", None) or error).splitlines()[0]
-            hint = (
-                "free some room, or use `--store FILE`" if "full" in reason else "`--store FILE` names another file"
-            )
-            raise StoreError(f"cannot use the store {self.path}: {reason}", hint=hint) from None
+            raise self._explained(str(getattr(error, "orig", None) or error).splitlines()[0]) from None
+
+    def _explained(self, reason: str) -> StoreError:
+        """Say in plain words what SQLite says."""
+        place = self.path.parent
+        with contextlib.suppress(OSError):
+            if "full" in reason or ("disk I/O" in reason and shutil.disk_usage(place).free < _ROOM_BYTES):
+                hint = "free some room, or use `--store FILE`"
+                return StoreError(f"cannot write to the store {self.path}: no space left on {place}", hint=hint)
+        if "readonly" in reason or "unable to open" in reason:
+            if self._reading:
+                return _NotToWriteError(f"cannot open the store {self.path}", hint=_ELSEWHERE)
+            said = f"cannot write to the store {self.path}: it or its directory may only be read"
+            return _NotToWriteError(said, hint=_ELSEWHERE)
+        return StoreError(f"cannot use the store {self.path}: {reason}", hint=_ELSEWHERE)
 
 
-def _pragmas(connection: Any, _: object) -> None:
+def _engine(path: Path, how: str) -> sa.Engine:
+    """Return an engine for a file; `how` is what SQLite's URI says after the name."""
+    uri = f"file:{quote(str(path.absolute()))}?{how}"  # a name may hold `?`, `#` and `%`
+    engine = sa.create_engine("sqlite:///", creator=lambda: sqlite3.connect(uri, uri=True), poolclass=sa.QueuePool)
+    sa.event.listen(engine, "connect", _prepare)
+    return engine
+
+
+def _prepare(connection: Any, _: object) -> None:
+    connection.text_factory = text_of
     cursor = connection.cursor()
     for pragma in ("busy_timeout=10000", "synchronous=FULL", "foreign_keys=ON"):
         cursor.execute(f"PRAGMA {pragma}")
@@ -206,15 +269,11 @@ def _last_attempt(study_id: str, number: int) -> sa.Select[int]:
     return sa.select(TRIALS.c.id).where(*wanted).order_by(TRIALS.c.attempt.desc()).limit(1)
 
 
-def _listed(name: object, text: object, finished: object, done: int, failed: int) -> Listed | Damaged:
-    """Read a study that somebody else may have written to: whatever is in its row, it is read or called damaged."""
+def _size(path: Path) -> int:
     try:
-        if not isinstance(text, str):
-            return Damaged(id=str(name), why=f"it is kept as {type(text).__name__}, not as text")
-        return Listed(study=study_from_json(text), finished=bool(finished), done=done, failed=failed)
-    except (PlanError, ValueError, RecursionError) as error:
-        newer = getattr(error, "hint", None)
-        return Damaged(id=str(name), why=f"{error}; {newer}" if newer else str(error))
+        return path.stat().st_size
+    except OSError:
+        return 0
 
 
 def _put_study(db: sa.Connection, study: Study, *, facts: str, finished: bool) -> None:
@@ -239,7 +298,7 @@ def _put_trial(db: sa.Connection, study_id: str, record: TrialRecord, captures: 
             workload=trial.workload,
             ended=record.ended,
             failure=record.failure,
-            in_force=_dump(InForce, record.in_force),
+            in_force=dump(InForce, record.in_force),
         )
     )
     assert inserted.inserted_primary_key is not None  # noqa: S101 - an insert of one row has one
@@ -252,52 +311,5 @@ def _put_trial(db: sa.Connection, study_id: str, record: TrialRecord, captures: 
 
 
 def _put_measurement(db: sa.Connection, key: int, measurement: Measurement) -> None:
-    row = {"trial_id": key, "method": measurement.method, "measurement": _dump(Measurement, measurement)}
+    row = {"trial_id": key, "method": measurement.method, "measurement": dump(Measurement, measurement)}
     db.execute(MEASUREMENTS.insert().prefix_with("OR REPLACE", dialect="sqlite").values(**row))
-
-
-def _record(row: Any, planned: Mapping[int, Trial]) -> TrialRecord:
-    """Read an attempt. A study knows more of its trials than the rows do: which were to be in a process of their own.
-
-    A search plans none beforehand, so of its trials nothing is known beside the row.
-    """
-    ran = Trial(number=row.number, round=row.round, arm=row.arm, workload=row.workload)
-    asked = planned.get(ran.number, ran)
-    return TrialRecord(
-        trial=asked if replace(asked, restart=False) == ran else ran,
-        attempt=row.attempt,
-        ended=row.ended,
-        in_force=_load(InForce, row.in_force),
-        measurement=None if row.measurement is None else _load(Measurement, row.measurement),
-        failure=row.failure,
-    )
-
-
-def _unpacked(content: bytes) -> bytes:
-    """Unpack with a bound, so that a store from elsewhere cannot fill the memory."""
-    unpacker = zlib.decompressobj()
-    try:
-        text = unpacker.decompress(content, _MAX_CAPTURE_BYTES)
-    except (zlib.error, TypeError) as error:
-        raise StoreError(f"a capture in the store is damaged: {error}") from None
-    if unpacker.unconsumed_tail:
-        raise StoreError(f"a capture in the store is larger than {_MAX_CAPTURE_BYTES} bytes")
-    if not unpacker.eof:
-        raise StoreError("a capture in the store is damaged: it is cut short")
-    return text
-
-
-@cache
-def _adapter(kind: type) -> TypeAdapter[Any]:
-    return TypeAdapter(kind)
-
-
-def _dump(kind: type, value: object) -> str:
-    return _adapter(kind).dump_json(value).decode()
-
-
-def _load(kind: type, text: str) -> Any:
-    try:
-        return _adapter(kind).validate_json(text)
-    except ValidationError as error:
-        raise StoreError(f"a record in the store is damaged: {error.errors()[0]['msg']}") from None

@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rows of a store into values and back: whatever somebody else wrote into a row, it is read or called damaged."""
+
+import json
+import re
+import zlib
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import datetime
+from functools import cache
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from virtune.model.errors import PlanError, StoreError
+from virtune.model.evidence import Capture, Damaged, InForce, Listed, TrialRecord
+from virtune.model.measurement import Measurement
+from virtune.model.study import Study, Trial
+from virtune.plan.codec import study_from_json
+
+_MAX_CAPTURE_BYTES = 256 * 1024**2
+
+_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+"""A study's id becomes part of the names of files."""
+
+
+def text_of(raw: bytes) -> str:
+    """Return what SQLite holds as text; what is no UTF-8 stays as it is, so that only its row is damaged."""
+    return raw.decode("utf-8", "surrogateescape")
+
+
+def listed(name: object, text: object, finished: object, done: int, failed: int) -> Listed | Damaged:
+    """Read a row of the studies' table; returns it as damaged, with the reason, where it cannot be read."""
+    try:
+        if not isinstance(text, str):
+            return Damaged(id=str(name), why=f"it is kept as {type(text).__name__}, not as text")
+        study = study_from_json(text)
+        _require_sound(study, name)
+        return Listed(study=study, finished=bool(finished), done=done, failed=failed)
+    except (PlanError, ValueError, RecursionError) as error:
+        newer = getattr(error, "hint", None)
+        return Damaged(id=str(name), why=f"{error}; {newer}" if newer else str(error))
+
+
+def _require_sound(study: Study, name: object) -> None:
+    """Raise ValueError for what a study's types do not tell."""
+    if study.id != name:
+        raise ValueError(f"it says that it is study {study.id[:80]!r}")
+    if not _ID.fullmatch(study.id):
+        raise ValueError("its id is none that virtune makes")
+    datetime.fromisoformat(study.created)
+
+
+def facts_of(text: object) -> str | None:
+    """Return a host's facts as they are kept, JSON text of an object or nothing; None where they are damaged."""
+    if text == "":
+        return ""
+    try:
+        return text if isinstance(text, str) and isinstance(json.loads(text), dict) else None
+    except (ValueError, RecursionError):
+        return None
+
+
+def record_of(row: Any, study: Study, planned: Mapping[int, Trial]) -> TrialRecord:
+    """Read an attempt; raises StoreError for one that is damaged.
+
+    A study knows more of its trials than the rows do: which were to be in a process of their own. A search plans none
+    beforehand, so of its trials nothing is known beside the row.
+    """
+    whole = (row.number, row.round, row.attempt)
+    said = (row.arm, row.workload, row.ended, row.in_force, *(() if row.failure is None else (row.failure,)))
+    sound = all(isinstance(one, int) and one >= 1 for one in whole) and all(isinstance(one, str) for one in said)
+    if not sound or not _is_time(row.ended):
+        raise StoreError(f"trial {row.number!r} of study {study.id} is damaged: a column holds something else")
+    if row.arm not in {arm.name for arm in study.arms}:
+        raise StoreError(f"trial {row.number} of study {study.id} is damaged: the study has no arm {row.arm!r}")
+    if row.workload not in {one.name for one in study.workloads}:
+        raise StoreError(f"trial {row.number} of study {study.id} is damaged: it has no workload {row.workload!r}")
+    ran = Trial(number=row.number, round=row.round, arm=row.arm, workload=row.workload)
+    asked = planned.get(ran.number, ran)
+    return TrialRecord(
+        trial=asked if replace(asked, restart=False) == ran else ran,
+        attempt=row.attempt,
+        ended=row.ended,
+        in_force=_load(InForce, row.in_force),
+        measurement=None if row.measurement is None else _load(Measurement, row.measurement),
+        failure=row.failure,
+    )
+
+
+def _is_time(text: str) -> bool:
+    try:
+        return bool(datetime.fromisoformat(text))
+    except ValueError:
+        return False
+
+
+def capture_of(name: object, content: Any) -> Capture:
+    """Read a capture; raises StoreError for one that is damaged."""
+    if not isinstance(name, str):
+        raise StoreError("a capture in the store is damaged: its name is no text")
+    return Capture(name=name, content=_unpacked(content))
+
+
+def _unpacked(content: bytes) -> bytes:
+    """Unpack with a bound, so that a store from elsewhere cannot fill the memory."""
+    unpacker = zlib.decompressobj()
+    try:
+        text = unpacker.decompress(content, _MAX_CAPTURE_BYTES)
+    except (zlib.error, TypeError) as error:
+        raise StoreError(f"a capture in the store is damaged: {error}") from None
+    if unpacker.unconsumed_tail:
+        raise StoreError(f"a capture in the store is larger than {_MAX_CAPTURE_BYTES} bytes")
+    if not unpacker.eof:
+        raise StoreError("a capture in the store is damaged: it is cut short")
+    return text
+
+
+@cache
+def _adapter(kind: type) -> TypeAdapter[Any]:
+    return TypeAdapter(kind)
+
+
+def dump(kind: type, value: object) -> str:
+    """Write a value as JSON text."""
+    return _adapter(kind).dump_json(value).decode()
+
+
+def _load(kind: type, text: str) -> Any:
+    try:
+        return _adapter(kind).validate_json(text)
+    except ValidationError as error:
+        raise StoreError(f"a record in the store is damaged: {error.errors()[0]['msg']}") from None
+    except (ValueError, TypeError) as error:
+        raise StoreError(f"a record in the store is damaged: {error}") from None
