@@ -8,13 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from virtune.bench.load import Loaded, Moments, fio_engines, run_load
+from virtune.bench.load import Loaded, fio_engines, run_load
+from virtune.bench.watch import Moments
 from virtune.model.errors import LoadError
 from virtune.model.evidence import Changeover, Check, InForce
 from virtune.model.target import NbdTarget, Target
 from virtune.shell import Warden
 
-AT_ONCE = Moments(begin_seconds=0.0, end_seconds=0.0, on_begin=lambda _: None, on_end=lambda: None)
+AT_ONCE = Moments(begin_seconds=0.0, end_seconds=0.0, on_begin=lambda: None, on_end=lambda: None)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -47,7 +48,7 @@ def program(directory: Path, script: str) -> str:
 
 def load(script: str, directory: Path, warden: Warden) -> Loaded:
     name = program(directory, script)
-    return run_load(name, "[job]\n", (), bench=Nothing(), warden=warden, moments=AT_ONCE, flushes=False)
+    return run_load(name, "[job]\n", (), bench=Nothing(), warden=warden, moments=lambda _: AT_ONCE, flushes=False)
 
 
 def peak_bytes() -> int:
@@ -66,6 +67,7 @@ def test_what_a_load_wrote_is_returned(tmp_path: Path, warden: Warden) -> None:
         ("mkfifo $out", "fio left no output"),
         ("truncate -s 1T $out", "fio's output is larger than 64 MiB"),
         ("true", "fio left no output"),
+        ('printf "{}" > $out; ln -s /dev/zero ${out%/*}/load_iops.1.log', "a log of fio cannot be read"),
         ("ln -sf /dev/zero $out; exit 1", "fio ended early: exit 1"),
         ("truncate -s 1T $out; exit 1", "fio ended early: exit 1"),
         ("yes > ${out%/*}/load.log & sleep 0.2; kill $!; kill -9 $$", "fio ended early: killed by SIGKILL"),

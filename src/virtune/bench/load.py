@@ -94,8 +94,11 @@ def run_load(
         _require_rig(bench)
         how = f"killed by {signal.Signals(-status).name}" if status < 0 else f"exit {status}"
         raise LoadError(f"{name} ended early: {how}", hint=child.last_words() or _first_complaint(output))
-    log = b"".join(read_bounded(path, _MAX_OUTPUT_BYTES) for path in _logs(warden.directory))
-    operations = b"".join(read_bounded(path, _MAX_OUTPUT_BYTES) for path in _operations(warden.directory))
+    try:
+        log = b"".join(read_bounded(path, _MAX_OUTPUT_BYTES) for path in _logs(warden.directory))
+        operations = b"".join(read_bounded(path, _MAX_OUTPUT_BYTES) for path in _operations(warden.directory))
+    except OSError as error:
+        raise LoadError(f"a log of {name} cannot be read: {(error.strerror or '').lower()}") from None
     return Loaded(
         output=_read(output, child, name),
         log=log,
