@@ -178,7 +178,7 @@ def test_a_recorded_terminal_is_read() -> None:
 
 
 def test_terse_output_is_refused_in_words() -> None:
-    with pytest.raises(ReadError, match="terse output") as caught:
+    with pytest.raises(ReadError, match="terse format") as caught:
         read_result(recorded("terse.txt"))
     assert caught.value.exit_code == 2
     assert "json+" in (caught.value.hint or "")

@@ -78,8 +78,8 @@ def test_another_who_reads_from_the_same_disk_is_seen_waited_for_twice_and_count
     assert (trial["attempt"], summary["attempts"], summary["invalid"]["foreign-io"]) == (3, 3, 3)
     assert ran.stderr.count("disturbed (") == 2
     text = " ".join(user.run("show").stdout.split())
-    assert "invalid attempts (" in text
-    assert "foreign-io 3" in text
+    assert "each repeated up to twice: " in text
+    assert "foreign I/O 3" in text
 
 
 def test_a_study_killed_between_two_attempts_makes_the_others_and_no_more(user: User) -> None:

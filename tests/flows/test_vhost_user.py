@@ -41,9 +41,9 @@ def test_metal_nbd_and_vhost_user_in_one_study(user: User) -> None:
     assert (metal["load.engine"], metal["load.direct"]) == (("io_uring", "io_uring"), ("on", "on"))
     text = " ".join(report.read_text().split())
     assert "loaded by different programs: metal, vhost-user-blk by virtune-load; nbd by fio" in text
-    assert "what a guest's virtio queue would see, without the guest's own cost" in text
-    assert "reached over NBD, which a guest's virtio disk is not" in text
-    assert "arms with different exports differ by what the exports cost as well" in text
+    assert "show a guest's virtio queue without the guest's own cost" in text
+    assert "the cost of NBD, which a guest's virtio disk does not have" in text
+    assert "arms with different exports differ by the cost of the exports too" in text
 
 
 def test_what_our_generator_left_is_read_like_fios(user: User) -> None:

@@ -118,7 +118,7 @@ def test_the_first_study_ends_in_its_table(user: User) -> None:
     said = user.run(*words, *SHORT[2:], timeout=170).stdout
     ending = said.partition("study io-engine")[2]
     assert "before" in ending.splitlines()[1]
-    for row in ("IOPS", "latency p95", "sys CPU of the load", "disk util"):
+    for row in ("IOPS", "latency p95", "load CPU sys", "disk util"):
         assert any(line.startswith(row) for line in ending.splitlines()), row
     accelerator = user.run("show", "last", "--trial", "1", "--capture", "accelerator.txt").stdout
     assert ("functional only" in ending.splitlines()[0]) == accelerator.startswith("tcg")

@@ -69,7 +69,7 @@ def test_two_arms_are_compared_in_a_domain_that_is_left_as_it_was(user: User, gu
         seen = {check["setting"]: check["found"] for check in arm["in_force"]}
         assert seen["disk.aio"] == arm["name"]
         assert (seen["O_DIRECT"], seen["disk.cache"], seen["guest.write_cache"]) == ("on", "none", "write back")
-    assert "measured in place, in guest1" in user.run("show", "last").stdout.replace("\n", " ")
+    assert "measured in guest1 while it runs" in user.run("show", "last").stdout.replace("\n", " ")
     xml = user.run("show", "last", "--trial", "1", "--capture", "domain.xml").stdout
     assert "<serial>virtune-" in xml
     counters = user.run("show", "last", "--trial", "1", "--capture", "guest-counters.jsonl").stdout.splitlines()
@@ -129,7 +129,7 @@ def test_what_cannot_be_is_one_sentence(
     ("more", "says"),
     [
         ({"target": Path("/dev/null")}, "only its own scratch disks"),
-        ({"restart": True}, "not restarted"),
+        ({"restart": True}, "does not restart your VM"),
         ({"rig": "qemu"}, "no arm is in a domain"),
     ],
 )

@@ -11,7 +11,7 @@ from virtune.model.result import Basis, Stopped
 from virtune.model.rig import Rig
 from virtune.plan.thresholds import parse_conditions
 from virtune.report.reproduce import command_again
-from virtune.report.text.basis import resting_on, steadiness
+from virtune.report.text.basis import steadiness, stopped_text
 
 
 @pytest.mark.parametrize(("rig", "names"), [("storage-daemon", True), ("qemu", True), ("libvirt", False)])
@@ -20,7 +20,7 @@ def test_a_restart_is_offered_where_the_rig_can_restart(rig: Rig, names: bool) -
     asked = replace(asked, arms=tuple(replace(arm, stack=replace(arm.stack, rig=rig)) for arm in asked.arms))
     basis = Basis(workload="randread-4k", rounds=2, noise=None, lag1=None, seconds_left=None, starts=1)
     said = " ".join(steadiness(basis, asked))
-    assert "one process" in said
+    assert "one QEMU process" in said
     assert ("--restart" in said) is names
 
 
@@ -32,4 +32,4 @@ def test_a_study_that_waited_for_its_conditions_says_so_and_asks_for_them_again(
     assert "--fail-if 'iops < -3%' --fail-if 'cpu_per_io > +900%'" in command_again(asked)
     found = summarise(replace(kept, study=replace(asked, conditions=asked.conditions[:1])))
     assert found.stopped is Stopped.DECIDED
-    assert "every pair is decided and every condition" in " ".join(resting_on(found, asked.workloads[0]))
+    assert stopped_text(found) == "stopped: every pair and every --fail-if condition is decided"

@@ -15,8 +15,9 @@ from virtune.model.study import IMPORT
 from virtune.plan.arms import arms_from_vary, base_stack
 from virtune.report.json.result import result_document
 from virtune.report.markdown import markdown
+from virtune.report.text.notes import reading_notes
 from virtune.report.text.plain import plain_report
-from virtune.report.text.result import reading_notes, render
+from virtune.report.text.result import render
 
 
 def caches(vary: str) -> StudyRecord:
@@ -47,7 +48,7 @@ def test_arms_of_different_classes_are_told_apart_wherever_they_are_read() -> No
         "why": "a completed write survives a power cut (cache=directsync)",
     }
     for text in (shown(render(found)), markdown(found, ())):
-        assert "the arms promise different things, so who is faster may only do less" in text
+        assert "the arms differ in durability, so a faster one may only do less work" in text
         assert "cache=directsync: a completed write survives a power cut" in text.replace("\\", "")
     report = shown(plain_report(found, kept))
     assert "durability: flush" in report

@@ -49,3 +49,22 @@ def test_a_guest_under_emulation_is_called_so_in_every_message() -> None:
 def test_of_a_guest_with_kvm_nothing_is_said() -> None:
     for text in written(record(12)):
         assert "functional only" not in text
+
+
+def test_each_outcome_has_its_count_and_its_element() -> None:
+    kept = record(12)
+    asked = ("iops < -3%", "iops < -5%", "iops > +3%", "cpu_per_io > +900%")
+    xml = junit(summarise(kept), rule(kept, parse_conditions(asked)))
+    (suite,) = JUnitXml.fromstring(xml.encode())
+    assert (suite.tests, suite.failures, suite.skipped, suite.errors) == (4, 1, 1, 0)
+    kinds = {case.name: [type(one).__name__ for one in case.result] for case in suite}
+    assert kinds == {"iops < -3%": [], "iops < -5%": [], "iops > +3%": ["Failure"], "cpu_per_io > +900%": ["Skipped"]}
+    failed = next(case for case in suite if case.name == "iops > +3%")
+    assert "native against threads (randread-4k): IOPS +10.0 % [" in failed.result[0].message
+    assert failed.classname == "randread-4k.native"
+
+
+def test_a_suite_says_where_and_how_it_was_measured() -> None:
+    xml, _ = written(record(12))
+    assert '<property name="host" value="host not recorded, virtune ' in xml
+    assert '<property name="command" value="virtune compare --arm threads:' in xml

@@ -57,8 +57,8 @@ def page(known: Tuning) -> str:
     ("process", "said", "count"),
     [
         (itertools.count(1).__next__, "6 new processes each", 6),
-        (lambda: 4711, "6 disks made anew each, in one process", 1),
-        (itertools.cycle([1, 1, 2, 2]).__next__, "6 disks made anew each, in 2 processes", 2),
+        (lambda: 4711, "6 new disks each, in one process", 1),
+        (itertools.cycle([1, 1, 2, 2]).__next__, "6 new disks each, in 2 processes", 2),
         (lambda: None, "6 starts each", None),
     ],
 )
@@ -77,7 +77,7 @@ def test_that_the_best_is_not_known_is_said_as_long_as_another_may_be_better() -
     noisy, _ = searched(study_of(list(close), budget_seconds=60.0), World(close, noise=0.2))
     assert noisy.finished
     assert set(noisy.rivals) >= {"one", "other", "third"} - {noisy.standing.leader}
-    said = "which of them is best is undecided: " + ", ".join(noisy.rivals) + " may be better by more than 3%"
+    said = "the best is undecided: " + ", ".join(noisy.rivals) + " may be better by more than 3.0 %"
     assert said in " ".join(page(noisy).split())
     sure, _ = searched(study_of(list(RATES)), World(RATES, noise=0.01))
     assert (sure.standing.certified, sure.rivals) == (True, ())
@@ -142,5 +142,5 @@ def test_the_document_has_the_host_the_jobs_and_what_was_spoiled_of_each_arm(tmp
     assert arms["base"]["failed"] == 1
     assert {name: arm["invalid"] for name, arm in arms.items()} == {name: {"steal": 1} for name in ("base", "fast")}
     assert sum(arm["attempts"] for arm in arms.values()) == len(attempts)
-    assert "spoiled of base: steal 1, failed 1, of " in page(known)
-    assert "spoiled of" not in page(found)
+    assert "disturbed trials of base: CPU steal 1, failed 1, of " in page(known)
+    assert "disturbed trials of" not in page(found)

@@ -16,7 +16,7 @@ from virtune.model.result import Result
 from virtune.model.stack import Stack
 from virtune.model.study import Arm, Trial
 from virtune.model.verification import to_verify, unverified_remarks
-from virtune.report.text.result import notes
+from virtune.report.text.notes import notes
 from virtune.report.text.verified import verified
 
 SEEN = tuple(
@@ -102,7 +102,7 @@ def of_two_workloads(engines: tuple[str, str], *, remark: bool = False) -> Study
 
 def test_an_arm_has_a_line_for_each_workload_where_they_differ() -> None:
     page = text_of(summarise(of_two_workloads(("io_uring", "libaio"))))
-    lines = [line.split()[:3] for line in page.splitlines() if line.startswith("metal") and "load." in line]
+    lines = [line.split()[:3] for line in page.splitlines() if line.startswith("  metal") and "load." in line]
     assert lines == [["metal", "ok", "load.engine=io_uring"], ["metal", "ok", "load.engine=libaio"]]
     assert "randread-4k" in page
     assert "randwrite-4k" in page

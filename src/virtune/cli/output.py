@@ -22,15 +22,28 @@ REPORT_COLUMNS = 110
 
 
 class Clean:
-    """What is shown, without control characters: names and remarks come from files and stores of strangers."""
+    """What is shown, without control characters: names and remarks come from files and stores of strangers.
+
+    Lines have no blanks at their ends, which rich pads cells with: pasted into a wiki they are noise.
+    """
 
     def __init__(self, renderable: RenderableType) -> None:
         self.renderable = renderable
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Pass on every segment; rich's own line ends stand alone or at an end of a segment."""
-        for segment in console.render(self.renderable, options):
-            yield segment if segment.control else Segment(printable(segment.text, keep="\n"), segment.style)
+        clean = (
+            Segment(printable(segment.text, keep="\n"), segment.style)
+            for segment in console.render(self.renderable, options)
+            if not segment.control
+        )
+        for line in Segment.split_lines(clean):
+            while line and not line[-1].text.strip():
+                line.pop()
+            if line:
+                line[-1] = Segment(line[-1].text.rstrip(), line[-1].style)
+            yield from line
+            yield Segment.line()
 
 
 def show_check(record: StudyRecord, *, as_json: bool, around: tuple[Neighbour, ...] | None = None) -> None:
@@ -49,9 +62,18 @@ def show_check(record: StudyRecord, *, as_json: bool, around: tuple[Neighbour, .
 
 
 def show_result(
-    result: Result, record: StudyRecord, *, as_json: bool, report: Path | None, thresholds: Thresholds | None = None
+    result: Result,
+    record: StudyRecord,
+    *,
+    as_json: bool,
+    report: Path | None,
+    thresholds: Thresholds | None = None,
+    details: bool = True,
 ) -> int:
-    """Write a result where it was asked for; returns the exit code that its conditions ask for."""
+    """Write a result where it was asked for; returns the exit code that its conditions ask for.
+
+    Without `details` a built-in study is shown by its own table alone.
+    """
     if record.study.kind == CHECK and report is None and thresholds in (None, Thresholds()):
         show_check(record, as_json=as_json)
         return 0
@@ -68,8 +90,8 @@ def show_result(
         from virtune.report.text.studies import ending
         from virtune.report.text.thresholds import conditions
 
-        put(Group(render(result), *conditions(rulings), *ending(result)))
-    thresholds.write(result, rulings)
+        put(Group(render(result, record.facts, details=details, first=ending(result)), *conditions(rulings)))
+    thresholds.write(result, rulings, record.facts)
     if report is not None:
         click.echo(f"\nreport: {report}", err=True)
     return exit_code(rulings)
@@ -79,7 +101,7 @@ def put(renderable: RenderableType) -> None:
     """Write to stdout; outside a terminal 100 columns wide and without colour."""
     width = None if sys.stdout.isatty() else 100
     console = Console(width=width, highlight=False, soft_wrap=False, markup=False, emoji=False)
-    console.print(Clean(renderable))
+    console.print(Clean(renderable), crop=False, end="")
 
 
 def write_report(result: Result, record: StudyRecord, path: Path) -> None:
@@ -91,5 +113,5 @@ def write_report(result: Result, record: StudyRecord, path: Path) -> None:
         file=text, width=REPORT_COLUMNS, highlight=False, markup=False, emoji=False, no_color=True,
         force_terminal=False,
     )  # fmt: skip
-    console.print(Clean(plain_report(result, record)))
+    console.print(Clean(plain_report(result, record)), crop=False, end="")
     write_text(path, text.getvalue())

@@ -143,7 +143,7 @@ def show_tuning(known: Tuning, *, facts: str, as_json: bool) -> None:
         return
     from virtune.report.text.tune import render
 
-    put(render(known))
+    put(render(known, facts))
     for one in words:  # as it is, whatever the width: it is to be pasted
         click.echo("\n" + "\n".join(part for part in (one.title, one.text) if part))
         for note in one.notes:

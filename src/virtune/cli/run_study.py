@@ -9,6 +9,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+import click
+
 from virtune.cli.output import show_result
 from virtune.cli.progress import Face
 from virtune.cli.thresholds import Thresholds
@@ -22,6 +24,9 @@ from virtune.model.event import Event
 from virtune.model.result import Result
 from virtune.model.study import Study
 from virtune.store.sqlite import Store
+
+MANY_WORKLOADS = 3
+"""From so many workloads on a built-in study ends in its own table, and theirs are left to `virtune show`."""
 
 QUICK_ROUNDS, QUICK_SECONDS = 10, 1.0
 """A few more rounds than the fewest that can decide, and the shortest run that still holds thousands of I/Os."""
@@ -121,7 +126,11 @@ def going_on(
                 show_result(result, record, as_json=as_json, report=report, thresholds=thresholds)
         raise
     record, result = current(store, study.id)
-    return show_result(result, record, as_json=as_json, report=report, thresholds=thresholds)
+    details = not study.builtin or len(study.compared) < MANY_WORKLOADS
+    code = show_result(result, record, as_json=as_json, report=report, thresholds=thresholds, details=details)
+    if not details and not as_json:
+        click.echo(f"\n`virtune show {study.id}` prints the tables of each workload", err=True)
+    return code
 
 
 def interrupt(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - the signal's own words

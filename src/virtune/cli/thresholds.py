@@ -58,12 +58,12 @@ class Thresholds:
 
         return rule(record, self.conditions)
 
-    def write(self, result: Result, rulings: tuple[ThresholdResult, ...]) -> None:
-        """Write the files that were asked for."""
+    def write(self, result: Result, rulings: tuple[ThresholdResult, ...], facts: str) -> None:
+        """Write the files that were asked for; `facts` are those of the host, as JSON."""
         if self.markdown is not None:
             from virtune.report.markdown import markdown
 
-            text = markdown(result, rulings)
+            text = markdown(result, rulings, facts)
             if self.markdown == STDOUT:
                 click.echo(text, nl=False)
             else:
@@ -71,7 +71,7 @@ class Thresholds:
         if self.junit is not None:
             from virtune.report.junit import junit
 
-            write_text(self.junit, junit(result, rulings))
+            write_text(self.junit, junit(result, rulings, facts))
 
 
 def exit_code(rulings: tuple[ThresholdResult, ...]) -> int:

@@ -118,6 +118,7 @@ def study_for(question: Question) -> tuple[Study, str]:
         span_bytes=span // 4096 * 4096,
         target=None if question.target is None else str(question.target.absolute()),
         connect=_connect(question, plan, arms),
+        title=plan.title or "",
         metric=metric,
         also=AT_LOAD[1:] if at_load and not said else (),
         at_load=at_load,

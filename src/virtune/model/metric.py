@@ -63,15 +63,15 @@ METRICS: tuple[Metric, ...] = (
         )
         for percent in FLUSH_PERCENTILES
     ),
-    Metric(id="cpu.load.usr", label="load %usr", unit="%", better="lower", compared=False),
-    Metric(id="cpu.load.sys", label="load %sys", unit="%", better="lower", compared=False),
-    Metric(id="cpu.rig", label="rig CPU", unit="%", better="lower", compared=False),
+    Metric(id="cpu.load.usr", label="load CPU usr", unit="%", better="lower", compared=False),
+    Metric(id="cpu.load.sys", label="load CPU sys", unit="%", better="lower", compared=False),
+    Metric(id="cpu.rig", label="QEMU CPU", unit="%", better="lower", compared=False),
     Metric(id="cpu_per_io", label="CPU per I/O", unit="s/io", better="lower"),
     Metric(id="device.util", label="device busy", unit="%", better="lower", compared=False),
     Metric(id="latency.min", label="latency min", unit="ns", better="lower", compared=False, over="min"),
     Metric(id="latency.max", label="latency max", unit="ns", better="lower", compared=False, over="max"),
     Metric(id="guests.skew", label="start skew", unit="ns", better="lower", compared=False, over="max"),
-    Metric(id="disk.util", label="guest's disk busy", unit="%", better="lower", compared=False),
+    Metric(id="disk.util", label="guest disk busy", unit="%", better="lower", compared=False),
 )
 
 BY_ID: dict[str, Metric] = {metric.id: metric for metric in METRICS}

@@ -32,10 +32,15 @@ class Value:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArmRemark:
-    """A remark that was made of one arm, and in how many of its rounds. The text is that of the first of them."""
+    """A remark that was made of one arm, and in how many of its rounds. The text is that of the worst of them.
+
+    `worst` and `median` are the readings of its gate in these rounds, in the gate's unit; None where no gate made it.
+    """
 
     remark: Remark
     rounds: int
+    worst: float | None = None
+    median: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

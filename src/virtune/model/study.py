@@ -92,6 +92,8 @@ class Checked:
 class Study:
     """What is to be found out, and how. Everything needed to run it again is in here.
 
+    `title` says in its author's words what is to be found out, empty where nobody said so.
+
     `connect` is the URI of the libvirt that has the domains of its arms, None where no arm is in one.
 
     With `at_load` (`50%` of the baseline's saturation, `5000iops`) arms are compared at those offered loads. `also`
@@ -127,6 +129,7 @@ class Study:
     span_bytes: int
     target: str | None = None
     connect: str | None = None
+    title: str = ""
     metric: str = "iops"
     margin: float = 0.03
     confidence: float = 0.99

@@ -10,12 +10,17 @@ from xml.etree import ElementTree as ET
 
 from virtune.model.condition import Outcome, ThresholdResult
 from virtune.model.result import Result
+from virtune.report.reproduce import command_again
+from virtune.report.text.header import host_line
 from virtune.report.text.result import FUNCTIONAL_ONLY, functional_only
 from virtune.report.text.thresholds import sentence
 
 
-def junit(result: Result, rulings: Sequence[ThresholdResult]) -> str:
-    """Return the document. Names come from files of strangers: what XML cannot carry is shown as `?`."""
+def junit(result: Result, rulings: Sequence[ThresholdResult], facts: str = "") -> str:
+    """Return the document; `facts` are those of the host, as JSON.
+
+    Names come from files of strangers: what XML cannot carry is shown as `?`.
+    """
     study = result.study
     suite = ET.Element(
         "testsuite",
@@ -27,8 +32,13 @@ def junit(result: Result, rulings: Sequence[ThresholdResult]) -> str:
         timestamp=study.created.partition("+")[0],
     )
     emulated = [workload.name for workload in study.compared if functional_only(result, workload.name)]
+    properties = ET.SubElement(suite, "properties")
+    ET.SubElement(properties, "property", name="host", value=_xml(host_line(study, facts)))
+    if study.title:
+        ET.SubElement(properties, "property", name="title", value=_xml(study.title))
+    if not study.imported:
+        ET.SubElement(properties, "property", name="command", value=_xml(command_again(study)))
     if emulated:
-        properties = ET.SubElement(suite, "properties")
         value = _xml(f"{FUNCTIONAL_ONLY} ({', '.join(emulated)})")
         ET.SubElement(properties, "property", name="standing", value=value)
     for ruling in rulings:

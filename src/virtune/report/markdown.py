@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A result as GitHub's Markdown, short enough for a comment on a change: conditions, figures, verdicts, bewares.
+"""A result as GitHub's Markdown, for a comment on a change: the answer first, then what it rests on.
 
 Names and remarks come from files of strangers. All of their text is escaped, so that none of it becomes markup, a
 link, a mention or HTML.
@@ -14,41 +14,83 @@ from virtune.model.remark import Weight
 from virtune.model.result import Result
 from virtune.model.text import printable
 from virtune.model.workload import Workload
+from virtune.report.reproduce import command_again
 from virtune.report.text import imported
+from virtune.report.text.answer import answer, change_cell, changes_of
 from virtune.report.text.clients import loaded_by
+from virtune.report.text.layout import set_at
+from virtune.report.text.notes import WORD, reading_notes, rejections, warnings
 from virtune.report.text.result import (
     FUNCTIONAL_ONLY,
-    change_cell,
+    about,
     functional_only,
     headline,
-    reading_notes,
     value_text,
     verdict_sentence,
 )
 from virtune.report.text.thresholds import change_text
+from virtune.report.text.verified import settings_of
 
-_SPECIAL = re.compile(r"([\\`*_{}\[\]()#|~!$^=])")
+_ALWAYS = re.compile(r"([\\`*|$#])")
+_UNDERSCORE = re.compile(r"(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])")
+"""Within a word, as in io_uring, it is no markup."""
+
+_LINK = re.compile(r"\](?=[\[(:])|!(?=\[)|~(?=.*~)|(?<=~)~")
+"""What makes a link, an image or a strikethrough; brackets and a tilde alone are text, as in an interval."""
+
+_ENTITY = re.compile(r"&(?=#?\w+;)")
 _BREAK = "\u200b"
 """A space without width: it parts what would be taken for a mention or an address."""
 
+COLUMNS = 88
+"""What a code block holds on a page without being scrolled."""
 
-def markdown(result: Result, rulings: Sequence[ThresholdResult]) -> str:
-    """Return the result as Markdown, ending in a newline."""
-    return "\n".join([*_head(result), *_conditions(result, rulings), *_workloads(result), *_bewares(result)]) + "\n"
+
+def markdown(result: Result, rulings: Sequence[ThresholdResult], facts: str = "") -> str:
+    """Return the result as Markdown, ending in a newline; `facts` are those of the host, as JSON."""
+    parts = (
+        *_head(result, facts),
+        *_conditions(result, rulings),
+        *_workloads(result),
+        *_settings(result),
+        *_warnings(result),
+        *_again(result),
+    )
+    return "\n".join(parts).rstrip("\n") + "\n"
 
 
 def plain(text: str) -> str:
     """Return text that Markdown shows as it is: one line, no markup, no HTML, no link, nobody mentioned."""
     shown = printable(text)
-    shown = shown.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-    shown = _SPECIAL.sub(r"\\\1", shown)
+    shown = _ALWAYS.sub(r"\\\1", shown)
+    shown = _UNDERSCORE.sub(r"\\_", shown)
+    shown = _LINK.sub(lambda found: f"\\{found[0]}", shown)
+    shown = _ENTITY.sub("&amp;", shown).replace("<", "&lt;")
     return re.sub(r"(?i)(@|://|\bwww(?=\.))", rf"\1{_BREAK}", shown)
 
 
-def _head(result: Result) -> Iterator[str]:
+def _line(text: str) -> str:
+    """Return text that begins a line: a sign that would make it a quotation is no such sign."""
+    shown = plain(text)
+    return f"&gt;{shown[1:]}" if shown.startswith(">") else shown
+
+
+def code(text: str) -> str:
+    """Return text as a code block, behind a fence that is longer than any in it."""
+    shown = "".join(character if character.isprintable() or character == "\n" else "?" for character in text)
+    fence = "`" * max(3, 1 + max((len(run) for run in re.findall("`+", shown)), default=0))
+    return f"{fence}text\n{shown}\n{fence}\n"
+
+
+def _head(result: Result, facts: str) -> Iterator[str]:
     first, _, rest = headline(result).plain.partition("\n")
     yield f"### virtune: {plain(first)}\n"
-    yield f"{plain(rest)}\n"
+    if rest:
+        yield f"{_line(rest)}\n"
+    if drawn := answer(result):
+        yield code(set_at(COLUMNS, *drawn).strip("\n"))
+    yield from (f"* {plain(line)}" for line in about(result, facts))
+    yield ""
 
 
 def _conditions(result: Result, rulings: Sequence[ThresholdResult]) -> Iterator[str]:
@@ -76,7 +118,7 @@ def _worth(result: Result, workload: str) -> str:
 def _workloads(result: Result) -> Iterator[str]:
     for workload in result.study.workloads:
         yield f"#### {plain(workload.name)}\n"
-        yield f"{plain(workload.meaning)}\n"
+        yield f"{_line(workload.meaning)}\n"
         if functional_only(result, workload.name):
             yield f"**{FUNCTIONAL_ONLY}**\n"
         yield from _values(result, workload)
@@ -91,7 +133,7 @@ def _values(result: Result, workload: Workload) -> Iterator[str]:
     study = result.study
     base = study.baseline
     names = [base, *(arm.name for arm in study.arms if arm.name != base)]
-    changes = {(c.candidate, c.metric): c for c in result.differences if c.workload == workload.name}
+    changes = changes_of(result, workload)
     rows = []
     for metric in METRICS:
         summaries = [result.summary(name, workload.name) for name in names]
@@ -106,24 +148,33 @@ def _values(result: Result, workload: Workload) -> Iterator[str]:
     yield from _table(("", *(plain(name) for name in names)), rows)
 
 
-def _bewares(result: Result) -> Iterator[str]:
+def _settings(result: Result) -> Iterator[str]:
+    rows = [(plain(arm), mark, plain(words)) for arm, mark, words in settings_of(result)]
+    if rows:
+        yield "#### Verified settings\n"
+        yield from _table(("arm", "", "read from the running processes"), rows)
+
+
+def _warnings(result: Result) -> Iterator[str]:
     lines = []
     for weight in (Weight.INVALID, Weight.WARNING):
-        for summary in result.arms:
-            lines += [
-                f"* {weight.value}: {plain(f'{summary.arm}, {summary.workload}: {one.remark.text}')}"
-                f" ({one.rounds} of {summary.rounds} rounds)"
-                for one in summary.remarks
-                if one.remark.weight is weight
-            ]
+        lines += [f"* {WORD[weight]}: {plain(text)}" for text in warnings(result, weight)]
+    lines += [f"* trials: {plain(text)}" for text in rejections(result)]
     for summary in result.arms:
         lines += [f"* failed: {plain(f'{summary.arm}, {summary.workload}: {why}')}" for why in summary.failures]
     if result.study.imported:
         lines += [f"* warning: {plain(text)}" for text in imported.warnings(result.study)]
     lines += [f"* note: {plain(text)}" for text in (*reading_notes(result.study), *loaded_by(result))]
     if lines:
-        yield "#### To beware of\n"
+        yield "#### Warnings and notes\n"
         yield from lines
+        yield ""
+
+
+def _again(result: Result) -> Iterator[str]:
+    if not result.study.imported:
+        yield "#### To repeat it\n"
+        yield code(command_again(result.study))
 
 
 def _table(head: Sequence[str], rows: Iterator[Sequence[str]] | Sequence[Sequence[str]]) -> Iterator[str]:

@@ -5,6 +5,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from statistics import median
 
 from virtune.analyse.stats.percentile_intervals import ends_of, sections_of
 from virtune.analyse.study.basis import basis_of, elapsed_seconds, stopped_by
@@ -163,13 +164,23 @@ def _invalid(tried: Sequence[TrialRecord]) -> tuple[tuple[str, int], ...]:
 def _remarks(arm: Arm, measured: Sequence[Measurement], pardoned: Sequence[Waiver]) -> tuple[ArmRemark, ...]:
     """Each kind of remark once, with in how many rounds it was made; what is pardoned only limits conclusions."""
     free = {one.cause for one in pardoned if one.arm in (None, arm.name)}
-    first: dict[str, Remark] = {}
-    counts: dict[str, int] = {}
+    made: dict[str, list[tuple[Remark, float | None]]] = {}
     for measurement in measured:
+        gates = dict(measurement.gates)
         for remark in measurement.remarks:
             mild = remark.id in free and remark.weight is Weight.INVALID
             said = replace(remark, weight=Weight.WARNING) if mild else remark
-            if first.setdefault(remark.id, said).weight is not Weight.INVALID and said.weight is Weight.INVALID:
-                first[remark.id] = said
-            counts[remark.id] = counts.get(remark.id, 0) + 1
-    return tuple(ArmRemark(remark=remark, rounds=counts[remark.id]) for remark in first.values())
+            made.setdefault(remark.id, []).append((said, gates.get(remark.id)))
+    return tuple(_worst(same) for same in made.values())
+
+
+def _worst(same: Sequence[tuple[Remark, float | None]]) -> ArmRemark:
+    """Let the worst round speak for all: the gravest, and of these the one with the highest reading."""
+    gravest, _ = max(same, key=lambda one: (one[0].weight is Weight.INVALID, -math.inf if one[1] is None else one[1]))
+    readings = [reading for _, reading in same if reading is not None]
+    return ArmRemark(
+        remark=gravest,
+        rounds=len(same),
+        worst=max(readings, default=None),
+        median=median(readings) if readings else None,
+    )

@@ -3,76 +3,104 @@
 
 from collections.abc import Iterator
 
+from virtune.model.fitness import Drift
 from virtune.model.result import Basis, Result, Stopped
 from virtune.model.study import Study
 from virtune.model.units import format_seconds
 from virtune.model.verdict import Verdict
 from virtune.model.workload import Workload
+from virtune.report.text.words import TOO_FEW, count_text, share_text
 
 _STOPPED = {
-    Stopped.DECIDED: "stopped because every pair is decided{conditions}",
-    Stopped.ROUNDS: "stopped after the most rounds that it was to take",
-    Stopped.BUDGET: "stopped because the next round has no room in its budget",
+    Stopped.DECIDED: "stopped: every pair is decided",
+    Stopped.ROUNDS: "stopped: --rounds reached",
+    Stopped.BUDGET: "stopped: time budget reached",
 }
+NOISY_SECONDS = 3600.0
+"""Where deciding the rest would take longer than this, a quieter host is the advice, not patience."""
+
+DRIFT_TOLD = 1.0
+"""A drift whose interval is wider than this (100 % a minute) says nothing but that the rounds are too few."""
+
+
+FEWEST_TOLD = 1.5
+"""An effective sample size below this is no number that a reader could use."""
+
+
+def stopped_text(result: Result) -> str:
+    """Say why a study ended; empty where it has not, or its rounds were fixed beforehand."""
+    if result.stopped is None:
+        return ""
+    if result.stopped is Stopped.DECIDED and result.study.conditions:
+        return "stopped: every pair and every --fail-if condition is decided"
+    return _STOPPED[result.stopped]
 
 
 def resting_on(result: Result, workload: Workload) -> Iterator[str]:
     """Yield what a reader of one workload's verdicts must know to weigh them."""
     found = [one for one in result.verdicts if one.workload == workload.name]
     if any(one.verdict is not Verdict.UNDECIDED for one in found):
-        whenever = ", however often they were looked at" if result.study.sequential else ""
-        yield f"all of these hold together at {result.study.confidence:.3g} confidence{whenever}"
+        looks = ", interim analyses included" if result.study.sequential else ""
+        yield f"all these verdicts hold together at {result.study.confidence:.3g} confidence{looks}"
     for basis in (one for one in result.basis if one.workload == workload.name):
-        yield _noise(result, basis)
-        if said := ", ".join(steadiness(basis, result.study)):
+        yield _noise(basis)
+        if said := "; ".join(steadiness(basis, result.study)):
             yield said
         yield checked_text(result.study)
         yield from _left(result, basis)
 
 
-def _noise(result: Result, basis: Basis) -> str:
-    rounds = "1 paired round" if basis.rounds == 1 else f"{basis.rounds} paired rounds"
-    parts = [rounds]
+def _noise(basis: Basis) -> str:
+    parts = [count_text(basis.rounds, "paired round")]
     if basis.noise is not None:
-        parts.append(f"a round's difference varies by {basis.noise:.1%}")
+        parts.append(f"spread of paired differences: sd {share_text(basis.noise)}")
     if basis.lag1:
-        parts.append(f"neighbours taken to be alike by {basis.lag1:.2f}")
-    parts.append(f"measured {format_seconds(result.measured_seconds)}")
-    if result.elapsed_seconds is not None:
-        parts[-1] += f" in {format_seconds(result.elapsed_seconds)}"
-    if result.stopped is not None:
-        conditions = " and every condition" if result.study.conditions else ""
-        parts.append(_STOPPED[result.stopped].format(conditions=conditions))
-    return ", ".join(parts)
+        parts.append(f"lag-1 autocorrelation {basis.lag1:.2f}")
+    return "; ".join(parts)
 
 
 def steadiness(basis: Basis, study: Study) -> Iterator[str]:
     """Say how steady the host was, in parts of a sentence."""
-    if basis.effective is not None and basis.lag1:
-        yield f"worth {basis.effective:.0f} independent rounds"
-    if basis.correlation_seconds is not None:
-        least = "at least " if basis.correlation_open else ""
-        yield f"the load is alike for {least}{format_seconds(basis.correlation_seconds)}"
-    if (drift := basis.drift) is not None:
-        moved = drift.low > 0 or drift.high < 0
-        words = f"the host drifted by {drift.per_minute:+.1%} a minute" if moved else "no drift shown"
-        yield f"{words} [{drift.low:+.1%}, {drift.high:+.1%}]"
+    few = basis.effective is not None and basis.lag1 is not None and basis.effective < FEWEST_TOLD
+    if few:
+        yield f"effective sample size: {TOO_FEW}"
+    elif basis.effective is not None and basis.lag1:
+        yield f"effective sample size: {basis.effective:.0f} of {count_text(basis.rounds, 'round')}"
+    if basis.correlation_seconds is not None and not few:
+        least = ">=" if basis.correlation_open else ""
+        yield f"autocorrelation time {least}{format_seconds(basis.correlation_seconds)}"
+    if basis.drift is not None:
+        yield drift_text(basis.drift)
     if basis.start_spread is not None:
-        yield f"starts differ by {basis.start_spread:.1%} ({basis.starts} of them)"
+        yield f"spread between {count_text(basis.starts, 'start')}: sd {share_text(basis.start_spread)}"
     elif basis.starts == 1:
         # a VM of the user's own is never restarted
         own = all(arm.stack.rig == "libvirt" for arm in study.arms)
-        yield "all in one process, so what a start changes is not in it" + ("" if own else " (--restart)")
+        includes = "" if own else " (--restart includes it)"
+        yield f"one QEMU process throughout: variation between starts is not included{includes}"
+
+
+def drift_text(drift: Drift) -> str:
+    """Say whether the host drifted, and how much; not where the rounds are too few to tell."""
+    if drift.high - drift.low > DRIFT_TOLD:
+        return f"drift: {TOO_FEW}"
+    ends = f"[{_percent(drift.low)}, {_percent(drift.high)}]"
+    if drift.low <= 0 <= drift.high:
+        return f"no drift detected {ends} a minute"
+    return f"the host drifted by {_percent(drift.per_minute)} {ends} a minute"
 
 
 def checked_text(study: Study) -> str:
-    """Say what the last A/A of this host gave."""
+    """Say what the last A/A test of this host gave."""
     found = study.checked
     if found is None:
-        return "no A/A of this host in the day before (`virtune check` makes one)"
-    ends = "" if found.low is None or found.high is None else f" [{found.low - 1:+.1%}, {found.high - 1:+.1%}]"
-    alarm = "" if found.verdict in (Verdict.SAME, Verdict.UNDECIDED) else ": a false alarm, so beware of all verdicts"
-    return f"A/A of this host ({found.study}): {found.verdict.value}{ends}{alarm}"
+        return "noise floor unknown: no `virtune check` of this host in the last 24 h"
+    ends = (
+        "" if found.low is None or found.high is None else f" [{_percent(found.low - 1)}, {_percent(found.high - 1)}]"
+    )
+    if found.verdict in (Verdict.SAME, Verdict.UNDECIDED):
+        return f"A/A test of this host ({found.study}): no false difference{ends}"
+    return f"A/A test of this host ({found.study}): a false difference{ends}, so distrust all verdicts"
 
 
 def _left(result: Result, basis: Basis) -> Iterator[str]:
@@ -80,7 +108,12 @@ def _left(result: Result, basis: Basis) -> Iterator[str]:
     if not result.study.sequential or basis.seconds_left == 0 or basis.noise is None:
         return
     if basis.seconds_left is None:
-        yield "under this noise more rounds will not decide the rest"
+        yield "more rounds will not decide the rest at this noise"
+    elif basis.seconds_left > NOISY_SECONDS:
+        yield "this host is too noisy now to decide the rest: it would take more than an hour (see `virtune check`)"
     else:
-        left = format_seconds(basis.seconds_left)
-        yield f"deciding the rest would take about {left} more (9 times in 10), if the noise stays"
+        yield f"deciding the rest needs about {format_seconds(basis.seconds_left)} more at this noise (90 % likely)"
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:+.1f} %"

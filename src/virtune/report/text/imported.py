@@ -21,7 +21,7 @@ def headline(result: Result) -> Text:
     total = len(study.trials)
     text.append(f"  {result.trials_done} of {total} results", style="" if result.trials_done == total else "yellow")
     runs = "one run" if study.rounds == 1 else f"up to {study.rounds} runs"
-    text.append(f"\n{runs} of each arm and workload, made elsewhere and read from what was kept of them")
+    text.append(f"\n{runs} of each arm and workload, measured elsewhere and imported")
     return text
 
 
@@ -29,25 +29,25 @@ def notes(study: Study) -> Iterator[str]:
     """Say what a reader must know of figures that virtune did not measure together."""
     if len(study.arms) > 1:
         yield (
-            "the arms did not run in turn: what else changed on their hosts between their runs is in the "
-            "differences, and no interval knows of it"
+            "the arms did not run in turn: the differences include other changes on their hosts between the runs, "
+            "and the intervals do not"
         )
         different = [what for what in _different(study) if not _is_shape(what)]
         if different:
-            yield f"the arms differ besides: {'; '.join(different)}"
-    yield "nobody looked whether what the jobs asked for was in force, or what else used the host meanwhile"
+            yield f"the arms differ in other options too: {'; '.join(different)}"
+    yield "virtune did not verify the settings of these runs, nor what else used the host meanwhile"
 
 
 def warnings(study: Study) -> Iterator[str]:
     """Say which workloads are not the same in all arms, although they are compared."""
     different = [what for what in _different(study) if _is_shape(what)]
     if different:
-        yield f"the jobs ask for different things, and their difference is none of the arms: {'; '.join(different)}"
+        yield f"the jobs differ, so a difference may be theirs and not the arms': {'; '.join(different)}"
 
 
 def method(study: Study) -> Iterator[str]:
     """Say how the figures came about."""
-    yield "The results were made elsewhere; their raw files are kept as they were. Figures are derived from fio's"
+    yield "The results were measured elsewhere; their raw files are stored unchanged. Figures are derived from fio's"
     yield "output by the same rules as virtune's own. Runs of one arm are repeats; no run of one arm belongs to a run"
     yield "of another. A difference is that of the means of logarithms; its interval is Welch's, which lets the arms"
     yield "spread differently, and a rank test (Mann-Whitney) must agree. Neither knows what changed on the hosts"

@@ -27,8 +27,7 @@ from virtune.report.text.verified import all_checks
 def plain_report(result: Result, record: StudyRecord) -> RenderableType:
     """Set the whole report: result, single rounds, method, arms, workloads, host."""
     return Group(
-        render(result),
-        *ending(result),
+        render(result, record.facts, first=ending(result)),
         *_section("single rounds", _rounds(result, record)),
         *_section("verified settings, check by check", all_checks(result)),
         *_section("how it was measured", Text("\n".join(_method(result, record)))),

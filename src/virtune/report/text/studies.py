@@ -8,8 +8,6 @@ these show no difference, none is told.
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from rich.console import RenderableType
-from rich.padding import Padding
-from rich.table import Table
 from rich.text import Text
 
 from virtune.model.metric import BY_ID
@@ -18,8 +16,10 @@ from virtune.model.study import Arm
 from virtune.model.units import format_seconds
 from virtune.model.verdict import Comparison, Verdict
 from virtune.model.workload import Workload
+from virtune.report.text.answer import change_cell
 from virtune.report.text.columns import SideBySide
-from virtune.report.text.result import change_cell, standing, value_text
+from virtune.report.text.layout import Column, Paragraph, Records
+from virtune.report.text.result import standing, value_text
 from virtune.report.text.words import difference_text
 
 Row = tuple[str, str]
@@ -30,7 +30,7 @@ _BEFORE_AFTER: tuple[Row, ...] = (
     ("bandwidth", "bandwidth"),
     ("latency.mean", "latency mean"),
     *((f"latency.p{percent}", f"latency p{percent}") for percent in (50, 70, 90, 95, 99)),
-    ("cpu.load.sys", "sys CPU of the load"),
+    ("cpu.load.sys", "load CPU sys"),
     ("disk.util", "disk util"),
 )
 
@@ -42,8 +42,8 @@ _ENGINES: tuple[Row, ...] = (
     ("latency.mean", "lat mean"),
     ("latency.p50", "lat p50"),
     ("latency.p99", "lat p99"),
-    ("cpu.load.usr", "usr CPU"),
-    ("cpu.load.sys", "sys CPU"),
+    ("cpu.load.usr", "load CPU usr"),
+    ("cpu.load.sys", "load CPU sys"),
     ("device.util", "device busy"),
 )
 
@@ -51,7 +51,7 @@ _DATAPATH: tuple[Row, ...] = (
     ("iops", "IOPS"),
     ("latency.mean", "mean"),
     ("latency.p99", "p99"),
-    ("cpu.rig", "host CPU"),
+    ("cpu.rig", "QEMU CPU"),
     ("cpu_per_io", "CPU per I/O"),
 )
 
@@ -60,13 +60,9 @@ _ENGINE_NAMES = "fio-engines-"
 
 def listing(studies: Sequence[tuple[str, str, Sequence[str], Sequence[str]]]) -> RenderableType:
     """Set a line for each study: its name, its question, what it holds side by side, its rigs."""
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    table.add_column("study", no_wrap=True)
-    for column in ("question", "side by side", "rigs"):
-        table.add_column(column, overflow="fold")
-    for name, title, compared, rigs in studies:
-        table.add_row(name, title, ", ".join(compared), ", ".join(rigs))
-    return table
+    wrapped = (Column(title=title, wraps=True, least=16) for title in ("question", "compares", "rigs"))
+    rows = [(name, title, ", ".join(compared), ", ".join(rigs)) for name, title, compared, rigs in studies]
+    return Records([Column(title="built-in study"), *wrapped], rows)
 
 
 def ending(result: Result) -> list[RenderableType]:
@@ -98,8 +94,8 @@ def _before_after(result: Result) -> Iterator[RenderableType]:
     rounds = 0 if after is None else after.rounds
     yield from _lines(
         f"{rounds} rounds of {format_seconds(study.seconds)} in turn; the study's author had one run of each",
-        f"the usual response (median): {_told(result, workload, 'latency.p50')}",
-        f"jitter (p95, what one I/O in twenty waits for at least): {_told(result, workload, 'latency.p95')}",
+        f"usual latency (median): {_told(result, workload, 'latency.p50')}",
+        f"jitter (p95: one I/O in twenty takes longer): {_told(result, workload, 'latency.p95')}",
         *_cpu_reading(result, base, others[0], workload),
     )
 
@@ -114,7 +110,7 @@ def _cpu_reading(result: Result, base: Arm, other: Arm, workload: Workload) -> I
         result, workload, "cpu_per_io"
     )
     if after.value > before.value and done is not None and done.verdict is Verdict.BETTER:
-        yield "that its kernel works more is no loss here: the load waits less, and submits more I/Os in the time"
+        yield "more sys CPU is no loss here: the load waits less and submits more I/Os"
 
 
 def _configurations(result: Result) -> Iterator[RenderableType]:
@@ -127,9 +123,9 @@ def _configurations(result: Result) -> Iterator[RenderableType]:
     yield table
     if any(arm.stack.poll_max_ns for arm in arms):
         yield from _lines(
-            "what polls is the IOThread's event loop, for at most poll_max_ns after it has had something to do; "
-            "QEMU's aio=io_uring has no SQPOLL, whose kernel thread keeps a CPU busy while nothing is asked for",
-            "an IOThread that polls takes CPU from whatever else runs there: weigh host CPU against the gain",
+            "the IOThread's event loop polls for at most poll_max_ns after its last work; "
+            "QEMU's aio=io_uring has no SQPOLL, whose kernel thread keeps a CPU busy even when idle",
+            "a polling IOThread takes CPU from other work: weigh QEMU CPU against the gain",
         )
 
 
@@ -170,7 +166,7 @@ def _structures(result: Result) -> Iterator[RenderableType]:
     arms = _arms(result)
     for workload in result.study.compared:
         yield Text(workload.name, style="dim")
-        table = _table("IOPS", f"of {arms[0].name}", "device busy", "load %usr", "load %sys", "CPU per I/O")
+        table = _table("IOPS", f"of {arms[0].name}", "device busy", "load CPU usr", "load CPU sys", "CPU per I/O")
         bare = _value(result, arms[0], workload, "iops")
         for arm in arms:
             done = _value(result, arm, workload, "iops")
@@ -180,8 +176,8 @@ def _structures(result: Result) -> Iterator[RenderableType]:
             table.add_row(arm.name, value_text(BY_ID["iops"], done), share, *cells)
         yield table
     yield from _lines(
-        "load %usr and %sys are those of the jobs, in the guest where there is one; CPU per I/O is all of the host's",
-        "a drive that is busy all the time may still take more: it has several queues",
+        "load CPU usr and sys: of the fio jobs, inside the guest where there is one; CPU per I/O: of the whole host",
+        "a drive that is 100 % busy may still take more: it has several queues",
     )
 
 
@@ -189,7 +185,7 @@ def _single_operations(result: Result) -> Iterator[RenderableType]:
     """Study 4: for each load the least, mean and greatest time of an I/O, on every system."""
     arms = _arms(result)
 
-    def beside(others: Sequence[Arm]) -> Table:
+    def beside(others: Sequence[Arm]) -> Records:
         shown = [arms[0], *others]
         table = _table(*(arm.name for arm in shown))
         for workload in result.study.compared:
@@ -198,7 +194,7 @@ def _single_operations(result: Result) -> Iterator[RenderableType]:
 
     yield SideBySide(beside, arms[1:])
     yield from _lines(
-        "least / mean / greatest time of an I/O in us; each one: `virtune show --trial N --capture operations.log`"
+        "latency min / mean / max in us; every single I/O: `virtune show --trial N --capture operations.log`"
     )
     yield from _lines(*(line for arm in arms if (line := _with_load(result, arm)) is not None))
 
@@ -221,7 +217,11 @@ def _with_load(result: Result, arm: Arm) -> str | None:
         if pair[0] is not None and pair[1] is not None:
             cells += 1
             greater += pair[1].value > pair[0].value
-    return f"{arm.name}: greatest time above that without load in {greater} of {cells} loads" if cells else None
+    return (
+        f"{arm.name}: maximum higher with background load than without in {greater} of {cells} cases"
+        if cells
+        else None
+    )
 
 
 _ARRANGED: Mapping[str, Callable[[Result], Iterator[RenderableType]]] = {
@@ -270,23 +270,19 @@ def _told(result: Result, workload: Workload, metric: str) -> str:
     """Say what an interval shows of a metric, and that it shows nothing where it does not."""
     found = _find(result, workload, metric)
     if found is None or found.ratio is None:
-        return "not measured often enough to be compared"
+        return "too few rounds to compare"
     match found.verdict:
         case Verdict.UNDECIDED:
-            return f"no difference is shown ({found.why})"
+            return f"no difference shown ({found.why})"
         case Verdict.SAME:
             return f"the same within {result.study.margin:.0%}"
         case _:
             return f"{found.candidate} is {found.verdict.value}, {difference_text(found.ratio)}"
 
 
-def _table(*columns: str) -> Table:
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    table.add_column("", no_wrap=True)
-    for column in columns:
-        table.add_column(column, justify="right", overflow="fold")
-    return table
+def _table(*columns: str) -> Records:
+    return Records([Column(title=""), *(Column(title=title, right=True) for title in columns)])
 
 
 def _lines(*words: str) -> Iterator[RenderableType]:
-    yield from (Padding(Text(line, style="dim"), (0, 0, 0, 2)) for line in words)
+    yield from (Paragraph(Text(line, style="dim"), indent=2, hanging=2) for line in words)

@@ -5,31 +5,31 @@ from collections.abc import Sequence
 from typing import Any
 
 from rich.console import RenderableType
-from rich.padding import Padding
 from rich.text import Text
 
 from virtune.model.condition import Outcome, ThresholdResult
 from virtune.model.metric import BY_ID
-from virtune.report.text.words import difference_text, percent_text
+from virtune.report.text.layout import Paragraph
+from virtune.report.text.words import change_words, difference_text
 
 _STYLE = {Outcome.BREACHED: "red", Outcome.HELD: "green", Outcome.UNDECIDED: "yellow"}
 
 
 def conditions(rulings: Sequence[ThresholdResult]) -> list[RenderableType]:
-    """Set every condition with what became of it."""
+    """Set every --fail-if condition with its outcome."""
     if not rulings:
         return []
-    lines: list[RenderableType] = [Text("\nconditions", style="bold")]
+    lines: list[RenderableType] = [Text("\n--fail-if conditions", style="bold")]
     for ruling in rulings:
         line = Text(f"{ruling.condition.text}: ")
         line.append(ruling.outcome.value, style=_STYLE[ruling.outcome])
         line.append(f" for {sentence(ruling)}")
-        lines.append(Padding(line, (0, 0, 0, 2)))
+        lines.append(Paragraph(line, indent=2, hanging=2))
     return lines
 
 
 def sentence(ruling: ThresholdResult) -> str:
-    """Say of which arm a ruling is, what was seen, and why it is what it is."""
+    """Say which arm a result is about, what was measured, and the reason for the outcome."""
     comparison = ruling.comparison
     seen = change_text(ruling)
     label = BY_ID[comparison.metric].label
@@ -38,11 +38,11 @@ def sentence(ruling: ThresholdResult) -> str:
 
 
 def change_text(ruling: ThresholdResult) -> str:
-    """Write the change that was seen, with its interval where there is one; empty where there is none."""
+    """Write the measured change, with its interval where there is one; empty where there is none."""
     comparison = ruling.comparison
     if comparison.ratio is not None:
         return difference_text(comparison.ratio)
-    return f"{percent_text(comparison.change)} %" if comparison.change is not None else ""
+    return change_words(comparison.change) if comparison.change is not None else ""
 
 
 def conditions_document(rulings: Sequence[ThresholdResult]) -> list[dict[str, Any]]:

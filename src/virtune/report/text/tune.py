@@ -5,7 +5,6 @@ from collections import Counter
 from collections.abc import Iterator
 
 from rich.console import Group, RenderableType
-from rich.padding import Padding
 from rich.text import Text
 
 from virtune.model.metric import BY_ID
@@ -15,10 +14,14 @@ from virtune.model.standing import Place
 from virtune.model.tuning import Confirmation, LimitState, Recommendation, Tuning
 from virtune.model.units import format_bytes, format_seconds
 from virtune.model.verdict import Verdict
+from virtune.report.reproduce import tune_again
 from virtune.report.text.basis import checked_text, steadiness
-from virtune.report.text.result import reading_notes, value_text
+from virtune.report.text.header import host_line
+from virtune.report.text.layout import Paragraph
+from virtune.report.text.notes import label_of, reading_notes
+from virtune.report.text.result import value_text
 from virtune.report.text.tune_arms import arms_table
-from virtune.report.text.words import difference_text
+from virtune.report.text.words import count_text, difference_text, share_text
 
 _STYLE = {Recommendation.CHANGE: "green", Recommendation.KEEP: "cyan", Recommendation.UNDECIDED: "yellow"}
 
@@ -26,17 +29,24 @@ NAMES_SHOWN = 6
 """Names in one sentence; of more the number is told."""
 
 
-def render(known: Tuning) -> RenderableType:
-    """Set a search for a terminal: the answer, the arms, what it cost, what was not ranked and why."""
+def render(known: Tuning, facts: str = "") -> Group:
+    """Set a search for a terminal: the answer, the arms, what it cost, what was not ranked and why.
+
+    `facts` are those of the host, as JSON.
+    """
     parts: list[RenderableType] = [_headline(known), Text("")]
-    parts += [Padding(line, (0, 0, 0, 2)) for line in _answer(known)]
+    parts += [Paragraph(line, indent=2, hanging=2) for line in _answer(known)]
     parts += [Text(""), arms_table(known)]
+    parts += _section("measured", _measured(known, facts))
     parts += _section("cost", _cost(known))
     parts += _section("not ranked", _left_out(known))
     parts += _section(
-        "to beware of", iter((*(one.text for one in known.ramps), *known.notes, *reading_notes(known.study)))
+        "warnings and notes", iter((*(one.text for one in known.ramps), *known.notes, *reading_notes(known.study)))
     )
-    return Group(*parts)
+    again = Text(
+        f"  {tune_again(known.study)}", no_wrap=True, overflow="ignore"
+    )  # one line, so that it can be pasted
+    return Group(*parts, Text("\nto repeat it", style="bold"), again)
 
 
 def recommendation_line(known: Tuning) -> str:
@@ -56,14 +66,19 @@ def _headline(known: Tuning) -> Text:
     text.append(f"tune {study.id}", style="bold")
     text.append(f"  {search.mode}, {search.goal.words}")
     text.append("" if known.finished else f"  not finished: {known.phase.value}", style="yellow")
-    span = f"target {study.target}" if study.target else f"span {format_bytes(study.span_bytes)}"
     workloads = ", ".join(workload.name for workload in study.workloads)
-    text.append(f"\n{workloads}; {len(search.ranked)} configurations that promise `{search.promise}`")
+    text.append(f"\n{workloads}; {len(search.ranked)} configurations with durability `{search.promise}`")
     if search.tries is not None:
-        text.append(f", {_tried(known)} of them tried (proposed by Optuna's TPE)")
-    each = f"{format_seconds(known.probed.slice_seconds)} (+ {format_seconds(study.ramp_seconds)} ramp)"
-    text.append(f"\nslices of {each} in random blocks (seed {study.seed}), {span}")
+        text.append(f", {_tried(known)} of them tried (chosen by Optuna's TPE)")
     return text
+
+
+def _measured(known: Tuning, facts: str) -> Iterator[str]:
+    study = known.study
+    span = f"target {study.target}" if study.target else f"span {format_bytes(study.span_bytes)}"
+    each = f"{format_seconds(known.probed.slice_seconds)} (+ {format_seconds(study.ramp_seconds)} warm-up)"
+    yield f"slices of {each} in random blocks (seed {study.seed}), {span}"
+    yield host_line(study, facts)
 
 
 def _answer(known: Tuning) -> Iterator[Text]:
@@ -79,12 +94,12 @@ def _answer(known: Tuning) -> Iterator[Text]:
         yield Text(f"settings  {_settings(known, known.winner)}")
         yield Text(_distance(known))
         if known.finished and (rivals := known.rivals):
-            words = f"which of them is best is undecided: {_names(rivals)} may be better by more than"
-            yield Text(f"{words} {known.study.margin:.0%}", style="yellow")
+            words = f"the best is undecided: {_names(rivals)} may be better by more than"
+            yield Text(f"{words} {share_text(known.study.margin)}", style="yellow")
         if known.winner != known.standing.leader:
-            yield Text(f"{known.standing.leader} is faster, and may break a limit", style="yellow")
+            yield Text(f"{known.standing.leader} is faster but may break a limit", style="yellow")
     if known.tied:
-        yield Text(f"as good within {known.study.margin:.0%}: {_names(known.tied)}")
+        yield Text(f"the same within {share_text(known.study.margin)}: {_names(known.tied)}")
     yield from _limits(known)
     if (found := known.confirmation) is not None:
         line = Text(f"against the baseline, on fresh data: {metric.label} ")
@@ -100,9 +115,9 @@ def _answer(known: Tuning) -> Iterator[Text]:
         yield Text(_spread(known), style="yellow" if found.unstable else "")
     for soak in known.soaks:
         held = (
-            "too few runs gave a value to say"
+            "too few values to tell"
             if soak.ratio is None
-            else f"last third {100 * (soak.ratio - 1):+.1f} % of the first"
+            else f"last third {100 * (soak.ratio - 1):+.1f} % against the first"
         )
         yield Text(f"soak of {format_seconds(soak.seconds)}: {soak.arm}: {held}")
     yield Text(recommendation_line(known), style=f"bold {_STYLE[known.recommendation]}")
@@ -111,10 +126,13 @@ def _answer(known: Tuning) -> Iterator[Text]:
 def _distance(known: Tuning) -> str:
     search = _search(known)
     if known.distance is None:
-        return "how far below the best it is cannot be said yet"
-    certain = "certified" if known.standing.certified else "stopped at its cap" if known.finished else "so far"
-    of = "of them" if search.tries is None else f"of the {_tried(known)} that were tried"
-    return f"at most {100 * known.distance:.1f} % below the best {of}, error <= {search.error:.0%} ({certain})"
+        return "no bound yet on how far below the best it is"
+    of = "" if search.tries is None else f" of the {_tried(known)} that were tried"
+    sure = f"({1 - search.error:.0%} confidence)"
+    distance = f"{100 * known.distance:.1f} % below the best{of} {sure}"
+    if known.standing.certified:
+        return f"certified: at most {distance}"
+    return f"no guarantee yet: it may be up to {distance}" + ("; block limit reached" if known.finished else "")
 
 
 def _tried(known: Tuning) -> int:
@@ -124,21 +142,21 @@ def _tried(known: Tuning) -> int:
 def _spread(known: Tuning) -> str:
     found = known.confirmation
     if found is None or found.spread is None or found.baseline_spread is None:
-        return "how its starts differ cannot be said"
-    words = f"starts differ by {found.spread:.1%} (the baseline's by {found.baseline_spread:.1%})"
+        return "spread between starts unknown"
+    words = f"spread between starts: sd {share_text(found.spread)} (baseline {share_text(found.baseline_spread)})"
     if found.unstable and found.baseline_spread > found.spread / 2:
-        return f"{words}: unstable, and the baseline is no calmer: it may be the host"
+        return f"{words}: unstable; so is the baseline, so it may be the host"
     return f"{words}: unstable" if found.unstable else words
 
 
 def _starts(found: Confirmation) -> str:
-    """Say what each measurement was begun with: a guest of ours gets its disk anew, and keeps its machine."""
+    """Say what each measurement started with: a test guest gets a new disk and keeps its machine."""
     if found.processes is None:
         return f"{found.pairs} starts each"
     if found.processes >= found.pairs:
         return f"{found.pairs} new processes each"
     where = "one process" if found.processes == 1 else f"{found.processes} processes"
-    return f"{found.pairs} disks made anew each, in {where}"
+    return f"{found.pairs} new disks each, in {where}"
 
 
 def _limits(known: Tuning) -> Iterator[Text]:
@@ -147,21 +165,23 @@ def _limits(known: Tuning) -> Iterator[Text]:
         if check.arm != known.winner:
             continue
         line = Text(f"limit {check.limit.text} under {check.workload}: ")
-        line.append(check.state.value if check.state is not LimitState.OPEN else "not sure", style=style[check.state])
+        line.append(
+            check.state.value if check.state is not LimitState.OPEN else "undecided", style=style[check.state]
+        )
         if check.value is not None:
             line.append(f", {_of(check.limit.metric, check.value)}")
         if check.low is not None and check.high is not None:
             line.append(f" [{_of(check.limit.metric, check.low)}, {_of(check.limit.metric, check.high)}]")
         yield line
     for text in known.confirmation.breaks if known.confirmation else ():
-        yield Text(f"on fresh data {text} is not kept", style="red")
+        yield Text(f"broken on fresh data: {text}", style="red")
 
 
 def _cost(known: Tuning) -> Iterator[str]:
     search, standing = _search(known), known.standing
-    words = f"measured {format_seconds(known.measured_seconds)}, elapsed {format_seconds(known.elapsed_seconds)}"
-    grid = f"the classic grid measures {format_seconds(search.grid_seconds)} (5 x 60 s each)"
-    less = f", {known.speedup:.0f} times as much" if known.speedup is not None and known.speedup >= 1 else ""
+    words = f"measured {format_seconds(known.measured_seconds)} in {format_seconds(known.elapsed_seconds)}"
+    grid = f"a full grid (5 x 60 s each) measures {format_seconds(search.grid_seconds)}"
+    less = f", {known.speedup:.0f} times as long" if known.speedup is not None and known.speedup >= 1 else ""
     yield f"{words}; {grid}{less}"
     out = [(one.out_after or 0, one.arm) for one in standing.runners if one.out_after is not None]
     if out:
@@ -174,16 +194,17 @@ def _cost(known: Tuning) -> Iterator[str]:
     )
     each = known.probed.slice_seconds + known.study.ramp_seconds + 0.45
     for basis in known.basis:
-        yield ", ".join(steadiness(basis, known.study))
+        yield "; ".join(steadiness(basis, known.study))
     yield checked_text(known.study)
     if known.repeated:
-        yield f"{known.repeated} attempts failed or were spoiled, and ran again"
+        yield f"{count_text(known.repeated, 'failed or disturbed trial')} repeated"
     yield from _spoiled(known)
     if standing.certified:
-        yield "going on would gain nothing within the margin"
+        yield "complete: more time gains nothing beyond the margin"
     elif standing.slices_left is not None:
         left = format_seconds(standing.slices_left * each * len(known.study.workloads))
-        yield f"going on: a certificate of {known.study.margin:.0%} would take about {left} more (--mode certify)"
+        margin = share_text(known.study.margin)
+        yield f"--mode certify: proving it within {margin} of the best needs about {left} more"
 
 
 def _spoiled(known: Tuning) -> Iterator[str]:
@@ -191,30 +212,31 @@ def _spoiled(known: Tuning) -> Iterator[str]:
     lost = [(sum(count for _, count in one.invalid) + one.failed, one) for one in known.spoiled]
     bad = [one for count, one in sorted(lost, key=lambda pair: -pair[0]) if count]
     for one in bad[:NAMES_SHOWN]:
-        why = [f"{cause} {count}" for cause, count in one.invalid] + ([f"failed {one.failed}"] if one.failed else [])
-        yield f"spoiled of {one.arm}: {', '.join(why)}, of {one.attempts} attempts"
+        why = [f"{label_of(cause)} {count}" for cause, count in one.invalid]
+        why += [f"failed {one.failed}"] if one.failed else []
+        yield f"disturbed trials of {one.arm}: {', '.join(why)}, of {one.attempts}"
     if len(bad) > NAMES_SHOWN:
-        yield f"and some of {len(bad) - NAMES_SHOWN} more"
+        yield f"and disturbed trials of {len(bad) - NAMES_SHOWN} more configurations"
 
 
 def _left_out(known: Tuning) -> Iterator[str]:
     search = _search(known)
     for apart in search.apart:
         how = "weaker" if apart.weaker else "stronger"
-        yield f"{len(apart.names)} {how} (`{apart.promise}`): {apart.words}: {_names(apart.names)}"
+        yield f"{len(apart.names)} of {how} durability (`{apart.promise}`): {apart.words}: {_names(apart.names)}"
     for removed in search.removed:
-        what = removed.what if removed.count is None else f"{removed.count} such as {removed.what}"
+        what = removed.what if removed.count is None else f"{removed.count}, e.g. {removed.what}"
         yield f"{what}: {removed.why}"
 
 
 def _section(title: str, lines: Iterator[str]) -> list[RenderableType]:
-    found = [Padding(Text(line), (0, 0, 0, 2)) for line in lines]
+    found = [Paragraph(line, indent=2, hanging=2) for line in lines]
     return [Text(f"\n{title}", style="bold"), *found] if found else []
 
 
 def _settings(known: Tuning, name: str) -> str:
     settings = known.study.arm(name).settings
-    return " ".join(f"--set {knob}={value}" for knob, value in settings) or "as the rig has it"
+    return " ".join(f"--set {knob}={value}" for knob, value in settings) or "the rig's defaults"
 
 
 def _names(names: tuple[str, ...]) -> str:

@@ -2,24 +2,21 @@
 """The arms of a search against its leader: intervals that shrink while it runs, in the terminal."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Sequence
 
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from virtune.model.metric import BY_ID
 from virtune.model.result import Value
-from virtune.model.standing import Place, Runner
+from virtune.model.standing import Contrast, Place, Runner
 from virtune.model.tuning import Tuning
 from virtune.model.units import format_seconds
+from virtune.model.verdict import Interval
+from virtune.report.text.forest import axis, bar, reach_of
+from virtune.report.text.layout import Column, FirstThatFits, Paragraph, Records
 from virtune.report.text.result import value_text
-
-AXIS_COLUMNS = 25
-"""Odd, so that one column is the leader's."""
-
-AXIS_LEAST = 0.05
-"""The axis never shows less than this to either side: an interval of 0.1 % may look small."""
+from virtune.report.text.words import HOPELESS, change_words, difference_text
 
 ROWS_MAX = 24
 """Arms beside one another on a page; of more the ones in front are shown."""
@@ -51,39 +48,52 @@ def state_line(known: Tuning, seconds_left: float | None) -> str:
     return _state(known, seconds_left).plain
 
 
-def arms_table(known: Tuning) -> Table:
-    """Set every arm with its interval against the leader, the best first."""
-    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
-    table.add_column("configuration", overflow="ellipsis", no_wrap=True, max_width=40)
-    table.add_column(BY_ID[known.study.metric].label, justify="right", no_wrap=True, min_width=6)
+def arms_table(known: Tuning) -> RenderableType:
+    """Set every arm with its interval against the leader, the best first; where names are too long, numbered rows.
+
+    A name holds only the settings in which the arms differ. The others stand below, once.
+    """
     runners = _sorted(known)
     shown = runners[:ROWS_MAX]
     reach = _reach(shown)
-    scale = f"-{reach:.0%}"
-    table.add_column(
-        f"{scale}{'leader'.center(AXIS_COLUMNS - 2 * len(scale))}{f'+{reach:.0%}'}",
-        no_wrap=True,
-        min_width=AXIS_COLUMNS,
-    )
-    table.add_column("against the leader", justify="right", no_wrap=True, min_width=23)
-    table.add_column("", no_wrap=True, min_width=9)
-    for runner in shown:
-        table.add_row(*_row(known, runner, reach))
-    for arm, after in known.broken:
-        table.add_row(
-            Text(arm, style="dim"), _value(known, arm), "", "", Text(f"breaks a limit ({after})", style="red")
-        )
+    rows: list[tuple[str, str, tuple[Text, ...]]] = [
+        (_STYLE[runner.place], runner.arm, _row(known, runner, reach)) for runner in shown
+    ]
+    rows += [("red", arm, _broken(known, arm, after)) for arm, after in known.broken]
+    names, common = short_names([arm for _, arm, _ in rows])
+    columns = [
+        Column(title=BY_ID[known.study.metric].label, right=True),
+        Column(title="against the leader"),
+        Column(title=axis(reach, "leader")),
+        Column(title="state"),
+    ]
+    head, number = Column(title="configuration"), Column(title="no.", right=True)
+    named: list[tuple[Text | str, ...]] = [
+        (Text(name, style=style), *row) for name, (style, _, row) in zip(names, rows, strict=True)
+    ]
+    numbered: list[tuple[Text | str, ...]] = [(str(place), *row) for place, (_, _, row) in enumerate(rows, 1)]
+    listed = [(f"{place}", Text(name, style=style)) for place, (name, (style, _, _)) in
+              enumerate(zip(names, rows, strict=True), 1)]  # fmt: skip
+    key = Records([number, head], listed, above=True)
+    bare = Records([number, *columns[:2], columns[3]], [(*row[:3], row[4]) for row in numbered])
+    below: list[RenderableType] = []
+    if common:
+        below.append(Paragraph(Text(f"the same in all of these: {common}", style="dim")))
     if len(runners) > len(shown):
-        table.add_row(Text(f"and {len(runners) - len(shown)} more behind these", style="dim"))
-    return table
+        below.append(Text(f"and {len(runners) - len(shown)} more behind these", style="dim"))
+    ways = ([Records([head, *columns], named)], [Records([number, *columns], numbered), key], [bare, key])
+    return Group(FirstThatFits(*ways), *below)
 
 
-def percent(log_ratio: float) -> str:
-    """Write ln of a ratio as a signed percentage."""
-    if not math.isfinite(log_ratio) or abs(log_ratio) > math.log(100):
-        return "-" if log_ratio < 0 else "?"
-    number = 100 * math.expm1(log_ratio)
-    return f"{number:+.1f}" if abs(number) < 100 else f"{number:+.0f}"
+def short_names(names: Sequence[str]) -> tuple[list[str], str]:
+    """Return each name without the settings that all have, and those settings; `baseline` is a name of its own."""
+    parts = {name: name.split("+") for name in names if "=" in name}
+    if len(parts) < 2:
+        return list(names), ""
+    first, *rest = parts.values()
+    common = [part for part in first if all(part in one for one in rest)]
+    short = {name: "+".join(part for part in own if part not in common) or name for name, own in parts.items()}
+    return [short.get(name, name) for name in names], ", ".join(common)
 
 
 def _state(known: Tuning, seconds_left: float | None) -> Text:
@@ -113,32 +123,45 @@ def _sorted(known: Tuning) -> list[Runner]:
     return sorted(known.standing.runners, key=key)
 
 
-def _reach(runners: list[Runner]) -> float:
-    """Return how far the axis reaches to each side of the leader, as a share.
+def _reach(runners: Sequence[Runner]) -> float:
+    """Return how far the axis reaches to each side of the leader.
 
     It holds the intervals of who is in the race, and the middle of who is out: those intervals no longer matter.
     """
-    found = [(one.place, c) for one in runners if (c := one.against_leader) is not None and math.isfinite(c.radius)]
-    ends = [abs(c.mean) if place is Place.ELIMINATED else max(abs(c.low), abs(c.high)) for place, c in found]
-    widest = max(ends, default=AXIS_LEAST)
-    for share in (0.05, 0.1, 0.2, 0.3, 0.5, 1.0):
-        if math.expm1(min(widest, 1.0)) <= share:
-            return share
-    return 1.0
+    found = [(one.place, _ratio(c)) for one in runners if (c := one.against_leader) is not None and c.blocks]
+    wild = [one for _, one in found if one.high > one.low * HOPELESS]
+    ends = [
+        end
+        for place, one in found
+        for end in ((one.estimate,) if place is Place.ELIMINATED or one in wild else (one.low, one.high))
+    ]
+    return reach_of(ends)
 
 
-def _row(known: Tuning, runner: Runner, reach: float) -> Iterator[RenderableType]:
+def _row(known: Tuning, runner: Runner, reach: float) -> tuple[Text, ...]:
     style = _STYLE[runner.place]
     word = _word(known, runner) + (f" ({runner.out_after})" if runner.out_after is not None else "")
-    yield Text(runner.arm, style=style)
-    yield _value(known, runner.arm)
-    yield Text(_bar(runner, reach), style=style)
     found = runner.against_leader
-    if found is None or not math.isfinite(found.radius):
-        yield Text(percent(-found.mean) + " %" if found is not None and found.blocks else "", style="dim")
-    else:
-        yield Text(f"{percent(-found.mean)} % [{percent(-found.high)}, {percent(-found.low)}]", style=style)
-    yield Text(word, style=style)
+    drawn, told = "", Text("")
+    if runner.place is Place.LEADER:
+        drawn = bar(1.0, 1.0, 1.0, reach)
+    elif found is not None and found.blocks:
+        ratio = _ratio(found)
+        certain = math.isfinite(found.radius)
+        told = Text(difference_text(ratio) if certain else change_words(ratio.estimate), style=style)
+        drawn = bar(ratio.low, ratio.estimate, ratio.high, reach)
+    return _value(known, runner.arm), told, Text(drawn, style=style), Text(word, style=style)
+
+
+def _broken(known: Tuning, arm: str, after: int) -> tuple[Text, ...]:
+    return _value(known, arm), Text(""), Text(""), Text(f"breaks a limit ({after})", style="red")
+
+
+def _ratio(found: Contrast) -> Interval:
+    """Return an arm as a ratio to the leader; a Contrast is ln of how much better the leader is."""
+    ends = (max(-700.0, min(700.0, -end)) for end in (found.mean, found.high, found.low))
+    estimate, low, high = (math.exp(end) for end in ends)
+    return Interval(estimate=estimate, low=low, high=high, confidence=0.0)
 
 
 def _word(known: Tuning, runner: Runner) -> str:
@@ -146,27 +169,6 @@ def _word(known: Tuning, runner: Runner) -> str:
     if runner.place is Place.PARKED and runner.arm not in known.tied:
         return "no better"
     return _WORD[runner.place]
-
-
-def _bar(runner: Runner, reach: float) -> str:
-    """Draw an arm's interval around its difference to the leader, to the right of the middle where it is better."""
-    middle = AXIS_COLUMNS // 2
-    cells = [" "] * AXIS_COLUMNS
-    cells[middle] = "│"
-    found = runner.against_leader
-    if runner.place is Place.LEADER:
-        cells[middle] = "●"
-    elif found is not None and found.blocks:
-        low, high = (_column(-end, reach) for end in (found.high, found.low))
-        for column in range(low, high + 1):
-            cells[column] = "─"
-        cells[_column(-found.mean, reach)] = "●"
-    return "".join(cells)
-
-
-def _column(log_ratio: float, reach: float) -> int:
-    share = math.expm1(max(-50.0, min(50.0, log_ratio))) / reach
-    return round((max(-1.0, min(1.0, share)) + 1) / 2 * (AXIS_COLUMNS - 1))
 
 
 def _value(known: Tuning, arm: str) -> Text:

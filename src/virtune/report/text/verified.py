@@ -5,13 +5,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from rich.console import RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from virtune.model.evidence import UNDER_LOAD, Check
 from virtune.model.result import ArmSummary, Result
 from virtune.model.study import Arm
 from virtune.model.verification import UNVERIFIED, unverified
+from virtune.report.text.layout import Column, Records
 
 _PROVEN = ("disk.aio", "load.engine", "load.direct")
 """The settings of which it is said how they were seen."""
@@ -32,28 +32,37 @@ _STYLES = {"ok": "green", "NOT": "red", "unverified": "red", "?": "yellow"}
 
 def verified(result: Result) -> list[RenderableType]:
     """Say of each arm which settings were seen to be what runs, which were not, and which cannot be seen."""
-    table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 2))
+    rows = []
     for arm in result.study.arms:
         lines = _lines(result, arm)
         for line, summaries in lines.items():
             name = Text(arm.name, style="bold")
             if len(lines) > 1:
                 name.append(f"\n{', '.join(one.workload for one in summaries)}", style="not bold")
-            table.add_row(name, Text(line.mark, style=_STYLES[line.mark]), _words(line, summaries[0]))
-    return [Text("\nVerified settings", style="bold"), table] if table.row_count else []
+            rows.append((name, Text(line.mark, style=_STYLES[line.mark]), _words(line, summaries[0])))
+    columns = (Column(title=""), Column(title=""), Column(title="", wraps=True, least=40))
+    return [Text("\nVerified settings", style="bold"), Records(columns, rows, indent=2)] if rows else []
+
+
+def settings_of(result: Result) -> Iterator[tuple[str, str, str]]:
+    """Yield of each arm its name, whether its settings are what runs, and these in one line."""
+    for arm in result.study.arms:
+        lines = _lines(result, arm)
+        for line, summaries in lines.items():
+            where = f" ({', '.join(one.workload for one in summaries)})" if len(lines) > 1 else ""
+            yield f"{arm.name}{where}", line.mark, _words(line, summaries[0]).plain.replace("\n", "; ")
 
 
 def all_checks(result: Result) -> RenderableType:
     """Set every check of every arm with its proof."""
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for column in ("arm", "", "asked", "found", "proof"):
-        table.add_column(column, overflow="fold")
+    rows = []
     for arm in result.study.arms:
         for check in _checks_of(summary for summary in result.arms if summary.arm == arm.name):
             mark = {True: "ok", False: "NOT", None: "?"}[check.agrees]
-            found = "not shown" if check.found is None else check.found
-            table.add_row(arm.name, mark, f"{check.setting}={check.asked}", found, check.proof)
-    return table
+            found = "cannot be verified" if check.found is None else check.found
+            rows.append((arm.name, mark, f"{check.setting}={check.asked}", found, check.proof))
+    titles = ("arm", "", "requested", "found")
+    return Records([*(Column(title=title) for title in titles), Column(title="proof", wraps=True)], rows)
 
 
 def _lines(result: Result, arm: Arm) -> dict[_Line, list[ArmSummary]]:

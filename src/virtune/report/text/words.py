@@ -1,15 +1,48 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Differences in words: a ratio as a percentage, with its interval."""
+"""Differences in words: a ratio as a percentage, with its interval, and no more digits than mean anything."""
 
 from virtune.model.verdict import Interval
+
+TENFOLD = 10.0
+"""From here on a difference is written as a factor, and an end of an interval as "or more"."""
+
+HOPELESS = 100.0
+"""An interval whose ends are further apart than this factor says nothing but that the rounds are too few."""
+
+TOO_FEW = "too few rounds to tell"
+"""What stands in the place of an interval that says nothing."""
 
 
 def difference_text(ratio: Interval) -> str:
     """Write a ratio as a difference in percent with its interval: `-12.3 % [-15.0, -9.5]`."""
-    return f"{percent_text(ratio.estimate)} % [{percent_text(ratio.low)}, {percent_text(ratio.high)}]"
+    if not 0 < ratio.low <= ratio.high <= ratio.low * HOPELESS:
+        return f"{change_words(ratio.estimate)} [{TOO_FEW}]"
+    return f"{change_words(ratio.estimate)} [{_end(ratio.low, ratio.estimate)}, {_end(ratio.high, ratio.estimate)}]"
+
+
+def change_words(ratio: float) -> str:
+    """Write a ratio as a change: `-12.3 %`, or `x12` where it is ten times as much or more."""
+    return f"x{ratio:,.3g}" if ratio >= TENFOLD else f"{percent_text(ratio)} %"
 
 
 def percent_text(ratio: float) -> str:
     """Write a ratio as a signed percentage with as many digits as it bears."""
     value = (ratio - 1) * 100
     return f"{value:+,.0f}" if abs(value) >= 100 else f"{value:+.1f}"
+
+
+def share_text(share: float) -> str:
+    """Write a share of 1 as a percentage: `0.4 %`, `8.2 %`, `53 %`."""
+    return f"{100 * share:.1f} %" if abs(share) < 0.1 else f"{100 * share:.0f} %"
+
+
+def count_text(count: int, word: str) -> str:
+    """Write a count with its noun: `1 round`, `2 rounds`."""
+    return f"{count:,} {word}{'' if count == 1 else 's'}"
+
+
+def _end(ratio: float, estimate: float) -> str:
+    """Write an end of an interval; beyond a factor of ten it is capped, unless the estimate is there as well."""
+    if ratio < TENFOLD:
+        return percent_text(ratio)
+    return f"x{ratio:,.3g}" if estimate >= TENFOLD else "x10 or more"

@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The answer of a comparison, before its tables: each arm's interval drawn, its verdict, and what an I/O costs."""
+
+from collections.abc import Iterator
+
+from rich.console import RenderableType
+from rich.text import Text
+
+from virtune.model.metric import BY_ID
+from virtune.model.result import Result
+from virtune.model.verdict import Comparison, Verdict
+from virtune.model.workload import Workload
+from virtune.report.text.forest import axis, bar, reach_of
+from virtune.report.text.layout import Column, FirstThatFits, Records
+from virtune.report.text.words import HOPELESS, TOO_FEW, change_words, difference_text
+
+ROUNDS_TOLD = 6
+"""Of fewer rounds no interval is shown: none of them can decide anything, and the widest run into the millions."""
+
+REPEATS_TOLD = 4
+"""The same of runs that are not paired: each arm's repeats add to what is known."""
+
+STYLE = {Verdict.BETTER: "green", Verdict.WORSE: "red", Verdict.SAME: "cyan", Verdict.UNDECIDED: "yellow"}
+
+
+def answer(result: Result) -> list[RenderableType]:
+    """Return a line per arm for one workload, a row per workload for several; nothing where nothing is compared."""
+    study = result.study
+    if len(study.arms) < 2 or not study.compared:
+        return []
+    several = len(study.compared) > 1
+    metric = BY_ID[study.metric].label
+    where = "" if several else f"{study.compared[0].name}: "
+    title = Text(f"\n{where}{metric} against {study.baseline}", style="bold")
+    return [title, _matrix(result) if several else forest(result, study.compared[0])]
+
+
+def forest(result: Result, workload: Workload) -> RenderableType:
+    """Draw every arm of one workload against the baseline, on the main metric."""
+    found = list(_against_baseline(result, workload))
+    told = [one.ratio for one in found if one.ratio is not None and is_told(one)]
+    ends = [end for ratio in told if ratio.high <= ratio.low * HOPELESS for end in (ratio.low, ratio.high)]
+    reach = reach_of([*ends, *(ratio.estimate for ratio in told)])
+    rows = []
+    for one in found:
+        style = STYLE[one.verdict]
+        drawn = ""
+        if one.ratio is not None and is_told(one):
+            drawn = bar(one.ratio.low, one.ratio.estimate, one.ratio.high, reach)
+        rows.append(
+            (
+                Text(one.candidate, style="bold"),
+                Text(one.verdict.value, style=style),
+                change_cell(one),
+                Text(drawn, style=style),
+                Text(_cost(result, one), style="dim"),
+            )
+        )
+    columns = [Column(title=""), Column(title=""), Column(title=""), Column(title=axis(reach, "0")), Column(title="")]
+    ways = ((0, 1, 2, 3, 4), (0, 1, 2, 3), (0, 1, 2))
+    return FirstThatFits(
+        *([Records([columns[n] for n in keep], [[row[n] for n in keep] for row in rows], indent=2)] for keep in ways)
+    )
+
+
+def changes_of(result: Result, workload: Workload) -> dict[tuple[str, str], Comparison]:
+    """Return by arm and metric how each differs from the baseline; a metric of the verdicts as these have it.
+
+    Their intervals are wider, since all of them hold together: one report shows one interval of one thing.
+    """
+    found = {(c.candidate, c.metric): c for c in result.differences if c.workload == workload.name}
+    judged = (c for c in result.verdicts if (c.workload, c.baseline) == (workload.name, result.study.baseline))
+    return found | {(c.candidate, c.metric): c for c in judged}
+
+
+def is_told(comparison: Comparison) -> bool:
+    """Whether there is enough behind an interval to show it; repeats that are not paired can decide with fewer."""
+    return comparison.rounds >= (ROUNDS_TOLD if comparison.change is None else REPEATS_TOLD)
+
+
+def change_cell(comparison: Comparison | None) -> Text:
+    """Write a change with its interval, or why there is none; `-` where nothing was measured."""
+    words = "" if comparison is None else change_text(comparison)
+    if comparison is None or not words:
+        return Text("-", style="dim")
+    return Text(words, style=STYLE[comparison.verdict] if has_interval(comparison) else "dim")
+
+
+def change_text(comparison: Comparison) -> str:
+    """Write a change with its interval: `-12.3 % [-15.0, -9.5]`, or why it has none; empty without a change."""
+    change = comparison.change if comparison.ratio is None else comparison.ratio.estimate
+    if change is None:
+        return ""
+    if comparison.ratio is not None and has_interval(comparison):
+        return difference_text(comparison.ratio)
+    unit = "round" if comparison.change is None else "run"
+    return f"{change_words(change)} [{TOO_FEW.replace('round', unit)}]"
+
+
+def has_interval(comparison: Comparison) -> bool:
+    """Whether a change is written with its interval."""
+    return comparison.ratio is not None and is_told(comparison)
+
+
+def _matrix(result: Result) -> RenderableType:
+    study = result.study
+    others = [arm.name for arm in study.arms if arm.name != study.baseline]
+    rows = []
+    for workload in study.compared:
+        found = {one.candidate: one for one in _against_baseline(result, workload)}
+        rows.append((Text(workload.name), *(_short(found.get(name)) for name in others)))
+    return Records([Column(title="workload"), *(Column(title=name) for name in others)], rows, indent=2)
+
+
+def _short(comparison: Comparison | None) -> Text:
+    if comparison is None:
+        return Text("-", style="dim")
+    change = comparison.change if comparison.ratio is None else comparison.ratio.estimate
+    words = comparison.verdict.value + ("" if change is None else f" {change_words(change)}")
+    return Text(words, style=STYLE[comparison.verdict])
+
+
+def _against_baseline(result: Result, workload: Workload) -> Iterator[Comparison]:
+    study = result.study
+    for one in result.verdicts:
+        if (one.workload, one.metric, one.baseline) == (workload.name, study.metric, study.baseline):
+            yield one
+
+
+def _cost(result: Result, verdict: Comparison) -> str:
+    """Say how CPU per I/O differs, where that is shown for certain."""
+    if verdict.metric == "cpu_per_io":
+        return ""
+    for one in result.differences:
+        same = (one.workload, one.candidate, one.metric) == (verdict.workload, verdict.candidate, "cpu_per_io")
+        if same and one.ratio is not None and is_told(one) and one.verdict in (Verdict.BETTER, Verdict.WORSE):
+            return f"CPU per I/O {change_words(one.ratio.estimate)}"
+    return ""

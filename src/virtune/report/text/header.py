@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where a study ran, in one line: host, kernel, programs, disk, virtune; so that two reports can be told apart."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from virtune import __version__
+from virtune.model.study import Study
+
+
+def host_line(study: Study, facts: str) -> str:
+    """Name the host, the programs and the disk, by the facts that were kept when the study began."""
+    return ", ".join([*_host(study, json.loads(facts)["host"] if facts else {}), f"virtune {__version__}"])
+
+
+def _host(study: Study, host: dict[str, Any]) -> Iterator[str]:
+    if not host:
+        yield "host not recorded" if not study.imported else "measured elsewhere"
+        return
+    cpu = host["cpu"]
+    yield f"{cpu['model'] or 'CPU unknown'} ({_plural(cpu['online'], 'CPU')})"
+    yield f"Linux {host['kernel']['release']}"
+    yield from _qemu(study, host["qemu"])
+    fio = host["fio"]["program"]
+    if fio is not None:
+        yield f"fio {str(fio['version']).removeprefix('fio-')}"
+    yield _disk(study, host)
+
+
+def _qemu(study: Study, qemu: dict[str, Any]) -> Iterator[str]:
+    """Name the QEMU that the rigs of this study run; a domain's own is not known from here."""
+    rigs = {arm.stack.rig for arm in study.arms}
+    daemon = qemu["storage_daemon"] if rigs & {"storage-daemon", "vhost-user"} else None
+    emulator = next(iter(qemu["emulators"] or ()), None) if "qemu" in rigs else None
+    versions = dict.fromkeys(one["version"] for one in (daemon, emulator) if one is not None and one["version"])
+    if versions:
+        yield f"QEMU {', '.join(versions)}"
+
+
+def _disk(study: Study, host: dict[str, Any]) -> str:
+    if study.target is not None:
+        return f"target {study.target}"
+    backing = host["scratch"]["backing"]
+    devices = [one["name"] for one in backing["devices"]]
+    drivers = {disk["device"]["name"]: disk["device"]["driver"] for disk in host["disks"]}
+    models = {disk["device"]["name"]: disk["device"]["model"] for disk in host["disks"]}
+    if not devices:
+        return f"disk unknown ({backing['filesystem'] or backing['gap']})"
+    name = devices[-1]
+    what = models.get(name) or drivers.get(name)
+    return f"disk {name}" + (f" ({what}, {backing['filesystem']})" if what else f" ({backing['filesystem']})")
+
+
+def _plural(count: int | None, word: str) -> str:
+    return f"? {word}s" if count is None else f"{count} {word}{'' if count == 1 else 's'}"

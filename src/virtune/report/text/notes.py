@@ -1,0 +1,188 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Warnings and notes below a result: what disturbed its trials, what failed, and how to read the figures."""
+
+from collections.abc import Iterator, Sequence
+
+from rich.console import RenderableType
+from rich.text import Text
+
+from virtune.model.durability import durability_of
+from virtune.model.gate import GATE_BY_ID
+from virtune.model.remark import Weight
+from virtune.model.result import ArmRemark, ArmSummary, Result
+from virtune.model.study import Study
+from virtune.model.units import format_bytes
+from virtune.report.text import imported
+from virtune.report.text.clients import loaded_by
+from virtune.report.text.layout import Paragraph
+from virtune.report.text.words import count_text, share_text
+
+WORD = {Weight.INVALID: "disturbed", Weight.WARNING: "warning"}
+"""What a remark is called: a trial with the first kind is repeated."""
+
+_STYLE = {Weight.INVALID: "red", Weight.WARNING: "yellow"}
+
+
+def notes(result: Result) -> list[RenderableType]:
+    """Set the warnings and notes of a result: remarks of its rounds, failures, and how to read the figures."""
+    lines: list[Text] = []
+    for weight in (Weight.INVALID, Weight.WARNING):
+        lines += [_bullet(text, _STYLE[weight], WORD[weight]) for text in warnings(result, weight)]
+    lines += [_bullet(text, "yellow", "trials") for text in rejections(result)]
+    for summary in result.arms:
+        lines += [_bullet(f"{summary.arm}: a trial failed: {reason}", "red", "failed") for reason in summary.failures]
+    if result.study.imported:
+        lines += [_bullet(text, "yellow", "warning") for text in imported.warnings(result.study)]
+    lines += [_bullet(text, "dim", "note") for text in (*reading_notes(result.study), *loaded_by(result))]
+    return [Text("\nwarnings and notes", style="bold"), *(_item(line) for line in lines)] if lines else []
+
+
+def warning_count(result: Result) -> int:
+    """Return how many warnings stand below a result; notes on how to read it are not counted."""
+    return sum(len(list(warnings(result, weight))) for weight in (Weight.INVALID, Weight.WARNING))
+
+
+def warnings(result: Result, weight: Weight) -> Iterator[str]:
+    """Yield each kind of remark of that weight once: the worst of it, its median, and who it was said of how"
+    " often.
+    """
+    for same in _by_kind(result, weight).values():
+        yield f"{_worst(same)} (rounds: {_whose(result, same)})"
+
+
+def _whose(result: Result, same: Sequence[tuple[ArmSummary, ArmRemark]]) -> str:
+    """Say in how many rounds of each arm a remark was made; of each workload where there are several."""
+    several = len(result.study.workloads) > 1
+    counts: dict[str, list[tuple[str, str]]] = {}
+    for summary, remark in same:
+        counts.setdefault(summary.arm, []).append((summary.workload, f"{remark.rounds}/{summary.rounds}"))
+    words = []
+    for arm, found in counts.items():
+        alike = len(found) == len(result.study.workloads) and len({count for _, count in found}) == 1
+        if several and alike:
+            words.append(f"{arm} {found[0][1]} of each workload")
+        else:
+            words += [f"{arm} {f'{name} ' if several else ''}{count}" for name, count in found]
+    return ", ".join(words)
+
+
+def _worst(same: Sequence[tuple[ArmSummary, ArmRemark]]) -> str:
+    """Write the remark of the worst round; where it was made of several, that it is the worst, and the median."""
+    rounds = sum(one.rounds for _, one in same)
+    _, worst = max(same, key=lambda pair: pair[1].worst if pair[1].worst is not None else float("-inf"))
+    if rounds < 2:
+        return worst.remark.text
+    if worst.worst is None or worst.median is None:
+        return f"{worst.remark.text} [one of {count_text(rounds, 'trial')}]"
+    gate = GATE_BY_ID.get(worst.remark.id)
+    middle = f", median {share_text(worst.median)}" if gate is not None and gate.unit == "share" else ""
+    return f"{worst.remark.text} [the worst of {count_text(rounds, 'trial')}{middle}]"
+
+
+def rejections(result: Result) -> Iterator[str]:
+    """Say how many trials of each arm were disturbed and why, which are kept nevertheless, and how the warm-up"
+    " grew.
+    """
+    for workload in result.study.workloads:
+        told = []
+        for summary in (one for one in result.arms if one.workload == workload.name and one.invalid):
+            causes = ", ".join(f"{label_of(cause)} {count}" for cause, count in summary.invalid)
+            number = max(count for _, count in summary.invalid)
+            least = f"{number}" if len(summary.invalid) == 1 else f"at least {number}"
+            told.append(f"{summary.arm} {least} of {summary.attempts} ({causes})")
+        if told:
+            yield f"disturbed under {workload.name}, each repeated up to twice: {'; '.join(told)}"
+    yield from (pardon.text for pardon in result.pardons)
+    yield from (finding.text for finding in result.ramps)
+
+
+def label_of(cause: str) -> str:
+    """Return the words for a cause of disturbance."""
+    gate = GATE_BY_ID.get(cause)
+    return cause if gate is None else gate.label
+
+
+def reading_notes(study: Study) -> Iterator[str]:
+    """Say what of the set-up a reader must know to read the figures rightly."""
+    if study.imported:
+        yield from imported.notes(study)
+        return
+    yield from _export_notes(study)
+    domains = dict.fromkeys(arm.stack.domain for arm in study.arms if arm.stack.domain is not None)
+    if domains:
+        yield (
+            f"measured in {', '.join(domains)} while it runs: its other work is part of the figures; each trial "
+            "attached a scratch disk, and the VM's own disks were not touched"
+        )
+    if any(arm.stack.disk.cache in ("writeback", "writethrough", "unsafe") for arm in study.arms):
+        yield (
+            "arms with cache=writeback, writethrough or unsafe use the host's page cache; it is dropped before each "
+            f"trial, but a span of {format_bytes(study.span_bytes)} fits into it, so it fills during the trial"
+        )
+    if study.at_load:
+        yield (
+            "at an offered load virtune-load counts latency from when an I/O was due, fio from when it was"
+            " submitted; "
+            "an arm that does less than 99 % of the load is saturated, and its latency is that of an"
+            " ever-growing queue"
+        )
+    if any(job.get("fsync", "0") != "0" for workload in study.workloads for job in workload):
+        yield "latencies are those of reads and writes; the time of a flush is extra, see `sync mean`"
+    yield from _durability_notes(study)
+    if any(arm.stack.disk.cache == "unsafe" for arm in study.arms):
+        yield "cache=unsafe ignores flushes: it loses data when the host crashes, whatever its speed"
+
+
+def _durability_notes(study: Study) -> Iterator[str]:
+    """Say it where arms do not promise the same of a guest's writes: then one of them does less, not only faster."""
+    found = [(arm.name, durability_of(arm.stack)) for arm in study.arms]
+    classes = {durability.promise: durability for _, durability in found}
+    if len(classes) < 2:
+        return
+    told = (
+        f"{', '.join(name for name, one in found if one.promise is promise)}: {durability.words}"
+        for promise, durability in classes.items()
+    )
+    yield f"the arms differ in durability, so a faster one may only do less work: {'; '.join(told)}"
+
+
+def _export_notes(study: Study) -> Iterator[str]:
+    """Say what the way to the disk adds to its figures."""
+    metal = any(arm.stack.rig == "metal" for arm in study.arms)
+    exports = {arm.stack.export for arm in study.arms if arm.stack.rig == "storage-daemon"}
+    others = exports - {"vhost-user-blk"}
+    if metal and others:
+        way = "/".join(sorted(others)).upper()
+        yield (
+            f"arms over {way} include the cost of {way}, which a guest's virtio disk does not have, so against metal "
+            "they look slower; with one another they compare fairly"
+        )
+    if "vhost-user-blk" in exports:
+        against = "; against metal the difference includes the virtqueue's cost, as in a guest" if metal else ""
+        yield (
+            "arms over vhost-user-blk show a guest's virtio queue without the guest's own cost: no guest kernel, no "
+            f"VM exits, no interrupts{against}"
+        )
+    if len(exports) > 1:
+        yield "arms with different exports differ by the cost of the exports too, not only by the disk's settings"
+
+
+def _by_kind(result: Result, weight: Weight) -> dict[str, list[tuple[ArmSummary, ArmRemark]]]:
+    """Group the remarks of that weight by their kind, the arm with the most rounds first."""
+    found: dict[str, list[tuple[ArmSummary, ArmRemark]]] = {}
+    for summary in result.arms:
+        for beware in summary.remarks:
+            if beware.remark.weight is weight:
+                found.setdefault(beware.remark.id, []).append((summary, beware))
+    return {kind: sorted(same, key=lambda pair: -pair[1].rounds) for kind, same in found.items()}
+
+
+def _item(line: Text) -> Paragraph:
+    return Paragraph(line, indent=2, hanging=2)
+
+
+def _bullet(text: str, style: str, word: str) -> Text:
+    line = Text()
+    line.append(f"{word}: ", style=style)
+    line.append(text, style="dim" if word == "note" else "")
+    return line
