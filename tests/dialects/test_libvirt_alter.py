@@ -15,6 +15,7 @@ from virtune.dialects.libvirt.alter import (
     alter,
     refusal,
 )
+from virtune.dialects.libvirt.disk import disk_xml
 from virtune.dialects.libvirt.domain import read_domain
 from virtune.dialects.libvirt.refusals import REFUSALS
 from virtune.dialects.text.xml import (
@@ -28,6 +29,8 @@ from virtune.dialects.text.xml import (
 from virtune.model.domain import SettingChange
 from virtune.model.errors import PlanError
 from virtune.model.knobs import BY_ID, KNOBS
+from virtune.model.stack import Disk, Stack
+from virtune.model.units import Bytes
 
 DOMAINS = Path(__file__).parents[1] / "captures" / "domains"
 FILES = sorted(DOMAINS.glob("*.xml"))
@@ -220,3 +223,74 @@ def test_a_line_that_goes_takes_the_whole_of_its_end_and_a_comment_is_kept() -> 
     text = b"<domain><iothreads>2<!-- keep --></iothreads></domain>"
     with pytest.raises(PlanError, match="more in it than its value"):
         alter(text, SettingChange(knob="iothread.count", value="3"))
+
+
+@pytest.mark.parametrize(
+    ("knob", "element"),
+    [
+        ("disk.throttle_iops", "total_iops_sec"),
+        ("disk.throttle_iops_read", "read_iops_sec"),
+        ("disk.throttle_iops_write", "write_iops_sec"),
+        ("disk.throttle_bps", "total_bytes_sec"),
+        ("disk.throttle_bps_read", "read_bytes_sec"),
+        ("disk.throttle_bps_write", "write_bytes_sec"),
+    ],
+)
+def test_each_limit_has_the_element_of_its_own_name(knob: str, element: str) -> None:
+    text = b"<domain><devices><disk><target dev='vda'/></disk></devices></domain>"
+    altered = LIBVIRT.alter(text, SettingChange(knob=knob, at="vda", value="7000"))
+    assert f"<iotune><{element}>7000</{element}></iotune>".encode() in altered
+    assert read_domain(altered).disks[0].limits == ((element, 7000),)
+
+
+def test_what_libvirt_is_given_of_a_stack_limits_operations_and_bytes_each_by_its_name() -> None:
+    stack = Stack(disk=Disk(throttle_iops=5, throttle_bps=Bytes(7000)), rig="qemu")
+    written = disk_xml(stack, image="/a").disk
+    assert "<total_iops_sec>5</total_iops_sec>" in written
+    assert "<total_bytes_sec>7000</total_bytes_sec>" in written
+
+
+def test_an_attribute_is_not_taken_for_another_that_begins_like_it() -> None:
+    text = b"<a iothread='1' io='x' io2='y'/>"
+    document = read_document(text)
+    assert set_attribute(document, document.root, "io", "z") == text.replace(b"'x'", b"'z'")
+    assert remove_attribute(document, document.root, "io") == text.replace(b" io='x'", b"")
+    assert set_attribute(document, document.root, "i", "z") == text.replace(b"/>", b" i='z'/>")
+    assert remove_attribute(document, document.root, "i") == text
+
+
+@pytest.mark.parametrize(
+    ("text", "left"),
+    [
+        (b"<a>\n  <b/><c/>\n</a>", b"<a>\n  <c/>\n</a>"),
+        (b"<a>\n  <c/><b/>\n</a>", b"<a>\n  <c/>\n</a>"),
+        (b"<a>\n  <c/>\n  <b/>\n</a>", b"<a>\n  <c/>\n</a>"),
+        (b"<a>\r\n  <b/>\r\n  <c/>\r\n</a>", b"<a>\r\n  <c/>\r\n</a>"),
+        (b"<a><b/></a>", b"<a></a>"),
+    ],
+)
+def test_a_line_goes_only_with_an_element_that_has_it_alone(text: bytes, left: bytes) -> None:
+    document = read_document(text)
+    (element,) = document.root.all("b")
+    assert remove_element(document, element) == left
+
+
+def test_a_new_pin_stands_after_the_others_of_its_kind() -> None:
+    pins = b"<vcpupin vcpu='0' cpuset='0'/>\n<emulatorpin cpuset='1'/>"
+    text = b"<domain><cputune>\n" + pins + b"\n</cputune><vcpu>4</vcpu></domain>"
+    altered = LIBVIRT.alter(text, SettingChange(knob="vcpu.pin", at="vcpu:1", value="2"))
+    assert altered == text.replace(b"cpuset='0'/>", b"cpuset='0'/>\n<vcpupin vcpu='1' cpuset='2'/>")
+
+
+def test_a_disk_goes_to_scsi_only_where_its_controller_is_virtio_s() -> None:
+    text = "<domain><devices>{}<disk><target dev='vda' bus='virtio'/></disk></devices></domain>"
+    turn = SettingChange(knob="device.bus", at="vda", value="virtio-scsi")
+    for controller in (
+        "",
+        "<controller type='scsi' index='0' model='lsilogic'/>",
+        "<controller type='usb' model='virtio-scsi'/>",
+    ):
+        with pytest.raises(PlanError, match="no virtio-scsi controller"):
+            LIBVIRT.alter(text.format(controller).encode(), turn)
+    served = text.format("<controller type='scsi' index='0' model='virtio-scsi'/>").encode()
+    assert b"bus='scsi'" in LIBVIRT.alter(served, turn)
