@@ -47,7 +47,7 @@ class Counts:
 
     def compare(self, name: str, theirs: Mapping[str, Fields], ours: Mapping[str, Fields]) -> None:
         """Count the disks of one VM: right where every field that both languages have is the same."""
-        before = self.disks["wrong"]
+        wrong = False
         for key in {**theirs, **ours}:
             what: dict[str, tuple[object, object]]
             if key not in theirs or key not in ours:
@@ -59,13 +59,12 @@ class Counts:
                     for one in sorted(common)
                     if theirs[key][one] != ours[key][one]
                 }
-            self.disks["wrong" if what else "right"] += 1
+            wrong = wrong or bool(what)
+            if key != "VM":
+                self.disks["wrong" if what else "right"] += 1
             self.fields.update(list(what))
             self.said += [f"{name} {key}: {one} is {a}, read as {b}" for one, (a, b) in what.items()]
-        if self.disks["wrong"] > before:
-            self.files["wrong"] += 1
-        else:
-            self.files["right"] += 1
+        self.files["wrong" if wrong else "right"] += 1
 
 
 def read(path: Path, name: str = "") -> Domain:

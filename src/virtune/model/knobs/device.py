@@ -38,7 +38,7 @@ KNOBS: tuple[Knob, ...] = (
             "IOThread either (author: 35k..313k IOPS by depth and ioeventfd) and stays below virtio-blk."
         ),
         spelled={
-            "libvirt": "<target bus='virtio|scsi|sata|ide|usb|nvme'/>, <controller type='scsi' model='virtio-scsi'/>",
+            "libvirt": "<target bus='virtio|scsi|sata|ide|usb'/>, <controller type='scsi' model='virtio-scsi'/>",
             "qemu": "-device virtio-blk-pci | virtio-scsi-pci + scsi-hd | nvme | ide-hd",
             "proxmox": "--virtioN | --scsiN | --sataN | --ideN",
             "kubevirt": "disk.bus: virtio | scsi | sata",
