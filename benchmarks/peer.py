@@ -8,21 +8,22 @@ looked at) and once by hand. Prints the ratio of IOPS, virtune's to by hand, wit
 pairs are kept there and all that it holds count, so that a machine need not be quiet for long at a time.
 """
 
+import contextlib
 import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from random import Random
 from typing import cast
 
 from virtune.analyse.stats.paired import interval_of
 from virtune.bench.counters import Sampler
-from virtune.bench.load import fio_engines, run_load
-from virtune.bench.port import Bench, DiskImageSpec
+from virtune.bench.load import fio_engines
+from virtune.bench.port import Bench, DiskImageSpec, HostCounters, LoadJob, Surroundings, Window
 from virtune.bench.rigs import session
 from virtune.bench.scratch import Scratch
-from virtune.bench.watch import Moments
 from virtune.fio.exported import Clients
 from virtune.fio.job import fio_job
 from virtune.fio.results import read_result
@@ -35,22 +36,23 @@ SPAN = 1024**3
 RAMP = 0.25
 
 
-def by_virtune(bench: Bench, warden: Warden, job: str, seconds: float) -> float:
+class Sampled:
+    """Samples this host as a trial does, and keeps nothing."""
+
+    def capture(self, name: str, content: bytes | str) -> None:
+        """Nothing of it is looked at."""
+
+    @contextlib.contextmanager
+    def host(self, *, processes: Mapping[str, int], image: Path | None) -> Iterator[HostCounters]:
+        """Sample the processes and the devices below the image."""
+        assert image is not None
+        with Sampler(devices=backing_of(image).names, processes=processes, files={"image": image}) as sampler:
+            yield sampler
+
+
+def by_virtune(bench: Bench, job: LoadJob, seconds: float) -> float:
     """Load the bench as a trial does."""
-    assert bench.image is not None
-    with Sampler(
-        devices=backing_of(bench.image).names, processes=bench.processes, files={"image": bench.image}
-    ) as sampler:
-
-        def moments(pid: int) -> Moments:
-            return Moments(
-                begin_seconds=RAMP,
-                end_seconds=RAMP + seconds,
-                on_begin=lambda: sampler.add_process("load", pid),
-                on_end=lambda: None,
-            )
-
-        loaded = run_load("fio", job, (), bench=bench, warden=warden, moments=moments, flushes=False)
+    loaded = bench.run([job], Window(seconds=seconds, ramp_seconds=RAMP), Sampled())
     return sum(part.iops for part in read_result(loaded.output.decode()).loads)
 
 
@@ -74,7 +76,7 @@ def main() -> None:
     with (
         Warden("peer") as warden,
         Scratch(Path(f"/var/tmp/virtune-{os.geteuid()}"), span_bytes=SPAN, say=lambda _: None) as scratch,
-        session(warden) as rigs,
+        session(Surroundings(warden=warden, scratch=scratch.directory)) as rigs,
     ):
         image = scratch.image_for(stack.disk, warden)
         with rigs.up(stack, DiskImageSpec(image=image, size_bytes=SPAN, writes=False)) as bench:
@@ -86,11 +88,12 @@ def main() -> None:
                     ramp_seconds=RAMP,
                     seed=number,
                     clients=Clients(engines=fio_engines("fio")),
-                ).text
+                )
+                load = LoadJob(job=job, workload=workload, program="fio")
                 pair = {}
                 for way in chance.sample(["hand", "virtune"], 2):
                     hand = way == "hand"
-                    pair[way] = by_hand(warden.directory, job) if hand else by_virtune(bench, warden, job, seconds)
+                    pair[way] = by_hand(warden.directory, job.text) if hand else by_virtune(bench, load, seconds)
                 found.append((pair["hand"], pair["virtune"]))
     if kept is not None:
         kept.write_text(json.dumps(found))

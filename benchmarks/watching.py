@@ -19,7 +19,8 @@ from random import Random
 
 from virtune.analyse.stats.paired import interval_of
 from virtune.bench.counters import Sampler
-from virtune.bench.port import DiskImageSpec
+from virtune.bench.daemon.rig import DaemonBench
+from virtune.bench.port import DiskImageSpec, Surroundings
 from virtune.bench.rigs import session
 from virtune.model.stack import Disk, Stack
 from virtune.model.target import NbdTarget
@@ -60,9 +61,10 @@ def main() -> None:
     stack = Stack(disk=Disk(backend="null-co"))
     with (
         Warden("watching") as warden,
-        session(warden) as rigs,
+        session(Surroundings(warden=warden, scratch=warden.directory)) as rigs,
         rigs.up(stack, DiskImageSpec(image=None, size_bytes=1024**3, writes=False)) as bench,
     ):
+        assert isinstance(bench, DaemonBench)
         assert isinstance(bench.target, NbdTarget)
         job = f"[load]\nthread=1\nioengine=nbd\nuri={bench.target.uri}\nrw=randread\nbs=4k\niodepth=32\ntime_based\n"
         job += f"runtime={2 * pairs + 6}s\nwrite_iops_log=load\nlog_avg_msec=100\nlog_unix_epoch=1\nper_job_logs=0\n"

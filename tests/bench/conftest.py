@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 from tests.conftest import eventually, marked_processes
 
-from virtune.bench.port import Session
+from virtune.bench.port import Session, Surroundings
 from virtune.bench.rigs import session
 from virtune.shell import Warden
 
 
 @pytest.fixture
 def rigs(warden: Warden) -> Iterator[Session]:
-    with session(warden) as found:
+    with session(Surroundings(warden=warden, scratch=warden.directory)) as found:
         yield found
     assert eventually(lambda: marked_processes() == [])
 

@@ -7,15 +7,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from tests.bench.loading import Kept, raw_job
 
-from virtune.bench.load import Loaded, fio_engines, run_load
-from virtune.bench.watch import Moments
+from virtune.bench.load import fio_engines, run_here
+from virtune.bench.port import LoadOutput, Window
 from virtune.model.errors import LoadError
 from virtune.model.evidence import Changeover, Check, InForce
 from virtune.model.target import NbdTarget, Target
 from virtune.shell import Warden
 
-AT_ONCE = Moments(begin_seconds=0.0, end_seconds=0.0, on_begin=lambda: None, on_end=lambda: None)
+AT_ONCE = Window(seconds=0.0, ramp_seconds=0.0)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -46,9 +47,9 @@ def program(directory: Path, script: str) -> str:
     return str(path)
 
 
-def load(script: str, directory: Path, warden: Warden) -> Loaded:
-    name = program(directory, script)
-    return run_load(name, "[job]\n", (), bench=Nothing(), warden=warden, moments=lambda _: AT_ONCE, flushes=False)
+def load(script: str, directory: Path, warden: Warden) -> LoadOutput:
+    job = raw_job("[job]\n", engine="nbd", program=program(directory, script))
+    return run_here(Nothing(), job, AT_ONCE, Kept(), warden)
 
 
 def peak_bytes() -> int:

@@ -7,14 +7,12 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.bench.loading import ground, load, load_until_seen, seen_under_load
+from tests.bench.loading import Kept, ground, here, load, load_until_seen, run, seen_under_load
 from tests.conftest import SPAN, User, eventually, generator, marked_processes
 
-from virtune.bench.load import run_load
-from virtune.bench.port import DiskImageSpec, Session
+from virtune.bench.port import DiskImageSpec, LoadJob, Session
 from virtune.bench.scratch import Scratch
 from virtune.bench.verify.judge import require_verified
-from virtune.bench.watch import Moments
 from virtune.fio.exported import Clients
 from virtune.fio.job import fio_job
 from virtune.fio.workloads import parse_workload
@@ -83,8 +81,8 @@ def test_a_stack_comes_up_carries_load_and_shows_what_is_in_force(
     if name == "qcow2":
         assert found["disk.cluster_size"] == "131072"
         assert found["disk.extended_l2"] == "on"
-    for pid in bench.processes.values():  # which may carry the next stack, and has let go of this one's image
-        assert str(bench.image) not in [os.readlink(entry) for entry in Path(f"/proc/{pid}/fd").iterdir()]
+    for pid in here(bench).processes.values():  # which may carry the next stack, and has let go of this one's image
+        assert str(here(bench).image) not in [os.readlink(entry) for entry in Path(f"/proc/{pid}/fd").iterdir()]
 
 
 def test_what_the_daemon_does_not_show_is_said_to_be_unseen_and_never_to_agree(
@@ -100,10 +98,11 @@ def test_what_the_daemon_does_not_show_is_said_to_be_unseen_and_never_to_agree(
 def test_what_is_only_read_is_opened_read_only(scratch: Scratch, warden: Warden, rigs: Session) -> None:
     stack = STACKS["native"]
     with rigs.up(stack, ground(stack, scratch, warden)) as bench:
-        assert bench.image is not None
-        pid = bench.processes["daemon"]
+        image = here(bench).image
+        assert image is not None
+        pid = here(bench).processes["daemon"]
         links = {entry.name: os.readlink(entry) for entry in Path(f"/proc/{pid}/fd").iterdir()}
-        number = next(name for name, link in links.items() if link == str(bench.image.resolve()))
+        number = next(name for name, link in links.items() if link == str(image.resolve()))
         flags = Path(f"/proc/{pid}/fdinfo/{number}").read_text().split("flags:")[1].split()[0]
     assert int(flags, 8) & os.O_ACCMODE == os.O_RDONLY
 
@@ -176,23 +175,18 @@ def test_a_process_killed_under_load_is_a_load_error_that_names_it(
     stack = STACKS[name]
     named = "qemu-storage-daemon was" if victim == "daemon" else "fio.*" if name == "native" else "virtune-load.*"
 
-    def kill(pid: int) -> None:
-        os.kill(bench.processes["daemon"] if victim == "daemon" else pid, signal.SIGKILL)
-
-    def moments(pid: int) -> Moments:
-        return Moments(begin_seconds=0.3, end_seconds=5, on_begin=lambda: kill(pid), on_end=lambda: None)
-
     begun = time.monotonic()
     with (
         pytest.raises(LoadError, match=f"^{named}.*killed by SIGKILL"),
         rigs.up(stack, ground(stack, scratch, warden)) as bench,
     ):
+        daemon = here(bench).processes["daemon"]
+        keep = Kept(lambda pid: os.kill(daemon if victim == "daemon" else pid, signal.SIGKILL))
         (workload,) = parse_workload("randread-4k")
-        job = fio_job(
-            workload, bench.target, seconds=20, ramp_seconds=0, seed=1, clients=Clients(engines=frozenset({"nbd"}))
-        )
+        clients = Clients(engines=frozenset({"nbd"}))
+        job = fio_job(workload, bench.target, seconds=20, ramp_seconds=0, seed=1, clients=clients)
         program = generator() if name == "vhost-native" else "fio"
-        run_load(program, job.text, job.arguments, bench=bench, warden=warden, moments=moments, flushes=False)
+        run(bench, LoadJob(job=job, workload=workload, program=program), seconds=5, keep=keep)
     assert time.monotonic() - begun < 8
     assert eventually(lambda: marked_processes() == [])
 
@@ -200,7 +194,7 @@ def test_a_process_killed_under_load_is_a_load_error_that_names_it(
 def test_a_fuse_mount_is_gone_even_when_its_daemon_is_killed(scratch: Scratch, warden: Warden, rigs: Session) -> None:
     stack = STACKS["fuse"]
     with rigs.up(stack, ground(stack, scratch, warden)) as bench:
-        os.kill(bench.processes["daemon"], signal.SIGKILL)
+        os.kill(here(bench).processes["daemon"], signal.SIGKILL)
     with rigs.up(stack, ground(stack, scratch, warden)) as bench:
         load(bench, warden, seconds=0.3)
     assert str(warden.directory) not in Path("/proc/self/mounts").read_text()

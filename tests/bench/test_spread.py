@@ -9,7 +9,7 @@ import pytest
 from virtune.bench.port import DiskImageSpec
 from virtune.bench.qemu.guests import spread_check
 from virtune.bench.scratch_place import scratch_place
-from virtune.flows.guest_trial import disks_below
+from virtune.flows.trial import disks_below
 from virtune.probe.devices import backing_of
 
 

@@ -2,19 +2,19 @@
 """Before a race every configuration is brought up once; one that cannot be is left out, and the others race."""
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
 from tests.analyse.test_tuning import study_of
 
-from virtune.bench.port import Bench, DiskImageSpec
+from virtune.bench.port import Bench, DiskImageSpec, Keep, LoadJob, LoadOutput, Window
 from virtune.bench.scratch import Scratch
 from virtune.fio.exported import Clients
 from virtune.flows.trial import Tools
 from virtune.flows.tune import those_that_come_up
-from virtune.model.errors import NotInForceError, PreconditionError, RigError, VirtuneError
+from virtune.model.errors import LoadError, NotInForceError, PreconditionError, RigError, VirtuneError
 from virtune.model.event import Event
 from virtune.model.evidence import Changeover, Check, InForce
 from virtune.model.stack import Disk, Stack
@@ -34,11 +34,8 @@ class Up:
     command: str = ""
     changeover: Changeover | None = None
 
-    def under_load(self, *, flushes: bool) -> tuple[Check, ...]:
-        return ()
-
-    def trouble(self) -> str | None:
-        return None
+    def run(self, jobs: Sequence[LoadJob], window: Window, keep: Keep) -> LoadOutput:
+        raise LoadError("nothing is loaded here")
 
 
 class Rigs:

@@ -6,13 +6,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests.bench.loading import raw_job
 from tests.conftest import SPAN
 from tests.guests.conftest import TCG
 
 from virtune import shell
 from virtune.bench.appliance.build import Appliance
 from virtune.bench.port import DiskImageSpec
-from virtune.bench.qemu.load import GuestJob, armed, first_operations, let_go, started
+from virtune.bench.qemu.load import armed, first_operations, let_go, started
 from virtune.bench.qemu.rig import GuestSession
 from virtune.model.stack import Disk, Stack
 from virtune.model.target import GuestTarget
@@ -44,7 +45,7 @@ def test_two_guests_begin_together(appliance: Appliance, image: Path, one_warden
                     f"[x]\nioengine=libaio\ndirect=1\niodepth=4\nbs=4k\nrw=randread\nfilename={bench.target.path}\n"
                 )
                 text += f"size={SPAN}\ntime_based=1\nruntime=1s\nallow_file_create=0\n"
-                loads.append((bench, GuestJob(text=text, arguments=(), clones=1)))
+                loads.append((bench, raw_job(text, engine="libaio")))
             running = started(loads)
             armed(running)
             before = [bench.vm.operations() for bench in benches]

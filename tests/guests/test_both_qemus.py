@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.bench.loading import raw_job, run
 from tests.beside import qemu_beside
 from tests.conftest import SPAN
 from tests.guests.conftest import TCG
@@ -14,11 +15,9 @@ from tests.guests.test_rig import found, ground
 
 from virtune import shell
 from virtune.bench.appliance.build import Appliance
-from virtune.bench.load import Loaded
-from virtune.bench.qemu.load import Evidence, GuestJob, run_guest_loads
+from virtune.bench.port import LoadOutput
 from virtune.bench.qemu.machine import PROGRAM
 from virtune.bench.qemu.rig import GuestBench, GuestSession
-from virtune.bench.watch import Moments
 from virtune.model.errors import RigError
 from virtune.model.knob import Support
 from virtune.model.knobs import find
@@ -43,12 +42,11 @@ def session(appliance: Appliance, one_warden: shell.Warden) -> Iterator[GuestSes
     made.give_up()
 
 
-def load_from_two_cpus(bench: GuestBench, seconds: int = 1) -> Loaded:
+def load_from_two_cpus(bench: GuestBench, seconds: int = 1) -> LoadOutput:
     text = f"[x]\nioengine=libaio\ndirect=1\niodepth=16\nbs=4k\nrw=randread\nfilename={bench.target.path}\n"  # type: ignore[union-attr]
     text += f"size={SPAN}\nnumjobs=2\ncpus_allowed=0,1\ncpus_allowed_policy=split\ntime_based=1\nruntime={seconds}s\n"
-    moments = Moments(begin_seconds=0.1, end_seconds=seconds - 0.1, on_begin=lambda: None, on_end=lambda: None)
-    job = GuestJob(text=text + "allow_file_create=0\n", arguments=(), clones=2)
-    return run_guest_loads([(bench, job)], moments=moments, flushes=False, evidence=Evidence())
+    job = raw_job(text + "allow_file_create=0\n", engine="libaio", workload="rw=randread,numjobs=2")
+    return run(bench, job, seconds=seconds)
 
 
 def seen_in_force(bench: GuestBench, setting: str) -> dict[str, str | None]:

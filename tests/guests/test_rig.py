@@ -9,17 +9,15 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests.bench.loading import raw_job, run
 from tests.conftest import SPAN, eventually
 from tests.guests.conftest import TCG
 
 from virtune import shell
 from virtune.bench.appliance.build import Appliance
-from virtune.bench.load import Loaded
-from virtune.bench.port import DiskImageSpec
-from virtune.bench.qemu.load import Evidence, GuestJob, run_guest_loads
+from virtune.bench.port import DiskImageSpec, LoadOutput
 from virtune.bench.qemu.machine import PROGRAM
 from virtune.bench.qemu.rig import GuestBench, GuestSession
-from virtune.bench.watch import Moments
 from virtune.model.errors import RigError
 from virtune.model.evidence import Check
 from virtune.model.machine import Machine
@@ -39,12 +37,10 @@ def found(checks: tuple[Check, ...]) -> dict[str, str | None]:
     return {check.setting: check.found for check in checks if check.found is not None}
 
 
-def load(bench: GuestBench, *, rw: str = "randread", seconds: float = 1.0) -> Loaded:
+def load(bench: GuestBench, *, rw: str = "randread", seconds: float = 1.0) -> LoadOutput:
     text = f"[x]\nioengine=libaio\ndirect=1\niodepth=16\nbs=4k\nrw={rw}\nfilename={bench.target.path}\n"  # type: ignore[union-attr]
     text += f"size={SPAN}\ntime_based=1\nruntime={int(seconds * 1000)}ms\nallow_file_create=0\n"
-    moments = Moments(begin_seconds=0.1, end_seconds=seconds - 0.1, on_begin=lambda: None, on_end=lambda: None)
-    job = GuestJob(text=text, arguments=(), clones=1)
-    return run_guest_loads([(bench, job)], moments=moments, flushes=False, evidence=Evidence())
+    return run(bench, raw_job(text, engine="libaio"), seconds=seconds)
 
 
 def engine_at_work(bench: GuestBench) -> str | None:

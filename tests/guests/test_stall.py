@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from tests.conftest import SPAN, eventually
 
-from virtune.bench.port import DiskImageSpec, Session
+from virtune.bench.port import DiskImageSpec, Session, Surroundings
 from virtune.bench.qemu.guests import session
 from virtune.bench.qemu.rig import GuestBench
 from virtune.bench.scratch import Scratch
@@ -88,7 +88,7 @@ def test_a_load_that_breaks_off_ends_in_evidence_and_the_rest_is_measured(
     with (
         Store(tmp_path / "store.sqlite") as store,
         Scratch(scratch_directory, span_bytes=SPAN, say=said.append) as scratch,
-        session(warden) as rig,
+        session(study.arms[0].stack, Surroundings(warden=warden, scratch=scratch_directory)) as rig,
     ):
         hurting = Hurting(rig, hurt)
         tools = Tools(

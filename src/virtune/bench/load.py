@@ -3,19 +3,19 @@
 
 import signal
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Protocol
 
 from virtune import shell
-from virtune.bench.port import Bench
-from virtune.bench.verify.image import opened
+from virtune.bench.port import HostCounters, Keep, LoadJob, LoadOutput, Window
+from virtune.bench.verify.image import on_off, opened
 from virtune.bench.watch import TICK_SECONDS, Moments, watch
 from virtune.bounded import read_bounded
 from virtune.fio.job import OPERATIONS
 from virtune.model.errors import LoadError
 from virtune.model.evidence import Check
-from virtune.model.target import FileTarget
+from virtune.model.target import FileTarget, Target
 from virtune.probe.fio import read_engines
 from virtune.probe.process import IO_URING, NATIVE, Process
 
@@ -31,21 +31,29 @@ _COMPLAINT_BYTES = 64 * 1024
 """fio complains before it writes anything else."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Loaded:
-    """What a load that came to its end left: its JSON as it came, and what was seen in force while it ran.
+_SETTLE_SECONDS = {"fio": 0.3, "virtune-load": 0.05}
+"""fio needs about half of this from its start until its ramp begins, and it ends its run that much later than asked;
+our own generator takes 0.01 s for both. The counters of the measured time are read inside of that, so that they speak
+of nothing else."""
 
-    `log` is what it did over the measured time, in fio's form (`ms, IOPS, direction, ...`), all jobs after another.
-    `beside` is the output of loads that ran with it in other guests. `operations` is the log of every single I/O, of
-    each of them, where the job asked for it.
-    """
+_END_SECONDS = 0.05
+"""So long before the end the counters of the measured time are read."""
 
-    output: bytes
-    log: bytes
-    command: str
-    checks: tuple[Check, ...]
-    beside: tuple[bytes, ...] = ()
-    operations: tuple[bytes, ...] = ()
+
+class Here(Protocol):
+    """A stack that is loaded from this host: its target, the processes that carry it, its image."""
+
+    target: Target
+    processes: Mapping[str, int]
+    image: Path | None
+
+    def under_load(self, *, flushes: bool) -> tuple[Check, ...]:
+        """Look again while the load runs; only then is it seen who does the I/O."""
+        ...
+
+    def trouble(self) -> str | None:
+        """Say why the stack no longer runs, None while it does."""
+        ...
 
 
 def fio_engines(fio: str) -> frozenset[str]:
@@ -57,23 +65,15 @@ def fio_engines(fio: str) -> frozenset[str]:
         raise LoadError(f"fio does not say which engines it has: {error.message}", hint=hint) from None
 
 
-def run_load(
-    program: str,
-    job: str,
-    arguments: tuple[str, ...],
-    *,
-    bench: Bench,
-    warden: shell.Warden,
-    moments: Callable[[int], Moments],
-    flushes: bool,
-) -> Loaded:
-    """Run one load to its end and return its output; raises LoadError with the reason when it has none.
+def run_here(bench: Here, load: LoadJob, window: Window, keep: Keep, warden: shell.Warden) -> LoadOutput:
+    """Run one load on this host to its end and return its output; raises LoadError with the reason when it has none.
 
-    `program` is the path of fio or of virtune-load, which takes fio's words; `moments` is asked with its pid.
+    The program is fio or virtune-load, which takes fio's words.
     """
+    program, arguments = load.program, load.job.arguments
     name = Path(program).name
     job_file, output = warden.directory / "load.fio", warden.directory / "load.json"
-    job_file.write_text(job)
+    job_file.write_text(load.job.text)
     output.unlink(missing_ok=True)
     for old in (*_logs(warden.directory), *warden.directory.glob(f"{OPERATIONS}_*.log")):
         old.unlink()
@@ -87,8 +87,11 @@ def run_load(
         "--eta=never",
         str(job_file),
     ]
-    with warden.running(argv, name="load", ask=signal.SIGINT) as child:
-        checks = watch(_Child(child, bench, flushes=flushes), moments(child.pid))
+    with (
+        keep.host(processes=bench.processes, image=bench.image) as host,
+        warden.running(argv, name="load", ask=signal.SIGINT) as child,
+    ):
+        checks = watch(_Child(child, bench, load), _moments(window, host, load.job.program, child.pid))
         status = child.wait(0)
     if status:
         _require_rig(bench)
@@ -99,12 +102,28 @@ def run_load(
         operations = b"".join(read_bounded(path, _MAX_OUTPUT_BYTES) for path in _operations(warden.directory))
     except OSError as error:
         raise LoadError(f"a log of {name} cannot be read: {(error.strerror or '').lower()}") from None
-    return Loaded(
+    return LoadOutput(
         output=_read(output, child, name),
         log=log,
         command=" ".join(argv),
         checks=checks,
         operations=(operations,) if operations else (),
+    )
+
+
+def _moments(window: Window, host: HostCounters, program: str, pid: int) -> Moments:
+    def on_begin() -> None:
+        host.add_process("load", pid)
+        host.sample(mark="begin")
+
+    def on_end() -> None:
+        host.sample(mark="stop")
+
+    return Moments(
+        begin_seconds=window.begins(_SETTLE_SECONDS[program]),
+        end_seconds=window.ends(_END_SECONDS),
+        on_begin=on_begin,
+        on_end=on_end,
     )
 
 
@@ -116,7 +135,7 @@ def _operations(directory: Path) -> list[Path]:
     return sorted(directory.glob(f"{OPERATIONS}_lat.*.log"))
 
 
-def _require_rig(bench: Bench) -> None:
+def _require_rig(bench: Here) -> None:
     """Raise LoadError with what befell the rig, if it is that which ended the load."""
     deadline = time.monotonic() + _CAUSE_SECONDS
     while True:
@@ -130,8 +149,8 @@ def _require_rig(bench: Bench) -> None:
 class _Child:
     """A load that is a process of ours, on a bench of this host."""
 
-    def __init__(self, child: shell.Child, bench: Bench, *, flushes: bool) -> None:
-        self._child, self._bench, self._flushes = child, bench, flushes
+    def __init__(self, child: shell.Child, bench: Here, load: LoadJob) -> None:
+        self._child, self._bench, self._load = child, bench, load
         self._looked = False
 
     def ended(self, *, due: bool) -> bool:  # noqa: ARG002 - its end is noticed without delay
@@ -152,10 +171,10 @@ class _Child:
 
     def look(self) -> tuple[Check, ...]:
         """Look at the rig and at the load itself."""
-        return (*self._bench.under_load(flushes=self._flushes), *self._own())
+        return (*self._bench.under_load(flushes=self._load.flushes), *self._own())
 
     def _own(self) -> tuple[Check, ...]:
-        """Say how the load itself holds the target. Who knows the workload judges asked and found."""
+        """Say how the load itself holds the target."""
         if not isinstance(self._bench.target, FileTarget):
             return ()
         name, process = Path(self._child.command[0]).name, Process(self._child.pid)
@@ -169,17 +188,13 @@ class _Child:
             "libaio": f"{name} maps a kernel AIO context",
             None: f"{name} had ended before it was looked at" if over else "leaves no trace",
         }
+        job = self._load.job
+        # of several engines only some leave a trace, so each of them may be the one that is seen
+        asked = engine if engine in job.engines else "+".join(sorted(job.engines))
+        direct = on_off(job.direct)
         return (
-            Check(
-                setting="load.engine", asked=engine or "unknown", found=engine, proof=seen[engine], hidden=unlooked
-            ),
-            Check(
-                setting="load.direct",
-                asked=held.direct or "unknown",
-                found=held.direct,
-                proof=held.proof,
-                hidden=unlooked,
-            ),
+            Check(setting="load.engine", asked=str(asked), found=engine, proof=seen[engine], hidden=unlooked),
+            Check(setting="load.direct", asked=direct, found=held.direct, proof=held.proof, hidden=unlooked),
         )
 
 

@@ -2,17 +2,17 @@
 """The rig `metal`: the load straight on a file or block device, the yardstick for every other stack."""
 
 import contextlib
-import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from virtune.bench.port import DiskImageSpec
-from virtune.fio.job import can_name
+from virtune.bench.load import run_here
+from virtune.bench.port import DiskImageSpec, Keep, LoadJob, LoadOutput, Surroundings, Window
 from virtune.model.errors import RigError
 from virtune.model.evidence import Changeover, Check, InForce
 from virtune.model.stack import Stack
 from virtune.model.target import FileTarget, Target
+from virtune.shell import Warden
 
 
 @dataclass(slots=True, kw_only=True)
@@ -21,12 +21,17 @@ class MetalBench:
 
     target: Target
     image: Path | None
+    warden: Warden
     command: str = ""
     processes: Mapping[str, int] = field(default_factory=dict)
     in_force: InForce = field(default_factory=InForce)
     changeover: Changeover | None = None
 
-    def under_load(self, *, flushes: bool) -> tuple[Check, ...]:  # noqa: ARG002 - the port's word
+    def run(self, jobs: Sequence[LoadJob], window: Window, keep: Keep) -> LoadOutput:
+        """Load it from this host."""
+        return run_here(self, jobs[0], window, keep, self.warden)
+
+    def under_load(self, *, flushes: bool) -> tuple[Check, ...]:  # noqa: ARG002 - nothing of QEMU's is here
         """Nothing of ours runs here; the load itself is looked at where it runs."""
         return ()
 
@@ -38,32 +43,19 @@ class MetalBench:
 class MetalSession:
     """Nothing is started and nothing is kept from trial to trial."""
 
+    def __init__(self, warden: Warden) -> None:
+        self._warden = warden
+
     @contextlib.contextmanager
     def up(self, stack: Stack, ground: DiskImageSpec, *, restart: bool = False) -> Iterator[MetalBench]:  # noqa: ARG002
         """Give the image itself as target."""
         if ground.image is None:
             raise RigError("rig=metal needs an image or a device")
-        with _named(ground.image) as path:
-            yield MetalBench(target=FileTarget(path=path, size_bytes=ground.size_bytes), image=ground.image)
+        target = FileTarget(path=str(ground.image), size_bytes=ground.size_bytes)
+        yield MetalBench(target=target, image=ground.image, warden=self._warden)
 
 
 @contextlib.contextmanager
-def _named(image: Path) -> Iterator[str]:
-    """Yield a name of the image that a job file can hold: its own, or else the kernel's, of a descriptor of ours."""
-    if can_name(str(image)):
-        yield str(image)
-        return
-    try:
-        descriptor = os.open(image, os.O_PATH | os.O_CLOEXEC)
-    except OSError as error:
-        raise RigError(f"cannot use {image}: {error.strerror}") from None
-    try:
-        yield f"/proc/{os.getpid()}/fd/{descriptor}"
-    finally:
-        os.close(descriptor)
-
-
-@contextlib.contextmanager
-def session() -> Iterator[MetalSession]:
+def session(stack: Stack, place: Surroundings) -> Iterator[MetalSession]:  # noqa: ARG001 - it is the same for all
     """Yield the rig; nothing is to be made ready."""
-    yield MetalSession()
+    yield MetalSession(place.warden)

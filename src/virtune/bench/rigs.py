@@ -1,78 +1,55 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which rig a stack needs: each is imported and made ready when a stack asks for it."""
+"""Where each rig is: imported and made ready when a stack asks for it, since each brings its own weight.
+
+A new rig is a row of `virtune.model.rig`, a line here, and a module or room beside this one.
+"""
 
 import contextlib
+import importlib
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, assert_never
+from typing import Any
 
-from virtune.bench.port import Bench, DiskImageSpec, Session
+from virtune.bench.port import Bench, DiskImageSpec, Session, Surroundings
 from virtune.model.errors import RigError
+from virtune.model.rig import Rig
 from virtune.model.stack import Stack
-from virtune.shell import Warden
 
-if TYPE_CHECKING:
-    from virtune.bench.libvirt.access import DomainAccess
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
-    """The ways into domains of the user's, by their names, and where what is plugged into them lies."""
-
-    ways: "Mapping[str, DomainAccess]"
-    scratch: Path
+SESSIONS: Mapping[Rig, str] = {
+    "metal": "virtune.bench.metal:session",
+    "storage-daemon": "virtune.bench.daemon.rig:session",
+    "qemu": "virtune.bench.qemu.guests:session",
+    "libvirt": "virtune.bench.libvirt.rig:session",
+    "simulated": "virtune.bench.simulated:session",
+}
+"""What makes each rig ready: called with the stack and its surroundings, gives a `with` of a Session."""
 
 
 @contextlib.contextmanager
-def session(warden: Warden, place: Place | None = None) -> Iterator[Session]:
-    """Yield the rigs of a study as one: each is made ready when a stack asks for it, and all end with the block.
-
-    `place` is needed for stacks in domains of the user's.
-    """
+def session(place: Surroundings) -> Iterator[Session]:
+    """Yield the rigs of a study as one: each is made ready when a stack asks for it, and all end with the block."""
     with contextlib.ExitStack() as ends:
-        yield _Rigs(warden, ends, place)
+        yield _Rigs(place, ends)
 
 
 class _Rigs:
-    """Every rig that a stack asked for so far, by its name."""
+    """Every rig that a stack asked for so far, by its name and place."""
 
-    def __init__(self, warden: Warden, ends: contextlib.ExitStack, place: Place | None) -> None:
-        self._warden, self._ends, self._place = warden, ends, place
+    def __init__(self, place: Surroundings, ends: contextlib.ExitStack) -> None:
+        self._place, self._ends = place, ends
         self._ready: dict[tuple[str, str | None], Session] = {}
 
     def up(self, stack: Stack, ground: DiskImageSpec, *, restart: bool = False) -> AbstractContextManager[Bench]:
         key = stack.rig, stack.domain
         if key not in self._ready:
-            self._ready[key] = self._ends.enter_context(_session_of(stack, self._warden, self._place))
+            self._ready[key] = self._ends.enter_context(_session_of(stack, self._place))
         return self._ready[key].up(stack, ground, restart=restart)
 
 
-def _session_of(stack: Stack, warden: Warden, place: Place | None) -> AbstractContextManager[Session]:
-    # A rig's module brings its own weight (asyncio, QMP), so it is loaded when it is used.
-    match stack.rig:
-        case "metal":
-            from virtune.bench import metal
-
-            return metal.session()
-        case "storage-daemon":
-            from virtune.bench.daemon import rig as storage_daemon
-
-            return storage_daemon.session(warden)
-        case "unknown" | "simulated":
-            raise RigError(
-                "this stack was not measured here, so no rig can start it", hint="its results were imported"
-            )
-        case "qemu":
-            from virtune.bench.qemu import guests
-
-            return guests.session(warden)
-        case "libvirt":
-            from virtune.bench.libvirt import rig as domain
-
-            if place is None or stack.domain is None:
-                raise RigError("rig=libvirt needs a domain, and a way into it")
-            return domain.session(place.ways[stack.domain], place.scratch)
-        case _:
-            assert_never(stack.rig)
+def _session_of(stack: Stack, place: Surroundings) -> AbstractContextManager[Session]:
+    if stack.rig not in SESSIONS:
+        raise RigError("this stack was not measured here, so no rig can start it", hint="its results were imported")
+    module, _, name = SESSIONS[stack.rig].partition(":")
+    make: Any = getattr(importlib.import_module(module), name)
+    found: AbstractContextManager[Session] = make(stack, place)
+    return found

@@ -17,13 +17,14 @@ from virtune.analyse.study.lost_arms import require_measured
 from virtune.analyse.study.summarise import summarise
 from virtune.analyse.study.verdicts import confidence_of_one
 from virtune.bench.load import fio_engines
-from virtune.bench.rigs import Place, session
+from virtune.bench.port import Surroundings
+from virtune.bench.rigs import session
 from virtune.bench.scratch import Scratch
 from virtune.bench.verify.judge import require_verified
 from virtune.flows.attempt import Attempts, still_to_run
-from virtune.flows.domain_trial import ready_domains
 from virtune.flows.last_check import last_check
 from virtune.flows.preconditions import Leave, admitted, require_programs
+from virtune.flows.study_domains import ready_domains
 from virtune.flows.study_images import identities, require_same_images
 from virtune.flows.trial import Tools, ground_for
 from virtune.model.condition import Threshold
@@ -184,7 +185,7 @@ def prepared(study: Study, say: Callable[[Event], None], leave: Leave, *, all_up
             Path(study.scratch), span_bytes=study.span_bytes, say=say, passing=study.connect is not None
         ) as scratch,
         _spread(study, say) as spread,
-        session(warden, Place(ways=ways, scratch=scratch.directory)) as rigs,
+        session(Surroundings(warden=warden, scratch=scratch.directory, access=ways)) as rigs,
     ):
         tools = Tools(
             programs=programs,

@@ -1,31 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
 """One trial: a stack up, proven, loaded, watched, taken down, and its evidence."""
 
-import functools
+import contextlib
+import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 from virtune.analyse.trial.derive import derive
 from virtune.bench.counters import Sampler
-from virtune.bench.load import run_load
 from virtune.bench.permission import Held
-from virtune.bench.port import Bench, DiskImageSpec, Session
+from virtune.bench.port import Bench, DiskImageSpec, HostCounters, LoadJob, Session, Window
 from virtune.bench.scratch import Scratch, drop_cache
 from virtune.bench.verify.judge import require_verified
-from virtune.bench.watch import Moments
 from virtune.fio.exported import FIO, Clients
 from virtune.fio.generator import PROGRAM
 from virtune.fio.job import FioJob, fio_job
-from virtune.flows.domain_trial import load_in_domain
-from virtune.flows.guest_trial import disks_below, load_in_guests
 from virtune.model.errors import LoadError, RigError
-from virtune.model.evidence import EACH_OPERATION, Capture, Changeover, Check, InForce, TrialRecord, of_guest
+from virtune.model.evidence import DISKS, EACH_OPERATION, Capture, Changeover, Check, InForce, TrialRecord, of_guest
 from virtune.model.stack import Stack
 from virtune.model.study import Study, Trial
-from virtune.model.target import GuestTarget
 from virtune.model.verification import not_shown_checks
 from virtune.model.workload import Workload
 from virtune.plan.guests import guest_seed, share_of
@@ -34,17 +30,9 @@ from virtune.probe.devices import backing_of
 from virtune.probe.identity import loop_file
 from virtune.shell import Warden
 
-_SETTLE_SECONDS = {"fio": 0.3, "virtune-load": 0.05}
-"""fio needs about half of this from its start until its ramp begins, and it ends its run that much later than asked;
-our own generator takes 0.01 s for both. The counters of the measured time are read inside of that, so that they speak
-of nothing else."""
-
 _VERSION = re.compile(rb'"fio version"\s*:\s*"([\x20-\x7e]{1,80}?)"')
 _HEAD_BYTES = 64 * 1024
 """The version stands before the first job, behind what fio may have complained of."""
-
-_END_SECONDS = 0.05
-"""So long before the end the counters of the measured time are read: no load ends sooner than it was asked to."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,36 +114,48 @@ def _load(
     captures += [_text(of_guest("job.fio", guest), one.text) for guest, one in enumerate(jobs)]
     chosen = [*job.chosen, *_held_words(study, tools)]
     captures.append(_text("choices.txt", "".join(f"{what}: {why}\n" for what, why in chosen)))
-    devices = backing_of(bench.image).names if bench.image is not None else ()
-    file = None if bench.image is None else _file_of(bench.image)
-    files = {} if file is None else {"image": file}
-    sampler = Sampler(devices=devices, processes=bench.processes, files=files)
-    try:
-        with sampler:
-            if study.arm(trial.arm).stack.rig == "libvirt":
-                loaded = load_in_domain(study, workload, job, bench, sampler, captures)
-            elif isinstance(bench.target, GuestTarget):
-                loaded = load_in_guests(study, workload, jobs, bench, sampler, captures)
-            else:
-                loaded = run_load(
-                    tools.programs[job.program],
-                    job.text,
-                    job.arguments,
-                    bench=bench,
-                    warden=tools.warden,
-                    moments=functools.partial(_moments, study, sampler, _SETTLE_SECONDS[job.program]),
-                    flushes=_flushes(workload),
-                )
-        for guest, output in enumerate((loaded.output, *loaded.beside)):
-            captures.append(Capture(name=of_guest("fio.json", guest), content=output))
-        for guest, log in enumerate(loaded.operations):
-            captures.append(Capture(name=of_guest(EACH_OPERATION, guest), content=log))
-        captures.append(_text("command.txt", loaded.command))
-        captures.append(Capture(name="iops.log", content=loaded.log))
-        seen += _judged(loaded.checks, job)
-        seen.append(_program_seen(loaded.output, job))
-    finally:
-        captures.append(Capture(name="counters.jsonl", content=sampler.content()))
+    window = Window(seconds=study.seconds, ramp_seconds=study.ramp_seconds, round=trial.round, seed=study.seed)
+    share = share_of(workload, study.arm(trial.arm).stack)
+    loads = [LoadJob(job=one, workload=share, program=tools.programs.get(one.program, one.program)) for one in jobs]
+    loaded = bench.run(loads, window, _Kept(captures))
+    for guest, output in enumerate((loaded.output, *loaded.beside)):
+        captures.append(Capture(name=of_guest("fio.json", guest), content=output))
+    for guest, log in enumerate(loaded.operations):
+        captures.append(Capture(name=of_guest(EACH_OPERATION, guest), content=log))
+    captures.append(_text("command.txt", loaded.command))
+    captures.append(Capture(name="iops.log", content=loaded.log))
+    seen += loaded.checks
+    seen.append(_program_seen(loaded.output, job))
+
+
+class _Kept:
+    """Where a rig leaves its evidence: among the captures of the trial."""
+
+    def __init__(self, captures: list[Capture]) -> None:
+        self._captures = captures
+
+    def capture(self, name: str, content: bytes | str) -> None:
+        """Keep raw evidence by name."""
+        self._captures.append(Capture(name=name, content=content if isinstance(content, bytes) else content.encode()))
+
+    @contextlib.contextmanager
+    def host(self, *, processes: Mapping[str, int], image: Path | None) -> Iterator[HostCounters]:
+        """Sample this host while the block runs, and keep the samples however it ends."""
+        devices = backing_of(image).names if image is not None else ()
+        file = None if image is None else _file_of(image)
+        sampler = Sampler(devices=devices, processes=processes, files={} if file is None else {"image": file})
+        try:
+            with sampler:
+                yield sampler
+        finally:
+            self.capture("counters.jsonl", sampler.content())
+
+
+def disks_below(ground: DiskImageSpec) -> Iterator[Capture]:
+    """Yield the capture of which disks guests are spread over, where they are."""
+    if ground.image is not None and ground.second is not None:
+        disks = [[disk.name for disk in backing_of(image).disks] for image in (ground.image, ground.second)]
+        yield _text(DISKS, json.dumps({"disks": disks}) + "\n")
 
 
 def _held_words(study: Study, tools: Tools) -> list[tuple[str, str]]:
@@ -192,47 +192,12 @@ def _file_of(image: Path) -> Path | None:
     return image if image.is_file() else loop_file(image)
 
 
-def _moments(study: Study, sampler: Sampler, settle_seconds: float, pid: int) -> Moments:
-    def on_begin() -> None:
-        sampler.add_process("load", pid)
-        sampler.sample(mark="begin")
-
-    def on_end() -> None:
-        sampler.sample(mark="stop")
-
-    return Moments(
-        begin_seconds=study.ramp_seconds + min(settle_seconds, study.seconds / 3),
-        end_seconds=study.ramp_seconds + study.seconds - min(_END_SECONDS, study.seconds / 6),
-        on_begin=on_begin,
-        on_end=on_end,
-    )
-
-
-def _judged(checks: tuple[Check, ...], job: FioJob) -> list[Check]:
-    """Hold what was seen of fio itself against what its job asked for."""
-
-    def asked(check: Check) -> str:
-        if check.setting == "load.direct":
-            return "on" if job.direct else "off"
-        if check.setting == "load.engine":
-            # of several engines only some leave a trace, so each of them may be the one that is seen
-            return check.found if check.found in job.engines else "+".join(sorted(job.engines))
-        return check.asked
-
-    return [replace(check, asked=asked(check)) for check in checks]
-
-
 def _program_seen(output: bytes, job: FioJob) -> Check:
     """Say by whom the result was written, as it says itself."""
     said = _VERSION.search(output[:_HEAD_BYTES])
     name = None if said is None else said[1].decode(errors="replace")
     found = None if name is None else PROGRAM if name.startswith(PROGRAM) else FIO
     return Check(setting="load.program", asked=job.program, found=found, proof=f"the result comes from {name}")
-
-
-def _flushes(workload: Workload) -> bool:
-    """Whether the load makes QEMU flush, now and then or after every write."""
-    return any(job.writes or job.get("fsync", "0") != "0" or job.get("fdatasync", "0") != "0" for job in workload)
 
 
 def _text(name: str, content: str) -> Capture:

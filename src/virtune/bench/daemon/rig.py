@@ -22,7 +22,8 @@ from typing import Any
 from virtune import shell
 from virtune.bench.daemon.export_settings import Served, export_checks, iothread_check_under_load, iothread_of
 from virtune.bench.daemon.vhost_user import queues_of
-from virtune.bench.port import DiskImageSpec
+from virtune.bench.load import run_here
+from virtune.bench.port import DiskImageSpec, Keep, LoadJob, LoadOutput, Surroundings, Window
 from virtune.bench.qmp import Monitor
 from virtune.bench.verify.engine import engine_check, engine_check_under_load, moved_since
 from virtune.bench.verify.image import cache_checks, node_checks, opened
@@ -85,7 +86,12 @@ class DaemonBench:
     marks: Marks
     iothread: int | None
     child: shell.Child
+    warden: shell.Warden
     changeover: Changeover | None = None
+
+    def run(self, jobs: Sequence[LoadJob], window: Window, keep: Keep) -> LoadOutput:
+        """Load the export from this host."""
+        return run_here(self, jobs[0], window, keep, self.warden)
 
     def under_load(self, *, flushes: bool) -> tuple[Check, ...]:
         """Look who does the I/O now."""
@@ -198,9 +204,9 @@ class DaemonSession:
 
 
 @contextlib.contextmanager
-def session(warden: shell.Warden) -> Iterator[DaemonSession]:
+def session(stack: Stack, place: Surroundings) -> Iterator[DaemonSession]:  # noqa: ARG001 - one daemon carries all
     """Yield the rig, and end its daemon with the block."""
-    found = DaemonSession(warden)
+    found = DaemonSession(place.warden)
     try:
         yield found
     finally:
@@ -261,6 +267,7 @@ class Daemon:
             ),
             iothread=iothread_of(served),
             child=self.child,
+            warden=self._warden,
         )
 
     def close(self) -> None:

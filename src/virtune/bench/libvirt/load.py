@@ -8,16 +8,19 @@ is asked: the guest writes its own counters down, and its fio is fetched when it
 import contextlib
 import json
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from itertools import accumulate
+from pathlib import Path
+from typing import Protocol
 
-from virtune.bench.guest.agent import AgentProcess
+from virtune.bench.guest.agent import AgentGuest, AgentProcess
 from virtune.bench.guest.channel import GuestError, GuestOutput, must
 from virtune.bench.guest.counters import SCHEMA
-from virtune.bench.libvirt.rig import DomainBench
-from virtune.bench.load import LOG_MS, Loaded
-from virtune.bench.qemu.load import STUCK, Evidence, GuestJob, Progress
+from virtune.bench.libvirt.access import DomainAccess
+from virtune.bench.load import LOG_MS
+from virtune.bench.port import HostCounters, Keep, LoadJob, LoadOutput, Window
+from virtune.bench.qemu.load import STUCK, Progress
 from virtune.bench.watch import TICK_SECONDS, Moments, watch
 from virtune.fio.job import OPERATIONS
 from virtune.model.errors import LoadError, VirtuneError
@@ -25,6 +28,7 @@ from virtune.model.evidence import Check
 
 _ANSWER_SECONDS = 20.0
 _ARM_SECONDS = 60.0
+_SETTLE_SECONDS, _END_SECONDS = 0.05, 0.1
 _RESULT_SECONDS = 60.0
 _LOOK_SECONDS = 2.0
 """How often it is asked whether the load has ended before its time, and whether the disk completes anything."""
@@ -53,56 +57,97 @@ cat load.json log each counters >all
 """All that a load leaves in one file, since each file is three questions to the agent; the lengths tell the parts."""
 
 
+class LoadedDomain(Protocol):
+    """A domain with a scratch disk that stands for a stack, as far as its load needs it."""
+
+    way: DomainAccess
+    place: str
+    scripts: str
+    seen: Mapping[str, str]
+    xml: str
+    processes: Mapping[str, int]
+    image: Path | None
+
+    @property
+    def guest(self) -> AgentGuest:
+        """The guest, by its agent."""
+        ...
+
+    def begin(self) -> None:
+        """Note how far everything has come when the load begins."""
+        ...
+
+    def under_load(self, *, flushes: bool) -> tuple[Check, ...]:
+        """Look who does the I/O now."""
+        ...
+
+    def operations(self) -> int:
+        """Return how many requests the disk has completed."""
+        ...
+
+    def trouble(self) -> str | None:
+        """Say that the domain's process is gone, None while it runs."""
+        ...
+
+    def evidence(self) -> str:
+        """Return what can be said of a domain in trouble."""
+        ...
+
+
 @dataclass(slots=True)
 class _Running:
-    bench: DomainBench
+    bench: LoadedDomain
     process: AgentProcess
     command: str
     clock: float
     progress: Progress
 
 
-def run_domain_load(
-    job: GuestJob, *, bench: DomainBench, moments: Moments, flushes: bool, evidence: Evidence
-) -> Loaded:
+def run_in_domain(bench: LoadedDomain, load: LoadJob, window: Window, keep: Keep) -> LoadOutput:
     """Run one load in a domain to its end and return its output.
 
-    Raises LoadError with the reason when it has none; `evidence` then says what was seen of the domain.
+    Raises LoadError with the reason when it has none; what was seen of the domain is kept then too.
     """
+    keep.capture("guest.json", json.dumps(dict(bench.seen)) + "\n")
+    keep.capture("domain.xml", bench.xml)
     marks: list[tuple[str, float]] = []
-    try:
-        running = _armed(job, bench)
-        bench.begin()
-        asked = time.monotonic()
-        bench.guest.put(f"{bench.place}/go", b"\n" * job.clones, timeout_seconds=_ANSWER_SECONDS)
-        # three questions: the file opened, written to, closed; what is written lets the load go
-        started = (asked + time.monotonic()) / 2
-        marks.append(("go", started))
-        watched = _Watched(running, started, flushes=flushes)
-        checks = watch(watched, _marking(moments, marks), started=started)
-        _require_success(bench, watched.output)
-        result, log, each, counted = _collected(bench)
-        evidence.counters = [_counters(counted, running.clock, marks)]
-        operations = (each,) if each else ()
-        return Loaded(output=result, log=log, command=running.command, checks=checks, operations=operations)
-    except (LoadError, GuestError) as error:
-        with contextlib.suppress(VirtuneError):
-            evidence.trouble = bench.evidence()
-        if isinstance(error, LoadError):
-            raise
-        trouble = bench.trouble()
-        raise LoadError(trouble or error.message, hint=None if trouble else error.hint) from None
+    counters = b""
+    with keep.host(processes=bench.processes, image=bench.image) as host:
+        try:
+            running = _armed(load, bench)
+            bench.begin()
+            asked = time.monotonic()
+            bench.guest.put(f"{bench.place}/go", b"\n" * load.clones, timeout_seconds=_ANSWER_SECONDS)
+            # three questions: the file opened, written to, closed; what is written lets the load go
+            started = (asked + time.monotonic()) / 2
+            marks.append(("go", started))
+            watched = _Watched(running, started, flushes=load.flushes)
+            checks = watch(watched, _moments(window, host, marks), started=started)
+            _require_success(bench, watched.output)
+            result, log, each, counted = _collected(bench)
+            counters = _counters(counted, running.clock, marks)
+            operations = (each,) if each else ()
+            return LoadOutput(output=result, log=log, command=running.command, checks=checks, operations=operations)
+        except (LoadError, GuestError) as error:
+            with contextlib.suppress(VirtuneError):
+                keep.capture("trouble.txt", bench.evidence())
+            if isinstance(error, LoadError):
+                raise
+            trouble = bench.trouble()
+            raise LoadError(trouble or error.message, hint=None if trouble else error.hint) from None
+        finally:
+            keep.capture("guest-counters.jsonl", counters)
 
 
-def _armed(job: GuestJob, bench: DomainBench) -> _Running:
+def _armed(load: LoadJob, bench: LoadedDomain) -> _Running:
     """Start fio and return when all its jobs stand at the barrier."""
-    guest = bench.guest
+    guest, job = bench.guest, load.job
     argv = ["fio", *job.arguments, f"--exec_prerun=. {bench.scripts}/barrier"]
     argv += ["--write_iops_log=load", f"--log_avg_msec={LOG_MS}", "--output-format=json+", "--output=load.json"]
     argv += ["--eta=never", "load.fio"]
     words = ["sh", "-c", _START, "sh", bench.place, bench.scripts, *argv]
     process = guest.start(words, timeout_seconds=_ANSWER_SECONDS, stdin=job.text.encode())
-    waiting = ["sh", bench.place, bench.scripts, str(job.clones), str(int(_ARM_SECONDS)), str(process.pid)]
+    waiting = ["sh", bench.place, bench.scripts, str(load.clones), str(int(_ARM_SECONDS)), str(process.pid)]
     held = guest.run(["sh", "-c", _ARM, *waiting], timeout_seconds=_ARM_SECONDS + _ANSWER_SECONDS)
     answered = time.monotonic()
     if held.status != 0:
@@ -115,7 +160,7 @@ def _armed(job: GuestJob, bench: DomainBench) -> _Running:
         )
     uptime = held.stdout.split()[:1]
     clock = answered - (float(uptime[0]) if uptime else 0.0)
-    return _Running(bench, process, " ".join(argv), clock, Progress(direct=job.direct))
+    return _Running(bench, process, " ".join(argv), clock, Progress(direct=load.workload.direct))
 
 
 class _Watched:
@@ -155,21 +200,22 @@ class _Watched:
         return self._running.bench.under_load(flushes=self._flushes)
 
 
-def _marking(moments: Moments, marks: list[tuple[str, float]]) -> Moments:
-    """Note when the moments came, by the host's clock."""
+def _moments(window: Window, host: HostCounters, marks: list[tuple[str, float]]) -> Moments:
+    """Say when the counters are read, and note when they were, by the host's clock."""
 
-    def on_begin() -> None:
-        moments.on_begin()
-        marks.append(("begin", time.monotonic()))
+    def look(mark: str) -> None:
+        host.sample(mark=mark)
+        marks.append((mark, time.monotonic()))
 
-    def on_end() -> None:
-        moments.on_end()
-        marks.append(("stop", time.monotonic()))
+    return Moments(
+        begin_seconds=window.begins(_SETTLE_SECONDS),
+        end_seconds=window.ends(_END_SECONDS),
+        on_begin=lambda: look("begin"),
+        on_end=lambda: look("stop"),
+    )
 
-    return replace(moments, on_begin=on_begin, on_end=on_end)
 
-
-def _collected(bench: DomainBench) -> tuple[bytes, bytes, bytes, bytes]:
+def _collected(bench: LoadedDomain) -> tuple[bytes, bytes, bytes, bytes]:
     """Return fio's JSON, its log of IOPS, that of every single I/O where there is one, and what the guest counted."""
     said = must(bench.guest, ["sh", "-c", _COLLECT, "sh", bench.place], timeout_seconds=_RESULT_SECONDS).split()
     whole = bench.guest.get(f"{bench.place}/all", timeout_seconds=_RESULT_SECONDS)
@@ -203,12 +249,12 @@ def _samples(text: str, clock: float) -> Iterator[dict[str, object]]:
             yield {"t": int((clock + float(head.split()[0])) * 1e9), "uptime": head, "text": body}
 
 
-def _require_success(bench: DomainBench, output: GuestOutput | None) -> None:
+def _require_success(bench: LoadedDomain, output: GuestOutput | None) -> None:
     if output is not None and output.status != 0:
         raise LoadError(f"fio in the guest ended with status {output.status}", hint=_complaint(bench, output))
 
 
-def _complaint(bench: DomainBench, output: GuestOutput) -> str | None:
+def _complaint(bench: LoadedDomain, output: GuestOutput) -> str | None:
     """Return what fio complained of: with --output it goes into that file."""
     said = output.stderr.decode(errors="replace").strip()
     for file in ("said", "load.json"):

@@ -9,7 +9,7 @@ import contextlib
 import re
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -20,8 +20,9 @@ from virtune.bench.guest.disk import seen_in_guest
 from virtune.bench.libvirt.access import DomainAccess, require_possible, scripts
 from virtune.bench.libvirt.attached import Plugged, alone_in, strike_out, write_down, written_down
 from virtune.bench.libvirt.detach import sweep_guest, take_out, unplug
+from virtune.bench.libvirt.load import run_in_domain
 from virtune.bench.libvirt.settings import accelerator_of, cache_check, disk_checks, image_checks, serving
-from virtune.bench.port import DiskImageSpec
+from virtune.bench.port import DiskImageSpec, Keep, LoadJob, LoadOutput, Surroundings, Window
 from virtune.bench.verify.engine import (
     RingOwners,
     engine_check,
@@ -78,6 +79,11 @@ class DomainBench:
         """The guest, by its agent."""
         return self.way.guest
 
+    def run(self, jobs: Sequence[LoadJob], window: Window, keep: Keep) -> LoadOutput:
+        """Load the disk by the guest's own fio."""
+        keep.capture("accelerator.txt", f"{self.accelerator}: {self.accelerator_why}\n")
+        return run_in_domain(self, jobs[0], window, keep)
+
     def begin(self) -> None:
         """Note how far everything has come when the load begins."""
         self.requests_before = self.operations()
@@ -131,11 +137,14 @@ class DomainBench:
 
 
 @contextlib.contextmanager
-def session(way: DomainAccess, scratch: Path) -> Iterator["DomainSession"]:
+def session(stack: Stack, place: Surroundings) -> Iterator["DomainSession"]:
     """Yield the rig of one domain, which nobody else of virtune's may use meanwhile.
 
     What a killed run left in the domain is taken out first. Raises RigError when it is not left as it was found.
     """
+    way = place.access.get(stack.domain or "")
+    if not isinstance(way, DomainAccess):
+        raise RigError("rig=libvirt needs a domain, and a way into it")
     home = shell.data_directory() / "plugged"
     with alone_in(home, way.uuid, way.domain):
         for left in written_down(home):
@@ -143,7 +152,7 @@ def session(way: DomainAccess, scratch: Path) -> Iterator["DomainSession"]:
                 take_out(left, way.virsh, way.guest)
                 strike_out(home, left)
         before = way.dump()
-        plugged = write_down(home, uri=way.virsh.uri, uuid=way.uuid, domain=way.domain, scratch=scratch)
+        plugged = write_down(home, uri=way.virsh.uri, uuid=way.uuid, domain=way.domain, scratch=place.scratch)
         found = DomainSession(way, plugged, before)
         try:
             found.furnish()

@@ -13,7 +13,7 @@ from pathlib import Path
 from virtune import shell
 from virtune.bench.appliance.build import Appliance
 from virtune.bench.appliance.chosen import chosen_appliance
-from virtune.bench.port import DiskImageSpec
+from virtune.bench.port import DiskImageSpec, Surroundings
 from virtune.bench.qemu.accelerator import Accelerator, accelerator_for
 from virtune.bench.qemu.rig import GuestBench, GuestSession
 from virtune.model.evidence import Changeover, Check, InForce
@@ -27,9 +27,9 @@ def ready_appliance() -> Appliance:
 
 
 @contextlib.contextmanager
-def session(warden: shell.Warden) -> Iterator["Guests"]:
+def session(stack: Stack, place: Surroundings) -> Iterator["Guests"]:  # noqa: ARG001 - machines come as needed
     """Yield the rig; the machines that its stacks asked for end with the block."""
-    appliance = ready_appliance()
+    appliance, warden = ready_appliance(), place.warden
     found = Guests(appliance, accelerator_for(appliance, warden, shell.cache_directory()), warden)
     try:
         yield found

@@ -6,20 +6,25 @@ begins when the host says so, and loads of several guests begin together.
 """
 
 import contextlib
+import json
 import shlex
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Protocol
 
 from virtune.bench.guest.channel import GuestError, GuestOutput, GuestProcess
 from virtune.bench.guest.counters import GuestSampler
 from virtune.bench.guest.shell import words_of
-from virtune.bench.load import LOG_MS, Loaded
-from virtune.bench.qemu.rig import GuestBench
+from virtune.bench.load import LOG_MS
+from virtune.bench.port import HostCounters, Keep, LoadJob, LoadOutput, Window
+from virtune.bench.qemu.machine import Vm
+from virtune.bench.verify.threads import Spent
 from virtune.bench.watch import TICK_SECONDS, Moments, watch
 from virtune.fio.job import OPERATIONS
 from virtune.model.errors import LoadError, RigError
-from virtune.model.evidence import Check
+from virtune.model.evidence import BARRIER, Check, of_guest
 
 STUCK_SECONDS = 15.0
 """A disk that completes nothing for so long while a load runs is stuck, not slow: a hard disk under TCG answers some
@@ -27,6 +32,7 @@ hundred requests in that time."""
 
 STUCK = f"the guest's disk completed nothing for {STUCK_SECONDS:g} s: it is stuck"
 
+_SETTLE_SECONDS, _END_SECONDS = 0.05, 0.1
 _ARM_SECONDS = 60.0
 _ANSWER_SECONDS = 10.0
 _LOOK_SECONDS = 1.0
@@ -44,17 +50,29 @@ GONE = "\\n"
 JOB, RESULT, GO, ARMED = "/run/load.fio", "/run/load.json", "/run/go", "/run/armed"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GuestJob:
-    """What one guest is to run: the job file, the arguments before it, and how many clones it makes.
+class LoadedGuest(Protocol):
+    """A guest with a disk that stands for a stack, as far as its load needs it."""
 
-    `direct`: all of it goes past the guest's page cache.
-    """
+    vm: Vm
+    seen: Mapping[str, str]
+    processes: Mapping[str, int]
+    image: Path | None
 
-    text: str
-    arguments: tuple[str, ...]
-    clones: int
-    direct: bool = True
+    def begin(self) -> None:
+        """Note how far everything has come when the load begins."""
+        ...
+
+    def spent(self) -> Spent:
+        """Return who was how long on a CPU since the load began."""
+        ...
+
+    def under_load(self, *, flushes: bool) -> tuple[Check, ...]:
+        """Look who does the I/O now."""
+        ...
+
+    def trouble(self) -> str | None:
+        """Say how QEMU ended, None while it runs."""
+        ...
 
 
 class Progress:
@@ -80,80 +98,129 @@ class Progress:
 
 
 @dataclass(slots=True)
-class Evidence:
-    """What a load in guests leaves besides its result, complete also when it fails: one of each for every guest.
-
-    `skew_seconds` lay between the first I/O of the first guest and that of the last; None for one guest alone.
-    """
-
-    counters: list[bytes] = field(default_factory=list)
-    trouble: str = ""
-    skew_seconds: float | None = None
-
-
-@dataclass(slots=True)
 class _Running:
     """A load in one guest."""
 
-    bench: GuestBench
+    bench: LoadedGuest
     process: GuestProcess
     command: str
-    clones: int
+    load: LoadJob
     progress: Progress
 
 
-def run_guest_loads(
-    loads: Sequence[tuple[GuestBench, GuestJob]], *, moments: Moments, flushes: bool, evidence: Evidence
-) -> Loaded:
+def run_in_guests(
+    guests: Sequence[LoadedGuest], jobs: Sequence[LoadJob], window: Window, keep: Keep, *, idle: Sequence[int] = ()
+) -> LoadOutput:
     """Run a load in each guest, all of them at once, to their end and return what they left.
 
-    Raises LoadError with the reason when one of them has no result; `evidence` then says what was seen of the guests.
+    `idle` are the processes of guests that run beside them and do nothing. Each guest has captures of its own: those
+    of the second end in `-2`, and so on. Raises LoadError with the reason when one of them has no result; what was
+    seen of the guests is kept then too.
     """
-    samplers = [GuestSampler(bench.vm.guest) for bench, _ in loads]
-    try:
-        with contextlib.ExitStack() as sampled:
-            running = started(loads)
-            # the first look at the counters takes no longer than the loads need to be ready
-            for sampler in samplers:
-                sampled.enter_context(sampler)
-            armed(running)
-            before = [bench.vm.operations() for bench, _ in loads]
-            for bench, _ in loads:
-                bench.begin()
-            let_go(running)
-            if len(loads) > 1:
-                evidence.skew_seconds = first_operations(running, before)
-            checks = watch(_Guests(running, flushes=flushes), _marking(moments, samplers))
-        outputs = [_result(bench) for bench, _ in loads]
-        return Loaded(
-            output=outputs[0],
-            beside=tuple(outputs[1:]),
-            log=b"".join(_log(bench) for bench, _ in loads),
-            command="\n".join(one.command for one in running),
-            checks=checks,
-            operations=tuple(found for bench, _ in loads if (found := _operations(bench))),
+    for number, guest in enumerate(guests):
+        keep.capture(of_guest("guest.json", number), json.dumps(dict(guest.seen)) + "\n")
+    with keep.host(processes=guests[0].processes, image=guests[0].image) as host:
+        for role, pids in (("guest", [one.vm.child.pid for one in guests[1:]]), ("idle", idle)):
+            for pid in pids:
+                host.add_process(role, pid)
+        samplers = [GuestSampler(guest.vm.guest) for guest in guests]
+        moments = _Moments(guests, host, samplers)
+        try:
+            return _run(list(zip(guests, jobs, strict=True)), moments.of(window), samplers, keep)
+        except (LoadError, RigError) as error:
+            keep.capture("trouble.txt", "".join(guest.vm.evidence() for guest in guests))
+            if isinstance(error, LoadError):
+                raise
+            ended = next((how for guest in guests if (how := guest.trouble()) is not None), None)
+            raise LoadError(ended or error.message, hint=None if ended else error.hint) from None
+        finally:
+            moments.keep(keep)
+            for number, sampler in enumerate(samplers):
+                keep.capture(of_guest("guest-counters.jsonl", number), sampler.content())
+
+
+def _run(
+    loads: Sequence[tuple[LoadedGuest, LoadJob]], moments: Moments, samplers: Sequence[GuestSampler], keep: Keep
+) -> LoadOutput:
+    with contextlib.ExitStack() as sampled:
+        running = started(loads)
+        # the first look at the counters takes no longer than the loads need to be ready
+        for sampler in samplers:
+            sampled.enter_context(sampler)
+        armed(running)
+        before = [guest.vm.operations() for guest, _ in loads]
+        for guest, _ in loads:
+            guest.begin()
+        let_go(running)
+        if len(loads) > 1:
+            began = {"guests": len(loads), "skew_seconds": first_operations(running, before)}
+            keep.capture(BARRIER, json.dumps(began) + "\n")
+        checks = watch(_Guests(running), moments)
+    outputs = [_result(guest) for guest, _ in loads]
+    return LoadOutput(
+        output=outputs[0],
+        beside=tuple(outputs[1:]),
+        log=b"".join(_log(guest) for guest, _ in loads),
+        command="\n".join(one.command for one in running),
+        checks=checks,
+        operations=tuple(found for guest, _ in loads if (found := _operations(guest))),
+    )
+
+
+class _Moments:
+    """What is read when the measured time begins and ends: this host, the guests, what each QEMU counts."""
+
+    def __init__(self, guests: Sequence[LoadedGuest], host: HostCounters, samplers: Sequence[GuestSampler]) -> None:
+        self._guests, self._host, self._samplers = guests, host, samplers
+        self._counted: list[dict[str, object]] = [{} for _ in guests]
+        self._spent: list[Spent] = []
+
+    def of(self, window: Window) -> Moments:
+        """Say when: a load in a guest begins when the barrier opens, give or take the guest's look at it."""
+        return Moments(
+            begin_seconds=window.begins(_SETTLE_SECONDS),
+            end_seconds=window.ends(_END_SECONDS),
+            on_begin=lambda: self._look("begin"),
+            on_end=self._stop,
         )
-    except (LoadError, RigError) as error:
-        evidence.trouble = "".join(bench.vm.evidence() for bench, _ in loads)
-        if isinstance(error, LoadError):
-            raise
-        ended = next((how for bench, _ in loads if (how := bench.trouble()) is not None), None)
-        raise LoadError(ended or error.message, hint=None if ended else error.hint) from None
-    finally:
-        evidence.counters = [sampler.content() for sampler in samplers]
+
+    def keep(self, keep: Keep) -> None:
+        """Keep what was read, also when the load broke off in between; `t` is the host's monotonic clock in ns."""
+        for number, looks in enumerate(self._counted):
+            if looks:
+                keep.capture(of_guest("qemu-blockstats.json", number), json.dumps(looks) + "\n")
+        for number, spent in enumerate(self._spent):
+            by = {"ns_by_role": spent.by_role, "ns_by_iothread": spent.by_iothread, "ns_by_vcpu": spent.by_vcpu}
+            keep.capture(of_guest("threads.json", number), json.dumps(by) + "\n")
+
+    def _look(self, mark: str) -> None:
+        self._host.sample(mark=mark)
+        for guest, looks in zip(self._guests, self._counted, strict=True):
+            looks[mark] = {"t": time.monotonic_ns(), "stats": guest.vm.block_statistics()}
+        if mark == "begin":
+            self._sample(mark)
+
+    def _stop(self) -> None:
+        self._look("stop")
+        self._spent = [guest.spent() for guest in self._guests]
+        self._sample("stop")
+
+    def _sample(self, mark: str) -> None:
+        for sampler in self._samplers:
+            sampler.sample(mark=mark)
 
 
-def _require_success(bench: GuestBench, output: GuestOutput) -> None:
+def _require_success(bench: LoadedGuest, output: GuestOutput) -> None:
     if output.status:
         complaint = output.stderr.decode(errors="replace").strip() or _first_line(bench)
         raise LoadError(f"fio in the guest ended with status {output.status}", hint=complaint[-300:] or None)
 
 
-def started(loads: Sequence[tuple[GuestBench, GuestJob]]) -> list[_Running]:
+def started(loads: Sequence[tuple[LoadedGuest, LoadJob]]) -> list[_Running]:
     """Start every load; each stops at the barrier, before its first I/O."""
     found = []
-    for bench, job in loads:
-        guest = bench.vm.guest
+    for bench, load in loads:
+        guest, job = bench.vm.guest, load.job
         old = f"{GO} {ARMED} {RESULT} {LOG}_*.log {EACH}_*.log"
         # all of it in one line, whose printf is the shell's own: under emulation every program costs 10 ms
         words = f"rm -f {old}; mkfifo {GO}; {words_of(['printf', '%s', job.text])} >{JOB}"
@@ -164,14 +231,15 @@ def started(loads: Sequence[tuple[GuestBench, GuestJob]]) -> list[_Running]:
         argv = ["fio", *job.arguments, "--exec_prerun=. /bin/barrier", *LOGGING, "--output-format=json+"]
         argv += [f"--output={RESULT}", "--eta=never", JOB]
         process = guest.start(argv, timeout_seconds=_ANSWER_SECONDS)
-        found.append(_Running(bench, process, shlex.join(argv), job.clones, Progress(direct=job.direct)))
+        progress = Progress(direct=load.workload.direct)
+        found.append(_Running(bench, process, shlex.join(argv), load, progress))
     return found
 
 
 def armed(loads: Sequence[_Running]) -> None:
     """Return when all jobs of all loads stand at the barrier; raises LoadError when one does not come there."""
     for running in loads:
-        words = ["armed", str(running.clones), str(int(_ARM_SECONDS)), str(running.process.pid)]
+        words = ["armed", str(running.load.clones), str(int(_ARM_SECONDS)), str(running.process.pid)]
         held = running.bench.vm.guest.run(words, timeout_seconds=_ARM_SECONDS + _ANSWER_SECONDS)
         if held.status == 0:
             continue
@@ -193,7 +261,7 @@ def let_go(loads: Sequence[_Running]) -> float:
             held.enter_context(look.held())
         begun = time.monotonic()
         numbers = [
-            look.send("run", f"printf '{GONE * running.clones}' >{GO}", timeout_seconds=_ANSWER_SECONDS)
+            look.send("run", f"printf '{GONE * running.load.clones}' >{GO}", timeout_seconds=_ANSWER_SECONDS)
             for look, running in zip(looks, loads, strict=True)
         ]
         sent = time.monotonic() - begun
@@ -223,8 +291,8 @@ def first_operations(loads: Sequence[_Running], before: Sequence[int]) -> float:
 class _Guests:
     """The loads of all guests, watched as one."""
 
-    def __init__(self, loads: Sequence[_Running], *, flushes: bool) -> None:
-        self._loads, self._left, self._flushes = loads, list(loads), flushes
+    def __init__(self, loads: Sequence[_Running]) -> None:
+        self._loads, self._left = loads, list(loads)
         self._asked = time.monotonic()
 
     def ended(self, *, due: bool) -> bool:  # noqa: ARG002 - the shell in the guest answers without delay
@@ -252,27 +320,8 @@ class _Guests:
         return tuple(
             replace(check, guest=number)
             for number, running in enumerate(self._loads)
-            for check in running.bench.under_load(flushes=self._flushes)
+            for check in running.bench.under_load(flushes=running.load.flushes)
         )
-
-
-def _marking(moments: Moments, samplers: Sequence[GuestSampler]) -> Moments:
-    """Have the guests' counters read at the same moments."""
-
-    def on_begin() -> None:
-        moments.on_begin()
-        _mark(samplers, "begin")
-
-    def on_end() -> None:
-        moments.on_end()
-        _mark(samplers, "stop")
-
-    return replace(moments, on_begin=on_begin, on_end=on_end)
-
-
-def _mark(samplers: Sequence[GuestSampler], mark: str) -> None:
-    for sampler in samplers:
-        sampler.sample(mark=mark)
 
 
 def _ended(running: _Running, seconds: float) -> bool:
@@ -291,20 +340,20 @@ def _end(process: GuestProcess) -> None:
         process.end("INT", "TERM")
 
 
-def _result(bench: GuestBench) -> bytes:
+def _result(bench: LoadedGuest) -> bytes:
     return bench.vm.guest.get(RESULT, timeout_seconds=_RESULT_SECONDS)
 
 
-def _log(bench: GuestBench) -> bytes:
+def _log(bench: LoadedGuest) -> bytes:
     return bench.vm.guest.look.run(f"cat {LOG}_iops.*.log", timeout_seconds=_RESULT_SECONDS).stdout
 
 
-def _operations(bench: GuestBench) -> bytes:
+def _operations(bench: LoadedGuest) -> bytes:
     words = f"[ ! -e {EACH}_lat.1.log ] || cat {EACH}_lat.*.log"
     return bench.vm.guest.look.run(words, timeout_seconds=_RESULT_SECONDS).stdout
 
 
-def _first_line(bench: GuestBench) -> str:
+def _first_line(bench: LoadedGuest) -> str:
     """Return fio's complaint: with --output it goes into that file."""
     with contextlib.suppress(GuestError):
         lines = _result(bench).decode(errors="replace").splitlines()

@@ -10,16 +10,17 @@ table of knobs; `virtune.bench.qemu.carried` does all of it but the last.
 import contextlib
 import functools
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from virtune import shell
 from virtune.bench.appliance.build import Appliance
 from virtune.bench.appliance.chosen import general_appliance
-from virtune.bench.port import DiskImageSpec
+from virtune.bench.port import DiskImageSpec, Keep, LoadJob, LoadOutput, Window
 from virtune.bench.qemu.accelerator import Accelerator, accelerator_for
 from virtune.bench.qemu.carried import Carried, writable
+from virtune.bench.qemu.load import run_in_guests
 from virtune.bench.qemu.machine import FIRST_BOOT_SECONDS, HungError, Vm, running
 from virtune.bench.qemu.placement import place_checks, require_pages
 from virtune.bench.verify.engine import RingOwners, engine_check_under_load, loops_of, moved_since
@@ -66,6 +67,11 @@ class GuestBench:
     def process(self) -> Process:
         """The QEMU."""
         return Process(self.vm.child.pid)
+
+    def run(self, jobs: Sequence[LoadJob], window: Window, keep: Keep) -> LoadOutput:
+        """Load the guests that share the load, at once."""
+        keep.capture("accelerator.txt", f"{self.accelerator.name}: {self.accelerator.why}\n")
+        return run_in_guests((self, *self.beside), jobs, window, keep, idle=self.idle)
 
     def begin(self) -> None:
         """Note how far everything has come when the load begins."""

@@ -1,0 +1,318 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The rig `simulated`: no disk and no load, figures by a formula and a seed, in fio's own form.
+
+It is for trying virtune itself: what a study, a report or a statistic does with effects, noise and failures that are
+known. Every result of it is labelled as invented. `rig=simulated` is the scenario `quiet`; `rig=simulated:noisy` and
+the others of SCENARIOS disturb the trials. No time passes in a simulated trial.
+"""
+
+import contextlib
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from random import Random
+from statistics import NormalDist
+
+from virtune.bench.port import DiskImageSpec, Keep, LoadJob, LoadOutput, Surroundings, Window
+from virtune.model.errors import LoadError, RigError
+from virtune.model.evidence import UNDER_LOAD, Changeover, Check, InForce
+from virtune.model.knobs import KNOBS
+from virtune.model.spelling import did_you_mean
+from virtune.model.stack import Stack, setting_of
+from virtune.model.target import FileTarget, Target
+from virtune.model.verification import to_verify
+from virtune.model.workload import BACKGROUND, Job
+
+VERSION = "simulated"
+"""What stands in the results in place of fio's version."""
+
+EFFECTS: Mapping[tuple[str, str], float] = {
+    ("disk.aio", "native"): 1.20,
+    ("disk.aio", "io_uring"): 1.25,
+    ("disk.cache", "writeback"): 0.90,
+    ("disk.cache", "writethrough"): 0.60,
+    ("disk.cache", "directsync"): 0.65,
+    ("disk.cache", "unsafe"): 1.10,
+    ("disk.format", "qcow2"): 0.95,
+    ("disk.discard", "unmap"): 1.00,
+    ("device.iothread", ""): 1.15,
+    ("device.bus", "virtio-scsi"): 0.92,
+    ("device.bus", "nvme"): 0.70,
+    ("device.bus", "ahci"): 0.40,
+    ("device.bus", "ide"): 0.20,
+    ("disk.export", "fuse"): 0.80,
+    ("disk.export", "vhost-user-blk"): 1.30,
+}
+"""By what factor a value changes the disk's capacity in IOPS; an empty value is any. All others change nothing."""
+
+CAPACITY_IOPS = 40_000.0
+"""What the base stack can carry in 4 KiB blocks with any number of them in flight."""
+
+BANDWIDTH_BPS = 1e9
+"""What it can carry in bytes a second."""
+
+ALONE_NS = 80_000.0
+"""How long one request takes that is alone."""
+
+SHAPE = 0.35
+"""The standard deviation of the logarithm of a latency: p99 is 2.1 times the mean."""
+
+_ROWS = 200
+"""Equal parts of the distribution that become fio's bins."""
+
+_LOG_MS = 250
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scenario:
+    """What disturbs the trials. Spreads are standard deviations of the logarithm; the others are shares or chances.
+
+    `noise` is each trial's own, `round_noise` is shared by all arms of a round, `alike` is the lag-1 autocorrelation
+    of a trial's own noise from round to round, `drift` the loss with each round, `dips` the chance that a trial loses
+    a third of its figures, `failures` that its load fails, `hangs` that it never ends.
+    """
+
+    noise: float = 0.01
+    round_noise: float = 0.02
+    alike: float = 0.0
+    drift: float = 0.0
+    dips: float = 0.0
+    failures: float = 0.0
+    hangs: float = 0.0
+
+
+SCENARIOS: Mapping[str, Scenario] = {
+    "quiet": Scenario(),
+    "exact": Scenario(noise=0.0, round_noise=0.0),
+    "noisy": Scenario(noise=0.15, round_noise=0.10),
+    "alike": Scenario(noise=0.03, alike=0.7),
+    "drifting": Scenario(drift=0.02),
+    "dipping": Scenario(dips=0.15),
+    "failing": Scenario(failures=0.25),
+    "hanging": Scenario(hangs=0.10),
+    "lost": Scenario(failures=1.0),
+}
+"""The scenarios by their names."""
+
+
+def effect_of(stack: Stack) -> float:
+    """Return the factor by which this stack's capacity differs from the base stack's: the truth of the simulation."""
+    factor = 1.0
+    for knob in KNOBS:
+        if knob.place and (value := setting_of(stack, knob)) is not None:
+            factor *= EFFECTS.get((knob.id, str(value)), EFFECTS.get((knob.id, ""), 1.0))
+    return factor
+
+
+@dataclass(slots=True, kw_only=True)
+class SimulatedBench:
+    """A stack that is only thought of."""
+
+    target: Target
+    in_force: InForce
+    command: str
+    stack: Stack
+    scenario: Scenario
+    attempts: dict[tuple[str, int], int]
+    changeover: Changeover | None = None
+    processes: Mapping[str, int] = field(default_factory=dict)
+    image: None = None
+
+    def run(self, jobs: Sequence[LoadJob], window: Window, keep: Keep) -> LoadOutput:
+        """Return what the load would have left; raises LoadError where the scenario has it fail."""
+        place = f"{self.stack!r} {jobs[0].workload.name}"
+        key = place, window.round
+        self.attempts[key] = self.attempts.get(key, 0) + 1
+        chance = _drawn(f"{window.seed} {window.round} {self.attempts[key]} {place}")
+        fate = chance.random()
+        if fate < self.scenario.failures:
+            raise LoadError("the simulated load failed", hint="this scenario has loads fail now and then")
+        if fate < self.scenario.failures + self.scenario.hangs:
+            raise LoadError("the simulated load did not end 30 s after its run time: it is stuck")
+        dipped = chance.random() < self.scenario.dips
+        factor = effect_of(self.stack) * self._disturbed(window, place)
+        keep.capture("simulated.txt", f"{self.scenario}\nfactor {factor:.6f}\n{'dipped' if dipped else 'steady'}\n")
+        outputs = [_document(one, self.stack, window, factor * (2 / 3 if dipped else 1.0)) for one in jobs]
+        return LoadOutput(
+            output=outputs[0][0],
+            beside=tuple(output for output, _ in outputs[1:]),
+            log=_log(math.fsum(iops for _, iops in outputs), window, chance, dipped=dipped),
+            command=self.command,
+            checks=(*_load_checks(), *_checks(self.stack, f"simulated {UNDER_LOAD}")),
+        )
+
+    def _disturbed(self, window: Window, place: str) -> float:
+        """Return the factor of this round's noise and drift, a function of seed, round and arm."""
+        own = _autocorrelated(f"{window.seed} {place}", window.round, self.scenario.alike)
+        shared = _drawn(f"{window.seed} {window.round}").gauss(0, 1)
+        noise = self.scenario.noise * own + self.scenario.round_noise * shared
+        return math.exp(noise) * (1 - self.scenario.drift) ** (window.round - 1)
+
+
+class SimulatedSession:
+    """Nothing is started; how often a trial was tried is counted, so that another attempt ends otherwise."""
+
+    def __init__(self) -> None:
+        self._attempts: dict[tuple[str, int], int] = {}
+        self._count = 0
+
+    @contextlib.contextmanager
+    def up(self, stack: Stack, ground: DiskImageSpec, *, restart: bool = False) -> Iterator[SimulatedBench]:
+        """Yield a stack that is only thought of; raises RigError for a scenario that there is not."""
+        name = stack.domain or "quiet"
+        if name not in SCENARIOS:
+            hint = did_you_mean(name, SCENARIOS) or f"one of {', '.join(SCENARIOS)}"
+            raise RigError(f"there is no scenario {name!r} to simulate", hint=hint)
+        fresh = restart or self._count == 0
+        changeover = Changeover(
+            swapped=None if fresh else "disk",
+            seconds=0.001,
+            process=1,
+            carried=0 if fresh else self._count,
+            why="simulated" if fresh else "",
+        )
+        self._count += 1
+        yield SimulatedBench(
+            target=FileTarget(path="/simulated", size_bytes=ground.size_bytes),
+            in_force=InForce(checks=_checks(stack, "simulated"), changeover=changeover),
+            command=f"simulated: scenario {name}, capacity x {effect_of(stack):.3f}\n",
+            stack=stack,
+            scenario=SCENARIOS[name],
+            attempts=self._attempts,
+            changeover=changeover,
+        )
+
+
+@contextlib.contextmanager
+def session(stack: Stack, place: Surroundings) -> Iterator[SimulatedSession]:  # noqa: ARG001 - nothing is needed
+    """Yield the rig; nothing is to be made ready."""
+    yield SimulatedSession()
+
+
+def _checks(stack: Stack, proof: str) -> tuple[Check, ...]:
+    """Say of each setting that it is as asked: of a stack that is only thought of nothing else can be."""
+    values = {knob.id: setting_of(stack, knob) for knob in KNOBS if knob.place}
+    return tuple(
+        Check(setting=name, asked=_text(values[name]), found=_text(values[name]), proof=proof, guest=guest)
+        for guest in range(stack.guests)
+        for name in to_verify(stack)
+    )
+
+
+def _load_checks() -> tuple[Check, ...]:
+    return (Check(setting="load.program", asked=VERSION, found=VERSION, proof="the result is simulated"),)
+
+
+def _drawn(seed: str) -> Random:
+    return Random(seed)  # noqa: S311 - the same chance again, not a secret
+
+
+def _autocorrelated(seed: str, count: int, alike: float) -> float:
+    """Return the value of a stationary AR(1) process of variance 1 at a round, the same whoever asks when."""
+    weight = math.sqrt(1 - alike**2)
+    value = _drawn(f"{seed} 0").gauss(0, 1)
+    for number in range(1, count + 1):
+        value = alike * value + weight * _drawn(f"{seed} {number}").gauss(0, 1)
+    return value
+
+
+def _document(load: LoadJob, stack: Stack, window: Window, factor: float) -> tuple[bytes, float]:
+    """Return the result of one load in fio's form, and its IOPS without those of a job in the background."""
+    jobs = load.workload.jobs
+    depth = sum(job.depth for job in jobs)
+    entries, total = [], 0.0
+    for group, job in enumerate(jobs):
+        iops = _iops(job, stack, factor / stack.guests, share=job.depth / depth, in_flight=depth)
+        total += 0.0 if job.name == BACKGROUND else iops
+        entries.append(_entry(job, window, iops, group))
+    document = {"fio version": VERSION, "global options": {}, "jobs": entries, "disk_util": []}
+    return json.dumps(document).encode(), total
+
+
+def _iops(job: Job, stack: Stack, factor: float, *, share: float, in_flight: int) -> float:
+    """A closed loop on a disk with a capacity: each request waits for the others that are in flight."""
+    capacity = min(CAPACITY_IOPS, BANDWIDTH_BPS / job.block_size) * factor
+    iops = share * in_flight / (ALONE_NS / 1e9 + in_flight / capacity)
+    limits = [float(stack.disk.throttle_iops)] if stack.disk.throttle_iops else []
+    limits += [stack.disk.throttle_bps / job.block_size] if stack.disk.throttle_bps else []
+    limits += [float(rate.partition(",")[0])] if (rate := job.get("rate_iops", "")) else []
+    return min([iops, *limits])
+
+
+def _entry(job: Job, window: Window, iops: float, group: int) -> dict[str, object]:
+    reads = 1.0 if not job.writes else int(job.get("rwmixread", "50")) / 100 if job.reads else 0.0
+    parts = {"read": reads, "write": 1 - reads}
+    # an open loop waits only for the disk; a closed one, by Little's law, for all that is in flight
+    mean = ALONE_NS if "rate_iops" in job.as_dict() else job.depth / iops * 1e9
+    entry: dict[str, object] = {
+        "jobname": job.name,
+        "groupid": group,
+        "error": 0,
+        "job options": {**job.as_dict(), "direct": job.get("direct", "1")},
+        "usr_cpu": 2.0,
+        "sys_cpu": 8.0,
+        "ctx": round(iops * window.seconds),
+        "job_runtime": round(window.seconds * 1000) * int(job.get("numjobs", "1")),
+    }
+    return entry | {
+        direction: _direction(iops * part, mean, job.block_size, window) for direction, part in parts.items() if part
+    }
+
+
+def _direction(iops: float, mean_ns: float, block: int, window: Window) -> dict[str, object]:
+    count = max(1, round(iops * window.seconds))
+    latency = _latency(count, mean_ns)
+    return {
+        "io_bytes": count * block,
+        "bw_bytes": round(iops * block),
+        "iops": iops,
+        "runtime": round(window.seconds * 1000),
+        "total_ios": count,
+        "short_ios": 0,
+        "drop_ios": 0,
+        "slat_ns": {"min": 800, "max": 20_000, "mean": 2_000.0, "stddev": 300.0, "N": count},
+        "clat_ns": latency,
+        "lat_ns": latency,
+        "iops_min": iops,
+        "iops_max": iops,
+        "iops_mean": iops,
+        "iops_stddev": 0.0,
+        "iops_samples": max(1, int(window.seconds * 2)),
+    }
+
+
+def _latency(count: int, mean_ns: float) -> dict[str, object]:
+    """Return a log-normal latency of that mean, in bins."""
+    quantiles = [NormalDist().inv_cdf((row + 0.5) / _ROWS) for row in range(_ROWS)]
+    shapes = [math.exp(SHAPE * one) for one in quantiles]
+    scale = mean_ns * _ROWS / math.fsum(shapes)
+    ends = [count * (row + 1) // _ROWS for row in range(_ROWS)]
+    bins: dict[int, int] = {}
+    for row, shape in enumerate(shapes):
+        held = ends[row] - (ends[row - 1] if row else 0)
+        if held:
+            bins[round(scale * shape)] = bins.get(round(scale * shape), 0) + held
+    return {
+        "min": min(bins),
+        "max": max(bins),
+        "mean": mean_ns,
+        "stddev": mean_ns * SHAPE,
+        "N": count,
+        "bins": {str(value): held for value, held in bins.items()},
+    }
+
+
+def _log(iops: float, window: Window, chance: Random, *, dipped: bool) -> bytes:
+    """Return fio's log of IOPS over the measured time; the middle third is the dip."""
+    steps = max(1, round(window.seconds * 1000 / _LOG_MS))
+    lines = []
+    for step in range(steps):
+        low = dipped and steps // 3 <= step < math.ceil(2 * steps / 3)
+        level = iops * (0.05 if low else 1.475 if dipped else 1.0) * math.exp(chance.gauss(0, 0.01))
+        lines.append(f"{(step + 1) * _LOG_MS}, {round(level)}, 0, 0, 0\n")
+    return "".join(lines).encode()
+
+
+def _text(value: object) -> str:
+    return ("on" if value else "off") if isinstance(value, bool) else str(value)
