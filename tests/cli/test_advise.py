@@ -1,11 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """`virtune advise` as a user calls it."""
 
+import subprocess
 from pathlib import Path
 
 import pytest
 from tests.conftest import User
 from tests.published import complaints, strictly
+
+from virtune.dialects.languages import LIBVIRT
+from virtune.flows.advise import read_turn
 
 DOMAINS = Path(__file__).parents[1] / "captures" / "domains"
 
@@ -17,7 +21,7 @@ def file(name: str) -> str:
 def test_with_nothing_named_errors_and_warnings_are_mended(user: User) -> None:
     ran = user.run("advise", file("vagrant-cache-unsafe"))
     assert "proj_ci: 1 change" in ran.stdout
-    assert "disk.cache@vda = none   [replug, risks data]" in ran.stdout
+    assert "disk.cache@vda = none   [power-off; risks performance]" in ran.stdout
     assert "+      <driver name='qemu' type='qcow2' cache='none' discard='unmap'/>" in ran.stdout
     assert user.run("advise", file("study3-flash")).stdout == "flash: nothing to change\n"
 
@@ -55,3 +59,20 @@ def test_a_rule_a_turn_and_the_template(user: User) -> None:
 )
 def test_a_wish_that_cannot_be_is_refused_in_a_sentence(user: User, words: tuple[str, ...], says: str) -> None:
     assert says in user.run("advise", *words, status=2).stderr
+
+
+def test_the_difference_of_a_file_of_windows_can_be_applied_to_it(user: User, tmp_path: Path) -> None:
+    path = tmp_path / "w.xml"
+    text = (DOMAINS / "hand-written.xml").read_bytes().replace(b"\n", b"\r\n").rstrip(b"\r\n")
+    path.write_bytes(text)
+    ran = user.run("advise", str(path), "--set", "disk.aio@vda=io_uring", "--json")
+    diff = strictly(ran.stdout)["domains"][0]["diff"]
+    subprocess.run(["patch", "--binary", str(path)], input=f"{diff}\n".encode(), check=True, capture_output=True)
+    assert path.read_bytes() == LIBVIRT.alter(text, read_turn("disk.aio@vda=io_uring"))
+    assert diff.splitlines()[2:] != []
+
+
+def test_a_setting_without_a_disk_is_told_which_there_are(user: User) -> None:
+    ran = user.run("advise", file("vagrant-sata"), "--set", "disk.cache=none", status=2)
+    assert "disk.cache needs a disk: write disk.cache@DISK=none" in ran.stderr
+    assert "its disks: sda" in ran.stderr

@@ -68,7 +68,7 @@ def test_a_running_domain_gets_at_once_what_it_can_and_the_rest_later(
         "disk.cache@vda=directsync",
     )
     ran = user.run("apply", "live", "--connect", daemon.uri, *words, "--yes")
-    assert "it runs: 2 in force now, 1 after it is powered off and on" in ran.stdout
+    assert "the VM is running: 2 in effect now, 1 after a full power-off and start" in ran.stdout
     assert "cpuset='0'" in daemon.xml("live", live=True)
     assert limits(daemon, "live") == {"total_iops_sec": 500}
     assert "cache='none'" in daemon.xml("live", live=True)
@@ -86,6 +86,38 @@ def test_a_running_domain_gets_at_once_what_it_can_and_the_rest_later(
     assert limits(daemon, "live") == {"read_iops_sec": 150, "write_iops_sec": 200}
     user.run("undo", "live")
     assert limits(daemon, "live") == {"read_iops_sec": 100, "write_iops_sec": 200}
+
+
+def test_the_libvirt_that_virsh_takes_is_taken_and_nothing_is_asked_where_nothing_is_changed(
+    user: User, daemon: Libvirtd, make: Make
+) -> None:
+    make("usual", STUDY, rest=STUDY_THREADS)
+    user.env["LIBVIRT_DEFAULT_URI"] = daemon.uri
+    assert "usual: nothing to change" in user.run("apply", "usual").stdout
+    ran = user.run("apply", "usual", "--set", "disk.cache@vda=writethrough", status=2)
+    assert "[power-off; risks performance]" in ran.stdout
+    assert "cannot ask for confirmation: stdin is not a terminal" in ran.stderr
+    user.run("apply", "usual", "--set", "disk.cache@vda=writethrough", "--yes")
+    assert "usual: nobody has changed it since" in user.run("undo", "--show").stdout
+    assert "cache='writethrough'" in daemon.xml("usual"), "to show it changes nothing"
+
+
+def test_what_cannot_be_replugged_is_refused_before_anything_is_done(
+    user: User, daemon: Libvirtd, make: Make
+) -> None:
+    image = daemon.home / "second.raw"
+    image.write_bytes(bytes(2**20))
+    make("old", bus="sata", target="sda")
+    disk = f"<disk type='file'><driver type='raw'/><source file='{image}'/><target dev='sdb' bus='sata'/></disk>"
+    daemon.define(daemon.xml("old").replace("</devices>", f"{disk}</devices>"))
+    before = daemon.xml("old")
+    daemon.virsh("start", "old")
+    words = ("--connect", daemon.uri, "--set", "disk.cache@sdb=none", "--yes")
+    assert "[power-off; risks performance]" in user.run("advise", *words[:4], "--domain", "old").stdout
+    ran = user.run("apply", "old", *words, "--replug", "sdb", status=3)
+    assert "sdb is on the bus sata, and libvirt replugs only scsi, usb, virtio disks" in ran.stderr
+    assert daemon.xml("old") == before
+    assert user.run("undo", "--list").stdout == ""
 
 
 def limits(daemon: Libvirtd, domain: str) -> dict[str, int]:
@@ -154,9 +186,9 @@ def test_what_libvirt_drops_is_noticed_and_nothing_stays_changed(user: User, dae
 def test_what_libvirt_refuses_changes_nothing(user: User, daemon: Libvirtd, make: Make) -> None:
     make("refused", "cache='none'")
     before = daemon.xml("refused")
-    words = ("--set", "disk.cache@vda=writeback", "--set", "disk.aio@vda=native")
+    words = ("--set", "emulator.pin=none")
     ran = user.run("apply", "refused", "--connect", daemon.uri, *words, "--yes", status=1)
-    assert "io='native' needs either no disk cache or directsync cache mode" in ran.stderr
+    assert "Failed to parse bitmap 'none'" in ran.stderr
     assert daemon.xml("refused") == before
     assert "undone" in user.run("undo", "--list").stdout
 
@@ -183,12 +215,15 @@ def test_a_libvirtd_that_dies_leaves_the_way_back(user: User, daemon: Libvirtd, 
     ("words", "status", "says"),
     [
         (("apply", "nobody", "--connect", "{uri}", "--yes"), 3, "no domain 'nobody'"),
-        (("apply", "mine", "--connect", "{uri}"), 2, "cannot ask for confirmation: stdin is not a terminal"),
+        (
+            ("apply", "mine", "--connect", "{uri}", "--set", "disk.cache@vda=none"),
+            2,
+            "cannot ask for confirmation: stdin is not a terminal",
+        ),
         (("apply", "mine", "--connect", "{uri}", "--yes", "--set", "disk.cache@vda=fast"), 2, "not one of"),
         (("apply", "mine", "--connect", "{uri}", "--yes", "--set", "disk.format@vda=raw"), 2, "cannot be written"),
         (("apply", "mine", "--connect", "{uri}", "--yes", "--set", "disk.cache@vdz=none"), 2, "no disk 'vdz'"),
         (("apply", "mine", "--connect", "{uri}", "--yes", "--rule", "R999"), 2, "no rule"),
-        (("apply", "mine", "--yes"), 2, "--connect"),
         (("undo", "nothing"), 2, "no change 'nothing'"),
     ],
 )

@@ -200,7 +200,7 @@ def test_a_restart_that_agent_and_address_vouch_for(
         assert "10.213.77.9 does not answer a ping now" in nobody.stderr
         words = (*words, "--healthy", "ping", "--healthy", f"ping:{GUEST}")
     ran = user.run("apply", linux, "--connect", daemon.uri, *words)
-    assert "it was powered off and on, is well, and all of it is in force" in ran.stdout
+    assert "it was powered off and on, is healthy, and runs with all of it" in ran.stdout
     assert daemon.qemu(linux) != pid
     assert "cache='none'" in daemon.xml(linux, live=True)
 

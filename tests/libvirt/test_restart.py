@@ -67,7 +67,7 @@ def test_it_comes_back_with_all_of_it_in_force(user: User, daemon: Libvirtd, boo
     before, pid = daemon.xml("web"), daemon.qemu("web")
     words = ("--set", "disk.cache@vda=none", "--set", "disk.aio@vda=io_uring", "--yes")
     ran = user.run("apply", "web", "--connect", daemon.uri, *words, *BACK)
-    assert "it was powered off and on, is well, and all of it is in force" in ran.stdout
+    assert "it was powered off and on, is healthy, and runs with all of it" in ran.stdout
     assert daemon.qemu("web") != pid
     assert "cache='none' io='io_uring'" in daemon.xml("web", live=True)
     assert ups(daemon, "web") == 2
@@ -108,7 +108,7 @@ def test_no_plug_is_pulled_without_leave(user: User, daemon: Libvirtd, boot: Boo
     assert "still runs, as it did; it may still obey" in ran.stderr
     assert (daemon.xml("deaf"), daemon.qemu("deaf")) == (before, pid)
     ran = user.run(*words, "4", "--force-off")
-    assert "all of it is in force" in ran.stdout
+    assert "is healthy, and runs with all of it" in ran.stdout
     assert daemon.qemu("deaf") != pid
     # and on the way back: the configuration is put back at once, the guest only by leave
     ran = user.run("undo", "last", "--restart", status=1)

@@ -17,7 +17,9 @@ def rule(severity: Severity) -> Rule:
 
 def audited(severity: Severity, origin: str = "vm.xml") -> Audited:
     seen = Seen(seen="seen", advice="advice")
-    found = Finding(rule=rule(severity), domain="vm", uuid=None, at="vda", line=7, seen=seen, diff="")
+    found = Finding(
+        rule=rule(severity), domain="vm", uuid=None, at="vda", line=7, seen=seen, takes=None, risk=Risk.NONE
+    )
     return Audited(origin=origin, domain="vm", uuid=None, findings=(found,))
 
 

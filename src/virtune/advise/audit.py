@@ -4,6 +4,7 @@
 from collections.abc import Mapping, Sequence
 
 from virtune.advise import device, durability, engine, hypervisors, placement, running
+from virtune.advise.consequences import Consequences
 from virtune.advise.rule import RULES
 from virtune.model.domain import Controller, DomainDisk
 from virtune.model.finding import Finding, Rule, Seen, Subject
@@ -21,11 +22,14 @@ def audit(subject: Subject, asked: Sequence[Rule] | None = None) -> tuple[Findin
     """Ask every rule, or some, and return what they found: the gravest first, then by place."""
     some = RULES.values() if asked is None else asked
     lines = {disk.target: disk.line for disk in reversed(subject.domain.disks)}
-    found = [_finding(rule, subject, seen, lines) for rule in some for seen in rule.check(subject)]
+    consequences = Consequences(subject.domain)
+    found = [_finding(rule, subject, seen, lines, consequences) for rule in some for seen in rule.check(subject)]
     return tuple(sorted(found, key=lambda one: (-one.rule.severity.rank, one.line, one.rule.id)))
 
 
-def _finding(rule: Rule, subject: Subject, seen: Seen, lines: Mapping[str, int]) -> Finding:
+def _finding(
+    rule: Rule, subject: Subject, seen: Seen, lines: Mapping[str, int], consequences: Consequences
+) -> Finding:
     domain = subject.domain
     at, line = "", domain.line
     match seen.at:
@@ -35,4 +39,7 @@ def _finding(rule: Rule, subject: Subject, seen: Seen, lines: Mapping[str, int])
             at, line = f"{kind}:{index}", place
         case None:
             pass
-    return Finding(rule=rule, domain=domain.name, uuid=domain.uuid, at=at, line=line, seen=seen)
+    takes, risk = consequences.of_all(seen.turns) if seen.turns else (rule.takes, rule.risk)
+    return Finding(
+        rule=rule, domain=domain.name, uuid=domain.uuid, at=at, line=line, seen=seen, takes=takes, risk=risk
+    )

@@ -21,9 +21,6 @@ _LIMITS = {
 }
 _PINS = {"iothread.pin": "iothreadpin", "vcpu.pin": "vcpupin", "emulator.pin": "emulatorpin"}
 
-LIVE_KNOBS: frozenset[str] = frozenset({"iothread.count", "iothread.poll_max_ns", *_PINS, *_LIMITS})
-"""Knobs that libvirt turns on a running domain; all others wait for a power-off."""
-
 Pair = tuple[tuple[str, ...], tuple[str, ...]]
 """The words of virsh that do something, and those that undo it."""
 

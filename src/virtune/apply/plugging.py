@@ -8,7 +8,7 @@ import time
 from virtune.apply.journal import Plug
 from virtune.dialects.libvirt.domain import read_domain
 from virtune.dialects.libvirt.guest import boot_disks
-from virtune.model.domain import DomainDisk
+from virtune.model.domain import HOTPLUG_BUSES, DomainDisk
 from virtune.model.errors import PreconditionError, VirtuneError
 from virtune.virsh import LibvirtRefused, Virsh
 
@@ -27,6 +27,12 @@ def require_spare(virsh: Virsh, uuid: str, live: bytes, target: str) -> None:
     data = [disk.target for disk in domain.disks if disk.holds_data]
     if target not in data:
         raise PreconditionError(f"there is no disk {target!r} in the running domain that holds data")
+    disk = domain.disk(target)
+    if disk is not None and disk.bus not in HOTPLUG_BUSES:
+        raise PreconditionError(
+            f"{target} is on the bus {disk.bus}, and libvirt replugs only {', '.join(sorted(HOTPLUG_BUSES))} disks",
+            hint=_LATER,
+        )
     if target in boot_disks(live):
         raise PreconditionError(f"{target} is what the guest boots from, and is not unplugged", hint=_LATER)
     if data == [target]:

@@ -20,7 +20,10 @@ if TYPE_CHECKING:
 
 @click.command("apply")
 @click.argument("domains", metavar="DOMAIN...", nargs=-1, required=True)
-@click.option("--connect", metavar="URI", required=True, help="libvirt URI of the domains, e.g. qemu:///system.")
+@click.option(
+    "--connect", metavar="URI", default=None,
+    help="libvirt URI of the domains, e.g. qemu:///system.  [default: virsh's]",
+)  # fmt: skip
 @wish_options
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @click.option("--restart", is_flag=True, help="Power a running VM off and on, so that every change takes effect now.")
@@ -53,7 +56,7 @@ if TYPE_CHECKING:
 def command(
     domains: tuple[str, ...],
     *,
-    connect: str,
+    connect: str | None,
     template: str | None,
     rules: tuple[str, ...],
     turns: tuple[str, ...],
@@ -75,23 +78,18 @@ def command(
     not use, never the one it boots from.
 
     \b
-    virtune apply web1 --connect qemu:///system
+    virtune apply web1
     virtune apply web1 --connect qemu:///system --template flash
-    virtune apply web1 --connect qemu:///system --set disk.cache@vda=none --yes
-    virtune apply web1 --connect qemu:///system --template flash --restart --healthy guest-agent
+    virtune apply web1 --set disk.cache@vda=none --yes
+    virtune apply web1 --template flash --restart --healthy guest-agent
     virtune apply web1 --template flash --restart --healthy 'console:login:' --timeout 60
-    virtune apply web1 --connect qemu:///system --set disk.aio@vdb=io_uring --replug vdb
+    virtune apply web1 --set disk.aio@vdb=io_uring --replug vdb
     """  # noqa: D301 - \b is click's mark for lines to keep
-    from virtune.virsh import Virsh
+    from virtune.virsh import Virsh, default_uri
 
     wish = wish_of(template, rules, turns)
     means = _means(signs, replug, timeout_seconds, restart=restart, force_off=force_off)
-    if not yes and not sys.stdin.isatty():
-        raise UsageError(
-            "cannot ask for confirmation: stdin is not a terminal",
-            hint="add --yes; `virtune advise` shows what would be changed",
-        )
-    virsh = Virsh(connect, write=True)
+    virsh = Virsh(connect or default_uri(), write=True)
     for name in domains:
         _change(virsh, name, wish, means, journal, yes=yes)
 
@@ -101,7 +99,7 @@ def _change(virsh: "Virsh", name: str, wish: Wish, means: "Means", place: Path, 
     from virtune.apply.journal import Journal
     from virtune.apply.libvirt import LibvirtDomain
     from virtune.flows.advise import advise
-    from virtune.flows.apply import apply
+    from virtune.flows.apply import apply, ways_of
     from virtune.flows.domains import surroundings
 
     uuid = virsh.uuid(name)
@@ -109,8 +107,16 @@ def _change(virsh: "Virsh", name: str, wish: Wish, means: "Means", place: Path, 
     domain.require_persistent(name)
     found = surroundings(virsh, domain.dump())
     advice = advise(found, wish)
-    click.echo("\n".join(advice_lines(found.subject.domain.name, advice)))
-    if not advice.turns or not (yes or click.confirm(f"Change {found.subject.domain.name}?")):
+    ways = ways_of(advice, means, running=found.subject.running is not None)
+    click.echo("\n".join(advice_lines(found.subject.domain.name, advice, ways)))
+    if not advice.turns:
+        return
+    if not yes and not sys.stdin.isatty():
+        raise UsageError(
+            "cannot ask for confirmation: stdin is not a terminal",
+            hint="add --yes; `virtune advise` shows what would be changed",
+        )
+    if not yes and not click.confirm(f"Change {found.subject.domain.name}?"):
         return
     done = apply(virsh, uuid, advice, found.text, journal=Journal(place), when=datetime.now(UTC), means=means)
     click.echo("\n".join(_told(done, restart=means.restart is not None, saved=domain.is_saved())))
@@ -122,11 +128,14 @@ def _told(done: "Applied", *, restart: bool, saved: bool) -> Iterator[str]:
     if saved:
         yield "it was saved (managedsave): its next start resumes it with its old disks; the one after is new"
     if done.restarted:
-        yield "it was powered off and on, is well, and all of it is in force"
+        yield "it was powered off and on, is healthy, and runs with all of it"
     elif restart:
         yield "it is off, so there was nothing to restart: its next start has all of it"
     elif done.running and done.later:
-        yield f"it runs: {len(done.now)} in force now, {len(done.later)} after it is powered off and on"
+        yield (
+            f"the VM is running: {len(done.now)} in effect now, {len(done.later)} after a full power-off and start"
+            " (a reboot is not enough)"
+        )
 
 
 def _means(

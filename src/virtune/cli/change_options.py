@@ -2,7 +2,7 @@
 """What `advise` and `apply` have in common: what is wished for, of which domains, and how that is shown."""
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -53,8 +53,13 @@ def journal_option(command: Command) -> Command:
     )(command)
 
 
-def advice_lines(domain: str, advice: Advice) -> Iterator[str]:
-    """Yield what an advice says of one domain: the difference, and what is left alone and why."""
+def advice_lines(domain: str, advice: Advice, ways: Sequence[str] | None = None) -> Iterator[str]:
+    """Yield what an advice says of one domain: each change, the difference, and what is left alone and why.
+
+    `ways` say of each change how it comes into effect, where that is known better than in general.
+    """
     from virtune.report.text.advice import lines
 
-    yield from lines(domain, advice.turns, diff=advice.diff, left=advice.left, commands=advice.commands)
+    ways = ways if ways is not None else [takes.value for takes, _ in advice.effects]
+    turns = [(turn, way, risk) for turn, way, (_, risk) in zip(advice.turns, ways, advice.effects, strict=True)]
+    yield from lines(domain, turns, diff=advice.diff, left=advice.left, commands=advice.commands)

@@ -6,7 +6,6 @@ from pathlib import Path
 import click
 
 from virtune.cli.change_options import journal_option
-from virtune.model.errors import UsageError
 
 
 @click.command("undo")
@@ -60,8 +59,6 @@ def command(
             turns = ", ".join(f"{t.knob}{'@' if t.at else ''}{t.at}={t.value or ''}" for t in entry.turns)
             click.echo(f"{entry.id}  {entry.domain}  {entry.steps[-1].value}  {turns}")
         return
-    if show and not change:
-        raise UsageError("--show needs a change", hint="`virtune undo --list` lists them")
     cut_short = tuple(entry for entry in kept.entries() if entry.open)
     entries = (kept.find(change or "last"),) if change or not cut_short else cut_short
     for entry in reversed(entries):

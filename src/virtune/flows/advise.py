@@ -6,12 +6,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from virtune.advise.audit import audit, rules
+from virtune.advise.consequences import Consequences
 from virtune.advise.flash import NAME, flash
 from virtune.flows.audit import unified
 from virtune.flows.domains import FoundDomain
 from virtune.model.domain import SettingChange
 from virtune.model.errors import PlanError, UsageError
 from virtune.model.finding import Severity
+from virtune.model.knob import Change, Risk
 from virtune.model.knobs import find
 
 TEMPLATES = (NAME,)
@@ -36,10 +38,12 @@ class Wish:
 class Advice:
     """The turns for one domain, its text with them, the difference, and what was left alone and why.
 
-    `commands` are the same change as command lines, for systems that take it so.
+    `effects` say of each turn what it takes on a VM that runs, and what it risks; `commands` are the same change as
+    command lines, for systems that take it so.
     """
 
     turns: tuple[SettingChange, ...]
+    effects: tuple[tuple[Change, Risk], ...]
     after: bytes
     diff: str
     left: tuple[str, ...] = ()
@@ -70,7 +74,11 @@ def advise(found: FoundDomain, wish: Wish) -> Advice:
     said = found.language.commands
     commands = said(found.text, after, Path(found.origin).stem) if said is not None and made else ()
     diff = unified(found.text, after, name=found.subject.domain.name)
-    return Advice(turns=tuple(made), after=after, diff=diff, left=(*left, *unsaid), commands=commands)
+    consequences = Consequences(found.subject.domain)
+    effects = tuple((consequences.takes(turn), consequences.risk(turn)) for turn in made)
+    return Advice(
+        turns=tuple(made), effects=effects, after=after, diff=diff, left=(*left, *unsaid), commands=commands
+    )
 
 
 def _changed(

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from virtune.apply.journal import Entry, Journal, Restart, Step
-from virtune.apply.libvirt import LIVE_KNOBS, LibvirtDomain
+from virtune.apply.libvirt import LibvirtDomain
 from virtune.apply.plugging import StillPluggedError
 from virtune.apply.power import StillRunningError
 from virtune.dialects.libvirt.compare import dropped, foreign
@@ -15,8 +15,9 @@ from virtune.flows.advise import Advice
 from virtune.flows.audit import unified
 from virtune.flows.replug import plugs_of, replug, return_plugs
 from virtune.flows.restart import require_restartable, return_to_running, run_anew
-from virtune.model.domain import SettingChange
+from virtune.model.domain import LIVE_KNOBS, SettingChange
 from virtune.model.errors import NotInForceError, PreconditionError, VirtuneError
+from virtune.model.knob import Change
 from virtune.virsh import Virsh
 
 
@@ -108,6 +109,21 @@ def apply(
     now = tuple(turn for turn in advice.turns if restart or turn in done or turn.at in targets)
     later = tuple(turn for turn in advice.turns if turn not in now)
     return Applied(entry=entry.id, now=now, later=later, running=running, restarted=restart is not None)
+
+
+def ways_of(advice: Advice, means: Means, *, running: bool) -> tuple[str, ...]:
+    """Say how `apply` brings each change into effect on a VM that runs: live, by replug, restart or power-off."""
+    said = []
+    for turn, (takes, _) in zip(advice.turns, advice.effects, strict=True):
+        if not running:
+            said.append(takes.value)
+        elif means.restart is not None:
+            said.append("restart")
+        elif takes is Change.LIVE:
+            said.append(takes.value)
+        else:
+            said.append("replug" if turn.at in means.replug else "power-off")
+    return tuple(said)
 
 
 def undo(virsh: Virsh, entry: Entry, *, journal: Journal, anyway: bool, back: Back = GENTLY) -> str:
@@ -210,6 +226,7 @@ def _require_ours(entry: Entry, current: bytes, *, anyway: bool) -> None:
 
 def _back(virsh: Virsh, journal: Journal, entry: Entry, error: BaseException) -> None:
     """Undo after a failure; the error then says how that went, and what is left to do when it failed too."""
+    own = f"{error.hint}; " if isinstance(error, VirtuneError) and error.hint else ""
     hint = f"the domain may be half changed: `virtune undo {entry.id}` puts it back"
     pending = isinstance(error, StillPluggedError)
     try:
@@ -218,7 +235,7 @@ def _back(virsh: Virsh, journal: Journal, entry: Entry, error: BaseException) ->
         if not changed_since(entry, current):
             back = Back(asked_now=isinstance(error, StillRunningError), pending=pending)
             said = _restore(virsh, journal, entry, current, back)
-            hint = f"{entry.domain} is as it was before; {said}" if said else ""
+            hint = f"{own}{entry.domain} is as it was before{said and '; '}{said}"
             if pending:
                 hint = f"`virtune undo {entry.id}` plugs it in as it was, should the guest let go of it later"
     except VirtuneError as failure:
@@ -226,4 +243,4 @@ def _back(virsh: Virsh, journal: Journal, entry: Entry, error: BaseException) ->
         if Step.STOPPING in entry.steps and failure.hint:
             hint = f"{failure.message}: {failure.hint}"
     if isinstance(error, VirtuneError):
-        error.hint = hint or error.hint
+        error.hint = hint

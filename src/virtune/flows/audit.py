@@ -62,6 +62,11 @@ def difference(found: FoundDomain, turns: tuple[SettingChange, ...]) -> str:
 
 def unified(before: bytes, after: bytes, *, name: str) -> str:
     """Return a unified difference of two texts; empty when there is none. Passwords are never shown."""
-    old, new = (text.decode(errors="replace").splitlines() for text in (before, after))
-    lines = difflib.unified_diff(old, new, name, f"{name} (changed)", n=2, lineterm="")
-    return _SECRET.sub(r"\1='***'", "\n".join(lines))
+    lines = difflib.unified_diff(_lines(before), _lines(after), name, f"{name} (changed)", n=2)
+    return _SECRET.sub(r"\1='***'", "".join(lines).removesuffix("\n"))
+
+
+def _lines(text: bytes) -> list[str]:
+    """The lines of a text with their ends, which `patch` compares too."""
+    *lines, last = text.decode(errors="replace").split("\n")
+    return [*(f"{line}\n" for line in lines), *([f"{last}\n\\ No newline at end of file\n"] if last else [])]

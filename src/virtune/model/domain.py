@@ -17,6 +17,18 @@ IOTHREAD_BUSES: frozenset[str] = frozenset({"virtio"})
 """Buses whose disks name their IOThread themselves; disks on `scsi` share that of their controller."""
 
 
+HOTPLUG_BUSES: frozenset[str] = frozenset({"virtio", "scsi", "usb"})
+"""Buses whose disks libvirt plugs into a VM that runs, and out of it."""
+
+LIMIT_KNOBS: frozenset[str] = frozenset(
+    f"disk.throttle_{unit}{way}" for unit in ("iops", "bps") for way in ("", "_read", "_write")
+)
+LIVE_KNOBS: frozenset[str] = LIMIT_KNOBS | {
+    "iothread.count", "iothread.poll_max_ns", "iothread.pin", "vcpu.pin", "emulator.pin",
+}  # fmt: skip
+"""Knobs that virtune sets through libvirt on a VM that runs; all others wait for a power-off."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DiskSource:
     """Where a disk's data is. `name` is a path, a device, `pool/volume`, or `protocol:name`."""

@@ -164,8 +164,9 @@ class Rule:
 class Finding:
     """What one rule says about one place. `at` is a disk, a controller (`scsi:0`), or empty for the domain.
 
-    `diff` is what its turns would change in the configuration's text, where that was asked for; `measured` what kept
-    studies of this host say of that change, a sentence each.
+    `takes` and `risk` are what its changes take and risk here, the rule's own where it changes nothing. `diff` is
+    what its turns would change in the configuration's text, where that was asked for; `measured` what kept studies of
+    this host say of that change, a sentence each.
     """
 
     rule: Rule
@@ -174,6 +175,8 @@ class Finding:
     at: str
     line: int
     seen: Seen
+    takes: Change | None
+    risk: Risk
     diff: str = ""
     measured: tuple[str, ...] = ()
 

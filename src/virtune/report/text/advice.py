@@ -5,27 +5,41 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from virtune.model.domain import SettingChange
-from virtune.model.knobs import find
+from virtune.model.knob import Risk
 from virtune.model.text import printable
 
 SCHEMA = "virtune/advice/1"
 
 
+IN_FILES = "\t\r"
+"""Characters of configuration files that a difference keeps, or it could not be applied to them."""
+
+
+def tag(way: str, risk: Risk) -> str:
+    """Say what a change takes and risks: ` [power-off; risks data]`; nothing where it takes and risks nothing."""
+    said = [word for word in (way, f"risks {risk.value}" if risk is not Risk.NONE else "") if word]
+    return f" [{'; '.join(said)}]" if said else ""
+
+
 def lines(
-    domain: str, turns: Sequence[SettingChange], *, diff: str, left: Sequence[str], commands: Sequence[str] = ()
+    domain: str,
+    turns: Sequence[tuple[SettingChange, str, Risk]],
+    *,
+    diff: str,
+    left: Sequence[str],
+    commands: Sequence[str] = (),
 ) -> Iterator[str]:
-    """Yield what an advice says of one domain."""
+    """Yield what an advice says of one domain: each change with what it takes and what it risks."""
     if not turns:
         yield printable(f"{domain}: nothing to change")
     else:
         yield printable(f"{domain}: {len(turns)} change{'' if len(turns) == 1 else 's'}")
-        for turn in turns:
+        for turn, way, risk in turns:
             place = f"@{turn.at}" if turn.at else ""
-            value = "taken away" if turn.value is None else turn.value
-            knob = find(turn.knob)
-            risk = f", risks {knob.risk.value}" if knob.risk.value != "none" else ""
-            yield printable(f"  {turn.knob}{place} = {value}   [{knob.change.value}{risk}]")
-        yield from map(printable, diff.split("\n"))
+            value = "(removed)" if turn.value is None else turn.value
+            yield printable(f"  {turn.knob}{place} = {value}  {tag(way, risk)}")
+        if diff:
+            yield from (printable(line, keep=IN_FILES) for line in diff.split("\n"))
         yield from (printable(f"  $ {command}") for command in commands)
     for because in left:
         yield printable(f"  left alone: {because}")

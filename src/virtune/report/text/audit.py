@@ -8,6 +8,7 @@ from typing import Any
 
 from virtune.model.finding import Audited, Finding, Severity, Unread
 from virtune.model.text import printable
+from virtune.report.text.advice import IN_FILES, tag
 
 SCHEMA = "virtune/audit/1"
 
@@ -73,8 +74,8 @@ def finding_document(finding: Finding) -> dict[str, Any]:
         "diff": finding.diff,
         "measure": seen.measure,
         "measured": list(finding.measured),
-        "takes": rule.takes.value if rule.takes else None,
-        "risk": rule.risk.value,
+        "takes": finding.takes.value if finding.takes else None,
+        "risk": finding.risk.value,
         "source": rule.source,
     }
 
@@ -96,15 +97,13 @@ def _finding(finding: Finding) -> Iterator[str]:
     yield printable(f"  {rule.severity.value:<8}{rule.id:<5}{place:<8} {seen.seen}   (line {finding.line})")
     yield from _wrapped(rule.why)
     word = "worth measuring" if rule.severity is Severity.TRY else "do"
-    takes = f" [{rule.takes.value}]" if rule.takes else ""
-    risk = f"; risks {rule.risk.value}" if rule.risk.value != "none" else ""
-    yield from _wrapped(f"{word}: {seen.advice}{takes}{risk}")
+    yield from _wrapped(f"{word}: {seen.advice}{tag(finding.takes.value if finding.takes else '', finding.risk)}")
     for said in finding.measured:
         yield from _wrapped(said)
     if seen.measure:
         yield f"          $ {printable(seen.measure)}"
-    for line in finding.diff.splitlines()[2:]:
-        yield f"          {printable(line)}"
+    for line in finding.diff.split("\n")[2:]:
+        yield f"          {printable(line, keep=IN_FILES)}"
 
 
 def _wrapped(text: str) -> list[str]:
