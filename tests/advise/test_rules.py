@@ -376,6 +376,20 @@ def test_an_iothread_of_one_s_own_is_written_where_it_can_be(text: bytes, turns:
         assert all(mended.threads_of(disk) for disk in mended.disks)
 
 
+@pytest.mark.parametrize(
+    ("text", "whose"),
+    [
+        (xml(), "of its own"),
+        (scsi("aarch64", "virt"), "for its controller"),
+        (f"scsi0: local:1\n{SINGLE}".encode(), "of its own"),
+        (b"scsi0: local:1\nscsihw: virtio-scsi-pci\n", "of its own, for which scsihw must be virtio-scsi-single"),
+    ],
+)
+def test_whose_iothread_it_would_be_is_said(text: bytes, whose: str) -> None:
+    (seen,) = [one.seen for one in audit(Subject(domain=language_of(text).read(text))) if one.rule.id == "R30"]
+    assert seen.advice == f"at depth 8 and more, compare with an IOThread {whose}"
+
+
 def test_of_several_groups_the_smaller_limit_is_told() -> None:
     groups = GROUPS.format("<total_iops_sec>9</total_iops_sec><read_bytes_sec>0</read_bytes_sec>")
     groups = groups.replace("</throttlegroups>", "<throttlegroup><group_name>b</group_name>"

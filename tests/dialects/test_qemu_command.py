@@ -345,3 +345,30 @@ def test_no_line_takes_its_reader_long() -> None:
         with contextlib.suppress(ReadError):
             QEMU.domains(b"kvm -S " + text)
     assert time.process_time() - begun < 3
+
+
+OPENED = (
+    ("driver=raw,discard=ignore,file.driver=file,file.discard=unmap,file.filename={}", "ignore"),
+    ("driver=raw,file.driver=file,file.discard=unmap,file.filename={}", None),
+    ("driver=raw,discard=unmap,file.driver=file,file.discard=ignore,file.filename={}", "ignore"),
+    ("driver=raw,discard=unmap,file.driver=file,file.filename={}", "unmap"),
+    ("driver=throttle,throttle-group=g,file.driver=raw,file.discard=unmap,file.file.driver=file,file.file.filename={}",
+     None),
+    ("driver=throttle,throttle-group=g,discard=unmap,file.driver=raw,file.file.driver=file,file.file.filename={}",
+     "unmap"),
+)  # fmt: skip
+
+
+@pytest.mark.real
+@pytest.mark.parametrize(("options", "discard"), OPENED)
+def test_a_real_qemu_passes_on_the_discards_that_are_read(options: str, discard: str | None, tmp_path: Path) -> None:
+    image = tmp_path / "image.raw"
+    image.write_bytes(b"\1" * 1024 * 1024)
+    node = options.format(image)
+    groups = ["--object", "throttle-group,id=g"]
+    asked = ["qemu-io", "-d", "ignore", *groups, "--image-opts", node, "-c", "discard 0 1M"]
+    assert run(asked, timeout_seconds=30).stdout.startswith("discard 1048576/1048576 bytes")
+    freed = image.stat().st_blocks == 0
+    read = disk_of_words(*groups, "-blockdev", f"{node},node-name=a", "-device", "virtio-blk-pci,drive=a")
+    assert read.discard == discard
+    assert freed == (discard == "unmap")

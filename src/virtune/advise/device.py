@@ -140,7 +140,7 @@ def in_the_main_loop(subject: Subject) -> Iterator[Seen]:
             yield Seen(
                 at=disk,
                 seen="no IOThread",
-                advice="at depth 8 and more, compare with an IOThread of its own",
+                advice=f"at depth 8 and more, compare with an IOThread {_whose(domain, disk)}",
                 turns=_own_thread(domain, disk, numbers),
                 measure="virtune compare --rig vhost-user --vary export.iothread=off,on",
             )
@@ -148,6 +148,15 @@ def in_the_main_loop(subject: Subject) -> Iterator[Seen]:
 
 def _can_have_a_thread(domain: Domain, disk: DomainDisk) -> bool:
     return disk.bus in IOTHREAD_BUSES or (_scsi_model(domain, disk)[0] or "").startswith("virtio")
+
+
+def _whose(domain: Domain, disk: DomainDisk) -> str:
+    """Say which part of the VM would have the IOThread: Proxmox gives one to a controller that has one disk."""
+    if disk.bus != "scsi":
+        return "of its own"
+    if domain.language == "proxmox" and _scsi_model(domain, disk)[0] != "virtio-scsi-single":
+        return "of its own, for which scsihw must be virtio-scsi-single"
+    return "for its controller" if domain.language != "proxmox" else "of its own"
 
 
 def _own_thread(domain: Domain, disk: DomainDisk, numbers: AbstractSet[int]) -> tuple[SettingChange, ...]:
