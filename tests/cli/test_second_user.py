@@ -4,12 +4,12 @@
 import os
 import shutil
 import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.another_user import as_user
 
 from virtune.cli.options import default_scratch
 
@@ -30,33 +30,10 @@ def home() -> Iterator[Path]:
     shutil.rmtree(scratch, ignore_errors=True)
 
 
-AS_ANOTHER = """
-import os, subprocess, sys, tempfile
-from pathlib import Path
-needed = [Path(sys.base_prefix).resolve(), Path(sys.prefix), Path.cwd()]
-closed = [p for p in reversed(needed[0].parents) if not p.stat().st_mode & 1]
-if closed:  # an interpreter in root's home is nobody else's to run, so in here that home holds nothing else
-    kept = {path: tempfile.mkdtemp() for path in needed if path.is_relative_to(closed[0])}
-    for path, place in kept.items():
-        subprocess.run(["mount", "--bind", path, place], check=True)
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "mode=755", "none", closed[0]], check=True)
-    for path, place in kept.items():
-        path.mkdir(parents=True, exist_ok=True)
-        subprocess.run(["mount", "--bind", place, path], check=True)
-        subprocess.run(["umount", place], check=True)
-        os.rmdir(place)
-os.setgroups([])
-os.setgid(int(sys.argv[1]))
-os.setuid(int(sys.argv[1]))
-os.chdir("/")
-os.execv(sys.executable, [sys.executable, "-m", "virtune", *sys.argv[2:]])
-"""
-
-
 def run(home: Path, *words: str) -> subprocess.CompletedProcess[str]:
     env = {"HOME": str(home), "PATH": os.environ["PATH"], "NO_COLOR": "1", "PYTHONDONTWRITEBYTECODE": "1"}
     return subprocess.run(
-        ["unshare", "--mount", sys.executable, "-c", AS_ANOTHER, str(UID), *words],
+        as_user(UID, *words),
         env=env, capture_output=True, text=True, timeout=120, check=False,
     )  # fmt: skip
 

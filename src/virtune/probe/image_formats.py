@@ -8,6 +8,7 @@ _HEAD_BYTES = 4096
 _TAIL_BYTES = 512
 
 _HEADS: tuple[tuple[int, bytes, str], ...] = (
+    (0, b"QFI\xfb\0\0\0\1", "a qcow image"),
     (0, b"QFI\xfb", "a qcow2 image"),
     (0, b"QED\0", "a QED image"),
     (0, b"vhdxfile", "a VHDX image"),
