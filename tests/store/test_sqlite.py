@@ -14,6 +14,7 @@ import pytest
 
 from virtune.analyse.study.summarise import summarise
 from virtune.analyse.trial.rejection import unsettled
+from virtune.cli import run
 from virtune.model.errors import StoreError, UsageError
 from virtune.model.evidence import Capture, Changeover, Check, InForce, Listed, TrialRecord
 from virtune.model.measurement import METHOD, Histogram, Measurement
@@ -215,6 +216,54 @@ def test_a_database_of_another_program_is_left_as_it_was(tmp_path: Path) -> None
     with pytest.raises(StoreError, match="is a database of another program"), Store(path):
         pytest.fail("opened")
     assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("version", [0, 1])
+@pytest.mark.parametrize(
+    "tables",
+    [
+        "create table studies (name text)",  # a name of ours, and nothing else of it
+        "create table studies (id, created, kind, study, facts, finished); create table grades (id)",
+        "create table history (url text)",
+    ],
+)
+def test_a_database_that_looks_like_ours_at_first_is_left_as_it_was(
+    tables: str, version: int, tmp_path: Path
+) -> None:
+    path = tmp_path / "university.sqlite"
+    with sqlite3.connect(path) as db:
+        db.executescript(f"{tables}; pragma user_version={version}")
+    db.close()
+    before = path.read_bytes()
+    with pytest.raises(StoreError, match="is a database of another program"), Store(path):
+        pytest.fail("opened")
+    assert path.read_bytes() == before
+
+
+def test_an_unfinished_store_of_a_killed_virtune_is_finished(tmp_path: Path) -> None:
+    path = tmp_path / "store.sqlite"
+    with sqlite3.connect(path) as db:
+        db.execute("create table studies (id, created, kind, study, facts, finished)")
+    db.close()
+    with Store(path) as store:
+        assert store.list() == ()
+
+
+def test_what_is_made_is_for_nobody_else_to_read(tmp_path: Path) -> None:
+    path = tmp_path / "virtune" / "store.sqlite"
+    with Store(path) as store:
+        assert store.list() == ()
+        seen = {one.name: one.stat().st_mode & 0o777 for one in (path.parent, *path.parent.iterdir())}
+    assert seen.pop("virtune") == 0o700
+    assert {*seen.values()} == {0o600}, seen
+
+
+def test_an_empty_file_is_no_store_to_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "empty"
+    path.touch()
+    assert run(["list", "--store", str(path)]) == 1
+    assert "is no store of virtune's" in capsys.readouterr().err
+    assert path.stat().st_size == 0
 
 
 def test_a_place_that_cannot_be_made_is_one_sentence(tmp_path: Path) -> None:

@@ -51,18 +51,23 @@ class Store:
     def __enter__(self) -> Self:
         try:
             if not self._reading:
-                self.path.parent.mkdir(parents=True, exist_ok=True)
+                self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+                with contextlib.suppress(OSError):
+                    # what studies know of the host, its paths and VMs is for no other user; SQLite makes it 0644
+                    os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
             found = self._format()
         except OSError as error:
             hint = "`--store FILE` puts it elsewhere"
             raise StoreError(f"cannot make {self.path.parent}: {error.strerror}", hint=hint) from None
         if found > FORMAT:
             raise StoreError(f"{self.path} was written by a newer virtune", hint="use that one, or `--store`")
-        if found < FORMAT:
-            if self._reading:
-                raise StoreError(f"{self.path} is no store of virtune's", hint=_ELSEWHERE)
+        if found < FORMAT and self._reading:
+            raise StoreError(f"{self.path} is no store of virtune's", hint=_ELSEWHERE)
+        if not self._reading:
             with self._transaction() as db:
-                self._make(db)
+                self._require_ours(db, whole=found == FORMAT)
+                if found < FORMAT:
+                    self._make(db)
         return self
 
     def _format(self) -> int:
@@ -98,11 +103,20 @@ class Store:
     ) -> None:
         self._engine.dispose()
 
+    def _require_ours(self, db: sa.Connection, *, whole: bool) -> None:
+        """Raise StoreError for a database of another program, whose format may have our number and whose tables names
+        of ours. Only what is to be made, or what a virtune that was killed left of it, is not `whole`.
+        """
+        seen = sa.inspect(db)
+        names = {*seen.get_table_names()}
+        ours = METADATA.tables.keys() <= names if whole else names <= METADATA.tables.keys()
+        for name in names & METADATA.tables.keys():
+            columns = {one["name"] for one in seen.get_columns(name)}
+            ours = ours and {*METADATA.tables[name].columns.keys()} <= columns
+        if not ours:
+            raise StoreError(f"{self.path} is a database of another program", hint=_ELSEWHERE)
+
     def _make(self, db: sa.Connection) -> None:
-        tables = {*sa.inspect(db).get_table_names()}
-        if tables and tables.isdisjoint(METADATA.tables):
-            hint = "`--store FILE` names another file"
-            raise StoreError(f"{self.path} is a database of another program", hint=hint)
         db.execute(sa.text("PRAGMA journal_mode=WAL"))  # the file itself keeps this
         METADATA.create_all(db)
         db.execute(sa.text(f"PRAGMA user_version = {FORMAT}"))
