@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Real fio results, in every form that fio gives them."""
 
+from dataclasses import replace
+
 import pytest
 from tests.analyse.recordings import BOTH, recorded, text_of
 
@@ -146,7 +148,8 @@ def test_plain_json_has_percentiles_and_no_bins() -> None:
     result = read_result(recorded("plain.json"))
     assert result.source == "json"
     assert measurement_of(result).histogram is None
-    assert measurement_of(result).get("latency.p99") == 156_672
+    assert measurement_of(result).get("clat.p99") == 156_672
+    assert measurement_of(result).get("latency.p99") is None  # fio printed none of the total latency
 
 
 def test_chatter_before_the_json_is_passed_over() -> None:
@@ -204,13 +207,25 @@ def test_means_of_several_jobs_are_weighted_and_counts_add_up() -> None:
     streams = [stream for load in result.loads for stream in load.streams]
     measurement = measurement_of(result)
     ios = [stream.ios or 0 for stream in streams]
-    assert measurement.histogram is not None
-    assert measurement.histogram.count == sum(ios)
+    added = measurement.histogram_of("clat")
+    assert added is not None
+    assert added.count == sum(ios)
     assert measurement.get("iops") == pytest.approx(sum(stream.iops for stream in streams))
     expected = sum(stream.clat.mean_ns * n for stream, n in zip(streams, ios, strict=True) if stream.clat) / sum(ios)
     assert measurement.get("clat.mean") == pytest.approx(expected)
     # percentiles of several distributions need their bins: the text has none, so it has no percentile of the whole
-    assert measurement_of(read_text(text_of("sections.both"))).get("latency.p99") is None
+    assert measurement_of(read_text(text_of("sections.both"))).get("clat.p99") is None
+
+
+def test_bins_of_some_of_the_jobs_are_not_those_of_all() -> None:
+    result = read_result(recorded("sections.both"))
+    first, second = result.loads
+    (stream,) = second.streams
+    assert stream.clat is not None
+    without = replace(second, streams=(replace(stream, clat=replace(stream.clat, histogram=None)),))
+    measurement = measurement_of(replace(result, loads=(first, without)))
+    assert measurement.histogram_of("clat") is None
+    assert measurement.get("clat.p99") is None
 
 
 def test_a_kind_of_latency_that_only_some_have_has_no_mean() -> None:

@@ -189,7 +189,6 @@ def test_a_plan_is_still_a_plan_and_a_result_alone_is_none(kept: Kept, tmp_path:
     ("text", "said"),
     [
         ("latency.p9 > +5%", "did you mean `latency.p"),
-        ("p99 > +5%", "did you mean `latency.p99` or `sync.p99`?"),
         ("iosp < -3%", "did you mean `iops`?"),
         ("iops < 3%", "`iops < -3%`?"),
         ("iops < -100%", "could never fail"),

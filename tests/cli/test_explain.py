@@ -37,15 +37,15 @@ def test_study_1_side_by_side_shows_what_was_published(capsys: Capture) -> None:
     out = show(capsys, str(FOLDER / "study1-before.txt"), str(FOLDER / "study1-after.txt"))
     assert figures(out, "IOPS") == ["8,213", "9,425"]
     assert figures(out, "IOPS stdev") == ["6,368", "3,951"]
-    assert figures(out, "bandwidth") == ["32.1 MiB/s", "36.8 MiB/s"]
-    assert figures(out, "lat mean") == ["3,890 us", "3,390 us"]
-    assert figures(out, "p50") == ["3,490 us", "2,933 us"]
-    assert figures(out, "p70") == ["6,194 us", "5,538 us"]
-    assert figures(out, "p90") == ["8,455 us", "7,767 us"]
-    assert figures(out, "p95") == ["9,503 us", "8,717 us"]
-    assert figures(out, "p99") == ["12,125 us", "11,207 us"]
-    assert figures(out, "sys CPU") == ["18.29%", "28.70%"]
-    assert figures(out, "vda busy") == ["99.88%", "99.90%"]
+    assert figures(out, "bandwidth") == ["33.7 MB/s", "38.6 MB/s"]
+    assert figures(out, "latency mean") == ["3.89 ms", "3.39 ms"]
+    assert figures(out, "clat p50") == ["3.49 ms", "2.93 ms"]
+    assert figures(out, "clat p70") == ["6.19 ms", "5.54 ms"]
+    assert figures(out, "clat p90") == ["8.46 ms", "7.77 ms"]
+    assert figures(out, "clat p95") == ["9.50 ms", "8.72 ms"]
+    assert figures(out, "clat p99") == ["12.1 ms", "11.2 ms"]
+    assert figures(out, "sys CPU") == ["18.3 %", "28.7 %"]
+    assert figures(out, "vda busy") == ["99.9 %", "99.9 %"]
     flat = " ".join(out.split())
     assert flat.count("cannot support a claim of a difference") == 2
     assert "this shows no difference" in flat
@@ -54,14 +54,14 @@ def test_study_1_side_by_side_shows_what_was_published(capsys: Capture) -> None:
 def test_study_2_shows_what_was_published_and_why_it_is_no_disk(capsys: Capture) -> None:
     out = show(capsys, str(FOLDER / "study2.txt"))
     assert figures(out, "IOPS") == ["934k"]
-    assert figures(out, "bandwidth") == ["3,648 MiB/s"]
-    assert figures(out, "slat mean") == ["1.656 us"]
-    assert figures(out, "clat mean") == ["0.256 us"]
-    assert figures(out, "lat mean") == ["1.913 us"]
-    assert figures(out, "usr CPU") == ["8.91%"]
-    assert figures(out, "sys CPU") == ["78.87%"]
+    assert figures(out, "bandwidth") == ["3,825 MB/s"]
+    assert figures(out, "slat mean") == ["1.66 us"]
+    assert figures(out, "clat mean") == ["256 ns"]
+    assert figures(out, "latency mean") == ["1.91 us"]
+    assert figures(out, "usr CPU") == ["8.9 %"]
+    assert figures(out, "sys CPU") == ["78.9 %"]
     assert figures(out, "nvme0n1 writes") == ["218,827"]
-    assert figures(out, "nvme0n1 busy") == ["68.89%"]
+    assert figures(out, "nvme0n1 busy") == ["68.9 %"]
     said = " ".join(out.partition("What this says\n")[2].split())
     assert said.startswith("invalid This measured the page cache, not the disk: a write completes in 256 ns")
 
@@ -82,7 +82,7 @@ def test_many_files_stay_within_100_columns(capsys: Capture) -> None:
 @pytest.mark.parametrize("name", READABLE)
 def test_json_has_base_units_and_every_remark(capsys: Capture, name: str) -> None:
     document = json.loads(show(capsys, "--json", str(FOLDER / name)))
-    assert document["schema"] == "virtune/explain/1"
+    assert document["schema"] == "virtune/explain/2"
     (result,) = document["results"]
     assert result["name"] == name
     assert set(result["metrics"]) <= set(document["units"])

@@ -5,23 +5,40 @@ from collections.abc import Iterator
 
 from tools.pages.markdown import code, plain, table, whole
 from tools.schemas.parts import IN_WORDS
-from virtune.model.metric import METRICS, Metric
+from virtune.model.metric import DIRECTIONS, METRICS, Metric
 from virtune.model.result import Value
 
-_PERCENTILE = (
-    "fio's bins of completion latency, added over jobs and directions. Without bins as fio printed it, and only where"
-    " there is a single direction."
-)
+_WITHOUT_BINS = "Without bins as fio printed it, and only where there is a single direction of a single job."
 
-_FLUSH_PERCENTILE = "fio: its bins of the latency of fsync and fdatasync, added over jobs."
+_PERCENTILES: dict[str, str] = {
+    "latency": f"fio's bins of total latency (lat), added over jobs and directions. {_WITHOUT_BINS}",
+    "clat": f"fio's bins of completion latency (clat), added over jobs and directions. {_WITHOUT_BINS}",
+    "sync": "fio: its bins of the latency of fsync and fdatasync, added over jobs.",
+    **{
+        f"{direction}.{kind}": f"fio's bins of the {words} latency of {direction}s, added over jobs."
+        for direction in DIRECTIONS
+        for kind, words in (("latency", "total"), ("clat", "completion"))
+    },
+}
 
 SOURCES: dict[str, str] = {
     "iops": "fio: completed I/Os a second, added over jobs and directions.",
     "bandwidth": "fio: bytes a second, added over jobs and directions.",
     "latency.mean": "fio: total latency (lat), from handing over to completion, in the mean over all I/Os.",
+    **{
+        f"{direction}.{name}": f"fio: {words} of {direction}s alone."
+        for direction in DIRECTIONS
+        for name, words in (
+            ("iops", "completed I/Os a second"),
+            ("bandwidth", "bytes a second"),
+            ("latency.mean", "the mean of the total latency"),
+            ("clat.mean", "the mean of the completion latency"),
+        )
+    },
     "slat.mean": "fio: time in the call that hands an I/O over, in the mean over all I/Os. Not with engines that have"
     " no such call.",
-    "clat.mean": "fio: time from handing over to completion, in the mean over all I/Os.",
+    "clat.mean": "fio: completion latency (clat), from when that call returned to completion, in the mean over all"
+    " I/Os.",
     "sync.mean": "fio: latency of fsync and fdatasync, in the mean over all of them. It is in no other latency.",
     "cpu.load.usr": "fio: user CPU time of its jobs, in % of one CPU, in the mean over the jobs.",
     "cpu.load.sys": "fio: kernel CPU time of its jobs, in % of one CPU, in the mean over the jobs.",
@@ -50,9 +67,19 @@ def _lines() -> Iterator[str]:
     yield "throughout; tables write them as people read them. A metric that is missing was not measured: it is"
     yield "never 0 by default.\n"
     yield from table(("id", "label", "unit", "better", "where it comes from"), (_row(metric) for metric in METRICS))
-    yield "The mean latency is the total one, the percentiles are those of completion (what fio prints by"
-    yield "default). Where handing over blocks, `slat.mean` is large, and the mean may lie far above the"
-    yield "median.\n"
+    yield "## Total and completion latency\n"
+    yield "`latency.*` is total latency, fio's `lat`: from when an I/O was handed over until it was done. `clat.*` is"
+    yield "completion latency: it begins when the call that hands over has returned. Where that call blocks, the"
+    yield "two are far apart. virtune's own loads measure both. Of results made elsewhere many have percentiles of"
+    yield "completion latency only, since fio prints no others without `lat_percentiles=1`. Where one run of a"
+    yield "workload has no percentiles of total latency, all runs of it are compared by completion latency. Tables"
+    yield "then say `clat p99` for `latency.p99`, and JSON has `measured_as`.\n"
+    yield "## Reads and writes\n"
+    yield "`read.*` and `write.*` are of one direction. Tables show them of a load that does both; `--metric`,"
+    yield "`--also` and `--fail-if` take them of any load.\n"
+    yield "## Shorter words\n"
+    yield "`bw` is `bandwidth`, `lat` is `latency.mean`, `p99` and `lat.p99` are `latency.p99`; the same behind"
+    yield "`read.` and `write.`.\n"
     yield "## Over rounds\n"
     yield "- A rate or a time of an arm is the geometric mean of its rounds, which is what the ratios compare;"
     yield "  a share in % is the plain mean."
@@ -74,6 +101,5 @@ def _spread() -> str:
 
 
 def _row(metric: Metric) -> tuple[str, ...]:
-    of = {"latency": _PERCENTILE, "sync": _FLUSH_PERCENTILE}[metric.of]
-    source = of if metric.percent is not None else SOURCES[metric.id]
+    source = _PERCENTILES[metric.of] if metric.percent is not None else SOURCES[metric.id]
     return code(metric.id), metric.label, code(metric.unit), metric.better, plain(source)

@@ -46,11 +46,11 @@ def _of_fio() -> Iterator[str]:
     yield "missing, it is silent.\n"
     said = [one for module in _OF_FIO for one in said_in(module)]
     documented: dict[str, list[str]] = {}
-    rules: tuple[Callable[..., object], ...] = (*RESULT_RULES, *LOAD_RULES)
+    rules: tuple[Callable[..., object], ...] = (*RESULT_RULES, readings.not_added, *LOAD_RULES)
     for rule in rules:
         identifier, meaning = _documented(rule)
         documented.setdefault(identifier, []).append(meaning)
-    whole_result = {_documented(rule)[0] for rule in RESULT_RULES}
+    whole_result = {_documented(rule)[0] for rule in rules[: -len(LOAD_RULES)]}
     for identifier, texts in documented.items():
         asked = "Asked of the whole result." if identifier in whole_result else "Asked of every job group."
         yield from _section(identifier, said, [*texts, asked])

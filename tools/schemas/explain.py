@@ -28,12 +28,15 @@ WORDS: dict[str, str] = {
     " loop.",
     "LoadResult.errors": "I/Os that failed while fio went on, a count.",
     "LoadResult.group": "fio's number of the reporting group; null where the source does not say.",
+    "LoadResult.sections": "Whether several job sections stand here as one; then only what all of them share is"
+    " known.",
+    "LoadResult.began": "When the job started, in seconds since 1970; null before fio 3.36.",
     "LoadResult.options": "Pairs of name and value: the job's options as fio echoes them; null where it does not.",
     "Stream.direction": "read, write or trim; `mixed` where fio was told to sum them up.",
     "Stream.ios": "Completed I/Os, a count.",
     "Stream.bytes": "Bytes moved.",
     "Stream.seconds": "How long it ran, in seconds.",
-    "Stream.iops": "Operations a second.",
+    "Stream.iops": "Operations a second as fio says; the metrics count completions, which a ramp makes more of.",
     "Stream.bandwidth_bps": "Bytes a second.",
     "Stream.iops_samples": "Samples of the operations a second that the next four rest on, a count.",
     "Stream.iops_min": "The smallest sample, in operations a second.",
@@ -88,6 +91,27 @@ def schema() -> str:
     return written(SCHEMA, "fio results, explained", body, shapes.definitions)
 
 
+def _percentiles_of() -> Schema:
+    return maybe(
+        word(
+            "Which latency the percentiles are of that stand under `latency.*`: total latency, or completion latency"
+            " where fio printed no percentiles of the other; null without percentiles.",
+            ("total", "completion"),
+        )
+    )
+
+
+def _part() -> Schema:
+    return table(
+        "Jobs that ran at once.",
+        {
+            "jobs": rows("Their names.", text("A name.")),
+            "metrics": measured("What they did together, by metric."),
+            "percentiles_of": _percentiles_of(),
+        },
+    )
+
+
 def _result(load: Schema, device: Schema) -> Schema:
     return table(
         "One fio result.",
@@ -95,7 +119,12 @@ def _result(load: Schema, device: Schema) -> Schema:
             "name": text("The name of the file, of the arm and trial, or `standard input`."),
             "source": word("What was read: fio's JSON with or without bins, or its text.", ("json+", "json", "text")),
             "fio": maybe(text("The version of fio, as it calls itself (fio-3.33); null where it does not say.")),
-            "metrics": measured("The whole result by metric. One that is missing was not measured."),
+            "metrics": measured(
+                "The whole result by metric. One that is missing was not measured. Empty where not all of it ran at"
+                " once: then `parts` has the figures."
+            ),
+            "percentiles_of": _percentiles_of(),
+            "parts": rows("What ran at once, in the order in which fio reported it.", _part()),
             "remarks": rows("What the numbers mean together, gravest first.", remark()),
             "loads": rows("The jobs or groups as fio reported them.", load),
             "devices": rows("What fio says that the kernel counted on devices.", device),

@@ -181,6 +181,13 @@ def _condition() -> Schema:
     )  # fmt: skip
 
 
+def measured_as() -> Schema:
+    """Return the schema of what was measured in a metric's place."""
+    return maybe(
+        metric_word("The metric of completion latency that was measured in its place; null where it was itself.")
+    )
+
+
 def _metric(unit: str, better: str) -> Schema:
     return table(
         f"A metric, in {IN_WORDS[unit]}.",
@@ -321,6 +328,7 @@ def _value() -> Schema:
                 )
             ),
             "high": maybe(number("The upper end; null as `low`, and where the data bound it only from below.")),
+            "measured_as": measured_as(),
         },
     )
 
@@ -431,6 +439,7 @@ def _comparison(key: str, ratio: Schema) -> Schema:
                     minimum=1,
                 )
             ),
+            "measured_as": measured_as(),
             "why": text("The reason of the verdict, in words."),
             key: word("What may be said of the candidate. `undecided` is an answer.", Verdict),
         },

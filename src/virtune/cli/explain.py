@@ -3,20 +3,24 @@
 
 import json
 import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import click
 
 from virtune.analyse.trial.compare_results import beside
 from virtune.analyse.trial.explain import explain
-from virtune.analyse.trial.measure import measurement_of
+from virtune.analyse.trial.measure import measurement_of, phases_of
 from virtune.cli.options import json_option, store_option
 from virtune.cli.output import put
 from virtune.fio.results import LIMIT, read_result, refuse_length, text_of
 from virtune.model.errors import ReadError, UsageError
+from virtune.model.measurement import FioResult
+from virtune.model.remark import Remark
 from virtune.model.text import printable
 from virtune.probe.reading import read_up_to
-from virtune.report.text.explain import Explained, explained_document, render
+from virtune.report.text.explain import Concurrent, Explained, Flow, explained_document, render
 
 
 @click.command(name="explain")
@@ -28,7 +32,8 @@ def command(inputs: tuple[str, ...], *, as_json: bool, store: Path) -> None:
 
     FILE is what any fio wrote: JSON, JSON+ or its normal text, with or without a terminal's or a log's lines around
     it. `-` reads standard input. RUN is a study in the store (an id, the beginning of one, or `last`): the first
-    trial of each of its arms, or the one trial that `RUN:NUMBER` names. Several are shown side by side.
+    trial of each of its arms, or the one trial that `RUN:NUMBER` names. Several are shown side by side, and so are
+    jobs of one FILE that ran one after another: their figures are not added.
 
     \b
     Examples:
@@ -37,17 +42,25 @@ def command(inputs: tuple[str, ...], *, as_json: bool, store: Path) -> None:
       virtune explain before.txt after.txt
       virtune explain last:3
     """  # noqa: D301 - click wants the escape itself
-    explained = [_explain(shown, text) for name in inputs for shown, text in load_input(name, store)]
-    remarks = [beside(explained[0].result, other.result) for other in explained[1:]]
-    together = tuple(remark for remark in remarks if remark is not None)
+    explained = [_explain(one) for name in inputs for one in load_input(name, store)]
+    together = tuple(remark for other in explained[1:] for remark in beside_each_other(explained[0], other))
     if as_json:
         click.echo(json.dumps(explained_document(explained, together), indent=2))
     else:
         put(render(explained, together))
 
 
-def load_input(name: str, store: Path) -> list[tuple[str, str]]:
-    """Return what a name stands for, as (name to show, text): `-` is standard input, then a file, then a study."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Input:
+    """What a name stands for. `at_once` is set for a trial of virtune's own, whose jobs all ran together."""
+
+    shown: str
+    text: str
+    at_once: bool = False
+
+
+def load_input(name: str, store: Path) -> list[Input]:
+    """Return what a name stands for: `-` is standard input, then a file, then a study."""
     try:
         if name == "-":
             content, shown = sys.stdin.buffer.read(LIMIT + 1), "standard input"
@@ -60,10 +73,10 @@ def load_input(name: str, store: Path) -> list[tuple[str, str]]:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         raise UsageError(f"cannot read {name!r}: {reason}", hint="give the path of a fio result") from None
     refuse_length(len(content))
-    return [(shown, text_of(content))]
+    return [Input(shown=shown, text=text_of(content))]
 
 
-def _from_store(name: str, store: Path) -> list[tuple[str, str]]:
+def _from_store(name: str, store: Path) -> list[Input]:
     from virtune.flows.show import fio_outputs
     from virtune.store.sqlite import Store
 
@@ -77,12 +90,50 @@ def _from_store(name: str, store: Path) -> list[tuple[str, str]]:
         except UsageError:
             raise unknown from None
         outputs = fio_outputs(kept, found, int(number) if number else None)
-    return [(label, text_of(content)) for label, content in outputs]
+        own = not kept.get(found).study.imported
+    return [Input(shown=label, text=text_of(content), at_once=own) for label, content in outputs]
 
 
-def _explain(shown: str, text: str) -> Explained:
+def _explain(given: Input) -> Explained:
     try:
-        result = read_result(text)
+        result = read_result(given.text)
     except ReadError as error:
-        raise ReadError(f"{shown}: {error.message}", hint=error.hint) from None
-    return Explained(name=shown, result=result, measurement=measurement_of(result), remarks=explain(result))
+        raise ReadError(f"{given.shown}: {error.message}", hint=error.hint) from None
+    return explained(given.shown, result, at_once=given.at_once)
+
+
+def explained(name: str, result: FioResult, *, at_once: bool = False) -> Explained:
+    """Derive a result's figures, part by part unless all of it is known to have run at once, and what they mean."""
+    parts = (result,) if at_once else phases_of(result)
+    return Explained(
+        name=name,
+        result=result,
+        parts=tuple(_part(part) for part in parts),
+        remarks=explain(result, parts=len(parts)),
+    )
+
+
+def _part(result: FioResult) -> Concurrent:
+    """Derive what jobs that ran at once did, each direction of each by itself and all of them together."""
+    flows = [
+        Flow(
+            load=load,
+            stream=stream,
+            measurement=measurement_of(replace(result, loads=(replace(load, streams=(stream,)),))),
+        )
+        for load in result.loads
+        for stream in load.streams
+    ]
+    return Concurrent(loads=result.loads, flows=tuple(flows), measurement=measurement_of(result))
+
+
+def beside_each_other(first: Explained, other: Explained) -> Iterator[Remark]:
+    """Hold two results against one another, part by part where both have the same jobs one after another."""
+    names = [[part.name for part in one.parts] for one in (first, other)]
+    if len(names[0]) != len(names[1]) or (len(names[0]) > 1 and names[0] != names[1]):
+        return
+    for mine, theirs in zip(first.parts, other.parts, strict=True):
+        remark = beside(replace(first.result, loads=mine.loads), replace(other.result, loads=theirs.loads))
+        if remark is not None:
+            who = f"`{mine.name}`: " if len(first.parts) > 1 else ""
+            yield replace(remark, text=f"{who}{remark.text}")

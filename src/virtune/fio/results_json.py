@@ -4,7 +4,8 @@
 Every value is looked at before it is used: a wrong type or an impossible number ends in one sentence (ReadError).
 What fio itself writes oddly is known and read: `nan` and `-nan` (nothing was measured), the largest 64-bit number as
 the minimum of nothing, percentiles named "0.00", bins that carry fio's constants, an "All clients" entry that sums
-the others.
+the others. fio 2 writes latencies in microseconds (`clat`, where fio 3 has `clat_ns`), and up to 2.20 `io_bytes` is
+in KiB; the bandwidth `bw` is in KiB/s in all of them.
 """
 
 import json
@@ -12,18 +13,24 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from virtune.fio.job_options import MOST_JOBS, JobFacts, canonical, facts_of, shown
 from virtune.model.errors import ReadError
 from virtune.model.measurement import DeviceUse, FioResult, Histogram, Latency, LoadResult, Stream
+from virtune.model.workload import READING, WRITING
 
 DIRECTIONS = ("read", "write", "trim", "mixed")
+KIB = 1024
 SECTOR = 512
 ALL_CLIENTS = "All clients"
 
 _LARGEST = 2**64
 """fio counts in 64 bits; a number beyond that is not fio's."""
+
+SAME_SIZE = 0.1
+"""How far the mean size of I/Os may be from the block size of the options that made them; the last may be short."""
 
 MOST_FAILURES = 1000
 """Lines that begin with a brace and are no JSON, as chatter may have some; each costs a walk through the text."""
@@ -110,6 +117,7 @@ def _result(document: _Object) -> FioResult:
         loads=tuple(loads),
         devices=tuple(_devices(document)),
         ended=_float(document, "timestamp", "document"),
+        elapsed=max((found for entry in entries if (found := _float(entry, "elapsed", "jobs"))), default=None),
     )
 
 
@@ -147,11 +155,14 @@ def _load(
 ) -> LoadResult:
     streams = _flows(entry, where)
     facts = facts_of(options) if options is not None else None
+    if options is not None and options.get("lat_percentiles") not in (None, "0"):
+        streams = tuple(_in_their_place(stream) for stream in streams)
     jobs, mixed = _jobs(entry, facts, streams, alike)
     if mixed:
         # What fio echoes is one section of several; only what all of them share is sure.
         facts, options = facts_of(shared), None
     sync = _object(entry, "sync", where) if "sync" in entry else {}
+    began = _float(entry, "job_start", where)
     return LoadResult(
         name=_text(entry, "jobname") or where,
         engine=facts.engine if facts and (not mixed or "ioengine" in shared) else None,
@@ -165,12 +176,28 @@ def _load(
         usr_percent=_float(entry, "usr_cpu", where),
         sys_percent=_float(entry, "sys_cpu", where),
         context_switches=_int(entry, "ctx", where),
-        sync=_latency(sync, "lat_ns", f"{where}.sync"),
+        sync=_latency(sync, "lat", f"{where}.sync"),
         depth_levels=_levels(entry, where),
         rate_asked_iops=facts.rate_iops * jobs if facts and facts.rate_iops and not mixed else None,
         errors=_int(entry, "total_err", where) or 0,
         options=tuple(options.items()) if options is not None else None,
         group=_int(entry, "groupid", where),
+        sections=mixed,
+        began=began / 1000 if began else None,
+    )
+
+
+def _in_their_place(stream: Stream) -> Stream:
+    """fio 3.1 to 3.12 print the percentiles that `lat_percentiles` asks for, which are of the total latency, in the
+    place of those of completion (stat.c, add_ddir_status_json).
+    """
+    clat, lat = stream.clat, stream.lat
+    if clat is None or lat is None or lat.percentiles or lat.histogram:
+        return stream
+    return replace(
+        stream,
+        clat=replace(clat, percentiles=(), histogram=None),
+        lat=replace(lat, percentiles=clat.percentiles, histogram=clat.histogram),
     )
 
 
@@ -179,15 +206,32 @@ def _jobs(entry: _Object, facts: JobFacts | None, streams: tuple[Stream, ...], a
 
     fio does not say. Without group reporting every clone has an entry; with it the entry's `job_runtime` is the sum
     over all its jobs, and when that is not `numjobs` times the run, several job sections were reported as one, under
-    the name of the first and the options of the last.
+    the name of the first and the options of the last. Before fio 3.8 there is no `job_runtime`; then only figures
+    that the options cannot have made tell.
     """
     asked = facts.jobs if facts and alike == 1 else 1
+    if facts and "job_runtime" not in entry and any(_contradicts(stream, facts) for stream in streams):
+        return asked + 1, True
     longest = max((stream.seconds or 0 for stream in streams), default=0.0)
     total = _float(entry, "job_runtime", "job") or 0.0
     if longest < 0.5:
         return asked, False
     counted = round(total / 1000 / longest)
     return (counted, True) if counted > asked else (asked, False)
+
+
+def _contradicts(stream: Stream, facts: JobFacts) -> bool:
+    """Whether a job with these options cannot have done this: it has no such direction, or blocks of another size."""
+    directions = {
+        "read": facts.pattern in READING,
+        "write": facts.pattern in WRITING and not facts.pattern.endswith("trim"),
+        "trim": "trim" in facts.pattern,
+    }
+    if not directions.get(stream.direction, True):
+        return True
+    # a write after a trim, and a last block that is cut short, are of the same size or nearly so
+    size = stream.bytes / stream.ios if stream.bytes and stream.ios else facts.block_size
+    return facts.block_size is not None and size is not None and abs(size / facts.block_size - 1) > SAME_SIZE
 
 
 def _flows(entry: _Object, where: str) -> tuple[Stream, ...]:
@@ -207,10 +251,12 @@ def _flow(direction: str, data: _Object, where: str) -> Stream | None:
     iops = _float(data, "iops", where)
     if not ios and not size and not iops:
         return None
+    if size is not None and "io_kbytes" not in data and any(kind in data for kind in ("slat", "clat", "lat")):
+        size *= KIB  # fio up to 2.20, whose bytes were KiB; 2.21 says both
     runtime = _float(data, "runtime", where)
     bandwidth = _float(data, "bw_bytes", where)
     if bandwidth is None:
-        bandwidth = (_float(data, "bw", where) or 0.0) * 1024
+        bandwidth = (_float(data, "bw", where) or 0.0) * KIB
     samples = _int(data, "iops_samples", where)
     sampled = samples is None or samples > 0
     return Stream(
@@ -227,14 +273,15 @@ def _flow(direction: str, data: _Object, where: str) -> Stream | None:
         iops_stddev=_float(data, "iops_stddev", where) if sampled else None,
         short_ios=_int(data, "short_ios", where) or 0,
         dropped_ios=_int(data, "drop_ios", where) or 0,
-        slat=_latency(data, "slat_ns", where),
-        clat=_latency(data, "clat_ns", where),
-        lat=_latency(data, "lat_ns", where),
+        slat=_latency(data, "slat", where),
+        clat=_latency(data, "clat", where),
+        lat=_latency(data, "lat", where),
     )
 
 
-def _latency(data: _Object, key: str, where: str) -> Latency | None:
-    """One kind of latency; None when nothing was timed (fio then writes zeros)."""
+def _latency(data: _Object, kind: str, where: str) -> Latency | None:
+    """One kind of latency, in ns; None when nothing was timed (fio then writes zeros)."""
+    key, scale = (f"{kind}_ns", 1) if f"{kind}_ns" in data else (kind, 1000)
     if key not in data:
         return None
     value, where = _object(data, key, where), f"{where}.{key}"
@@ -244,34 +291,40 @@ def _latency(data: _Object, key: str, where: str) -> Latency | None:
         return None
     bins = _object(value, "bins", where) if "bins" in value else {}
     percentiles = _object(value, "percentile", where) if "percentile" in value else {}
+    least, spread = _float(value, "min", where), _float(value, "stddev", where)
     return Latency(
         count=count,
-        mean_ns=mean,
-        min_ns=_float(value, "min", where),
-        max_ns=highest,
-        stddev_ns=_float(value, "stddev", where),
-        histogram=_histogram(bins, f"{where}.bins"),
-        percentiles=tuple(sorted(_percentiles(percentiles, f"{where}.percentile"))),
+        mean_ns=_scaled(mean, scale),
+        min_ns=None if least is None else _scaled(least, scale),
+        max_ns=None if highest is None else _scaled(highest, scale),
+        stddev_ns=None if spread is None else _scaled(spread, scale),
+        histogram=_histogram(bins, f"{where}.bins", scale),
+        percentiles=tuple(sorted(_percentiles(percentiles, f"{where}.percentile", scale))),
     )
 
 
-def _histogram(bins: _Object, where: str) -> Histogram | None:
+def _scaled(value: float, scale: int) -> float:
+    """A number of fio 2 in ns, without the dust of binary fractions: 1001.72 us are 1001720 ns."""
+    return value if scale == 1 else round(value * scale, 6)
+
+
+def _histogram(bins: _Object, where: str, scale: int) -> Histogram | None:
     """The bins; early fio 3 lists empty ones and its own constants among them."""
     counted = {}
     for key in bins:
         if key.isascii() and key.isdigit() and len(key) <= 20:
             count = _int(bins, key, where)
             if count:
-                counted[int(key)] = count
+                counted[int(key) * scale] = count
     return Histogram(bins=tuple(sorted(counted.items()))) if counted else None
 
 
-def _percentiles(percentiles: _Object, where: str) -> Iterator[tuple[float, float]]:
+def _percentiles(percentiles: _Object, where: str, scale: int) -> Iterator[tuple[float, float]]:
     for key in percentiles:
         if re.fullmatch(r"[0-9]{1,3}(\.[0-9]{1,12})?", key) and 0 < float(key) <= 100:
             value = _float(percentiles, key, where)
             if value is not None:
-                yield float(key), value
+                yield float(key), value * scale
 
 
 def _levels(entry: _Object, where: str) -> tuple[tuple[str, float], ...]:

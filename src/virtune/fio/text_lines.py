@@ -48,7 +48,9 @@ FLOW_2 = _pattern(
     rf"(?P<direction>read|write|trim|mixed)\s*: io=(?P<io>[\w.]{{1,30}}), bw=(?P<bw>[\w.]{{1,30}}/s), "
     rf"iops=(?P<iops>{_AMOUNT}), runt=\s*(?P<runtime>\d{{1,15}})msec"
 )
-FLOW_UNREAD = _pattern(r"(?:read|write|trim|mixed)\s*: ")
+FLOW_UNREAD = _pattern(r"(?:read|write|trim|mixed)\s*: (?!\(g(?:roupid)?=\d)")
+"""A direction in a form that is not known; a job of that name begins with its group."""
+
 LATENCY = _pattern(rf"(?P<kind>slat|clat|lat|sync)\s*{_UNIT}\s*: {_STATISTICS}")
 PERCENTILES = _pattern(rf"(?P<kind>slat|clat|lat|sync) percentiles {_UNIT}")
 PERCENTILE = _pattern(r"(?P<percent>\d{1,3}\.\d{1,12})th=\[\s*(?P<value>\d{1,20})\]")

@@ -13,7 +13,7 @@ from virtune.flows.probe import probe
 from virtune.flows.study import new_study, random_seed, round_seconds
 from virtune.model.condition import Threshold
 from virtune.model.errors import PlanError, PreconditionError
-from virtune.model.metric import BY_ID
+from virtune.model.metric import ALIASES, BY_ID, FAMILIES, metric_id
 from virtune.model.spelling import did_you_mean
 from virtune.model.stack import Stack
 from virtune.model.study import BUDGET_MAX, DEFAULT_SPAN, RAMP_MAX, ROUNDS_MAX, SECONDS_MAX, SECONDS_MIN, Arm, Study
@@ -156,10 +156,11 @@ def _connect(question: Question, plan: Plan, arms: tuple[Arm, ...]) -> str | Non
 
 
 def checked_metric(name: str) -> str:
-    """Return the name of a metric; raises PlanError for another word, with what may have been meant."""
-    if name not in BY_ID:
-        raise PlanError(f"no metric {name!r}", hint=did_you_mean(name, BY_ID) or f"one of {', '.join(BY_ID)}")
-    return name
+    """Return the id of a metric, or of a shorter word for it; raises PlanError with what may have been meant."""
+    found = metric_id(name)
+    if found is None:
+        raise PlanError(f"no metric {name!r}", hint=did_you_mean(name, (*BY_ID, *ALIASES)) or f"one of {FAMILIES}")
+    return found
 
 
 def facts_text(scratch: Path) -> str:

@@ -10,10 +10,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 
-from virtune.model.metric import Distribution
+from virtune.model.metric import DIRECTIONS, Distribution
 from virtune.model.remark import Remark, Weight
 
-METHOD = 7
+METHOD = 8
 """The number of the way in which measurements are derived from evidence.
 
 1  first light: fio json+, combined directions, host counters by difference of first and last sample
@@ -24,6 +24,8 @@ METHOD = 7
 5  how busy a guest's own kernel saw its disk; several guests, their figures added and their skew told
 6  an offered load is held against completions, and the disks of all guests against the loads of all
 7  a job file that says nothing of `direct` is buffered, as it is to fio
+8  percentiles of total and of completion latency are told apart; reads and writes have metrics of their own; what fio
+   2 wrote is read in its units
 """
 
 
@@ -140,7 +142,9 @@ class LoadResult:
     requests (0..1) that fio saw at each depth class, from its IO depths line. CPU is in % of one CPU, averaged over
     the jobs. `errors` counts I/Os that failed while fio went on. `options` are the job's own as fio echoes them;
     None where the source does not echo them, so that "not set" and "not known" stay apart. `group` is fio's number of
-    the reporting group: jobs behind a `stonewall` ran after those of lower groups, not beside them.
+    the reporting group: jobs behind a `stonewall` ran after those of lower groups, not beside them. `sections` says
+    that several job sections stand here as one, of which only what all of them share is known. `began` is when the
+    job started, in seconds since 1970 (fio 3.36 and later).
     """
 
     name: str
@@ -161,6 +165,8 @@ class LoadResult:
     errors: int = 0
     options: tuple[tuple[str, str], ...] | None = None
     group: int | None = None
+    sections: bool = False
+    began: float | None = None
 
     def option(self, name: str) -> str | None:
         """Return a job option as fio echoed it; None when it was not set, or is not known."""
@@ -182,6 +188,7 @@ class FioResult:
     """One fio run as read from its output, whatever form that had. `source` is `json+`, `json` or `text`.
 
     `ended` is when fio wrote it, in seconds since 1970; None where the source does not say, or not in which zone.
+    `elapsed` is how long all of it took, in seconds, rounded up.
     """
 
     source: str
@@ -189,6 +196,7 @@ class FioResult:
     loads: tuple[LoadResult, ...]
     devices: tuple[DeviceUse, ...] = ()
     ended: float | None = None
+    elapsed: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -196,6 +204,7 @@ class Measurement:
     """What one trial told us: base metrics by id (see `virtune.model.metric`), the distributions, and remarks.
 
     `values` holds only what was measured: a metric that is missing was not measured, never zero by default.
+    `histogram` is of the total latency of all I/Os, `flushes` of flushes, `others` of what else has bins.
     `gates` are the readings of the gates (`virtune.model.gate`) by id, also where nothing had to be said.
     `profile` is IOPS over the measured time, one number for every `profile_seconds`.
     """
@@ -204,6 +213,7 @@ class Measurement:
     values: tuple[tuple[str, float], ...]
     histogram: Histogram | None = None
     flushes: Histogram | None = None
+    others: tuple[tuple[Distribution, Histogram], ...] = ()
     remarks: tuple[Remark, ...] = ()
     gates: tuple[tuple[str, float], ...] = ()
     profile: tuple[float, ...] = ()
@@ -215,8 +225,19 @@ class Measurement:
         return tuple(dict.fromkeys(one.id for one in self.remarks if one.weight is Weight.INVALID))
 
     def histogram_of(self, kind: Distribution) -> Histogram | None:
-        """Return the distribution of I/Os (`latency`) or of flushes (`sync`)."""
-        return self.flushes if kind == "sync" else self.histogram
+        """Return the distribution of that kind. Of a load that only reads, that of reads is that of all I/Os."""
+        if kind in ("latency", "sync"):
+            return self.histogram if kind == "latency" else self.flushes
+        direction, _, of = kind.rpartition(".")
+        others = dict(self.others)
+        if direction and kind not in others and self.directions == (direction,):
+            return self.histogram if of == "latency" else others.get("clat")
+        return others.get(kind)
+
+    @property
+    def directions(self) -> tuple[str, ...]:
+        """What the load did: `read`, `write` or both."""
+        return tuple(one for one in DIRECTIONS if self.get(f"{one}.iops") is not None)
 
     def get(self, metric: str) -> float | None:
         """Return a metric's value, or None when it was not measured."""

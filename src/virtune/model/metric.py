@@ -1,6 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Metrics: what is compared, in which unit, and which way is better."""
+"""Metrics: what is compared, in which unit, and which way is better.
 
+Latency has two kinds, named as fio names them. Total latency (`lat`) runs from when an I/O was handed over; the
+metrics `latency.*` are of it. Completion latency (`clat`) begins when the call that hands it over has returned; the
+metrics `clat.*` are of it. fio prints percentiles of completion latency unless `lat_percentiles` asks for the others,
+so a result that was made elsewhere may have no percentile of the total latency: `Metric.instead` is what then stands
+for it, under a label that says so.
+"""
+
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -10,9 +18,19 @@ PERCENTILES: tuple[float, ...] = (50.0, 70.0, 90.0, 95.0, 99.0, 99.9, 99.99)
 FLUSH_PERCENTILES: tuple[float, ...] = (50.0, 99.0, 99.9)
 """Flushes are fewer than I/Os, so fewer of their percentiles say anything."""
 
-Distribution = Literal["latency", "sync"]
-DISTRIBUTIONS: tuple[Distribution, ...] = ("latency", "sync")
-"""What percentiles may be of: I/Os, and flushes."""
+DIRECTION_PERCENTILES: tuple[float, ...] = (50.0, 99.0, 99.9)
+"""Those that tables show of reads and of writes by themselves."""
+
+DIRECTIONS: tuple[Literal["read", "write"], ...] = ("read", "write")
+"""The directions that a mixed load has metrics of, by how their ids begin."""
+
+Distribution = Literal[
+    "latency", "clat", "sync", "read.latency", "read.clat", "write.latency", "write.clat",
+]  # fmt: skip
+DISTRIBUTIONS: tuple[Distribution, ...] = (
+    "latency", "clat", "sync", "read.latency", "read.clat", "write.latency", "write.clat",
+)  # fmt: skip
+"""What percentiles may be of: I/Os by their total or completion latency, all or those of a direction, and flushes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,6 +41,9 @@ class Metric:
     `of` names the distribution that a percentile is of.
     `over` says what stands for several rounds: their mean, the least or the greatest of them.
     `compared` is False for shares of a CPU or device: more of them is worse at equal IOPS and natural at more IOPS.
+    `told` is False for what tables show only where it was asked for.
+    `instead` is the metric of completion latency that stands for this one where the total latency was not measured.
+    `direction` is set for the metrics of reads or of writes by themselves.
     """
 
     id: str
@@ -33,36 +54,74 @@ class Metric:
     compared: bool = True
     of: Distribution = "latency"
     over: Literal["mean", "min", "max"] = "mean"
+    told: bool = True
+    instead: str | None = None
+    direction: Literal["read", "write"] | None = None
+
+
+def _percentiles(
+    of: Distribution, percentiles: tuple[float, ...], *, told: tuple[float, ...], instead: str | None = None
+) -> Iterator[Metric]:
+    for percent in percentiles:
+        yield Metric(
+            id=f"{of}.p{percent:g}",
+            label=f"{of.replace('.', ' ')} p{percent:g}",
+            unit="ns",
+            better="lower",
+            percent=percent,
+            of=of,
+            told=percent in told,
+            instead=None if instead is None else f"{instead}.p{percent:g}",
+            direction=next((one for one in DIRECTIONS if of.startswith(one)), None),
+        )
+
+
+def _of_direction(
+    direction: Literal["read", "write"], latency: Distribution, completion: Distribution
+) -> tuple[Metric, ...]:
+    return (
+        Metric(id=f"{direction}.iops", label=f"{direction} IOPS", unit="1/s", better="higher", direction=direction),
+        Metric(
+            id=f"{direction}.bandwidth",
+            label=f"{direction} bandwidth",
+            unit="B/s",
+            better="higher",
+            told=False,
+            direction=direction,
+        ),
+        Metric(
+            id=f"{direction}.latency.mean",
+            label=f"{direction} latency mean",
+            unit="ns",
+            better="lower",
+            instead=f"{direction}.clat.mean",
+            direction=direction,
+        ),
+        *_percentiles(latency, PERCENTILES, told=DIRECTION_PERCENTILES, instead=completion),
+        Metric(
+            id=f"{direction}.clat.mean",
+            label=f"{direction} clat mean",
+            unit="ns",
+            better="lower",
+            told=False,
+            direction=direction,
+        ),
+        *_percentiles(completion, PERCENTILES, told=()),
+    )
 
 
 METRICS: tuple[Metric, ...] = (
     Metric(id="iops", label="IOPS", unit="1/s", better="higher"),
     Metric(id="bandwidth", label="bandwidth", unit="B/s", better="higher"),
-    Metric(id="latency.mean", label="latency mean", unit="ns", better="lower"),
-    *(
-        Metric(
-            id=f"latency.p{percent:g}",
-            label=f"latency p{percent:g}",
-            unit="ns",
-            better="lower",
-            percent=percent,
-        )
-        for percent in PERCENTILES
-    ),
+    Metric(id="latency.mean", label="latency mean", unit="ns", better="lower", instead="clat.mean"),
+    *_percentiles("latency", PERCENTILES, told=PERCENTILES, instead="clat"),
+    *_of_direction("read", "read.latency", "read.clat"),
+    *_of_direction("write", "write.latency", "write.clat"),
     Metric(id="slat.mean", label="slat mean", unit="ns", better="lower"),
     Metric(id="clat.mean", label="clat mean", unit="ns", better="lower"),
+    *_percentiles("clat", PERCENTILES, told=()),
     Metric(id="sync.mean", label="sync mean", unit="ns", better="lower"),
-    *(
-        Metric(
-            id=f"sync.p{percent:g}",
-            label=f"sync p{percent:g}",
-            unit="ns",
-            better="lower",
-            percent=percent,
-            of="sync",
-        )
-        for percent in FLUSH_PERCENTILES
-    ),
+    *_percentiles("sync", FLUSH_PERCENTILES, told=FLUSH_PERCENTILES),
     Metric(id="cpu.load.usr", label="load CPU usr", unit="%", better="lower", compared=False),
     Metric(id="cpu.load.sys", label="load CPU sys", unit="%", better="lower", compared=False),
     Metric(id="cpu.rig", label="QEMU CPU", unit="%", better="lower", compared=False),
@@ -75,3 +134,42 @@ METRICS: tuple[Metric, ...] = (
 )
 
 BY_ID: dict[str, Metric] = {metric.id: metric for metric in METRICS}
+
+ALIASES: dict[str, str] = {
+    "bw": "bandwidth",
+    "lat": "latency.mean",
+    "latency": "latency.mean",
+    "clat": "clat.mean",
+    "slat": "slat.mean",
+    **{f"p{percent:g}": f"latency.p{percent:g}" for percent in PERCENTILES},
+    **{f"lat.p{percent:g}": f"latency.p{percent:g}" for percent in PERCENTILES},
+    **{
+        f"{direction}.{short}": f"{direction}.{whole}"
+        for direction in DIRECTIONS
+        for short, whole in (
+            ("bw", "bandwidth"),
+            ("lat", "latency.mean"),
+            ("latency", "latency.mean"),
+            *((f"p{percent:g}", f"latency.p{percent:g}") for percent in PERCENTILES),
+        )
+    },
+}
+"""Shorter words for a metric, as fio's users write them."""
+
+FAMILIES = (
+    "iops, bandwidth (bw), latency.mean (lat), latency.p50 to latency.p99.99 (p99), slat.mean, clat.mean and "
+    "clat.p50 to clat.p99.99, sync.mean, sync.p50, sync.p99, sync.p99.9, cpu_per_io; of reads or writes alone "
+    "read.iops, write.latency.p99 and so on"
+)
+"""The metrics that can be compared, in one line, for who wrote another."""
+
+
+def metric_id(word: str) -> str | None:
+    """Return the id of the metric that a word means, in whatever case it is written; None for no metric."""
+    name = word.strip()
+    name = ALIASES.get(name, name)
+    if name in BY_ID:
+        return name
+    lower = name.lower()
+    lower = ALIASES.get(lower, lower)
+    return lower if lower in BY_ID else None

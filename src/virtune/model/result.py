@@ -7,6 +7,7 @@ from enum import StrEnum
 from virtune.model.evidence import Check
 from virtune.model.fitness import Drift
 from virtune.model.measurement import Histogram
+from virtune.model.metric import BY_ID, Metric
 from virtune.model.remark import Remark
 from virtune.model.study import Study
 from virtune.model.units import format_seconds
@@ -19,6 +20,7 @@ class Value:
 
     `resolved` is False for a percentile with too few I/Os beyond it to mean anything. `low` and `high` are the ends
     of a percentile's own 95 % interval, over sections of the rounds; with `low` alone it is only known to be more.
+    `measured_as` is the metric of completion latency that was measured in the place of `metric`, if one was.
     """
 
     metric: str
@@ -28,6 +30,12 @@ class Value:
     resolved: bool = True
     low: float | None = None
     high: float | None = None
+    measured_as: str | None = None
+
+    @property
+    def measured(self) -> Metric:
+        """The metric that was measured, whose label says of which kind a latency is."""
+        return BY_ID[self.measured_as or self.metric]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -57,6 +57,19 @@ def format_count(number: float) -> str:
     return _digits(number / 1e9) + "G"
 
 
+def format_bandwidth(bytes_per_second: float) -> str:
+    """Write bytes a second in decimal units, as fio does in parentheses and vendors do: `410 kB/s`, `3,825 MB/s`."""
+    if 0 < bytes_per_second < 1e6:
+        return f"{_digits(bytes_per_second / 1e3)} kB/s"
+    megabytes = bytes_per_second / 1e6
+    return f"{megabytes:,.0f} MB/s" if megabytes >= 100 else f"{megabytes:,.1f} MB/s"
+
+
+def format_share(share: float, decimals: int = 0) -> str:
+    """Write a share (1.0 is all of it) as a percentage: `27 %`; with one decimal `26.8 %`."""
+    return f"{share * 100:,.{decimals}f} %"
+
+
 def format_ns(nanoseconds: float) -> str:
     """Write a time measured in nanoseconds with the unit that keeps it readable."""
     for unit, scale in (("ns", 1.0), ("us", 1e3), ("ms", 1e6)):

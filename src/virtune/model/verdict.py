@@ -4,6 +4,8 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
+from virtune.model.metric import BY_ID, Metric
+
 ROUNDS_MIN = 6
 """With n paired rounds a two-sided sign test cannot get below p = 2 * 0.5**n. Six is the first n under 0.05 (0.031),
 so fewer rounds are never called a difference, nor the same."""
@@ -46,7 +48,8 @@ class Comparison:
     `noise` is the standard deviation of one round's difference (ln: 0.05 is about 5 %) as it went into the interval,
     `lag1` how alike neighbouring rounds were taken to be, and `rounds_left` a forecast for an undecided one: so many
     more rounds decide it nine times in ten if the noise stays as it is. All three are None where they are not known.
-    `closed` is an undecided one that no more rounds will decide.
+    `closed` is an undecided one that no more rounds will decide. `measured_as` is the metric of completion latency
+    that was measured in the place of `metric`; None where that was measured itself.
     """
 
     workload: str
@@ -62,6 +65,12 @@ class Comparison:
     lag1: float | None = None
     rounds_left: int | None = None
     closed: bool = False
+    measured_as: str | None = None
+
+    @property
+    def measured(self) -> Metric:
+        """The metric that was measured, whose label says of which kind a latency is."""
+        return BY_ID[self.measured_as or self.metric]
 
     @property
     def open(self) -> bool:

@@ -7,7 +7,7 @@ from typing import Literal, cast
 
 from virtune.model.errors import PlanError
 from virtune.model.goal import Goal, Limit
-from virtune.model.metric import BY_ID, METRICS, Metric
+from virtune.model.metric import ALIASES, BY_ID, FAMILIES, Metric, metric_id
 from virtune.model.spelling import did_you_mean, quoted
 
 _LIMIT = re.compile(r"\s*(?P<metric>[A-Za-z0-9_.]{1,40})\s*(?P<sense><=|>=|<|>|==?)\s*(?P<value>\S.{0,39})", re.ASCII)
@@ -77,10 +77,10 @@ def _improved(word: str, better: str) -> Metric:
 
 
 def _metric(word: str) -> Metric:
-    name = word.strip()
-    if name not in BY_ID:
-        known = [metric.id for metric in METRICS]
-        raise PlanError(f"no metric {quoted(name)}", hint=did_you_mean(name, known) or f"one of {', '.join(known)}")
+    name = metric_id(word)
+    if name is None:
+        guess = did_you_mean(word.strip(), (*BY_ID, *ALIASES))
+        raise PlanError(f"no metric {quoted(word.strip())}", hint=guess or f"one of {FAMILIES}")
     return BY_ID[name]
 
 

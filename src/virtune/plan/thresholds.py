@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from virtune.model.condition import Threshold
 from virtune.model.errors import UsageError
-from virtune.model.metric import BY_ID
+from virtune.model.metric import ALIASES, BY_ID, FAMILIES, metric_id
 from virtune.model.spelling import did_you_mean, quoted
 
 LIMIT_MAX = 100_000.0
@@ -32,11 +32,10 @@ def parse_condition(text: str) -> Threshold:
     match = _CONDITION.fullmatch(text)
     if match is None or match["number"].count(".") > 1 or not match["number"].strip("."):
         raise UsageError(f"not a condition: {quoted(text)}", hint=_EXAMPLE)
-    metric, number = match["metric"], float(match["number"])
-    if metric not in BY_ID:
-        near = [name for name in BY_ID if name.endswith(f".{metric}")]
-        guess = f"did you mean {' or '.join(f'`{one}`' for one in near)}?" if near else did_you_mean(metric, BY_ID)
-        raise UsageError(f"no metric {quoted(metric)}", hint=guess or f"one of {', '.join(BY_ID)}")
+    metric, number = metric_id(match["metric"]), float(match["number"])
+    if metric is None:
+        guess = did_you_mean(match["metric"], (*BY_ID, *ALIASES))
+        raise UsageError(f"no metric {quoted(match['metric'])}", hint=guess or f"one of {FAMILIES}")
     if not BY_ID[metric].compared:
         why = "it rises naturally with more I/O; use `cpu_per_io` instead"
         raise UsageError(f"{metric} is a share of time and cannot be compared", hint=why)

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from virtune.model.condition import Outcome, ThresholdResult
-from virtune.model.metric import BY_ID, METRICS
+from virtune.model.metric import METRICS
 from virtune.model.remark import Weight
 from virtune.model.result import Result
 from virtune.model.text import printable
@@ -139,12 +139,13 @@ def _values(result: Result, workload: Workload) -> Iterator[str]:
         summaries = [result.summary(name, workload.name) for name in names]
         values = [None if summary is None else summary.get(metric.id) for summary in summaries]
         if any(value is not None for value in values):
+            label = next(value.measured.label for value in values if value is not None)
             cells = [plain(value_text(metric, value)) for value in values]
             told = [change_cell(changes.get((name, metric.id))).plain for name in names[1:]]
             both = (
                 f"{cell} ({plain(one)})" if one != "-" else cell for cell, one in zip(cells[1:], told, strict=True)
             )
-            rows.append((plain(BY_ID[metric.id].label), cells[0], *both))
+            rows.append((plain(label), cells[0], *both))
     yield from _table(("", *(plain(name) for name in names)), rows)
 
 

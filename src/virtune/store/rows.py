@@ -70,7 +70,8 @@ def record_of(row: Any, study: Study, planned: Mapping[int, Trial]) -> TrialReco
     whole = (row.number, row.round, row.attempt)
     said = (row.arm, row.workload, row.ended, row.in_force, *(() if row.failure is None else (row.failure,)))
     sound = all(isinstance(one, int) and one >= 1 for one in whole) and all(isinstance(one, str) for one in said)
-    if not sound or not _is_time(row.ended):
+    # a result that was made elsewhere may not say when it ended
+    if not sound or not (_is_time(row.ended) or (study.imported and row.ended == "")):
         raise StoreError(f"trial {row.number!r} of study {study.id} is damaged: a column holds something else")
     if row.arm not in {arm.name for arm in study.arms}:
         raise StoreError(f"trial {row.number} of study {study.id} is damaged: the study has no arm {row.arm!r}")

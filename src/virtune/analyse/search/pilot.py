@@ -10,7 +10,7 @@ from statistics import fmean
 from virtune.analyse.search.blocks import block_of, flushes_of, rows_of, search_of
 from virtune.analyse.search.confirm import SOAK_SLICE_SECONDS, soak_slices
 from virtune.analyse.stats.anytime import blocks_for
-from virtune.analyse.study.verdicts import BEYOND
+from virtune.analyse.study.percentile_evidence import BEYOND
 from virtune.model.evidence import TrialRecord
 from virtune.model.metric import Metric
 from virtune.model.result import Waiver

@@ -9,13 +9,14 @@ from statistics import median
 
 from virtune.analyse.stats.percentile_intervals import ends_of, sections_of
 from virtune.analyse.study.basis import basis_of, elapsed_seconds, stopped_by
+from virtune.analyse.study.percentile_evidence import measured_in_place, told_metrics
 from virtune.analyse.study.thresholds import open_workloads, rulings_of
 from virtune.analyse.study.verdicts import differences_of, evidence_of, verdicts_of
 from virtune.analyse.trial.rejection import pardons, rejected_for
 from virtune.analyse.trial.warm_up import ramp_of
 from virtune.model.evidence import UNDER_LOAD, Check, StudyRecord, TrialRecord
 from virtune.model.measurement import Histogram, Measurement, merge
-from virtune.model.metric import DISTRIBUTIONS, METRICS, Metric
+from virtune.model.metric import DISTRIBUTIONS, Metric
 from virtune.model.remark import Remark, Weight
 from virtune.model.result import ArmRemark, ArmSummary, Result, Value, Waiver
 from virtune.model.study import Arm
@@ -28,9 +29,17 @@ def summarise(record: StudyRecord) -> Result:
     attempts = record.attempts or record.trials
     pardoned = pardons(attempts)
     evidence = evidence_of(record, pardoned)
+    told = {one.name: told_metrics(study, one.name, record.trials) for one in study.workloads}
     by_arm, tried = _by_arm(record.trials), _by_arm(attempts)
     arms = tuple(
-        _summary(arm, workload, by_arm.get(key, []), tried.get(key, []), pardoned, seconds=study.seconds)
+        _summary(
+            (arm, workload),
+            by_arm.get(key, []),
+            tried.get(key, []),
+            pardoned,
+            tuple((one, measured_in_place(evidence.stand_ins, workload.name, one)) for one in told[workload.name]),
+            seconds=study.seconds,
+        )
         for workload in study.workloads
         for arm in study.arms
         for key in ((arm.name, workload.name),)
@@ -62,28 +71,38 @@ def _by_arm(trials: Iterable[TrialRecord]) -> dict[tuple[str, str], list[TrialRe
 
 
 def _summary(
-    arm: Arm,
-    workload: Workload,
+    of: tuple[Arm, Workload],
     records: list[TrialRecord],
     tried: list[TrialRecord],
     pardoned: Sequence[Waiver],
+    metrics: Sequence[tuple[Metric, Metric]],
     *,
     seconds: float,
 ) -> ArmSummary:
+    """Sum up one arm under one workload. `metrics` are those to tell, each with what was measured in its place."""
+    arm, workload = of
     every = [record.measurement for record in records if record.measurement is not None]
     # the table shows what the verdicts rest on; where nothing counts it shows what there is, and why that is nothing
     measured = [one for one in every if not rejected_for(arm.name, one, pardoned)] or every
-    sections = {kind: _sections(m.histogram_of(kind) for m in measured) for kind in DISTRIBUTIONS}
+    kinds = {"latency", *(actual.of for _, actual in metrics if actual.percent is not None)}
+    sections = {
+        kind: _sections(m.histogram_of(kind) for m in measured) if kind in kinds else () for kind in DISTRIBUTIONS
+    }
     merged = {kind: merge(parts) if parts else None for kind, parts in sections.items()}
     values = (
-        _over_rounds(metric, measured, merged[metric.of], sections[metric.of], seconds=len(measured) * seconds)
-        for metric in METRICS
+        _over_rounds(actual, measured, merged[actual.of], sections[actual.of], seconds=len(measured) * seconds)
+        for _, actual in metrics
+    )
+    named = (
+        replace(value, metric=metric.id, measured_as=None if actual is metric else actual.id)
+        for (metric, actual), value in zip(metrics, values, strict=True)
+        if value is not None
     )
     return ArmSummary(
         arm=arm.name,
         workload=workload.name,
         rounds=len(every),
-        values=tuple(value for value in values if value is not None),
+        values=tuple(named),
         histogram=merged["latency"],
         in_force=_in_force(records),
         remarks=_remarks(arm, every, pardoned),

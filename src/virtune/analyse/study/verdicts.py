@@ -11,17 +11,23 @@ from virtune.analyse.stats.paired import compare, compare_at_any_time
 from virtune.analyse.stats.unpaired import compare_unpaired
 from virtune.analyse.study.lost_arms import Lost, lost_of
 from virtune.analyse.study.offered_load import Unmet, judged, rounds_by_workload, unmet_rounds
+from virtune.analyse.study.percentile_evidence import (
+    StandIns,
+    counts_of,
+    enough_for,
+    measured_in_place,
+    named,
+    stand_ins,
+    told_metrics,
+)
 from virtune.analyse.trial.rejection import pardons, rejected_for
 from virtune.model.evidence import StudyRecord, TrialRecord
 from virtune.model.measurement import Measurement
-from virtune.model.metric import BY_ID, DISTRIBUTIONS, METRICS, Metric
+from virtune.model.metric import BY_ID, METRICS, Metric
 from virtune.model.result import Waiver
 from virtune.model.study import Study
 from virtune.model.verdict import Comparison, Verdict
 from virtune.model.workload import Workload
-
-BEYOND = 20
-"""So many latencies of one trial must lie beyond a percentile for the trial to have one."""
 
 
 class _Words(TypedDict):
@@ -38,7 +44,8 @@ Rows = dict[tuple[str, str], dict[int, dict[str, float]]]
 class Evidence:
     """What arms are compared by: the values of the rounds that count, and where less was done than was offered.
 
-    `rounds` is how many each workload has had, `lost` who is measured no further.
+    `rounds` is how many each workload has had, `lost` who is measured no further, `stand_ins` where
+    completion latency stands for total latency.
     """
 
     study: Study
@@ -46,6 +53,8 @@ class Evidence:
     unmet: Unmet
     rounds: Mapping[str, int]
     lost: Lost
+    stand_ins: StandIns
+    trials: Sequence[TrialRecord]
 
 
 def evidence_of(record: StudyRecord, pardoned: Sequence[Waiver] | None = None) -> Evidence:
@@ -57,6 +66,8 @@ def evidence_of(record: StudyRecord, pardoned: Sequence[Waiver] | None = None) -
         unmet=unmet_rounds(record.study, record.trials),
         rounds=rounds_by_workload(record.trials),
         lost={} if record.study.imported else lost_of(record.trials),
+        stand_ins=stand_ins(record.trials),
+        trials=record.trials,
     )
 
 
@@ -90,7 +101,7 @@ def differences_of(evidence: Evidence) -> Iterator[Comparison]:
     """Yield every other arm against the baseline on every metric that was measured in both, each for itself."""
     study = evidence.study
     for workload in study.compared:
-        for metric in (metric for metric in METRICS if metric.compared):
+        for metric in (one for one in told_metrics(study, workload.name, evidence.trials) if one.compared):
             found = _compare(evidence, workload, metric, _against_baseline(study), study.confidence)
             yield from (one for one in found if one.rounds)
 
@@ -107,10 +118,9 @@ def comparable(measurement: Measurement) -> dict[str, float]:
     number by chance, and no latency of a load that was not met, since that is the length of a queue that only grows.
     """
     values = dict(measurement.values)
-    found = {kind: measurement.histogram_of(kind) for kind in DISTRIBUTIONS}
-    counts = {kind: histogram.count for kind, histogram in found.items() if histogram is not None}
+    counts = counts_of(measurement)
     for metric in METRICS:
-        if metric.percent is not None and counts.get(metric.of, math.inf) * (1 - metric.percent / 100) < BEYOND:
+        if not enough_for(metric, counts.get(metric.of, math.inf)):
             values.pop(metric.id, None)
     if any(remark.id == "rate-unmet" for remark in measurement.remarks):
         return {name: value for name, value in values.items() if BY_ID[name].unit != "ns"}
@@ -136,7 +146,9 @@ def _compare(
     evidence: Evidence, workload: Workload, metric: Metric, pairs: Sequence[tuple[str, str]], confidence: float
 ) -> Iterator[Comparison]:
     rounds = evidence.rounds.get(workload.name, 0)
-    for found in _by_rounds(evidence.study, evidence.rows, workload, metric, pairs, confidence):
+    actual = measured_in_place(evidence.stand_ins, workload.name, metric)
+    for one in _by_rounds(evidence.study, evidence.rows, workload, actual, pairs, confidence):
+        found = named(one, metric, actual, evidence.trials, rounds)
         lost = [why for arm in (found.baseline, found.candidate) if (why := evidence.lost.get((arm, workload.name)))]
         if lost:
             yield replace(found, verdict=Verdict.UNDECIDED, why="; ".join(lost), rounds_left=None, closed=True)

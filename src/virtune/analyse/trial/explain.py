@@ -44,9 +44,13 @@ LOAD_RULES: tuple[LoadRule, ...] = (
 _ORDER = {Weight.INVALID: 0, Weight.WARNING: 1, Weight.NOTE: 2}
 
 
-def explain(result: FioResult) -> tuple[Remark, ...]:
-    """Say what the numbers mean together: what forbids conclusions first, then what limits them, then notes."""
+def explain(result: FioResult, *, parts: int = 1) -> tuple[Remark, ...]:
+    """Say what the numbers mean together: what forbids conclusions first, then what limits them, then notes.
+
+    `parts` is how many of its parts are not known to have run at once.
+    """
     remarks = [remark for rule in RESULT_RULES for remark in rule(result)]
+    remarks += reading_rules.not_added(result, parts)
     for name, clones in _by_name(result).items():
         remarks += _of_clones(clones, name=name if len(clones) < len(result.loads) else "")
     return tuple(sorted(remarks, key=lambda remark: _ORDER[remark.weight]))

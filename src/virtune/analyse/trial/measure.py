@@ -2,38 +2,57 @@
 """A Measurement out of a FioResult: what fio alone tells, by the ids of `virtune.model.metric`.
 
 Operations and bytes a second add up over jobs and directions. Means are weighted by the number of I/Os. Percentiles
-come from the added histograms; without bins they are given only where there is a single distribution to read.
+come from the added histograms; without bins they are given only where there is a single distribution to read. Total
+and completion latency are never mixed. Reads and writes have metrics of their own beside those of all I/Os.
+
+The jobs of a result are taken to have run at once. `phases_of` says which of them did.
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import Literal
 
 from virtune.model.measurement import FioResult, Histogram, Latency, LoadResult, Measurement, Stream, merge
-from virtune.model.metric import METRICS
+from virtune.model.metric import DIRECTIONS, METRICS, Distribution
+
+Values = Iterator[tuple[str, float | None]]
+Kind = Literal["lat", "clat"]
+
+_NAMES: tuple[tuple[Kind, str], ...] = (("lat", "latency"), ("clat", "clat"))
+"""fio's two kinds of latency, and how the ids of their metrics begin."""
 
 
 def measurement_of(result: FioResult) -> Measurement:
     """Derive the metrics that fio's own output holds; one that is missing was not measured."""
     streams = _flows(result)
-    histogram = merged_histogram(result)
-    flushes = merged_flushes(result)
-    exact = result.source.startswith("json")  # a text rounds IOPS and seconds for people
+    if not streams:
+        return Measurement(values=())
+    exact = result.source.startswith("json")
+    flushes = _flush_histogram(result)
+    by_direction = {one: [stream for stream in streams if stream.direction == one] for one in DIRECTIONS}
     values: list[tuple[str, float | None]] = [
-        ("iops", math.fsum(completions(stream) if exact else stream.iops for stream in streams)),
-        ("bandwidth", math.fsum(stream.bandwidth_bps for stream in streams)),
-        ("latency.mean", _mean(streams, lambda stream: stream.lat)),
-        *_percentiles(streams, histogram),
+        *_of_streams(streams, "", exact=exact),
+        *(value for one, mine in by_direction.items() for value in _of_streams(mine, f"{one}.", exact=exact)),
         ("slat.mean", _mean(streams, lambda stream: stream.slat)),
-        ("clat.mean", _mean(streams, lambda stream: stream.clat)),
         ("sync.mean", _weighted((load.sync.mean_ns, load.sync.count) for load in result.loads if load.sync)),
         *_flush_percentiles(result, flushes),
         ("cpu.load.usr", _cpu(result.loads, lambda load: load.usr_percent)),
         ("cpu.load.sys", _cpu(result.loads, lambda load: load.sys_percent)),
     ]
-    if not streams:
-        return Measurement(values=())
-    measured = tuple((name, value) for name, value in values if value is not None)
-    return Measurement(values=measured, histogram=histogram, flushes=flushes)
+    measured = {name: value for name, value in values if value is not None}
+    mixed = all(by_direction.values())
+    return Measurement(
+        values=tuple((metric.id, measured[metric.id]) for metric in METRICS if metric.id in measured),
+        histogram=_merged(streams, "lat"),
+        flushes=flushes,
+        others=tuple(_others(streams, *(by_direction.values() if mixed else ((), ())))),
+    )
+
+
+def rate_of(stream: Stream, *, exact: bool) -> float:
+    """Return a stream's operations a second; `exact` for a source that does not round them for people."""
+    return completions(stream) if exact else stream.iops
 
 
 def completions(stream: Stream) -> float:
@@ -46,28 +65,111 @@ def completions(stream: Stream) -> float:
     return counted / stream.seconds if counted and stream.seconds else stream.iops
 
 
-def merged_histogram(result: FioResult) -> Histogram | None:
-    """Add the completion latencies of all jobs and directions; None unless every one of them has bins.
+def phases_of(result: FioResult) -> tuple[FioResult, ...]:
+    """Split a result into what ran at once, in the order in which fio reported it.
 
-    A job with `lat_percentiles` has bins of the total latency instead; the two kinds are never added.
+    Jobs of one reporting group ran together. A `stonewall` begins a group that runs after the others, a `new_group`
+    one that runs beside them, and fio 3.35 and earlier say neither; fio itself never adds groups up. They are held to
+    have run at once only where that is shown: by when the jobs began (fio 3.36 and later), or by a run that was over
+    before any two of the groups could have run one after the other.
     """
-    streams = _flows(result)
-    for kind in ("lat", "clat"):
-        latencies: list[Latency | None] = [getattr(stream, kind) for stream in streams]
-        histograms = [latency.histogram for latency in latencies if latency and latency.histogram]
-        if histograms and len(histograms) == len(streams):
-            return merge(histograms)
-    return None
+    groups: dict[int | None, list[LoadResult]] = {}
+    for load in result.loads:
+        groups.setdefault(load.group, []).append(load)
+    if len(groups) < 2 or _at_once(result, list(groups.values())):
+        return (result,)
+    parts: list[list[LoadResult]] = []
+    for loads in groups.values():
+        beside = next((part for part in parts if _overlap(part, loads)), None)
+        if beside is None:
+            parts.append(list(loads))
+        else:
+            beside += loads
+    return tuple(replace(result, loads=tuple(part)) for part in parts)
 
 
-def merged_flushes(result: FioResult) -> Histogram | None:
+def _at_once(result: FioResult, groups: Sequence[Sequence[LoadResult]]) -> bool:
+    shortest = sorted(_seconds(loads) for loads in groups)[:2]
+    return result.elapsed is not None and 0 < result.elapsed < sum(shortest)
+
+
+def _overlap(one: Sequence[LoadResult], other: Sequence[LoadResult]) -> bool:
+    """Whether two groups ran at the same time for as long as half of the shorter one."""
+    begins = [[load.began for load in loads if load.began is not None] for loads in (one, other)]
+    if not all(begins):
+        return False
+    spans = [(min(begin), min(begin) + _seconds(loads)) for begin, loads in zip(begins, (one, other), strict=True)]
+    shared = min(end for _, end in spans) - max(begin for begin, _ in spans)
+    return shared > min(end - begin for begin, end in spans) / 2
+
+
+def _seconds(loads: Sequence[LoadResult]) -> float:
+    return max((stream.seconds or 0.0 for load in loads for stream in load.streams), default=0.0)
+
+
+def has_percentiles(streams: Sequence[Stream], kind: Kind) -> bool:
+    """Whether all of the streams tell percentiles of that kind of latency."""
+    found: list[Latency | None] = [getattr(stream, kind) for stream in streams]
+    return bool(found) and all(one is not None and (one.histogram or one.percentiles) for one in found)
+
+
+def _flows(result: FioResult) -> list[Stream]:
+    return [stream for load in result.loads for stream in load.streams]
+
+
+def _others(
+    streams: Sequence[Stream], read: Sequence[Stream], write: Sequence[Stream]
+) -> Iterator[tuple[Distribution, Histogram]]:
+    """Yield the added bins of completion latency, and of both kinds for reads and for writes."""
+    found: tuple[tuple[Distribution, Sequence[Stream], Kind], ...] = (
+        ("clat", streams, "clat"),
+        ("read.latency", read, "lat"),
+        ("read.clat", read, "clat"),
+        ("write.latency", write, "lat"),
+        ("write.clat", write, "clat"),
+    )
+    for name, mine, kind in found:
+        histogram = _merged(mine, kind)
+        if histogram is not None:
+            yield name, histogram
+
+
+def _merged(streams: Sequence[Stream], kind: Kind) -> Histogram | None:
+    """Add the bins of one kind of latency; None unless every stream has them."""
+    latencies: list[Latency | None] = [getattr(stream, kind) for stream in streams]
+    histograms = [latency.histogram for latency in latencies if latency and latency.histogram]
+    return merge(histograms) if histograms and len(histograms) == len(streams) else None
+
+
+def _of_streams(streams: Sequence[Stream], prefix: str, *, exact: bool) -> Values:
+    """Yield rates, means and percentiles of these streams; without bins only what a single one was printed with."""
+    if not streams:
+        return
+    yield f"{prefix}iops", math.fsum(rate_of(stream, exact=exact) for stream in streams)
+    yield f"{prefix}bandwidth", math.fsum(stream.bandwidth_bps for stream in streams)
+    for kind, name in _NAMES:
+        yield f"{prefix}{name}.mean", _mean(streams, _kind(kind))
+        histogram, alone = _merged(streams, kind), _kind(kind)(streams[0]) if len(streams) == 1 else None
+        for metric in (one for one in METRICS if one.percent is not None and one.of == f"{prefix}{name}"):
+            percent = metric.percent or 0.0
+            if histogram is not None:
+                yield metric.id, histogram.percentile(percent)
+            elif alone is not None:
+                yield metric.id, alone.percentile(percent)
+
+
+def _kind(kind: Kind) -> Callable[[Stream], Latency | None]:
+    return (lambda stream: stream.lat) if kind == "lat" else (lambda stream: stream.clat)
+
+
+def _flush_histogram(result: FioResult) -> Histogram | None:
     """Add the latencies of all jobs' flushes; None unless every job that flushed has bins."""
     kinds = [load.sync for load in result.loads if load.sync is not None]
     histograms = [kind.histogram for kind in kinds if kind.histogram is not None]
     return merge(histograms) if histograms and len(histograms) == len(kinds) else None
 
 
-def _flush_percentiles(result: FioResult, merged: Histogram | None) -> Iterator[tuple[str, float | None]]:
+def _flush_percentiles(result: FioResult, merged: Histogram | None) -> Values:
     """As of I/Os: from the added bins, or as printed where a single job flushed."""
     wanted = [(m.id, m.percent) for m in METRICS if m.percent is not None and m.of == "sync"]
     kinds = [load.sync for load in result.loads if load.sync is not None]
@@ -77,22 +179,7 @@ def _flush_percentiles(result: FioResult, merged: Histogram | None) -> Iterator[
         yield from ((name, kinds[0].percentile(percent)) for name, percent in wanted)
 
 
-def _flows(result: FioResult) -> list[Stream]:
-    return [stream for load in result.loads for stream in load.streams]
-
-
-def _percentiles(streams: list[Stream], histogram: Histogram | None) -> Iterator[tuple[str, float | None]]:
-    wanted = [
-        (metric.id, metric.percent) for metric in METRICS if metric.percent is not None and metric.of == "latency"
-    ]
-    if histogram is not None:
-        yield from ((name, histogram.percentile(percent)) for name, percent in wanted)
-    elif len(streams) == 1:
-        printed = [kind for kind in (streams[0].clat, streams[0].lat) if kind is not None and kind.percentiles]
-        yield from ((name, printed[0].percentile(percent)) for name, percent in wanted if printed)
-
-
-def _mean(streams: list[Stream], kind: Callable[[Stream], Latency | None]) -> float | None:
+def _mean(streams: Sequence[Stream], kind: Callable[[Stream], Latency | None]) -> float | None:
     """The mean over all I/Os; None when a direction does not have this kind, as it would be missing in the mean."""
     found = [
         (latency.mean_ns, latency.count or stream.ios) for stream in streams if (latency := kind(stream)) is not None

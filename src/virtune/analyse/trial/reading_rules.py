@@ -50,11 +50,24 @@ def latency_parts(load: LoadResult) -> Iterator[Remark]:
     yield Remark(id="latency-parts", weight=Weight.NOTE, text=text)
 
 
+def not_added(result: FioResult, parts: int) -> Iterator[Remark]:
+    """`not-added`: jobs that ran one after another have no sum; fio itself never adds reporting groups up."""
+    if parts < 2:
+        return
+    known = all(load.began is not None for load in result.loads)
+    how = "ran one after another" if known else "belong to several reporting groups, which fio does not add either"
+    yield Remark(
+        id="not-added",
+        weight=Weight.NOTE,
+        text=f"These jobs {how}. Their figures stand side by side and have no sum.",
+    )
+
+
 def jitter(load: LoadResult) -> Iterator[Remark]:
     """`jitter`: the median is the usual answer; p95 and p99 against it say how uneven the answers are."""
     for stream in load.streams:
         printed = [
-            kind for kind in (stream.clat, stream.lat) if kind is not None and (kind.percentiles or kind.histogram)
+            kind for kind in (stream.lat, stream.clat) if kind is not None and (kind.percentiles or kind.histogram)
         ]
         if not printed or (stream.ios or 0) < ENOUGH_FOR_JITTER:
             continue
@@ -72,7 +85,7 @@ def jitter(load: LoadResult) -> Iterator[Remark]:
 def tail_unresolved(load: LoadResult) -> Iterator[Remark]:
     """`tail-unresolved`: a high percentile that rests on fewer than 100 I/Os beyond it."""
     for stream in load.streams:
-        shown = [percent for percent in (99.0, 99.9) if _shows(stream.clat, percent) or _shows(stream.lat, percent)]
+        shown = [percent for percent in (99.0, 99.9) if _shows(stream.lat, percent) or _shows(stream.clat, percent)]
         weak = [percent for percent in shown if stream.ios and stream.ios * (100 - percent) / 100 < ENOUGH_BEYOND]
         if weak and stream.ios:
             beyond = stream.ios * (100 - weak[0]) / 100

@@ -4,6 +4,8 @@
 History of the schema:
 
 virtune/result/1   first light
+virtune/result/2   `measured_as` says where completion latency stands for total latency; metrics of reads and writes;
+                   limits on an arm's own value among the conditions
 """
 
 import json
@@ -26,7 +28,7 @@ from virtune.report.reproduce import command_again, question_of
 from virtune.report.text.imported import without_unknowns
 from virtune.report.text.thresholds import conditions_document
 
-SCHEMA = "virtune/result/1"
+SCHEMA = "virtune/result/2"
 
 
 def result_document(result: Result, record: StudyRecord, rulings: Sequence[ThresholdResult] = ()) -> dict[str, Any]:
@@ -160,6 +162,7 @@ def _value(value: Value) -> dict[str, Any]:
         "resolved": value.resolved,
         "low": value.low,
         "high": value.high,
+        "measured_as": value.measured_as,
     }
 
 
@@ -196,6 +199,7 @@ def _comparison(comparison: Comparison, key: str) -> dict[str, Any]:
         "noise": comparison.noise,
         "lag1": comparison.lag1,
         "rounds_left": comparison.rounds_left,
+        "measured_as": comparison.measured_as,
         "why": comparison.why,
     }
     return document | {key: comparison.verdict.value}

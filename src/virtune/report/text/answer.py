@@ -29,7 +29,8 @@ def answer(result: Result) -> list[RenderableType]:
     if len(study.arms) < 2 or not study.compared:
         return []
     several = len(study.compared) > 1
-    metric = BY_ID[study.metric].label
+    shown = (one.measured.label for one in result.verdicts if one.metric == study.metric)
+    metric = next(shown, BY_ID[study.metric].label)
     where = "" if several else f"{study.compared[0].name}: "
     title = Text(f"\n{where}{metric} against {study.baseline}", style="bold")
     return [title, _matrix(result) if several else forest(result, study.compared[0])]

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A fio result for people: its figures side by side, then what they say together, gravest first."""
 
-import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -13,12 +12,14 @@ from rich.table import Table
 from rich.text import Text
 
 from virtune import __version__
-from virtune.model.measurement import FioResult, Latency, LoadResult, Measurement, Stream
-from virtune.model.metric import METRICS, PERCENTILES
+from virtune.model.measurement import FioResult, LoadResult, Measurement, Stream
+from virtune.model.metric import BY_ID, METRICS, PERCENTILES
 from virtune.model.remark import Remark, Weight
 from virtune.model.units import format_bytes, format_count, format_ns
+from virtune.report.text.words import quantity
 
-SCHEMA = "virtune/explain/1"
+SCHEMA = "virtune/explain/2"
+"""History: 2 has `parts`, what of a result ran at once, `percentiles_of`, and metrics of reads and writes."""
 
 WIDTH = 98
 """What fits beside one another in 100 columns; further columns are set below, under labels of their own."""
@@ -33,6 +34,31 @@ FLOWS_MAX = 4
 
 _STYLE = {Weight.INVALID: "red bold", Weight.WARNING: "yellow", Weight.NOTE: "cyan"}
 _KINDS = ("slat", "clat", "lat")
+_WORDS = {"latency": "total", "clat": "completion"}
+"""What percentiles are of, in JSON."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Flow:
+    """One direction of one job, with its figures as those of the whole are written."""
+
+    load: LoadResult
+    stream: Stream
+    measurement: Measurement
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Concurrent:
+    """Jobs that ran at once: their figures one by one and together."""
+
+    loads: tuple[LoadResult, ...]
+    flows: tuple[Flow, ...]
+    measurement: Measurement
+
+    @property
+    def name(self) -> str:
+        """The names of its jobs."""
+        return "+".join(dict.fromkeys(load.name for load in self.loads))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +67,7 @@ class Explained:
 
     name: str
     result: FioResult
-    measurement: Measurement
+    parts: tuple[Concurrent, ...]
     remarks: tuple[Remark, ...]
 
 
@@ -62,7 +88,8 @@ def render(explained: Sequence[Explained], together: Sequence[Remark] = ()) -> R
     """Set results for a terminal: one table with a column for each, the remarks of each, and of all together."""
     alone = len(explained) == 1
     parts: list[RenderableType] = [_headline(item) for item in explained]
-    columns = [column for item in explained for column in _columns(item, alone=alone)]
+    of = _percentiles_of([flow.measurement for item in explained for part in item.parts for flow in part.flows])
+    columns = [column for item in explained for column in _columns(item, of or "clat", alone=alone)]
     for page in _pages(columns):
         parts += [Text(), _table(page)]
     for item in explained:
@@ -90,15 +117,44 @@ def _remark(remark: Remark) -> dict[str, str]:
 
 
 def _document(item: Explained) -> dict[str, Any]:
+    alone = item.parts[0].measurement if len(item.parts) == 1 else None
     return {
         "name": item.name,
         "source": item.result.source,
         "fio": item.result.version,
-        "metrics": dict(item.measurement.values),
+        "metrics": {} if alone is None else _metrics(alone),
+        "percentiles_of": None if alone is None else _WORDS.get(_percentiles_of([alone]) or ""),
+        "parts": [
+            {
+                "jobs": list(dict.fromkeys(load.name for load in part.loads)),
+                "metrics": _metrics(part.measurement),
+                "percentiles_of": _WORDS.get(_percentiles_of([part.measurement]) or ""),
+            }
+            for part in item.parts
+        ],
         "remarks": [_remark(remark) for remark in item.remarks],
         "loads": [_without_bins(asdict(load)) for load in item.result.loads],
         "devices": [asdict(device) for device in item.result.devices],
     }
+
+
+def _metrics(measurement: Measurement) -> dict[str, float]:
+    """The metrics; where the total latency has no percentiles, those of completion stand for them as well."""
+    values = dict(measurement.values)
+    standing = {
+        metric.id: values[metric.instead]
+        for metric in METRICS
+        if metric.instead in values and metric.id not in values
+    }
+    return {name: (values | standing)[name] for name in BY_ID if name in values or name in standing}
+
+
+def _percentiles_of(measurements: Sequence[Measurement]) -> str | None:
+    """Say which kind of latency all of them have percentiles of: `latency` (total), else `clat`, else none."""
+    for of in ("latency", "clat"):
+        if measurements and all(one.get(f"{of}.p50") or one.get(f"{of}.p99") for one in measurements):
+            return of
+    return None
 
 
 def _without_bins(load: dict[str, Any]) -> dict[str, Any]:
@@ -133,7 +189,7 @@ def describe(load: LoadResult) -> str:
     direct = "over NBD" if load.engine == "nbd" else direct
     facts = [
         " ".join(word for word in words if word),
-        f"{load.jobs} {'job' if load.jobs == 1 else 'jobs'}",
+        "several jobs" if load.sections else "1 job" if load.jobs == 1 else f"{load.jobs} jobs",
         f"depth {load.depth} in all" if load.depth else "",
         direct,
         f"{format_count(load.rate_asked_iops)} IOPS offered" if load.rate_asked_iops else "",
@@ -152,19 +208,28 @@ def _distinct(loads: Sequence[LoadResult]) -> Iterator[LoadResult]:
             yield load
 
 
-def _columns(item: Explained, *, alone: bool) -> Iterator[_Column]:
-    """A column for every job and direction where there are few, and one for the whole."""
-    streams = [(load, stream) for load in item.result.loads for stream in load.streams]
-    if 1 < len(streams) <= FLOWS_MAX:
-        several = len(item.result.loads) > 1
-        for load, stream in streams:
-            words = ("" if alone else item.name, load.name if several else "", stream.direction)
-            yield _Column(title=_title(words), cells=dict(_of_flow(load, stream)))
-    last = "together" if len(streams) > 1 else (streams[0][1].direction if streams else "")
-    whole = dict(_of_whole(item))
-    if len(streams) == 1:
-        whole = {**dict(_of_flow(*streams[0])), **whole}
-    yield _Column(title=_title(("" if alone else item.name, last)), cells=whole)
+def _columns(item: Explained, of: str, *, alone: bool) -> Iterator[_Column]:
+    """A column for every job and direction where there are few, and one for each part that ran at once."""
+    few = sum(len(part.flows) for part in item.parts) <= FLOWS_MAX
+    several = len(item.result.loads) > 1
+    for part in item.parts:
+        single = len(part.flows) == 1
+        for flow in part.flows if few and not single else ():
+            words = ("" if alone else item.name, flow.load.name if several else "", flow.stream.direction)
+            # the CPU time is that of the job: of one that reads and writes it stands once, under both together
+            cpu = len(flow.load.streams) == 1
+            yield _Column(title=_title(words), cells=dict(_of_flow(flow, of, cpu=cpu)))
+        last = "together" if len(part.flows) > 1 else (part.flows[0].stream.direction if part.flows else "")
+        name = part.name if len(item.parts) > 1 or (several and single) else ""
+        cells = dict(_of_part(part, of))
+        if len(item.parts) == 1:
+            cells |= dict(_of_devices(item.result))
+        if single:
+            cells = {**dict(_of_flow(part.flows[0], of, cpu=False)), **cells}
+        yield _Column(title=_title(("" if alone else item.name, name, last)), cells=cells)
+    devices = dict(_of_devices(item.result))
+    if devices and len(item.parts) > 1:
+        yield _Column(title=_title(("" if alone else item.name, "all jobs")), cells=devices)
 
 
 def _title(words: Sequence[str]) -> str:
@@ -172,62 +237,47 @@ def _title(words: Sequence[str]) -> str:
     return "\n".join(w if len(w) <= TITLE_WIDTH else f"..{w[2 - TITLE_WIDTH :]}" for w in words if w)
 
 
-def _of_flow(load: LoadResult, stream: Stream) -> Iterator[tuple[str, str]]:
-    yield "IOPS", format_count(stream.iops)
-    yield "bandwidth", _mebibytes(stream.bandwidth_bps)
+def _of_flow(flow: Flow, of: str, *, cpu: bool) -> Iterator[tuple[str, str]]:
+    stream = flow.stream
+    yield from _figures(flow.measurement, of, cpu=cpu)
     if stream.ios is not None:
         yield "I/Os", f"{stream.ios:,}"
     if stream.iops_stddev is not None and stream.iops_samples != 1:
         yield "IOPS stdev", f"{stream.iops_stddev:,.0f}"
-    for kind in _KINDS:
-        latency: Latency | None = getattr(stream, kind)
-        if latency is not None:
-            yield f"{kind} mean", _microseconds(latency.mean_ns)
-    shown = [kind for kind in (stream.clat, stream.lat) if kind is not None and (kind.percentiles or kind.histogram)]
-    for percent in PERCENTILES:
-        if shown and (value := shown[0].percentile(percent)) is not None:
-            yield f"p{percent:g}", _microseconds(value)
-    if load.sync is not None:
-        yield "sync mean", _microseconds(load.sync.mean_ns)
-    yield from _cpu(load.usr_percent, load.sys_percent)
 
 
-def _of_whole(item: Explained) -> Iterator[tuple[str, str]]:
-    written: tuple[tuple[str, str, Callable[[float], str]], ...] = (
-        ("IOPS", "iops", format_count),
-        ("bandwidth", "bandwidth", _mebibytes),
-        ("slat mean", "slat.mean", _microseconds),
-        ("clat mean", "clat.mean", _microseconds),
-        ("lat mean", "latency.mean", _microseconds),
-        *((f"p{percent:g}", f"latency.p{percent:g}", _microseconds) for percent in PERCENTILES),
-        ("sync mean", "sync.mean", _microseconds),
-    )
-    for label, metric, write in written:
-        value = item.measurement.get(metric)
-        if value is not None:
-            yield label, write(value)
-    ios = [stream.ios for load in item.result.loads for stream in load.streams]
+def _of_part(part: Concurrent, of: str) -> Iterator[tuple[str, str]]:
+    yield from _figures(part.measurement, of, cpu=True)
+    ios = [flow.stream.ios for flow in part.flows]
     if ios and all(count is not None for count in ios):
         yield "I/Os", f"{sum(count or 0 for count in ios):,}"
-    yield from _cpu(item.measurement.get("cpu.load.usr"), item.measurement.get("cpu.load.sys"))
-    for device in item.result.devices:
+
+
+def _figures(measurement: Measurement, of: str, *, cpu: bool) -> Iterator[tuple[str, str]]:
+    percentiles = (f"{of}.p{percent:g}" for percent in PERCENTILES)
+    shares = ("cpu.load.usr", "cpu.load.sys") if cpu else ()
+    for name in ("iops", "bandwidth", "slat.mean", "clat.mean", "latency.mean", *percentiles, "sync.mean", *shares):
+        value = measurement.get(name)
+        if value is not None:
+            yield _LABELS.get(name, BY_ID[name].label), quantity(BY_ID[name], value)
+
+
+def _of_devices(result: FioResult) -> Iterator[tuple[str, str]]:
+    for device in result.devices:
         yield f"{device.name} reads", f"{device.reads:,}"
         yield f"{device.name} writes", f"{device.writes:,}"
-        yield f"{device.name} busy", f"{device.busy_percent:.2f}%"
+        yield f"{device.name} busy", f"{device.busy_percent:.1f} %"
 
 
-def _cpu(usr: float | None, system: float | None) -> Iterator[tuple[str, str]]:
-    if usr is not None:
-        yield "usr CPU", f"{usr:.2f}%"
-    if system is not None:
-        yield "sys CPU", f"{system:.2f}%"
-
-
+_LABELS = {"cpu.load.usr": "usr CPU", "cpu.load.sys": "sys CPU"}
 _ROWS = (
-    "IOPS", "IOPS stdev", "bandwidth", "I/Os", "slat mean", "clat mean", "lat mean",
-    *(f"p{percent:g}" for percent in PERCENTILES), "sync mean", "usr CPU", "sys CPU",
+    "IOPS", "IOPS stdev", "bandwidth", "I/Os", "slat mean", "clat mean", "latency mean",
+    *(f"{of} p{percent:g}" for of in ("clat", "latency") for percent in PERCENTILES), "sync mean", "usr CPU",
+    "sys CPU",
 )  # fmt: skip
-_SECTIONS = frozenset({"I/Os", "lat mean", "sync mean", f"p{PERCENTILES[-1]:g}", "sys CPU"})
+_SECTIONS = frozenset(
+    {"I/Os", "latency mean", "sync mean", f"clat p{PERCENTILES[-1]:g}", f"latency p{PERCENTILES[-1]:g}", "sys CPU"}
+)
 """Rows after which a blank line stands."""
 
 
@@ -276,20 +326,3 @@ def _remarks(title: str, remarks: Sequence[Remark]) -> Iterator[RenderableType]:
             table.add_row("", Text(f"advice: {remark.advice}", style="dim"))
     if remarks:
         yield Padding(table, (0, 0, 0, 2))
-
-
-def _mebibytes(bytes_per_second: float) -> str:
-    return f"{_digits(bytes_per_second / 1024**2)} MiB/s"
-
-
-def _microseconds(nanoseconds: float) -> str:
-    return f"{_digits(nanoseconds / 1e3)} us"
-
-
-def _digits(value: float) -> str:
-    """Four significant digits, at most three decimals, and no zeros that say nothing."""
-    if value <= 0:
-        return "0"
-    decimals = min(3, max(0, 3 - math.floor(math.log10(value))))
-    written = f"{value:,.{decimals}f}"
-    return written.rstrip("0").rstrip(".") if decimals else written

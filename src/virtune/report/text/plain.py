@@ -44,7 +44,9 @@ def _section(title: str, body: RenderableType) -> tuple[RenderableType, Renderab
 
 def _rounds(result: Result, record: StudyRecord) -> Table:
     """One line a round and workload, one column an arm, the main metric: what the verdicts rest on."""
-    study, metric = result.study, BY_ID[result.study.metric]
+    study = result.study
+    measured_as = (value.measured for one in result.arms for value in one.values if value.metric == study.metric)
+    metric = next(measured_as, BY_ID[study.metric])
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     table.add_column(f"{metric.label}: workload")
     table.add_column("round", justify="right")

@@ -2,7 +2,6 @@
 """A study's result for people: the answer, then the tables, the differences with their intervals, the verdicts."""
 
 from collections.abc import Iterator, Sequence
-from typing import assert_never
 
 from rich.console import Group, RenderableType
 from rich.text import Text
@@ -11,7 +10,7 @@ from virtune.model.metric import BY_ID, METRICS, Metric
 from virtune.model.remark import EMULATED
 from virtune.model.result import ArmSummary, Result, Value
 from virtune.model.study import Arm
-from virtune.model.units import format_bytes, format_count, format_ns, format_seconds
+from virtune.model.units import format_bytes, format_seconds
 from virtune.model.verdict import Comparison, Verdict
 from virtune.model.workload import Workload
 from virtune.report.reproduce import command_again
@@ -23,10 +22,12 @@ from virtune.report.text.header import host_line
 from virtune.report.text.layout import Column, Paragraph, Records
 from virtune.report.text.notes import notes, warning_count
 from virtune.report.text.verified import verified
-from virtune.report.text.words import count_text, share_text
+from virtune.report.text.words import count_text, quantity, share_text
 
 _COMPARED = (
     "iops", "latency.mean", "latency.p50", "latency.p90", "latency.p95", "latency.p99", "latency.p99.9",
+    "read.iops", "read.latency.mean", "read.latency.p50", "read.latency.p99", "read.latency.p99.9",
+    "write.iops", "write.latency.mean", "write.latency.p50", "write.latency.p99", "write.latency.p99.9",
     "sync.mean", "sync.p99", "cpu_per_io",
 )  # fmt: skip
 """What is shown against the baseline. Bandwidth says what IOPS says; shares of a CPU say what CPU per I/O says."""
@@ -90,25 +91,9 @@ def value_text(metric: Metric, value: Value | None) -> str:
     if value is None:
         return "-"
     if value.low is not None and value.high is None:
-        return f">={_with_unit(metric, value.low)}"
-    written = _with_unit(metric, value.value)
+        return f">={quantity(metric, value.low)}"
+    written = quantity(metric, value.value)
     return written if value.resolved else f"~{written}"
-
-
-def _with_unit(metric: Metric, number: float) -> str:
-    match metric.unit:
-        case "1/s":
-            return format_count(number)
-        case "B/s":
-            return f"{number / 1e6:,.0f} MB/s" if number >= 1e8 else f"{number / 1e6:,.1f} MB/s"
-        case "ns":
-            return format_ns(number)
-        case "%":
-            return f"{number:.1f} %"
-        case "s/io":
-            return format_ns(number * 1e9)
-        case _:
-            assert_never(metric.unit)
 
 
 def verdict_sentence(comparison: Comparison) -> Text:
@@ -126,7 +111,7 @@ def verdict_sentence(comparison: Comparison) -> Text:
     text.append(f" {words[comparison.verdict]} ")
     text.append(comparison.baseline, style="bold")
     text.append(": undecided" if undecided else "", style=style)
-    text.append(f", {BY_ID[comparison.metric].label}")
+    text.append(f", {comparison.measured.label}")
     change = change_text(comparison)
     text.append(f" {change}" if change else "", style=style)
     if undecided or comparison.verdict is Verdict.SAME:
@@ -149,7 +134,7 @@ def _workload(result: Result, workload: Workload) -> list[RenderableType]:
         parts.append(SideBySide(lambda arms: _differences(result, workload, arms), others))
         parts += [Paragraph(Text(line, style="dim"), indent=2) for line in _intervals(result, workload)]
         verdicts = [c for c in result.verdicts if c.workload == workload.name]
-        metrics = ", ".join(BY_ID[metric].label for metric in study.judged)
+        metrics = ", ".join(dict.fromkeys(comparison.measured.label for comparison in verdicts))
         parts.append(Text(f"\nverdicts on {metrics}", style="bold").append(standing(result, workload)))
         parts += [Paragraph(verdict_sentence(comparison), indent=2, hanging=2) for comparison in verdicts]
         parts += [Paragraph(Text(line, style="dim"), indent=2, hanging=2) for line in resting_on(result, workload)]
@@ -191,7 +176,8 @@ def _values(result: Result, workload: Workload, arms: Sequence[Arm]) -> Records:
     for metric in METRICS:
         values = [None if summary is None else summary.get(metric.id) for summary in summaries]
         if any(value is not None for value in values):
-            rows.append((metric.label, *(value_text(metric, value) for value in values)))
+            label = next(value.measured.label for value in values if value is not None)
+            rows.append((label, *(value_text(metric, value) for value in values)))
     spreads = [None if summary is None else _spread(summary, result.study.metric) for summary in summaries]
     if any(spread is not None for spread in spreads):
         words = ("-" if spread is None else share_text(spread) for spread in spreads)
@@ -206,14 +192,15 @@ def _differences(result: Result, workload: Workload, arms: Sequence[Arm]) -> Rec
     for name in dict.fromkeys((*_COMPARED, *study.judged)):
         cells = [found.get((arm.name, name)) for arm in arms]
         if any(cell is not None and (cell.ratio is not None or cell.change is not None) for cell in cells):
-            rows.append((BY_ID[name].label, *(change_cell(cell) for cell in cells)))
+            label = next(cell.measured.label for cell in cells if cell is not None)
+            rows.append((label, *(change_cell(cell) for cell in cells)))
     return _table(f"against {study.baseline}", arms, rows)
 
 
 def _intervals(result: Result, workload: Workload) -> Iterator[str]:
     """Say what the intervals of the table above are: those of the verdicts are wider, since they hold together."""
-    told = {c.metric for c in result.differences if c.workload == workload.name and has_interval(c)}
-    judged = [BY_ID[metric].label for metric in result.study.judged if metric in told]
+    told = {c.metric: c.measured.label for c in result.differences if c.workload == workload.name and has_interval(c)}
+    judged = [told[metric] for metric in result.study.judged if metric in told]
     if judged and len(told) > len(judged):
         each = f"{result.study.confidence:.3g} each by itself"
         yield f"intervals: of {', '.join(judged)} as in the verdicts, of the other rows at {each}"

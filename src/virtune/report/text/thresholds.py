@@ -8,7 +8,6 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from virtune.model.condition import Outcome, ThresholdResult
-from virtune.model.metric import BY_ID
 from virtune.report.text.layout import Paragraph
 from virtune.report.text.words import change_words, difference_text
 
@@ -32,8 +31,7 @@ def sentence(ruling: ThresholdResult) -> str:
     """Say which arm a result is about, what was measured, and the reason for the outcome."""
     comparison = ruling.comparison
     seen = change_text(ruling)
-    label = BY_ID[comparison.metric].label
-    what = f"{label} {seen}: " if seen else ""
+    what = f"{comparison.measured.label} {seen}: " if seen else ""
     return f"{comparison.candidate} against {comparison.baseline} ({comparison.workload}): {what}{ruling.why}"
 
 

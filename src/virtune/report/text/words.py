@@ -1,6 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Differences in words: a ratio as a percentage, with its interval, and no more digits than mean anything."""
+"""Figures in words: a value with its unit, a ratio as a percentage with its interval, and no more digits than mean
+anything. Every verb writes them so.
+"""
 
+from typing import assert_never
+
+from virtune.model.metric import Metric
+from virtune.model.units import format_bandwidth, format_count, format_ns
 from virtune.model.verdict import Interval
 
 TENFOLD = 10.0
@@ -29,6 +35,23 @@ def percent_text(ratio: float) -> str:
     """Write a ratio as a signed percentage with as many digits as it bears."""
     value = (ratio - 1) * 100
     return f"{value:+,.0f}" if abs(value) >= 100 else f"{value:+.1f}"
+
+
+def quantity(metric: Metric, number: float) -> str:
+    """Write a value of a metric, which is in its base unit, for people."""
+    match metric.unit:
+        case "1/s":
+            return format_count(number)
+        case "B/s":
+            return format_bandwidth(number)
+        case "ns":
+            return format_ns(number)
+        case "%":
+            return f"{number:.1f} %"
+        case "s/io":
+            return format_ns(number * 1e9)
+        case _:
+            assert_never(metric.unit)
 
 
 def share_text(share: float) -> str:

@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the trials of a workload can say of a percentile: of which kind of latency it is, and whether they have enough
+I/Os for it.
+"""
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from virtune.model.evidence import TrialRecord
+from virtune.model.measurement import Measurement
+from virtune.model.metric import BY_ID, DISTRIBUTIONS, METRICS, Distribution, Metric
+from virtune.model.study import Study
+from virtune.model.verdict import ROUNDS_MIN, Comparison
+
+BEYOND = 20
+"""So many latencies of one trial must lie beyond a percentile for the trial to have one."""
+
+StandIns = Mapping[tuple[str, str], str]
+"""(workload, metric) -> the metric of completion latency that was measured in its place."""
+
+
+def stand_ins(trials: Iterable[TrialRecord]) -> dict[tuple[str, str], str]:
+    """Return where completion latency stands for total latency: in every trial of a workload, when one of them has
+    no other. So two kinds of latency are never compared with one another.
+    """
+    found: dict[tuple[str, str], str] = {}
+    for record in trials:
+        if record.measurement is None:
+            continue
+        measured = dict(record.measurement.values)
+        for metric in METRICS:
+            if metric.instead in measured and metric.id not in measured:
+                found[record.trial.workload, metric.id] = metric.instead
+    return found
+
+
+def measured_in_place(found: StandIns, workload: str, metric: Metric) -> Metric:
+    """Return what was measured of a metric under a workload: itself, or completion latency in its place."""
+    return BY_ID[found.get((workload, metric.id), metric.id)]
+
+
+def counts_of(measurement: Measurement) -> dict[Distribution, int]:
+    """Return how many latencies each distribution of a trial has."""
+    found = {kind: measurement.histogram_of(kind) for kind in DISTRIBUTIONS}
+    return {kind: histogram.count for kind, histogram in found.items() if histogram is not None}
+
+
+def enough_for(metric: Metric, count: float) -> bool:
+    """Whether so many latencies give a percentile; true of what is none."""
+    return metric.percent is None or count * (1 - metric.percent / 100) >= BEYOND
+
+
+def told_metrics(study: Study, workload: str, trials: Iterable[TrialRecord]) -> list[Metric]:
+    """Return the metrics that are shown of a workload: the usual ones, what was asked for, and those of reads and
+    writes where it does both.
+    """
+    mixed = any(
+        len(one.measurement.directions) > 1
+        for one in trials
+        if one.measurement is not None and one.trial.workload == workload
+    )
+    asked = {*study.judged, *(threshold.metric for threshold in study.conditions)}
+    return [one for one in METRICS if one.id in asked or (one.told and (mixed or one.direction is None))]
+
+
+def named(
+    comparison: Comparison, metric: Metric, actual: Metric, trials: Iterable[TrialRecord], rounds: int
+) -> Comparison:
+    """Name a comparison after the metric that was asked for, with what was measured in its place, and say it where no
+    trial of an arm has enough I/Os for the percentile. `rounds` are those that the workload has had.
+    """
+    so_named = replace(comparison, metric=metric.id, measured_as=None if actual is metric else actual.id)
+    if comparison.rounds or actual.percent is None:
+        return so_named
+    least = _least_counted(comparison, actual, trials)
+    if not least or enough_for(actual, least):
+        return so_named
+    needed = math.ceil(round(BEYOND / (1 - actual.percent / 100), 6))
+    times = math.ceil(needed / least)
+    why = (
+        f"p{actual.percent:g} needs {needed:,} I/Os a run, and these have {least:,} at most:"
+        f" let each run {'twice' if times == 2 else f'{times:,} times'} as long"
+    )
+    return replace(so_named, why=why, closed=comparison.closed or rounds >= ROUNDS_MIN)
+
+
+def _least_counted(comparison: Comparison, metric: Metric, trials: Iterable[TrialRecord]) -> int:
+    """Return the latencies of the best trial of the arm that has fewer; 0 where nothing was counted."""
+    most = dict.fromkeys((comparison.baseline, comparison.candidate), 0)
+    for record in trials:
+        if record.trial.arm in most and record.trial.workload == comparison.workload and record.measurement:
+            histogram = record.measurement.histogram_of(metric.of)
+            count = 0 if histogram is None else histogram.count
+            most[record.trial.arm] = max(count, most[record.trial.arm])
+    return min((count for count in most.values() if count), default=0)
