@@ -6,10 +6,13 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from random import Random
 
+import numpy as np
 import pytest
 from tests.published import complaints
 from tests.report.test_documents import as_read, study
 
+from virtune.analyse.stats.group_sequential import final_level
+from virtune.analyse.stats.planned import planned_contrasts
 from virtune.analyse.study.host_fitness import fitness_of
 from virtune.model.evidence import InForce, StudyRecord, TrialRecord
 from virtune.model.fitness import Neighbour
@@ -83,23 +86,45 @@ def test_what_could_be_found_shrinks_with_time_and_grows_with_noise() -> None:
         assert smallest == sorted(smallest, reverse=True)
     assert (quiet.reach(5) or 1) < 0.03
     assert (loud.reach(5) or 0) > 4 * (quiet.reach(5) or 1)
-    assert "a difference of" in sentence(quiet)
+    assert sentence(quiet).startswith("FIT: a 5-minute comparison of two arms detects differences of ")
+    assert sentence(loud).startswith("NOT FIT: a 5-minute comparison detects only differences of ")
+    assert (quiet.unfit, len(loud.unfit)) == ((), 1)
+
+
+def test_a_stack_that_differs_from_itself_or_trials_that_do_not_count_make_a_host_unfit() -> None:
+    odd = host(sd=0.01, rounds=10)
+    one_arm = odd.study.arms[0].name
+    trials = tuple(
+        replace(one, measurement=faster(one.measurement))
+        if one.trial.arm == one_arm and one.measurement is not None
+        else one
+        for one in odd.trials
+    )
+    assert fitness_of(replace(odd, trials=trials)).unfit == (
+        "the same stack was called different from itself (A/A test)",
+    )
+    spoiled = fitness_of(host(sd=0.01, rounds=10, gates=(("clock-step", 0.2),)))
+    assert [why.startswith("most trials are invalid: ") for why in spoiled.unfit] == [True]
+
+
+def faster(found: Measurement) -> Measurement:
+    """The same course, and IOPS that do not fit it: what a verdict is taken from and noise is not."""
+    return replace(found, values=(("iops", 2 * dict(found.values)["iops"]),))
 
 
 def test_what_is_said_to_be_found_is_found() -> None:
-    """Comparisons by the interval that the forecast is made of: nine in ten find the difference, few find none."""
-    from virtune.analyse.stats.anytime import contrast
-
+    """Comparisons at the end of their plan: nine in ten find the difference, few find none."""
     forecast = fitness_of(host(sd=0.10, rounds=100))
     best = next(one for one in forecast.slices if one.seconds == forecast.best_seconds)
     reach = next(one for one in forecast.reaches if one.minutes == 5)
     assert reach.smallest is not None
     chance, planted, hits = Random(3), math.log1p(reach.smallest), 0
-    for _ in range(300):
+    level = final_level(1 - forecast.confidence)
+    for _ in range(150):
         noise = [[chance.gauss(0, best.sd / math.sqrt(2)) for _ in range(reach.blocks)] for _ in range(2)]
-        found = contrast([value + planted for value in noise[0]], noise[1], alpha=1 - forecast.confidence)
-        hits += found.low > 0
-    assert 250 <= hits <= 295  # nine in ten are 270
+        values = np.array([[value + planted for value in noise[0]], noise[1]]).T
+        hits += planned_contrasts(values, [(0, 1)], level=level)[0].low > 0
+    assert 123 <= hits <= 147  # nine in ten are 135, with a standard error of 3.7
 
 
 def test_drift_is_found_with_its_interval() -> None:

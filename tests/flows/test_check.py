@@ -34,7 +34,7 @@ def test_a_stack_that_a_throttle_keeps_steady_is_fit_and_a_neighbour_is_named(us
     assert complaints("check", again) == []
     assert again | {"neighbours": None} == found | {"neighbours": None}
     text = user.run("show").stdout
-    for words in ("five minutes of two arms in turn would find", "noise", "what could be found here", "gates"):
+    for words in ("FIT: ", "noise", "what could be found here", "gates"):
         assert words in text
     assert user.run("list", "--json").json()["studies"][0]["kind"] == "check"
     once = ("--arm", "a:", "--arm", "b:", "--rounds", "1", "--seconds", "200ms", "--ramp", "0")

@@ -27,6 +27,8 @@ def test_it_stops_when_every_pair_is_decided(user: User) -> None:
     assert 6 <= verdict["rounds"] < 40
     assert study["trials"] == study["trials_done"] == 2 * verdict["rounds"]
     assert verdict["noise"] > 0
+    assert [one["round"] for one in study["looks"]] == list(range(6, verdict["rounds"] + 1))
+    assert study["looks"][-1]["share"] == verdict["rounds"] / 40
     assert found["basis"]["workloads"][0]["seconds_left"] == 0
     assert "--rounds 40" in found["basis"]["command"]
     text = user.run("show").stdout
@@ -37,6 +39,10 @@ def test_it_ends_within_its_budget_and_says_what_going_on_would_take(user: User)
     started = time.monotonic()
     ran = user.run("compare", *NULL, "--arm", "a:", "--arm", "b:", "--margin", "0.001", "--budget", "12s", *SHORT)
     assert time.monotonic() - started < 30
+    study = user.run("show", "--json").json()["study"]
+    shares = [one["share"] for one in study["looks"]]
+    assert shares == sorted(shares)
+    assert (study["stopped"], shares[-1], shares[-2] < 1) == ("budget", 1.0, True)  # the last look has all the rest
     said = " ".join(ran.stdout.split())
     assert "stopped: time budget reached" in said
     assert any(one in said for one in ("deciding the rest needs about", "rounds will not decide", "too noisy now"))

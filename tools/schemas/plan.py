@@ -31,6 +31,7 @@ KEYS: dict[str, str] = {
     f" Default: {RAMP_SECONDS * 1000:g} ms.",
     "seed": "Seed of the order of trials and of random offsets. Default: drawn, and recorded.",
     "metric": "The metric of the verdicts. Default: iops; with at_load p99, p50 and the mean of latency.",
+    "pairs": "Which pairs of arms get verdicts: those with the `baseline`, or `all`. Default: baseline.",
     "margin": f"The smallest relative difference worth knowing (0.03 is 3 %). Default: {MARGIN:g}.",
     "confidence": f"Of all verdicts together, as a share. Default: {CONFIDENCE:g}.",
     "at_load": "Offered loads at which latencies are compared, one or a list: shares of the baseline's saturation,"

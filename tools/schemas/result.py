@@ -127,12 +127,13 @@ def schema() -> str:
             "metrics": table("All that there are.", {one.id: _metric(one.unit, one.better) for one in METRICS}),
             "arms": rows("The stacks under comparison, in the order they were given.", _arm(stack), minItems=1),
             "comparisons": rows(
-                "Every pair of arms on the study's metric, for each workload; their errors are bounded together.",
+                "Every arm against the baseline (`pairs` all: every pair) on the study's metrics, for each workload;"
+                " their errors are bounded together.",
                 {"$ref": "#/$defs/Comparison"},
             ),
             "differences": rows(
-                "Every metric of every arm against the baseline, each for itself: with many of them, some are"
-                " chance.",
+                "Every metric of every arm against the baseline. Those of a metric with verdicts are the verdicts;"
+                " the others stand each for itself: with many of them, some are chance.",
                 {"$ref": "#/$defs/Difference"},
             ),
             "conditions": rows("What became of each `--fail-if`, for each workload and arm.", _condition()),
@@ -258,6 +259,19 @@ def _study() -> Schema:
             ),
             "budget_seconds": maybe(
                 number("The most time of running trials, in seconds; null is no limit.", exclusiveMinimum=0)
+            ),
+            "pairs": word("Which pairs of arms get verdicts: those with the baseline, or all.", ["all", "baseline"]),
+            "looks": maybe(
+                rows(
+                    "The looks of a comparison whose end is planned; null for results that are judged otherwise.",
+                    table(
+                        "A look.",
+                        {
+                            "round": whole("The round after which it was.", minimum=1),
+                            "share": number("The share of the plan that was done then.", minimum=0, maximum=1),
+                        },
+                    ),
+                )
             ),
             "paired": switch("Whether arms ran in turn and are compared within rounds; imported results are not."),
             "workloads": rows("The workloads, in the order they were given.", workload, minItems=1),

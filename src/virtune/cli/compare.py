@@ -23,7 +23,7 @@ from virtune.model.study import CONFIDENCE_BELOW, CONFIDENCE_MIN, MARGIN_MAX, MA
 _LIVE = {
     name: name.replace("_", "-")
     for name in ("rig", "connect", "vary", "rounds", "budget", "seconds", "ramp", "seed", "quick", "span", "target",
-                 "allow_write_to", "allow_in_use", "restart", "at_load")
+                 "allow_write_to", "allow_in_use", "restart", "at_load", "pairs")
 } | {"arms": "arm", "settings": "set", "workloads": "workload"}  # fmt: skip
 """What only a comparison that is yet to be measured can be told, by the word in its option."""
 
@@ -57,6 +57,9 @@ _LIVE = {
 @click.option(
     "--metric", default=None, help="The metric of the verdicts, such as iops or latency.p99.  [default: iops]"
 )
+@click.option("--pairs", type=click.Choice(["baseline", "all"]), default=None,
+              help="Which pairs of arms get verdicts: those with the baseline, or all, which takes longer.  "
+                   "[default: baseline]")  # fmt: skip
 @click.option("--margin", type=click.FloatRange(MARGIN_MIN, MARGIN_MAX), default=None,
               help="The smallest relevant difference; 0.03 is 3 %.  [default: 0.03]")  # fmt: skip
 @click.option("--confidence", type=click.FloatRange(CONFIDENCE_MIN, CONFIDENCE_BELOW, max_open=True), default=None,
@@ -84,8 +87,8 @@ def command(**asked: Any) -> int:
 
     Every round brings each arm up once, in random order, and loads it with fio; what counts are the differences
     within rounds. It looks after every round and stops by itself when every pair and every --fail-if is decided, at
-    --budget or --rounds at the latest; six rounds are the minimum for a verdict. Ends in a table, and for every pair
-    of arms: better, worse, same or undecided.
+    --budget or --rounds at the latest; six rounds are the minimum for a verdict. Ends in a table, and for every arm
+    against the baseline (--pairs all: for every pair): better, worse, same or undecided.
 
     BEFORE and AFTER are fio results, folders of them, or runs in the store (STUDY or STUDY:ARM): each is an arm, and
     what a folder holds of one job are repeats. Arms of one study are compared within its rounds. All others did not

@@ -60,6 +60,7 @@ class StudyRequest:
                 workloads=words.get("workloads", ()),
                 baseline=words.get("baseline"),
                 metric=words.get("metric"),
+                pairs=words.get("pairs"),
                 margin=words.get("margin"),
                 confidence=words.get("confidence"),
                 at_load=words.get("at_load", ()),

@@ -16,7 +16,17 @@ from virtune.model.errors import PlanError, PreconditionError
 from virtune.model.metric import ALIASES, BY_ID, FAMILIES, metric_id
 from virtune.model.spelling import did_you_mean
 from virtune.model.stack import Stack
-from virtune.model.study import BUDGET_MAX, DEFAULT_SPAN, RAMP_MAX, ROUNDS_MAX, SECONDS_MAX, SECONDS_MIN, Arm, Study
+from virtune.model.study import (
+    BUDGET_MAX,
+    DEFAULT_SPAN,
+    RAMP_MAX,
+    ROUNDS_MAX,
+    SECONDS_MAX,
+    SECONDS_MIN,
+    Arm,
+    Pairs,
+    Study,
+)
 from virtune.model.units import format_seconds
 from virtune.model.workload import Workload
 from virtune.plan.arms import arm_from_text, arms_from_vary, base_stack, check_arms, choose_baseline, make_arm
@@ -71,6 +81,7 @@ class Question:
     workloads: tuple[str, ...] = ()
     baseline: str | None = None
     metric: str | None = None
+    pairs: Pairs | None = None
     margin: float | None = None
     confidence: float | None = None
     at_load: tuple[str, ...] = ()
@@ -256,7 +267,8 @@ def _budgeted(study: Study, question: Question, plan: Plan) -> Study:
     if said is None and question.rounds is None and plan.rounds is None:
         loads = len(study.at_load) + 1  # one I/O at a time besides
         said = max(BUDGET_SECONDS, BUDGET_ROUNDS * loads * round_seconds(study))
-    return replace(study, sequential=True, budget_seconds=said)
+    pairs: Pairs = "all" if (question.pairs or plan.pairs) == "all" else "baseline"
+    return replace(study, sequential=True, budget_seconds=said, looks=(), pairs=pairs)
 
 
 def _rounds(question: Question, plan: Plan) -> int:

@@ -45,6 +45,7 @@ from virtune.model.verdict import ROUNDS_MIN
 from virtune.plan.fit import clients_for, require_fit
 from virtune.plan.interleave import Overhead, propose
 from virtune.plan.loads import settled, spoiled, with_loads
+from virtune.plan.looks import looked_at, plan_done
 from virtune.probe.kernel import try_io_uring
 from virtune.store.sqlite import Store
 
@@ -92,10 +93,12 @@ def shows(study: Study) -> str:
     Found nine times in ten, at the confidence that each pair has.
     """
     from virtune.analyse.stats.anytime import smallest_shown
+    from virtune.analyse.stats.planned import smallest_planned
 
     rounds = study.rounds if study.budget_seconds is None else int(study.budget_seconds / round_seconds(study))
     rounds, alpha = min(rounds, study.rounds), 1 - confidence_of_one(study)
-    found = [(noise, smallest_shown(rounds, sd=noise, alpha=alpha, arms=len(study.arms))) for noise in _NOISES]
+    smallest = smallest_shown if study.looks is None else smallest_planned
+    found = [(noise, smallest(rounds, sd=noise, alpha=alpha, arms=len(study.arms))) for noise in _NOISES]
     known = [f"{least:.1%} where they differ by {noise:.0%}" for noise, least in found if least is not None]
     words = f"{rounds} rounds can show a difference of"
     return f"{words} {', '.join(known)}" if known else f"{rounds} rounds are too few to show a difference"
@@ -334,22 +337,24 @@ def _next(
     """
     if not study.sequential or study.unsettled:
         return study, ()
+    study = looked_at(study, plan_done(study, clock.seconds))
     record = attempts.record(study)
     require_measured(record.trials)
     seen = look(record)
-    left = _seconds_left(study, 0, clock)
-    say(RoundJudged(round=study.rounds_begun, verdicts=seen.verdicts, rulings=seen.rulings, seconds_left=left))
     restart = any(trial.restart for trial in study.trials)
     proposed = propose(study, rounds=1, workloads=seen.workloads, without=seen.lost, restart=restart)
+    ends = study.budget_seconds is not None and clock.seconds + clock.left(len(proposed)) > study.budget_seconds
+    if ends and proposed:  # no further round has room, so what is left of the error is for this look
+        study, proposed = looked_at(study, 1.0), ()
+        seen = look(attempts.record(study))
+    left = _seconds_left(study, 0, clock)
+    say(RoundJudged(round=study.rounds_begun, verdicts=seen.verdicts, rulings=seen.rulings, seconds_left=left))
     now = {(trial.arm, trial.workload) for trial in study.trials if trial.round == study.rounds_begun}
     for (arm, workload), why in seen.lost.items():
         if (arm, workload) in now:
             say(Noticed(text=f"{why}; the other arms go on without it under {workload}"))
-    if study.budget_seconds is not None and clock.seconds + clock.left(len(proposed)) > study.budget_seconds:
-        return study, ()
-    if proposed:
-        study = replace(study, trials=(*study.trials, *proposed))
-        store.replace_study(study)
+    study = replace(study, trials=(*study.trials, *proposed))
+    store.replace_study(study)
     return study, proposed
 
 

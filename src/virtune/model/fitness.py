@@ -80,7 +80,8 @@ class Fitness:
 
     `windows_cv` is the standard deviation of IOPS in windows of `window_seconds` against their mean.
     `correlation_seconds` is the integrated autocorrelation time; with `correlation_open` it is at least that long,
-    because the trials are too short to see its end. `neighbours` is None when the check is shown again.
+    because the trials are too short to see its end. `unfit` are the reasons why the host is not fit to measure on,
+    none where it is. `neighbours` is None when the check is shown again.
     """
 
     study: str
@@ -102,6 +103,7 @@ class Fitness:
     gates: tuple[GateStanding, ...]
     neighbours: tuple[Neighbour, ...] | None
     advice: tuple[Remark, ...]
+    unfit: tuple[str, ...]
 
     def reach(self, minutes: int) -> float | None:
         """Return the smallest difference that so many minutes could find."""

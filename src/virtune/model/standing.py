@@ -2,7 +2,7 @@
 """A Contrast: what the blocks so far say of two arms. A Standing: what they say of a race of many."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 _LOG_MAX = 700.0
@@ -36,6 +36,11 @@ class Contrast:
     def high(self) -> float:
         """The upper end of the interval; infinity where there is none."""
         return self.mean + self.radius
+
+    @property
+    def turned(self) -> "Contrast":
+        """The same of `b - a`."""
+        return replace(self, mean=-self.mean)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,6 +2,7 @@
 """A Study: a question with its arms, workloads and trials."""
 
 from dataclasses import dataclass
+from typing import Literal
 
 from virtune.model.condition import Threshold
 from virtune.model.search import Search
@@ -9,6 +10,8 @@ from virtune.model.stack import Stack
 from virtune.model.units import Bytes
 from virtune.model.verdict import Verdict
 from virtune.model.workload import Workload
+
+Pairs = Literal["all", "baseline"]
 
 IMPORT = "import"
 """The kind of a study whose results were read from files."""
@@ -109,6 +112,10 @@ class Study:
 
     `builtin` names the study that ships with virtune which this is, empty for a question of the user's own.
 
+    `looks` are those so far of a comparison whose end is planned: for each its round and the share of the plan that
+    was done, by which the error is spent. None for older studies, which are judged as they were. `pairs` are those
+    that get verdicts: all, or those with the baseline.
+
     `checked` is the last A/A of this host in the day before, None without one.
 
     A study of kind IMPORT holds results that were made elsewhere. It has no seed, times, scratch or span of its own
@@ -144,6 +151,8 @@ class Study:
     conditions: tuple[Threshold, ...] = ()
     builtin: str = ""
     checked: Checked | None = None
+    pairs: Pairs = "all"
+    looks: tuple[tuple[int, float], ...] | None = None
 
     @property
     def rounds_begun(self) -> int:

@@ -63,15 +63,22 @@ def propose(
     """
     begun = study.rounds_begun
     names = [arm.name for arm in study.arms], [workload.name for workload in study.workloads]
-    last = min(begun + rounds, study.rounds)
-    if study.sequential:  # it ends when it knows or is out of time, so a limit that cannot be reached does no harm
-        last = min(last, TRIALS_MAX // max(1, len(names[0]) * len(names[1])))
+    last = min(begun + rounds, most_rounds(study))
     if last <= begun:
         return ()
     drawn = trials(*names, rounds=last, seed=study.seed, restart=restart)
     wanted = (trial for trial in drawn if trial.round > begun and trial.workload in workloads)
     next_ones = (trial for trial in wanted if (trial.arm, trial.workload) not in without)
     return tuple(replace(trial, number=number) for number, trial in enumerate(next_ones, len(study.trials) + 1))
+
+
+def most_rounds(study: Study) -> int:
+    """Return how many rounds a study can have: what was asked for, and of a comparison what is allowed of trials.
+
+    A comparison ends when it knows or is out of time, so a limit that cannot be reached does no harm.
+    """
+    allowed = TRIALS_MAX // max(1, len(study.arms) * len(study.workloads))
+    return min(study.rounds, allowed) if study.sequential else study.rounds
 
 
 def trial_seed(study_seed: int, block: int) -> int:

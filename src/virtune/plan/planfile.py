@@ -9,6 +9,7 @@
     span = "4G"
     baseline = "threads"
     metric = "latency.p99"
+    pairs = "all"          # verdicts between all arms, not only against the baseline
     at_load = ["50%", "90%"]                       # of the baseline's saturation, or "5000iops"
 
     [set]                  # turns knobs of the base, which every arm starts from
@@ -53,6 +54,7 @@ from virtune.model.study import (
     SECONDS_MAX,
     SECONDS_MIN,
     SEED_MAX,
+    Pairs,
 )
 from virtune.model.units import parse_bytes, parse_seconds
 from virtune.plan.arms import ARMS_MAX, DOMAIN_RIG, RIGS, apply_settings
@@ -88,6 +90,7 @@ class Plan:
     ramp: float | None = None
     seed: int | None = None
     metric: str | None = None
+    pairs: Pairs | None = None
     margin: float | None = None
     confidence: float | None = None
     at_load: Words = ()
@@ -246,6 +249,7 @@ class _File(BaseModel):
         float | None, BeforeValidator(partial(_seconds, 0.0, RAMP_MAX)), _TIME, Field(description="time before that")
     ] = None
     seed: Annotated[int | None, Field(ge=0, le=SEED_MAX, description="of the order of trials and of offsets")] = None
+    pairs: Pairs | None = None
     metric: Annotated[
         str | None, BeforeValidator(partial(_one_of, tuple(BY_ID))), _METRIC, Field(description="compared")
     ] = None

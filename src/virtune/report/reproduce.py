@@ -42,6 +42,7 @@ def command_again(study: Study) -> str:
         words += ["--at-load", load]
     if kind == "compare":
         words += [] if study.also else ["--metric", study.metric]
+        words += ["--pairs", "all"] if study.pairs == "all" and len(study.arms) > 2 else []
         words += ["--margin", f"{study.margin:g}", "--confidence", f"{study.confidence:g}"]
     for condition in study.conditions:
         words += ["--fail-if", condition.text]

@@ -15,8 +15,9 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 
 import numpy as np
 
-from virtune.analyse.stats.anytime import LN_MAX, Values, blocks_for, contrasts
+from virtune.analyse.stats.anytime import LN_MAX, blocks_for, contrasts
 from virtune.analyse.stats.mixed_model import levels
+from virtune.analyse.stats.noise import Values
 from virtune.model.standing import Contrast, Place, RaceRules, Runner, Standing
 
 _MOVES_MAX = 4

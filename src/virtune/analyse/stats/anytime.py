@@ -14,12 +14,9 @@ import math
 from collections.abc import Hashable, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
+from virtune.analyse.stats.noise import EQUAL, Values, lag1_of, moderated, pseudo_values
 from virtune.model.standing import Contrast
-
-Values = NDArray[np.float64]
-"""ln(metric), blocks x arms; NaN is "not measured"."""
 
 LN_MAX = 745.2
 """No ln of a positive double lies further from 0; what does is no measurement."""
@@ -38,16 +35,6 @@ LAG1_MAX = 0.9
 LAG1_DOUBT = 1.0
 """So many of its own standard errors are added to the lag-1 correlation of blocks. With none, two equal arms whose
 blocks correlate by 0.3 are called different in 9 % of studies that look 60 times at "95 %", with one in 5 to 6 %."""
-
-_WEIGHT_MIN = 0.3
-"""The least share of unclipped differences that a pseudo-value is scaled by, so that few blocks do not blow it up."""
-
-_ALIKE_LEVEL = 0.99
-"""A pair that is noisier than the others beyond this quantile of F keeps its own variance: what it would borrow is
-not its own. Without this one noisy arm among many would be judged by the noise of its quiet neighbours."""
-
-_EQUAL = 1e-12
-"""Differences that vary less than this (ln) are called equal: that is the rounding of doubles."""
 
 FORESEEN = 0.9
 """What is forecast holds in so many cases, if the noise stays."""
@@ -109,18 +96,18 @@ def contrasts(
     found = usable[:, [a for a, _ in pairs]] - usable[:, [b for _, b in pairs]]
     blocks = (~np.isnan(found)).sum(axis=0)
     known = blocks >= 2
-    answers = [Contrast(blocks=int(n), why=_too_few(int(n))) for n in blocks]
+    answers = [Contrast(blocks=int(n), why=too_few(int(n))) for n in blocks]
     if not known.any():
         return answers
-    weighed = _pseudo_values(found[:, known])
+    weighed = pseudo_values(found[:, known], clip=HUBER_K)
     mean, own = np.nanmean(weighed, axis=0), np.nanvar(weighed, axis=0, ddof=1)
     taking_part = {arm for pair, good in zip(pairs, known, strict=True) if good for arm in pair}
     arms = len(taking_part if units is None else {units[arm] for arm in taking_part})
-    variance, df = _moderated(own, blocks[known] - 1.0, arms=arms)
+    variance, df = moderated(own, blocks[known] - 1.0, arms=arms, lent=_lent)
     lag1 = _lag1(weighed, arms=arms, doubt=doubt)
     for place, index in enumerate(np.flatnonzero(known)):
         n = int(blocks[index])
-        if own[place] < _EQUAL**2:
+        if own[place] < EQUAL**2:
             answers[index] = Contrast(
                 blocks=n, mean=float(mean[place]), why="every block gave exactly the same ratio"
             )
@@ -222,64 +209,12 @@ def _sd_after(found: Contrast, blocks: float, arms: int) -> float:
     return sd * math.sqrt((1 - found.lag1) / (1 + found.lag1) * (1 + lag1) / (1 - lag1))
 
 
-def _too_few(blocks: int) -> str:
+def too_few(blocks: int) -> str:
     return "no block has a usable value of both" if blocks == 0 else "one block cannot show how blocks differ"
 
 
-def _pseudo_values(found: Values) -> Values:
-    """Return values whose column mean is Huber's M-estimate, and whose variance over n is that estimate's variance.
-
-    The scale is that of all columns together, from the median absolute deviation, because a column's own is chance
-    while blocks are few; but a column that is noisier than the rest has its own, or all of it would be clipped.
-    """
-    center = _median(found)
-    apart = np.abs(found - center)
-    scale = 1.4826 * np.maximum(_median(apart), _median(apart.reshape(-1, 1)))
-    if scale.min() < _EQUAL:  # more than half are equal: nothing to tell a dip by, so every difference counts in full
-        return found
-    here = ~np.isnan(found)
-    count = here.sum(axis=0)
-    filled = np.where(here, found, 0.0)
-    pseudo = found
-    for _ in range(7):
-        z = (filled - center) / scale
-        inside = (here & (np.abs(z) <= HUBER_K)).sum(axis=0)
-        weight = np.maximum(inside / count, _WEIGHT_MIN)
-        pseudo = center + scale * np.clip(z, -HUBER_K, HUBER_K) / weight
-        center = np.where(here, pseudo, 0.0).sum(axis=0) / count
-    return np.where(here, pseudo, np.nan)
-
-
-def _median(found: Values) -> Values:
-    """Return each column's median without its NaN; numpy's own for that takes ten times as long on few rows."""
-    count = (~np.isnan(found)).sum(axis=0)
-    ordered = np.sort(found, axis=0)  # NaN last
-    column = np.arange(found.shape[1])
-    middle: Values = (ordered[(count - 1) // 2, column] + ordered[count // 2, column]) / 2
-    return middle
-
-
-def _moderated(own: Values, df: Values, *, arms: int) -> tuple[Values, Values]:
-    """Return each pair's variance and degrees of freedom, mended by what the other pairs know of the same noise.
-
-    All pairs of N arms hold only N - 1 arms' worth of independent differences, so that is what can be lent; and at
-    most twice a pair's own and four, so that a pair's own noise has the last word (Smyth 2004, with fixed weights).
-    """
-    if len(own) < 2:
-        return own, df
-    lent = np.array([_lent(float(one), arms) for one in df])
-    pooled = float((own * df).sum() / df.sum())
-    if pooled <= 0:
-        return own, df
-    # scipy takes longer to load than a study of a thousand trials takes to be read, so only who compares pays
-    from scipy.special import fdtri
-
-    total = max(1.0, (arms - 1) * float(df.max()))
-    lent = np.where(own > pooled * fdtri(df, total, _ALIKE_LEVEL), 0.0, lent)
-    return (lent * pooled + df * own) / (lent + df), df + lent
-
-
 def _lent(own: float, arms: int) -> float:
+    """Twice a pair's own and four at most, so that a pair's own noise has the last word."""
     return min((arms - 2) * own, 2 * own + 4)
 
 
@@ -290,9 +225,6 @@ def _lag1(weighed: Values, *, arms: int, doubt: float) -> float:
     standard error, because few blocks that happen to look independent are no proof that they are.
     """
     blocks = float((~np.isnan(weighed)).sum(axis=0).mean())
-    rest = weighed - np.nanmean(weighed, axis=0)
-    squares = float(np.nansum(rest**2))
-    if squares <= 0:
+    if not np.nanvar(weighed) > 0:
         return 0.0
-    found = float(np.nansum(rest[1:] * rest[:-1])) / squares + 1 / blocks
-    return min(max(found + doubt / math.sqrt(blocks * (arms - 1)), 0.0), LAG1_MAX)
+    return min(max(lag1_of(weighed) + doubt / math.sqrt(blocks * (arms - 1)), 0.0), LAG1_MAX)

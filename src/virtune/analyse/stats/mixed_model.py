@@ -12,7 +12,8 @@ import math
 
 import numpy as np
 
-from virtune.analyse.stats.anytime import HUBER_K, Values
+from virtune.analyse.stats.anytime import HUBER_K
+from virtune.analyse.stats.noise import Values
 
 _PASSES = 3
 """Clipping moves the levels and these the clipping; after three passes nothing moves that would change an order."""

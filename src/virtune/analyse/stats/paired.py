@@ -3,13 +3,14 @@
 
 A round holds every arm once, so what the host does meanwhile falls on all of them: the differences within a round are
 what counts, on the logarithm, because disks speed up and slow down by factors. A study that is looked at after every
-round has intervals that hold at any time (`anytime`); one whose rounds were fixed beforehand has Student's t. Neither
-is ever computed from the number of I/Os: the ten million I/Os of a run are not independent, and rounds are.
+round has intervals that hold at all looks of its plan together (`planned`), or at any time (`anytime`: older ones);
+one whose rounds were fixed beforehand has Student's t. None is ever computed from the number of I/Os: the ten million
+I/Os of a run are not independent, and rounds are.
 """
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean, stdev
 
 from virtune.model.metric import Metric
@@ -23,6 +24,20 @@ _NO_MEASUREMENT = ", which no measurement does"
 
 _SIGN_LEVEL = 0.05
 """A difference must also pass the sign test at this level, so that one wild round cannot make it."""
+
+_SIGN_LEVEL_PLANNED = 0.5
+"""Of a planned comparison, whose mean is robust by itself: about six of ten rounds must agree. At 0.05 the sign test
+takes back one in six of the differences that are there and that a t test finds."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Levels:
+    """By what comparisons of one family are judged at a look of their plan, all two-sided: `alpha` is one
+    comparison's error over the whole plan, `level` what of it is left for this look.
+    """
+
+    alpha: float
+    level: float
 
 
 def compare(
@@ -73,10 +88,8 @@ def compare_at_any_time(
 
     from virtune.analyse.stats.anytime import contrasts, logs
 
-    places = {name: index for index, name in enumerate(arms)}
     values = np.array([logs(row) for row in arms.values()], dtype=np.float64).T.reshape(-1, len(arms))
-    wanted = [(places[candidate], places[baseline]) for baseline, candidate in pairs]
-    found = contrasts(values, wanted, alpha=1 - confidence)
+    found = contrasts(values, _columns(arms, pairs), alpha=1 - confidence)
     rules = _Rules(margin=margin, confidence=confidence, arms=len(arms))
     return [
         _compared(metric, (baseline, arms[baseline]), (candidate, arms[candidate]), one, rules, workload=workload)
@@ -84,11 +97,60 @@ def compare_at_any_time(
     ]
 
 
+def compare_planned(
+    metric: Metric,
+    arms: Mapping[str, Sequence[float]],
+    pairs: Sequence[tuple[str, str]],
+    *,
+    workload: str,
+    margin: float,
+    levels: Levels,
+) -> list[Comparison]:
+    """Compare pairs (baseline, candidate) of arms at a look of a plan, by their values of the same rounds, NaN where
+    a round gave none.
+
+    A difference is shown by the interval of the plan, "same" by that or by the one that holds at any time, which is
+    the narrower one early in a plan; the interval that decides is the one that is returned. Degenerate input is
+    undecided with its reason, never an exception and never a difference.
+    """
+    import numpy as np
+
+    from virtune.analyse.stats.anytime import contrasts, logs
+    from virtune.analyse.stats.planned import planned_contrasts
+
+    values = np.array([logs(row) for row in arms.values()], dtype=np.float64).T.reshape(-1, len(arms))
+    wanted = _columns(arms, pairs)
+    planned = planned_contrasts(values, wanted, level=levels.level)
+    whenever = contrasts(values, wanted, alpha=levels.alpha)
+    rules = _Rules(margin=margin, confidence=1 - levels.alpha, arms=len(arms), planned=True)
+    return [
+        _compared(
+            metric,
+            (baseline, arms[baseline]),
+            (candidate, arms[candidate]),
+            replace(one, mean=any_.mean, radius=any_.radius, why=any_.why) if _alike(any_, margin) else one,
+            rules,
+            workload=workload,
+        )
+        for (baseline, candidate), one, any_ in zip(pairs, planned, whenever, strict=True)
+    ]
+
+
+def _columns(arms: Mapping[str, Sequence[float]], pairs: Sequence[tuple[str, str]]) -> list[tuple[int, int]]:
+    places = {name: index for index, name in enumerate(arms)}
+    return [(places[candidate], places[baseline]) for baseline, candidate in pairs]
+
+
+def _alike(found: Contrast, margin: float) -> bool:
+    return abs(found.mean) + found.radius < math.log1p(margin)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Rules:
     margin: float
     confidence: float
     arms: int
+    planned: bool = False
 
 
 def _compared(
@@ -108,7 +170,8 @@ def _compared(
     if found.why is not None and found.blocks >= ROUNDS_MIN:
         verdict, why = Verdict.UNDECIDED, found.why + (_NO_MEASUREMENT if found.sd is None else "")
     else:
-        verdict, why = _judge(metric, pairs, ratio, margin=rules.margin, asked=asked)
+        sign_level = _SIGN_LEVEL_PLANNED if rules.planned else _SIGN_LEVEL
+        verdict, why = _judge(metric, pairs, ratio, margin=rules.margin, asked=asked, sign_level=sign_level)
     return Comparison(
         workload=workload,
         metric=metric.id,
@@ -127,8 +190,10 @@ def _compared(
 def _rounds_left(found: Contrast, rules: _Rules) -> int | None:
     """Forecast how many more rounds show which way the difference is, or that there is none worth knowing."""
     from virtune.analyse.stats.anytime import blocks_to_decide
+    from virtune.analyse.stats.planned import rounds_to_decide
 
-    count = blocks_to_decide(found, margin=rules.margin, alpha=1 - rules.confidence, arms=rules.arms)
+    forecast = rounds_to_decide if rules.planned else blocks_to_decide
+    count = forecast(found, margin=rules.margin, alpha=1 - rules.confidence, arms=rules.arms)
     return None if count is None else max(1, max(count, ROUNDS_MIN) - found.blocks)
 
 
@@ -172,7 +237,13 @@ def _usable(baseline: Sequence[float], candidate: Sequence[float]) -> list[tuple
 
 
 def _judge(
-    metric: Metric, pairs: Sequence[tuple[float, float]], ratio: Interval | None, *, margin: float, asked: int
+    metric: Metric,
+    pairs: Sequence[tuple[float, float]],
+    ratio: Interval | None,
+    *,
+    margin: float,
+    asked: int,
+    sign_level: float = _SIGN_LEVEL,
 ) -> tuple[Verdict, str]:
     if ratio is None and len(pairs) >= ROUNDS_MIN:
         return Verdict.UNDECIDED, "the rounds vary too much for an interval"
@@ -187,7 +258,7 @@ def _judge(
         return Verdict.SAME, f"any difference is smaller than {margin:.0%}"
     if ratio.low <= 1.0 <= ratio.high:
         return Verdict.UNDECIDED, f"could be no change or more than the {margin:.0%} margin"
-    if sign_test(pairs) > _SIGN_LEVEL:
+    if sign_test(pairs) > sign_level:
         return Verdict.UNDECIDED, "the sign test is not significant: a few rounds carry the difference"
     if (ratio.low > 1.0) == (metric.better == "higher"):
         return Verdict.BETTER, "the whole interval is on the better side"

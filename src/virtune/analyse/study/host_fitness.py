@@ -7,18 +7,18 @@ so that restarts, gaps and everything in them is in it, and only the length of t
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from statistics import fmean, median, pstdev
 
-from virtune.analyse.stats.anytime import smallest_shown
+from virtune.analyse.stats.planned import smallest_planned
 from virtune.analyse.stats.stationarity import correlation_of, drift_of
 from virtune.analyse.study.summarise import summarise
 from virtune.model.evidence import StudyRecord, TrialRecord
 from virtune.model.fitness import Fitness, GateStanding, Neighbour, Reach, SelfTest, SliceNoise
 from virtune.model.gate import GATES, Gate
 from virtune.model.remark import Remark, Weight
-from virtune.model.verdict import Comparison
+from virtune.model.verdict import Comparison, Verdict
 
 SLICES = (0.5, 1.0, 2.0, 4.0)
 """Lengths that are tried, in seconds. Longer ones are best only where changing arms costs tens of seconds."""
@@ -28,8 +28,10 @@ MINUTES = (1, 5, 15)
 NEAR = 0.5
 """From this share of its first limit on a gate is near it."""
 
-NOISY = 0.05
-"""A host on which five minutes find no 5 % is told what to do about it first."""
+UNFIT = 0.05
+"""A host on which five minutes of two arms find no difference of 5 % is not fit: most settings differ by less."""
+
+_MINUTES_OF_A_COMPARISON = 5
 
 _OF_THE_HOST = frozenset(
     {"governor", "idle", "turbo", "ksm", "virtual", "cpu-limit", "io-limit", "busy", "load", "swap", "clock"}
@@ -51,7 +53,8 @@ def fitness_of(
     windows = [value for profile in profiles for value in profile]
     correlation, is_open = correlation_of(profiles, step) if step is not None else (None, False)
     standings = _standings(record.attempts or record.trials)
-    result = summarise(record)
+    same = next((_self_test(one) for one in summarise(record).verdicts), None)
+    reaches = tuple(_reach(minutes, best, record.study.confidence) for minutes in MINUTES)
     return Fitness(
         study=record.study.id,
         workload=record.study.workloads[0].name,
@@ -67,12 +70,27 @@ def fitness_of(
         slices=slices,
         best_seconds=None if best is None else best.seconds,
         confidence=record.study.confidence,
-        reaches=tuple(_reach(minutes, best, record.study.confidence) for minutes in MINUTES),
-        same=next((_self_test(one) for one in result.verdicts), None),
+        reaches=reaches,
+        same=same,
         gates=standings,
         neighbours=neighbours,
         advice=tuple(_advice(record, standings, findings)),
+        unfit=tuple(_unfit(reaches, same, standings)),
     )
+
+
+def _unfit(reaches: Sequence[Reach], same: SelfTest | None, standings: Sequence[GateStanding]) -> Iterator[str]:
+    """Yield why this host is not fit to measure on."""
+    smallest = next(one.smallest for one in reaches if one.minutes == _MINUTES_OF_A_COMPARISON)
+    if smallest is None:
+        yield "too few usable trials to tell how small a difference can be detected"
+    elif smallest > UNFIT:
+        yield f"a 5-minute comparison detects only differences of {smallest:.0%} and more (90 % power)"
+    if same is not None and same.verdict in (Verdict.BETTER, Verdict.WORSE):
+        yield "the same stack was called different from itself (A/A test)"
+    for one in standings:
+        if one.invalid is not None and one.median > one.invalid:
+            yield f"most trials are invalid: {one.label}"
 
 
 def _self_test(comparison: Comparison) -> SelfTest:
@@ -128,7 +146,7 @@ def _rates(trials: Sequence[TrialRecord]) -> list[tuple[float, float]]:
 
 def _reach(minutes: int, best: SliceNoise | None, confidence: float) -> Reach:
     blocks = 0 if best is None else int(minutes * best.blocks_per_minute)
-    smallest = None if best is None else smallest_shown(blocks, sd=best.sd, alpha=1 - confidence)
+    smallest = None if best is None else smallest_planned(blocks, sd=best.sd, alpha=1 - confidence)
     return Reach(minutes=minutes, blocks=blocks, smallest=smallest)
 
 

@@ -53,7 +53,7 @@ def summarise(record: StudyRecord) -> Result:
         trials_done=done,
         arms=arms,
         verdicts=verdicts,
-        differences=tuple(differences_of(evidence)),
+        differences=tuple(differences_of(evidence, verdicts)),
         measured_seconds=done * study.seconds,
         elapsed_seconds=elapsed_seconds(record),
         stopped=stopped_by(record, decided=not open_workloads(evidence, verdicts, rulings)),

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import TypedDict
 
-from virtune.analyse.stats.paired import compare, compare_at_any_time
+from virtune.analyse.stats.paired import Levels, compare, compare_at_any_time, compare_planned
 from virtune.analyse.stats.unpaired import compare_unpaired
 from virtune.analyse.study.lost_arms import Lost, lost_of
 from virtune.analyse.study.offered_load import Unmet, judged, rounds_by_workload, unmet_rounds
@@ -26,7 +26,7 @@ from virtune.model.measurement import Measurement
 from virtune.model.metric import BY_ID, METRICS, Metric
 from virtune.model.result import Waiver
 from virtune.model.study import Study
-from virtune.model.verdict import Comparison, Verdict
+from virtune.model.verdict import ROUNDS_MIN, Comparison, Verdict
 from virtune.model.workload import Workload
 
 
@@ -72,15 +72,26 @@ def evidence_of(record: StudyRecord, pardoned: Sequence[Waiver] | None = None) -
 
 
 def pairs_of(study: Study) -> list[tuple[str, str]]:
-    """Return every pair of arms, the baseline first where it takes part."""
+    """Return the pairs that get verdicts, the baseline first where it takes part."""
+    if study.pairs == "baseline":
+        return _against_baseline(study)
     names = [study.baseline, *(arm.name for arm in study.arms if arm.name != study.baseline)]
     return list(combinations(names, 2))
 
 
 def confidence_of_one(study: Study) -> float:
-    """Return the confidence of each verdict, so that all of them together hold at the study's (Bonferroni)."""
-    count = len(pairs_of(study)) * len(study.compared) * len(study.judged)
-    return 1 - (1 - study.confidence) / max(1, count)
+    """Return the confidence of each verdict, so that all of them together hold at the study's.
+
+    Workloads and metrics share the error by Bonferroni, and so do pairs; comparisons with one baseline, which have it
+    in common, by Dunnett.
+    """
+    alpha = (1 - study.confidence) / max(1, len(study.compared) * len(study.judged))
+    count = len(pairs_of(study))
+    if study.pairs == "baseline" and count > 1:
+        from virtune.analyse.stats.group_sequential import dunnett_alpha
+
+        return 1 - dunnett_alpha(count, alpha)
+    return 1 - alpha / max(1, count)
 
 
 def judge(record: StudyRecord) -> tuple[Comparison, ...]:
@@ -97,12 +108,22 @@ def verdicts_of(evidence: Evidence) -> Iterator[Comparison]:
             yield from _compare(evidence, workload, BY_ID[metric], pairs_of(study), confidence)
 
 
-def differences_of(evidence: Evidence) -> Iterator[Comparison]:
-    """Yield every other arm against the baseline on every metric that was measured in both, each for itself."""
+def differences_of(evidence: Evidence, verdicts: Sequence[Comparison]) -> Iterator[Comparison]:
+    """Yield every other arm against the baseline on every metric that was measured in both.
+
+    Of a metric that has verdicts these are the verdicts, so that one figure has one interval; every other metric is
+    compared by itself, at the study's confidence.
+    """
     study = evidence.study
+    pairs = _against_baseline(study)
+    judged_already = {(one.workload, one.metric, one.baseline, one.candidate): one for one in verdicts}
     for workload in study.compared:
         for metric in (one for one in told_metrics(study, workload.name, evidence.trials) if one.compared):
-            found = _compare(evidence, workload, metric, _against_baseline(study), study.confidence)
+            found: Iterable[Comparison] = (
+                [judged_already[workload.name, metric.id, *pair] for pair in pairs]
+                if metric.id in study.judged
+                else _compare(evidence, workload, metric, pairs, study.confidence)
+            )
             yield from (one for one in found if one.rounds)
 
 
@@ -156,6 +177,33 @@ def _compare(
             yield judged(found, evidence.unmet, rounds)
 
 
+def looks_of(study: Study, rounds: Sequence[int]) -> tuple[tuple[int, float], ...]:
+    """Return the looks at a workload that has had these rounds: (how many there were, share of the plan done).
+
+    None of fewer rounds than can decide, and none without a new round: a workload that is decided has no more.
+    """
+    found: list[tuple[int, float]] = []
+    for last, share in study.looks or ():
+        count = sum(1 for number in rounds if number <= last)
+        if count >= ROUNDS_MIN and (not found or count > found[-1][0]):
+            found.append((count, share))
+    return tuple(found)
+
+
+def _at_look(
+    metric: Metric,
+    values: Mapping[str, Sequence[float]],
+    pairs: Sequence[tuple[str, str]],
+    looks: tuple[tuple[int, float], ...],
+    words: _Words,
+) -> list[Comparison]:
+    from virtune.analyse.stats.group_sequential import level_of
+
+    alpha = 1 - words["confidence"]
+    levels = Levels(alpha=alpha, level=level_of(looks, alpha))
+    return compare_planned(metric, values, pairs, workload=words["workload"], margin=words["margin"], levels=levels)
+
+
 def _by_rounds(
     study: Study,
     rows: Rows,
@@ -168,11 +216,16 @@ def _by_rounds(
     of_arm = {arm.name: rows.get((arm.name, workload.name), {}) for arm in study.arms}
     if study.sequential:
         numbers = sorted(set[int]().union(*of_arm.values()))
+        looks = looks_of(study, numbers)
+        taken = numbers[: looks[-1][0]] if looks else numbers
         values = {
-            name: [row.get(number, {}).get(metric.id, math.nan) for number in numbers] for name, row in of_arm.items()
+            name: [row.get(number, {}).get(metric.id, math.nan) for number in taken] for name, row in of_arm.items()
         }
         if any(math.isfinite(value) for row in values.values() for value in row):
-            yield from compare_at_any_time(metric, values, pairs, **words)
+            if looks:
+                yield from _at_look(metric, values, pairs, looks, words)
+            else:
+                yield from compare_at_any_time(metric, values, pairs, **words)
             return
     for baseline, candidate in pairs:
         base, other = of_arm[baseline], of_arm[candidate]

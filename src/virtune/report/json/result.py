@@ -78,6 +78,8 @@ def _study(study: Study, result: Result) -> dict[str, Any]:
         "target": study.target,
         "paired": study.paired,
         "sequential": study.sequential,
+        "pairs": study.pairs,
+        "looks": None if study.looks is None else [{"round": one, "share": share} for one, share in study.looks],
         "budget_seconds": study.budget_seconds,
         "workloads": [
             {

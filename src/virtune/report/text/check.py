@@ -40,19 +40,19 @@ def render(fitness: Fitness) -> RenderableType:
 
 
 def sentence(fitness: Fitness) -> str:
-    """Say in one sentence how fit the host is."""
-    smallest = fitness.reach(5)
-    if smallest is None:
-        return "too few trials to say how fit this host is"
-    return f"five minutes of two arms in turn would find a difference of {smallest:.1%}, nine times in ten"
+    """Say in one sentence whether the host is fit to measure on, and why."""
+    if fitness.unfit:
+        return f"NOT FIT: {'; '.join(fitness.unfit)}"
+    return (
+        f"FIT: a 5-minute comparison of two arms detects differences of {fitness.reach(5):.1%} and more (90 % power)"
+    )
 
 
 def _headline(fitness: Fitness) -> Text:
-    text = Text()
-    text.append(f"check {fitness.study}", style="bold")
-    text.append(f"  {fitness.workload}, {fitness.trials} trials, {format_seconds(fitness.measured_seconds)} measured")
-    text.append(f"\n{sentence(fitness)}", style="bold")
-    return text
+    text = Text(sentence(fitness), style="bold red" if fitness.unfit else "bold green")
+    text.append(f"\ncheck {fitness.study}", style="bold default")
+    told = f"  {fitness.workload}, {fitness.trials} trials, {format_seconds(fitness.measured_seconds)} measured"
+    return text.append(told, style="not bold default")
 
 
 def _noise(fitness: Fitness) -> Iterator[tuple[str, Text]]:
@@ -96,7 +96,7 @@ def _reaches(fitness: Fitness) -> Table:
             ("best slice", Text(f"--seconds {best:g} (sd of a difference {sd:.1%}, seen in {pairs} pairs){others}"))
         )
     table = _table(rows)
-    table.caption = f"at {fitness.confidence:.3g} confidence, however often one looks; found 9 times in 10"
+    table.caption = f"at {fitness.confidence:.3g} confidence; found 9 times in 10 by the end of such a comparison"
     table.caption_justify = "left"
     return table
 

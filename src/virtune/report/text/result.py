@@ -189,9 +189,13 @@ def _differences(result: Result, workload: Workload, arms: Sequence[Arm]) -> Rec
     study = result.study
     found = changes_of(result, workload)
     rows: list[tuple[Text | str, ...]] = []
-    for name in dict.fromkeys((*_COMPARED, *study.judged)):
+    judged = list(study.judged)
+    for name in dict.fromkeys((*judged, *_COMPARED)):
         cells = [found.get((arm.name, name)) for arm in arms]
         if any(cell is not None and (cell.ratio is not None or cell.change is not None) for cell in cells):
+            if judged and name not in judged:  # the rows above are the verdicts, which hold together
+                rows.append((Text(f"each by itself, {study.confidence:.0%}", style="dim"), *("" for _ in arms)))
+                judged = []
             label = next(cell.measured.label for cell in cells if cell is not None)
             rows.append((label, *(change_cell(cell) for cell in cells)))
     return _table(f"against {study.baseline}", arms, rows)

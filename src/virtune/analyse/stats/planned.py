@@ -1,0 +1,176 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Differences of arms by the level that the plan leaves for a look: robust means, shared noise, autocorrelation.
+
+Values come as ln(metric), one row a round, one column an arm, NaN where an arm did not run or gave nothing. The level
+is that of `group_sequential`; this module turns it into an interval of a real disk's difference. Neighbouring rounds
+may be alike, and how much is measured from the same rounds, so the quantile is that of Student's t mixed over the
+autocorrelations that the rounds leave possible: with few rounds that is a wide range, with many it narrows down to
+what was measured. Checked by simulation (`benchmarks/decide.py`).
+"""
+
+import math
+from collections.abc import Sequence
+from functools import lru_cache
+from itertools import combinations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from virtune.analyse.stats.anytime import FORESEEN, FOUND_SDS, LN_FAR, LN_MAX, too_few
+from virtune.analyse.stats.anytime import quantile as anytime_quantile
+from virtune.analyse.stats.group_sequential import final_level
+from virtune.analyse.stats.noise import EQUAL, Values, lag1_of, moderated, pseudo_values
+from virtune.model.standing import Contrast
+
+CLIP = 2.0
+"""Differences of more than so many (robust) standard deviations count as that many: 99 % efficient when nothing is
+wrong, and a dip of the host is one round's trouble, not the verdict's (Huber, Ann. Math. Stat. 35, 1964)."""
+
+LAG1_RANGE = -0.2, 0.6
+"""Before anything is measured every lag-1 autocorrelation of rounds between these is taken to be equally likely."""
+
+_LAG1_STEPS = 25
+"""So many of them are looked at; twice as many change no quantile by 0.1 %."""
+
+_ROUNDS_FAR = 10**6
+"""Where a forecast gives up: at six seconds a round two months."""
+
+
+def planned_contrasts(values: Values, pairs: Sequence[tuple[int, int]], *, level: float) -> list[Contrast]:
+    """Compare pairs of arms (columns of `values`), each with an interval of this two-sided level.
+
+    All arms lend one another their noise, also those that are in none of the pairs. Whatever the values are, nothing
+    is raised: a pair that can bear no interval has an infinite radius and the reason.
+    """
+    usable = np.where(np.abs(values) <= LN_MAX, values, np.nan)
+    every = list(combinations(range(values.shape[1]), 2))
+    found = usable[:, [a for a, _ in every]] - usable[:, [b for _, b in every]]
+    rounds = (~np.isnan(found)).sum(axis=0)
+    known = rounds >= 2
+    answers = {pair: Contrast(blocks=int(n), why=too_few(int(n))) for pair, n in zip(every, rounds, strict=True)}
+    if known.any():
+        kept = [pair for pair, good in zip(every, known, strict=True) if good]
+        answers |= _known(found[:, known], kept, rounds[known], level)
+    return [answers[pair] if pair in answers else answers[pair[::-1]].turned for pair in pairs]
+
+
+def _known(
+    found: Values, pairs: Sequence[tuple[int, int]], rounds: NDArray[np.int64], level: float
+) -> dict[tuple[int, int], Contrast]:
+    weighed = pseudo_values(found, clip=CLIP)
+    mean = np.nanmean(weighed, axis=0)
+    own: Values = np.nanvar(weighed, axis=0, ddof=1)
+    arms = len({arm for pair in pairs for arm in pair})
+    variance, df = moderated(own, rounds.astype(np.float64) - 1.0, arms=arms, lent=_lent)
+    lag1 = lag1_of(weighed)
+    answers = {}
+    for place, pair in enumerate(pairs):
+        n, middle = int(rounds[place]), float(mean[place])
+        if own[place] < EQUAL**2:
+            answers[pair] = Contrast(blocks=n, mean=middle, why="every block gave exactly the same ratio")
+            continue
+        sd = math.sqrt(float(variance[place]))
+        radius = mixed_quantile(level, float(df[place]), lag1, n, arms) * sd / math.sqrt(n)
+        why = None if math.isfinite(radius) else f"{n} rounds are too few for an interval"
+        likely = min(max(lag1, 0.0), LAG1_RANGE[1])
+        worth = math.sqrt((1 + likely) / (1 - likely))
+        answers[pair] = Contrast(
+            blocks=n, mean=middle, radius=radius, sd=sd * worth, df=float(df[place]), lag1=likely, why=why
+        )
+    return answers
+
+
+def _lent(own: float, arms: int) -> float:
+    """Return the degrees of freedom that a pair takes from the others: at most four times its own and four."""
+    return min((arms - 2) * own, 4 * own + 4)
+
+
+@lru_cache(maxsize=8192)
+def mixed_quantile(level: float, df: float, lag1: float, rounds: int, arms: int) -> float:
+    """Return how many standard errors of independent rounds a mean is away with probability `level` at most.
+
+    `lag1` is the autocorrelation that was measured over `rounds` rounds of `arms` arms. Of each that is possible the
+    standard error is sqrt((1 + r) / (1 - r)) times as large, and the variance that was measured is that much too
+    small: r is weighed by how likely what was measured is under it (normal, variance (1 - r^2) / n for each
+    independent pair; Bartlett 1946; the mean takes 4 r / n of it: Kendall, Biometrika 41, 1954). Infinite for level
+    0.
+    """
+    if level <= 0 or rounds < 3:
+        return math.inf
+    from scipy.special import stdtr, stdtrit
+
+    r = np.linspace(*LAG1_RANGE, _LAG1_STEPS)
+    measured = min(max(lag1 * (1 + 4 / rounds), -0.95), 0.95)
+    error = np.sqrt((1 - r**2) / (rounds * (arms - 1)))
+    weight = np.exp(-(((measured - r) / error) ** 2) / 2) / error + 1e-300
+    weight /= weight.sum()
+    longer = (1 + r) / (1 - r)
+    widths = np.sqrt(longer * (rounds - 1) / np.maximum(rounds - longer, 1.0))
+    low, high = 0.0, -float(stdtrit(df, level / 2)) * float(widths.max())
+    while high - low > 1e-4 * high:
+        middle = (low + high) / 2
+        beyond = 2 * float(weight @ stdtr(df, -middle / widths))
+        low, high = (middle, high) if beyond > level else (low, middle)
+    return high
+
+
+def smallest_planned(rounds: int, *, sd: float, alpha: float, arms: int = 2) -> float | None:
+    """Return the difference (0.03 is 3 %) that a plan of so many rounds shows nine times in ten; None for none.
+
+    `alpha` is that of one comparison. At the plan's end, with rounds that look independent; the mean varies by
+    chance, and so do the radius's two parts, the sd (1/2 df of its square) and the autocorrelation (1/n).
+    """
+    if rounds < 3:
+        return None
+    df = rounds - 1.0 + _lent(rounds - 1.0, arms)
+    sds = mixed_quantile(final_level(alpha), df, 0.0, rounds, arms)
+    chance = math.sqrt(1 + sds**2 * (1 / (2 * df) + 1 / (rounds * (arms - 1))))
+    return math.expm1(min((sds + FOUND_SDS * chance) * sd / math.sqrt(rounds), LN_FAR))
+
+
+def rounds_to_decide(found: Contrast, *, margin: float, alpha: float, arms: int = 2) -> int | None:
+    """Forecast how many rounds a plan must have to decide a pair nine times in ten when the noise stays as it is.
+
+    Decided is: the interval at the plan's end leaves out 0, or lies within +-ln(1 + margin). Where the mean will be
+    is predicted from where it is: normal, with the variance sd^2 (1/n0 - 1/n), so a difference that may still turn
+    out to be smaller than it looks takes its time (Spiegelhalter, Abrams, Myles 2004, 6.6). None where the noise is
+    not known, and for beyond sense.
+    """
+    if found.sd is None:
+        return None
+    level, reach = final_level(alpha), math.log1p(margin)
+    low, high = found.blocks, max(found.blocks, 8)
+
+    def decided(rounds: int) -> bool:
+        return _chance(found, rounds, reach=reach, level=level, alpha=alpha, arms=arms) >= FORESEEN
+
+    while not decided(high):
+        low, high = high, 2 * high
+        if high > _ROUNDS_FAR:
+            return None
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if decided(middle) else (middle, high)
+    return high
+
+
+def _chance(found: Contrast, rounds: int, *, reach: float, level: float, alpha: float, arms: int) -> float:
+    """Return how likely a pair is decided at the end of a plan of so many rounds.
+
+    One standard error of the sd is added, since it is taken from few rounds and the time goes with its square.
+    """
+    if rounds <= found.blocks:
+        return 0.0
+    sd = (found.sd or 0.0) * (1 + 1 / math.sqrt(2 * max(1.0, found.df)))
+    df = rounds - 1.0 + _lent(rounds - 1.0, arms)
+    error = sd / math.sqrt(rounds)
+    radius = mixed_quantile(level, df, 0.0, rounds, arms) * error
+    narrower = min(radius, anytime_quantile(rounds, df, alpha) * error)
+    spread = sd * math.sqrt(1 / found.blocks - 1 / rounds)
+
+    def below(value: float) -> float:
+        return (1 + math.erf((value - found.mean) / (spread * math.sqrt(2)))) / 2
+
+    different = 1 - below(radius) + below(-radius)
+    inner = min(reach - narrower, radius)  # beyond the radius it is counted already
+    return different + (below(inner) - below(-inner) if inner > 0 else 0.0)
