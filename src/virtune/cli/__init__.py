@@ -32,6 +32,7 @@ VERBS: dict[str, str] = {
     "undo": "Undo an apply: restore the VM's previous configuration",
     "list": "List the stored studies: your measurements",
     "show": "Show a stored study: table, verdicts, report or JSON",
+    "report": "Write a study as one HTML file with pictures",
     "import": "Import existing fio results as a study",
     "explain": "Explain a fio result (JSON, JSON+ or text)",
     "appliance": "Build, list and remove the test guest of `--rig qemu`",

@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`virtune report`: a study as one HTML file with pictures."""
+
+import json
+from pathlib import Path
+
+import click
+
+from virtune.cli.options import require_store, store_option
+from virtune.model.errors import UsageError
+
+
+@click.command(name="report")
+@click.argument("study", default="last")
+@click.option("--output", "-o", type=click.Path(path_type=Path, dir_okay=False), default=None,
+              help="The HTML file.  [default: virtune-STUDY.html]")  # fmt: skip
+@click.option("--svg", type=click.Path(path_type=Path, file_okay=False), default=None, metavar="DIR",
+              help="Write each picture as SVG into this directory instead.")  # fmt: skip
+@click.option("--png", type=click.Path(path_type=Path, file_okay=False), default=None, metavar="DIR",
+              help="Write each picture as PNG into this directory instead.")  # fmt: skip
+@click.option("--spec", is_flag=True, help="Print the Vega-Lite specifications of the pictures as JSON instead.")
+@store_option
+def command(study: str, output: Path | None, svg: Path | None, png: Path | None, spec: bool, store: Path) -> int:  # noqa: FBT001
+    """Write STUDY (an id, the beginning of one, or `last`) as one HTML file with its pictures.
+
+    The file needs no network and no script: verdicts, verified settings and warnings first, then a forest plot,
+    latency percentiles, every trial in order of time, a latency heat map, and speed against CPU cost, each with its
+    numbers.
+
+    \b
+    Examples:
+      virtune report
+      virtune report last -o result.html
+      virtune report 20261122 --png pictures/
+    """  # noqa: D301 - click's own mark for lines that are not to be rewrapped
+    from virtune.flows.report import charts, pngs, report_html, svgs
+    from virtune.store.sqlite import Store
+
+    if sum(one is not None for one in (output, svg, png)) + spec > 1:
+        raise UsageError("one of -o, --svg, --png and --spec at a time")
+    require_store(store, study)
+    with Store(store) as kept:
+        name = kept.find(study)
+        if spec:
+            click.echo(json.dumps({chart.name: chart.spec for chart in charts(kept, name)}, indent=2))
+            return 0
+        if svg is not None or png is not None:
+            made = charts(kept, name)
+            kind, folder = ("svg", svg) if svg is not None else ("png", png)
+            assert folder is not None  # noqa: S101 - one of the two is there
+            folder.mkdir(parents=True, exist_ok=True)
+            contents = (text.encode() for text in svgs(made)) if svg is not None else pngs(made)
+            for chart, content in zip(made, contents, strict=True):
+                _write(folder / f"{chart.name}.{kind}", content)
+            return 0
+        _write(output or Path(f"virtune-{name}.html"), report_html(kept, name).encode())
+    return 0
+
+
+def _write(path: Path, content: bytes) -> None:
+    """Write a file anew; anything that is there and not a file of ours by its beginning is left alone."""
+    beginnings = (b"<!DOCTYPE html>", b"<svg", b"\x89PNG")
+    if path.exists():
+        if not path.is_file():
+            raise UsageError(f"{path} is not a file", hint="`-o FILE.html`")
+        with path.open("rb") as file:
+            start = file.read(16)
+        if start and not start.startswith(beginnings):
+            raise UsageError(f"{path} exists and is not a report", hint="choose another name, or remove it")
+    path.write_bytes(content)
+    click.echo(str(path), err=True)

@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A study as one file of HTML with its pictures, as single pictures, or as their specifications."""
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from virtune.flows.show import current
+from virtune.model.errors import MissingToolError, UsageError
+from virtune.model.evidence import StudyRecord
+from virtune.model.result import Result
+from virtune.model.text import printable
+from virtune.report.charts import charts_of
+from virtune.report.charts.chart import Chart
+from virtune.report.html.page import page_of
+from virtune.store.sqlite import Store
+
+_TEMPLATE = Path(__file__).parent.parent / "report" / "html" / "page.html"
+
+_INK, _PAPER = "#1b1b1b", "#ffffff"
+"""What a picture that stands by itself is drawn with; within a page it takes the page's colours."""
+
+
+def report_html(store: Store, study: str) -> str:
+    """Return a study as HTML that needs nothing else: no network, no script.
+
+    Raises UsageError for a study that has no such report, and MissingToolError without the libraries that draw.
+    """
+    record, result = current(store, _comparable(store, study))
+    return page_text(result, record)
+
+
+def page_text(result: Result, record: StudyRecord) -> str:
+    """Return the page of a result as HTML."""
+    page = page_of(result, record)
+    try:
+        from jinja2 import Environment, StrictUndefined
+        from markupsafe import Markup
+    except ImportError:
+        raise _missing("jinja2") from None
+    # our own drawings of our own specifications: the only text that is not escaped
+    figures = [(chart, Markup(svg)) for chart, svg in zip(page.charts, svgs(page.charts), strict=True)]  # noqa: S704
+    template = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, finalize=_shown).from_string(
+        _TEMPLATE.read_text(encoding="utf-8")
+    )
+    return template.render(page=page, figures=figures)
+
+
+def _shown(value: object) -> object:
+    """Keep control characters of somebody's names and programs out of the page."""
+    return printable(value, keep="\n") if type(value) is str else value
+
+
+def charts(store: Store, study: str) -> tuple[Chart, ...]:
+    """Return the pictures of a study as values."""
+    record, result = current(store, _comparable(store, study))
+    return tuple(charts_of(result, record))
+
+
+def svgs(made: Sequence[Chart]) -> Iterator[str]:
+    """Yield each picture as SVG that takes the colour of the text around it."""
+    try:
+        import vl_convert
+    except ImportError:
+        raise _missing("vl-convert-python") from None
+    for chart in made:
+        yield vl_convert.vegalite_to_svg(
+            json.dumps(chart.spec), allowed_base_urls=[]
+        )  # a specification fetches nothing
+
+
+def pngs(made: Sequence[Chart]) -> Iterator[bytes]:
+    """Yield each picture as PNG, dark on white."""
+    try:
+        import vl_convert
+    except ImportError:
+        raise _missing("vl-convert-python") from None
+    for chart in made:
+        spec = json.dumps(chart.spec).replace("currentColor", _INK).replace('"transparent"', f'"{_PAPER}"')
+        yield vl_convert.vegalite_to_png(spec, scale=2, allowed_base_urls=[])
+
+
+def _comparable(store: Store, study: str) -> str:
+    name = store.find(study)
+    if store.get(name).study.search is not None:
+        raise UsageError("a search has no page of its own yet", hint=f"`virtune show {name}` shows it")
+    return name
+
+
+def _missing(name: str) -> MissingToolError:
+    return MissingToolError(
+        f"the Python package {name} is not installed, and reports need it",
+        hint="`pip install 'virtune[report]'`; `virtune show` needs neither",
+    )

@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What every picture has: a title that says what it shows, how to read it, its numbers, and its specification."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from virtune.model.study import Study
+from virtune.model.text import printable
+
+SCHEMA = "https://vega.github.io/schema/vega-lite/v5.json"
+
+PALETTE = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8c6d00", "#666666")
+"""Okabe and Ito's colours, which most people with a colour vision deficiency tell apart; yellow is darkened."""
+
+DASHES = ((1, 0), (6, 3), (2, 2), (8, 3, 2, 3), (4, 1), (1, 3), (10, 4), (3, 5))
+"""A line style for each colour, so that no arm is told by colour alone."""
+
+SHAPES = {"better": "triangle-up", "worse": "triangle-down", "same": "square", "undecided": "circle"}
+"""The shape of each verdict, as the legend shows it."""
+
+FONT = 'Arial, "Liberation Sans", sans-serif'
+"""vl-convert measures text with Liberation Sans; another font would overlap its neighbours."""
+
+WIDTH = 640
+MOST_ARMS = 40
+"""More lines than this are a texture, not a picture."""
+
+_MOST_CHARACTERS = 2000
+"""Longer than any expression of ours; somebody's name for an arm may be longer."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chart:
+    """One picture.
+
+    `name` is unique within a report and safe as a file's name; `title` says what the picture shows, `reading` how to
+    read it; `columns` and `rows` are its numbers as text, for who cannot or does not want to look.
+    """
+
+    name: str
+    title: str
+    reading: str
+    spec: Mapping[str, Any]
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+
+def specification(content: Mapping[str, Any], *, height: int | None = None) -> dict[str, Any]:
+    """Return a specification with what all share: size, fonts, quiet axes, no data from anywhere else."""
+    shared: dict[str, Any] = {
+        "$schema": SCHEMA,
+        "width": WIDTH,
+        "background": "transparent",
+        "padding": {"left": 24, "right": 24, "top": 6, "bottom": 6},  # room for fonts that are wider than ours
+        "config": {
+            "font": FONT,
+            "axis": {"labelFontSize": 12, "titleFontSize": 12, "titleFontWeight": "normal", "gridOpacity": 0.35},
+            "legend": {"labelFontSize": 12, "titleFontSize": 12, "labelLimit": 260, "symbolStrokeWidth": 2},
+            "header": {"labelFontSize": 12, "titleFontSize": 12, "labelLimit": 260},
+            "view": {"stroke": None},
+        },
+    }
+    if height is not None:
+        shared["height"] = height
+    return {**shared, **{key: _shown(value) for key, value in content.items()}}
+
+
+def _shown(value: Any) -> Any:
+    """Return a value whose texts are printable: a control character in an arm's name ends the renderer's process."""
+    match value:
+        case str():
+            return printable(value, most=_MOST_CHARACTERS)
+        case Mapping():
+            return {_shown(key): _shown(one) for key, one in value.items()}
+        case list() | tuple():
+            return [_shown(one) for one in value]
+        case _:
+            return value
+
+
+def arms_scale(study: Study) -> dict[str, Any]:
+    """Return the colour scale that gives an arm one colour in all pictures."""
+    names = [arm.name for arm in study.arms]
+    return {"domain": names, "range": [PALETTE[index % len(PALETTE)] for index in range(len(names))]}
+
+
+def dash_scale(study: Study) -> dict[str, Any]:
+    """Return the scale of line styles that goes with the colours."""
+    names = [arm.name for arm in study.arms]
+    return {"domain": names, "range": [list(DASHES[index % len(DASHES)]) for index in range(len(names))]}
+
+
+def file_name(kind: str, workload: str) -> str:
+    """Return a name for a picture that is safe as a file's name, whatever somebody called a workload."""
+    plain = "".join(character if character.isascii() and character.isalnum() else "-" for character in workload)
+    return f"{kind}-{plain[:60].strip('-') or 'workload'}"
+
+
+def axis_ticks(values: Sequence[float]) -> list[float]:
+    """Return ticks 1, 2, 5 times powers of ten that cover positive values, for a logarithmic axis."""
+    low, high = min(values), max(values)
+    found, scale = [], 10.0**-12
+    while scale <= high * 10:
+        found += [step * scale for step in (1, 2, 5) if low / 2.5 <= step * scale <= high * 2.5]
+        scale *= 10
+    return found

@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The forest plot: every difference with its interval, against the band that is too small to matter."""
+
+import math
+from typing import Any
+
+from virtune.model.metric import BY_ID
+from virtune.model.result import Result
+from virtune.model.verdict import Comparison, Interval
+from virtune.report.charts.chart import MOST_ARMS, SHAPES, Chart, file_name, specification
+from virtune.report.text.answer import change_text
+
+_REACH = (0.08, math.log(4))
+"""The axis reaches at least 8 % and at most a factor of four each way; what goes beyond ends in an arrow."""
+
+_ROW = 30
+
+_TICKS = {0.3: (-0.2, -0.1, -0.05, 0.0, 0.05, 0.1, 0.2), math.inf: (-0.75, -0.5, -0.25, 0.0, 0.33, 1.0, 3.0)}
+"""Differences at which the axis is labelled, by how far it reaches."""
+
+_LABEL = "abs(datum.value) < 1e-9 ? '0 %' : format(100 * (exp(datum.value) - 1), '+.0f') + ' %'"
+
+
+def forest(result: Result, workload: str) -> Chart | None:
+    """Draw the verdicts of a workload; None where nothing is compared."""
+    found = [one for one in result.verdicts if one.workload == workload and one.ratio is not None][:MOST_ARMS]
+    if not found:
+        return None
+    reach = _reach(found)
+    rows = [_row(one, one.ratio, reach) for one in found if one.ratio is not None]
+    metric, margin = BY_ID[found[0].metric], math.log1p(result.study.margin)
+    better = "higher is better" if metric.better == "higher" else "lower is better"
+    confidence = found[0].ratio.confidence if found[0].ratio is not None else result.study.confidence
+    return Chart(
+        name=file_name("forest", workload),
+        title=_title(found, metric.label, workload),
+        reading=(
+            f"Each row is one pair: the mark is the estimated difference in {metric.label} ({better}), the line its "
+            f"{confidence:.0%} interval. Inside the grey band (±{result.study.margin:.0%}) a difference is too small "
+            "to matter. An arrow says that the interval goes on."
+        ),
+        spec=specification(
+            _spec(rows, reach, margin, f"difference in {metric.label}, {better}"), height=_ROW * len(rows)
+        ),
+        columns=("pair", "verdict", "difference", "low", "high", "rounds"),
+        rows=tuple(
+            (
+                f"{one.candidate} against {one.baseline}",
+                one.verdict.value,
+                *(f"{(bound - 1) * 100:+.1f} %" for bound in (one.ratio.estimate, one.ratio.low, one.ratio.high)),
+                str(one.rounds),
+            )
+            for one in found
+            if one.ratio is not None
+        ),
+    )
+
+
+def _title(found: list[Comparison], label: str, workload: str) -> str:
+    decided = sum(one.verdict.value != "undecided" for one in found)
+    pairs = "1 pair is" if len(found) == 1 else f"{len(found)} pairs are"
+    return f"{workload}: {decided} of {pairs} decided on {label}"
+
+
+def _reach(found: list[Comparison]) -> float:
+    ends = [
+        abs(math.log(max(bound, 1e-9))) for one in found if one.ratio for bound in (one.ratio.low, one.ratio.high)
+    ]
+    return min(max(_REACH[0], *ends) * 1.05, _REACH[1])
+
+
+def _row(one: Comparison, ratio: Interval, reach: float) -> dict[str, Any]:
+    low, mid, high = (math.log(max(bound, 1e-9)) for bound in (ratio.low, ratio.estimate, ratio.high))
+    return {
+        "pair": f"{one.candidate} against {one.baseline}",
+        "verdict": one.verdict.value,
+        "estimate": min(max(mid, -reach), reach),
+        "low": max(low, -reach),
+        "high": min(high, reach),
+        "beyond_low": low < -reach,
+        "beyond_high": high > reach,
+        "text": f"{change_text(one)}  {one.verdict.value}",
+    }
+
+
+def _spec(rows: list[dict[str, Any]], reach: float, margin: float, title: str) -> dict[str, Any]:
+    y = {"field": "pair", "type": "nominal", "sort": None, "axis": {"title": None, "labelLimit": 300, "grid": False}}
+    shown = next(found for most, found in _TICKS.items() if reach <= most)
+    ticks = [math.log1p(one) for one in shown if abs(math.log1p(one)) <= reach]
+    x = {
+        "type": "quantitative",
+        "scale": {"domain": [-reach, reach], "nice": False},
+        "axis": {"title": title, "labelExpr": _LABEL, "values": ticks},
+    }
+    shapes = {"domain": list(SHAPES), "range": list(SHAPES.values())}
+    arrow = {"type": "point", "filled": True, "size": 60, "color": "currentColor"}
+    return {
+        "data": {"values": rows},
+        "encoding": {"y": y},
+        "layer": [
+            {
+                "data": {"values": [{"from": -margin, "to": margin}]},
+                "mark": {"type": "rect", "color": "#888888", "opacity": 0.18},
+                "encoding": {"x": {"field": "from", **x}, "x2": {"field": "to"}, "y": None},
+            },
+            {"data": {"values": [{"zero": 0}]}, "mark": {"type": "rule", "color": "#888888"},
+             "encoding": {"x": {"field": "zero", **x}, "y": None}},
+            {"mark": {"type": "rule", "strokeWidth": 2, "color": "currentColor"},
+             "encoding": {"x": {"field": "low", **x}, "x2": {"field": "high"}}},
+            {"transform": [{"filter": "datum.beyond_low"}], "mark": {**arrow, "shape": "triangle-left"},
+             "encoding": {"x": {"field": "low", **x}}},
+            {"transform": [{"filter": "datum.beyond_high"}], "mark": {**arrow, "shape": "triangle-right"},
+             "encoding": {"x": {"field": "high", **x}}},
+            {"mark": {"type": "point", "filled": True, "size": 110, "color": "currentColor", "opacity": 1},
+             "encoding": {"x": {"field": "estimate", **x},
+                          "shape": {"field": "verdict", "type": "nominal", "scale": shapes, "legend": None},
+                          "description": {"field": "text"}}},
+            {"mark": {"type": "text", "align": "left", "dx": 10, "color": "currentColor", "fontSize": 12},
+             "encoding": {"x": {"value": "width"}, "text": {"field": "text"}}},
+        ],
+    }  # fmt: skip

@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every attempt in order of time: drift, outliers, first trials, and what did not count."""
+
+from datetime import datetime
+from typing import Any
+
+from virtune.model.evidence import StudyRecord, TrialRecord
+from virtune.model.metric import BY_ID, Metric
+from virtune.model.result import Result, Value
+from virtune.report.charts.chart import MOST_ARMS, Chart, arms_scale, dash_scale, file_name, specification
+from virtune.report.text.result import value_text
+
+_SCALES = {
+    "1/s": (1.0, ""),
+    "B/s": (1e6, " in MB/s"),
+    "ns": (1e6, " in ms"),
+    "%": (1.0, " in %"),
+    "s/io": (1e-6, " in us"),
+}
+
+
+_LONG_SECONDS = 180
+
+
+def rounds_in_time(result: Result, record: StudyRecord, workload: str) -> Chart | None:
+    """Draw the main metric of every attempt; None where there are fewer than two or they have no times."""
+    study, metric = result.study, BY_ID[result.study.metric]
+    if study.imported or len(study.arms) > MOST_ARMS:
+        return None
+    attempts = [one for one in record.attempts or record.trials if one.trial.workload == workload]
+    rows = [row for one in attempts if (row := _row(one, metric, study.created)) is not None]
+    if len(rows) < 2:
+        return None
+    bad = sum(not row["counts"] for row in rows)
+    return Chart(
+        name=file_name("rounds", workload),
+        title=f"{workload}: {len(rows)} trials in order of time" + (f", {bad} of them did not count" if bad else ""),
+        reading=(
+            "Each mark is one trial; a line joins those of one arm. Arms that move together show the host, an arm "
+            "that moves alone shows itself. Hollow marks are trials that something else disturbed and that were run "
+            "again."
+        ),
+        spec=specification(_spec(result, rows, metric), height=260),
+        columns=("second", "arm", "round", metric.label, "did it count"),
+        rows=tuple((f"{row['second']:.0f}", row["arm"], str(row["round"]), row["shown"], row["why"]) for row in rows),
+    )
+
+
+def _row(one: TrialRecord, metric: Metric, created: str) -> dict[str, Any] | None:
+    measured = one.measurement.get(metric.id) if one.measurement is not None else None
+    try:
+        second = (datetime.fromisoformat(one.ended) - datetime.fromisoformat(created)).total_seconds()
+    except (ValueError, TypeError):
+        return None
+    if measured is None or one.measurement is None:
+        return None
+    causes = one.measurement.causes
+    return {
+        "second": second,
+        "arm": one.trial.arm,
+        "round": one.trial.round,
+        "value": measured / _SCALES[metric.unit][0],
+        "shown": value_text(metric, Value(metric=metric.id, value=measured, rounds=1, spread=None)),
+        "counts": not causes,
+        "why": f"no: {', '.join(causes)}" if causes else "yes",
+    }
+
+
+def _spec(result: Result, rows: list[dict[str, Any]], metric: Metric) -> dict[str, Any]:
+    better = "higher is better" if metric.better == "higher" else "lower is better"
+    long = max(row["second"] for row in rows) > _LONG_SECONDS
+    label = "format(datum.value / 60, '.3~g')" if long else "format(datum.value, '~g')"
+    x = {
+        "field": "second", "type": "quantitative",
+        "axis": {"title": f"{'minutes' if long else 'seconds'} since the study began", "labelExpr": label},
+    }  # fmt: skip
+    y = {
+        "field": "value", "type": "quantitative", "scale": {"zero": False},
+        "axis": {"title": f"{metric.label}{_SCALES[metric.unit][1]}, {better}", "format": "~s"},
+    }  # fmt: skip
+    colour = {"field": "arm", "type": "nominal", "scale": arms_scale(result.study), "legend": {"title": None}}
+    dash = {"field": "arm", "type": "nominal", "scale": dash_scale(result.study), "legend": {"title": None}}
+    point = {"type": "point", "size": 45, "opacity": 1}
+    return {
+        "data": {"values": rows},
+        "encoding": {"x": x, "y": y, "color": colour},
+        "layer": [
+            {"transform": [{"filter": "datum.counts"}], "mark": {"type": "line", "strokeWidth": 1, "opacity": 0.6},
+             "encoding": {"strokeDash": dash}},
+            {"transform": [{"filter": "datum.counts"}], "mark": {**point, "filled": True}},
+            {"transform": [{"filter": "!datum.counts"}], "mark": {**point, "filled": False, "strokeWidth": 1.5}},
+        ],
+    }  # fmt: skip

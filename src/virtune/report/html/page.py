@@ -1,0 +1,165 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the page of a study holds, as plain values: the template sets them and computes nothing."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from virtune.model.evidence import Check, StudyRecord
+from virtune.model.measurement import METHOD
+from virtune.model.metric import BY_ID, METRICS
+from virtune.model.remark import Weight
+from virtune.model.result import Result
+from virtune.model.units import format_bytes, format_seconds
+from virtune.model.verdict import Comparison
+from virtune.report.charts import charts_of
+from virtune.report.charts.chart import Chart
+from virtune.report.reproduce import command_again, question_of
+from virtune.report.text.header import host_line
+from virtune.report.text.notes import reading_notes, rejections
+from virtune.report.text.result import FUNCTIONAL_ONLY, functional_only, value_text
+from virtune.report.text.result import verdict_sentence as sentence_of
+from virtune.report.text.words import difference_text
+
+MARKS = {"better": "▲", "worse": "▼", "same": "■", "undecided": "○"}
+"""The mark of a verdict, so that it is never told by colour alone."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """A table: a caption, the heads of its columns (the first names the rows), and its rows as text."""
+
+    caption: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerdictLine:
+    """One verdict: its word, its mark and the whole sentence."""
+
+    verdict: str
+    mark: str
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportPage:
+    """A whole page. `charts` are in the order of the page; `label` is shown where figures rank nothing."""
+
+    title: str
+    question: str
+    facts: tuple[tuple[str, str], ...]
+    label: str
+    verdicts: tuple[VerdictLine, ...]
+    settings: Table | None
+    warnings: tuple[tuple[str, str], ...]
+    notes: tuple[str, ...]
+    charts: tuple[Chart, ...]
+    tables: tuple[Table, ...]
+    again: str
+    host: str
+
+
+def page_of(result: Result, record: StudyRecord) -> ReportPage:
+    """Return the page of a comparison, a single stack, a check or an import."""
+    study = result.study
+    emulated = any(functional_only(result, workload.name) for workload in study.workloads)
+    return ReportPage(
+        title=f"{study.kind} {study.id}",
+        question=question_of(study),
+        facts=tuple(_facts(result, record)),
+        label=FUNCTIONAL_ONLY if emulated else "",
+        verdicts=tuple(_verdict(one) for one in result.verdicts),
+        settings=_settings(result),
+        warnings=tuple(_warnings(result)),
+        notes=tuple(reading_notes(study)),
+        charts=tuple(charts_of(result, record)),
+        tables=tuple(_tables(result)),
+        again="" if study.imported else command_again(study),
+        host=_host(record.facts),
+    )
+
+
+def _facts(result: Result, record: StudyRecord) -> Iterator[tuple[str, str]]:
+    study = result.study
+    yield "study", study.id
+    yield "begun", study.created
+    yield "trials", f"{result.trials_done} of {len(study.trials)}"
+    if not study.imported:
+        yield "each", f"{format_seconds(study.seconds)} after {format_seconds(study.ramp_seconds)} of warm-up"
+        yield "load on", study.target or f"a scratch image of {format_bytes(study.span_bytes)} in {study.scratch}"
+    yield "host", host_line(study, record.facts)
+    yield "method", str(METHOD)
+
+
+def _host(facts: str) -> str:
+    try:
+        return json.dumps(json.loads(facts), indent=1)
+    except ValueError:
+        return "not recorded"
+
+
+def _verdict(one: Comparison) -> VerdictLine:
+    word = one.verdict.value
+    return VerdictLine(verdict=word, mark=MARKS[word], sentence=f"{one.workload}: {sentence_of(one).plain}")
+
+
+def _settings(result: Result) -> Table | None:
+    rows = []
+    for arm in result.study.arms:
+        seen: dict[tuple[str, str], Check] = {}
+        for summary in result.arms:
+            if summary.arm == arm.name:
+                seen |= {(one.setting, one.asked): one for one in summary.in_force}
+        rows += [
+            (arm.name, f"{one.setting}={one.asked}", "not seen" if one.found is None else one.found,
+             {True: "verified", False: "DIFFERS", None: "unverified"}[one.agrees], one.proof)
+            for one in seen.values()
+        ]  # fmt: skip
+    if not rows:
+        return None
+    return Table(
+        caption="Settings as read back from what ran",
+        columns=("arm", "requested", "found", "", "how it was seen"),
+        rows=tuple(rows),
+    )
+
+
+def _warnings(result: Result) -> Iterator[tuple[str, str]]:
+    for weight in (Weight.INVALID, Weight.WARNING):
+        for summary in result.arms:
+            for one in summary.remarks:
+                if one.remark.weight is weight:
+                    where = f"{summary.arm}, {summary.workload}, {one.rounds} of {summary.rounds} rounds"
+                    yield weight.value, f"{one.remark.text} ({where})"
+    for summary in result.arms:
+        yield from (("failed", f"{summary.arm}: {reason}") for reason in summary.failures)
+    yield from (("trials", text) for text in rejections(result))
+
+
+def _tables(result: Result) -> Iterator[Table]:
+    study = result.study
+    for workload in study.workloads:
+        summaries = [(arm.name, result.summary(arm.name, workload.name)) for arm in study.arms]
+        rows = []
+        for metric in METRICS:
+            values = [None if summary is None else summary.get(metric.id) for _, summary in summaries]
+            if any(value is not None for value in values):
+                rows.append((metric.label, *(value_text(metric, value) for value in values)))
+        yield Table(
+            caption=f"{workload.name}: {workload.meaning}",
+            columns=("", *(name for name, _ in summaries)),
+            rows=tuple(rows),
+        )
+        differences = tuple(
+            (one.candidate, BY_ID[one.metric].label, difference_text(one.ratio), one.verdict.value)
+            for one in result.differences
+            if one.workload == workload.name and one.ratio is not None
+        )
+        if differences:
+            yield Table(
+                caption=f"{workload.name}: against {study.baseline}, each metric by itself",
+                columns=("arm", "metric", "difference", "verdict"),
+                rows=differences,
+            )

@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The HTML report: nothing from elsewhere, nobody's markup, the numbers of the other outputs, tables for pictures."""
+
+import gzip
+import json
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from virtune.cli import run
+from virtune.flows.report import charts, report_html
+from virtune.flows.show import current
+from virtune.report.charts import charts_of
+from virtune.store.sqlite import Store
+
+KEPT = Path(__file__).parents[1] / "store" / "data" / "format-1-method-7.sqlite.gz"
+COMPARE = "20261122-184255-3883"
+HOSTILE = '<script>alert(1)</script>"\x1b[31m' + "x" * 10_000
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
+    place = tmp_path_factory.mktemp("html") / "before.sqlite"
+    place.write_bytes(gzip.decompress(KEPT.read_bytes()))
+    with Store(place) as found:
+        return found
+
+
+@pytest.fixture(scope="module")
+def page(store: Store) -> str:
+    return report_html(store, COMPARE)
+
+
+class Tags(HTMLParser):
+    """Collects the tags and their attributes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[tuple[str, dict[str, str | None]]] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found.append((tag, dict(attrs)))
+
+
+def test_it_fetches_nothing_and_runs_nothing(page: str) -> None:
+    tags = Tags()
+    tags.feed(page)
+    names = {tag for tag, _ in tags.found}
+    assert names & {"script", "link", "iframe", "object", "img", "base", "form"} == set()
+    for _, attributes in tags.found:
+        assert not any(name.startswith("on") for name in attributes)
+        for name in ("href", "src", "xlink:href"):
+            assert (attributes.get(name) or "#").startswith("#")
+    assert "default-src 'none'" in page
+    assert len(page) < 1_500_000
+
+
+def test_every_picture_has_a_name_words_and_its_numbers(page: str, store: Store) -> None:
+    made = charts(store, COMPARE)
+    assert [chart.name.partition("-")[0] for chart in made] == ["forest", "percentiles", "rounds", "heat"]
+    assert page.count("<svg") == len(made) == page.count("The numbers of this picture")
+    for chart in made:
+        assert chart.rows
+        assert all(len(row) == len(chart.columns) for row in chart.rows)
+        assert f'id="{chart.name}"' in page
+
+
+def test_its_numbers_are_those_of_the_result(page: str, store: Store) -> None:
+    _, result = current(store, COMPARE)
+    verdict = result.verdicts[0]
+    assert verdict.ratio is not None
+    row = next(chart for chart in charts(store, COMPARE) if chart.name.startswith("forest")).rows[0]
+    bounds = (verdict.ratio.estimate, verdict.ratio.low, verdict.ratio.high)
+    assert row == ("slow against free", "undecided", *(f"{(one - 1) * 100:+.1f} %" for one in bounds), "8")
+    text = re.sub(r"<[^>]+>", " ", page)
+    assert "undecided" in text
+    assert COMPARE in text
+
+
+def test_an_interval_beyond_the_axis_ends_in_an_arrow_and_the_margin_is_drawn(store: Store) -> None:
+    spec = charts(store, COMPARE)[0].spec
+    row = spec["data"]["values"][0]
+    assert (row["beyond_low"], row["beyond_high"]) == (True, True)
+    band = spec["layer"][0]["data"]["values"][0]
+    assert band["to"] == pytest.approx(0.0296, abs=1e-3)
+    assert band["from"] == -band["to"]
+
+
+def test_somebody_else_s_markup_is_shown_as_text(store: Store) -> None:
+    record, result = current(store, COMPARE)
+    arms = tuple(replace(arm, name=HOSTILE) if arm.name == "slow" else arm for arm in result.study.arms)
+    study = replace(result.study, arms=arms)
+    summaries = tuple(replace(one, arm=HOSTILE) if one.arm == "slow" else one for one in result.arms)
+    changed = replace(result, study=study, arms=summaries)
+    from virtune.flows.report import page_text
+
+    text = page_text(changed, record)
+    assert "<script" not in text
+    assert "\x1b" not in text
+
+
+def test_the_pictures_take_an_svg_a_png_or_their_specification(
+    store: Store, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = tmp_path / "before.sqlite"
+    place.write_bytes(gzip.decompress(KEPT.read_bytes()))
+    words = ["report", COMPARE, "--store", str(place)]
+    assert run([*words, "--spec"]) == 0
+    specs = json.loads(capsys.readouterr().out)
+    record, result = current(store, COMPARE)
+    assert specs == {chart.name: json.loads(json.dumps(chart.spec)) for chart in charts_of(result, record)}
+    assert run([*words, "--png", str(tmp_path / "png")]) == 0
+    assert all(path.read_bytes().startswith(b"\x89PNG") for path in (tmp_path / "png").iterdir())
+    assert run([*words, "-o", str(place)]) == 2  # the store is no report, and stays
+    assert "is not a report" in capsys.readouterr().err
+    assert place.read_bytes().startswith(b"SQLite")
+
+
+def test_a_search_says_that_it_has_no_page(store: Store) -> None:
+    from virtune.model.errors import UsageError
+
+    with pytest.raises(UsageError, match="a search has no page"):
+        report_html(store, "20261122-184358-4b1a")
