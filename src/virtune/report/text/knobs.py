@@ -6,16 +6,16 @@ History of the JSON schema:
 virtune/knobs/1   first light
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from virtune import __version__
 from virtune.model.knob import Answer, Change, Choice, Knob, Layer, Risk, Support, describe_domain
+from virtune.report.text.layout import Column, Paragraph, Records, Section
 
 SCHEMA = "virtune/knobs/1"
 
@@ -51,29 +51,32 @@ _CHANGE_STYLE = {
     Change.HOST_REBOOT: "magenta",
 }
 _RISK_STYLE = {Risk.NONE: "dim", Risk.DATA: "bold red", Risk.SECURITY: "bold red"}
-_WIDTHS = {"mark": 2, "knob": 29, "change": 12, "risk": 12}
-"""Ids, changes and risks stay whole; values and defaults share the rest."""
+_COLUMNS = (
+    Column(title="knob"),
+    Column(title=""),
+    Column(title="values", wraps=True, least=20),
+    Column(title="default", wraps=True, least=12),
+    Column(title="change"),
+    Column(title="risk"),
+)
+_CARD = (Column(title=""), Column(title="", wraps=True, least=30))
 
 
 def knob_table(knobs: Sequence[Knob], answers: Answers) -> RenderableType:
     """Set many knobs as one table, grouped by layer."""
-    layers = [layer for layer in Layer if any(knob.layer is layer for knob in knobs)]
-    parts: list[RenderableType] = [_rows((), answers, header=True)]
-    for layer in layers:
-        parts.append(Text(f"\n{layer.value}", style="bold cyan"))
-        parts.append(_rows([knob for knob in knobs if knob.layer is layer], answers, header=False))
-    return Group(*parts, Text(), *_legend(knobs, answers))
+    rows: list[Sequence[Text | str] | Section] = []
+    for layer in (one for one in Layer if any(knob.layer is one for knob in knobs)):
+        rows.append(Section(Text("")))
+        rows.append(Section(Text(layer.value, style="bold cyan")))
+        rows += [_row(knob, answers.get(knob.id, ())) for knob in knobs if knob.layer is layer]
+    return Group(Records(_COLUMNS, rows), Text(), *_legend(knobs, answers))
 
 
 def knob_card(knob: Knob, answers: Sequence[Answer], *, asked: bool) -> RenderableType:
     """Set everything about one knob."""
-    facts = Table.grid(padding=(0, 2))
-    facts.add_column(style="bold", no_wrap=True)
-    facts.add_column()
-    for label, text in _facts(knob, answers, asked=asked):
-        facts.add_row(label, text)
     head = Text.assemble((knob.id, "bold cyan"), f"  {knob.number}, {knob.layer.value}")
-    return Group(head, Text(knob.what), Text(), facts)
+    groups = [Records(_CARD, group, heads=False, above=True) for group in _facts(knob, answers, asked=asked)]
+    return Group(head, Paragraph(knob.what), *groups)
 
 
 def knobs_document(knobs: Sequence[Knob], answers: Answers, *, asked: bool) -> dict[str, Any]:
@@ -94,27 +97,16 @@ def _document(knob: Knob, answers: Sequence[Answer]) -> dict[str, Any]:
     return row
 
 
-def _rows(knobs: Sequence[Knob], answers: Answers, *, header: bool) -> Table:
-    table = Table(
-        box=None, pad_edge=False, padding=(0, 1, 0, 0), show_header=header, header_style="bold", expand=True
+def _row(knob: Knob, given: Sequence[Answer]) -> tuple[Text, ...]:
+    mark = ("*" if knob.place else "") + _mark(given).strip()
+    return (
+        Text(knob.id, style="bold" if knob.place else ""),
+        Text(mark, style="bold"),
+        _values(knob, given),
+        Text(knob.default.strip("()"), style="dim" if knob.default.startswith("(") else ""),
+        Text(knob.change.value, style=_CHANGE_STYLE.get(knob.change, "")),
+        Text("-" if knob.risk is Risk.NONE else knob.risk.value, style=_RISK_STYLE.get(knob.risk, "yellow")),
     )
-    table.add_column("", width=_WIDTHS["mark"], no_wrap=True)
-    table.add_column("knob", width=_WIDTHS["knob"], overflow="fold")
-    table.add_column("values", ratio=9)
-    table.add_column("default", ratio=4, no_wrap=True, overflow="ellipsis")
-    table.add_column("change", width=_WIDTHS["change"], no_wrap=True)
-    table.add_column("risk", width=_WIDTHS["risk"], no_wrap=True)
-    for knob in knobs:
-        given = answers.get(knob.id, ())
-        table.add_row(
-            Text(("*" if knob.place else " ") + _mark(given), style="bold"),
-            Text(knob.id, style="bold" if knob.place else ""),
-            _values(knob, given),
-            Text(knob.default.strip("()"), style="dim" if knob.default.startswith("(") else ""),
-            Text(knob.change.value, style=_CHANGE_STYLE.get(knob.change, "")),
-            Text("-" if knob.risk is Risk.NONE else knob.risk.value, style=_RISK_STYLE.get(knob.risk, "yellow")),
-        )
-    return table
 
 
 def _mark(answers: Sequence[Answer]) -> str:
@@ -149,47 +141,48 @@ def _missing(knob: Knob, answers: Sequence[Answer]) -> frozenset[str]:
 def _legend(knobs: Sequence[Knob], answers: Answers) -> Iterator[Text]:
     turned = sum(1 for knob in knobs if knob.place)
     noun = "knob" if len(knobs) == 1 else "knobs"
-    yield Text(f"{len(knobs)} {noun}; * virtune turns it in its own stacks ({turned})", style="dim")
+    yield Text(f"{len(knobs)} {noun}; * virtune can set it ({turned})", style="dim")
     programs = sorted({answer.program for given in answers.values() for answer in given})
     if programs:
-        yield Text(f"+ the QEMU here has it, - it has not, ? could not be asked: {', '.join(programs)}", style="dim")
-    yield Text(
-        "`virtune knobs NAME` says what a knob is for, what it needs and where that is known from", style="dim"
-    )
+        yield Text(f"+ supported here, - not supported here, ? unknown: {', '.join(programs)}", style="dim")
+    yield Text("`virtune knobs NAME` explains one knob: purpose, needs, sources", style="dim")
 
 
-def _facts(knob: Knob, answers: Sequence[Answer], *, asked: bool) -> Iterator[tuple[str, RenderableType]]:
-    yield "why", Text(knob.why)
-    yield "", Text()
-    yield "values", _values(knob, answers)
-    yield "default", Text(knob.default.strip("()"))
-    yield (
-        "change",
-        Text.assemble((knob.change.value, _CHANGE_STYLE.get(knob.change, "")), f": {CHANGES[knob.change]}"),
-    )
+def _facts(knob: Knob, answers: Sequence[Answer], *, asked: bool) -> Iterator[list[tuple[str, Text]]]:
+    """Yield what is known of a knob, in groups of a label and a text."""
+    yield [("why", Text(knob.why))]
+    facts = [
+        ("values", _values(knob, answers)),
+        ("default", Text(knob.default.strip("()"))),
+        (
+            "change",
+            Text.assemble((knob.change.value, _CHANGE_STYLE.get(knob.change, "")), f": {CHANGES[knob.change]}"),
+        ),
+    ]
     if knob.in_guest is not None:
-        yield "in a guest", Text(f"{knob.in_guest.value}: {CHANGES[knob.in_guest]} (guests of virtune's own)")
+        facts.append(("in a guest", Text(f"{knob.in_guest.value}: {CHANGES[knob.in_guest]} (test guests)")))
     risk = Text(knob.risk.value, style=_RISK_STYLE.get(knob.risk, "yellow"))
-    yield "risk", Text.assemble(risk, f": {knob.risk_note}" if knob.risk_note else "")
+    facts.append(("risk", Text.assemble(risk, f": {knob.risk_note}" if knob.risk_note else "")))
     if knob.needs:
-        yield "needs", Text("\n".join(knob.needs))
-    turned = f"turned with `--set {knob.id}=VALUE`" if knob.place else "documented, cannot be set yet"
-    yield "virtune", Text(turned)
-    yield "", Text()
-    yield "installed", _said(knob, answers, asked=asked)
+        facts.append(("needs", Text("\n".join(knob.needs))))
+    settable = f"set it with `--set {knob.id}=VALUE`" if knob.place else "documented, cannot be set yet"
+    yield [*facts, ("virtune", Text(settable))]
+    yield _labelled("installed", _said(knob, answers, asked=asked))
     if knob.spelled:
-        yield "", Text()
-        yield "spelled", _grid(knob.spelled.items())
-    yield "", Text()
-    yield "evidence", _grid(_evidence(line) for line in knob.source)
+        yield _labelled("written as", [Text(f"{system}: {text}") for system, text in knob.spelled.items()])
+    yield _labelled("evidence", [Text(f"{kind}: {text}") for kind, text in map(_evidence, knob.source)])
 
 
-def _said(knob: Knob, answers: Sequence[Answer], *, asked: bool) -> RenderableType:
+def _labelled(label: str, lines: Sequence[Text]) -> list[tuple[str, Text]]:
+    return [(label if number == 0 else "", line) for number, line in enumerate(lines)]
+
+
+def _said(knob: Knob, answers: Sequence[Answer], *, asked: bool) -> list[Text]:
     if knob.ask is None:
-        return Text("not asked: QEMU has no property or option by which to ask for it", style="dim")
+        return [Text("not asked: QEMU has no property or option by which to ask for it", style="dim")]
     if not asked:
-        return Text("not asked: --no-ask", style="dim")
-    return _grid((answer.program, _answer(knob, answer)) for answer in answers)
+        return [Text("not asked: --no-ask", style="dim")]
+    return [Text(f"{answer.program}: {_answer(knob, answer)}") for answer in answers]
 
 
 def _answer(knob: Knob, answer: Answer) -> str:
@@ -215,12 +208,3 @@ def _evidence(line: str) -> tuple[str, str]:
     """Part `[T] what` into the kind of evidence in words, and the text."""
     kind, _, text = line.partition(" ")
     return EVIDENCE.get(kind, kind), text
-
-
-def _grid(rows: Iterable[tuple[str, str]]) -> RenderableType:
-    grid = Table.grid(padding=(0, 2))
-    grid.add_column(no_wrap=True)
-    grid.add_column(overflow="fold")
-    for name, text in rows:
-        grid.add_row(Text(name), Text(text))
-    return grid

@@ -18,10 +18,15 @@ from rich.text import Text
 GAP = 2
 """Blanks between two columns."""
 
+WORD_MAX = 40
+"""A longer word does not widen its column: it is a URL or a path, and runs over the end."""
+
 _INTERVAL = r"\[[^\[\]]{1,48}\]"
 _UNIT = r"(?:%|ns|us|ms|s|min|h|B|KiB|MiB|GiB|TiB|[kMG]?B/s|IOPS|C|CPUs?|points)(?![\w/])"
-_WHOLE = re.compile(rf"`[^`]{{1,70}}`|[-+~<>=]*\d[\d.,]*[kMG]? {_UNIT}(?: {_INTERVAL})?|{_INTERVAL}|seed \d+")
-"""What is read as one: a command in backticks, a number with its unit, an interval behind its estimate."""
+_WHOLE = re.compile(
+    rf"`[^`]{{1,70}}`|[-+~<>=]*\d[\d.,]*[kMG]? {_UNIT}(?: {_INTERVAL})?|{_INTERVAL}|seed \d+|--[a-z][\w-]* [^\s-]\S*"
+)
+"""What is read as one: a command in backticks, a number with its unit, an interval behind its estimate, an option."""
 
 _TIGHT = re.compile(rf"[-+~<>=]*\d[\d.,]*[kMG]? {_UNIT}|{_INTERVAL}")
 """The same where a line is too short for those: then an interval may begin a line, and a command be broken."""
@@ -187,8 +192,8 @@ class _Filled:
         """Return how wide each column is to be; None where they do not fit beside one another."""
         natural = [self._natural(number) for number in range(len(self.columns))]
         least = [
-            min(wide, column.least) if column.wraps else wide
-            for wide, column in zip(natural, self.columns, strict=True)
+            min(wide, max(column.least, self._longest(number))) if column.wraps else wide
+            for number, (wide, column) in enumerate(zip(natural, self.columns, strict=True))
         ]
         room -= GAP * (len(self.columns) - 1)
         spare = room - sum(least)
@@ -198,9 +203,17 @@ class _Filled:
         given = [want if sum(wants) <= spare else spare * want // sum(wants) for want in wants]
         return [little + more for little, more in zip(least, given, strict=True)]
 
-    def _natural(self, number: int) -> int:
+    def _longest(self, number: int) -> int:
+        """Return how wide the longest word of a column is; a very long one (a URL) runs over the column's end."""
+        words = (word for cell in self._cells(number) for word in cell.split())
+        return max((size for word in words if (size := cell_len(word)) <= WORD_MAX), default=0)
+
+    def _cells(self, number: int) -> list[str]:
         rows = [row for row in self.rows if not isinstance(row, Section)]
-        cells = [line for row in rows for line in row[number].plain.split("\n")]
+        return [line for row in rows for line in row[number].plain.split("\n")]
+
+    def _natural(self, number: int) -> int:
+        cells = self._cells(number)
         return max((cell_len(cell) for cell in [*cells, self.columns[number].title if self.heads else ""]), default=0)
 
     def _row(self, cells: Sequence[Text], widths: Sequence[int]) -> Iterator[Text]:
@@ -228,7 +241,7 @@ class _Filled:
             yield Paragraph(head, indent=self.indent, hanging=4)
             for column, cell in rest:
                 if column.title and cell:
-                    text = Text(f"{column.title}: ", style="dim").append_text(cell)
+                    text = Text().append(f"{column.title}: ", style="dim").append_text(cell)
                     yield Paragraph(text, indent=self.indent + 2, hanging=2)
 
 

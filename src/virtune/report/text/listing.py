@@ -5,20 +5,25 @@ from collections.abc import Sequence
 from typing import Any
 
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from virtune.model.evidence import Damaged, Listed
+from virtune.report.text.layout import Column, Records
 
 SCHEMA = "virtune/list/1"
 
 
 def listing(studies: Sequence[Listed | Damaged], *, store: str) -> RenderableType:
     """Set one line a study, and below them one for each that cannot be read."""
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    for column in ("study", "created", "kind", "arms", "workloads"):
-        table.add_column(column, overflow="fold")
-    table.add_column("trials", justify="right", no_wrap=True)
+    columns = (
+        Column(title="study"),
+        Column(title="created"),
+        Column(title="kind"),
+        Column(title="arms", wraps=True, least=16),
+        Column(title="workloads", wraps=True, least=16),
+        Column(title="trials", right=True),
+    )
+    table = Records(columns)
     for listed in studies:
         if isinstance(listed, Damaged):
             continue
@@ -38,7 +43,7 @@ def listing(studies: Sequence[Listed | Damaged], *, store: str) -> RenderableTyp
         for study in studies
         if isinstance(study, Damaged)
     ]
-    return Group(*([table] if table.row_count else []), *damaged)
+    return Group(*([table] if table.rows else []), *damaged)
 
 
 def listing_document(studies: Sequence[Listed | Damaged]) -> dict[str, Any]:

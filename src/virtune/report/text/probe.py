@@ -6,7 +6,6 @@ from typing import TypeVar
 
 from rich.console import Group, RenderableType
 from rich.padding import Padding
-from rich.table import Table
 from rich.text import Text
 
 from virtune.model.facts import (
@@ -25,6 +24,7 @@ from virtune.model.facts import (
 )
 from virtune.model.remark import Remark, Weight
 from virtune.model.units import format_bytes
+from virtune.report.text.layout import Column, Paragraph, Records
 
 Value = TypeVar("Value")
 Row = tuple[str, Text]
@@ -68,7 +68,7 @@ def render(facts: HostFacts, remarks: tuple[Remark, ...]) -> RenderableType:
     for title, rows in sections:
         parts += [Text(title, style="bold"), _grid(rows)]
     parts += [Text("disks", style="bold"), *_disks(facts.disks)]
-    parts += [Text("to beware of", style="bold"), *_remarks(remarks)]
+    parts += [Text("warnings and notes", style="bold"), *_remarks(remarks)]
     return Group(*parts)
 
 
@@ -274,18 +274,16 @@ def _scratch(scratch: ScratchFacts) -> Iterator[Row]:
 
 def _disks(disks: tuple[DiskFacts, ...]) -> Iterator[RenderableType]:
     shown = [disk for disk in disks if not disk.device.name.startswith(_MINOR)]
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
-    for title in ("name", "size", "medium", "scheduler", "queues", "requests", "depth", "cache", "block", "claimed"):
-        table.add_column(title, overflow="fold", justify="right" if title in ("size", "queues") else "left")
-    for disk in shown:
-        table.add_row(*_disk_cells(disk.device), _kinds(disk.claims))
-    yield Padding(table, (0, 0, 0, 2), expand=False) if shown else Text("  none that can be seen", style="dim")
+    titles = ("name", "size", "medium", "scheduler", "queues", "requests", "depth", "cache", "block", "in use")
+    columns = [Column(title=title, right=title in ("size", "queues")) for title in titles]
+    rows = [(*_disk_cells(disk.device), _kinds(disk.claims)) for disk in shown]
+    yield Records(columns, rows, indent=2) if shown else Text("  no disk is visible", style="dim")
     for disk in shown:
         for claim in dict.fromkeys(claim.text for claim in disk.claims):
-            yield Padding(Text(claim, style="dim"), (0, 0, 0, 2), expand=False)
+            yield Paragraph(Text(claim, style="dim"), indent=2, hanging=2)
     if len(disks) > len(shown):
         rest = ", ".join(disk.device.name for disk in disks if disk not in shown)
-        yield Padding(Text(f"not shown: {rest}", style="dim"), (0, 0, 0, 2), expand=False)
+        yield Paragraph(Text(f"not shown: {rest}", style="dim"), indent=2, hanging=2)
     yield Text()
 
 
@@ -304,30 +302,24 @@ def _disk_cells(device: DeviceFacts) -> tuple[str, ...]:
 
 
 def _kinds(claims: tuple[Claim, ...]) -> str:
-    return ", ".join(dict.fromkeys(claim.kind.value for claim in claims)) or "by nobody"
+    return ", ".join(dict.fromkeys(claim.kind.value for claim in claims)) or "no"
 
 
 def _remarks(remarks: tuple[Remark, ...]) -> Iterator[RenderableType]:
     if not remarks:
-        yield Padding(Text("nothing was found that stands in the way", style="green"), (0, 0, 0, 2), expand=False)
-    grid = Table.grid(padding=(0, 2, 0, 0))
-    grid.add_column(no_wrap=True)
-    grid.add_column(overflow="fold")
+        yield Padding(Text("no problem found", style="green"), (0, 0, 0, 2), expand=False)
+    rows = []
     for remark in remarks:
         text = Text(remark.text)
         if remark.advice:
             text.append(f"\n{remark.advice}", style="dim")
-        grid.add_row(Text(remark.weight.value, style=_STYLE[remark.weight]), text)
-    yield Padding(grid, (0, 0, 0, 2), expand=False)
+        rows.append((Text(remark.weight.value, style=_STYLE[remark.weight]), text))
+    yield Records((Column(title=""), Column(title="", wraps=True, least=30)), rows, indent=2)
 
 
 def _grid(rows: Iterable[Row]) -> RenderableType:
-    grid = Table.grid(padding=(0, 2, 0, 0))
-    grid.add_column(style="dim", no_wrap=True, min_width=_LABEL_COLUMNS)
-    grid.add_column(overflow="fold")
-    for label, text in rows:
-        grid.add_row(label, text)
-    return Padding(grid, (0, 0, 1, 2), expand=False)
+    cells = [(Text(label.ljust(_LABEL_COLUMNS), style="dim"), text) for label, text in rows]
+    return Group(Records((Column(title=""), Column(title="", wraps=True, least=24)), cells, indent=2), Text())
 
 
 def _text(value: Value | Unknown, write: Callable[[Value], str | Text]) -> Text:
