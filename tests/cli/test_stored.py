@@ -110,3 +110,16 @@ def test_every_figure_is_shown_however_narrow_the_terminal(kept: Kept, tmp_path:
         assert len(widest) >= least
         for columns in (48, 60, 80, 100):
             assert figures(found, columns, label) == widest, columns
+
+
+def test_the_captures_of_a_trial_are_listed_with_their_sizes_and_printed_one_by_one(
+    kept: Kept, tmp_path: Path
+) -> None:
+    path = result(tmp_path, "one.json")
+    kept("import", str(path), "--quiet")
+    listed = kept("show", "--trial", "1")
+    name, size, unit = listed.splitlines()[1].split()
+    assert (int(size.replace(",", "")), unit) == (path.stat().st_size, "bytes")
+    assert "IOPS" not in listed
+    assert "--capture NAME` prints one" in kept.err
+    assert kept("show", "--trial", "1", "--capture", name) == path.read_text()

@@ -47,9 +47,23 @@ def test_what_no_line_can_hold_is_told_with_both(setting: str) -> None:
 
 def test_a_disk_is_written_on_its_bus_or_it_is_said_that_it_is_not() -> None:
     scsi = lines_of("device.bus=virtio-scsi", "scsi.num_queues=2")["libvirt"]
-    assert scsi.text.startswith("<controller type='scsi' index='0' model='virtio-scsi'>")
+    assert scsi.text.partition("<!-- inside <devices> -->\n")[2].startswith(
+        "<controller type='scsi' index='0' model='virtio-scsi'>"
+    )
     assert "bus='scsi'" in scsi.text
     nvme = lines_of("device.bus=nvme")["libvirt"]
     assert nvme.text == ""
     assert nvme.notes == ("a disk on nvme is not written for libvirt yet",)
     assert lines_of()["qemu"].notes == ()
+
+
+def test_what_belongs_beside_vcpu_says_so_and_what_is_left_out_too() -> None:
+    found = lines_of("device.iothread=io1", "iothread.poll_max_ns=0")["libvirt"]
+    head, rest = found.text.split("<!-- inside <devices> -->\n")
+    assert head.startswith("<!-- inside <domain>, beside <vcpu> -->\n<iothreads>1</iothreads>\n")
+    assert "<poll max='0'/>" in head
+    assert rest.startswith("<disk ")
+    assert '"' not in found.text
+    unasked = lines_of("device.iothread=io1", "iothread.poll_max_ns=32768")["libvirt"]
+    assert "<poll" not in unasked.text
+    assert any(note.startswith("poll_max_ns=32768 is QEMU's default") for note in unasked.notes)

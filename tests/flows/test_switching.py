@@ -40,12 +40,12 @@ def test_known_numbers_come_out_of_arms_that_were_switched_in_one_process(user: 
     assert carried == sorted(set(carried))
     assert carried[0] >= 3  # every arm came up once before
     assert all(0 < way["seconds"] < 5 for _, way in ways)
-    shown = user.run("show", "last", "--trial", "2").stdout
-    assert f"==> changeover.txt ({len(ways[1][1]['text']) + 1} bytes)\n{ways[1][1]['text']}" in shown
+    shown = user.run("show", "last", "--trial", "2", "--capture", "changeover.txt").stdout
+    assert shown == f"{ways[1][1]['text']}\n"
     report = user.home / "report.txt"
     user.run("show", "last", "--report", str(report))
-    assert "6 of 6 trials were swapped into a process that had carried others, in " in report.read_text()
-    _, again = report.read_text().split("to run it again")
+    assert "6 of 6 trials were switched within a running process, in " in report.read_text()
+    _, again = report.read_text().split("to repeat it")
     assert "--arm" in again
     assert "--restart" not in again
 

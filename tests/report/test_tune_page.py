@@ -29,6 +29,8 @@ from virtune.report.json.probe import probe_document
 from virtune.report.json.tune import tuning_document
 from virtune.report.reproduce import tune_again
 from virtune.report.text.tune import render
+from virtune.report.text.tune_arms import arms_table, short_names
+from virtune.report.tune_markdown import tuning_markdown
 
 RATES = {"base": 40_000.0, "fast": 80_000.0}
 
@@ -144,3 +146,52 @@ def test_the_document_has_the_host_the_jobs_and_what_was_spoiled_of_each_arm(tmp
     assert sum(arm["attempts"] for arm in arms.values()) == len(attempts)
     assert "disturbed trials of base: CPU steal 1, failed 1, of " in page(known)
     assert "disturbed trials of" not in page(found)
+
+
+NAMED = tuple(
+    f"aio={aio}+cache=none+iothread={thread}" for aio in ("threads", "native", "io_uring") for thread in ("on", "off")
+)
+
+
+def at(known: Tuning, width: int) -> list[str]:
+    console = Console(width=width, no_color=True)
+    with console.capture() as captured:
+        console.print(arms_table(known), crop=False)
+    return captured.get().splitlines()
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 100, 120, 160])
+def test_every_arm_can_be_told_from_the_others_and_keeps_its_interval(width: int) -> None:
+    rates = {name: 40_000.0 + 4_000.0 * number for number, name in enumerate(NAMED)}
+    found, _ = searched(study_of(list(rates)), World(rates, noise=0.01))
+    lines = at(found, width)
+    assert all(len(line) <= width for line in lines)
+    assert "\u2026" not in "\n".join(lines)
+    for name in NAMED:
+        told = [line for line in lines if name.replace("+cache=none", "") in line.split()]
+        assert len(told) == 1, name
+    assert "the same in all of these: cache=none" in lines
+    assert sum("leads" in line for line in lines) == 1
+    assert sum(line.count(" % [") for line in lines) == len(NAMED) - 1
+    assert any("●" in line for line in lines) == (width >= 80)
+
+
+def test_names_that_share_nothing_and_a_lone_name_stay() -> None:
+    assert short_names(["a=1+b=2", "a=1+b=3", "baseline"]) == (["b=2", "b=3", "baseline"], "a=1")
+    assert short_names(["a=1", "b=3"]) == (["a=1", "b=3"], "")
+    assert short_names(["baseline", "a=1"]) == (["baseline", "a=1"], "")
+    assert short_names(["a=1+b=2", "a=1"]) == (["b=2", "a=1"], "a=1")
+
+
+def test_a_search_has_a_page_in_markdown() -> None:
+    found, _ = searched(study_of(list(RATES)), World(RATES, noise=0.01))
+    text = tuning_markdown(found, "", [("libvirt domain XML", "<disk/>", ("a note",))])
+    assert text.startswith("### virtune: tune ")
+    for part in (
+        "* winner  fast  IOPS ",
+        "```text\n<disk/>\n```",
+        "* a note",
+        "virtune tune ",
+        "* host not recorded",
+    ):
+        assert part in text, part

@@ -108,10 +108,15 @@ def write_report(result: Result, record: StudyRecord, path: Path) -> None:
     """Write the plain report: the same table, and everything needed to judge it and to run it again."""
     from virtune.report.text.plain import plain_report
 
+    write_plain(path, plain_report(result, record))
+
+
+def write_plain(path: Path, page: RenderableType) -> None:
+    """Write a page as text, without colour and at one width."""
     text = io.StringIO()
     console = Console(
         file=text, width=REPORT_COLUMNS, highlight=False, markup=False, emoji=False, no_color=True,
         force_terminal=False,
     )  # fmt: skip
-    console.print(Clean(plain_report(result, record)), crop=False, end="")
+    console.print(Clean(page), crop=False, end="")
     write_text(path, text.getvalue())

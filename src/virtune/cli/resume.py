@@ -13,8 +13,8 @@ from virtune.cli.thresholds import Thresholds, threshold_options
 
 @click.command(name="resume")
 @click.argument("study", default="last")
-@click.option("--allow-write-to", metavar="FILE|DEVICE", default=None, help="As it was given when the study began.")
-@click.option("--allow-in-use", is_flag=True, help="As it was given when the study began.")
+@click.option("--allow-write-to", metavar="FILE|DEVICE", default=None, help="As given when the study began.")
+@click.option("--allow-in-use", is_flag=True, help="As given when the study began.")
 @click.option(
     "--report", type=click.Path(path_type=Path, dir_okay=False), help="Write the full text report to this file."
 )
@@ -32,10 +32,10 @@ def command(
     store: Path,
     **asked: Any,
 ) -> int:
-    """Go on with STUDY (an id, the beginning of one, or `last`).
+    """Continue STUDY (an id, the beginning of one, or `last`).
 
-    Trials that are finished are kept and not run again; the rest runs in the order that was drawn at first, until
-    the conditions that the study began with are decided, or those of --fail-if in their place.
+    Finished trials are kept; the others run in the order of the original seed, until the conditions of the study are
+    decided, or those of --fail-if instead.
     """
     from virtune.cli.run_study import going_on
     from virtune.flows.preconditions import Leave
@@ -48,16 +48,16 @@ def command(
         record = kept.get(kept.find(study))
         leave = Leave(write_to=allow_write_to, in_use=allow_in_use)
         if record.study.search is not None:
-            from virtune.cli.run_search import searching
+            from virtune.cli.run_search import SearchOutput, searching
             from virtune.cli.show import require_no_more
             from virtune.flows.tune import resume_tuning
 
-            require_no_more(report, asked)
+            require_no_more(asked)
             searching(
                 kept,
                 record.study,
                 lambda say: resume_tuning(record, store=kept, say=say, leave=leave),
-                as_json=as_json,
+                out=SearchOutput(as_json=as_json, report=report, markdown=thresholds.markdown),
                 quiet=quiet,
             )
             return 0

@@ -4,16 +4,19 @@
 import contextlib
 import json
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 import click
 from rich.live import Live
 
-from virtune.cli.output import put
+from virtune.cli.output import put, write_plain
 from virtune.cli.progress import Face
 from virtune.cli.run_study import interrupt
+from virtune.cli.thresholds import STDOUT, require_outputs, write_markdown
 from virtune.flows.preconditions import Leave
 from virtune.flows.tune import beforehand, finished_tuning, tune
 from virtune.flows.tune_question import TuneQuestion, tuning_study
@@ -74,7 +77,7 @@ def tune_for(asked: dict[str, Any]) -> None:
             store,
             study,
             lambda say: tune(study, store=store, say=say, leave=leave, facts=facts),
-            as_json=asked["as_json"],
+            out=SearchOutput.read(asked),
             quiet=asked["quiet"],
         )
 
@@ -112,7 +115,7 @@ def searching(
     study: Study,
     work: Callable[[Callable[[Event], None]], Tuning],
     *,
-    as_json: bool,
+    out: "SearchOutput",
     quiet: bool,
 ) -> None:
     """Run a search under a face, then show what it says; when interrupted, what there is of it."""
@@ -124,27 +127,53 @@ def searching(
         with contextlib.suppress(StoreError):  # it ended before it was kept: then there is nothing of it to show
             known = finished_tuning(store, study.id)
             if known.standing.slices:
-                show_tuning(known, facts=store.get(study.id).facts, as_json=as_json)
+                show_tuning(known, facts=store.get(study.id).facts, out=out)
         raise
-    show_tuning(finished_tuning(store, study.id), facts=store.get(study.id).facts, as_json=as_json)
+    show_tuning(finished_tuning(store, study.id), facts=store.get(study.id).facts, out=out)
 
 
-def show_tuning(known: Tuning, *, facts: str, as_json: bool) -> None:
+def show_tuning(known: Tuning, *, facts: str, out: "SearchOutput") -> None:
     """Write what a search says where it was asked for; `facts` are its host's, as they are kept."""
     from virtune.flows.render import spelled
 
     words = spelled(known)
-    if as_json:
+    if out.report is not None:
+        from virtune.report.text.plain import plain_search
+
+        write_plain(out.report, plain_search(known, facts, [(one.title, one.text, one.notes) for one in words]))
+    if out.as_json:
         from virtune.report.json.tune import tuning_document
 
         texts = {one.program: one.text for one in words if one.text}
         notes = {one.program: one.notes for one in words if one.notes}
         click.echo(json.dumps(tuning_document(known, facts=facts, spelled=texts, beware=notes), indent=2))
-        return
-    from virtune.report.text.tune import render
+    elif out.markdown != STDOUT:
+        from virtune.report.text.tune import render
 
-    put(render(known, facts))
-    for one in words:  # as it is, whatever the width: it is to be pasted
-        click.echo("\n" + "\n".join(part for part in (one.title, one.text) if part))
-        for note in one.notes:
-            click.echo(f"note: {note}")
+        put(render(known, facts))
+        for one in words:  # as it is, whatever the width: it is to be pasted
+            click.echo("\n" + "\n".join(part for part in (one.title, one.text) if part))
+            for note in one.notes:
+                click.echo(f"note: {note}")
+    if out.markdown is not None:
+        from virtune.report.tune_markdown import tuning_markdown
+
+        write_markdown(
+            out.markdown, tuning_markdown(known, facts, [(one.title, one.text, one.notes) for one in words])
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchOutput:
+    """Where the answer of a search goes."""
+
+    as_json: bool = False
+    report: Path | None = None
+    markdown: str | None = None
+
+    @classmethod
+    def read(cls, asked: Mapping[str, Any]) -> "SearchOutput":
+        """Take its own out of what click parsed; looks at once whether its files can be written."""
+        out = cls(as_json=asked["as_json"], report=asked.get("report"), markdown=asked.get("markdown"))
+        require_outputs(out.report, out.markdown, as_json=out.as_json)
+        return out

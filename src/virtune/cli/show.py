@@ -12,10 +12,10 @@ from virtune.cli.thresholds import Thresholds, threshold_options
 from virtune.model.errors import UsageError
 
 
-def require_no_more(report: Path | None, asked: dict[str, Any]) -> None:
+def require_no_more(asked: dict[str, Any]) -> None:
     """Refuse of a search what only comparisons have, rather than pass it over."""
-    if report is not None or any(asked.values()):
-        raise UsageError("results of tune have no --fail-if", hint="`--json` has all that it says")
+    if asked["fail_if"] or asked["junit"]:
+        raise UsageError("results of tune have no --fail-if and no --junit", hint="set constraints with --subject-to")
 
 
 @click.command(name="show")
@@ -37,10 +37,11 @@ def command(
     store: Path,
     **asked: Any,
 ) -> int:
-    """Show STUDY (an id, the beginning of one, or `last`) again: table, verdicts, what was in force."""
-    from virtune.cli.output import show_result
+    """Show STUDY (an id, the beginning of one, or `last`): table, verdicts, verified settings."""
+    from virtune.cli.output import put, show_result
     from virtune.flows.show import captures_of, current
     from virtune.model.text import printable
+    from virtune.report.text.layout import Column, Records
     from virtune.store.sqlite import Store
 
     thresholds = Thresholds.read({**asked, "as_json": as_json})
@@ -48,22 +49,24 @@ def command(
     with Store(store, reading=True) as kept:
         name = kept.find(study)
         if trial is not None:
-            for found in captures_of(kept, name, trial, capture):
-                if capture is None:
-                    click.echo(f"==> {printable(found.name)} ({len(found.content)} bytes)")
-                sys.stdout.buffer.write(found.content)
+            captures = captures_of(kept, name, trial, capture)
+            if capture is not None:
+                sys.stdout.buffer.write(captures[0].content)
                 sys.stdout.buffer.flush()
-                if capture is None:
-                    click.echo()
+                return 0
+            rows = [(printable(one.name), f"{len(one.content):,} bytes") for one in captures]
+            put(Records((Column(title="capture"), Column(title="size", right=True)), rows))
+            click.echo(f"\n`virtune show {name} --trial {trial} --capture NAME` prints one", err=True)
             return 0
         if kept.get(name).facts_damaged:
             click.echo(f"the facts of this study's host are damaged in {store}, and left out", err=True)
         if kept.get(name).study.search is not None:
-            from virtune.cli.run_search import show_tuning
+            from virtune.cli.run_search import SearchOutput, show_tuning
             from virtune.flows.tune import finished_tuning
 
-            require_no_more(report, asked)
-            show_tuning(finished_tuning(kept, name), facts=kept.get(name).facts, as_json=as_json)
+            require_no_more(asked)
+            out = SearchOutput(as_json=as_json, report=report, markdown=thresholds.markdown)
+            show_tuning(finished_tuning(kept, name), facts=kept.get(name).facts, out=out)
             return 0
         record, result = current(kept, name)
     return show_result(result, record, as_json=as_json, report=report, thresholds=thresholds)

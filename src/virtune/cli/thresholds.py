@@ -18,6 +18,7 @@ BREACHED, UNDECIDED = 4, 5
 """Exit codes; see docs/reference/exit-codes.md."""
 
 STDOUT = "-"
+MARKDOWN_HELP = "Write the result as Markdown, e.g. for a pull request."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,14 +41,7 @@ class Thresholds:
         )
         if thresholds.junit is not None and not thresholds.conditions:
             raise UsageError("--junit needs at least one --fail-if", hint="`--fail-if 'latency.p99 > +5%'`")
-        if thresholds.markdown == STDOUT and words.get("as_json"):
-            raise UsageError("--json and --markdown - both write to stdout", hint="`--markdown FILE`")
-        for path in (
-            thresholds.junit,
-            None if thresholds.markdown in (None, STDOUT) else Path(str(thresholds.markdown)),
-        ):
-            if path is not None:
-                require_writable(path)
+        require_outputs(thresholds.junit, thresholds.markdown, as_json=bool(words.get("as_json")))
         return thresholds
 
     def rulings(self, record: StudyRecord) -> tuple[ThresholdResult, ...]:
@@ -63,15 +57,28 @@ class Thresholds:
         if self.markdown is not None:
             from virtune.report.markdown import markdown
 
-            text = markdown(result, rulings, facts)
-            if self.markdown == STDOUT:
-                click.echo(text, nl=False)
-            else:
-                write_text(Path(self.markdown), text)
+            write_markdown(self.markdown, markdown(result, rulings, facts))
         if self.junit is not None:
             from virtune.report.junit import junit
 
             write_text(self.junit, junit(result, rulings, facts))
+
+
+def require_outputs(path: Path | None, markdown: str | None, *, as_json: bool) -> None:
+    """Raise where a file cannot be written, or where two things are to be written to stdout."""
+    if markdown == STDOUT and as_json:
+        raise UsageError("--json and --markdown - both write to stdout", hint="`--markdown FILE`")
+    for one in (path, None if markdown in (None, STDOUT) else Path(str(markdown))):
+        if one is not None:
+            require_writable(one)
+
+
+def write_markdown(target: str, text: str) -> None:
+    """Write Markdown to a file, or to stdout for `-`."""
+    if target == STDOUT:
+        click.echo(text, nl=False)
+    else:
+        write_text(Path(target), text)
 
 
 def exit_code(rulings: tuple[ThresholdResult, ...]) -> int:
@@ -88,7 +95,7 @@ def threshold_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--fail-if", "fail_if", multiple=True, metavar="CONDITION",
                      help="Fail on this change against the baseline, e.g. 'latency.p99 > +5%' or 'iops < -3%'; "
                           "repeatable. Exit 4: breached, 5: undecided."),
-        click.option("--markdown", metavar="FILE|-", help="Write the result as Markdown, e.g. for a pull request."),
+        click.option("--markdown", metavar="FILE|-", help=MARKDOWN_HELP),
         click.option("--junit", type=click.Path(path_type=Path, dir_okay=False),
                      help="Write JUnit XML: one test for each condition, workload and arm."),
     )  # fmt: skip

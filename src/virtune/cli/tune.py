@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """`virtune tune`: the best configuration in a fraction of a grid's time."""
 
+from pathlib import Path
 from typing import Any
 
 import click
 
 from virtune.cli.options import SecondsType, json_option, store_option, target_options
+from virtune.cli.thresholds import MARKDOWN_HELP
 
 
 @click.command(name="tune")
@@ -56,6 +58,10 @@ from virtune.cli.options import SecondsType, json_option, store_option, target_o
 @click.option("--seed", type=click.IntRange(0, 2**63 - 1), default=None,
               help="Seed of the random order and offsets.  [default: random; stored with the result]")  # fmt: skip
 @target_options
+@click.option(
+    "--report", type=click.Path(path_type=Path, dir_okay=False), help="Write the full text report to this file."
+)
+@click.option("--markdown", metavar="FILE|-", help=MARKDOWN_HELP)
 @click.option("--quiet", "-q", is_flag=True, help="No progress.")
 @json_option
 @store_option

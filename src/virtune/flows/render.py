@@ -38,15 +38,18 @@ def spelled(known: Tuning) -> tuple[Spelled, ...]:
     disk = guest_arguments(stack, image=image, size_bytes=study.span_bytes, block_device=device)
     lines = guest_command_line((*machine_arguments(stack), *disk))
     notes = (*_beside(known, _NOT_OF_QEMU), *_memory(stack))
-    found = [Spelled(program="qemu", title="for QEMU's command line", text=lines, notes=notes)]
+    found = [Spelled(program="qemu", title="QEMU command line", text=lines, notes=notes)]
     if line := image_line(stack, image=image, size_bytes=study.span_bytes):
         found.append(Spelled(program="qemu-img", title="an image of that layout", text=line))
-    title, notes = "for libvirt's domain", _beside(known, _NOT_OF_LIBVIRT)
+    title, notes = "libvirt domain XML", _beside(known, _NOT_OF_LIBVIRT)
     try:
         xml = disk_xml(stack, image=image, block_device=device)
     except ValueError as error:
         return (*found, Spelled(program="libvirt", title=title, text="", notes=(str(error), *notes)))
-    text = "\n".join(part for part in (xml.controller, xml.disk, xml.domain) if part)
+    inside = "\n".join(part for part in (xml.controller, xml.disk) if part)
+    text = f"<!-- inside <devices> -->\n{inside}"
+    if xml.domain:
+        text = f"<!-- inside <domain>, beside <vcpu> -->\n{xml.domain}\n{text}"
     return (*found, Spelled(program="libvirt", title=title, text=text, notes=(*xml.notes, *notes)))
 
 
@@ -55,7 +58,9 @@ def _beside(known: Tuning, places: frozenset[str]) -> tuple[str, ...]:
     assert known.winner is not None  # noqa: S101 - only a winner is written
     settings = known.study.arm(known.winner).settings
     own = [f"{name}={value}" for name, value in settings if name in BY_ID and _place(BY_ID[name]) & places]
-    return (f"measured with these besides, which are not in it: {', '.join(own)}",) if own else ()
+    return (
+        (f"also measured with these settings, which the lines above do not contain: {', '.join(own)}",) if own else ()
+    )
 
 
 def _place(knob: Knob) -> frozenset[str]:

@@ -7,7 +7,7 @@ said, never dropped.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from xml.sax.saxutils import escape, quoteattr
+from xml.sax.saxutils import escape
 
 from virtune.model.machine import Machine, Mapped, Pins, mapping_of
 from virtune.model.stack import GUEST_RIGS, Stack
@@ -77,8 +77,8 @@ def disk_xml(
     lines = [
         f"<disk type='{kind}' device='disk'>",
         *_driver(driver, [*(_mapping(mapped) if of_disk else ()), *_metadata(disk.l2_cache_size)]),
-        f"  <source {where}={quoteattr(image)}/>",
-        f"  <target dev={quoteattr(target or _TARGETS[bus][1])} bus='{_TARGETS[bus][0]}'/>",
+        f"  <source {where}={_attribute(image)}/>",
+        f"  <target dev={_attribute(target or _TARGETS[bus][1])} bus='{_TARGETS[bus][0]}'/>",
         *_sizes(stack),
         *(f"  {element}" for element in also),
         *_limits(disk.throttle_iops, disk.throttle_bps),
@@ -124,8 +124,13 @@ def _sizes(stack: Stack) -> list[str]:
 
 
 def _driver(attributes: dict[str, str], inside: list[str]) -> list[str]:
-    words = "".join(f" {name}={quoteattr(value)}" for name, value in attributes.items())
+    words = "".join(f" {name}={_attribute(value)}" for name, value in attributes.items())
     return [f"  <driver{words}>", *inside, "  </driver>"] if inside else [f"  <driver{words}/>"]
+
+
+def _attribute(value: str) -> str:
+    """Return an attribute's value in the quotes that libvirt itself writes."""
+    return "'" + escape(value, {"'": "&apos;"}) + "'"
 
 
 def _metadata(l2_cache_size: int | None) -> list[str]:
@@ -162,6 +167,8 @@ def _threads(stack: Stack, number: int) -> tuple[str, tuple[str, ...]]:
         )
     pool = "" if stack.thread_pool_max is None else f" thread_pool_max='{stack.thread_pool_max}'"
     poll = None if stack.poll_max_ns == POLL_DEFAULT_NS else stack.poll_max_ns
+    if stack.poll_max_ns == POLL_DEFAULT_NS:
+        notes.append(f"poll_max_ns={POLL_DEFAULT_NS} is QEMU's default, so no <poll> is written")
     if poll is None and not pool:
         return lines[0], tuple(notes)
     inside = "/>" if poll is None else f"><poll max='{poll}'/></iothread>"

@@ -23,9 +23,8 @@ WORD_MAX = 40
 
 _INTERVAL = r"\[[^\[\]]{1,48}\]"
 _UNIT = r"(?:%|ns|us|ms|s|min|h|B|KiB|MiB|GiB|TiB|[kMG]?B/s|IOPS|C|CPUs?|points)(?![\w/])"
-_WHOLE = re.compile(
-    rf"`[^`]{{1,70}}`|[-+~<>=]*\d[\d.,]*[kMG]? {_UNIT}(?: {_INTERVAL})?|{_INTERVAL}|seed \d+|--[a-z][\w-]* [^\s-]\S*"
-)
+_WORDS = r"`[^`]{1,70}`|seed \d+|--[a-z][\w-]* [^\s-]\S*"
+_WHOLE = re.compile(rf"{_WORDS}|[-+~<>=]*\d[\d.,]*[kMG]? {_UNIT}(?: {_INTERVAL})?|{_INTERVAL}")
 """What is read as one: a command in backticks, a number with its unit, an interval behind its estimate, an option."""
 
 _TIGHT = re.compile(rf"[-+~<>=]*\d[\d.,]*[kMG]? {_UNIT}|{_INTERVAL}")

@@ -3,11 +3,10 @@
 
 import json
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from statistics import median
 
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from virtune.model.durability import durability_of
@@ -16,9 +15,10 @@ from virtune.model.measurement import METHOD
 from virtune.model.metric import BY_ID
 from virtune.model.result import Result, Value
 from virtune.model.study import Arm, Study
+from virtune.model.tuning import Tuning
 from virtune.model.units import format_seconds
-from virtune.report.reproduce import command_again
-from virtune.report.text import imported
+from virtune.report.text import imported, tune
+from virtune.report.text.layout import Column, Records
 from virtune.report.text.result import render, value_text
 from virtune.report.text.studies import ending
 from virtune.report.text.verified import all_checks
@@ -33,25 +33,33 @@ def plain_report(result: Result, record: StudyRecord) -> RenderableType:
         *_section("how it was measured", Text("\n".join(_method(result, record)))),
         *_section("arms", _arms(result.study)),
         *_section("workloads", Text("\n".join(_workloads(result.study)))),
-        *(() if result.study.imported else _section("to run it again", Text(command_again(result.study)))),
         *_section("host", Text("\n".join(_host(record.facts)))),
     )
+
+
+def plain_search(known: Tuning, facts: str, written: Sequence[tuple[str, str, tuple[str, ...]]]) -> RenderableType:
+    """Set the whole report of a search: what it found, the lines that put the winner to use, and the host.
+
+    `written` are a title, the text and notes for each program; `facts` are those of the host, as JSON.
+    """
+    lines = [
+        (title, "\n".join([text, *(f"note: {note}" for note in notes)]).strip()) for title, text, notes in written
+    ]
+    pasted = (part for title, text in lines for part in _section(title, Text(text, no_wrap=True, overflow="ignore")))
+    return Group(tune.render(known, facts), *pasted, *_section("host", Text("\n".join(_host(facts)))))
 
 
 def _section(title: str, body: RenderableType) -> tuple[RenderableType, RenderableType]:
     return Text(f"\n{title}\n{'-' * len(title)}"), body
 
 
-def _rounds(result: Result, record: StudyRecord) -> Table:
+def _rounds(result: Result, record: StudyRecord) -> Records:
     """One line a round and workload, one column an arm, the main metric: what the verdicts rest on."""
     study = result.study
     measured_as = (value.measured for one in result.arms for value in one.values if value.metric == study.metric)
     metric = next(measured_as, BY_ID[study.metric])
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    table.add_column(f"{metric.label}: workload")
-    table.add_column("round", justify="right")
-    for arm in study.arms:
-        table.add_column(arm.name, justify="right")
+    numbers = (Column(title=title, right=True) for title in ("round", *(arm.name for arm in study.arms)))
+    table = Records([Column(title=f"{metric.label}: workload"), *numbers])
     found = {(t.trial.workload, t.trial.round, t.trial.arm): t for t in record.trials}
     for workload in study.workloads:
         for number in range(1, (study.rounds_begun or study.rounds) + 1):
@@ -71,9 +79,9 @@ def _method(result: Result, record: StudyRecord) -> Iterator[str]:
         yield from imported.method(study)
         return
     yield f"virtune's method {METHOD}; {result.trials_done} of {len(study.trials)} trials, each of"
-    yield f"{format_seconds(study.seconds)} after {format_seconds(study.ramp_seconds)} of ramp that is thrown away."
-    yield "Every round holds every arm under every workload once, in an order drawn anew (the seed is above);"
-    yield "each trial brings its stack up and takes it down, and begins with the image dropped from the page cache."
+    yield f"{format_seconds(study.seconds)} after {format_seconds(study.ramp_seconds)} of warm-up."
+    yield "Every round runs every arm under every workload once, in a new random order (the seed is above);"
+    yield "each trial starts and stops its stack, and begins with the image dropped from the page cache."
     yield from _changeovers(record)
     yield "A difference is a mean of the logarithms of the ratios within rounds, never computed from the number of"
     yield f"I/Os. 'same' means: the whole interval lies within a factor of {1 + study.margin:g}, up or down."
@@ -81,9 +89,9 @@ def _method(result: Result, record: StudyRecord) -> Iterator[str]:
     yield "(Bonferroni over all pairs and workloads), and a sign test must agree; the intervals of all other metrics"
     yield f"hold at {study.confidence:.0%} each. "
     if study.sequential:
-        yield "It was looked at after every round. The intervals hold at any time (mixture t test), with Huber's"
-        yield "weights against single dips, a variance that borrows from the other pairs while rounds are few, and"
-        yield "wider where neighbouring rounds are alike."
+        yield "There was an interim analysis after every round. The intervals hold at any time (mixture t test),"
+        yield "with Huber's weights against single dips, a variance that borrows from the other pairs while rounds"
+        yield "are few, and wider where consecutive rounds are correlated."
     else:
         yield "The number of rounds was fixed beforehand, so the intervals are Student's t."
     yield "Latency percentiles come from fio's histograms, added over rounds;"
@@ -96,13 +104,13 @@ def _changeovers(record: StudyRecord) -> Iterator[str]:
     swaps = [way for way in ways if way.swapped is not None]
     if swaps:
         took = f"{median(way.seconds for way in swaps) * 1e3:.0f} ms (median)"
-        yield f"{len(swaps)} of {len(ways)} trials were swapped into a process that had carried others, in {took}."
+        yield f"{len(swaps)} of {len(ways)} trials were switched within a running process, in {took}."
     for why, count in Counter(way.why for way in ways if way.swapped is None).items():
         yield f"New processes: {count} ({why})."
 
 
-def _arms(study: Study) -> Table:
-    table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
+def _arms(study: Study) -> Records:
+    table = Records([Column(title=""), Column(title="", wraps=True), Column(title="")])
     for arm in study.arms:
         known = "" if arm.stack.rig == "unknown" else f"durability: {durability_of(arm.stack).promise.value}"
         table.add_row(Text(arm.name, style="bold"), _settings(arm), known)

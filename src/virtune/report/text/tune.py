@@ -34,19 +34,24 @@ def render(known: Tuning, facts: str = "") -> Group:
 
     `facts` are those of the host, as JSON.
     """
-    parts: list[RenderableType] = [_headline(known), Text("")]
-    parts += [Paragraph(line, indent=2, hanging=2) for line in _answer(known)]
+    parts: list[RenderableType] = [headline(known), Text("")]
+    parts += [Paragraph(line, indent=2, hanging=2) for line in answer_lines(known)]
     parts += [Text(""), arms_table(known)]
-    parts += _section("measured", _measured(known, facts))
-    parts += _section("cost", _cost(known))
-    parts += _section("not ranked", _left_out(known))
-    parts += _section(
-        "warnings and notes", iter((*(one.text for one in known.ramps), *known.notes, *reading_notes(known.study)))
-    )
+    for title, lines in sections(known, facts):
+        parts += _section(title, iter(lines))
     again = Text(
         f"  {tune_again(known.study)}", no_wrap=True, overflow="ignore"
     )  # one line, so that it can be pasted
     return Group(*parts, Text("\nto repeat it", style="bold"), again)
+
+
+def sections(known: Tuning, facts: str) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Yield what stands below the arms: a title and its lines; `facts` are those of the host, as JSON."""
+    warnings = (*(one.text for one in known.ramps), *known.notes, *reading_notes(known.study))
+    yield "measured", tuple(_measured(known, facts))
+    yield "cost", tuple(_cost(known))
+    yield "not ranked", tuple(_left_out(known))
+    yield "warnings and notes", warnings
 
 
 def recommendation_line(known: Tuning) -> str:
@@ -60,7 +65,8 @@ def recommendation_line(known: Tuning) -> str:
             return f"undecided: {known.why}"
 
 
-def _headline(known: Tuning) -> Text:
+def headline(known: Tuning) -> Text:
+    """Name the search, what it asked, and how many configurations it had."""
     study, search = known.study, _search(known)
     text = Text()
     text.append(f"tune {study.id}", style="bold")
@@ -81,7 +87,8 @@ def _measured(known: Tuning, facts: str) -> Iterator[str]:
     yield host_line(study, facts)
 
 
-def _answer(known: Tuning) -> Iterator[Text]:
+def answer_lines(known: Tuning) -> Iterator[Text]:
+    """Yield what a search found: the winner, how sure that is, and what to do."""
     metric, search = BY_ID[known.study.metric], _search(known)
     if known.winner is not None:
         line = Text()
