@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from collections.abc import Set as AbstractSet
 
+from virtune.advise.measuring import measuring
 from virtune.advise.rule import below, rule
 from virtune.model.domain import IOTHREAD_BUSES, Domain, DomainDisk, SettingChange
 from virtune.model.finding import Confidence, Seen, Severity, Subject, Version
@@ -120,6 +121,10 @@ def idle_iothread(subject: Subject) -> Iterator[Seen]:
     )
 
 
+_POLLED = ({"iothread.poll_max_ns": "0"}, {"iothread.poll_max_ns": "32768"})
+_ON_AND_OFF = ({"export.iothread": "off"}, {"export.iothread": "on"})
+
+
 @rule(
     "R30",
     Severity.TRY,
@@ -142,7 +147,7 @@ def in_the_main_loop(subject: Subject) -> Iterator[Seen]:
                 seen="no IOThread",
                 advice=f"at depth 8 and more, compare with an IOThread {_whose(domain, disk)}",
                 turns=_own_thread(domain, disk, numbers),
-                measure="virtune compare --rig vhost-user --vary export.iothread=off,on",
+                measure=measuring(subject, disk, *_ON_AND_OFF, rig="vhost-user"),
             )
 
 
@@ -202,8 +207,14 @@ def one_queue_for_many(subject: Subject) -> Iterator[Seen]:
                 advice="compare with one a vCPU",
                 turns=(SettingChange(knob="device.num_queues", at=disk.target, value=str(subject.domain.vcpus)),),
                 # a clone for each vCPU, as each of them would submit to a queue of its own
-                measure=f"virtune compare --rig vhost-user --vary export.num_queues={few},{subject.domain.vcpus} "
-                f"--workload randread-4k,numjobs={subject.domain.vcpus}",
+                measure=measuring(
+                    subject,
+                    disk,
+                    {"export.num_queues": str(few)},
+                    {"export.num_queues": str(subject.domain.vcpus)},
+                    rig="vhost-user",
+                    load=f"randread-4k,numjobs={subject.domain.vcpus}",
+                ),
             )
 
 
@@ -234,11 +245,12 @@ def polling_is_off(subject: Subject) -> Iterator[Seen]:
     used = subject.domain.threads_used
     for thread in subject.domain.threads:
         if thread.poll_max_ns == 0 and thread.number in used:
+            served = next((one for one in subject.disks if thread.number in subject.domain.threads_of(one)), None)
             yield Seen(
                 seen=f"IOThread {thread.number} polls 0 ns",
                 advice="at depth 1 on flash, compare with 32768 ns",
                 turns=(SettingChange(knob="iothread.poll_max_ns", at=f"iothread:{thread.number}", value="32768"),),
-                measure="virtune compare --rig vhost-user --vary iothread.poll_max_ns=0,32768",
+                measure=measuring(subject, served, *_POLLED, rig="vhost-user") if served else None,
             )
 
 

@@ -3,8 +3,9 @@
 
 from collections.abc import Iterator
 
+from virtune.advise.measuring import measuring
 from virtune.advise.rule import below, rule, words
-from virtune.model.domain import DomainDisk, SettingChange, cache_of, measuring
+from virtune.model.domain import DomainDisk, SettingChange, cache_of
 from virtune.model.finding import Confidence, Seen, Severity, Subject
 from virtune.model.knob import Change, Risk
 from virtune.model.stack import DIRECT_CACHES
@@ -54,7 +55,7 @@ def native_on_sparse(subject: Subject) -> Iterator[Seen]:
                 seen="io=native on a sparse file",
                 turns=_turn(disk, "disk.aio", "io_uring"),
                 advice="compare with io_uring and threads, or allocate the image in full",
-                measure=measuring(disk, aio="io_uring"),
+                measure=measuring(subject, disk, {}, {"disk.aio": "io_uring"}),
             )
 
 
@@ -157,7 +158,7 @@ def cached_twice(subject: Subject) -> Iterator[Seen]:
                 seen="a block device with cache=writeback",
                 turns=_turn(disk, "disk.cache", "none"),
                 advice="compare with cache=none",
-                measure=measuring(disk, cache="none"),
+                measure=measuring(subject, disk, {}, {"disk.cache": "none"}),
             )
 
 
@@ -172,7 +173,7 @@ def flush_after_each_write(subject: Subject) -> Iterator[Seen]:
                 at=disk,
                 seen=f"cache={disk.cache} under QEMU {words(subject.host.qemu)}",
                 advice="if the guest flushes, compare with cache=none; QEMU 10.0 has FUA",
-                measure=measuring(disk, cache="none"),
+                measure=measuring(subject, disk, {}, {"disk.cache": "none"}),
             )
 
 
@@ -240,13 +241,12 @@ def clusters_without_subclusters(subject: Subject) -> Iterator[Seen]:
     """A first small write to a cluster of an overlay copies all 64 KiB; with subclusters (extended_l2) 4 KiB."""
     for disk in subject.disks:
         image = subject.image(disk)
-        if image.backing and image.cluster_bytes == 65536 and image.extended_l2 is False:
+        if disk.format == "qcow2" and image.backing and image.cluster_bytes == 65536 and image.extended_l2 is False:
             yield Seen(
                 at=disk,
                 seen="an overlay with clusters of 64 KiB and no subclusters",
                 advice="make it anew with cluster_size=128k,extended_l2=on (QEMU 5.2 on all hosts)",
-                measure="virtune compare --rig storage-daemon --arm now:disk.format=qcow2 "
-                "--arm then:disk.format=qcow2,disk.cluster_size=128k,disk.extended_l2=on",
+                measure=measuring(subject, disk, {}, {"disk.cluster_size": "128k", "disk.extended_l2": "on"}),
             )
 
 

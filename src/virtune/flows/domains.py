@@ -148,7 +148,8 @@ def _found_in(uri: str, dumped: DumpedDomain, host: HostView, *, local: bool) ->
     if dumped.live is not None:
         live = read_domain(dumped.live.encode())
         running = _running(dumped, live, local=local)
-    return FoundDomain(origin=uri, text=text, subject=Subject(domain=domain, host=view, running=running))
+    subject = Subject(domain=domain, host=view, running=running, connect=uri)
+    return FoundDomain(origin=uri, text=text, subject=subject)
 
 
 def _running(dumped: DumpedDomain, live: Domain, *, local: bool) -> Running:

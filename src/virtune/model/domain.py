@@ -5,11 +5,10 @@ This is what somebody else's configuration says, in all of its words; a `Stack` 
 gives the one from the other, with QEMU's defaults where nothing is written.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal, cast
 
-from virtune.model.stack import Aio, Cache, DetectZeroes, Discard, Disk, Format, Stack, contradictions
+from virtune.model.stack import Aio, Cache, DetectZeroes, Discard, Disk, Format
 
 SourceKind = Literal["file", "block", "network", "volume", "nvme", "vhostuser", "vhostvdpa", "dir", "none"]
 
@@ -108,8 +107,8 @@ class DomainThread:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Domain:
-    """One VM as it is configured. `pins` are CPU sets by `vcpu:0`, `iothread:1`, `emulator`; `threads_elsewhere` are
-    the IOThreads that something else than a disk names.
+    """One VM as it is configured. `guest_agent`: it has the port on which QEMU's listens. `pins` are CPU sets by
+    `vcpu:0`, `iothread:1`, `emulator`; `threads_elsewhere` are the IOThreads that something else than a disk names.
 
     `language` is the one that it is written in: libvirt, proxmox, xl, vmx, bhyve.
     """
@@ -127,6 +126,7 @@ class Domain:
     threads_line: int = 0
     pins: tuple[tuple[str, str], ...] = ()
     kvm_hidden: bool = False
+    guest_agent: bool = False
     host_devices: int = 0
     io_weight: int | None = None
     disks: tuple[DomainDisk, ...] = ()
@@ -199,24 +199,6 @@ def cache_of(disk: DomainDisk) -> str:
     if disk.cache not in (None, "default"):
         return disk.cache
     return "none" if disk.shareable and not disk.read_only else "writeback"
-
-
-def measuring(disk: DomainDisk, **changed: str) -> str | None:
-    """Return the command that measures a disk's settings against changed ones.
-
-    None where a Stack has no words for the disk, and where QEMU would not start with it, so that nothing is measured.
-    """
-    now = disk_of(disk)
-    if now is None or contradictions(Stack(disk=replace(now, detect_zeroes="off"))):
-        return None
-    base: dict[str, str] = {"format": now.format, "cache": now.cache, "aio": now.aio, "discard": now.discard}
-    arms = (("now", base), ("then", base | changed))
-    return "virtune compare " + " ".join(f"--arm {name}:{','.join(_settings(values))}" for name, values in arms)
-
-
-def _settings(values: dict[str, str]) -> Iterator[str]:
-    for name, value in values.items():
-        yield f"disk.{name}={value}"
 
 
 def _threads(place: DomainDisk | Controller) -> tuple[int, ...]:

@@ -112,11 +112,12 @@ class Running:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
-    """What a rule looks at: a domain as it will start next, its host, and the domain as it runs."""
+    """What a rule looks at: a domain as it will start next, its host, the domain as it runs, its libvirt."""
 
     domain: Domain
     host: HostView = field(default_factory=HostView)
     running: Running | None = None
+    connect: str | None = None
 
     def image(self, disk: DomainDisk) -> ImageView:
         """Return what is known of a disk's image."""

@@ -32,6 +32,9 @@ _SCALE = {"b": 1, "bytes": 1, "KB": 10**3, "k": 1024, "KiB": 1024, "MB": 10**6, 
           "GB": 10**9, "G": 1024**3, "GiB": 1024**3, "TB": 10**12, "T": 1024**4, "TiB": 1024**4}  # fmt: skip
 _LIMIT_WORDS = ("_sec", "_sec_max", "_sec_max_length")
 _GUEST_PREFIXES = {"hd": "ide", "sd": "scsi", "vd": "virtio", "xvd": "xen", "fd": "fdc"}
+AGENT_PORT = "org.qemu.guest_agent.0"
+"""The port on which QEMU's guest agent listens."""
+
 THREADS_MAX = 10_000
 """More IOThreads are a slip of the keyboard: each is a thread of one process."""
 
@@ -68,6 +71,7 @@ def domain_in(document: Document) -> Domain:
         threads=threads_in(root),
         threads_line=threads.line if threads is not None else root.line,
         pins=tuple(_pins(root)),
+        guest_agent=any(one.get("name") == AGENT_PORT for one in root.all("devices/channel/target")),
         kvm_hidden=hidden is not None and hidden.get("state") == "on",
         host_devices=len(list(root.all("devices/hostdev"))),
         io_weight=_number(weight.text, weight, "weight") if weight is not None else None,

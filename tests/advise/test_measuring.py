@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command that an audit offers measures this disk: its settings, its storage, its own guest where that can be."""
+
+import shlex
+from pathlib import Path
+
+import click
+import pytest
+
+from virtune.advise.audit import audit
+from virtune.advise.measuring import UNKNOWN_PLACE, measuring
+from virtune.cli import compare
+from virtune.dialects.libvirt.domain import read_domain
+from virtune.flows.domains import from_paths
+from virtune.model.finding import HostView, ImageView, Running, Subject, Unread
+from virtune.plan.arms import arm_from_text, base_stack, check_arms
+
+DOMAINS = Path(__file__).parents[1] / "captures" / "domains"
+AGENT = "<channel type='unix'><target type='virtio' name='org.qemu.guest_agent.0'/></channel>"
+DISK = (
+    "<disk type='{0}'><driver name='qemu' type='raw' cache='writeback'/>"
+    "<source {0}='{1}'/><target dev='vda' bus='virtio'/></disk>"
+)
+
+
+def subject(kind: str, place: str, *, agent: bool = False, running: bool = False) -> Subject:
+    disk = DISK.format(kind, place).replace("source block", "source dev")
+    text = f"<domain type='kvm'><name>web 1</name><devices>{disk}{AGENT if agent else ''}</devices></domain>"
+    domain = read_domain(text.encode())
+    live = Running(state="running", reason="", live=domain, pid=1) if running else None
+    return Subject(domain=domain, running=live, connect="qemu:///system" if running else None)
+
+
+def command(one: Subject, rig: str = "") -> str:
+    return measuring(one, one.domain.disks[0], {}, {"disk.cache": "none"}, rig=rig) or ""
+
+
+def test_it_measures_where_the_image_lies() -> None:
+    assert " --scratch '/srv/my images' " in command(subject("file", "/srv/my images/a.raw"))
+    assert " --target /dev/vg/a " in command(subject("block", "/dev/vg/a"))
+    assert UNKNOWN_PLACE in command(subject("file", "local:101/vm-101-disk-0.raw"))
+
+
+def test_it_measures_in_the_guest_where_one_runs_with_an_agent() -> None:
+    words = command(subject("file", "/srv/a.raw", agent=True, running=True))
+    assert words.startswith("virtune compare --rig 'libvirt:web 1' --connect qemu:///system --scratch /srv ")
+    for one in (
+        subject("file", "/srv/a.raw", running=True),
+        subject("file", "/srv/a.raw", agent=True),
+        subject("block", "/dev/vg/a", agent=True, running=True),
+    ):
+        assert "libvirt:" not in command(one)
+    # an IOThread of the guest's own cannot be added for a trial, so that is measured beside it
+    one = subject("file", "/srv/a.raw", agent=True, running=True)
+    (found,) = [finding for finding in audit(one) if finding.rule.id == "R30"]
+    measure = found.seen.measure or ""
+    assert measure.startswith("virtune compare --rig vhost-user --scratch /srv --arm now:disk.format=")
+    assert "disk.cache=writeback" in measure
+    assert measure.endswith("export.iothread=on")
+
+
+def test_every_command_that_is_offered_can_be_run_as_it_stands() -> None:
+    tried = set()
+    for found in from_paths([DOMAINS], here=False):
+        assert not isinstance(found, Unread)
+        names = {disk.source.name for disk in found.subject.disks}
+        thin = ImageView(size_bytes=2**40, allocated_bytes=0, backing=True, cluster_bytes=65536, extended_l2=False)
+        host = HostView(qemu=(7, 2), cpus=64, images=dict.fromkeys(names, thin))
+        domain = found.subject.domain
+        live = Running(state="running", reason="", live=domain, pid=1)
+        for seen in (
+            Subject(domain=domain, host=host),
+            Subject(domain=domain, host=host, running=live, connect="qemu:///system"),
+        ):
+            for finding in audit(seen):
+                if finding.seen.measure and UNKNOWN_PLACE not in finding.seen.measure:
+                    require_runs(finding.seen.measure)
+                    tried.add(finding.rule.id)
+    assert tried >= {"R11", "R18", "R24", "R30", "R34"}
+
+
+def require_runs(words: str) -> None:
+    program, verb, *rest = shlex.split(words)
+    assert (program, verb) == ("virtune", "compare")
+    context = compare.command.make_context("compare", rest)
+    base, settings = base_stack([f"rig={context.params['rig']}"] if context.params["rig"] else [])
+    arms = check_arms([arm_from_text(text, base, settings=settings) for text in context.params["arms"]])
+    assert [arm.name for arm in arms] == ["now", "then"]
+    assert arms[0].stack != arms[1].stack
+
+
+def test_a_command_that_does_not_run_is_noticed() -> None:
+    with pytest.raises(click.UsageError):
+        require_runs("virtune compare --no-such-option")
