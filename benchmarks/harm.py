@@ -310,9 +310,10 @@ def directories(place: Place) -> Iterator[str]:
             )
             found.append(f"{rig} {status}{': ' + said if status else ''}")
         place.virtune("clean", "--images", "--scratch", str(home / name))
-        shutil.rmtree(home / name)
+        shutil.rmtree(home / name, ignore_errors=True)
+        used = 2 if kind == "not text" else 0
         good = [content(path) for path in beside] == before and {*home.iterdir()} == {*beside}
-        good = good and all(one.endswith(" 0") for one in found)
+        good = good and all(f" {used}" in one for one in found)
         yield f"| {kind if good else f'**{kind}**'} | {'; '.join(found)} |"
 
 
@@ -322,9 +323,9 @@ def second_user(place: Place) -> Iterator[str]:
     uid = int(run("id", "-u", USER))
     quick = ("--span", "8M", *LOAD)
     verbs = (
-        ("probe",), ("measure", "--rig", "metal", *quick), ("check", "--seconds", "2s", "--span", "8M", "-q"),
+        ("probe",), ("measure", "--rig", "metal", *quick), ("check", "--seconds", "10s", "--span", "8M", "-q"),
         ("compare", "--vary", "disk.aio=threads,io_uring", *quick),
-        ("tune", "--space", "disk.aio=threads,io_uring", "--budget", "15s", "--span", "8M", "-q"),
+        ("tune", "--vary", "disk.aio=threads,io_uring", "--budget", "20s", "--span", "8M", "-q"),
         ("list",), ("show", "last"), ("knobs",), ("study", "list"), ("clean", "--images"),
     )  # fmt: skip
 

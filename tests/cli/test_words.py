@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from tests.conftest import User
 
-from virtune.cli import VERBS
+from virtune.cli import VERBS, run
 
 
 def test_help_loads_nothing_heavy() -> None:
@@ -111,3 +111,12 @@ def test_no_locale_costs_a_result(words: str, user: User) -> None:
     ran = user.run(*words.split(), status=None)
     assert (ran.stdout + ran.stderr).isascii()
     assert ran.status in (0, 2), ran.stderr
+
+
+@pytest.mark.parametrize("option", ["--scratch", "--target"])
+def test_a_name_that_is_not_text_is_refused_before_anything_is_made(
+    option: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["measure", option, os.fsdecode(os.fsencode(tmp_path) + b"/\xff")]) == 2
+    assert r"\udcff' is not text in UTF-8" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []

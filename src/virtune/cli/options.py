@@ -15,6 +15,20 @@ from virtune.model.units import format_bytes, parse_bytes, parse_seconds
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
+class PlaceType(click.Path):
+    """A path that is kept with a study and given to QEMU, both of which take text."""
+
+    def __init__(self) -> None:
+        super().__init__(path_type=Path, readable=False)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        try:
+            str(value).encode()
+        except UnicodeEncodeError:
+            self.fail(f"the name {str(value)!r} is not text in UTF-8", param, ctx)
+        return super().convert(value, param, ctx)
+
+
 class SizeType(click.ParamType[int]):
     """A size: 512, 4k, 1M, 10G."""
 
@@ -63,7 +77,7 @@ def default_scratch() -> Path:
 def scratch_option(help_text: str) -> Callable[[Command], Command]:
     """Add --scratch."""
     return click.option(
-        "--scratch", type=click.Path(path_type=Path, readable=False), default=default_scratch,
+        "--scratch", type=PlaceType(), default=default_scratch,
         help=f"{help_text}  [default: {_SCRATCH}UID]",
     )  # fmt: skip
 
@@ -136,7 +150,7 @@ def target_options(command: Command) -> Command:
                      help=f"Size of the scratch image, or how much of a target is used.  "
                           f"[default: {format_bytes(DEFAULT_SPAN)}: quick to fill; smaller than RAM, so buffered "
                           f"stacks are served from the page cache, and virtune says so]"),
-        click.option("--target", type=click.Path(path_type=Path), default=None, metavar="FILE|DEVICE",
+        click.option("--target", type=PlaceType(), default=None, metavar="FILE|DEVICE",
                      help="Load this existing file or block device instead of a scratch image."),
         click.option("--allow-write-to", metavar="FILE|DEVICE", default=None,
                      help="Name the target again to allow writes to it: its contents are lost."),
