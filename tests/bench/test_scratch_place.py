@@ -180,6 +180,7 @@ def test_an_image_is_used_again_only_when_it_is_ours_and_written_in_full(tmp_pat
     assert not used(hole=True)
     assert not used(copied=True)
     assert not used(content=b"x" * MIB)
+    assert not used(content=b"x" * 3 * MIB)
 
 
 def test_a_file_in_the_way_that_is_not_ours_stays(tmp_path: Path, warden: Warden) -> None:
