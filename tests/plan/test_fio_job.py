@@ -9,7 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from virtune.fio.exported import Clients
-from virtune.fio.job import FioJob, fio_job
+from virtune.fio.job import COUNTED_SECONDS, FioJob, fio_job
 from virtune.fio.jobfile import read_job_file
 from virtune.fio.workloads import PROFILES, parse_workload
 from virtune.model.errors import PlanError, PreconditionError, VirtuneError
@@ -126,8 +126,17 @@ def test_clones_are_reported_together_and_different_jobs_are_not() -> None:
 
 def test_a_counted_job_ends_by_itself() -> None:
     only = options("rw=randread,number_ios=23")
-    assert "time_based" not in only
-    assert "ramp_time" not in only
+    assert not {"time_based", "ramp_time", "runtime"} & only.keys()  # on a slow disk a runtime would cut it
+
+
+def test_what_only_disturbs_lasts_as_long_as_the_counted_job() -> None:
+    found = sections(written("name=each,rw=randread,number_ios=100 + name=background,rw=randread,numjobs=2"))
+    assert (found["each"]["exitall"], found["each"]["exit_what"]) == ("1", "all")
+    assert "runtime" not in found["each"]
+    assert (found["background"]["time_based"], found["background"]["runtime"]) == ("1", f"{COUNTED_SECONDS}s")
+    other = sections(written("name=each,rw=randread,number_ios=100 + name=beside,rw=randread"))
+    assert other["beside"]["runtime"] == "1500ms"
+    assert "exitall" not in other["each"]
 
 
 def test_shares_become_bytes_of_the_target() -> None:
@@ -299,7 +308,9 @@ def test_the_engines_of_a_job_are_those_that_fio_takes() -> None:
 
 
 def test_a_job_file_that_counts_is_not_made_endless() -> None:
-    assert "--time_based=1" not in unchanged("[j]\nrw=read\nnumber_ios=23\n").arguments
+    counted = unchanged("[j]\nrw=read\nnumber_ios=23\n").arguments
+    assert not [word for word in counted if word.startswith(("--time_based", "--runtime"))]
+    assert "--runtime=1500ms" in unchanged("[j]\nrw=read\nnumber_ios=23\n[k]\nrw=read\n").arguments
     assert "--refill_buffers=1" not in unchanged("[j]\nrw=write\nzero_buffers\n").arguments
     assert not unchanged("[j]\nrw=read\n").direct
 

@@ -7,8 +7,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from virtune.fio.jobfile import own_times, read_job_file
+from virtune.fio.jobfile import REASONS_MAX, own_times, read_job_file
 from virtune.fio.options import IN_FILES, REFUSED, SHAPING
+from virtune.fio.workloads import parse_workload
 from virtune.model.errors import PlanError
 
 TEXT = """\
@@ -103,13 +104,80 @@ def test_a_file_may_say_its_own_times() -> None:
         ("[j]\nrw=read\udcff\n", "no text in UTF-8"),
         ("[j]\nrw=read\x1b[2J\n", "cannot be printed"),
         ("[j]\n; " + "x" * 2000 + "\n", "line 2 is longer"),
-        ("[j]\nrw=read\n" * 20_000, "longer than 64 KiB"),
+        ("[j]\nrw=read\n" * 100_000, "longer than 1 MiB"),
         ("".join(f"[j{n}]\nrw=read\n" for n in range(65)), "65 jobs"),
     ],
 )
 def test_what_is_wrong_or_dangerous_is_refused(text: str, message: str) -> None:
     with pytest.raises(PlanError, match=message):
         read_job_file(text, "mine.fio")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "random_distribution=zoned:50/5:30/15:20/",
+        "random_distribution=zoned_abs:60/20G:30/100G:10/500g",
+        "rate=,12500k",
+        "rate_iops=500,,100",
+        "rw=read:-8k",
+        "percentile_list=99:99.9999999",
+        *("verify=0", "do_verify=0", "overwrite=0", "nrfiles=1", "gtod_reduce=0", "startdelay=0", "buffered=0"),
+        "fallocate=none",
+    ],
+)
+def test_what_fio_takes_and_harms_nothing_is_taken(line: str) -> None:
+    (job,) = read_job_file(f"[j]\nrw=randread\n{line}\n", "j").jobs
+    assert job.name == "j"
+    assert not job.as_dict().keys() & REFUSED.keys()
+
+
+@pytest.mark.parametrize(
+    "line", ["verify=1", "nrfiles=2", "overwrite=1", "rate=,", "rate=,,", "rate=0", "rw=read:--8"]
+)
+def test_what_is_close_to_that_is_refused(line: str) -> None:
+    with pytest.raises(PlanError, match="line 2"):
+        read_job_file(f"[j]\n{line}\n", "j")
+
+
+def test_buffered_is_the_opposite_of_direct() -> None:
+    """fio: `buffered=0` is `direct=1`. To take one for the other is to measure the page cache."""
+    assert read_job_file("[j]\nrw=read\nbuffered=0\n", "j").jobs[0].get("direct", "") == "1"
+    assert read_job_file("[j]\nrw=read\nbuffered=1\n", "j").jobs[0].get("direct", "") == "0"
+    assert read_job_file("[j]\nrw=read\nbuffered=1\ndirect=1\n", "j").jobs[0].get("direct", "") == "1"
+    assert parse_workload("rw=read,buffered=0")[0].jobs[0].get("direct", "") == "1"
+
+
+def test_a_job_may_be_named_inside_its_section() -> None:
+    found = read_job_file("[global]\nname=all\n[a]\nrw=read\nname = my reader\n[b]\nrw=write\n", "j")
+    assert [job.name for job in found.jobs] == ["my_reader", "all"]
+    with pytest.raises(PlanError, match="two jobs named all"):
+        read_job_file("[global]\nname=all\n[a]\nrw=read\n[b]\nrw=write\n", "j")
+    with pytest.raises(PlanError, match="is no section"):
+        read_job_file("[a]\nname=../x\n", "j")
+
+
+def test_every_reason_is_named_with_its_line() -> None:
+    text = "[global]\nfilename=/dev/sda\n[a\nrw=raed\niodepth=8\nstonewall\n"
+    with pytest.raises(PlanError, match="for 4 reasons") as caught:
+        read_job_file(text, "mine.fio")
+    assert [line.partition(":")[0] for line in caught.value.details] == ["line 2", "line 3", "line 4", "line 6"]
+    assert "--target" in caught.value.details[0]
+    many = "[a]\n" + "filename=x\n" * 30
+    with pytest.raises(PlanError, match="for 30 reasons") as caught:
+        read_job_file(many, "mine.fio")
+    assert len(caught.value.details) == REASONS_MAX + 1
+    assert caught.value.details[-1] == "and 18 more"
+
+
+@pytest.mark.parametrize(
+    ("word", "guess"), [("iodpeth", "iodepth"), ("threads", "thread"), ("bufered", "buffered"), ("zonesize", None),
+                        ("cpuload", None), ("zonemode", None)]
+)  # fmt: skip
+def test_only_what_is_nearly_the_same_word_is_guessed(word: str, guess: str | None) -> None:
+    with pytest.raises(PlanError, match="not a fio option known") as caught:
+        read_job_file(f"[a]\n{word}=1\n", "mine.fio")
+    assert caught.value.hint == (f"did you mean `{guess}`?" if guess else None)
 
 
 lines = st.sampled_from(

@@ -130,6 +130,38 @@ def test_a_counted_job_does_exactly_so_many(image: FileTarget, engines: frozense
     assert run(plan(workload, image, engines), tmp_path)["jobs"][0]["read"]["total_ios"] == 23
 
 
+def test_what_only_disturbs_ends_with_the_counted_job(
+    image: FileTarget, engines: frozenset[str], tmp_path: Path
+) -> None:
+    """At 40 a second 30 I/Os take longer than the slice, and shorter than what disturbs could last."""
+    (workload,) = parse_workload("name=each,rw=randread,number_ios=30,rate_iops=40 + name=background,rw=randread")
+    each, background = run(plan(workload, image, engines), tmp_path)["jobs"]
+    assert each["read"]["total_ios"] == 30
+    assert each["read"]["runtime"] > SECONDS * 1000 + 200
+    assert abs(background["read"]["runtime"] - each["read"]["runtime"]) < 500
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        *(
+            "random_distribution=zoned:50/5:30/15:20/",
+            "random_distribution=zoned_abs:60/1m:30/2m:10/1m",
+            "rate=,12500k",
+        ),
+        *("rate_iops=500,,100", "percentile_list=99:99.9999999", "buffered=0", "verify=0\nnrfiles=1\noverwrite=0"),
+        "name=my reader",
+    ],
+)
+def test_what_a_job_file_may_say_fio_takes(
+    words: str, image: FileTarget, engines: frozenset[str], tmp_path: Path
+) -> None:
+    workload = read_job_file(f"[j]\nrw=randread\nbs=4k\nsize=4m\n{words}\n", "mine.fio")
+    (found,) = run(plan(workload, image, engines), tmp_path)["jobs"]
+    assert (found["error"], found["jobname"].replace(" ", "_")) == (0, workload.jobs[0].name)
+    assert found["read"]["total_ios"] > 0
+
+
 def test_a_path_with_odd_characters_is_the_one_that_is_loaded(engines: frozenset[str], tmp_path: Path) -> None:
     path = tmp_path / "a:b c=d,é'\"[x].raw"
     path.write_bytes(os.urandom(SIZE))

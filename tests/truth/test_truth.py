@@ -35,6 +35,18 @@ def test_count_a_prime_number_of_ios_is_counted_exactly(user: User) -> None:
     assert json.loads(raw[raw.index("{") :])["jobs"][0]["read"]["total_ios"] == 23
 
 
+def test_count_a_slow_disk_does_all_of_them(user: User) -> None:
+    # 20 a second, and the bucket of two: 30 I/Os take 1.4 s, longer than the slice
+    ran = measure(
+        user, *NULL, "--set", "disk.throttle_iops=20", workload="rw=randread,bs=4k,number_ios=30", seconds="0.5"
+    )
+    raw = user.run("show", "last", "--trial", "1", "--capture", "fio.json").stdout
+    (job,) = json.loads(raw[raw.index("{") :])["jobs"]
+    assert job["read"]["total_ios"] == 30
+    assert job["read"]["runtime"] > 1000
+    assert "cut-short" not in [one["id"] for one in ran.json()["arms"][0]["workloads"][0]["remarks"]]
+
+
 def test_rate_a_throttle_of_500_gives_510(user: User) -> None:
     # 500 a second, and the bucket of a tenth of a second's worth (50) spread over the 5 s
     ran = measure(user, *NULL, "--set", "disk.throttle_iops=500", workload="rw=randread,bs=4k,iodepth=8", seconds="5")

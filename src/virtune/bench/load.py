@@ -122,6 +122,7 @@ def _moments(window: Window, host: HostCounters, program: str, pid: int) -> Mome
     return Moments(
         begin_seconds=window.begins(_SETTLE_SECONDS[program]),
         end_seconds=window.ends(_END_SECONDS),
+        patience_seconds=window.patience_seconds,
         on_begin=on_begin,
         on_end=on_end,
     )

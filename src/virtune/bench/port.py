@@ -20,6 +20,10 @@ from virtune.model.target import Target
 from virtune.model.workload import Workload
 from virtune.shell import Warden
 
+PATIENCE_SECONDS = 30.0
+"""How long past its run time a load may take before it is held to be stuck: on a disk that answers at all, fio ends
+within a second of its `runtime`, since it only waits for what is in flight."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadJob:
@@ -44,12 +48,16 @@ class LoadJob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Window:
-    """When a load is measured: for `seconds` after a ramp. `round` and `seed` are the study's, for rigs that draw."""
+    """When a load is measured: for `seconds` after a ramp. `round` and `seed` are the study's, for rigs that draw.
+
+    `patience_seconds` is how much longer it may take before it is held to be stuck.
+    """
 
     seconds: float
     ramp_seconds: float
     round: int = 1
     seed: int = 0
+    patience_seconds: float = PATIENCE_SECONDS
 
     def begins(self, settle_seconds: float) -> float:
         """Return when the counters are read first, in seconds after a start that takes so long."""

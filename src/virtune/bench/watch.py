@@ -10,12 +10,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
+from virtune.bench.port import PATIENCE_SECONDS
 from virtune.model.errors import LoadError
 from virtune.model.evidence import Check
-
-PATIENCE_SECONDS = 30.0
-"""How long past its run time a load may take before it is held to be stuck: on a disk that answers at all, fio ends
-within a second of its `runtime`, since it only waits for what is in flight."""
 
 TICK_SECONDS = 0.02
 """How often a load and its rig are looked at."""
@@ -55,6 +52,7 @@ class Moments:
     end_seconds: float
     on_begin: Callable[[], None]
     on_end: Callable[[], None]
+    patience_seconds: float = PATIENCE_SECONDS
 
 
 def watch(load: RunningLoad, moments: Moments, *, started: float | None = None) -> tuple[Check, ...]:
@@ -79,9 +77,9 @@ def watch(load: RunningLoad, moments: Moments, *, started: float | None = None) 
         if (why := load.stuck()) is not None:
             load.stop()
             raise LoadError(why)
-        if now - begun > moments.end_seconds + PATIENCE_SECONDS:
+        if now - begun > moments.end_seconds + moments.patience_seconds:
             load.stop()
-            raise LoadError(f"the load did not end {PATIENCE_SECONDS:g} s after its run time: it is stuck")
+            raise LoadError(f"the load did not end {moments.patience_seconds:g} s after its run time: it is stuck")
     # what a process has done by then stands in its counters still
     looks.again(now=True)
     return looks.seen()

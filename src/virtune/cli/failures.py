@@ -35,6 +35,7 @@ class Failure:
     message: str
     hint: str | None
     code: int
+    details: tuple[str, ...] = ()
 
 
 def failure_of(error: BaseException) -> Failure | None:
@@ -43,7 +44,7 @@ def failure_of(error: BaseException) -> Failure | None:
         case BrokenPipeError():
             return None
         case VirtuneError():
-            return Failure(error.message, error.hint, error.exit_code)
+            return Failure(error.message, error.hint, error.exit_code, error.details)
         case click.UsageError():
             command = error.ctx.command_path if error.ctx else "virtune"
             hint = getattr(error, "hint", None) or f"`{command} --help`"
@@ -97,6 +98,8 @@ def say(failure: Failure) -> int:
     colour = False if os.environ.get("NO_COLOR") else None  # None: as the terminal is
     with contextlib.suppress(OSError):
         click.echo(click.style("error:", fg="red", bold=True) + f" {failure.message}", err=True, color=colour)
+        for line in failure.details:
+            click.echo(f"  {line}", err=True, color=colour)
         if failure.hint:
             click.echo(f"\n{click.style('hint:', fg='cyan')} {failure.hint}", err=True, color=colour)
     return failure.code

@@ -39,13 +39,16 @@ from virtune.fio.workloads import check_name
 from virtune.model.errors import PlanError, PreconditionError
 from virtune.model.spelling import quoted
 from virtune.model.target import FileTarget, NbdTarget, Target, VhostUserTarget
-from virtune.model.workload import Job, Workload
+from virtune.model.workload import BACKGROUND, Job, Workload
 
 PERCENTILES = "50:70:90:95:99:99.9:99.99"
 """What fio prints beside its bins: the percentiles of the studies, and the tail people pay for."""
 
 ENDS_ITSELF = frozenset({"number_ios", "io_size", "loops"})
 """With one of these a job ends when it has done so much; `time_based` would run it for ever."""
+
+COUNTED_SECONDS = 600
+"""How long a counted job may take: 100 I/Os take 10 s on a disk of 10 IOPS. What only disturbs lasts as long."""
 
 OPERATIONS = "operations"
 """How fio's logs of single I/Os are named, where fio runs."""
@@ -186,8 +189,7 @@ def _section(
     own = _on_target(options, plan, chosen)
     extent = extent_of(options, plan.target)
     section = {**address, **own, **{k: v for k, v in options.items() if k not in own}, **extent}
-    section |= plan.times if "number_ios" not in options else {"runtime": plan.times["runtime"]}
-    section |= {} if "number_ios" in options else {"time_based": "1"}
+    section |= _how_long(job, workload, plan)
     if job.recorded and plan.program == FIO:
         section |= {"write_lat_log": OPERATIONS, "log_avg_msec": "0", "log_offset": "1"}
     for key, value in _defaults(job, plan.seed).items():
@@ -197,6 +199,16 @@ def _section(
     if len(workload.jobs) > 1:
         section["new_group"] = "1"
     return section
+
+
+def _how_long(job: Job, workload: Workload, plan: _Plan) -> dict[str, str]:
+    """Return how long a job lasts: a counted one as long as its I/Os take, and what only disturbs as long as that."""
+    counted = any("number_ios" in one.as_dict() for one in workload.jobs)
+    together = counted and plan.program == FIO and any(one.name == BACKGROUND for one in workload.jobs)
+    if "number_ios" in job.as_dict():
+        return {"exitall": "1", "exit_what": "all"} if together else {}
+    times = {**plan.times, "time_based": "1"}
+    return {**times, "runtime": f"{COUNTED_SECONDS}s"} if together and job.name == BACKGROUND else times
 
 
 def _on_target(options: dict[str, str], plan: _Plan, chosen: list[Chosen]) -> dict[str, str]:
@@ -316,6 +328,8 @@ def _unchanged(workload: Workload, text: str, address: dict[str, str], plan: _Pl
     if any("zero_buffers" in job.as_dict() for job in workload.jobs):
         arguments.pop("refill_buffers", None)
     arguments |= plan.times
+    if all("number_ios" in job.as_dict() for job in workload.jobs):
+        arguments.pop("runtime")
     if not any(ENDS_ITSELF & job.as_dict().keys() for job in workload.jobs):
         arguments["time_based"] = "1"
     directs = {job.get("direct", "0") for job in workload.jobs} if isinstance(plan.target, FileTarget) else set()
@@ -345,8 +359,9 @@ def _rewritten(workload: Workload, address: dict[str, str], plan: _Plan) -> FioJ
         section = {**address, **own, "size": str(plan.target.size_bytes), **plan.times, **_defaults(job, plan.seed)}
         if not ENDS_ITSELF & options.keys():
             section["time_based"] = "1"
-        if "zero_buffers" in options:
-            section.pop("refill_buffers", None)
+        for name, without in (("zero_buffers", "refill_buffers"), ("number_ios", "runtime")):
+            if name in options:
+                section.pop(without, None)
         sections.append((job.name, section | options))
     return _written(workload, sections, plan, chosen)
 

@@ -9,53 +9,89 @@ they stand, options without a value. Where fio would stumble (`rw= read`) or rea
 import re
 
 from virtune.fio.job import milliseconds
-from virtune.fio.options import ALIASES, SHAPING, check_together, read_option
+from virtune.fio.options import ALIASES, NOTHING, SHAPING, check_together, read_option
 from virtune.fio.workloads import JOBS_MAX
 from virtune.model.errors import PlanError
 from virtune.model.spelling import quoted
+from virtune.model.units import format_bytes
 from virtune.model.workload import Job, Workload
 
-CHARACTERS_MAX = 64 * 1024
-"""A job file is a page of text; fio's own examples are below 4 KiB."""
+CHARACTERS_MAX = 1024**2
+"""A job file is a page of text; fio's own examples are below 4 KiB, those that programs write below 1 MiB."""
+
+REASONS_MAX = 12
+"""Of more reasons than this the rest is counted."""
 
 LINE_MAX = 1000
 """fio reads lines into a buffer of fixed size and would take the rest of a longer one for the next line."""
 
 _SECTION = re.compile(r"\[(?P<name>[A-Za-z0-9][A-Za-z0-9 ._+-]{0,63})\]", re.ASCII)
+_NAME = re.compile(r"name[ \t]*=[ \t]*(?P<name>.*?)[ \t]*", re.ASCII)
 _OPTION = re.compile(r"(?P<key>[A-Za-z_][A-Za-z0-9_-]*)(?P<rest>[ \t]*=(?P<value>.*))?", re.ASCII | re.DOTALL)
 
 
 def read_job_file(text: str, name: str) -> Workload:
     """Read a job file into a workload that carries the text unchanged and its jobs with the globals folded in.
 
-    Raises PlanError naming the file, the line and the reason.
+    Raises PlanError naming the file and, for every line that cannot be taken, the line and the reason.
     """
     label = _label(name)
     if len(text) > CHARACTERS_MAX:
-        raise PlanError(f"{label} is longer than {CHARACTERS_MAX // 1024} KiB, which no job file needs")
+        raise PlanError(f"{label} is longer than {format_bytes(CHARACTERS_MAX)}, which no job file needs")
     if any("\ud800" <= c <= "\udfff" or c == "\0" for c in text):
         raise PlanError(f"{label} is no text in UTF-8")
     shared: dict[str, str] = {}
     jobs: list[tuple[str, dict[str, str]]] = []
     current: dict[str, str] | None = None
+    reasons: list[PlanError] = []
     for number, line in enumerate(text.split("\n"), 1):
         where = f"{label} line {number}"
-        content = _content(line, where)
-        if not content:
-            continue
-        if content.startswith("["):
-            section = _section(content, where)
-            current = shared if section == "global" else dict(shared)
-            if section != "global":
-                jobs.append((section.replace(" ", "_"), current))
-            continue
-        if current is None:
-            raise PlanError(
-                f"{where}: {quoted(content)} stands before any section", hint="begin with [global] or a job"
-            )
-        key, value = _option(content, where)
-        current[key] = value
+        try:
+            content = _content(line, where)
+            if content.startswith("["):
+                current = {}  # of a section that cannot be read the options are looked at all the same
+                section = _section(content, where)
+                current = shared if section == "global" else dict(shared)
+                if section != "global":
+                    jobs.append((section, current))
+            elif content:
+                _take(content, where, current)
+        except PlanError as reason:
+            reasons.append(reason)
+    if reasons:
+        raise _all_of(reasons, label)
     return _workload(label, text, jobs)
+
+
+def _all_of(reasons: list[PlanError], label: str) -> PlanError:
+    """Put all reasons into one error: who mends a file wants to do it once."""
+    if len(reasons) == 1:
+        return reasons[0]
+    lines = [
+        reason.message.removeprefix(f"{label} ") + (f" ({reason.hint})" if reason.hint else "")
+        for reason in reasons[:REASONS_MAX]
+    ]
+    more = len(reasons) - REASONS_MAX
+    return PlanError(
+        f"{label} cannot run as it is, for {len(reasons)} reasons",
+        hint="change these lines, or take them out",
+        details=[*lines, *([f"and {more} more"] if more > 0 else [])],
+    )
+
+
+def _take(content: str, where: str, current: dict[str, str] | None) -> None:
+    """Read an option into the section that it stands in."""
+    if current is None:
+        raise PlanError(f"{where}: {quoted(content)} stands before any section", hint="begin with [global] or a job")
+    match = _NAME.fullmatch(content)
+    if match is not None:
+        current["name"] = _section(f"[{match['name']}]", where)
+        return
+    key, _, value = content.partition("=")
+    if value.strip() in NOTHING.get(key.strip(), ()):
+        return
+    name, read = _option(content, where)
+    current[name] = read
 
 
 def own_times(workload: Workload) -> tuple[float | None, float | None]:
@@ -130,6 +166,8 @@ def _workload(label: str, text: str, jobs: list[tuple[str, dict[str, str]]]) -> 
         raise PlanError(f"{label} has no job", hint="add a section such as [reader] with rw=randread")
     if len(jobs) > JOBS_MAX:
         raise PlanError(f"{label} has {len(jobs)} jobs, more than {JOBS_MAX}", hint="make clones with numjobs")
+    # `name=` in a section, or in [global] for all that follow, wins over the section's own
+    jobs = [(options.pop("name", section).replace(" ", "_"), options) for section, options in jobs]
     names = [name for name, _ in jobs]
     for name, options in jobs:
         if names.count(name) > 1:

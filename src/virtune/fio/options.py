@@ -39,12 +39,14 @@ _TIME = re.compile(r"[0-9]{1,12}(us|ms|s|m|h)?", re.ASCII)
 _RATE = re.compile(r"[0-9]{1,15}[kmgKMG]?", re.ASCII)
 _CPUS = re.compile(r"[0-9]{1,4}(-[0-9]{1,4})?([,:][0-9]{1,4}(-[0-9]{1,4})?){0,255}", re.ASCII)
 _RW = re.compile(
-    r"(read|write|trim|randread|randwrite|randtrim|rw|readwrite|randrw|trimwrite|randtrimwrite)(:[0-9]{1,9}[kmKM]?)?",
+    r"(read|write|trim|randread|randwrite|randtrim|rw|readwrite|randrw|trimwrite|randtrimwrite)(:-?[0-9]{1,9}[kmKM]?)?",
     re.ASCII,
 )
 _SPLIT = re.compile(r"[0-9]{1,9}[kmKM]?/[0-9]{0,3}(:[0-9]{1,9}[kmKM]?/[0-9]{0,3}){0,63}", re.ASCII)
 _DISTRIBUTION = re.compile(
-    r"random|(zipf|pareto|normal):[0-9.]{1,9}(:[0-9.]{1,9})?|zoned(:[0-9.]{1,9}/[0-9.]{1,9}){1,64}", re.ASCII
+    r"random|(zipf|pareto|normal):[0-9.]{1,9}(:[0-9.]{1,9})?"
+    r"|zoned(:[0-9.]{1,9}/[0-9.]{0,9}){1,256}|zoned_abs(:[0-9.]{1,9}/[0-9]{1,15}[kmgtKMGT]?){1,256}",
+    re.ASCII,
 )
 _SHARE = re.compile(r"(100|[1-9]?[0-9])%", re.ASCII)
 
@@ -69,12 +71,15 @@ def _whole(low: int, high: int) -> Option:
     return Option(check=check)
 
 
-def _each(low: int, high: int, shape: re.Pattern[str], says: str) -> Option:
-    """Up to three values for reads, writes and trims, each a number that may carry a suffix."""
+def _each(low: int, high: int, shape: re.Pattern[str], says: str, *, blank: bool = False) -> Option:
+    """Up to three values for reads, writes and trims, each a number that may carry a suffix; with `blank`, one of
+    them may be left out.
+    """
 
     def check(value: str) -> None:
-        parts = value.split(",")
-        if len(parts) > 3 or not all(shape.fullmatch(part) for part in parts):
+        every = value.split(",")
+        parts = [part for part in every if part] if blank else every
+        if not parts or len(every) > 3 or not all(shape.fullmatch(part) for part in parts):
             raise ValueError(f"is not {says}")
         if not all(low <= _size(part) <= high for part in parts):
             raise ValueError(f"is outside {low}..{high}")
@@ -152,7 +157,7 @@ _BOOL = Option(check=_switch)
 _EXTENT = Option(check=_extent)
 _PERIOD = _shaped(_TIME, "a time such as 500us, 10ms or 2s")
 _PERCENT = _whole(0, 100)
-_RATES = _each(1, 10**15, _RATE, "a rate greater than 0 such as 500, 10k or 1000,500")
+_RATES = _each(1, 10**15, _RATE, "a rate greater than 0 such as 500, 10k or 1000,500", blank=True)
 _NUMBER = _whole(0, 10**9)
 _SIZE = _each(0, 2**60, re.compile(r"[0-9]{1,18}[kmgtKMGT]?"), "a size such as 4k")
 
@@ -193,7 +198,7 @@ SHAPING: Mapping[str, Option] = {
     "thinktime_blocks": _whole(1, 10**9),
     "thinktime_blocks_type": _word("complete", "issue"),
     "random_distribution": _shaped(
-        _DISTRIBUTION, "random, zipf:1.2, pareto:0.9, normal:50 or zoned:...", word=True, many=True
+        _DISTRIBUTION, "random, zipf:1.2, pareto:0.9, normal:50 or zoned:60/10:40/90", word=True, many=True
     ),
     "random_generator": _word("tausworthe", "lfsr", "tausworthe64"),
     "percentage_random": _each(0, 100, re.compile(r"[0-9]{1,3}"), "a percentage"),
@@ -249,7 +254,7 @@ IN_FILES: Mapping[str, Option] = {
     "clat_percentiles": Option(check=_on),
     "lat_percentiles": _BOOL,
     "slat_percentiles": _BOOL,
-    "percentile_list": _shaped(re.compile(r"[0-9.]{1,9}(:[0-9.]{1,9}){0,19}"), "percentiles such as 50:99:99.9"),
+    "percentile_list": _shaped(re.compile(r"[0-9.]{1,12}(:[0-9.]{1,12}){0,19}"), "percentiles such as 50:99:99.9"),
     "disk_util": _BOOL,
     "exitall": _FLAG,
     "exitall_on_error": _FLAG,
@@ -305,10 +310,28 @@ REFUSED: Mapping[str, str] = {
          "allow_file_create", "create_on_open", "create_only", "create_serialize", "create_fsync", "pre_read"),
         _LAYOUT,
     ),
-    "buffered": "write direct=0 instead, which says the same",
-    "name": "the section's name in a job file, or `name:` before an inline workload, names it",
+    "name": "`name:` before an inline workload names it",
 }  # fmt: skip
 """What is refused, and why."""
+
+NOTHING: Mapping[str, frozenset[str]] = {
+    **dict.fromkeys(
+        ("verify", "do_verify", "experimental_verify", "verify_async", "overwrite", "unlink", "unlink_each_loop",
+         "file_append", "fill_device", "fill_fs", "pre_read", "create_on_open", "create_only", "gtod_reduce",
+         "disable_lat", "disable_clat", "disable_slat", "disable_bw", "disable_bw_measurement", "startdelay",
+         "allow_mounted_write", "verify_state_save", "verify_state_load"),
+        frozenset({"0"}),
+    ),
+    **dict.fromkeys(("nrfiles", "nr_files"), frozenset({"1"})),
+    "fallocate": frozenset({"none"}),
+    "continue_on_error": frozenset({"none"}),
+    "unified_rw_reporting": frozenset({"0", "none"}),
+    "kb_base": frozenset({"1024"}),
+}  # fmt: skip
+"""Values of refused options that ask for nothing: a job file may have them."""
+
+_TYPO = 0.75
+"""fio has many options that virtune does not know, so only what is nearly the same word is guessed."""
 
 
 def read_option(name: str, value: str | None, *, where: str, in_file: bool) -> tuple[str, str]:
@@ -317,6 +340,8 @@ def read_option(name: str, value: str | None, *, where: str, in_file: bool) -> t
     Raises PlanError with the reason, and the closest name that exists.
     """
     canonical = ALIASES.get(name, name)
+    if canonical == "buffered" and value in ("0", "1"):
+        return "direct", "1" if value == "0" else "0"
     option = SHAPING.get(canonical) or (IN_FILES.get(canonical) if in_file else None)
     if option is None:
         raise _refusal(name, where)
@@ -363,5 +388,5 @@ def _refusal(name: str, where: str) -> PlanError:
     if known in IN_FILES:
         hint = "virtune writes it itself, from --seconds, --ramp and the like; a job file may say it"
         return PlanError(f"{where}: {known} is not part of a workload", hint=hint)
-    guess = did_you_mean(name, {*SHAPING, *ALIASES})
+    guess = did_you_mean(name, {*SHAPING, *IN_FILES, *ALIASES, "buffered"}, cutoff=_TYPO)
     return PlanError(f"{where}: {quoted(name)} is not a fio option known to virtune", hint=guess)

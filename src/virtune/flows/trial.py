@@ -12,12 +12,12 @@ from pathlib import Path
 from virtune.analyse.trial.derive import derive
 from virtune.bench.counters import Sampler
 from virtune.bench.permission import Held
-from virtune.bench.port import Bench, DiskImageSpec, HostCounters, LoadJob, Session, Window
+from virtune.bench.port import PATIENCE_SECONDS, Bench, DiskImageSpec, HostCounters, LoadJob, Session, Window
 from virtune.bench.scratch import Scratch, drop_cache
 from virtune.bench.verify.judge import require_verified
 from virtune.fio.exported import FIO, Clients
 from virtune.fio.generator import PROGRAM
-from virtune.fio.job import FioJob, fio_job
+from virtune.fio.job import COUNTED_SECONDS, FioJob, fio_job
 from virtune.model.errors import LoadError, RigError
 from virtune.model.evidence import DISKS, EACH_OPERATION, Capture, Changeover, Check, InForce, TrialRecord, of_guest
 from virtune.model.stack import Stack
@@ -114,7 +114,13 @@ def _load(
     captures += [_text(of_guest("job.fio", guest), one.text) for guest, one in enumerate(jobs)]
     chosen = [*job.chosen, *_held_words(study, tools)]
     captures.append(_text("choices.txt", "".join(f"{what}: {why}\n" for what, why in chosen)))
-    window = Window(seconds=study.seconds, ramp_seconds=study.ramp_seconds, round=trial.round, seed=study.seed)
+    window = Window(
+        seconds=study.seconds,
+        ramp_seconds=study.ramp_seconds,
+        round=trial.round,
+        seed=study.seed,
+        patience_seconds=COUNTED_SECONDS if workload.counted else PATIENCE_SECONDS,
+    )
     share = share_of(workload, study.arm(trial.arm).stack)
     loads = [LoadJob(job=one, workload=share, program=tools.programs.get(one.program, one.program)) for one in jobs]
     loaded = bench.run(loads, window, _Kept(captures))

@@ -18,21 +18,24 @@ Exit codes 4 and 5 are no errors: 4 says that a threshold was breached (`--fail-
 condition of `--fail-if` may be breached and is not shown to be.
 """
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 from virtune.model.text import printable
 
 
 class VirtuneError(Exception):
-    """An error with one clear sentence, and where it helps a hint with the next thing to type.
+    """An error with one clear sentence, and where it helps a hint with the next thing to type. `details` are lines
+    below the sentence, where one reason is not all.
 
     What cannot be printed (an escape sequence in a file name, say) is shown as `?`: messages quote hostile input.
     """
 
     exit_code: ClassVar[int] = 1
 
-    def __init__(self, message: str, *, hint: str | None = None) -> None:
+    def __init__(self, message: str, *, hint: str | None = None, details: Sequence[str] = ()) -> None:
         self.message = printable(message)
+        self.details = tuple(printable(line) for line in details)
         self.hint = None if hint is None else printable(hint)
         super().__init__(self.message)
 

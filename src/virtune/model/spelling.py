@@ -8,11 +8,14 @@ LONGEST = 40
 """Comparing words costs the square of their length, and nobody misspells a longer one."""
 
 
-def did_you_mean(word: str, choices: Iterable[str]) -> str | None:
-    """Return "did you mean `x`?" for the choice closest to the word, None when none is close."""
+def did_you_mean(word: str, choices: Iterable[str], *, cutoff: float = 0.6) -> str | None:
+    """Return "did you mean `x`?" for the choice closest to the word, None when none is close.
+
+    `cutoff` is how much of the two must agree (difflib's ratio); more where the word may well be right elsewhere.
+    """
     known = sorted(choices)
     folded = {choice.casefold(): choice for choice in reversed(known)}
-    close = get_close_matches(word[:LONGEST].casefold(), folded, n=1, cutoff=0.6)
+    close = get_close_matches(word[:LONGEST].casefold(), folded, n=1, cutoff=cutoff)
     return f"did you mean `{folded[close[0]]}`?" if close else None
 
 

@@ -113,6 +113,11 @@ class Workload:
         return job.get("direct", unsaid) in ("0", "false") or job.get("ioengine", "") == "mmap"
 
     @property
+    def counted(self) -> bool:
+        """Whether a job of it ends after so many I/Os, however long they take."""
+        return any(job.get("number_ios", "") for job in self.jobs)
+
+    @property
     def recorded(self) -> bool:
         """Whether any job's I/Os are recorded one by one."""
         return self.verbatim is None and any(job.recorded for job in self.jobs)

@@ -210,6 +210,7 @@ def _moments(window: Window, host: HostCounters, marks: list[tuple[str, float]])
     return Moments(
         begin_seconds=window.begins(_SETTLE_SECONDS),
         end_seconds=window.ends(_END_SECONDS),
+        patience_seconds=window.patience_seconds,
         on_begin=lambda: look("begin"),
         on_end=lambda: look("stop"),
     )

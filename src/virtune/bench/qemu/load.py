@@ -180,6 +180,7 @@ class _Moments:
         return Moments(
             begin_seconds=window.begins(_SETTLE_SECONDS),
             end_seconds=window.ends(_END_SECONDS),
+            patience_seconds=window.patience_seconds,
             on_begin=lambda: self._look("begin"),
             on_end=self._stop,
         )
