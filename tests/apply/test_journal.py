@@ -1,13 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """The journal: an entry is there whole or not at all, is found by its names, and survives what a crash leaves."""
 
+import contextlib
+import shutil
+import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from virtune.apply.journal import Entry, Journal, Step
+from virtune.cli import run
 from virtune.model.domain import SettingChange
 from virtune.model.errors import PreconditionError, UsageError, VirtuneError
+from virtune.virsh import Virsh
 
 TURN = SettingChange(knob="disk.cache", at="vda", value="none")
 
@@ -73,9 +79,6 @@ def test_a_journal_that_cannot_be_is_said(tmp_path: Path) -> None:
     with pytest.raises(PreconditionError, match="cannot keep a journal"), Journal(tmp_path / "file").alone():
         raise AssertionError
     assert Journal(tmp_path / "nowhere").entries() == ()
-    (tmp_path / "broken").mkdir()
-    with pytest.raises(VirtuneError, match="cannot be read"):
-        Journal(tmp_path).entries()
 
 
 def test_only_one_holds_the_journal(tmp_path: Path) -> None:
@@ -87,3 +90,113 @@ def test_only_one_holds_the_journal(tmp_path: Path) -> None:
         raise AssertionError
     with Journal(tmp_path).alone():
         pass
+
+
+ENTRY = b'{"uri": "u", "uuid": "i", "domain": %s, "turns": [], "live": []}'
+
+DAMAGE: dict[str, tuple[str, bytes | None, str]] = {
+    "cut": ("entry.json", b"[", "Invalid JSON: EOF while parsing"),
+    "a list": ("entry.json", b"[]", "object"),
+    "a number": ("entry.json", b"3", "object"),
+    "another type": ("entry.json", ENTRY % b"7", "domain: Input should be a valid string"),
+    "deep": ("entry.json", b"[" * 100_000, "recursion limit"),
+    "no UTF-8": ("entry.json", ENTRY % b'"\xff"', "Invalid JSON"),
+    "no steps": ("steps", b"", "steps: it is empty"),
+    "half a step": ("steps", b"inten", "it has no steps"),
+    "an unknown step": ("steps", b"intended\nflown\n", "'flown' is not a valid Step"),
+    "an empty XML": ("before.xml", b"", "before.xml: it is empty"),
+    "an XML that is gone": ("before.xml", None, "before.xml: no such file"),
+}
+
+
+@pytest.mark.parametrize(("name", "content", "says"), DAMAGE.values(), ids=DAMAGE)
+def test_one_damaged_entry_hides_no_other(name: str, content: bytes | None, says: str, tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    entries = [begun(journal, f"2026010{day}-000000", domain) for day, domain in ((1, "db"), (2, "web"), (3, "mail"))]
+    place = tmp_path / entries[1].id / name
+    if content is None:
+        place.unlink()
+    else:
+        place.write_bytes(content)
+    assert journal.entries() == (entries[0], entries[2])
+    (why,) = journal.damaged()
+    assert says in why
+    assert journal.find("db") == entries[0]
+    assert journal.find("last") == entries[2]
+    with pytest.raises(VirtuneError, match="cannot be read"):
+        journal.find(entries[1].id)  # and not that it is not there
+    journal.step(entries[0], Step.DEFINING)
+    assert begun(journal, "20260102-000000").id > entries[1].id  # one of the same second
+
+
+def test_what_is_no_entry_hides_none(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    entry = begun(journal)
+    (tmp_path / "stray").mkdir()
+    (tmp_path / "20260101-000000-zzzz").mkdir()
+    (tmp_path / "file").touch()
+    (tmp_path / entry.id / "found.xml").symlink_to("/dev/zero")
+    assert journal.entries() == ()
+    assert [why.split()[3] for why in journal.damaged()] == [entry.id, "20260101-000000-zzzz", "stray"]
+    assert begun(journal).id > entry.id
+
+
+def test_undo_names_what_is_damaged_and_undoes_the_rest(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    # libvirt's own test driver has one domain, as it was made each time that it is asked
+    virsh = Virsh("test:///default", write=True)
+    (uuid,) = virsh.uuids()
+    before = (virsh.dump([uuid], secrets_too=True)[0].inactive or "").encode()
+    journal = Journal(tmp_path)
+    good, lost = (
+        journal.begin(
+            name=f"2026010{day}-000000", uri=virsh.uri, uuid=one, domain=name,
+            turns=[TURN], live=[], before=before, after=b"<b/>",
+        )
+        for day, one, name in ((1, uuid, "test"), (2, uuid.replace("6", "7"), "lost"))
+    )  # fmt: skip
+    (tmp_path / "stray").mkdir()
+    place = ["--journal", str(tmp_path)]
+    assert run(["undo", "--list", *place]) == 1
+    out, err = capsys.readouterr()
+    assert [line.split()[0] for line in out.splitlines()] == [good.id, lost.id]
+    assert err.startswith("damaged: the journal's entry stray cannot be read")
+    assert run(["undo", "--show", *place]) == 3  # the last change, whose domain is gone
+    capsys.readouterr()
+    assert run(["undo", *place]) == 3
+    out, err = capsys.readouterr()
+    assert out == f"test is as it was before {good.id}\n"
+    assert f"{lost.id} of lost: there is no domain" in err
+    assert Step.UNDONE in journal.read(good.id).steps
+    assert run(["undo", good.id, *place]) == 0  # named, it does not matter what else is damaged
+    assert "damaged" not in capsys.readouterr().err
+
+
+@contextlib.contextmanager
+def disk(image: Path, place: Path, *options: str) -> Iterator[Path]:
+    """A filesystem in a file, mounted."""
+    place.mkdir()
+    subprocess.run(["mount", "-o", ",".join(("loop", *options)), str(image), str(place)], check=True)
+    try:
+        yield place
+    finally:
+        subprocess.run(["umount", str(place)], check=True)
+
+
+def test_what_was_written_down_is_on_the_disk_when_that_returns(tmp_path: Path) -> None:
+    image, later = tmp_path / "disk.img", tmp_path / "later.img"
+    with image.open("wb") as file:
+        file.truncate(16 * 1024**2)
+    subprocess.run(["mkfs.ext4", "-q", str(image)], check=True)
+    # without the kindnesses of ext4, which writes what is renamed and what is five seconds old
+    with disk(image, tmp_path / "now", "commit=300,noauto_da_alloc") as now:
+        journal = Journal(now / "journal")
+        with journal.alone():
+            entry = begun(journal)
+            shutil.copyfile(image, later)  # what the disk holds if the power fails now
+            with disk(later, tmp_path / "begun") as crashed:
+                assert Journal(crashed / "journal").read(entry.id) == entry
+            journal.step(entry, Step.DEFINED, found=b"<c/>")
+            shutil.copyfile(image, later)
+            with disk(later, tmp_path / "stepped") as crashed:
+                assert Journal(crashed / "journal").read(entry.id) == journal.read(entry.id)
+        assert journal.read(entry.id).found == b"<c/>"

@@ -6,9 +6,11 @@ added, with fsync, before what it announces is done. An entry appears whole or n
 """
 
 import contextlib
+import errno
 import fcntl
 import json
 import os
+import re
 import secrets
 import shutil
 from collections.abc import Iterator, Sequence
@@ -17,10 +19,17 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+from pydantic import TypeAdapter, ValidationError
+
+from virtune.bounded import read_bounded
 from virtune.model.domain import SettingChange
 from virtune.model.errors import PreconditionError, UsageError, VirtuneError
 
 _UNFINISHED = ".new-"
+_NUMBER = re.compile(r"[0-9a-f]{4}")
+
+_BYTES_MAX = 64 * 1024**2
+"""A domain's XML has some 10 kB."""
 
 
 class Step(StrEnum):
@@ -88,6 +97,22 @@ class Entry:
         return Step.UNDONE not in self.steps and Step.COMMITTED not in self.steps
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Said:
+    """What entry.json holds."""
+
+    uri: str
+    uuid: str
+    domain: str
+    turns: tuple[SettingChange, ...]
+    live: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...]
+    plugs: tuple[Plug, ...] = ()
+    restart: Restart | None = None
+
+
+_SAID: TypeAdapter[_Said] = TypeAdapter(_Said)
+
+
 class Journal:
     """The journal of one user, in a directory that nobody else can read: XML may hold passwords."""
 
@@ -126,7 +151,7 @@ class Journal:
     ) -> Entry:
         """Write an entry whole, with its first step; nothing has been changed yet."""
         for left in self._root.glob(f"{_UNFINISHED}*"):
-            shutil.rmtree(left)
+            shutil.rmtree(left, ignore_errors=True)
         identity = self._next(name)
         place = self._root / f"{_UNFINISHED}{identity}"
         place.mkdir(mode=0o700)
@@ -144,9 +169,9 @@ class Journal:
 
     def _next(self, name: str) -> str:
         """An id that no other change has and that sorts behind those of the same second."""
-        taken = sorted(place.name for place in self._root.glob(f"{name}-????"))
-        number = int(taken[-1].rpartition("-")[2], 16) + 1 if taken else secrets.randbelow(2**15)
-        return f"{name}-{number:04x}"
+        ends = [place.name.rpartition("-")[2] for place in self._root.glob(f"{name}-????")]
+        taken = [int(end, 16) for end in ends if _NUMBER.fullmatch(end)]
+        return f"{name}-{max(taken) + 1 if taken else secrets.randbelow(2**15):04x}"
 
     def step(self, entry: Entry, step: Step, *, found: bytes | None = None) -> None:
         """Add a step, and with `defined` what libvirt made of the intention; on disk when this returns."""
@@ -159,37 +184,49 @@ class Journal:
         _sync(place)
 
     def read(self, identity: str) -> Entry:
-        """Return an entry as it stands on disk."""
+        """Return an entry as it stands on disk; raises VirtuneError with what is wrong with a damaged one."""
         place = self._root / identity
         try:
-            said = json.loads((place / "entry.json").read_text())
-            whole, _, _ = (place / "steps").read_text().rpartition("\n")  # a line that a crash cut short is none
+            said = _SAID.validate_json(_read(place / "entry.json"), strict=False)
             found = place / "found.xml"
-            restart = said.get("restart")
             return Entry(
                 id=identity,
-                uri=said["uri"],
-                uuid=said["uuid"],
-                domain=said["domain"],
-                turns=tuple(SettingChange(**one) for one in said["turns"]),
-                live=tuple((tuple(do), tuple(undo)) for do, undo in said["live"]),
-                before=(place / "before.xml").read_bytes(),
-                after=(place / "after.xml").read_bytes(),
-                found=found.read_bytes() if found.exists() else None,
-                steps=tuple(Step(word) for word in whole.split()),
-                plugs=tuple(Plug(**one) for one in said.get("plugs", ())),
-                restart=None if restart is None else Restart(**{**restart, "healthy": tuple(restart["healthy"])}),
+                uri=said.uri,
+                uuid=said.uuid,
+                domain=said.domain,
+                turns=said.turns,
+                live=said.live,
+                before=_read(place / "before.xml"),
+                after=_read(place / "after.xml"),
+                found=_read(found) if found.exists() else None,
+                steps=_steps(_read(place / "steps").decode()),
+                plugs=said.plugs,
+                restart=said.restart,
             )
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise VirtuneError(f"the journal's entry {identity} cannot be read: {error}") from None
+        except (OSError, ValueError, RecursionError) as error:
+            raise VirtuneError(f"the journal's entry {identity} cannot be read: {_why(error)}") from None
 
     def entries(self) -> tuple[Entry, ...]:
-        """Return all entries, the oldest first."""
+        """Return all entries that can be read, the oldest first; one that is damaged hides none of the others."""
+        return tuple(one for one in self._all() if isinstance(one, Entry))
+
+    def damaged(self) -> tuple[str, ...]:
+        """Return what cannot be read, and why, in a sentence each."""
+        return tuple(one.message for one in self._all() if isinstance(one, VirtuneError))
+
+    def _all(self) -> Iterator[Entry | VirtuneError]:
         try:
             places = sorted(place.name for place in self._root.iterdir() if place.is_dir())
         except FileNotFoundError:
-            return ()
-        return tuple(self.read(name) for name in places if not name.startswith("."))
+            return
+        except OSError as error:
+            raise PreconditionError(f"cannot read the journal in {self._root}: {error.strerror}") from None
+        for name in places:
+            if not name.startswith("."):
+                try:
+                    yield self.read(name)
+                except VirtuneError as error:
+                    yield error
 
     def find(self, name: str) -> Entry:
         """Return the entry of an id, of the beginning of one, of a domain's last change, or `last`; UsageError."""
@@ -202,6 +239,8 @@ class Journal:
                 entry for entry in waiting if name in (entry.domain, entry.uuid)
             ][-1:]
             found = found or [entry for entry in entries if name and entry.id.startswith(name)]
+        if not found and name and (self._root / name).parent == self._root and (self._root / name).is_dir():
+            return self.read(name)  # says what is wrong with it
         if len(found) != 1:
             said = f"{len(found)} changes begin with {name!r}" if found else f"no change {name!r} in the journal"
             raise UsageError(said, hint="`virtune undo --list` lists them")
@@ -220,6 +259,34 @@ def _write(path: Path, content: bytes) -> None:
         new.rename(path)
     except OSError as error:
         raise VirtuneError(f"cannot write the journal in {path.parent}: {error.strerror}") from None
+
+
+def _read(path: Path) -> bytes:
+    """Return what a file of an entry holds; raises OSError, also for an empty one: none of them is ever empty."""
+    content = read_bounded(path, _BYTES_MAX)
+    if not content:
+        raise OSError(errno.ENODATA, "it is empty", str(path))
+    return content
+
+
+def _steps(text: str) -> tuple[Step, ...]:
+    """Return the steps in a log; raises ValueError where it has none."""
+    whole, _, _ = text.rpartition("\n")  # a line that a crash cut short is none
+    if not whole:
+        raise ValueError("it has no steps")
+    return tuple(Step(word) for word in whole.split())
+
+
+def _why(error: Exception) -> str:
+    """Say what is wrong with an entry's files."""
+    match error:
+        case OSError():
+            return f"{Path(error.filename or '').name}: {(error.strerror or '').lower()}"
+        case ValidationError():
+            first = error.errors(include_url=False, include_input=False)[0]
+            place = ".".join(str(step) for step in first["loc"]) or "entry.json"
+            return f"{place}: {first['msg']}"
+    return " ".join(str(error).split())[:200] or "it is nested too deeply"
 
 
 def _sync(directory: Path) -> None:

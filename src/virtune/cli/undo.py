@@ -6,6 +6,7 @@ from pathlib import Path
 import click
 
 from virtune.cli.change_options import journal_option
+from virtune.cli.failures import Failure, printable, say
 
 
 @click.command("undo")
@@ -35,11 +36,12 @@ def command(
     force_off: bool,
     connect: str | None,
     journal: Path,
-) -> None:
+) -> int:
     """Put a VM's configuration back, byte for byte, as it was before `virtune apply`.
 
     Also after virtune was killed half-way. A domain that somebody else has changed since is left alone, unless
     --anyway says otherwise. With nothing named, every change that was cut short is undone, or else the last one.
+    One that cannot be read or undone is named, and the others are undone all the same.
     A restart that was cut short is taken back too: the VM is started as it was.
 
     \b
@@ -50,21 +52,32 @@ def command(
     from virtune.apply.journal import Journal
     from virtune.apply.libvirt import LibvirtDomain
     from virtune.flows.apply import Back, changed_since, undo
+    from virtune.model.errors import VirtuneError
     from virtune.virsh import Virsh
 
     kept = Journal(journal)
     back = Back(force_off=force_off, restart=restart, replug=replug)
+    damaged = () if change else kept.damaged()
+    for why in damaged:
+        click.echo(f"damaged: {why}", err=True)
     if listed:
         for entry in kept.entries():
             turns = ", ".join(f"{t.knob}{'@' if t.at else ''}{t.at}={t.value or ''}" for t in entry.turns)
-            click.echo(f"{entry.id}  {entry.domain}  {entry.steps[-1].value}  {turns}")
-        return
+            click.echo(printable(f"{entry.id}  {entry.domain}  {entry.steps[-1].value}  {turns}"))
+        return 1 if damaged else 0
     cut_short = tuple(entry for entry in kept.entries() if entry.open)
-    entries = (kept.find(change or "last"),) if change or not cut_short else cut_short
+    entries = (kept.find(change or "last"),) if change or show or not cut_short else cut_short
+    code = 1 if damaged else 0
     for entry in reversed(entries):
-        virsh = Virsh(connect or entry.uri, write=True)
-        if show:
-            current = LibvirtDomain(virsh, entry.uuid).configuration()
-            click.echo(changed_since(entry, current) or f"{entry.domain}: nobody has changed it since")
-        else:
-            click.echo(undo(virsh, entry, journal=kept, anyway=anyway, back=back))
+        try:
+            virsh = Virsh(connect or entry.uri, write=True)
+            if show:
+                current = LibvirtDomain(virsh, entry.uuid).configuration()
+                click.echo(changed_since(entry, current) or f"{entry.domain}: nobody has changed it since")
+            else:
+                click.echo(undo(virsh, entry, journal=kept, anyway=anyway, back=back))
+        except VirtuneError as error:
+            if len(entries) == 1:
+                raise
+            code = say(Failure(f"{entry.id} of {entry.domain}: {error.message}", error.hint, error.exit_code))
+    return code

@@ -5,6 +5,7 @@
     ├── RigError                 exit 1   a stack did not come up or went away
     ├── LoadError                exit 1   the load did not run to its end
     ├── StoreError               exit 1   the store could not be read or written
+    │   └── ReadOnlyStoreError   exit 1   the store may be read and not written to
     ├── UsageError               exit 2   the command line is wrong
     │   └── PlanError            exit 2   a plan file, workload or arm is wrong
     ├── ReadError                exit 2   what was given to read is not what it should be
@@ -50,6 +51,10 @@ class LoadError(VirtuneError):
 
 class StoreError(VirtuneError):
     """The store could not be read or written."""
+
+
+class ReadOnlyStoreError(StoreError):
+    """The store, or its directory, may be read and not written to."""
 
 
 class UsageError(VirtuneError):

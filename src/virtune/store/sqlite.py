@@ -19,7 +19,7 @@ from urllib.parse import quote
 import sqlalchemy as sa
 from sqlalchemy.exc import SQLAlchemyError
 
-from virtune.model.errors import StoreError, UsageError
+from virtune.model.errors import ReadOnlyStoreError, StoreError, UsageError
 from virtune.model.evidence import Capture, Damaged, InForce, Listed, StudyRecord, TrialRecord
 from virtune.model.measurement import METHOD, Measurement
 from virtune.model.study import Study
@@ -31,10 +31,6 @@ _ELSEWHERE = "`--store FILE` names another file"
 
 _ROOM_BYTES = 1024**2
 """With less than that free, an error of the disk is for want of room."""
-
-
-class _NotToWriteError(StoreError):
-    """What a file says that may not be written to; it may be read all the same."""
 
 
 class Store:
@@ -75,11 +71,11 @@ class Store:
         if not self._reading:
             return self._version()
         if os.access(self.path, os.W_OK):
-            with contextlib.suppress(_NotToWriteError):
+            with contextlib.suppress(ReadOnlyStoreError):
                 return self._version()
         self.writable = False
         self._open("mode=ro")
-        with contextlib.suppress(_NotToWriteError):
+        with contextlib.suppress(ReadOnlyStoreError):
             return self._version()
         # without a way to write, SQLite cannot look into a log that was not written back, and would leave it out
         log = self.path.with_name(f"{self.path.name}-wal")
@@ -236,9 +232,9 @@ class Store:
                 return StoreError(f"cannot write to the store {self.path}: no space left on {place}", hint=hint)
         if "readonly" in reason or "unable to open" in reason:
             if self._reading:
-                return _NotToWriteError(f"cannot open the store {self.path}", hint=_ELSEWHERE)
+                return ReadOnlyStoreError(f"cannot open the store {self.path}", hint=_ELSEWHERE)
             said = f"cannot write to the store {self.path}: it or its directory may only be read"
-            return _NotToWriteError(said, hint=_ELSEWHERE)
+            return ReadOnlyStoreError(said, hint=_ELSEWHERE)
         return StoreError(f"cannot use the store {self.path}: {reason}", hint=_ELSEWHERE)
 
 
