@@ -8,6 +8,7 @@ from pathlib import Path
 from virtune.advise.audit import audit, rules
 from virtune.advise.consequences import Consequences
 from virtune.advise.flash import NAME, flash
+from virtune.dialects.text.masking import masked
 from virtune.flows.audit import unified
 from virtune.flows.domains import FoundDomain
 from virtune.model.domain import SettingChange
@@ -136,7 +137,8 @@ def _wanted(found: FoundDomain, wish: Wish) -> tuple[list[Sequence[SettingChange
         if asked and finding.seen.turns:
             groups.append(_unsaid(finding.seen.turns, [turn for group in groups for turn in group]))
         elif asked:
-            left.append(f"{finding.rule.id} {finding.at or 'domain'}: {finding.seen.seen}; {finding.seen.advice}")
+            said = f"{finding.seen.seen}; {finding.seen.advice}"
+            left.append(f"{finding.rule.id} {finding.at or 'domain'}: {masked(said)}")
     return groups, tuple(left)
 
 

@@ -2,12 +2,12 @@
 """The audit of domains: every rule asked of every domain that was found, and the differences that would mend it."""
 
 import difflib
-import re
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from virtune.advise.audit import audit
+from virtune.dialects.text.masking import masked
 from virtune.flows.domains import FoundDomain
 from virtune.model.domain import SettingChange
 from virtune.model.errors import VirtuneError
@@ -20,8 +20,6 @@ DIFF_BYTES_MAX = 4 * 1024**2
 """Every turn reads the text again. Of a domain of 10 kB 400 turns are shown; one of thousands of disks is told what
 to turn, and not shown it line by line."""
 
-_SECRET = re.compile(r"(passwd|password)=(\"[^\"]*\"|'[^']*')")
-
 
 def audit_all(
     found: Iterable[FoundDomain | Unread], *, diffs: int, past: "Past | None" = None
@@ -32,9 +30,9 @@ def audit_all(
     """
     for one in found:
         if isinstance(one, Unread):
-            yield one
+            yield replace(one, because=masked(one.because))
             continue
-        findings = audit(one.subject)
+        findings = tuple(map(_without_secrets, audit(one.subject)))
         if past is not None:
             findings = tuple(replace(finding, measured=past.says(finding, one.subject)) for finding in findings)
         turns = sum(len(finding.seen.turns) for finding in findings)
@@ -43,6 +41,13 @@ def audit_all(
             diffs -= len(findings)
         domain = one.subject.domain
         yield Audited(origin=one.origin, domain=domain.name, uuid=domain.uuid, findings=findings)
+
+
+def _without_secrets(finding: Finding) -> Finding:
+    """Return a finding that quotes no password: a disk's source may be an address with one."""
+    seen = finding.seen
+    measure = None if seen.measure is None else masked(seen.measure)
+    return replace(finding, seen=replace(seen, seen=masked(seen.seen), advice=masked(seen.advice), measure=measure))
 
 
 def _with_diff(found: FoundDomain, finding: Finding) -> Finding:
@@ -63,10 +68,10 @@ def difference(found: FoundDomain, turns: tuple[SettingChange, ...]) -> str:
 def unified(before: bytes, after: bytes, *, name: str) -> str:
     """Return a unified difference of two texts; empty when there is none. Passwords are never shown."""
     lines = difflib.unified_diff(_lines(before), _lines(after), name, f"{name} (changed)", n=2)
-    return _SECRET.sub(r"\1='***'", "".join(lines).removesuffix("\n"))
+    return "".join(lines).removesuffix("\n")
 
 
 def _lines(text: bytes) -> list[str]:
     """The lines of a text with their ends, which `patch` compares too."""
-    *lines, last = text.decode(errors="replace").split("\n")
+    *lines, last = masked(text.decode(errors="replace")).split("\n")
     return [*(f"{line}\n" for line in lines), *([f"{last}\n\\ No newline at end of file\n"] if last else [])]
