@@ -2,11 +2,17 @@
 """`virtune undo`: put a VM's configuration back as it was before `virtune apply`."""
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from virtune.cli.change_options import journal_option
 from virtune.cli.failures import Failure, printable, say
+from virtune.model.errors import VirtuneError
+
+if TYPE_CHECKING:
+    from virtune.apply.journal import Entry, Journal
+    from virtune.flows.apply import Back
 
 
 @click.command("undo")
@@ -50,34 +56,39 @@ def command(
     virtune undo 20261122-015500-1f2e
     """  # noqa: D301 - \b is click's mark for lines to keep
     from virtune.apply.journal import Journal
-    from virtune.apply.libvirt import LibvirtDomain
-    from virtune.flows.apply import Back, changed_since, undo
-    from virtune.model.errors import VirtuneError
-    from virtune.virsh import Virsh
+    from virtune.flows.apply import Back
 
     kept = Journal(journal)
-    back = Back(force_off=force_off, restart=restart, replug=replug)
     damaged = () if change else kept.damaged()
     for why in damaged:
         click.echo(f"damaged: {why}", err=True)
+    code = 1 if damaged else 0
     if listed:
         for entry in kept.entries():
             turns = ", ".join(f"{t.knob}{'@' if t.at else ''}{t.at}={t.value or ''}" for t in entry.turns)
             click.echo(printable(f"{entry.id}  {entry.domain}  {entry.steps[-1].value}  {turns}"))
-        return 1 if damaged else 0
+        return code
     cut_short = tuple(entry for entry in kept.entries() if entry.open)
     entries = (kept.find(change or "last"),) if change or show or not cut_short else cut_short
-    code = 1 if damaged else 0
+    back = None if show else Back(force_off=force_off, restart=restart, replug=replug)
     for entry in reversed(entries):
         try:
-            virsh = Virsh(connect or entry.uri, write=True)
-            if show:
-                current = LibvirtDomain(virsh, entry.uuid).configuration()
-                click.echo(changed_since(entry, current) or f"{entry.domain}: nobody has changed it since")
-            else:
-                click.echo(undo(virsh, entry, journal=kept, anyway=anyway, back=back))
+            click.echo(_undone(entry, kept, connect or entry.uri, back, anyway=anyway))
         except VirtuneError as error:
             if len(entries) == 1:
                 raise
             code = say(Failure(f"{entry.id} of {entry.domain}: {error.message}", error.hint, error.exit_code))
     return code
+
+
+def _undone(entry: "Entry", kept: "Journal", uri: str, back: "Back | None", *, anyway: bool) -> str:
+    """Undo one change and say what was done; without `back`, say how the domain differs from what was made of it."""
+    from virtune.apply.libvirt import LibvirtDomain
+    from virtune.flows.apply import changed_since, undo
+    from virtune.virsh import Virsh
+
+    virsh = Virsh(uri, write=True)
+    if back is not None:
+        return undo(virsh, entry, journal=kept, anyway=anyway, back=back)
+    current = LibvirtDomain(virsh, entry.uuid).configuration()
+    return changed_since(entry, current) or f"{entry.domain}: nobody has changed it since"

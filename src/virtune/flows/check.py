@@ -71,8 +71,15 @@ def run_check(
 
 def fitness(record: StudyRecord, *, around: tuple[Neighbour, ...] | None = None) -> Fitness:
     """Say what a kept check says; `around` is who worked meanwhile, None when that is not known any more."""
-    findings = json.loads(record.facts).get("findings", []) if record.facts else []
-    remarks = [
-        Remark(id=one["id"], weight=Weight(one["weight"]), text=one["text"], advice=one["advice"]) for one in findings
-    ]
-    return fitness_of(record, findings=remarks, neighbours=around)
+    return fitness_of(record, findings=_remarks(record.facts), neighbours=around)
+
+
+def _remarks(facts: str) -> list[Remark]:
+    """Return what was found of the host when the check began; nothing where that is damaged."""
+    try:
+        return [
+            Remark(id=one["id"], weight=Weight(one["weight"]), text=one["text"], advice=one["advice"])
+            for one in (json.loads(facts).get("findings", []) if facts else [])
+        ]
+    except (ValueError, LookupError, TypeError, AttributeError):
+        return []

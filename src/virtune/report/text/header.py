@@ -11,7 +11,11 @@ from virtune.model.study import Study
 
 def host_line(study: Study, facts: str) -> str:
     """Name the host, the programs and the disk, by the facts that were kept when the study began."""
-    return ", ".join([*_host(study, json.loads(facts)["host"] if facts else {}), f"virtune {__version__}"])
+    try:
+        said = [*_host(study, json.loads(facts)["host"] if facts else {})]
+    except (ValueError, LookupError, TypeError, AttributeError):  # of another virtune, or damaged
+        said = ["host recorded in another form"]
+    return ", ".join([*said, f"virtune {__version__}"])
 
 
 def _host(study: Study, host: dict[str, Any]) -> Iterator[str]:
