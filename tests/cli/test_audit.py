@@ -28,7 +28,7 @@ def test_a_bad_domain_is_named_with_the_change_that_mends_it(user: User) -> None
     assert "error   R01  vda      cache=unsafe   (line 31)" in ran.stdout
     assert "+      <driver name='qemu' type='qcow2' cache='none' discard='unmap'/>" in ran.stdout
     assert "[power-off; risks performance]" in ran.stdout
-    assert ran.stdout.splitlines()[-1] == "1 domain: 1 error, 2 try"
+    assert ran.stdout.splitlines()[-1] == "1 domain: 1 error, 2 to try"
 
 
 def test_of_the_study_s_own_configuration_nothing_is_said(user: User) -> None:
@@ -67,7 +67,7 @@ def test_a_folder_is_audited_as_a_whole(user: User, tmp_path: Path) -> None:
     (folder / "c.xml").mkdir()
     os.mkfifo(folder / "pipe.xml")
     ran = user.run("audit", str(folder), status=2)
-    assert ran.stdout.splitlines()[-1] == "1 domain: 1 try; 2 not read"
+    assert ran.stdout.splitlines()[-1] == "1 domain: 1 to try; 2 not read"
     assert "broken.xml: line 1: it is no XML" in ran.stdout
     assert "pipe.xml: it is no regular file" in ran.stdout
 

@@ -13,7 +13,7 @@ def test_the_page_is_printed_in_time_and_in_100_columns(user: User) -> None:
     ran = user.run("probe")
     assert time.monotonic() - begin < 4  # two for the probe, the rest for a cold Python on a busy machine
     assert max(len(line) for line in ran.stdout.splitlines()) <= 100
-    for word in ("processors", "io_uring", "/dev/kvm", "fio", "O_DIRECT", "to beware of"):
+    for word in ("processors", "io_uring", "/dev/kvm", "fio", "O_DIRECT", "warnings and notes"):
         assert word in ran.stdout
     assert "\x1b[" not in ran.stdout
     assert ran.stderr == ""

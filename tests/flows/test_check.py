@@ -34,7 +34,7 @@ def test_a_stack_that_a_throttle_keeps_steady_is_fit_and_a_neighbour_is_named(us
     assert complaints("check", again) == []
     assert again | {"neighbours": None} == found | {"neighbours": None}
     text = user.run("show").stdout
-    for words in ("FIT: ", "noise", "what could be found here", "gates"):
+    for words in ("FIT: ", "noise", "minimum detectable effect", "disturbances"):
         assert words in text
     assert user.run("list", "--json").json()["studies"][0]["kind"] == "check"
     once = ("--arm", "a:", "--arm", "b:", "--rounds", "1", "--seconds", "200ms", "--ramp", "0")
@@ -46,7 +46,7 @@ def test_a_stack_that_a_throttle_keeps_steady_is_fit_and_a_neighbour_is_named(us
 def test_a_limit_that_is_not_kept_ends_with_4_and_ctrl_c_with_130(user: User) -> None:
     words = ("--rig", "metal", "--seconds", "10s", "-q")
     ran = user.run("check", *words, "--fail-if-noisier", "0.001", status=4)
-    assert "what could be found here" in ran.stdout
+    assert "minimum detectable effect" in ran.stdout
     process = user.start("check", "--rig", "metal", "--seconds", "60s")
     time.sleep(4)
     process.send_signal(signal.SIGINT)

@@ -85,13 +85,13 @@ def test_an_arm_that_is_refused_or_runs_as_something_else_is_left_out_with_the_r
     assert found.search.ranked == ("base", "c")
     assert [arm.name for arm in found.arms] == ["base", "c"]
     reasons = {one.what: one.why for one in found.search.removed}
-    assert reasons["a"] == "does not come up: QEMU refused: no such property"
+    assert reasons["a"] == "does not start: QEMU refused: no such property"
     assert "disk.aio=io_uring was requested, but threads is running" in reasons["b"]
     assert said
 
 
 def test_a_baseline_that_is_not_what_was_asked_for_ends_it(tmp_path: Path) -> None:
-    with pytest.raises(PreconditionError, match="the baseline does not come up") as caught:
+    with pytest.raises(PreconditionError, match="the baseline does not start") as caught:
         those_that_come_up(study(), tools(Rigs({None: NOT_SO}), tmp_path), lambda _: None)
     assert not isinstance(caught.value, NotInForceError)
 

@@ -36,7 +36,7 @@ def machine_version(machine: str | None) -> Version | None:
     source="https://www.qemu.org/2021/01/19/virtio-blk-scsi-configuration/",
 )
 def emulated_bus(subject: Subject) -> Iterator[Seen]:
-    """IDE, SATA and USB disks leave the guest for every register and can have no IOThread; virtio was made for this.
+    """Every register access of an IDE, SATA or USB disk is a VM exit, and these buses cannot use an IOThread.
 
     The guest must have the driver in its initramfs and name its disks by UUID, or it does not boot.
     """
@@ -115,7 +115,7 @@ def idle_iothread(subject: Subject) -> Iterator[Seen]:
     )
     named = ", ".join(map(str, idle))
     yield Seen(
-        seen=f"{len(subject.domain.threads)} IOThreads, and nothing uses {named}",
+        seen=f"IOThread {named} is defined but no disk uses it",
         turns=turns,
         advice="name it on a virtio disk or a virtio-scsi controller, or remove it",
     )
@@ -271,7 +271,7 @@ def kvm_is_hidden(subject: Subject) -> Iterator[Seen]:
 
 @rule("R47", Severity.WARNING, takes=Change.LIVE, source="https://libvirt.org/formatdomain.html#elementsDisks")
 def limited_on_purpose(subject: Subject) -> Iterator[Seen]:
-    """A disk with a limit is as slow as its limit; whoever looks for another cause will not find one."""
+    """A throttled disk is as slow as its limit; no other tuning can exceed that."""
     for disk in subject.disks:
         limits = [f"{name}={value}" for name, value in disk.limits if value and name.endswith("_sec")]
         if limits:

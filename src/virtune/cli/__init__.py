@@ -42,6 +42,16 @@ VERBS: dict[str, str] = {
 words (`import`) have an underscore behind them there."""
 
 
+_ASKED_FOR = {
+    "version": "`virtune --version`",
+    "help": "`virtune --help`, or `virtune COMMAND --help`",
+    "workloads": "`--workload` takes fio's words, a job file or a name; docs/reference/workloads.md lists them",
+    "metrics": "`--metric` takes a name such as iops or latency.p99; docs/reference/metrics.md lists all",
+    "report": "`virtune show --report FILE`, `--markdown FILE`",
+}
+"""What people type that is no command, and what they want."""
+
+
 class LazyGroup(click.Group):
     """A group that imports a verb's module only when that verb is called or its own help is shown."""
 
@@ -62,6 +72,7 @@ class LazyGroup(click.Group):
         if args and args[0] not in VERBS and not args[0].startswith("-"):
             close = difflib.get_close_matches(args[0], VERBS, n=1)
             hint = f"did you mean `virtune {close[0]}`?" if close else "`virtune --help` lists the commands"
+            hint = _ASKED_FOR.get(args[0], hint)
             raise VirtuneUsage(f"no command {args[0]!r}", hint)
         return super().resolve_command(ctx, args)
 

@@ -14,7 +14,7 @@ from virtune.model.evidence import Damaged, Listed
 @json_option
 @store_option
 def command(as_json: bool, store: Path) -> None:  # noqa: FBT001
-    """List the studies in the store, the newest first."""
+    """List the stored studies, the newest first. Each measurement that virtune keeps is a study."""
     from virtune.cli.output import put
     from virtune.report.text.listing import listing, listing_document
     from virtune.store.sqlite import Store

@@ -26,7 +26,10 @@ from virtune.model.event import (
 )
 from virtune.model.units import format_seconds
 from virtune.model.verdict import Comparison, Verdict
-from virtune.report.text.words import difference_text
+from virtune.report.text.words import count_text, difference_text
+
+ROUNDS_FORESEEN = 500
+"""More rounds than this take hours: such a forecast only says that the host is too noisy."""
 
 PAIRS_SHOWN = 8
 """Open pairs under the bar; those that are furthest from decided."""
@@ -43,7 +46,7 @@ def round_line(number: int, verdicts: Sequence[Comparison], rulings: Sequence[Th
     furthest from it.
     """
     decided = sum(found.verdict is not Verdict.UNDECIDED for found in verdicts)
-    line = f"after round {number}: {decided} of {len(verdicts)} pairs decided"
+    line = f"round {number}: {decided} of {len(verdicts)} pairs decided"
     if rulings:
         known = sum(one.outcome is not Outcome.UNDECIDED for one in rulings)
         line += f", {known} of {len(rulings)} conditions"
@@ -51,7 +54,14 @@ def round_line(number: int, verdicts: Sequence[Comparison], rulings: Sequence[Th
     if not open_:
         return line
     last = max(open_, key=lambda found: found.rounds_left or 0)
-    return f"{line}; {pair_text(last)}, about {last.rounds_left} rounds more"
+    return f"{line}; {pair_text(last)}, {_left(last)}"
+
+
+def _left(found: Comparison) -> str:
+    """Say how many more rounds decide a pair, where that is a number to wait for."""
+    if found.rounds_left is None or found.rounds_left > ROUNDS_FORESEEN:
+        return "too noisy to estimate"
+    return f"about {count_text(found.rounds_left, 'round')} more"
 
 
 class Face:
@@ -125,7 +135,7 @@ class Face:
             case StudyStarted(study=study, done=done, seconds_left=left):
                 kept = f", {done} already kept" if done else ""
                 about = "at most" if study.sequential else "about"
-                self._line(f"{len(study.trials)} trials{kept}, {about} {format_seconds(left)} left")
+                self._line(f"{count_text(len(study.trials), 'trial')}{kept}, {about} {format_seconds(left)} left")
             case TrialEnded(trial=trial, of=of, summary=summary):
                 self._line(f"[{trial.number}/{of}] round {trial.round}  {trial.workload}  {trial.arm}: {summary}")
             case RoundJudged(round=number, verdicts=verdicts, rulings=rulings):
@@ -143,7 +153,7 @@ class Face:
                 f"  {pair_text(one)}",
                 total=one.rounds + (one.rounds_left or 0),
                 completed=one.rounds,
-                left=f"about {one.rounds_left} rounds to decide",
+                left=_left(one),
             )
             for one in open_[-PAIRS_SHOWN:]
         ]

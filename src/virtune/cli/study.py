@@ -15,12 +15,15 @@ QUICK_TRIALS = 40
 
 @click.group(name="study")
 def command() -> None:
-    """Published studies of virtual disks, each a plan that ships with virtune, repeated on this host."""
+    """Built-in studies: published comparisons of virtual disks that virtune repeats on this host.
+
+    They are not the studies that `virtune list` shows: those are your own measurements.
+    """
 
 
 @command.command(name="list")
 def show() -> None:
-    """List the studies, what they compare, and the rigs that they run on, their own first."""
+    """List the built-in studies: question, arms, rigs."""
     from virtune.cli.output import put
     from virtune.flows.builtin_studies import builtins
     from virtune.report.text.studies import listing
@@ -44,7 +47,7 @@ def show() -> None:
 @json_option
 @store_option
 def run(name: str, **asked: Any) -> int:
-    """Run the study NAME and end in its own table, made of this host's numbers.
+    """Run the built-in study NAME; its own table shows this host's numbers.
 
     \b
     Examples:

@@ -9,7 +9,25 @@ import sys
 import threading
 from types import FrameType
 
-_ASCII = {"\u2026": ">", "\u00b5": "u", "\u00d7": "x", "\u2013": "-", "\u2014": "-", "\u2265": ">=", "\u2264": "<="}
+_ASCII = {
+    "\u2026": ">",
+    "\u00b5": "u",
+    "\u00d7": "x",
+    "\u2013": "-",
+    "\u2014": "-",
+    "\u2265": ">=",
+    "\u2264": "<=",
+    "\u2502": "|",
+    "\u2500": "-",
+    "\u251c": "|",
+    "\u2524": "|",
+    "\u25cf": "o",
+    "\u25c0": "<",
+    "\u25b6": ">",
+    "\u2501": "-",
+    "\u2578": "-",
+    "\u257a": "-",
+}
 
 _PATIENCE = 3
 """The third Ctrl-C ends virtune at once, and the guard cleans up; the second one only says so."""

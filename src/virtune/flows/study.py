@@ -99,9 +99,9 @@ def shows(study: Study) -> str:
     rounds, alpha = min(rounds, study.rounds), 1 - confidence_of_one(study)
     smallest = smallest_shown if study.looks is None else smallest_planned
     found = [(noise, smallest(rounds, sd=noise, alpha=alpha, arms=len(study.arms))) for noise in _NOISES]
-    known = [f"{least:.1%} where they differ by {noise:.0%}" for noise, least in found if least is not None]
-    words = f"{rounds} rounds can show a difference of"
-    return f"{words} {', '.join(known)}" if known else f"{rounds} rounds are too few to show a difference"
+    known = [f"{least:.1%} if rounds vary by {noise:.0%}" for noise, least in found if least is not None]
+    words = f"with {rounds} round{'' if rounds == 1 else 's'} you can detect"
+    return f"{words} {', '.join(known)}" if known else f"too few rounds to show a difference: {rounds}"
 
 
 def _at_once(study: Study) -> int:
@@ -373,7 +373,7 @@ def _line(record: TrialRecord) -> str:
     iops, mean = record.measurement.get("iops"), record.measurement.get("latency.mean")
     words = [f"{format_count(iops)} IOPS"] if iops is not None else []
     words += [f"{format_ns(mean)} mean"] if mean is not None else []
-    words += [f"invalid: {', '.join(record.measurement.causes)}"] if record.measurement.causes else []
+    words += [f"disturbed: {', '.join(record.measurement.causes)}"] if record.measurement.causes else []
     return ", ".join(words)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from virtune.model.finding import Audited, Finding, Severity, Unread
 from virtune.model.text import printable
 from virtune.report.text.advice import IN_FILES, tag
+from virtune.report.text.words import count_text
 
 SCHEMA = "virtune/audit/1"
 
@@ -35,7 +36,7 @@ def page(audited: Sequence[Audited], unread: Sequence[Unread]) -> Iterator[str]:
 def summary(audited: Sequence[Audited], unread: Sequence[Unread]) -> str:
     """Return the last line: how many domains, how many findings of which weight."""
     counts = Counter(finding.rule.severity for one in audited for finding in one.findings)
-    said = [f"{counts[severity]} {severity.value}" for severity in reversed(Severity) if counts[severity]]
+    said = [_severities(counts[severity], severity) for severity in reversed(Severity) if counts[severity]]
     found = f"{_plural(len(audited), 'domain')}: {', '.join(said) or 'nothing found'}"
     return f"{found}; {len(unread)} not read" if unread else found
 
@@ -128,3 +129,8 @@ def _by_rule(audited: Sequence[Audited]) -> Iterator[str]:
 
 def _plural(count: int, word: str) -> str:
     return f"{count:,} {word}{'' if count == 1 else 's'}"
+
+
+def _severities(count: int, severity: Severity) -> str:
+    """Count findings: `1 error`, `3 warnings`, `2 to try`."""
+    return f"{count} to try" if severity is Severity.TRY else count_text(count, severity.value)

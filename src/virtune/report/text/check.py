@@ -4,14 +4,15 @@
 from collections.abc import Iterator
 
 from rich.console import Group, RenderableType
-from rich.padding import Padding
-from rich.table import Table
 from rich.text import Text
 
 from virtune.model.fitness import Fitness, GateStanding, Neighbour, Reach
 from virtune.model.remark import Weight
 from virtune.model.units import format_count, format_seconds
 from virtune.model.verdict import Verdict
+from virtune.report.text.basis import drift_text
+from virtune.report.text.layout import Column, Paragraph, Records
+from virtune.report.text.words import difference_text, share_text
 
 _STYLE = {"invalid": "red", "warns": "yellow", "near": "cyan", "clear": "green"}
 _WEIGHT = {Weight.INVALID: "red", Weight.WARNING: "yellow", Weight.NOTE: "cyan"}
@@ -19,23 +20,23 @@ _WEIGHT = {Weight.INVALID: "red", Weight.WARNING: "yellow", Weight.NOTE: "cyan"}
 
 def render(fitness: Fitness) -> RenderableType:
     """Set a check for a terminal."""
-    parts: list[RenderableType] = [_headline(fitness)]
+    parts: list[RenderableType] = [Paragraph(_headline(fitness))]
     rows = list(_noise(fitness))
     if rows:
         parts += [Text("\nnoise", style="bold"), _table(rows)]
     if any(one.blocks for one in fitness.reaches):
-        parts += [Text("\nwhat could be found here", style="bold"), _reaches(fitness)]
+        parts += [Text("\nminimum detectable effect", style="bold"), _reaches(fitness)]
     if fitness.gates:
-        parts += [Text("\ngates", style="bold"), _gates(fitness.gates)]
+        parts += [Text("\ndisturbances", style="bold"), _gates(fitness.gates)]
     if fitness.neighbours is not None:
-        parts += [Text("\nwho else worked meanwhile", style="bold"), _neighbours(fitness.neighbours)]
+        parts += [Text("\nother processes meanwhile", style="bold"), _neighbours(fitness.neighbours)]
     if fitness.advice:
         parts.append(Text("\nwhat to do about it", style="bold"))
     for remark in fitness.advice:
         line = Text(f"{remark.weight.value}: ", style=_WEIGHT[remark.weight])
         line.append(remark.text, style="default")
         line.append(f"\n{remark.advice}" if remark.advice else "", style="dim")
-        parts.append(Padding(line, (0, 0, 0, 2)))
+        parts.append(Paragraph(line, indent=2, hanging=2))
     return Group(*parts)
 
 
@@ -60,59 +61,58 @@ def _noise(fitness: Fitness) -> Iterator[tuple[str, Text]]:
         yield "IOPS", Text(format_count(fitness.iops))
     if fitness.windows_cv is not None and fitness.window_seconds is not None:
         window = f"{fitness.window_seconds * 1000:.0f} ms"
-        yield "spread", Text(f"{fitness.windows_cv:.1%} (standard deviation of windows of {window})")
+        yield "spread", Text(f"sd {share_text(fitness.windows_cv)} of windows of {window}")
     if fitness.correlation_seconds is not None:
-        least = "at least " if fitness.correlation_open else ""
-        yield "memory", Text(f"{least}{fitness.correlation_seconds:.2g} s (integrated autocorrelation time)")
+        least = ">=" if fitness.correlation_open else ""
+        yield "autocorrelation", Text(f"{least}{fitness.correlation_seconds:.2g} s (integrated time)")
     if fitness.drift is not None:
         drift = fitness.drift
-        told = f"{drift.per_minute:+.1%} a minute [{drift.low:+.1%}, {drift.high:+.1%}]"
-        steady = drift.low <= 0 <= drift.high
-        yield "drift", Text(f"{told}{': none to be seen' if steady else ''}", style="" if steady else "yellow")
+        yield "drift", Text(drift_text(drift), style="" if drift.low <= 0 <= drift.high else "yellow")
     if fitness.same is not None:
-        yield "A against A", _same(fitness)
+        yield "A/A test", _same(fitness)
 
 
 def _same(fitness: Fitness) -> Text:
     same = fitness.same
     if same is None or same.ratio is None:
-        return Text("no pairs of trials that count")
-    told = f"{same.ratio.estimate - 1:+.1%} [{same.ratio.low - 1:+.1%}, {same.ratio.high - 1:+.1%}]"
+        return Text("no undisturbed pair of trials")
+    told = difference_text(same.ratio)
     if same.verdict in (Verdict.BETTER, Verdict.WORSE):
-        return Text(f"{told}: called different, which is false: this host cannot be trusted now", style="red")
-    return Text(f"{told}: {same.verdict.value}, as it must be")
+        return Text(f"a false difference, {told}: do not trust this host now", style="red")
+    return Text(f"no false difference ({told})")
 
 
-def _reaches(fitness: Fitness) -> Table:
+def _reaches(fitness: Fitness) -> RenderableType:
     rows = [(f"in {one.minutes} min", _reach(one)) for one in fitness.reaches]
     best = fitness.best_seconds
     if best is not None:
         costs = ", ".join(
-            f"{one.seconds:g} s {one.cost:.1f}x (sd {one.sd:.1%})" for one in fitness.slices if one.seconds != best
+            f"{one.seconds:g} s {one.cost:.1f}x (sd {share_text(one.sd)})"
+            for one in fitness.slices
+            if one.seconds != best
         )
         sd, pairs = next((one.sd, one.pairs) for one in fitness.slices if one.seconds == best)
-        others = f"; others take longer for the same: {costs}" if costs else ""
+        others = f"; longer for the same precision: {costs}" if costs else ""
         rows.append(
-            ("best slice", Text(f"--seconds {best:g} (sd of a difference {sd:.1%}, seen in {pairs} pairs){others}"))
+            (
+                "best slice",
+                Text(f"--seconds {best:g} (sd of paired differences {share_text(sd)}, {pairs} pairs){others}"),
+            )
         )
-    table = _table(rows)
-    table.caption = f"at {fitness.confidence:.3g} confidence; found 9 times in 10 by the end of such a comparison"
-    table.caption_justify = "left"
-    return table
+    said = f"at {fitness.confidence:.3g} confidence; found 9 times in 10 by the end of such a comparison"
+    return Group(_table(rows), Paragraph(Text(said, style="dim"), indent=2))
 
 
 def _reach(reach: Reach) -> Text:
     if reach.smallest is None:
-        return Text(f"nothing: {reach.blocks} pairs of trials are too few", style="yellow")
+        return Text(f"none: {reach.blocks} pairs of trials are too few", style="yellow")
     return Text(f"{reach.smallest:.1%} ({reach.blocks} pairs of trials)")
 
 
-def _gates(standings: tuple[GateStanding, ...]) -> Table:
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 2), header_style="dim")
-    table.add_column("gate")
-    for column in ("usual", "worst", "warns above", "invalid above"):
-        table.add_column(column, justify="right")
-    table.add_column("")
+def _gates(standings: tuple[GateStanding, ...]) -> Records:
+    titles = ("usual", "worst", "warns above", "invalid above")
+    columns = (Column(title=title, right=True) for title in titles)
+    table = Records([Column(title="cause"), *columns, Column(title="state")], indent=2)
     clear = [one for one in standings if one.standing == "clear"]
     for one in sorted(standings, key=lambda one: list(_STYLE).index(one.standing)):
         if one.standing != "clear":
@@ -141,7 +141,7 @@ def _number(unit: str, value: float | None) -> str:
 
 def _neighbours(found: tuple[Neighbour, ...]) -> RenderableType:
     if not found:
-        return Padding(Text("nobody who was there all the time", style="green"), (0, 0, 0, 2))
+        return Paragraph(Text("none that ran all the time", style="green"), indent=2)
     rows = []
     for one in found:
         moved = "" if one.bandwidth_bps is None else f", {one.bandwidth_bps / 1e6:.1f} MB/s of disk I/O"
@@ -149,10 +149,5 @@ def _neighbours(found: tuple[Neighbour, ...]) -> RenderableType:
     return _table(rows)
 
 
-def _table(rows: list[tuple[str, Text]]) -> Table:
-    table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 2))
-    table.add_column("", no_wrap=True)
-    table.add_column("", overflow="fold")
-    for label, words in rows:
-        table.add_row(label, words)
-    return table
+def _table(rows: list[tuple[str, Text]]) -> Records:
+    return Records([Column(title=""), Column(title="", wraps=True)], rows, indent=2)

@@ -17,7 +17,7 @@ def headline(result: Result) -> Text:
     """Say what was read, in two lines."""
     study = result.study
     text = Text()
-    text.append(f"{study.kind} {study.id}" if study.id else "comparison, not kept", style="bold")
+    text.append(f"{study.kind} {study.id}" if study.id else "comparison (not stored)", style="bold")
     total = len(study.trials)
     text.append(f"  {result.trials_done} of {total} results", style="" if result.trials_done == total else "yellow")
     runs = "one run" if study.rounds == 1 else f"up to {study.rounds} runs"

@@ -10,6 +10,7 @@ from rich.text import Text
 
 from virtune.model.facts import (
     Claim,
+    ClaimKind,
     CpuFacts,
     DeviceFacts,
     DiskFacts,
@@ -302,7 +303,8 @@ def _disk_cells(device: DeviceFacts) -> tuple[str, ...]:
 
 
 def _kinds(claims: tuple[Claim, ...]) -> str:
-    return ", ".join(dict.fromkeys(claim.kind.value for claim in claims)) or "no"
+    words = ("not checked" if claim.kind is ClaimKind.UNSEEN else claim.kind.value for claim in claims)
+    return ", ".join(dict.fromkeys(words)) or "no"
 
 
 def _remarks(remarks: tuple[Remark, ...]) -> Iterator[RenderableType]:

@@ -15,7 +15,7 @@ from virtune.model.verdict import Comparison, Verdict
 from virtune.model.workload import Workload
 from virtune.report.reproduce import command_again
 from virtune.report.text import imported
-from virtune.report.text.answer import STYLE, answer, change_cell, change_text, changes_of, forest, has_interval
+from virtune.report.text.answer import STYLE, answer, change_cell, change_text, changes_of, forest
 from virtune.report.text.basis import resting_on, stopped_text
 from virtune.report.text.columns import SideBySide
 from virtune.report.text.header import host_line
@@ -132,7 +132,6 @@ def _workload(result: Result, workload: Workload) -> list[RenderableType]:
     parts.append(SideBySide(lambda arms: _values(result, workload, [base, *arms]), others))
     if len(study.arms) > 1:
         parts.append(SideBySide(lambda arms: _differences(result, workload, arms), others))
-        parts += [Paragraph(Text(line, style="dim"), indent=2) for line in _intervals(result, workload)]
         verdicts = [c for c in result.verdicts if c.workload == workload.name]
         metrics = ", ".join(dict.fromkeys(comparison.measured.label for comparison in verdicts))
         parts.append(Text(f"\nverdicts on {metrics}", style="bold").append(standing(result, workload)))
@@ -199,15 +198,6 @@ def _differences(result: Result, workload: Workload, arms: Sequence[Arm]) -> Rec
             label = next(cell.measured.label for cell in cells if cell is not None)
             rows.append((label, *(change_cell(cell) for cell in cells)))
     return _table(f"against {study.baseline}", arms, rows)
-
-
-def _intervals(result: Result, workload: Workload) -> Iterator[str]:
-    """Say what the intervals of the table above are: those of the verdicts are wider, since they hold together."""
-    told = {c.metric: c.measured.label for c in result.differences if c.workload == workload.name and has_interval(c)}
-    judged = [told[metric] for metric in result.study.judged if metric in told]
-    if judged and len(told) > len(judged):
-        each = f"{result.study.confidence:.3g} each by itself"
-        yield f"intervals: of {', '.join(judged)} as in the verdicts, of the other rows at {each}"
 
 
 def _table(corner: str, arms: Sequence[Arm], rows: Sequence[tuple[Text | str, ...]]) -> Records:
