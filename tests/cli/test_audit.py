@@ -87,6 +87,58 @@ def test_a_vm_of_a_folder_that_cannot_be_read_is_named_and_counts(user: User, tm
     assert ran.stdout.splitlines()[-1].endswith("; 2 not read")
 
 
+def test_of_several_vms_a_table_comes_first_and_each_has_one_change(user: User, tmp_path: Path) -> None:
+    disk = "<disk type='file'><driver name='qemu' type='raw' cache='unsafe'/><source file='/d/{0}'/>\n"
+    disk += "<target dev='{0}' bus='virtio'/></disk>\n"
+    head = "<domain type='kvm'><name>two</name>\n<vcpu>2</vcpu>\n<iothreads>1</iothreads>\n<devices>\n"
+    disks = "".join(map(disk.format, ("vda", "vdb", "vdc")))
+    (tmp_path / "two.xml").write_text(f"{head}{disks}</devices></domain>\n")
+    (tmp_path / "fine.xml").write_bytes((DOMAINS / "study3-flash.xml").read_bytes())
+    (tmp_path / "small.xml").write_bytes((DOMAINS / "vagrant-sata.xml").read_bytes())
+    ran = user.run("audit", str(tmp_path), status=4)
+    assert ran.stdout.splitlines()[:5] == [
+        "VM         error  warning  try  rules",
+        "two            3        1    .  R01 R29",
+        "proj_sata      .        .    1  R27",
+        "1 domain without findings",
+        "",
+    ]
+    # the first is what the guest boots from, so it is not replugged
+    assert "  error   R01  vda      cache=unsafe   (line 5)" in ran.stdout
+    assert "  error   R01  vdb, vdc cache=unsafe   (lines 7, 9)" in ran.stdout
+    assert ran.stdout.count("ignores the guest's flushes") == 1
+    assert ran.stdout.count("@@") == 2, "one difference of one place"
+    assert ran.stdout.count("+<disk type='file'><driver name='qemu' type='raw' cache='none'") == 3
+    assert f"$ virtune advise --rule R27 {tmp_path}/small.xml" in ran.stdout
+    assert ran.stdout.splitlines()[-1] == "3 domains: 3 errors, 1 warning, 1 to try"
+
+
+def test_a_rule_is_left_out_and_a_table_is_all_that_is_asked_for(user: User) -> None:
+    ran = user.run("audit", file("vagrant-cache-unsafe"), "--ignore", "R01")
+    assert ran.stdout.splitlines()[-1] == "1 domain: 2 to try"
+    ran = user.run("audit", file("vagrant-cache-unsafe"), file("vagrant-sata"), "--brief", status=4)
+    assert ran.stdout.splitlines() == [
+        "VM          R01  R27  R30",
+        "proj_ci       1    .    2",
+        "proj_sata     .    1    .",
+        "R01  error    unsafe-cache",
+        "R27  try      emulated-bus",
+        "R30  try      in-the-main-loop",
+        "2 domains: 1 error, 3 to try",
+    ]
+    found = strictly(user.run("audit", file("vagrant-cache-unsafe"), "--json", "--ignore", "R30", status=4).stdout)
+    assert [one["rule"] for one in found["domains"][0]["findings"]] == ["R01"]
+    assert "no rule 'R999' to ignore" in user.run("audit", file("boxes-fedora"), "--ignore", "R999", status=2).stderr
+
+
+def test_a_file_of_one_line_is_not_printed_as_a_difference(user: User, tmp_path: Path) -> None:
+    text = (DOMAINS / "vagrant-cache-unsafe.xml").read_bytes().replace(b"\n", b"")
+    (tmp_path / "one.xml").write_bytes(text)
+    ran = user.run("audit", str(tmp_path / "one.xml"), status=4)
+    assert "all of the file is one line; the change: disk.cache@vda=none" in ran.stdout
+    assert max(map(len, ran.stdout.splitlines())) < 400
+
+
 def test_the_document_keeps_to_its_schema_and_every_change_of_it_is_noticed(user: User) -> None:
     names = ("vagrant-cache-unsafe", "virt-install-default", "study3-flash", "virt-install-print-xml")
     found = strictly(user.run("audit", *map(file, names), "/dev/null", "--json", status=4).stdout)
@@ -131,7 +183,8 @@ def test_sarif_is_what_code_scanners_read(user: User) -> None:
         ((), 2, "nothing to audit"),
         (("/nowhere/x.xml",), 2, "no file and no folder"),
         (("--domain", "x"), 2, "--domain names a domain of a libvirt"),
-        ((file("boxes-fedora"), "--json", "--sarif"), 2, "cannot both"),
+        ((file("boxes-fedora"), "--json", "--brief"), 2, "cannot be together"),
+        ((file("boxes-fedora"), "--json", "--sarif"), 2, "cannot be together"),
         (("/dev/zero",), 2, ""),
     ],
 )

@@ -269,7 +269,7 @@ def test_threads_of_queues_and_of_other_objects_are_not_idle() -> None:
     ])  # fmt: skip
     assert [found.threads_of(disk) for disk in found.disks] == [(3, 1), (2,)]
     (idle,) = [one for one in audit(Subject(domain=found)) if one.rule.id == "R29"]
-    assert idle.seen.seen == "5 IOThreads, and nothing uses 5"
+    assert idle.seen.seen == "IOThread 5 is defined but no disk uses it"
 
 
 def test_the_first_words_of_an_option_and_the_oldest_ones() -> None:

@@ -38,7 +38,7 @@ def machine_version(machine: str | None) -> Version | None:
 def emulated_bus(subject: Subject) -> Iterator[Seen]:
     """Every register access of an IDE, SATA or USB disk is a VM exit, and these buses cannot use an IOThread.
 
-    The guest must have the driver in its initramfs and name its disks by UUID, or it does not boot.
+    Use virtio: the guest must have its driver in the initramfs and name its disks by UUID, or it does not boot.
     """
     for disk in subject.disks:
         if disk.bus in ("ide", "sata", "usb") and disk.device == "disk":
@@ -114,8 +114,11 @@ def idle_iothread(subject: Subject) -> Iterator[Seen]:
         for disk, number in zip(bare, idle, strict=False)
     )
     named = ", ".join(map(str, idle))
+    one = len(idle) == 1
     yield Seen(
-        seen=f"IOThread {named} is defined but no disk uses it",
+        seen=f"IOThread {named} is defined but no disk uses it"
+        if one
+        else f"IOThreads {named} are defined but no disk uses them",
         turns=turns,
         advice="name it on a virtio disk or a virtio-scsi controller, or remove it",
     )
@@ -203,7 +206,7 @@ def one_queue_for_many(subject: Subject) -> Iterator[Seen]:
         if disk.bus == "virtio" and few is not None and few < subject.domain.vcpus and disk.opened_here:
             yield Seen(
                 at=disk,
-                seen=f"{few} queues for {subject.domain.vcpus} vCPUs",
+                seen=f"{few} queue{'' if few == 1 else 's'} for {subject.domain.vcpus} vCPUs",
                 advice="compare with one a vCPU",
                 turns=(SettingChange(knob="device.num_queues", at=disk.target, value=str(subject.domain.vcpus)),),
                 # a clone for each vCPU, as each of them would submit to a queue of its own

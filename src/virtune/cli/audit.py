@@ -30,6 +30,8 @@ BREACHED, UNREADABLE = 4, 2
     show_default=True,
     help="Exit 4 on a finding of at least this severity.",
 )
+@click.option("--ignore", metavar="RULE", multiple=True, help="Leave this rule out (R25); repeatable.")
+@click.option("--brief", is_flag=True, help="Only a table of VMs and rules.")
 @store_option
 @json_option
 @click.option("--sarif", "as_sarif", is_flag=True, help="Write SARIF 2.1.0 to stdout, for code scanners.")
@@ -40,11 +42,13 @@ def command(
     domains: tuple[str, ...],
     here: bool,
     fail_on: str,
+    ignore: tuple[str, ...],
+    brief: bool,
     store: Path,
     as_json: bool,
     as_sarif: bool,
 ) -> int:
-    """Find what in the configuration of VMs stands in the way of their disks, or puts their data at risk.
+    """Audit VM disk configuration for performance and data-safety problems.
 
     FILE is a domain's XML as `virsh dumpxml` prints it, or another system's configuration of a VM
     (docs/reference/dialects.md): its content tells. A FOLDER is searched for such files. A libvirt is only read from.
@@ -57,23 +61,23 @@ def command(
     virtune audit /etc/libvirt/qemu --here
     virtune audit /etc/pve/qemu-server
     virtune audit --connect qemu:///system --domain web1
+    virtune audit --connect qemu:///system --brief --ignore R25
     virtune audit domains/ --sarif > audit.sarif
     """  # noqa: D301 - \b is click's mark for lines to keep
-    if as_json and as_sarif:
-        raise UsageError("--json and --sarif cannot both be written to stdout")
-    if domains and not connect:
-        raise UsageError("--domain names a domain of a libvirt", hint="add --connect qemu:///system")
-    if not paths and not connect:
-        raise UsageError("nothing to audit", hint="name files or folders of domain XML, or --connect qemu:///system")
+    if as_json + as_sarif + brief > 1:
+        raise UsageError("--json, --sarif and --brief cannot be together: each is all that is written to stdout")
+    _require_something(paths, connect, domains)
     from virtune.flows.earlier_studies import Past
     from virtune.report.text.audit import SHOWN_IN_FULL
 
     past = Past(store) if here or connect else None
-    diffs = sys.maxsize if as_json or as_sarif else SHOWN_IN_FULL
-    results = list(audit_all(everywhere(paths, connect, domains, here=here), diffs=diffs, past=past))
+    each = as_json or as_sarif
+    diffs = sys.maxsize if each else 0 if brief else SHOWN_IN_FULL
+    found = everywhere(paths, connect, domains, here=here)
+    results = list(audit_all(found, diffs=diffs, each=each, ignored=ignore, past=past))
     audited = [one for one in results if isinstance(one, Audited)]
     unread = [one for one in results if isinstance(one, Unread)]
-    _show(audited, unread, as_json=as_json, as_sarif=as_sarif)
+    _show(audited, unread, as_json=as_json, as_sarif=as_sarif, brief=brief)
     if fail_on != "never":
         limit = Severity(fail_on).rank
         if any(finding.rule.severity.rank >= limit for one in audited for finding in one.findings):
@@ -81,7 +85,14 @@ def command(
     return UNREADABLE if unread else 0
 
 
-def _show(audited: list[Audited], unread: list[Unread], *, as_json: bool, as_sarif: bool) -> None:
+def _require_something(paths: tuple[Path, ...], connect: str | None, domains: tuple[str, ...]) -> None:
+    if domains and not connect:
+        raise UsageError("--domain names a domain of a libvirt", hint="add --connect qemu:///system")
+    if not paths and not connect:
+        raise UsageError("nothing to audit", hint="name files or folders of domain XML, or --connect qemu:///system")
+
+
+def _show(audited: list[Audited], unread: list[Unread], *, as_json: bool, as_sarif: bool, brief: bool) -> None:
     if as_sarif:
         from virtune.advise.audit import rules
         from virtune.report.sarif import sarif
@@ -92,6 +103,6 @@ def _show(audited: list[Audited], unread: list[Unread], *, as_json: bool, as_sar
 
         click.echo(json.dumps(document(audited, unread), indent=2))
     else:
-        from virtune.report.text.audit import page
+        from virtune.report.text import audit
 
-        click.echo("\n".join(page(audited, unread)))
+        click.echo("\n".join((audit.brief if brief else audit.page)(audited, unread)))

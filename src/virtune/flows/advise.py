@@ -9,11 +9,11 @@ from virtune.advise.audit import audit, rules
 from virtune.advise.consequences import Consequences
 from virtune.advise.flash import NAME, flash
 from virtune.dialects.text.masking import masked
-from virtune.flows.audit import unified
+from virtune.flows.difference import unified
 from virtune.flows.domains import FoundDomain
 from virtune.model.domain import SettingChange
 from virtune.model.errors import PlanError, UsageError
-from virtune.model.finding import Severity
+from virtune.model.finding import Finding, Severity
 from virtune.model.knob import Change, Risk
 from virtune.model.knobs import find
 
@@ -51,13 +51,13 @@ class Advice:
     commands: tuple[str, ...] = ()
 
 
-def advise(found: FoundDomain, wish: Wish) -> Advice:
-    """Return the advice for one domain; no turns where nothing is to be changed.
+def advise(found: FoundDomain, wish: Wish, findings: Sequence[Finding] | None = None) -> Advice:
+    """Return the advice for one domain; no turns where nothing is to be changed. `findings` are the audit's.
 
     What a rule or a template asks for and the configuration cannot have is left alone, and said; raises PlanError
     where the user named it.
     """
-    groups, left = _wanted(found, wish)
+    groups, left = _wanted(found, wish, findings)
     if len(found.text) * (sum(map(len, groups)) + len(wish.turns)) > WORK_BYTES_MAX:
         count = sum(map(len, groups)) + len(wish.turns)
         raise PlanError(f"{count:,} changes of one domain are too many at once", hint="name some with --set")
@@ -119,7 +119,9 @@ def _word(value: int | bool) -> str:  # noqa: FBT001
     return ("on" if value else "off") if isinstance(value, bool) else str(value)
 
 
-def _wanted(found: FoundDomain, wish: Wish) -> tuple[list[Sequence[SettingChange]], tuple[str, ...]]:
+def _wanted(
+    found: FoundDomain, wish: Wish, findings: Sequence[Finding] | None
+) -> tuple[list[Sequence[SettingChange]], tuple[str, ...]]:
     """Return the turns that rules or a template ask for, in groups that are made as a whole; and what is left."""
     if wish.template is not None:
         template = flash(found.subject)
@@ -132,7 +134,7 @@ def _wanted(found: FoundDomain, wish: Wish) -> tuple[list[Sequence[SettingChange
             raise UsageError(f"no rule {name!r}", hint="docs/reference/rules.md lists them")
     groups: list[Sequence[SettingChange]] = []
     left: list[str] = []
-    for finding in audit(found.subject):
+    for finding in audit(found.subject) if findings is None else findings:
         asked = finding.rule.id in wish.rules if wish.rules else finding.rule.severity is not Severity.TRY
         if asked and finding.seen.turns:
             groups.append(_unsaid(finding.seen.turns, [turn for group in groups for turn in group]))

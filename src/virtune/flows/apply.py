@@ -12,7 +12,7 @@ from virtune.apply.power import StillRunningError
 from virtune.dialects.libvirt.compare import dropped, foreign
 from virtune.dialects.libvirt.domain import read_domain
 from virtune.flows.advise import Advice
-from virtune.flows.audit import unified
+from virtune.flows.difference import unified
 from virtune.flows.replug import plugs_of, replug, return_plugs
 from virtune.flows.restart import require_restartable, return_to_running, run_anew
 from virtune.model.domain import LIVE_KNOBS, SettingChange

@@ -1,46 +1,65 @@
 # SPDX-License-Identifier: Apache-2.0
 """The audit of domains: every rule asked of every domain that was found, and the differences that would mend it."""
 
-import difflib
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from virtune.advise.audit import audit
+from virtune.advise.audit import audit, rules
 from virtune.dialects.text.masking import masked
+from virtune.flows.advise import Wish, advise
+from virtune.flows.difference import unified
 from virtune.flows.domains import FoundDomain
-from virtune.model.domain import SettingChange
-from virtune.model.errors import VirtuneError
-from virtune.model.finding import Audited, Finding, Unread
+from virtune.model.errors import UsageError, VirtuneError
+from virtune.model.finding import Audited, Finding, Rule, Unread
 
 if TYPE_CHECKING:
     from virtune.flows.earlier_studies import Past
 
 DIFF_BYTES_MAX = 4 * 1024**2
-"""Every turn reads the text again. Of a domain of 10 kB 400 turns are shown; one of thousands of disks is told what
-to turn, and not shown it line by line."""
+"""Every change reads the text again. Of a domain of 10 kB 400 changes are shown; one of thousands of disks is told
+what to change, and not shown it line by line."""
 
 
 def audit_all(
-    found: Iterable[FoundDomain | Unread], *, diffs: int, past: "Past | None" = None
+    found: Iterable[FoundDomain | Unread],
+    *,
+    diffs: int,
+    each: bool,
+    ignored: Collection[str] = (),
+    past: "Past | None" = None,
 ) -> Iterator[Audited | Unread]:
     """Yield what the rules say of every domain, in their order; with `past` what was measured of it on this host too.
 
-    The changes of the first `diffs` findings are written as differences, which cost more than finding them.
+    Differences, which cost more than finding, are written until `diffs` findings have theirs: one for `each` finding,
+    or one of each domain for all its errors and warnings. Raises UsageError for an ignored rule that there is not.
     """
+    asked = _asked(ignored)
     for one in found:
         if isinstance(one, Unread):
             yield replace(one, because=masked(one.because))
             continue
-        findings = tuple(map(_without_secrets, audit(one.subject)))
+        findings = tuple(map(_without_secrets, audit(one.subject, asked)))
         if past is not None:
             findings = tuple(replace(finding, measured=past.says(finding, one.subject)) for finding in findings)
         turns = sum(len(finding.seen.turns) for finding in findings)
+        together = ""
         if diffs > 0 and len(one.text) * turns < DIFF_BYTES_MAX:
-            findings = tuple(_with_diff(one, finding) for finding in findings)
             diffs -= len(findings)
+            if each:
+                findings = tuple(_with_diff(one, finding) for finding in findings)
+            else:
+                together = advise(one, Wish(), findings).diff
         domain = one.subject.domain
-        yield Audited(origin=one.origin, domain=domain.name, uuid=domain.uuid, findings=findings)
+        yield Audited(origin=one.origin, domain=domain.name, uuid=domain.uuid, findings=findings, diff=together)
+
+
+def _asked(ignored: Collection[str]) -> list[Rule]:
+    known = {rule.id: rule for rule in rules()}
+    for name in ignored:
+        if name not in known:
+            raise UsageError(f"no rule {name!r} to ignore", hint="docs/reference/rules.md lists them")
+    return [rule for rule in known.values() if rule.id not in ignored]
 
 
 def _without_secrets(finding: Finding) -> Finding:
@@ -53,25 +72,9 @@ def _without_secrets(finding: Finding) -> Finding:
 def _with_diff(found: FoundDomain, finding: Finding) -> Finding:
     if not finding.seen.turns:
         return finding
+    name = found.subject.domain.name
     try:
-        return replace(finding, diff=difference(found, finding.seen.turns))
+        after = found.language.alter(found.text, *finding.seen.turns, domain=name)
     except VirtuneError:  # a disk without a name, or two of one: then words must do
         return finding
-
-
-def difference(found: FoundDomain, turns: tuple[SettingChange, ...]) -> str:
-    """Return what turns change in a domain's text, as a unified difference; passwords are never shown."""
-    name = found.subject.domain.name
-    return unified(found.text, found.language.alter(found.text, *turns, domain=name), name=name)
-
-
-def unified(before: bytes, after: bytes, *, name: str) -> str:
-    """Return a unified difference of two texts; empty when there is none. Passwords are never shown."""
-    lines = difflib.unified_diff(_lines(before), _lines(after), name, f"{name} (changed)", n=2)
-    return "".join(lines).removesuffix("\n")
-
-
-def _lines(text: bytes) -> list[str]:
-    """The lines of a text with their ends, which `patch` compares too."""
-    *lines, last = masked(text.decode(errors="replace")).split("\n")
-    return [*(f"{line}\n" for line in lines), *([f"{last}\n\\ No newline at end of file\n"] if last else [])]
+    return replace(finding, diff=unified(found.text, after, name=name))

@@ -184,12 +184,16 @@ class Finding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Audited:
-    """One domain that was audited: where its configuration is from, and what was found."""
+    """One domain that was audited: where its configuration is from, and what was found.
+
+    `diff` is what all errors and warnings together would change in it, where that was asked for.
+    """
 
     origin: str
     domain: str
     uuid: str | None
     findings: tuple[Finding, ...]
+    diff: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What an audit found: for people, and as one JSON document."""
 
+import shlex
 import textwrap
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -18,25 +19,52 @@ SHOWN_IN_FULL = 40
 """Up to so many findings are shown one by one; more are counted by rule, with the first places of each."""
 
 PLACES_SHOWN = 4
+ROWS_MAX = 100
+"""The rows of the table of VMs; `--brief` has no bound."""
+
+LINE_MAX = 400
+"""A longer line of a difference is no line for people: a file that is all one line says nothing as a difference."""
+
+_SEVERITIES = tuple(reversed(Severity))
 
 
 def page(audited: Sequence[Audited], unread: Sequence[Unread]) -> Iterator[str]:
-    """Yield the lines of the page."""
+    """Yield the lines of the page: of several VMs a table first, then the findings, in full while they are few."""
     count = sum(len(one.findings) for one in audited)
+    if len(audited) > 1 and count:
+        yield from _table(audited)
+        yield ""
     if count <= SHOWN_IN_FULL:
+        explained: set[str] = set()
         for one in audited:
-            yield from _domain(one)
+            if one.findings or len(audited) == 1:
+                yield from _domain(one, explained)
     else:
         yield from _by_rule(audited)
-    for lost in unread:
-        yield printable(f"not read: {lost.origin}: {lost.because}")
-    yield summary(audited, unread)
+    yield from _end(audited, unread)
+
+
+def brief(audited: Sequence[Audited], unread: Sequence[Unread]) -> Iterator[str]:
+    """Yield a table of VMs and rules: how often each rule found something in each VM."""
+    rules = {finding.rule.id: finding.rule for one in audited for finding in one.findings}
+    columns = sorted(rules, key=lambda name: (-rules[name].severity.rank, name))
+    found = [one for one in audited if one.findings]
+    width = max((len(printable(one.domain)) for one in found), default=0)
+    if found:
+        yield f"{'VM':<{width}}  {' '.join(f'{name:>4}' for name in columns)}"
+    for one in found:
+        counts = Counter(finding.rule.id for finding in one.findings)
+        cells = " ".join(f"{counts[name] or '.':>4}" for name in columns)
+        yield f"{printable(one.domain):<{width}}  {cells}"
+    for name in columns:
+        yield f"{name:<5}{rules[name].severity.value:<8} {rules[name].name}"
+    yield from _end(audited, unread)
 
 
 def summary(audited: Sequence[Audited], unread: Sequence[Unread]) -> str:
     """Return the last line: how many domains, how many findings of which weight."""
     counts = Counter(finding.rule.severity for one in audited for finding in one.findings)
-    said = [_severities(counts[severity], severity) for severity in reversed(Severity) if counts[severity]]
+    said = [_severities(counts[severity], severity) for severity in _SEVERITIES if counts[severity]]
     found = f"{_plural(len(audited), 'domain')}: {', '.join(said) or 'nothing found'}"
     return f"{found}; {len(unread)} not read" if unread else found
 
@@ -81,30 +109,84 @@ def finding_document(finding: Finding) -> dict[str, Any]:
     }
 
 
-def _domain(one: Audited) -> Iterator[str]:
+def _end(audited: Sequence[Audited], unread: Sequence[Unread]) -> Iterator[str]:
+    for lost in unread:
+        yield printable(f"not read: {lost.origin}: {lost.because}")
+    yield summary(audited, unread)
+
+
+def _table(audited: Sequence[Audited]) -> Iterator[str]:
+    """The VMs with findings, the gravest first, and how many have none."""
+    found = [one for one in audited if one.findings]
+    counts = {id(one): Counter(finding.rule.severity for finding in one.findings) for one in found}
+    found.sort(key=lambda one: [-counts[id(one)][severity] for severity in _SEVERITIES])
+    width = min(40, max(len(printable(one.domain)) for one in found))
+    yield f"{'VM':<{width}}  error  warning  try  rules"
+    for one in found[:ROWS_MAX]:
+        error, warning, tries = (counts[id(one)][severity] or "." for severity in _SEVERITIES)
+        rules = " ".join(dict.fromkeys(finding.rule.id for finding in one.findings))
+        yield f"{printable(one.domain):<{width}}  {error:>5}  {warning:>7}  {tries:>3}  {rules}"
+    if len(found) > ROWS_MAX:
+        yield f"and {len(found) - ROWS_MAX:,} more with findings; `--brief` lists all"
+    if len(found) < len(audited):
+        yield f"{_plural(len(audited) - len(found), 'domain')} without findings"
+
+
+def _domain(one: Audited, explained: set[str]) -> Iterator[str]:
     where = f"{one.domain}  ({one.origin})"
     if not one.findings:
         yield printable(f"{where}: nothing found")
         return
     yield printable(where)
+    alike: dict[tuple[object, ...], list[Finding]] = {}
     for finding in one.findings:
-        yield from _finding(finding)
+        seen = finding.seen
+        key = (finding.rule.id, seen.seen, seen.advice, finding.takes, finding.risk, finding.measured)
+        alike.setdefault(key, []).append(finding)
+    for some in alike.values():
+        yield from _findings(some, explained)
+    yield from _change(one)
     yield ""
 
 
-def _finding(finding: Finding) -> Iterator[str]:
+def _findings(some: Sequence[Finding], explained: set[str]) -> Iterator[str]:
+    """What one rule says in the same words of one or several places; why is said once on a page."""
+    finding = some[0]
     rule, seen = finding.rule, finding.seen
-    place = finding.at or "domain"
-    yield printable(f"  {rule.severity.value:<8}{rule.id:<5}{place:<8} {seen.seen}   (line {finding.line})")
-    yield from _wrapped(rule.why)
+    place = ", ".join(one.at or "domain" for one in some)
+    lines = ", ".join(str(one.line) for one in some)
+    where = f"line{'' if len(some) == 1 else 's'} {lines}"
+    yield printable(f"  {rule.severity.value:<8}{rule.id:<5}{place:<8} {seen.seen}   ({where})")
+    if rule.id not in explained:
+        yield from _wrapped(rule.why)
+        explained.add(rule.id)
     word = "worth measuring" if rule.severity is Severity.TRY else "do"
     yield from _wrapped(f"{word}: {seen.advice}{tag(finding.takes.value if finding.takes else '', finding.risk)}")
     for said in finding.measured:
         yield from _wrapped(said)
-    if seen.measure:
-        yield f"          $ {printable(seen.measure)}"
-    for line in finding.diff.split("\n")[2:]:
-        yield f"          {printable(line, keep=IN_FILES)}"
+    for command in dict.fromkeys(one.seen.measure for one in some if one.seen.measure):
+        yield f"          $ {printable(command)}"
+
+
+def _change(one: Audited) -> Iterator[str]:
+    """What errors and warnings together would change, and the command that shows what the rest would."""
+    lines = one.diff.split("\n")[2:]
+    if any(len(line) > LINE_MAX for line in lines):
+        mended = [found for found in one.findings if found.rule.severity is not Severity.TRY]
+        turns = [turn for finding in mended for turn in finding.seen.turns]
+        said = (f"{turn.knob}{'@' if turn.at else ''}{turn.at}={turn.value or ''}" for turn in turns)
+        lines = [f"all of the file is one line; the change: {', '.join(dict.fromkeys(said))}"]
+    if lines:
+        yield "  the change for errors and warnings:"
+    yield from (f"    {printable(line, keep=IN_FILES)}" for line in lines)
+    tries = dict.fromkeys(
+        finding.rule.id for finding in one.findings if finding.rule.severity is Severity.TRY and finding.seen.turns
+    )
+    if tries:
+        from_libvirt = "://" in one.origin or one.origin.endswith(":")
+        place = ["--connect", one.origin, "--domain", one.domain] if from_libvirt else [one.origin]
+        words = ["virtune", "advise", *(word for name in tries for word in ("--rule", name)), *place]
+        yield f"  what the tries would change: $ {printable(shlex.join(words))}"
 
 
 def _wrapped(text: str) -> list[str]:
@@ -124,7 +206,7 @@ def _by_rule(audited: Sequence[Audited]) -> Iterator[str]:
         yield from _wrapped(rule.why)
         yield from _wrapped(f"{', '.join(domains[:PLACES_SHOWN])}{more}")
     yield ""
-    yield "One domain or file at a time is shown in full, with the changes; `--json` has everything."
+    yield "One domain or file at a time is shown in full; `--brief` shows VMs by rules, `--json` has everything."
 
 
 def _plural(count: int, word: str) -> str:
