@@ -76,6 +76,37 @@ def test_a_change_at_the_limit_is_seldom_a_breach_and_a_larger_one_is(paired: bo
     assert drawn(1.00, paired=paired, seed=7).count(Outcome.BREACHED) <= 2
 
 
+@pytest.mark.parametrize("paired", [True, False])
+def test_a_value_at_its_limit_is_seldom_a_breach_and_a_larger_one_is(paired: bool) -> None:
+    chance = Random(11)
+
+    def ruled(level: float) -> list[tuple[str, Outcome]]:
+        runs = [[level * math.exp(chance.gauss(0, 0.02)) for _ in range(8)] for _ in range(2)]
+        found = rule(study(*runs, paired=paired), parse_conditions(["iops > 10k"]))
+        assert [one.condition.value for one in found] == [10_000.0, 10_000.0]
+        return [(one.comparison.candidate, one.outcome) for one in found]
+
+    at_limit = [outcome for _ in range(100) for _, outcome in ruled(10_000.0)]
+    # two arms share the error of 10 %, so each end of each interval has 2.5 %
+    assert at_limit.count(Outcome.BREACHED) / len(at_limit) <= 0.06
+    assert at_limit.count(Outcome.HELD) / len(at_limit) <= 0.06
+    assert all(ruled(11_000.0) == [("a", Outcome.BREACHED), ("b", Outcome.BREACHED)] for _ in range(20))
+    assert all(ruled(9_000.0) == [("a", Outcome.HELD), ("b", Outcome.HELD)] for _ in range(20))
+
+
+def test_a_single_arm_has_limits_and_no_changes() -> None:
+    chance = Random(2)
+    two = study([math.exp(chance.gauss(9, 0.01)) for _ in range(8)], [1.0])
+    trials = tuple(one for one in two.trials if one.trial.arm == "a")
+    alone = replace(two, trials=trials, study=replace(two.study, arms=two.study.arms[:1]))
+    (ruling,) = rule(alone, parse_conditions(["iops < 5000"]))
+    assert (ruling.comparison.candidate, ruling.outcome) == ("a", Outcome.HELD)
+    (ruling,) = rule(alone, parse_conditions(["sync.p99 > 2ms"]))
+    assert (ruling.outcome, ruling.why) == (Outcome.UNDECIDED, "not measured")
+    with pytest.raises(UsageError, match="needs a baseline"):
+        rule(alone, parse_conditions(["iops < -3%"]))
+
+
 def test_what_cannot_conclude_is_undecided_whatever_the_difference() -> None:
     (condition,) = parse_conditions(["iops < -3%"])
     few = [100.0, 101.0, 99.0]
@@ -103,7 +134,13 @@ def test_an_interval_within_the_margin_may_still_breach_a_stricter_limit() -> No
     assert ruling.outcome is Outcome.BREACHED
 
 
-@given(st.one_of(st.text(max_size=40), st.from_regex(r"\A[a-z.0-9]{1,12} ?[<>] ?[+-]?[0-9.]{1,6} ?%\Z")))
+@given(
+    st.one_of(
+        st.text(max_size=40),
+        st.from_regex(r"\A[a-z.0-9]{1,12} ?[<>] ?[+-]?[0-9.]{1,6} ?%\Z"),
+        st.from_regex(r"\A(iops|p99|bw|lat) ?[<>] ?[0-9.]{1,6} ?(k|ms|us|MB/s|)\Z"),
+    )
+)
 def test_any_text_is_a_condition_or_refused_in_a_sentence(text: str) -> None:
     try:
         found = parse_condition(text)

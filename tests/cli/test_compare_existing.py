@@ -2,6 +2,7 @@
 """Comparing what exists already, with conditions: verdicts, exit codes, Markdown and JUnit, and what is refused."""
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -193,9 +194,13 @@ def test_a_plan_is_still_a_plan_and_a_result_alone_is_none(kept: Kept, tmp_path:
         ("iops < 3%", "`iops < -3%`?"),
         ("iops < -100%", "could never fail"),
         ("iops -3%", "not a condition"),
-        ("latency.p99 > 1ms", "not a condition"),
+        ("latency.p99 > 1", "is not a value"),
+        ("latency.p99 > 1MB/s", "is not a value"),
+        ("iops < 0", "a limit of 0"),
+        ("latency.p99 > +1ms", "not a condition"),
         ("device.util > +5%", "is a share of time"),
         ("iops < -3..1%", "not a condition"),
+        ("p98 > +3%", "no metric 'p98'"),
         ("iops < -.%", "not a condition"),
         ("\x1b[31m", "not a condition"),
     ],
@@ -212,6 +217,13 @@ def test_conditions_are_written_again_as_they_are_meant() -> None:
     assert found.relation == "<"
     assert found.limit == pytest.approx(0.975)
     assert parse_condition("iops < 0%").limit == 1
+    assert parse_condition("iops < -3%").limit == pytest.approx(0.97)
+    assert parse_condition("iops > +3%").limit == pytest.approx(1.03)
+    assert parse_condition("p99 > +5%").text == "latency.p99 > +5%"
+    limit = parse_condition("LAT.p99 > 2 ms")
+    assert (limit.metric, limit.text, limit.value, limit.limit) == ("latency.p99", "latency.p99 > 2ms", 2e6, 1.0)
+    assert parse_condition("bw<200MB/s").value == 2e8
+    assert parse_condition("write.iops < 5k").value == 5000
 
 
 def test_junit_is_what_dashboards_read(kept: Kept, tmp_path: Path, before: Path, slower: Path) -> None:
@@ -279,3 +291,109 @@ def test_arms_of_a_search_are_not_compared_as_if_nobody_had_chosen_among_them(
         kept("compare", *names, status=2)
         assert "is a search, which measured the better arms longer" in kept.err
         assert "`virtune show last` says how they stand" in kept.err
+
+
+def kinds(folder: Path, name: str, *, speed: float, total: float | None = None, runs: int = 6) -> Path:
+    """Runs with bins of completion latency, as most fio results have them, and of `total` times that where given."""
+    chance = Random(name)
+    for number in range(1, runs + 1):
+        path = result(folder / name, f"run-{number}.json")
+        document = json.loads(path.read_text())
+        read = document["jobs"][0]["read"]
+        for kind, factor in (("clat_ns", speed), ("lat_ns", None if total is None else speed * total)):
+            read[kind].pop("percentile", None)
+            if factor is not None:
+                longer = factor * (1 + chance.gauss(0, 0.01))
+                read[kind]["bins"] = {str(round(ns * longer)): 100 for ns in range(10_000, 110_000, 1000)}
+        path.write_text(json.dumps(document))
+    return folder / name
+
+
+def test_completion_latency_stands_for_total_latency_and_says_so(kept: Kept, tmp_path: Path) -> None:
+    fast, slow = (kinds(tmp_path, name, speed=speed) for name, speed in (("fast", 1.0), ("slow", 1.3)))
+    words = ("compare", str(fast), str(slow), "--metric", "p99")
+    found = strictly(kept(*words, "--json", "--fail-if", "latency.p99 > +5%", status=4))
+    assert outcomes(found) == ["breached"]
+    assert {one["measured_as"] for one in (*found["comparisons"], *found["conditions"])} == {"clat.p99"}
+    assert {one["metric"] for one in found["comparisons"]} == {"latency.p99"}
+    (workload,) = found["arms"][0]["workloads"]
+    assert workload["values"]["latency.p99"]["measured_as"] == "clat.p99"
+    assert workload["values"]["latency.mean"]["measured_as"] is None
+    shown = kept(*words, "--fail-if", "latency.p99 > +5%", status=4)
+    assert "verdicts on clat p99" in shown
+    assert "latency p99" not in shown
+    assert "latency mean" in shown
+    assert "clat p99" in kept(*words, "--markdown", "-")
+
+
+def test_two_kinds_of_latency_are_never_compared_with_one_another(kept: Kept, tmp_path: Path) -> None:
+    """One of the arms has both kinds, and both arms are held against one another by the kind that they share."""
+    both, only = kinds(tmp_path, "both", speed=1.0, total=2.0), kinds(tmp_path, "only", speed=1.0)
+    found = strictly(kept("compare", str(both), str(only), "--metric", "latency.p99", "--json"))
+    (verdict,) = found["comparisons"]
+    assert verdict["measured_as"] == "clat.p99"
+    assert verdict["change"] == pytest.approx(1.0, abs=0.03)
+    other = kinds(tmp_path, "other", speed=1.0, total=3.0)
+    (verdict,) = strictly(kept("compare", str(both), str(other), "--metric", "latency.p99", "--json"))["comparisons"]
+    assert verdict["measured_as"] is None
+    assert verdict["change"] == pytest.approx(1.5, abs=0.03)
+
+
+def test_an_absolute_limit_is_held_against_every_arm(kept: Kept, before: Path, slower: Path) -> None:
+    words = ("compare", str(before), str(slower), "--json")
+    found = strictly(kept(*words))
+    values = [arm["workloads"][0]["values"]["iops"]["value"] for arm in found["arms"]]
+    between = round((values[0] + values[1]) / 2)
+    held = strictly(kept(*words, "--fail-if", f"iops < {between}", status=4))
+    assert complaints("result", held) == []
+    assert [(one["candidate"], one["outcome"]) for one in held["conditions"]] == [
+        ("before", "held"), ("slower", "breached"),
+    ]  # fmt: skip
+    assert {(one["limit"], one["value"], one["baseline"]) for one in held["conditions"]} == {(None, between, None)}
+    assert outcomes(strictly(kept(*words, "--fail-if", f"iops > {round(values[0])}", status=5)))[0] == "undecided"
+    shown = " ".join(kept("compare", str(before), str(slower), "--fail-if", f"iops < {between}", status=4).split())
+    assert f"iops < {between}: breached for slower (job): IOPS" in shown
+    assert "slower against" not in shown.partition("--fail-if conditions")[2]
+    one = kept(
+        "compare", *(str(folder / "run-1.json") for folder in (before, slower)), "--fail-if", "iops < 1", status=5
+    )
+    assert "1 run; 4 are the fewest that can decide" in " ".join(one.split())
+
+
+def test_a_percentile_that_too_few_ios_lie_beyond_says_how_many_it_needs(kept: Kept, tmp_path: Path) -> None:
+    folders = [repeats(tmp_path, name, speed=1.0) for name in ("one", "two")]
+    for path in (path for folder in folders for path in folder.iterdir()):
+        document = json.loads(path.read_text())
+        clat = document["jobs"][0]["read"]["clat_ns"]
+        clat["bins"] = {"1000": 300, "2000": 100}
+        path.write_text(json.dumps(document))
+    shown = " ".join(kept("compare", *map(str, folders), "--fail-if", "latency.p99 > +5%", status=5).split())
+    assert "p99 needs 2,000 I/Os a run, and these have 400 at most: let each run 5 times as long" in shown
+
+
+def test_copies_are_no_second_run(kept: Kept, before: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(before, copy)
+    words = ("compare", str(before), str(copy))
+    found = strictly(kept(*words, "--json"))
+    remarks = [one for arm in found["arms"] for one in arm["workloads"][0]["remarks"] if one["id"] == "copy"]
+    assert [one["rounds"] for one in remarks] == [6]
+    assert "byte for byte the same" in " ".join(kept(*words).split())
+    assert "copy" not in json.dumps(
+        [
+            one["id"]
+            for one in strictly(kept("compare", str(before), str(repeats(tmp_path, "other", speed=1.0)), "--json"))[
+                "arms"
+            ][0]["workloads"][0]["remarks"]
+        ]
+    )
+
+
+def test_an_import_of_different_jobs_says_how_they_are_compared(kept: Kept, tmp_path: Path) -> None:
+    files = [result(tmp_path / name, "run.json", iodepth=depth) for name, depth in (("before", "8"), ("after", "32"))]
+    kept("import", *map(str, files))
+    assert "no two arms ran the same job (iodepth is 8 and 32)" in kept.err
+    assert "--different-jobs" in kept.err
+    same = [result(tmp_path / name, "run.json", iodepth="8") for name in ("b", "a")]
+    kept("import", *map(str, same))
+    assert "--different-jobs" not in kept.err

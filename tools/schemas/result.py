@@ -162,16 +162,19 @@ def _basis() -> Schema:
 
 
 def _condition() -> Schema:
-    ratio = "of candidate / baseline; null where there is no interval."
+    ratio = "of candidate / baseline, or of candidate / value; null where there is no interval."
     return table(
         "One condition held against one comparison. All of them together hold at the study's confidence.",
         {
             "condition": text("The condition."),
             "metric": metric_word("The metric."),
-            "limit": number("The ratio candidate / baseline that is the limit (1.05 is +5 %).", minimum=0),
+            "limit": maybe(number("The ratio candidate / baseline that is the limit (1.05 is +5 %); null for a limit"
+                                  " on a value.", minimum=0)),
+            "value": maybe(number("The value that is the limit, in the metric's base unit; null for a change.")),
             "workload": text("The workload's name."),
-            "baseline": text("The arm that is held against."),
+            "baseline": maybe(text("The arm that is held against; null for a limit on a value.")),
             "candidate": text("The arm that is judged."),
+            "measured_as": measured_as(),
             "low": maybe(number(f"The lower end of the interval {ratio}")),
             "high": maybe(number(f"The upper end of the interval {ratio}")),
             "confidence": maybe(number("The confidence of this interval, 0 to 1.")),

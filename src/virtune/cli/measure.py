@@ -7,6 +7,8 @@ from typing import Any
 import click
 
 from virtune.cli.options import RigType, connect_option, json_option, store_option, target_options, timing_options
+from virtune.cli.thresholds import Thresholds, threshold_options
+from virtune.model.errors import UsageError
 
 
 @click.command(name="measure")
@@ -25,17 +27,26 @@ from virtune.cli.options import RigType, connect_option, json_option, store_opti
 @click.option(
     "--report", type=click.Path(path_type=Path, dir_okay=False), help="Write the full text report to this file."
 )
+@threshold_options
 @click.option("--quiet", "-q", is_flag=True, help="No progress.")
 @json_option
 @store_option
-def command(**asked: Any) -> None:
+def command(**asked: Any) -> int:
     """Measure one disk stack on this host.
 
     \b
     Examples:
       virtune measure --rig metal --workload four-corners
       virtune measure --set disk.aio=native --set disk.format=qcow2
+      virtune measure --workload log-sync-16k --rounds 8 --fail-if 'sync.p99 > 10ms'
     """  # noqa: D301 - click's own mark for lines that are not to be rewrapped
     from virtune.cli.run_study import StudyRequest, ask_for
 
-    ask_for(StudyRequest.read("measure", asked))
+    thresholds = Thresholds.read(asked)
+    relative = next((one for one in thresholds.conditions if one.value is None), None)
+    if relative is not None:
+        raise UsageError(
+            f"`{relative.text}` is a change against a baseline, and one stack has none",
+            hint="a limit with its unit, such as `latency.p99 > 2ms`; or `virtune compare`",
+        )
+    return ask_for(StudyRequest.read("measure", asked, thresholds=thresholds))

@@ -26,6 +26,7 @@ from virtune.model.event import (
 )
 from virtune.model.units import format_seconds
 from virtune.model.verdict import Comparison, Verdict
+from virtune.report.text.thresholds import arms_text
 from virtune.report.text.words import count_text, difference_text
 
 ROUNDS_FORESEEN = 500
@@ -162,9 +163,7 @@ class Face:
         """One row a condition that is undecided, below the pairs: what the study may still be waiting for."""
         open_ = [one for one in rulings if one.outcome is Outcome.UNDECIDED]
         self._pairs += [
-            self._progress.add_task(
-                f"  {one.condition.text} for {pair_text(one.comparison)}", total=1, left="undecided"
-            )
+            self._progress.add_task(f"  {one.condition.text} for {arms_text(one)}", total=1, left="undecided")
             for one in open_[:PAIRS_SHOWN]
         ]
 

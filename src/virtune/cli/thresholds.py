@@ -93,8 +93,8 @@ def threshold_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add --fail-if, --markdown and --junit."""
     options = (
         click.option("--fail-if", "fail_if", multiple=True, metavar="CONDITION",
-                     help="Fail on this change against the baseline, e.g. 'latency.p99 > +5%' or 'iops < -3%'; "
-                          "repeatable. Exit 4: breached, 5: undecided."),
+                     help="Fail on this change against the baseline ('latency.p99 > +5%', 'iops < -3%') or on this "
+                          "value in any arm ('latency.p99 > 2ms'); repeatable. Exit 4: breached, 5: undecided."),
         click.option("--markdown", metavar="FILE|-", help=MARKDOWN_HELP),
         click.option("--junit", type=click.Path(path_type=Path, dir_okay=False),
                      help="Write JUnit XML: one test for each condition, workload and arm."),

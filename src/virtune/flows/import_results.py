@@ -7,9 +7,10 @@ rounds of such a study are repeats, and arms are compared without pairing them.
 
 import json
 import secrets
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from itertools import combinations
 
 from virtune.analyse.trial.derive import derive
 from virtune.analyse.trial.imported import Shape, differing, slug_of, workload_of
@@ -17,6 +18,7 @@ from virtune.flows.find_results import FoundResult
 from virtune.model.errors import LoadError, UsageError
 from virtune.model.evidence import IMPORTED, Capture, InForce, StudyRecord, TrialRecord
 from virtune.model.measurement import Measurement
+from virtune.model.remark import Remark, Weight
 from virtune.model.stack import Stack
 from virtune.model.study import IMPORT, Arm, Study, Trial
 from virtune.model.workload import Job, Workload
@@ -55,8 +57,27 @@ class Terms:
 
 
 def runs_of(found: Iterable[FoundResult]) -> list[Run]:
-    """Derive what each result measured; one that failed is kept with its reason."""
-    return [_run(one, index) for one in found for index in range(len(one.parts))]
+    """Derive what each result measured; one that failed is kept with its reason, and a copy says what it is."""
+    first: dict[bytes, str] = {}
+    runs = []
+    for one in found:
+        original = first.setdefault(one.content, one.shown)
+        mine = (_run(one, index) for index in range(len(one.parts)))
+        runs += [run if original == one.shown else _copied(run, one.shown, original) for run in mine]
+    return runs
+
+
+def _copied(run: Run, shown: str, original: str) -> Run:
+    """Say of a run that it is no second one."""
+    if run.measurement is None:
+        return run
+    remark = Remark(
+        id="copy",
+        weight=Weight.WARNING,
+        text=f"{shown} is byte for byte the same as {original}: a copy is no second run, and shows no difference",
+        advice="measure again, or leave one of them out",
+    )
+    return replace(run, measurement=replace(run.measurement, remarks=(*run.measurement.remarks, remark)))
 
 
 def record_of(
@@ -116,7 +137,30 @@ def keep(found: Sequence[FoundResult], terms: Terms, store: Store, say: Callable
     store.add_whole(record, captures)
     for one in found:
         say(f"{one.shown}: arm {one.arm}")
+    for line in nothing_in_common(runs):
+        say(line)
     return record
+
+
+def nothing_in_common(runs: Sequence[Run]) -> Iterator[str]:
+    """Say it where no two arms ran the same job, so that nothing can be compared, and what lets them be."""
+    arms: dict[str, list[Run]] = {}
+    for run in runs:
+        arms.setdefault(run.arm, []).append(run)
+    if len(arms) < 2 or any(
+        one.name == other.name and not differing(one.shape, other.shape)
+        for (_, mine), (_, theirs) in combinations(arms.items(), 2)
+        for one in mine
+        for other in theirs
+    ):
+        return
+    first, second = list(arms.values())[:2]
+    found = differing(first[0].shape, second[0].shape)
+    why = f" ({found[0][0]} is {found[0][1]} and {found[0][2]})" if found else ""
+    yield (
+        f"no two arms ran the same job{why}, so nothing is compared; "
+        "`virtune compare BEFORE AFTER --different-jobs` compares the files all the same"
+    )
 
 
 def _run(found: FoundResult, index: int) -> Run:

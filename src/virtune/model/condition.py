@@ -18,20 +18,26 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Threshold:
-    """A metric's change against the baseline that is not to be: `latency.p99 > +5%`.
+    """What a metric is not to do: change so against the baseline (`latency.p99 > +5%`), or have such a value in any
+    arm (`latency.p99 > 2ms`).
 
-    `limit` is a ratio candidate/baseline (1.05 is +5 %); `text` is the condition as it is written again.
+    `limit` is a ratio candidate/baseline (1.05 is +5 %). Of a condition on a value `value` is that, in the
+    metric's base unit, and `limit` is 1: the arm is compared with it. `text` is the condition as it is written again.
     """
 
     metric: str
     relation: Literal["<", ">"]
     limit: float
     text: str
+    value: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ThresholdResult:
-    """One condition held against one comparison: the outcome, and why in words."""
+    """One condition held against one comparison: the outcome, and why in words.
+
+    Of a condition on a value the comparison is one of an arm with that value, in the baseline's place.
+    """
 
     condition: Threshold
     comparison: Comparison

@@ -52,7 +52,7 @@ def parse_limit(text: str) -> Limit:
             f"not a limit: {quoted(text)}", hint="write METRIC<=VALUE or METRIC>=VALUE: 'latency.p99<=1ms'"
         )
     metric = _metric(found["metric"])
-    value = _value(metric, found["value"].strip(), text)
+    value = parse_value(metric, found["value"].strip(), text)
     sense = cast('Literal["<=", ">="]', found["sense"])
     if (sense == "<=") != (metric.better == "lower"):
         other = ">=" if sense == "<=" else "<="
@@ -84,7 +84,11 @@ def _metric(word: str) -> Metric:
     return BY_ID[name]
 
 
-def _value(metric: Metric, text: str, whole: str) -> float:
+def parse_value(metric: Metric, text: str, whole: str) -> float:
+    """Read a value of a metric with its unit (`2ms`, `50k`, `200MB/s`), in its base unit; `whole` is what it is of.
+
+    Raises PlanError with what may be written.
+    """
     units, example = _UNITS[metric.unit]
     found = _VALUE.fullmatch(text)
     if found is None or found["unit"] not in units:

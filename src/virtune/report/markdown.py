@@ -28,7 +28,7 @@ from virtune.report.text.result import (
     value_text,
     verdict_sentence,
 )
-from virtune.report.text.thresholds import change_text
+from virtune.report.text.thresholds import arms_text, change_text
 from virtune.report.text.verified import settings_of
 
 _ALWAYS = re.compile(r"([\\`*|$#])")
@@ -101,14 +101,14 @@ def _conditions(result: Result, rulings: Sequence[ThresholdResult]) -> Iterator[
         (
             plain(ruling.condition.text),
             plain(ruling.comparison.workload),
-            plain(f"{ruling.comparison.candidate} against {ruling.comparison.baseline}"),
+            plain(arms_text(ruling)),
             plain(change_text(ruling)) or "-",
             words[ruling.outcome],
             plain(f"{_worth(result, ruling.comparison.workload)}{ruling.why}"),
         )
         for ruling in rulings
     )
-    yield from _table(("fails if", "workload", "arm", "change", "outcome", "why"), rows)
+    yield from _table(("fails if", "workload", "arm", "measured", "outcome", "why"), rows)
 
 
 def _worth(result: Result, workload: str) -> str:

@@ -4,13 +4,14 @@
 A breach needs effect and significance at once: the whole interval of the change lies beyond the limit. A condition is
 held when the whole interval lies on the near side of the limit. An interval that straddles the limit, or a comparison
 that can bear no conclusion at all (one run each, too few rounds, a metric that was not measured), leaves it
-undecided. The intervals of all conditions, workloads and arms hold together at the study's confidence (Bonferroni).
+undecided. A condition on a value is held against every arm, the baseline too: the arm is compared with that value.
+The intervals of all conditions, workloads and arms hold together at the study's confidence (Bonferroni).
 """
 
 from collections.abc import Iterator, Sequence
 
 from virtune.analyse.stats.unpaired import REPEATS_MIN
-from virtune.analyse.study.verdicts import Evidence, against_baseline, evidence_of
+from virtune.analyse.study.verdicts import Evidence, against_baseline, against_value, evidence_of
 from virtune.model.condition import Outcome, Threshold, ThresholdResult
 from virtune.model.errors import UsageError
 from virtune.model.evidence import StudyRecord
@@ -19,15 +20,21 @@ from virtune.model.verdict import ROUNDS_MIN, Comparison, Interval, Verdict
 
 
 def rule(record: StudyRecord, conditions: Sequence[Threshold]) -> tuple[ThresholdResult, ...]:
-    """Hold every condition against every candidate under every workload; raises UsageError for a single arm."""
+    """Hold every condition against every candidate under every workload; raises UsageError for a change of a single
+    arm, which has no baseline.
+    """
     study = record.study
-    if conditions and len(study.arms) < 2:
-        raise UsageError("--fail-if needs a baseline: with one arm there is nothing to compare", hint="compare two")
+    relative = next((one for one in conditions if one.value is None), None)
+    if relative is not None and len(study.arms) < 2:
+        raise UsageError(
+            f"`{relative.text}` needs a baseline: with one arm there is nothing to compare",
+            hint="compare two, or write a limit with its unit, such as `latency.p99 > 2ms`",
+        )
     return rulings_of(evidence_of(record), conditions)
 
 
 def rulings_of(evidence: Evidence, conditions: Sequence[Threshold]) -> tuple[ThresholdResult, ...]:
-    """Hold every condition against what was read out of a study's trials; nothing where it has a single arm."""
+    """Hold every condition against what was read out of a study's trials."""
     return tuple(_rulings(evidence, conditions))
 
 
@@ -45,10 +52,16 @@ def open_workloads(
 
 def _rulings(evidence: Evidence, conditions: Sequence[Threshold]) -> Iterator[ThresholdResult]:
     study = evidence.study
-    count = len(conditions) * len(study.compared) * (len(study.arms) - 1)
-    confidence = 1 - (1 - study.confidence) / max(1, count)
+    judged = sum(len(study.arms) - (condition.value is None) for condition in conditions)
+    confidence = 1 - (1 - study.confidence) / max(1, judged * len(study.compared))
     for condition in conditions:
-        for comparison in against_baseline(evidence, BY_ID[condition.metric], confidence=confidence):
+        metric = BY_ID[condition.metric]
+        comparisons = (
+            against_baseline(evidence, metric, confidence=confidence)
+            if condition.value is None
+            else against_value(evidence, metric, condition.value, confidence=confidence)
+        )
+        for comparison in comparisons:
             outcome, why = _judge(condition, comparison, paired=study.paired)
             yield ThresholdResult(condition=condition, comparison=comparison, outcome=outcome, why=why)
 
@@ -58,7 +71,7 @@ def _judge(condition: Threshold, comparison: Comparison, *, paired: bool) -> tup
     if ratio is None or not _sound(comparison, ratio, paired=paired):
         return (
             Outcome.UNDECIDED,
-            comparison.why if comparison.rounds or comparison.closed else "not measured in both arms",
+            comparison.why if comparison.rounds or comparison.closed else _missing(condition),
         )
     above, below = ratio.low > limit, ratio.high < limit
     if not (above or below):
@@ -66,6 +79,10 @@ def _judge(condition: Threshold, comparison: Comparison, *, paired: bool) -> tup
     if above == (condition.relation == ">"):
         return Outcome.BREACHED, "the whole interval is beyond the limit"
     return Outcome.HELD, "the whole interval is within the limit"
+
+
+def _missing(condition: Threshold) -> str:
+    return "not measured in both arms" if condition.value is None else "not measured"
 
 
 def _sound(comparison: Comparison, ratio: Interval, *, paired: bool) -> bool:

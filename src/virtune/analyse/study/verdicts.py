@@ -8,7 +8,7 @@ from itertools import combinations
 from typing import TypedDict
 
 from virtune.analyse.stats.paired import Levels, compare, compare_at_any_time, compare_planned
-from virtune.analyse.stats.unpaired import compare_unpaired
+from virtune.analyse.stats.unpaired import REPEATS_MIN, compare_unpaired
 from virtune.analyse.study.lost_arms import Lost, lost_of
 from virtune.analyse.study.offered_load import Unmet, judged, rounds_by_workload, unmet_rounds
 from virtune.analyse.study.percentile_evidence import (
@@ -25,7 +25,7 @@ from virtune.model.evidence import StudyRecord, TrialRecord
 from virtune.model.measurement import Measurement
 from virtune.model.metric import BY_ID, METRICS, Metric
 from virtune.model.result import Waiver
-from virtune.model.study import Study
+from virtune.model.study import Arm, Study
 from virtune.model.verdict import ROUNDS_MIN, Comparison, Verdict
 from virtune.model.workload import Workload
 
@@ -132,6 +132,29 @@ def against_baseline(evidence: Evidence, metric: Metric, *, confidence: float) -
     study = evidence.study
     for workload in study.compared:
         yield from _compare(evidence, workload, metric, _against_baseline(study), confidence)
+
+
+def against_value(evidence: Evidence, metric: Metric, value: float, *, confidence: float) -> Iterator[Comparison]:
+    """Compare every arm with a value that stands in the baseline's place, under every workload: a ratio above 1 is
+    above the value. Each holds at this confidence.
+    """
+    study = evidence.study
+    limit = Arm(name=f"{value:g}", stack=study.arms[0].stack)
+    for arm in study.arms:
+        alone = replace(study, arms=(limit, arm), baseline=limit.name)
+        for workload in study.compared:
+            actual = measured_in_place(evidence.stand_ins, workload.name, metric)
+            mine = evidence.rows.get((arm.name, workload.name), {})
+            rows = {
+                (arm.name, workload.name): mine,
+                (limit.name, workload.name): {number: {actual.id: value} for number in mine},
+            }
+            held = replace(evidence, study=alone, rows=rows)
+            for found in _compare(held, workload, metric, [(limit.name, arm.name)], confidence):
+                fewest = ROUNDS_MIN if study.paired else REPEATS_MIN
+                few = found.verdict is Verdict.UNDECIDED and 0 < found.rounds < fewest
+                runs = "1 run" if found.rounds == 1 else f"{found.rounds} runs"
+                yield replace(found, why=f"{runs}; {fewest} are the fewest that can decide") if few else found
 
 
 def comparable(measurement: Measurement) -> dict[str, float]:

@@ -8,8 +8,9 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from virtune.model.condition import Outcome, ThresholdResult
+from virtune.model.verdict import Comparison
 from virtune.report.text.layout import Paragraph
-from virtune.report.text.words import change_words, difference_text
+from virtune.report.text.words import change_words, difference_text, quantity
 
 _STYLE = {Outcome.BREACHED: "red", Outcome.HELD: "green", Outcome.UNDECIDED: "yellow"}
 
@@ -32,15 +33,32 @@ def sentence(ruling: ThresholdResult) -> str:
     comparison = ruling.comparison
     seen = change_text(ruling)
     what = f"{comparison.measured.label} {seen}: " if seen else ""
-    return f"{comparison.candidate} against {comparison.baseline} ({comparison.workload}): {what}{ruling.why}"
+    return f"{arms_text(ruling)} ({comparison.workload}): {what}{ruling.why}"
+
+
+def arms_text(ruling: ThresholdResult) -> str:
+    """Name the arms that a condition is held against: the one that it is on, and the baseline of a change."""
+    comparison = ruling.comparison
+    alone = ruling.condition.value is not None
+    return comparison.candidate if alone else f"{comparison.candidate} against {comparison.baseline}"
 
 
 def change_text(ruling: ThresholdResult) -> str:
-    """Write the measured change, with its interval where there is one; empty where there is none."""
-    comparison = ruling.comparison
+    """Write the measured change or value, with its interval where there is one; empty where there is none."""
+    comparison, value = ruling.comparison, ruling.condition.value
+    if value is not None:
+        return _value_text(comparison, value)
     if comparison.ratio is not None:
         return difference_text(comparison.ratio)
     return change_words(comparison.change) if comparison.change is not None else ""
+
+
+def _value_text(comparison: Comparison, limit: float) -> str:
+    metric, ratio = comparison.measured, comparison.ratio
+    if ratio is None:
+        return "" if comparison.change is None else quantity(metric, comparison.change * limit)
+    low, high = (quantity(metric, end * limit) for end in (ratio.low, ratio.high))
+    return f"{quantity(metric, ratio.estimate * limit)} [{low}, {high}]"
 
 
 def conditions_document(rulings: Sequence[ThresholdResult]) -> list[dict[str, Any]]:
@@ -49,12 +67,14 @@ def conditions_document(rulings: Sequence[ThresholdResult]) -> list[dict[str, An
         {
             "condition": ruling.condition.text,
             "metric": ruling.condition.metric,
-            "limit": ruling.condition.limit,
+            "limit": None if ruling.condition.value is not None else ruling.condition.limit,
+            "value": ruling.condition.value,
             "workload": ruling.comparison.workload,
-            "baseline": ruling.comparison.baseline,
+            "baseline": None if ruling.condition.value is not None else ruling.comparison.baseline,
             "candidate": ruling.comparison.candidate,
             "low": None if ruling.comparison.ratio is None else ruling.comparison.ratio.low,
             "high": None if ruling.comparison.ratio is None else ruling.comparison.ratio.high,
+            "measured_as": ruling.comparison.measured_as,
             "confidence": None if ruling.comparison.ratio is None else ruling.comparison.ratio.confidence,
             "outcome": ruling.outcome.value,
             "why": ruling.why,
