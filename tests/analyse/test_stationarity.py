@@ -53,3 +53,10 @@ def test_the_autocorrelation_time_is_that_of_the_process() -> None:
     assert seconds == pytest.approx(0.25 * (1 + keeps) / (1 - keeps), rel=0.2)
     assert not is_open
     assert correlation_of([[1.0, 1.0]], 0.25) == (None, False)
+
+
+def test_trials_that_ended_at_one_moment_tell_no_drift() -> None:
+    points = [(29453760.016666666, 4.6 + n / 100) for n in range(10)]
+    assert drift_of({"a": points, "b": points[::-1]}) is None
+    close = [(29453760.0 + n / 1e6, 4.6 + n % 3) for n in range(10)]
+    assert drift_of({"a": close, "b": close}) is None

@@ -31,12 +31,17 @@ def study(base: list[float], other: list[float], *, paired: bool = True, confide
         for index, (arm, number, _) in enumerate(pairs, 1)
     )
     records = tuple(
-        TrialRecord(trial=trial, ended="", in_force=InForce(), measurement=Measurement(values=(("iops", value),)))
+        TrialRecord(
+            trial=trial,
+            ended="2026-01-01T00:00:01+00:00",
+            in_force=InForce(),
+            measurement=Measurement(values=(("iops", value),)),
+        )
         for trial, (_, _, value) in zip(trials, pairs, strict=True)
     )
     asked = Study(
         id="s",
-        created="",
+        created="2026-01-01T00:00:00+00:00",
         kind="compare",
         arms=(Arm(name="a", stack=Stack()), Arm(name="b", stack=Stack())),
         baseline="a",
@@ -165,7 +170,9 @@ def test_at_offered_loads_conditions_hold_as_verdicts_do() -> None:
     def record(arm: str, workload: str, number: int, iops: float) -> TrialRecord:
         values = (("iops", iops), ("latency.p99", 1e6 * math.exp(chance.gauss(0, 0.005))))
         trial = Trial(number=next(numbers), round=number, arm=arm, workload=workload)
-        return TrialRecord(trial=trial, ended="", in_force=InForce(), measurement=Measurement(values=values))
+        return TrialRecord(
+            trial=trial, ended="2026-01-01T00:00:01+00:00", in_force=InForce(), measurement=Measurement(values=values)
+        )
 
     for lucky, outcome in ((24, Outcome.HELD), (10, Outcome.UNDECIDED)):
         records = (

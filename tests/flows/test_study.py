@@ -287,7 +287,7 @@ def test_what_qemu_refuses_is_a_failure_with_its_words(user: User, tmp_path: Pat
     wrong.chmod(0o755)
     path = f"{wrong.parent}:{os.environ['PATH']}"
     ran = user.run("compare", "--arm", "a:", "--arm", "b:", "--rounds", "1", path=path, status=3)
-    assert "arm 'a' does not come up" in ran.stderr
+    assert "arm 'a' does not start" in ran.stderr
     assert "no license to store" in ran.stderr
 
 

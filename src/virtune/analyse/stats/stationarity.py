@@ -39,6 +39,10 @@ def correlation_of(profiles: Sequence[Sequence[float]], step: float) -> tuple[fl
     return total * step, True
 
 
+SLOPE_MAX = math.log(1e6)
+"""Where a millionfold a minute cannot be excluded, the times are too close together, or wrong: no drift is told."""
+
+
 def drift_of(series: Mapping[str, Sequence[tuple[float, float]]]) -> Drift | None:
     """Return the slope of ln(rate) over time, common to all arms, by least squares, with Student's t on its error.
 
@@ -62,6 +66,8 @@ def drift_of(series: Mapping[str, Sequence[tuple[float, float]]]) -> Drift | Non
     from scipy.special import stdtrit
 
     radius = float(stdtrit(free, (1 + DRIFT_LEVEL) / 2)) * math.sqrt(left / free / width)
+    if abs(slope) + radius > SLOPE_MAX:
+        return None
     return Drift(per_minute=math.expm1(slope), low=math.expm1(slope - radius), high=math.expm1(slope + radius))
 
 
