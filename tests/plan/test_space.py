@@ -3,11 +3,11 @@
 
 import pytest
 
+from virtune.model.contradictions import contradictions
 from virtune.model.durability import Promise, durability_of
 from virtune.model.errors import PlanError
 from virtune.model.knob import Answer, Support
 from virtune.model.space import Space
-from virtune.model.stack import contradictions
 from virtune.plan.space import Asked, Host, effective, space_of
 
 DAEMON = "qemu-storage-daemon 7.2.0"

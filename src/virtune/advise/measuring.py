@@ -8,9 +8,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import PurePosixPath
 
+from virtune.model.contradictions import contradictions
 from virtune.model.domain import DomainDisk, disk_of
 from virtune.model.finding import Subject
-from virtune.model.stack import Stack, contradictions
+from virtune.model.stack import Stack
 
 IN_GUEST: Mapping[str, str] = {"export.num_queues": "device.num_queues"}
 """What a setting of an exported disk is called where the disk is plugged into a guest."""

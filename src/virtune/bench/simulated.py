@@ -249,7 +249,7 @@ def _entry(job: Job, window: Window, iops: float, group: int) -> dict[str, objec
         "jobname": job.name,
         "groupid": group,
         "error": 0,
-        "job options": {**job.as_dict(), "direct": job.get("direct", "1")},
+        "job options": {"ioengine": "io_uring", "direct": "1", **job.as_dict()},
         "usr_cpu": 2.0,
         "sys_cpu": 8.0,
         "ctx": round(iops * window.seconds),

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from virtune.cli.options import SecondsType, json_option, store_option, target_options
+from virtune.cli.options import RigType, SecondsType, json_option, store_option, target_options
 
 BREACHED = 4
 """The exit code when a limit was asked for and is not kept."""
@@ -15,7 +15,7 @@ BREACHED = 4
 
 @click.command(name="check")
 @click.option("--seconds", type=SecondsType(), default=60.0, help="About how long.  [default: 60s]")
-@click.option("--rig", type=click.Choice(["storage-daemon", "vhost-user", "metal"]), default=None,
+@click.option("--rig", type=RigType("storage-daemon", "vhost-user", "metal", with_where=False), default=None,
               help="What runs the disk stack.  [default: metal]")  # fmt: skip
 @click.option("--set", "settings", multiple=True, metavar="KNOB=VALUE", help="A setting of the stack.")
 @click.option("--workload", default=None, metavar="NAME|FIO WORDS|FILE", help="One workload.  [default: randread-4k]")

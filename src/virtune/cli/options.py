@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import click
 
 from virtune.model.errors import UsageError
+from virtune.model.rig import read_rig, rig_words_with_where
 from virtune.model.study import DEFAULT_SPAN, ROUNDS_MAX, SEED_MAX
 from virtune.model.units import format_bytes, parse_bytes, parse_seconds
 
@@ -83,19 +84,23 @@ def scratch_option(help_text: str) -> Callable[[Command], Command]:
 
 
 class RigType(click.ParamType[str]):
-    """A rig by its name, or `libvirt:DOMAIN`."""
+    """A rig by its name, or with what it is for (`libvirt:DOMAIN`) where `with_where`."""
 
     name = "rig"
 
-    def __init__(self, *names: str) -> None:
+    def __init__(self, *names: str, with_where: bool = True) -> None:
         self._names = names
+        self._said = (*names, *(rig_words_with_where() if with_where else ()))
 
     def get_metavar(self, param: click.Parameter, ctx: click.Context | None = None) -> str:  # noqa: ARG002
-        return f"[{'|'.join(self._names)}|libvirt:DOMAIN]"
+        return f"[{'|'.join(self._said)}]"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        if value not in self._names and not (str(value).startswith("libvirt:") and value != "libvirt:"):
-            self.fail(f"{value!r} is not one of {', '.join(self._names)}, libvirt:DOMAIN", param, ctx)
+        found = read_rig(str(value))
+        hidden = found is not None and found.kind.hidden
+        placed = found is not None and found.where is not None and len(self._said) > len(self._names)
+        if value not in self._names and not placed and not hidden:
+            self.fail(f"{value!r} is not one of {', '.join(self._said)}", param, ctx)
         return str(value)
 
 

@@ -6,12 +6,12 @@ from typing import Any
 
 import click
 
-from virtune.cli.options import SecondsType, json_option, store_option, target_options
+from virtune.cli.options import RigType, SecondsType, json_option, store_option, target_options
 from virtune.cli.thresholds import MARKDOWN_HELP
 
 
 @click.command(name="tune")
-@click.option("--rig", type=click.Choice(["storage-daemon", "vhost-user", "qemu"]), default=None,
+@click.option("--rig", type=RigType("storage-daemon", "vhost-user", "qemu", with_where=False), default=None,
               help="What runs the disk stack. storage-daemon: QEMU's block layer without a guest; vhost-user: the "
                    "same, loaded through virtio queues; qemu: a test guest.  [default: storage-daemon]")  # fmt: skip
 @click.option("--vary", multiple=True, metavar="KNOB[=A,B,...]",

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from virtune.fio.workloads import parse_workload
 from virtune.model.errors import PlanError
+from virtune.model.rig import on_export
 from virtune.model.spelling import did_you_mean, quoted
 from virtune.plan.planfile import Plan, read_plan
 
@@ -13,8 +14,6 @@ _PLACE = Path(__file__).parent.parent / "studies"
 
 _ON_DAEMON = ".daemon"
 """In a name: how the study reads where a storage daemon takes the place of the guest."""
-
-_DAEMON_RIGS = frozenset({"storage-daemon", "vhost-user"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +54,7 @@ def builtin(name: str, rig: str | None = None) -> Builtin:
         raise PlanError(f"there is no study {quoted(name)}", hint=hint)
     on_daemon = _PLACE / f"{name}{_ON_DAEMON}.toml"
     own = _PLACE / f"{name}.toml"
-    plan = read_plan((on_daemon if rig in _DAEMON_RIGS and on_daemon.exists() else own).read_text(encoding="utf-8"))
+    plan = read_plan((on_daemon if on_export(rig) and on_daemon.exists() else own).read_text(encoding="utf-8"))
     rigs = [read_plan(each.read_text(encoding="utf-8")).rig for each in (own, on_daemon) if each.exists()]
     return Builtin(name=name, plan=plan, rigs=tuple(found for found in rigs if found))
 

@@ -79,7 +79,8 @@ class Past:
                 # a store that cannot be read costs an audit what was measured, and nothing else
                 with contextlib.suppress(StoreError), Store(self._path, reading=True) as store:
                     kept = [one for one in store.list() if isinstance(one, Listed) and one.finished]
-                    self._listed = tuple(one.study for one in kept if one.study.paired and one.study.search is None)
+                    studies = (one.study for one in kept if one.study.paired and one.study.search is None)
+                    self._listed = tuple(one for one in studies if not one.simulated)
         return self._listed
 
     def _result(self, study_id: str) -> Result | None:
@@ -107,7 +108,7 @@ def _turned(disk: DomainDisk, turns: Sequence[SettingChange]) -> Iterator[tuple[
 
 def _answers(first: Stack, second: Stack, now: Disk, turned: Turned) -> bool:
     """Whether two arms are the disk as it is and as it would be, and differ in nothing else."""
-    if first.rig == "metal" or any(getattr(first.disk, name) != getattr(now, name) for name in _KEPT):
+    if not first.kind.applies or any(getattr(first.disk, name) != getattr(now, name) for name in _KEPT):
         return False
     if any((_get(first, name), _get(second, name)) != values for name, values in turned.items()):
         return False

@@ -6,7 +6,6 @@ rounds of such a study are repeats, and arms are compared without pairing them.
 """
 
 import json
-import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -15,6 +14,7 @@ from itertools import combinations
 from virtune.analyse.trial.derive import derive
 from virtune.analyse.trial.imported import Shape, differing, slug_of, workload_of
 from virtune.flows.find_results import FoundResult
+from virtune.flows.study_id import study_id
 from virtune.model.errors import LoadError, UsageError
 from virtune.model.evidence import IMPORTED, Capture, InForce, StudyRecord, TrialRecord
 from virtune.model.measurement import Measurement
@@ -108,7 +108,7 @@ def record_of(
         )
     now = datetime.now(UTC)
     study = Study(
-        id=f"{now:%Y%m%d-%H%M%S}-{secrets.token_hex(2)}",
+        id=study_id(now),
         created=now.isoformat(timespec="seconds"),
         kind=IMPORT,
         arms=tuple(_arm(name, [run for run in runs if run.arm == name]) for name in arms),

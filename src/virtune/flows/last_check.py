@@ -15,9 +15,12 @@ LATEST = timedelta(days=1)
 
 def last_check(store: Store, study: Study) -> Checked | None:
     """Return the last finished check in the store that was begun in the day before a study; None without one."""
+    if study.simulated:
+        return None
     begun = datetime.fromisoformat(study.created)
     known = [one for one in store.list() if isinstance(one, Listed) and one.study.kind == CHECK and one.finished]
-    recent = [one.study for one in known if timedelta() <= begun - _begun(one.study) <= LATEST]
+    checks = [one for one in known if not one.study.simulated]
+    recent = [one.study for one in checks if timedelta() <= begun - _begun(one.study) <= LATEST]
     if not recent:
         return None
     found = max(recent, key=_begun)

@@ -28,11 +28,11 @@ def require_programs(study: Study, say: Callable[[Event], None]) -> None:
 
     Raises MissingToolError, or PreconditionError for what this host cannot give a guest.
     """
-    if any(arm.stack.rig == "storage-daemon" for arm in study.arms):
-        shell.find("qemu-storage-daemon")
+    for program in sorted({name for arm in study.arms for name in arm.stack.kind.programs}):
+        shell.find(program)
     if any(arm.stack.disk.format == "qcow2" for arm in study.arms):
         shell.find("qemu-img")
-    emulators = {arm.stack.machine.emulator for arm in study.arms if arm.stack.rig == "qemu"}
+    emulators = {arm.stack.machine.emulator for arm in study.arms if arm.stack.kind.own_guest}
     for emulator in emulators:
         shell.find(emulator or "qemu-system-x86_64")
     if emulators:

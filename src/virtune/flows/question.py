@@ -149,7 +149,7 @@ def study_for(question: Question) -> tuple[Study, str]:
 def _connect(question: Question, plan: Plan, arms: tuple[Arm, ...]) -> str | None:
     """Return the libvirt that has the arms' domains: the one that was said, else the one that `virsh` takes."""
     said = question.connect or plan.connect
-    if all(arm.stack.rig != "libvirt" for arm in arms):
+    if not any(arm.stack.kind.users_guest for arm in arms):
         if said is not None:
             raise PlanError("--connect was given, but no arm runs in a libvirt domain", hint="`--rig libvirt:DOMAIN`")
         return None
@@ -190,7 +190,7 @@ def _arms(question: Question, plan: Plan) -> tuple[Arm, ...]:
     words = [*([f"rig={rig}"] if rig else []), *(question.settings or plan.settings)]
     base, settings = base_stack(words)
     if question.kind == "measure":
-        name = base.disk.aio if base.rig == "storage-daemon" else base.rig
+        name = base.disk.aio if base.kind.front == "export" else base.rig
         return check_arms([Arm(name=name, stack=base, settings=settings)])
     return check_arms(_compared(question, plan, base, settings))
 

@@ -24,7 +24,9 @@ from virtune.bench.verify.judge import require_verified
 from virtune.flows.attempt import Attempts, still_to_run
 from virtune.flows.last_check import last_check
 from virtune.flows.preconditions import Leave, admitted, require_programs
+from virtune.flows.simulated_study import simulated_tools
 from virtune.flows.study_domains import ready_domains
+from virtune.flows.study_id import study_id
 from virtune.flows.study_images import identities, require_same_images
 from virtune.flows.trial import Tools, ground_for
 from virtune.model.condition import Threshold
@@ -65,9 +67,8 @@ def new_study(study: Study, *, restart: bool = False) -> Study:
     with `restart`.
     """
     now = datetime.now(UTC)
-    study = replace(
-        study, id=f"{now:%Y%m%d-%H%M%S}-{secrets.token_hex(2)}", created=now.isoformat(timespec="seconds")
-    )
+    name = study_id(now, simulated=study.simulated)
+    study = replace(study, id=name, created=now.isoformat(timespec="seconds"))
     if study.at_load:
         return with_loads(study, restart=restart)
     return replace(
@@ -172,6 +173,10 @@ def prepared(study: Study, say: Callable[[Event], None], leave: Leave, *, all_up
 
     `all_up`: every arm must come up; without it, whether one does is for the caller to see.
     """
+    if study.simulated:
+        with simulated_tools(study, say) as tools:
+            yield tools
+        return
     fio = shell.find("fio")
     require_programs(study, say)
     ways = ready_domains(study, say)
@@ -238,7 +243,7 @@ def _spread(study: Study, say: Callable[[Event], None]) -> Iterator[dict[str, Sc
 
 def loaded(study: Study, tools: Tools) -> Iterator[Path]:
     """Yield every file and device that the study's arms load and that stays: what goes with the run is none."""
-    if study.connect is not None:
+    if study.connect is not None or study.simulated:
         return
     if study.target is not None:
         yield Path(study.target)

@@ -86,7 +86,7 @@ def run_trial(study: Study, trial: Trial, tools: Tools) -> tuple[TrialRecord, tu
 
 def ground_for(stack: Stack, workload: Workload, study: Study, tools: Tools) -> DiskImageSpec:
     """Return what the stack stands on, as cold as the one before it."""
-    if stack.disk.backend == "null-co":
+    if stack.disk.backend == "null-co" or not stack.kind.measures:
         return DiskImageSpec(image=None, size_bytes=study.span_bytes, writes=workload.writes)
     if tools.target is not None:
         held = tools.target
@@ -131,7 +131,8 @@ def _load(
     captures.append(_text("command.txt", loaded.command))
     captures.append(Capture(name="iops.log", content=loaded.log))
     seen += loaded.checks
-    seen.append(_program_seen(loaded.output, job))
+    if "load.program" not in {check.setting for check in loaded.checks}:
+        seen.append(_program_seen(loaded.output, job))
 
 
 class _Kept:

@@ -2,7 +2,6 @@
 """From what was asked of `tune` to a Study that searches: goal, space, workloads, and the facts of the host."""
 
 import os
-import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -11,6 +10,7 @@ from pathlib import Path
 from virtune.analyse.search.pilot import BLOCKS_IN_BUDGET
 from virtune.flows.question import DEFAULT_WORKLOADS, MARGIN, RAMP_SECONDS, SPAN_MIN, facts_text, read_workloads
 from virtune.flows.study import random_seed
+from virtune.flows.study_id import study_id
 from virtune.model.durability import Promise
 from virtune.model.errors import PlanError, PreconditionError
 from virtune.model.goal import Goal
@@ -95,7 +95,7 @@ def study_for(asked: TuneQuestion, what: Callable[[], Host]) -> Study:
         raise PlanError("--spread is at most one hour", hint="`--spread 30s`")
     now = datetime.now(UTC)
     return Study(
-        id=f"{now:%Y%m%d-%H%M%S}-{secrets.token_hex(2)}",
+        id=study_id(now, simulated=any(not arm.stack.kind.measures for arm in space.arms)),
         created=now.isoformat(timespec="seconds"),
         kind="tune",
         arms=space.arms,

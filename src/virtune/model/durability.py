@@ -79,7 +79,7 @@ def durability_of(stack: Stack) -> Durability:
     metadata to the page cache (QEMU: block/io.c, bdrv_co_flush and BDRV_O_NO_FLUSH).
     """
     disk = stack.disk
-    if stack.rig == "metal":
+    if stack.kind.front == "file":
         direct = "opened with O_DIRECT, as the load does by default"
         return _durability(Promise.FLUSH, Survives.HOST_CRASH, Survives.POWER_CUT, direct)
     if disk.backend == "null-co":

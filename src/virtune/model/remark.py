@@ -23,5 +23,8 @@ class Remark:
     advice: str = ""
 
 
+SIMULATED = "simulated"
+"""The id of the remark that a trial was simulated: its figures are invented."""
+
 EMULATED = "functional-only"
 """The id of the remark that a guest ran under software emulation, so that its figures rank nothing."""

@@ -11,6 +11,8 @@ from typing import Literal
 
 Rig = Literal["metal", "storage-daemon", "qemu", "libvirt", "simulated", "unknown"]
 
+ExportKind = Literal["nbd", "fuse", "vhost-user-blk"]
+
 Front = Literal["file", "export", "device", "none"]
 """What hands the disk to the load: the host's kernel, an export, a guest's device; `none` where none is known."""
 
@@ -28,18 +30,16 @@ class UnseenKnob:
 class RigKind:
     """One rig.
 
-    `applies` are the knobs that mean something here, and `otherwise` the words for one that does not (`{knob}`).
-    `unseen` are those of them that cannot be verified. `where` is what stands behind a colon (`libvirt:DOMAIN`),
-    empty for a rig that takes nothing there; `needs_where`: it must. `programs` are needed on this host.
-    `own_guest`: virtune makes the guest; `users_guest`: it is the user's. `measures` is False where the figures are
-    invented, `made_here` where results came from elsewhere. `hidden` keeps it out of the help. `aliases` are further
-    words for it, with the export that each means.
+    `applies` are the knobs that mean something here, and `unseen` those of them that cannot be verified. `where` is
+    what stands behind a colon (`libvirt:DOMAIN`), empty for a rig that takes nothing there; `needs_where`: it must.
+    `programs` are needed on this host. `own_guest`: virtune makes the guest; `users_guest`: it is the user's.
+    `measures` is False where the figures are invented, `made_here` where results came from elsewhere. `hidden` keeps
+    it out of the help. `aliases` are further words for it, with the export that each means.
     """
 
     name: Rig
     front: Front
     applies: frozenset[str] = frozenset()
-    otherwise: str
     unseen: tuple[UnseenKnob, ...] = ()
     where: str = ""
     needs_where: bool = False
@@ -49,7 +49,7 @@ class RigKind:
     measures: bool = True
     made_here: bool = True
     hidden: bool = False
-    aliases: Mapping[str, str] | None = None
+    aliases: Mapping[str, ExportKind] | None = None
 
     @property
     def in_guest(self) -> bool:
@@ -91,12 +91,11 @@ _SILENT = (
     _FILLED,
 )
 
-METAL = RigKind(name="metal", front="file", otherwise="rig=metal has no QEMU, so {knob} means nothing there")
+METAL = RigKind(name="metal", front="file")
 STORAGE_DAEMON = RigKind(
     name="storage-daemon",
     front="export",
     applies=_DISK | _NO_IMAGE | _EXPORT,
-    otherwise="{knob} belongs to a guest: use rig=qemu",
     unseen=(
         *_SILENT,
         UnseenKnob(
@@ -112,7 +111,6 @@ QEMU = RigKind(
     name="qemu",
     front="device",
     applies=_DISK | _NO_IMAGE | _GUEST,
-    otherwise="{knob} belongs to rig=storage-daemon: a guest has a device, and no export",
     unseen=(
         *_SILENT,
         UnseenKnob(knob="storage.vfio_pci", why="a disk that the host does not see is refused beforehand"),
@@ -123,7 +121,6 @@ LIBVIRT = RigKind(
     name="libvirt",
     front="device",
     applies=_DISK | _VIRTIO_BLK,
-    otherwise="{knob} is not given to a domain of yours: use rig=qemu",
     unseen=(_FILLED,),
     where="DOMAIN",
     needs_where=True,
@@ -133,7 +130,6 @@ SIMULATED = RigKind(
     name="simulated",
     front="none",
     applies=_DISK | _EXPORT | _GUEST - {"storage.vfio_pci", "guests.spread"},
-    otherwise="{knob} means nothing to the simulated rig",
     where="SCENARIO",
     measures=False,
     hidden=True,
@@ -142,10 +138,50 @@ UNKNOWN = RigKind(
     name="unknown",
     front="none",
     applies=_DISK | _NO_IMAGE | _EXPORT,
-    otherwise="{knob}: nothing is known of this stack",
     made_here=False,
     hidden=True,
 )
 
 RIGS: Mapping[str, RigKind] = {row.name: row for row in (METAL, STORAGE_DAEMON, QEMU, LIBVIRT, SIMULATED, UNKNOWN)}
 """Every rig by its name."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RigWord:
+    """What a person wrote for a rig: `metal`, `vhost-user`, `libvirt:web1`. `export` is what a word means besides."""
+
+    kind: RigKind
+    where: str | None = None
+    export: ExportKind | None = None
+
+
+def read_rig(text: str) -> RigWord | None:
+    """Read a word for a rig; None where it is none, or lacks what must stand behind the colon."""
+    name, colon, where = text.partition(":")
+    for row in RIGS.values():
+        if row.made_here and name == row.name:
+            fits = bool(where) if colon else not row.needs_where
+            return RigWord(kind=row, where=where or None) if fits and (not colon or row.where) else None
+        if not colon and name in (row.aliases or {}):
+            return RigWord(kind=row, export=(row.aliases or {})[name])
+    return None
+
+
+def rig_words() -> tuple[str, ...]:
+    """Return the words for rigs that stand alone and are offered to people."""
+    offered = [row for row in RIGS.values() if not row.hidden]
+    return (
+        *(row.name for row in offered if not row.needs_where),
+        *(alias for row in offered for alias in row.aliases or ()),
+    )
+
+
+def rig_words_with_where() -> tuple[str, ...]:
+    """Return the others that are offered, with a word for what stands behind the colon: `libvirt:DOMAIN`."""
+    return tuple(f"{row.name}:{row.where}" for row in RIGS.values() if row.needs_where and not row.hidden)
+
+
+def on_export(text: str | None) -> bool:
+    """Whether a word for a rig means a storage daemon's export."""
+    found = None if text is None else read_rig(text)
+    return found is not None and found.kind.front == "export"

@@ -160,6 +160,16 @@ class Study:
         return max((trial.round for trial in self.trials), default=0)
 
     @property
+    def simulated(self) -> bool:
+        """Whether its figures are invented, by a rig that measures nothing."""
+        return any(not arm.stack.kind.measures for arm in self.arms)
+
+    @property
+    def label(self) -> str:
+        """Its kind, as people read it: of a simulated study that is the first thing said."""
+        return f"SIMULATED {self.kind}" if self.simulated else self.kind
+
+    @property
     def imported(self) -> bool:
         """Whether its results were made elsewhere and only read."""
         return self.kind == IMPORT

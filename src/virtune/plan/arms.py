@@ -12,33 +12,22 @@ Without a name for it, the first arm is the baseline.
 """
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import product
 
 from virtune.fio.workloads import check_name
+from virtune.model.contradictions import contradictions
 from virtune.model.errors import PlanError
 from virtune.model.knob import Knob, describe_domain
 from virtune.model.knobs import BY_ID, matching
+from virtune.model.rig import RIGS, RigWord, read_rig, rig_words, rig_words_with_where
 from virtune.model.spelling import did_you_mean, quoted
-from virtune.model.stack import Stack, contradictions, with_setting
+from virtune.model.stack import Stack, with_setting
 from virtune.model.study import Arm
 
 Value = str | int | bool
 Setting = tuple[str, str]
-
-RIGS: Mapping[str, Callable[[Stack], Stack]] = {
-    "metal": lambda stack: replace(stack, rig="metal"),
-    "storage-daemon": lambda stack: replace(stack, rig="storage-daemon"),
-    "qemu": lambda stack: replace(stack, rig="qemu"),
-    "vhost-user": lambda stack: replace(stack, rig="storage-daemon", export="vhost-user-blk"),
-}
-"""What `rig=` may be, and what it makes of a stack; besides, it may name a domain."""
-
-DOMAIN_RIG = "libvirt:"
-"""What stands before the name of a libvirt domain: `rig=libvirt:web1`."""
-
-_VHOST_USER: Setting = ("rig", "vhost-user")
 
 ARMS_MAX = 1000
 """Arms of one study; more than that is a search, not a comparison."""
@@ -71,10 +60,11 @@ def apply_settings(base: Stack, texts: Sequence[str]) -> tuple[Stack, tuple[Sett
             raise PlanError(f"{known} is set twice")
         stack = turn(stack)
         settings[known] = value
-    if _VHOST_USER in settings.items() and "disk.export" in settings:
+    rig = _named_rig(tuple(settings.items()))
+    if rig is not None and rig.export is not None and "disk.export" in settings:
         raise PlanError(
-            "rig=vhost-user says what disk.export is, so both cannot be set",
-            hint="rig=vhost-user is short for rig=storage-daemon,disk.export=vhost-user-blk",
+            f"rig={settings['rig']} says what disk.export is, so both cannot be set",
+            hint=f"rig={settings['rig']} is short for rig={rig.kind.name},disk.export={rig.export}",
         )
     return stack, tuple(settings.items())
 
@@ -137,6 +127,8 @@ def check_arms(arms: Sequence[Arm], *, distinct: bool = False) -> tuple[Arm, ...
 
     Equal stacks under different names are a fair question (is there a difference where there is none?).
     """
+    if len({arm.stack.kind.measures for arm in arms}) > 1:
+        raise PlanError("simulated arms cannot be compared with measured ones", hint="give every arm the same rig")
     seen: dict[Stack, str] = {}
     names: set[str] = set()
     for arm in arms:
@@ -209,20 +201,25 @@ def _turn(name: str, text: str) -> tuple[Callable[[Stack], Stack], str]:
 
 
 def check_rig(text: str) -> str:
-    """Return what is a rig: one of RIGS, or `libvirt:` with the name of a domain; raises PlanError."""
-    if text.startswith(DOMAIN_RIG):
-        if not text[len(DOMAIN_RIG) :]:
-            raise PlanError("rig=libvirt: names no domain", hint="`virsh list` shows those that run; libvirt:NAME")
-    elif text not in RIGS:
-        rigs = (*RIGS, f"{DOMAIN_RIG}NAME")
-        raise PlanError(f"unknown rig {quoted(text)}", hint=did_you_mean(text, RIGS) or " | ".join(rigs))
+    """Return a word for a rig, such as `qemu` or `libvirt:web1`; raises PlanError for another word."""
+    _rig(text)
     return text
 
 
+def _rig(text: str) -> RigWord:
+    found = read_rig(text)
+    if found is None and text.partition(":")[0] in RIGS and RIGS[text.partition(":")[0]].needs_where:
+        raise PlanError(f"rig={text} names no domain", hint="`virsh list` shows those that run; libvirt:NAME")
+    if found is None:
+        rigs = (*rig_words(), *rig_words_with_where())
+        raise PlanError(f"unknown rig {quoted(text)}", hint=did_you_mean(text, rig_words()) or " | ".join(rigs))
+    return found
+
+
 def _on_rig(stack: Stack, text: str) -> Stack:
-    if text.startswith(DOMAIN_RIG):
-        return replace(stack, rig="libvirt", domain=text[len(DOMAIN_RIG) :])
-    return RIGS[text](replace(stack, domain=None))
+    word = _rig(text)
+    stack = replace(stack, rig=word.kind.name, domain=word.where)
+    return stack if word.export is None else replace(stack, export=word.export)
 
 
 def _turnable() -> str:
@@ -247,15 +244,21 @@ def _arm(name: str, texts: Sequence[str], base: Stack, settings: tuple[Setting, 
     """
     own = apply_settings(Stack(), texts)[1]
     named = {key for key, _ in own}
-    if ("rig", "metal") in own:
+    rig, base_rig = _named_rig(own), _named_rig(settings)
+    if rig is not None and not rig.kind.applies:
         base, settings = Stack(), ()
-    elif _VHOST_USER in own:
+    elif rig is not None and rig.export is not None:
         settings = tuple(pair for pair in settings if pair[0] != "disk.export")
-    elif _VHOST_USER in settings and named & {"rig", "disk.export"}:
+    elif base_rig is not None and base_rig.export is not None and named & {"rig", "disk.export"}:
         base = replace(base, export=Stack().export)
-        settings = tuple(pair for pair in settings if pair != _VHOST_USER)
+        settings = tuple(pair for pair in settings if pair[0] != "rig")
     stack = apply_settings(base, texts)[0]
     return Arm(name=name, stack=stack, settings=(*(pair for pair in settings if pair[0] not in named), *own))
+
+
+def _named_rig(settings: Sequence[Setting]) -> RigWord | None:
+    text = dict(settings).get("rig")
+    return None if text is None else read_rig(text)
 
 
 def labels(varied: Sequence[tuple[str, tuple[str, ...]]]) -> Callable[[Sequence[Setting]], str]:

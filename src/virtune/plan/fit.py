@@ -4,7 +4,7 @@
 from virtune.fio.exported import Clients, require_driven
 from virtune.fio.job import fio_job
 from virtune.model.errors import PlanError, PreconditionError
-from virtune.model.stack import GUEST_RIGS, Stack
+from virtune.model.stack import Stack
 from virtune.model.study import Study
 from virtune.model.target import FileTarget, GuestTarget, NbdTarget, Target, VhostUserTarget
 from virtune.plan.guests import require_shared_image, share_of
@@ -48,9 +48,9 @@ def require_fit(study: Study, *, clients: Clients) -> None:
 
 
 def _target_like(stack: Stack, size_bytes: int) -> Target:
-    if stack.rig in GUEST_RIGS:
+    if stack.kind.in_guest:
         return GuestTarget(path="/dev/vda", size_bytes=size_bytes)
-    if stack.rig == "metal" or stack.export == "fuse":
+    if stack.kind.front != "export" or stack.export == "fuse":
         return FileTarget(path="/target", size_bytes=size_bytes)
     if stack.export == "vhost-user-blk":
         return VhostUserTarget(socket="/socket", size_bytes=size_bytes, queues=stack.queues)

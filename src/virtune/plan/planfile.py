@@ -40,6 +40,7 @@ from virtune.model.errors import PlanError
 from virtune.model.knob import Choice, Domain, Number, Size, Switch, Text
 from virtune.model.knobs import KNOBS
 from virtune.model.metric import BY_ID
+from virtune.model.rig import read_rig, rig_words, rig_words_with_where
 from virtune.model.spelling import did_you_mean, quoted
 from virtune.model.stack import Stack
 from virtune.model.study import (
@@ -57,7 +58,7 @@ from virtune.model.study import (
     Pairs,
 )
 from virtune.model.units import parse_bytes, parse_seconds
-from virtune.plan.arms import ARMS_MAX, DOMAIN_RIG, RIGS, apply_settings
+from virtune.plan.arms import ARMS_MAX, apply_settings
 from virtune.plan.loads import read_loads
 
 CHARACTERS_MAX = 64 * 1024
@@ -183,8 +184,8 @@ def _one_of(known: tuple[str, ...], value: object) -> str:
 
 
 def _rig(value: object) -> str:
-    named = isinstance(value, str) and value.startswith(DOMAIN_RIG) and value != DOMAIN_RIG
-    return str(value) if named else _one_of(tuple(RIGS), value)
+    known = isinstance(value, str) and read_rig(value) is not None
+    return str(value) if known else _one_of(rig_words(), value)
 
 
 def _arm_name(value: object) -> str:
@@ -204,7 +205,12 @@ _WORKLOAD = WithJsonSchema(
     {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}, "minItems": 1}]}
 )
 _METRIC = WithJsonSchema({"enum": list(BY_ID)})
-_RIGS: dict[str, Any] = {"anyOf": [{"enum": list(RIGS)}, {"type": "string", "pattern": f"^{DOMAIN_RIG}."}]}
+_RIGS: dict[str, Any] = {
+    "anyOf": [
+        {"enum": list(rig_words())},
+        *({"type": "string", "pattern": f"^{word.partition(':')[0]}:."} for word in rig_words_with_where()),
+    ]
+}
 _RIG = WithJsonSchema(_RIGS)
 
 

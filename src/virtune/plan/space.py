@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 
+from virtune.model.contradictions import contradictions
 from virtune.model.durability import Promise, durability_of
 from virtune.model.errors import PlanError
 from virtune.model.knob import Answer, Choice, Knob, Support, Switch
@@ -21,7 +22,7 @@ from virtune.model.knobs import BY_ID, whole_plot
 from virtune.model.search import Factor, Removed
 from virtune.model.space import Apart, Space
 from virtune.model.spelling import quoted
-from virtune.model.stack import DIRECT_CACHES, Stack, contradictions
+from virtune.model.stack import DIRECT_CACHES, Stack
 from virtune.model.study import Arm
 from virtune.model.units import Bytes, format_bytes
 from virtune.plan.arms import apply_settings, labels, parse_setting
@@ -71,8 +72,8 @@ def space_of(asked: Asked, host: Host) -> Space:
     """
     fixed = [*([f"rig={asked.rig}"] if asked.rig else []), *asked.fix]
     base, settings = apply_settings(Stack(), fixed)
-    if base.rig == "metal":
-        raise PlanError("rig=metal has nothing to tune: no QEMU is in between", hint="`--rig vhost-user`")
+    if not base.kind.applies:
+        raise PlanError(f"rig={base.rig} has nothing to tune: no QEMU is in between", hint="`--rig vhost-user`")
     baseline = _baseline(asked, base, settings)
     wanted, gone = _factors(asked, baseline.stack, {name for name, _ in settings}, host)
     count = 1

@@ -12,7 +12,7 @@ from virtune.model.condition import Outcome, ThresholdResult
 from virtune.model.result import Result
 from virtune.report.reproduce import command_again
 from virtune.report.text.header import host_line
-from virtune.report.text.result import FUNCTIONAL_ONLY, functional_only
+from virtune.report.text.result import worth
 from virtune.report.text.thresholds import sentence
 
 
@@ -24,28 +24,28 @@ def junit(result: Result, rulings: Sequence[ThresholdResult], facts: str = "") -
     study = result.study
     suite = ET.Element(
         "testsuite",
-        name=_xml(f"virtune {study.kind} {study.id}".strip()),
+        name=_xml(f"virtune {study.label} {study.id}".strip()),
         tests=str(len(rulings)),
         failures=str(sum(ruling.outcome is Outcome.BREACHED for ruling in rulings)),
         errors="0",
         skipped=str(sum(ruling.outcome is Outcome.UNDECIDED for ruling in rulings)),
         timestamp=study.created.partition("+")[0],
     )
-    emulated = [workload.name for workload in study.compared if functional_only(result, workload.name)]
+    limited = {one.name: said for one in study.compared if (said := worth(result, one.name))}
     properties = ET.SubElement(suite, "properties")
     ET.SubElement(properties, "property", name="host", value=_xml(host_line(study, facts)))
     if study.title:
         ET.SubElement(properties, "property", name="title", value=_xml(study.title))
     if not study.imported:
         ET.SubElement(properties, "property", name="command", value=_xml(command_again(study)))
-    if emulated:
-        value = _xml(f"{FUNCTIONAL_ONLY} ({', '.join(emulated)})")
+    if limited:
+        value = _xml(f"{' / '.join(dict.fromkeys(limited.values()))} ({', '.join(limited)})")
         ET.SubElement(properties, "property", name="standing", value=value)
     for ruling in rulings:
         where = f"{ruling.comparison.workload}.{ruling.comparison.candidate}"
         case = ET.SubElement(suite, "testcase", classname=_xml(where), name=_xml(ruling.condition.text), time="0")
-        worth = f"{FUNCTIONAL_ONLY}; " if ruling.comparison.workload in emulated else ""
-        message = _xml(f"{worth}{sentence(ruling)}")
+        limit = limited.get(ruling.comparison.workload)
+        message = _xml(f"{limit}; {sentence(ruling)}" if limit else sentence(ruling))
         if ruling.outcome is Outcome.BREACHED:
             ET.SubElement(case, "failure", type="breached", message=message).text = message
         elif ruling.outcome is Outcome.UNDECIDED:

@@ -21,12 +21,11 @@ from virtune.report.text.clients import loaded_by
 from virtune.report.text.layout import set_at
 from virtune.report.text.notes import WORD, reading_notes, rejections, warnings
 from virtune.report.text.result import (
-    FUNCTIONAL_ONLY,
     about,
-    functional_only,
     headline,
     value_text,
     verdict_sentence,
+    worth,
 )
 from virtune.report.text.thresholds import arms_text, change_text
 from virtune.report.text.verified import settings_of
@@ -112,15 +111,16 @@ def _conditions(result: Result, rulings: Sequence[ThresholdResult]) -> Iterator[
 
 
 def _worth(result: Result, workload: str) -> str:
-    return f"{FUNCTIONAL_ONLY}; " if functional_only(result, workload) else ""
+    said = worth(result, workload)
+    return f"{said}; " if said else ""
 
 
 def _workloads(result: Result) -> Iterator[str]:
     for workload in result.study.workloads:
         yield f"#### {plain(workload.name)}\n"
         yield f"{_line(workload.meaning)}\n"
-        if functional_only(result, workload.name):
-            yield f"**{FUNCTIONAL_ONLY}**\n"
+        if said := worth(result, workload.name):
+            yield f"**{said}**\n"
         yield from _values(result, workload)
         for comparison in result.verdicts:
             if comparison.workload == workload.name:

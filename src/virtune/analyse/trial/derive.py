@@ -27,8 +27,8 @@ from virtune.model.counters import RoleUse, Use
 from virtune.model.errors import LoadError, ReadError, StoreError
 from virtune.model.evidence import BARRIER, DISKS, FIO_OUTPUTS, Check, of_guest
 from virtune.model.measurement import FioResult, Measurement
-from virtune.model.remark import EMULATED, Remark, Weight
-from virtune.model.stack import GUEST_RIGS, Stack
+from virtune.model.remark import EMULATED, SIMULATED, Remark, Weight
+from virtune.model.stack import Stack
 from virtune.model.units import format_seconds
 from virtune.model.verification import unverified_remarks
 from virtune.model.workload import BACKGROUND, Workload
@@ -69,10 +69,10 @@ def derive(
     base = measurement_of(result)
     if base.get("iops") in (None, 0.0):
         raise LoadError("fio completed no I/O")
-    used = _use(parts, "guest" if stack.rig in GUEST_RIGS else "load")
+    used = _use(parts, "guest" if stack.kind.in_guest else "load")
     values = base.values if used is None else (*base.values, *_host_values(_iops(every), used))
     values = (*values, *_extremes(result)) if workload.recorded else values
-    if stack.rig in GUEST_RIGS:
+    if stack.kind.in_guest:
         values = (*values, *_seen_in_guests(outputs))
     skew = _skew(parts)
     values = values if skew is None else (*values, ("guests.skew", skew * 1e9))
@@ -97,6 +97,13 @@ def derive(
 def _of_rig(parts: Mapping[str, bytes], stack: Stack, checks: Sequence[Check] | None) -> Iterator[Remark]:
     """What is to be said of what ran, whatever the load says of it."""
     yield from () if checks is None else unverified_remarks(stack, checks)
+    if not stack.kind.measures:
+        yield Remark(
+            id=SIMULATED,
+            weight=Weight.WARNING,
+            text="simulated: these figures come from a formula and a seed, and no disk was measured",
+            advice="any other rig measures",
+        )
     yield from _emulated(parts)
     yield from _apart(_skew(parts))
     yield from _on_one_disk(parts)

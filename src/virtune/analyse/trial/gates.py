@@ -214,7 +214,7 @@ def _of_device(result: FioResult, used: Use, stack: Stack, workload: Workload) -
 
 def is_direct(stack: Stack, workload: Workload) -> bool:
     """Whether everything that is read and written is meant to go past the host's page cache."""
-    return workload.direct and (stack.rig == "metal" or stack.disk.cache in DIRECT_CACHES)
+    return workload.direct and (stack.kind.front == "file" or stack.disk.cache in DIRECT_CACHES)
 
 
 def served_share(result: FioResult, used: Use, workload: Workload) -> float | None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from xml.sax.saxutils import escape
 
 from virtune.model.machine import Machine, Mapped, Pins, mapping_of
-from virtune.model.stack import GUEST_RIGS, Stack
+from virtune.model.stack import Stack
 
 POLL_DEFAULT_NS = 32768
 """What QEMU does unasked on Linux, and therefore is not written: `<poll>` needs libvirt 9.4."""
@@ -53,11 +53,11 @@ def disk_xml(
     """
     if stack.device.vfio_pci is not None:
         return DiskXml(disk=_passed(stack.device.vfio_pci), notes=_unsaid(stack))
-    if stack.rig == "metal" or stack.disk.backend == "null-co":
+    if stack.kind.front == "file" or stack.disk.backend == "null-co":
         raise ValueError("libvirt has no words for a disk without an image")
-    bus = stack.device.bus if stack.rig in GUEST_RIGS else "virtio-blk"
+    bus = stack.device.bus if stack.kind.in_guest else "virtio-blk"
     # into a domain that runs a disk is plugged without a controller of its own
-    if bus not in _TARGETS or (stack.rig == "libvirt" and bus != "virtio-blk"):
+    if bus not in _TARGETS or (stack.kind.users_guest and bus != "virtio-blk"):
         raise ValueError(f"a disk on {bus} is not written for libvirt yet")
     disk = stack.disk
     driver = {
@@ -106,7 +106,7 @@ def _passed(address: str) -> str:
 
 def _queues(stack: Stack) -> dict[str, str]:
     """Return the attributes of the virtqueues: those of the guest's device, or what the export stands for."""
-    if stack.rig not in GUEST_RIGS:
+    if not stack.kind.in_guest:
         return {} if stack.num_queues is None else {"queues": str(stack.num_queues)}
     device = stack.device
     queues = device.scsi_num_queues if device.bus == "virtio-scsi" else device.num_queues

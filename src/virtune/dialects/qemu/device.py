@@ -38,7 +38,7 @@ def guest_arguments(stack: Stack, *, image: str, size_bytes: int, block_device: 
     export over NBD has neither, and then QEMU's defaults stand.
     """
     places = DaemonPlaces(image=image, size_bytes=size_bytes, socket="", mountpoint="", block_device=block_device)
-    if stack.rig == "qemu":
+    if stack.kind.own_guest:
         return _as_plugged(stack, places)
     words: list[str] = []
     node = FORMAT_NODE

@@ -55,7 +55,8 @@ KNOBS: tuple[Knob, ...] = tuple(knob for room in _ROOMS for knob in room.KNOBS)
 BY_ID: dict[str, Knob] = {knob.id: knob for knob in KNOBS}
 """The knob of an id."""
 
-_TURNED = tuple(knob for knob in KNOBS if knob.place)
+TURNED = tuple(knob for knob in KNOBS if knob.place)
+"""The knobs that virtune turns itself."""
 
 _FIXED = frozenset({Change.POWEROFF, Change.HOST_REBOOT})
 """What a process is started with stays with it."""
@@ -94,7 +95,7 @@ def matching(name: str) -> tuple[Knob, ...]:
 
 def turned(before: Stack, after: Stack) -> tuple[Knob, ...]:
     """Return the knobs that two stacks differ in."""
-    return tuple(knob for knob in _TURNED if setting_of(before, knob) != setting_of(after, knob))
+    return tuple(knob for knob in TURNED if setting_of(before, knob) != setting_of(after, knob))
 
 
 def needs_new_process(before: Stack, after: Stack) -> Knob | None:
@@ -107,10 +108,10 @@ def whole_plot(stack: Stack) -> tuple[object, ...]:
 
     Stacks for which it is equal are swapped for one another; the others are the whole plots of a split-plot design.
     """
-    if stack.rig == "qemu":
-        anew = (knob for knob in _TURNED if (knob.in_guest or knob.change) in _ANEW)
+    if stack.kind.own_guest:
+        anew = (knob for knob in TURNED if (knob.in_guest or knob.change) in _ANEW)
         return writes_through(stack), *(setting_of(stack, knob) for knob in anew)
-    return tuple(setting_of(stack, knob) for knob in _TURNED if knob.change in _FIXED)
+    return tuple(setting_of(stack, knob) for knob in TURNED if knob.change in _FIXED)
 
 
 def _nearest(name: str) -> str:

@@ -2,6 +2,7 @@
 """The pictures of a result as Vega-Lite specifications: values, which are tested and rendered elsewhere (pure)."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from virtune.model.evidence import StudyRecord
 from virtune.model.result import Result
@@ -13,9 +14,20 @@ from virtune.report.charts.percentiles import percentile_curve
 from virtune.report.charts.rounds import rounds_in_time
 from virtune.report.charts.tradeoff import speed_against_cost
 
+SIMULATED = "SIMULATED: invented figures, no disk was measured"
+"""What stands above every picture of a simulated study, also where it stands alone."""
+
 
 def charts_of(result: Result, record: StudyRecord) -> Iterator[Chart]:
     """Yield every picture that the study has data for, in the order of the report."""
+    for chart in _charts(result, record):
+        if result.study.simulated:
+            yield replace(chart, title=f"{SIMULATED}: {chart.title}", spec={**chart.spec, "title": SIMULATED})
+        else:
+            yield chart
+
+
+def _charts(result: Result, record: StudyRecord) -> Iterator[Chart]:
     for workload in result.study.workloads:
         if workload.probe:
             continue

@@ -17,7 +17,7 @@ def speed_against_cost(result: Result, workload: str) -> Chart | None:
     for arm in result.study.arms:
         summary = result.summary(arm.name, workload)
         iops, cost = (None if summary is None else summary.get(name) for name in ("iops", "cpu_per_io"))
-        if iops is None or cost is None or arm.stack.rig == "unknown":
+        if iops is None or cost is None or not arm.stack.kind.made_here:
             continue
         promise = durability_of(arm.stack).promise.value
         rows.append({"arm": arm.name, "iops": iops.value, "cost": cost.value * 1e6, "survives": promise})

@@ -17,7 +17,7 @@ from virtune.report.charts.chart import Chart
 from virtune.report.reproduce import command_again, question_of
 from virtune.report.text.header import host_line
 from virtune.report.text.notes import reading_notes, rejections
-from virtune.report.text.result import FUNCTIONAL_ONLY, functional_only, value_text
+from virtune.report.text.result import value_text, worth
 from virtune.report.text.result import verdict_sentence as sentence_of
 from virtune.report.text.words import difference_text
 
@@ -64,12 +64,12 @@ class ReportPage:
 def page_of(result: Result, record: StudyRecord) -> ReportPage:
     """Return the page of a comparison, a single stack, a check or an import."""
     study = result.study
-    emulated = any(functional_only(result, workload.name) for workload in study.workloads)
+    limits = [said for workload in study.workloads if (said := worth(result, workload.name))]
     return ReportPage(
-        title=f"{study.kind} {study.id}",
+        title=f"{study.label} {study.id}",
         question=question_of(study),
         facts=tuple(_facts(result, record)),
-        label=FUNCTIONAL_ONLY if emulated else "",
+        label=limits[0] if limits else "",
         verdicts=tuple(_verdict(one) for one in result.verdicts),
         settings=_settings(result),
         warnings=tuple(_warnings(result)),

@@ -75,7 +75,7 @@ def steadiness(basis: Basis, study: Study) -> Iterator[str]:
         yield f"spread between {count_text(basis.starts, 'start')}: sd {share_text(basis.start_spread)}"
     elif basis.starts == 1:
         # a VM of the user's own is never restarted
-        own = all(arm.stack.rig == "libvirt" for arm in study.arms)
+        own = all(arm.stack.kind.users_guest for arm in study.arms)
         includes = "" if own else " (--restart includes it)"
         yield f"one QEMU process throughout: variation between starts is not included{includes}"
 

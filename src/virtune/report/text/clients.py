@@ -31,4 +31,4 @@ def _programs(summary: ArmSummary, way: str) -> set[str]:
 
 def _way(stack: Stack) -> str | None:
     """The way to the disk, None where it is loaded in a guest."""
-    return "metal" if stack.rig == "metal" else stack.export if stack.rig == "storage-daemon" else None
+    return {"file": "metal", "export": stack.export}.get(stack.kind.front)

@@ -37,7 +37,7 @@ def listing(studies: Sequence[Listed | Damaged], *, store: str) -> RenderableTyp
         if study.search is not None:
             arms = f"{len(study.search.ranked)} configurations, {study.search.goal.words}"
         workloads = ", ".join(workload.name for workload in study.workloads)
-        table.add_row(study.id, study.created[:16].replace("T", " "), study.kind, arms, workloads, trials)
+        table.add_row(study.id, study.created[:16].replace("T", " "), study.label, arms, workloads, trials)
     damaged = [
         Text(f"damaged in {store}: {study.id}: {study.why}", style="red")
         for study in studies

@@ -108,7 +108,7 @@ def reading_notes(study: Study) -> Iterator[str]:
         yield from imported.notes(study)
         return
     yield from _export_notes(study)
-    domains = dict.fromkeys(arm.stack.domain for arm in study.arms if arm.stack.domain is not None)
+    domains = dict.fromkeys(arm.stack.domain for arm in study.arms if arm.stack.domain and arm.stack.kind.users_guest)
     if domains:
         yield (
             f"measured in {', '.join(domains)} while it runs: its other work is part of the figures; each trial "
@@ -148,8 +148,8 @@ def _durability_notes(study: Study) -> Iterator[str]:
 
 def _export_notes(study: Study) -> Iterator[str]:
     """Say what the way to the disk adds to its figures."""
-    metal = any(arm.stack.rig == "metal" for arm in study.arms)
-    exports = {arm.stack.export for arm in study.arms if arm.stack.rig == "storage-daemon"}
+    metal = any(arm.stack.kind.front == "file" for arm in study.arms)
+    exports = {arm.stack.export for arm in study.arms if arm.stack.kind.front == "export"}
     others = exports - {"vhost-user-blk"}
     if metal and others:
         way = "/".join(sorted(others)).upper()

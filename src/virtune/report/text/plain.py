@@ -112,13 +112,13 @@ def _changeovers(record: StudyRecord) -> Iterator[str]:
 def _arms(study: Study) -> Records:
     table = Records([Column(title=""), Column(title="", wraps=True), Column(title="")])
     for arm in study.arms:
-        known = "" if arm.stack.rig == "unknown" else f"durability: {durability_of(arm.stack).promise.value}"
+        known = "" if not arm.stack.kind.made_here else f"durability: {durability_of(arm.stack).promise.value}"
         table.add_row(Text(arm.name, style="bold"), _settings(arm), known)
     return table
 
 
 def _settings(arm: Arm) -> str:
-    if arm.stack.rig == "unknown":
+    if not arm.stack.kind.made_here:
         return ", ".join(f"{name}={value}" for name, value in arm.options) or "its files do not say"
     return (
         ", ".join(f"{name}={value}" for name, value in arm.settings)

@@ -58,7 +58,7 @@ def headline(result: Result) -> Text:
         return imported.headline(result)
     total = len(study.trials)
     text = Text()
-    text.append(f"{study.kind} {study.id}", style="bold")
+    text.append(f"{study.label} {study.id}", style="bold")
     text.append(f"  {result.trials_done} of {total} trials", style="" if result.trials_done == total else "yellow")
     text.append(f"\n{study.title}" if study.title else "")
     return text
@@ -143,17 +143,25 @@ def _workload(result: Result, workload: Workload) -> list[RenderableType]:
 FUNCTIONAL_ONLY = "functional only: a guest under emulation"
 """What figures are worth that describe the emulator."""
 
+SIMULATED_ONLY = "simulated: invented figures, no disk was measured"
+"""What figures are worth that a formula made."""
 
-def functional_only(result: Result, workload: str) -> bool:
-    """Whether any arm of a workload ran in a guest without KVM: then its figures rank nothing."""
+
+def worth(result: Result, workload: str) -> str:
+    """Say what the figures of a workload are worth where they rank nothing: any arm was simulated, or ran in a guest
+    without KVM. Empty for others.
+    """
+    if result.study.simulated:
+        return SIMULATED_ONLY
     summaries = (one for one in result.arms if one.workload == workload)
-    return any(one.remark.id == EMULATED for summary in summaries for one in summary.remarks)
+    emulated = any(one.remark.id == EMULATED for summary in summaries for one in summary.remarks)
+    return FUNCTIONAL_ONLY if emulated else ""
 
 
 def standing(result: Result, workload: Workload) -> Text:
     """Say it where the figures of a workload rank nothing."""
-    emulated = functional_only(result, workload.name)
-    return Text(f"  {FUNCTIONAL_ONLY}" if emulated else "", style="not bold yellow")
+    said = worth(result, workload.name)
+    return Text(f"  {said}" if said else "", style="not bold yellow")
 
 
 def _saturation(result: Result, workload: Workload) -> Text:

@@ -19,7 +19,7 @@ from virtune.report.text.basis import checked_text, steadiness
 from virtune.report.text.header import host_line
 from virtune.report.text.layout import Paragraph
 from virtune.report.text.notes import label_of, reading_notes
-from virtune.report.text.result import value_text
+from virtune.report.text.result import SIMULATED_ONLY, value_text
 from virtune.report.text.tune_arms import arms_table
 from virtune.report.text.words import count_text, difference_text, share_text
 
@@ -69,7 +69,8 @@ def headline(known: Tuning) -> Text:
     """Name the search, what it asked, and how many configurations it had."""
     study, search = known.study, _search(known)
     text = Text()
-    text.append(f"tune {study.id}", style="bold")
+    text.append(f"{study.label} {study.id}", style="bold")
+    text.append(f"  {SIMULATED_ONLY}" if study.simulated else "", style="yellow")
     text.append(f"  {search.mode}, {search.goal.words}")
     text.append("" if known.finished else f"  not finished: {known.phase.value}", style="yellow")
     workloads = ", ".join(workload.name for workload in study.workloads)

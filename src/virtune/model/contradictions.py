@@ -1,0 +1,157 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What in a stack cannot be together: knobs that mean nothing on its rig, and rules that are QEMU's own."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import fields
+
+from virtune.model.knobs import TURNED
+from virtune.model.machine import is_thread_id, machine_contradictions, mapping_of
+from virtune.model.rig import RIGS
+from virtune.model.stack import (
+    BUSES,
+    DIRECT_CACHES,
+    OF_BUS,
+    WRITABLE,
+    Device,
+    Disk,
+    Stack,
+    setting_of,
+    thread_number,
+)
+
+_PCI = re.compile(r"[0-9a-f]{4}:[0-9a-f]{2}:[01][0-9a-f]\.[0-7]", re.ASCII)
+
+_IN_THREADS = frozenset({"virtio-blk", "virtio-scsi"})
+
+
+def contradictions(stack: Stack) -> tuple[str, ...]:
+    """Say what in this stack cannot be together; empty for a sound one. Each rule is QEMU's own."""
+    disk = stack.disk
+    found = [*_elsewhere(stack)]
+    if not stack.kind.applies:
+        return tuple(found)
+    match stack.kind.front:
+        case "device":
+            found += _guest_contradictions(stack)
+            found += _domain_contradictions(stack) if stack.kind.users_guest else ()
+        case "export":
+            found += _export_contradictions(stack)
+    if disk.aio == "native" and disk.cache not in DIRECT_CACHES and disk.backend == "file":
+        found.append(f"aio=native needs O_DIRECT: use cache=none or directsync instead of {disk.cache}")
+    if disk.detect_zeroes == "unmap" and disk.discard != "unmap":
+        found.append("detect_zeroes=unmap needs discard=unmap")
+    if disk.format != "qcow2":
+        names = ("cluster_size", "extended_l2", "lazy_refcounts", "l2_cache_size")
+        found += [
+            f"{name} is a qcow2 option, and the format is raw" for name in names if getattr(disk, name) is not None
+        ]
+    if disk.extended_l2 and disk.cluster_size is not None and disk.cluster_size < 16384:
+        found.append("extended_l2 needs clusters of at least 16k")
+    if disk.backend == "null-co" and disk.format != "raw":
+        found.append("backend=null-co holds no data, so format=qcow2 cannot be on it")
+    if disk.backend == "null-co":
+        meaningless = ("aio", "cache", "discard", "detect_zeroes")
+        found += [
+            f"backend=null-co opens nothing, so {n} means nothing there"
+            for n in meaningless
+            if getattr(disk, n) != getattr(Disk(), n)
+        ]
+    if disk.format != "qcow2" and disk.preallocation is not None:
+        found.append("preallocation is for qcow2 here: virtune writes raw images in full, whatever was asked")
+    if disk.backend == "file" and disk.null_latency_ns:
+        found.append("null_latency_ns belongs to backend=null-co")
+    return tuple(found)
+
+
+def _elsewhere(stack: Stack) -> Iterator[str]:
+    """Yield what was asked for and means nothing on this rig, with the rigs where it does."""
+    for knob in TURNED:
+        if knob.id not in stack.kind.applies and setting_of(stack, knob) != setting_of(Stack(), knob):
+            rigs = (row for row in RIGS.values() if knob.id in row.applies and not row.hidden)
+            names = " or ".join(f"{row.name}{f':{row.where}' if row.needs_where else ''}" for row in rigs)
+            yield f"{knob.id} means nothing with rig={stack.rig}: it belongs to rig={names}"
+
+
+def _guest_contradictions(stack: Stack) -> Iterator[str]:
+    yield from machine_contradictions(stack.machine, stack.pins)
+    if stack.device.vfio_pci is not None:
+        yield from _passed_contradictions(stack)
+        return
+    yield from _thread_contradictions(stack)
+    device = stack.device
+    if stack.spread is not None and (stack.guests + stack.idle_guests < 2 or not stack.spread.startswith("/")):
+        yield "spread is an absolute path of a directory for the images of every second guest, and needs two guests"
+    if device.bus not in BUSES:
+        yield f"a guest of virtune's has its disk on {', '.join(BUSES)}: {device.bus} cannot be plugged while it runs"
+    for bus, names in OF_BUS.items():
+        yield from (
+            f"{name} belongs to bus={bus}, and the bus is {device.bus}"
+            for name in names
+            if device.bus != bus and getattr(device, name) is not None
+        )
+    if (device.logical_block_size or 512) > (device.physical_block_size or 512):
+        yield "logical_block_size must not exceed physical_block_size"
+    if device.bus in WRITABLE and device.logical_block_size not in (None, 512):
+        yield f"bus={device.bus} has sectors of 512 bytes in QEMU, so logical_block_size cannot be another"
+    if device.bus == "ide" and not stack.machine.has_isa:
+        yield "bus=ide needs machine.type=pc: the board q35 has no IDE"
+
+
+def _passed_contradictions(stack: Stack) -> Iterator[str]:
+    if not _PCI.fullmatch(str(stack.device.vfio_pci)):
+        yield f"{stack.device.vfio_pci} is no PCI address: write 0000:01:00.0"
+    for part, unsaid in ((stack.disk, Disk()), (stack.device, Device(vfio_pci=stack.device.vfio_pci))):
+        for one in fields(part):
+            if getattr(part, one.name) != getattr(unsaid, one.name):
+                yield f"the guest drives the disk {stack.device.vfio_pci} itself, so {one.name} means nothing there"
+
+
+def _thread_contradictions(stack: Stack) -> Iterator[str]:
+    device = stack.device
+    mapping = device.iothread_vq_mapping
+    if mapping is not None:
+        try:
+            mapping_of(mapping)
+        except ValueError as error:
+            yield f"iothread_vq_mapping={mapping}: {error}"
+            return
+    if mapping is not None and device.iothread is not None:
+        yield "iothread and iothread_vq_mapping exclude each other: the mapping names the IOThreads"
+    for thread in device.iothreads:
+        if not is_thread_id(thread):
+            yield f"{thread} is no id of an IOThread: letters, digits, - and _, a letter first"
+    if device.bus not in _IN_THREADS and device.iothreads:
+        yield f"bus={device.bus} has no IOThread in QEMU: use virtio-blk or virtio-scsi"
+    own = {
+        "poll_max_ns": stack.poll_max_ns,
+        "thread_pool_max": stack.thread_pool_max,
+        "iothread.pin": stack.pins.iothread,
+    }
+    for name, value in own.items():
+        if value is not None and not device.iothreads:
+            yield f"{name} belongs to an IOThread, and the disk has none: set device.iothread"
+
+
+def _domain_contradictions(stack: Stack) -> Iterator[str]:
+    """What a domain that runs, and is not virtune's, cannot be given or must not lose."""
+    device = stack.device
+    if device.bus != "virtio-blk":
+        yield (
+            f"bus={device.bus} is not plugged into a domain of yours: libvirt would add a controller, which stays; "
+            "only virtio-blk leaves nothing behind"
+        )
+    if device.iothread is not None and thread_number(device.iothread) is None:
+        yield f"the IOThreads of a domain are numbered: write device.iothread=iothread1 instead of {device.iothread}"
+
+
+def _export_contradictions(stack: Stack) -> Iterator[str]:
+    if stack.num_queues is not None and stack.export != "vhost-user-blk":
+        yield f"num_queues belongs to export=vhost-user-blk, and the export is {stack.export}"
+    if stack.iothread and stack.export == "nbd":
+        yield (
+            "iothread=on cannot be with export=nbd: QEMU 7.2 aborts when a client of such an export disconnects; "
+            "use export=vhost-user-blk or fuse"
+        )
+    if stack.poll_max_ns is not None and not stack.in_iothread:
+        yield "poll_max_ns belongs to an IOThread, and the export has none: only an IOThread polls this way"

@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What every rig promises. A rig's tests subclass it and say which stacks it brings up, and on what."""
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tests.bench.loading import Kept
+
+from virtune.bench.port import Bench, DiskImageSpec, LoadJob, LoadOutput, Session, Window
+from virtune.bench.verify.judge import require_verified
+from virtune.fio.exported import Clients
+from virtune.fio.job import fio_job
+from virtune.fio.results import read_result
+from virtune.fio.workloads import parse_workload
+from virtune.model.contradictions import contradictions
+from virtune.model.errors import LoadError
+from virtune.model.stack import Stack
+from virtune.model.verification import not_shown_checks, unverified
+
+Image = Callable[[Stack], Path | None]
+ENGINES = frozenset({"nbd", "io_uring", "libaio", "psync"})
+
+
+class RigContract:
+    """Give `stacks` and `program`, and the fixtures `session` and `image_of`."""
+
+    stacks: Sequence[Stack]
+    size_bytes: int
+
+    def program(self) -> str:
+        """The path of what loads this rig."""
+        return "fio"
+
+    def spec(self, stack: Stack, image_of: Image) -> DiskImageSpec:
+        return DiskImageSpec(image=image_of(stack), size_bytes=self.size_bytes, writes=False)
+
+    def load(self, bench: Bench, *, seconds: float = 1.0, kept: Kept | None = None) -> LoadOutput:
+        """Load a bench with the job that a trial would write for its target."""
+        (workload,) = parse_workload("randread-4k")
+        clients = Clients(engines=ENGINES, installed=True)
+        job = fio_job(workload, bench.target, seconds=seconds, ramp_seconds=0, seed=7, clients=clients)
+        load = LoadJob(job=job, workload=workload, program=self.program() if job.program == "virtune-load" else "fio")
+        window = Window(seconds=seconds, ramp_seconds=0.0, round=1, seed=7)
+        return bench.run([load], window, kept or Kept())
+
+    def test_a_stack_comes_up_is_loaded_and_every_setting_of_it_is_verified(
+        self, session: Session, image_of: Image
+    ) -> None:
+        for stack in self.stacks:
+            assert contradictions(stack) == ()
+            with session.up(stack, self.spec(stack, image_of)) as bench:
+                output = self.load(bench)
+                checks = (*bench.in_force.checks, *output.checks)
+            require_verified("the arm", checks)
+            assert unverified(stack, (*checks, *not_shown_checks(stack, checks))) == ()
+
+    def test_a_load_leaves_a_result_that_fios_own_reader_reads(self, session: Session, image_of: Image) -> None:
+        stack = self.stacks[0]
+        with session.up(stack, self.spec(stack, image_of)) as bench:
+            output = self.load(bench)
+        found = read_result(output.output.decode())
+        assert sum(load.iops for load in found.loads) > 0
+        assert found.loads[0].streams[0].clat is not None
+        assert output.command
+        assert output.log.count(b",") > 1
+
+    def test_what_a_rig_keeps_has_a_name_and_says_something(self, session: Session, image_of: Image) -> None:
+        stack, kept = self.stacks[0], Kept()
+        with session.up(stack, self.spec(stack, image_of)) as bench:
+            self.load(bench, kept=kept)
+        assert all(name and content for name, content in kept.captures.items())
+        for name, content in kept.captures.items():
+            if name.endswith(".json"):
+                json.loads(content)
+
+    def test_stacks_follow_one_another_and_say_how_they_came_to_run(self, session: Session, image_of: Image) -> None:
+        for stack in (*self.stacks, self.stacks[0]):
+            with session.up(stack, self.spec(stack, image_of)) as bench:
+                assert bench.changeover is None or (bench.changeover.swapped or bench.changeover.why)
+
+    def test_after_a_load_that_failed_the_next_stack_comes_up(self, session: Session, image_of: Image) -> None:
+        stack = self.stacks[0]
+        with pytest.raises(LoadError), session.up(stack, self.spec(stack, image_of)):
+            raise LoadError("as a load that failed")
+        with session.up(stack, self.spec(stack, image_of)) as bench:
+            assert self.load(bench).output
+
+    def test_a_job_that_its_program_refuses_is_a_load_error(self, session: Session, image_of: Image) -> None:
+        stack = self.stacks[0]
+        with session.up(stack, self.spec(stack, image_of)) as bench, pytest.raises(LoadError):
+            self.refused(bench)
+
+    def refused(self, bench: Bench) -> LoadOutput:
+        """Run a job that no program takes."""
+        (workload,) = parse_workload("randread-4k")
+        clients = Clients(engines=ENGINES, installed=True)
+        job = fio_job(workload, bench.target, seconds=1, ramp_seconds=0, seed=7, clients=clients)
+        wrong = replace(job, text="[x]\nrw=sideways\n")
+        program = self.program() if job.program == "virtune-load" else "fio"
+        load = LoadJob(job=wrong, workload=workload, program=program)
+        return bench.run([load], Window(seconds=1.0, ramp_seconds=0.0), Kept())

@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A simulated study goes the way of any other, and every output of it says that it is simulated."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from virtune.cli import run
+
+
+def called(capsys: pytest.CaptureFixture[str], *words: str, status: int = 0) -> str:
+    found = run(list(words))
+    said = capsys.readouterr()
+    assert found == status, said.err
+    return said.out
+
+
+def compared(tmp_path: Path, *more: str) -> list[str]:
+    words = ["compare", "--rig", "simulated", "--vary", "disk.aio=threads,io_uring", "--rounds", "8", "--seed", "3"]
+    return [*words, "--store", str(tmp_path / "store.sqlite"), "-q", *more]
+
+
+def test_every_output_of_a_simulated_study_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    store = ("--store", str(tmp_path / "store.sqlite"))
+    report, page, cases = tmp_path / "report.txt", tmp_path / "page.md", tmp_path / "cases.xml"
+    files = ("--report", str(report), "--markdown", str(page), "--junit", str(cases), "--fail-if", "iops < -5%")
+    text = called(capsys, *compared(tmp_path, *files))
+    assert text.startswith("SIMULATED compare")
+    assert "simulated: invented figures, no disk was measured" in text
+    for file in (report, page, cases):
+        assert "SIMULATED compare" in file.read_text(), file
+    listed = called(capsys, "list", *store)
+    assert "SIMULATED compare" in listed
+    html = tmp_path / "page.html"
+    called(capsys, "report", "last", "-o", str(html), *store)
+    assert "SIMULATED compare" in html.read_text()
+    assert html.read_text().count("SIMULATED: invented figures, no disk was measured") > 1, "every picture says so"
+    documents = [
+        called(capsys, "show", "last", "--json", *store),
+        called(capsys, "list", "--json", *store),
+    ]
+    result, listing = (json.loads(text) for text in documents)
+    assert result["study"]["id"].endswith("-sim")
+    assert listing["studies"][0]["id"].endswith("-sim")
+    for arm in result["arms"]:
+        assert arm["stack"]["rig"] == "simulated"
+        assert "simulated" in [remark["id"] for remark in arm["workloads"][0]["remarks"]]
+    raw = called(capsys, "show", "last", "--trial", "1", "--capture", "fio.json", *store)
+    assert json.loads(raw)["fio version"] == "simulated"
+
+
+def test_a_known_difference_is_found_and_its_settings_are_verified(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = json.loads(called(capsys, *compared(tmp_path, "--json")))
+    (comparison,) = found["comparisons"]
+    assert comparison["verdict"] == "better"
+    assert 1.18 < comparison["ratio"]["estimate"] < 1.27
+    seen = {check["setting"]: check["agrees"] for check in found["arms"][1]["in_force"]}
+    assert seen["disk.aio"] is True
+
+
+def test_it_needs_no_program_no_scratch_and_no_time(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    scratch = tmp_path / "scratch"
+    called(capsys, *compared(tmp_path, "--seconds", "1h", "--scratch", str(scratch)))
+    assert not scratch.exists()
+
+
+def test_a_target_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    target = tmp_path / "disk.raw"
+    target.write_bytes(bytes(2**20))
+    assert run(compared(tmp_path, "--target", str(target))) == 3
+    assert "takes no --target" in capsys.readouterr().err
+
+
+def test_help_does_not_offer_it(capsys: pytest.CaptureFixture[str]) -> None:
+    for verb in ("compare", "measure", "tune", "check"):
+        assert "simulated" not in called(capsys, verb, "--help")
