@@ -25,6 +25,7 @@ from virtune.flows.attempt import Attempts, still_to_run
 from virtune.flows.last_check import last_check
 from virtune.flows.preconditions import Leave, admitted, require_programs
 from virtune.flows.simulated_study import simulated_tools
+from virtune.flows.spread_images import spread_images
 from virtune.flows.study_domains import ready_domains
 from virtune.flows.study_id import study_id
 from virtune.flows.study_images import identities, require_same_images
@@ -34,7 +35,6 @@ from virtune.model.errors import (
     Interrupted,
     MissingToolError,
     PreconditionError,
-    RefusedTargetError,
     RigError,
     UsageError,
 )
@@ -192,7 +192,7 @@ def prepared(study: Study, say: Callable[[Event], None], leave: Leave, *, all_up
         Scratch(
             Path(study.scratch), span_bytes=study.span_bytes, say=say, passing=study.connect is not None
         ) as scratch,
-        _spread(study, say) as spread,
+        spread_images(study, say) as spread,
         session(Surroundings(warden=warden, scratch=scratch.directory, access=ways)) as rigs,
     ):
         tools = Tools(
@@ -221,24 +221,6 @@ def _judges() -> Iterator[None]:
     loading.start()
     yield
     loading.join()
-
-
-@contextlib.contextmanager
-def _spread(study: Study, say: Callable[[Event], None]) -> Iterator[dict[str, Scratch]]:
-    """Yield the scratch directories that guests are spread over besides the study's own, by name.
-
-    Two names of one directory are one. Raises PreconditionError for the study's own.
-    """
-    places = sorted({arm.stack.spread for arm in study.arms if arm.stack.spread is not None})
-    if places and study.target is not None:
-        raise RefusedTargetError("guests are spread over scratch images, not over a target of your own and another")
-    meant = {place: Path(place).resolve() for place in places}
-    if Path(study.scratch).resolve() in meant.values():
-        said = f"guests.spread names the scratch directory itself, {study.scratch}, so it spreads nothing"
-        raise PreconditionError(said, hint="name a directory on another disk")
-    with contextlib.ExitStack() as ends:
-        made = {p: ends.enter_context(Scratch(p, span_bytes=study.span_bytes, say=say)) for p in {*meant.values()}}
-        yield {place: made[path] for place, path in meant.items()}
 
 
 def loaded(study: Study, tools: Tools) -> Iterator[Path]:
