@@ -17,7 +17,6 @@ Seeds are fixed. The results are kept in decide.md.
 import argparse
 import json
 import math
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
@@ -25,16 +24,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import optimize, special, stats
 
-from virtune.analyse.stats.group_sequential import dunnett_alpha, level_of
-from virtune.analyse.stats.paired import Levels, compare_planned
+from benchmarks.batch import BETTER, ERROR, SAME, WORSE, Judged, Rounds, disagreements, judge_all
+from virtune.analyse.stats.group_sequential import dunnett_alpha
 from virtune.analyse.stats.planned import smallest_planned
-from virtune.model.metric import BY_ID
-from virtune.model.verdict import ROUNDS_MIN, Comparison, Verdict
+from virtune.model.verdict import ROUNDS_MIN
 
-Rounds = NDArray[np.float64]
-"""ln(metric), runs x rounds x arms; the first arm is the baseline."""
-
-MARGIN, ERROR = 0.03, 0.05
 BUDGET_SECONDS, TRIAL_SECONDS = 300.0, 2.9
 
 NOISES = (
@@ -46,7 +40,8 @@ FOUND = ((2, 0.05, 0.03), (2, 0.08, 0.05), (4, 0.05, 0.05), (4, 0.08, 0.05), (8,
          (8, 0.08, 0.10))  # fmt: skip
 """(arms, sd of one round's difference, difference)."""
 
-DIFFERENT = (Verdict.BETTER, Verdict.WORSE)
+RECORDED = 41
+"""Rounds of a run on recorded ones: about five minutes of two arms."""
 
 
 def rounds_for(arms: int) -> int:
@@ -90,43 +85,6 @@ def drawn(kind: str, rho: float, *, runs: int, rounds: int, arms: int, sd: float
     return values + 9
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ended:
-    """One run: each pair's comparison when it stopped, whether a pair was ever called different, and when first."""
-
-    last: list[Comparison]
-    ever: list[bool]
-    first: list[int | None]
-
-
-def judged(values: Rounds, *, pairs: str = "baseline") -> Ended:
-    """Judge one run (rounds x arms) after every round, until every pair is decided or the plan is at its end."""
-    planned, arms = values.shape
-    names = [str(arm) for arm in range(arms)]
-    wanted = [("0", name) for name in names[1:]]
-    alpha = dunnett_alpha(len(wanted), ERROR)
-    if pairs == "all":
-        wanted = [(a, b) for index, a in enumerate(names) for b in names[index + 1 :]]
-        alpha = ERROR / len(wanted)
-    ever, first = [False] * len(wanted), list[int | None]([None] * len(wanted))
-    found: list[Comparison] = []
-    for count in range(ROUNDS_MIN, planned + 1):
-        levels = Levels(alpha=alpha, level=_level(count, planned, alpha))
-        rows = {name: list(np.exp(values[:count, arm])) for arm, name in enumerate(names)}
-        found = compare_planned(BY_ID["iops"], rows, wanted, workload="w", margin=MARGIN, levels=levels)
-        for index, one in enumerate(found):
-            if one.verdict in DIFFERENT and not ever[index]:
-                ever[index], first[index] = True, count
-        if all(one.verdict is not Verdict.UNDECIDED for one in found):
-            break
-    return Ended(last=found, ever=ever, first=first)
-
-
-@cache
-def _level(count: int, planned: int, alpha: float) -> float:
-    return level_of(tuple((float(n), n / planned) for n in range(ROUNDS_MIN, count + 1)), alpha)
-
-
 def fixed_dunnett(values: Rounds) -> NDArray[np.bool_]:
     """Dunnett's test of all runs at their planned end, which looks once and trusts the rounds: what it finds."""
     _, rounds, arms = values.shape
@@ -158,15 +116,12 @@ def wrong(runs: int, arms: tuple[int, ...]) -> None:
     """Equal arms: how often any of them is ever called better or worse than the baseline."""
     for count in arms:
         for kind, rho in NOISES:
-            ended = [
-                judged(one) for one in drawn(kind, rho, runs=runs, rounds=rounds_for(count), arms=count, sd=0.05)
-            ]
-            share = np.mean([any(one.ever) for one in ended])
-            same = np.mean([one.verdict is Verdict.SAME for run in ended for one in run.last])
-            holds = np.mean([all(_holds(one, 0.0) for one in run.last) for run in ended])
+            ended = judge_all(drawn(kind, rho, runs=runs, rounds=rounds_for(count), arms=count, sd=0.05))
             print(
-                f"equal, {count} arms, {kind} {rho:g}: called different {share:.3f}, same {same:.2f},"
-                f" all intervals hold the truth {holds:.3f}",
+                f"equal, {count} arms, {kind} {rho:g}: called different"
+                f" {(ended.first > 0).any(axis=1).mean():.4f},"
+                f" same {(ended.last.verdict == SAME).mean():.2f}, all intervals hold the truth"
+                f" {_holds(ended.last, np.zeros(count - 1)).mean():.3f}",
                 flush=True,
             )
 
@@ -175,39 +130,38 @@ def found(runs: int, arms: tuple[int, ...]) -> None:
     """One arm is better: how often that is told within five minutes, and by a test that looks once, at the end."""
     for count, sd, effect in (row for row in FOUND if row[0] in arms):
         values = drawn("ar", 0.0, runs=runs, rounds=rounds_for(count), arms=count, sd=sd, effect=effect)
-        ended = [judged(one) for one in values]
-        share, ideal = np.mean([one.ever[-1] for one in ended]), fixed_dunnett(values)[:, -1].mean()
-        every = np.mean([judged(one, pairs="all").ever[count - 2] for one in values[: max(1, runs // 2)]])
-        when = np.median([one.first[-1] or math.inf for one in ended])
+        first = judge_all(values).first[:, -1]
+        share, ideal = (first > 0).mean(), fixed_dunnett(values)[:, -1].mean()
+        every = (judge_all(values, every=True).first[:, count - 2] > 0).mean()
         print(
-            f"found, {count} arms, sd {sd:.0%}, difference {effect:.0%}: {share:.3f} (median round {when:g} of"
-            f" {rounds_for(count)}), Dunnett once at the end {ideal:.3f}: {share / ideal:.2f} of it;"
-            f" --pairs all {every:.2f}",
+            f"found, {count} arms, sd {sd:.0%}, difference {effect:.0%}: {share:.3f} (median round"
+            f" {np.median(np.where(first > 0, first, 999)):g} of {rounds_for(count)}), Dunnett once at the end"
+            f" {ideal:.3f}: {share / ideal:.3f} of it; --pairs all {every:.2f}",
             flush=True,
         )
 
 
 def covered(runs: int, arms: tuple[int, ...]) -> None:
     """One arm is better: whether the intervals hold the truth when it stops, and how often a verdict is wrong."""
-    for count in (one for one in arms if one < 8):
+    for count in arms:
         for effect, sd in ((0.05, 0.05), (0.10, 0.05), (0.03, 0.02)):
             for kind, rho in (("ar", 0.0), ("ar", 0.3), ("host", 0.5), ("t3", 0.0), ("dips", 0.0)):
                 values = drawn(kind, rho, runs=runs, rounds=rounds_for(count), arms=count, sd=sd, effect=effect)
-                ended = [judged(one) for one in values]
-                truth = [0.0] * (count - 2) + [math.log1p(effect)]
-                holds = np.mean([all(map(_holds, run.last, truth)) for run in ended])
-                side = np.mean([run.last[-1].verdict is Verdict.WORSE for run in ended])
-                same = np.mean([run.last[-1].verdict is Verdict.SAME for run in ended])
-                told = np.mean([run.last[-1].verdict is Verdict.BETTER for run in ended])
+                last = judge_all(values).last
+                truth = np.array([0.0] * (count - 2) + [math.log1p(effect)])
+                told = {word: (last.verdict[:, -1] == word).mean() for word in (BETTER, SAME, WORSE)}
                 print(
                     f"stopped, {count} arms, {effect:.0%} at sd {sd:.0%}, {kind} {rho:g}: all intervals hold the"
-                    f" truth {holds:.3f}, wrong side {side:.4f}, called the same {same:.4f}, found {told:.3f}",
+                    f" truth {_holds(last, truth).mean():.3f}, found {told[BETTER]:.3f},"
+                    f" wrong side {told[WORSE]:.4f},"
+                    f" called the same {told[SAME]:.4f}",
                     flush=True,
                 )
 
 
-def _holds(one: Comparison, truth: float) -> bool:
-    return one.ratio is None or one.ratio.low <= math.exp(truth) <= one.ratio.high
+def _holds(last: Judged, truth: NDArray[np.float64]) -> NDArray[np.bool_]:
+    inside: NDArray[np.bool_] = np.abs(last.mean - truth) <= last.radius
+    return np.asarray(inside.all(axis=1))
 
 
 def recorded(runs: int, arms: tuple[int, ...]) -> None:
@@ -216,28 +170,38 @@ def recorded(runs: int, arms: tuple[int, ...]) -> None:
         rows = _recorded(name)
         chance = np.random.default_rng(31)
         for count in arms:
-            alarms, told, ideal = [], [], []
-            for _ in range(runs):
-                begin = chance.integers(0, len(rows) - 41 + 1)
-                some = chance.permutation(rows.shape[1])[:count]
-                values = rows[begin : begin + 41, some].copy()
-                alarms.append(any(judged(values).ever))
-                values[:, -1] += 0.5 * np.median(np.std(np.diff(values, axis=1), axis=0))
-                told.append(judged(values).ever[-1])
-                ideal.append(fixed_dunnett(values[None])[0, -1])
+            begins = chance.integers(0, len(rows) - RECORDED + 1, runs)
+            some = [chance.permutation(rows.shape[1])[:count] for _ in range(runs)]
+            values = np.array([rows[a : a + RECORDED, which] for a, which in zip(begins, some, strict=True)])
+            alarms = (judge_all(values).first > 0).any(axis=1).mean()
+            values[:, :, -1] += 0.5 * np.median(np.std(values[:, :, 1:] - values[:, :, :1], axis=1))
+            told, ideal = (judge_all(values).first[:, -1] > 0).mean(), fixed_dunnett(values)[:, -1].mean()
             print(
-                f"{name}, {count} arms, 41 rounds: called different {np.mean(alarms):.3f}; half a round's sd found"
-                f" {np.mean(told):.2f}, by Dunnett once at the end {np.mean(ideal):.2f}",
+                f"{name}, {count} arms, {RECORDED} rounds: called different {alarms:.3f}; half a round's sd found"
+                f" {told:.2f}, by Dunnett once at the end {ideal:.2f}",
                 flush=True,
             )
 
 
 def _recorded(name: str) -> Rounds:
-    """Return ln IOPS of the recorded rounds, each configuration less its mean."""
+    """Return ln IOPS of the recorded rounds, each configuration less its mean: rounds x configurations."""
     rows = json.loads((Path(__file__).parent / "data" / f"{name}.json").read_text(encoding="utf-8"))
     values = np.log([[row[arm] for arm in rows[0]] for row in rows if len(row) == len(rows[0])])
     level: Rounds = values - values.mean(axis=0)
     return level
+
+
+def agreed(arms: tuple[int, ...]) -> None:
+    """Stop where the batch's judging is not the product's."""
+    for count in arms:
+        planned = rounds_for(count)
+        for kind, rho in (("ar", 0.3), ("t3", 0.0), ("dips", 0.0)):
+            for seen in (ROUNDS_MIN, (ROUNDS_MIN + planned) // 2, planned):
+                values = drawn(kind, rho, runs=12, rounds=seen, arms=count, sd=0.03, effect=0.04)
+                if differ := disagreements(values, planned=planned):
+                    raise SystemExit(
+                        f"{differ} verdicts differ from the product's: {count} arms, {kind}, {seen} rounds"
+                    )
 
 
 def forecast(runs: int, arms: tuple[int, ...]) -> None:
@@ -248,7 +212,7 @@ def forecast(runs: int, arms: tuple[int, ...]) -> None:
             least = smallest_planned(planned, sd=sd, alpha=dunnett_alpha(count - 1, ERROR), arms=count)
             assert least is not None
             values = drawn("ar", 0.0, runs=runs, rounds=planned, arms=count, sd=sd, effect=least)
-            share = np.mean([judged(one).ever[-1] for one in values])
+            share = (judge_all(values).first[:, -1] > 0).mean()
             print(f"forecast, {count} arms, sd {sd:.0%}: {least:.1%} is found in {share:.3f}", flush=True)
 
 
@@ -257,8 +221,9 @@ PARTS = {"wrong": wrong, "found": found, "covered": covered, "recorded": recorde
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("parts", nargs="*", choices=[*PARTS, []], default=[])
-    parser.add_argument("--runs", type=int, default=1000)
+    parser.add_argument("--runs", type=int, default=4000)
     parser.add_argument("--arms", type=int, nargs="+", default=[2, 4, 8])
     asked = parser.parse_args()
+    agreed(tuple(asked.arms))
     for part in asked.parts or PARTS:
         PARTS[part](asked.runs, tuple(asked.arms))

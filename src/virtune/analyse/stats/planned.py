@@ -26,6 +26,10 @@ CLIP = 2.0
 """Differences of more than so many (robust) standard deviations count as that many: 99 % efficient when nothing is
 wrong, and a dip of the host is one round's trouble, not the verdict's (Huber, Ann. Math. Stat. 35, 1964)."""
 
+LENT = 6.0
+"""A pair takes so many times its own degrees of freedom, and four, from the noise of the others at most, so that its
+own has a say."""
+
 LAG1_RANGE = -0.2, 0.6
 """Before anything is measured every lag-1 autocorrelation of rounds between these is taken to be equally likely."""
 
@@ -81,8 +85,8 @@ def _known(
 
 
 def _lent(own: float, arms: int) -> float:
-    """Return the degrees of freedom that a pair takes from the others: at most four times its own and four."""
-    return min((arms - 2) * own, 4 * own + 4)
+    """Return the degrees of freedom that a pair takes from the others."""
+    return min((arms - 2) * own, LENT * own + 4)
 
 
 @lru_cache(maxsize=8192)

@@ -1,0 +1,188 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The product's judging of planned comparisons for thousands of runs at once, which one by one would take hours.
+
+`disagreements` holds it against the product itself; `benchmarks.decide` does so before every part.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from itertools import combinations
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import special, stats
+
+from virtune.analyse.stats.anytime import HUBER_K, LAG1_DOUBT, LAG1_MAX, quantile
+from virtune.analyse.stats.group_sequential import dunnett_alpha, level_of
+from virtune.analyse.stats.paired import Levels, compare_planned
+from virtune.analyse.stats.planned import CLIP, LENT, mixed_quantile
+from virtune.model.metric import BY_ID
+from virtune.model.verdict import ROUNDS_MIN, Verdict
+
+Rounds = NDArray[np.float64]
+"""ln(metric), runs x rounds x arms; the first arm is the baseline."""
+
+MARGIN, ERROR = 0.03, 0.05
+BETTER, WORSE, SAME, UNDECIDED = 1, -1, 0, 9
+_WORDS = {Verdict.BETTER: BETTER, Verdict.WORSE: WORSE, Verdict.SAME: SAME, Verdict.UNDECIDED: UNDECIDED}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judged:
+    """A look at many runs: verdict, mean and radius (ln) of the interval that is shown; runs x pairs."""
+
+    verdict: NDArray[np.int64]
+    mean: NDArray[np.float64]
+    radius: NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ended:
+    """Many runs: the look at which each stopped, and the round in which a pair was first called different (or 0)."""
+
+    last: Judged
+    first: NDArray[np.int64]
+
+
+def pairs_of(arms: int, *, every: bool) -> list[tuple[int, int]]:
+    """Return (candidate, baseline) of the pairs that get verdicts."""
+    return [(b, a) for a, b in combinations(range(arms), 2)] if every else [(arm, 0) for arm in range(1, arms)]
+
+
+def alpha_of(arms: int, *, every: bool) -> float:
+    """Return the error of one comparison."""
+    return ERROR / len(pairs_of(arms, every=True)) if every else dunnett_alpha(arms - 1, ERROR)
+
+
+def judge_all(values: Rounds, *, every: bool = False) -> Ended:
+    """Judge runs after every round from the sixth, each until all of its pairs are decided or its plan is over."""
+    runs, planned, arms = values.shape
+    pairs, alpha = pairs_of(arms, every=every), alpha_of(arms, every=every)
+    shape = runs, len(pairs)
+    first, verdict = np.zeros(shape, np.int64), np.full(shape, UNDECIDED)
+    mean, radius = np.zeros(shape), np.full(shape, math.inf)
+    open_ = np.arange(runs)
+    for count in range(ROUNDS_MIN, planned + 1):
+        seen = judge(values[open_, :count], pairs, alpha=alpha, level=level_at(count, planned, alpha))
+        verdict[open_], mean[open_], radius[open_] = seen.verdict, seen.mean, seen.radius
+        different = np.isin(seen.verdict, (BETTER, WORSE))
+        first[open_] = np.where((first[open_] == 0) & different, count, first[open_])
+        open_ = open_[(seen.verdict == UNDECIDED).any(axis=1)]
+        if not len(open_):
+            break
+    return Ended(last=Judged(verdict=verdict, mean=mean, radius=radius), first=first)
+
+
+@cache
+def level_at(count: int, planned: int, alpha: float) -> float:
+    """Return the level after so many rounds of a plan that is looked at after each from the sixth on."""
+    return level_of(tuple((float(n), n / planned) for n in range(ROUNDS_MIN, count + 1)), alpha)
+
+
+def judge(values: Rounds, pairs: Sequence[tuple[int, int]], *, alpha: float, level: float) -> Judged:
+    """Judge runs at one look."""
+    arms = values.shape[2]
+    every = pairs_of(arms, every=True)
+    mean, radius = _planned(_apart(values, every), arms, level)
+    turned = [every.index(max((a, b), (b, a))) for a, b in pairs]
+    mean, radius = mean[:, turned], radius[:, turned]
+    found = _apart(values, pairs)
+    other_mean, other = _whenever(found, len({arm for pair in pairs for arm in pair}), alpha)
+    reach = math.log1p(MARGIN)
+    alike = np.abs(other_mean) + other < reach
+    mean, radius = np.where(alike, other_mean, mean), np.where(alike, other, radius)
+    same = np.abs(mean) + radius < reach
+    up = (found > 0).sum(axis=1)
+    fewer = np.minimum(up, found.shape[1] - up)
+    agree = np.minimum(1.0, 2 * stats.binom.cdf(fewer, found.shape[1], 0.5)) <= 0.5
+    verdict = np.where((np.abs(mean) > radius) & agree, np.sign(mean).astype(np.int64), UNDECIDED)
+    return Judged(verdict=np.where(same, SAME, verdict), mean=mean, radius=radius)
+
+
+def _apart(values: Rounds, pairs: Sequence[tuple[int, int]]) -> Rounds:
+    apart: Rounds = values[:, :, [a for a, _ in pairs]] - values[:, :, [b for _, b in pairs]]
+    return apart
+
+
+def _planned(found: Rounds, arms: int, level: float) -> tuple[Rounds, Rounds]:
+    count = found.shape[1]
+    weighed = _pseudo_values(found, CLIP)
+    variance, df = _moderated(weighed.var(axis=1, ddof=1), count - 1.0, arms, LENT)
+    grid = np.linspace(-1, 1, 161)
+    lag1 = _lag1(weighed)[:, None]
+    sds = np.zeros_like(df)
+    for one in np.unique(df):
+        table = [mixed_quantile(level, float(one), float(step), count, arms) for step in grid]
+        sds = np.where(df == one, np.interp(lag1, grid, table), sds)
+    return weighed.mean(axis=1), sds * np.sqrt(variance / count)
+
+
+def _whenever(found: Rounds, arms: int, alpha: float) -> tuple[Rounds, Rounds]:
+    count = found.shape[1]
+    weighed = _pseudo_values(found, HUBER_K)
+    variance, df = _moderated(weighed.var(axis=1, ddof=1), count - 1.0, arms, 2.0)
+    lag1 = np.clip(_lag1(weighed) + LAG1_DOUBT / math.sqrt(count * (arms - 1)), 0, LAG1_MAX)[:, None]
+    sds = np.zeros_like(df)
+    for one in np.unique(df):
+        sds = np.where(df == one, quantile(count, float(one), alpha), sds)
+    return weighed.mean(axis=1), sds * np.sqrt(variance * (1 + lag1) / (1 - lag1) / count)
+
+
+def _median(found: Rounds) -> Rounds:
+    ordered, count = np.sort(found, axis=1), found.shape[1]
+    middle: Rounds = (ordered[:, (count - 1) // 2] + ordered[:, count // 2]) / 2
+    return middle
+
+
+def _pseudo_values(found: Rounds, clip: float) -> Rounds:
+    center = _median(found)
+    apart = np.abs(found - center[:, None])
+    scale = 1.4826 * np.maximum(_median(apart), _median(apart.reshape(len(found), -1, 1)))
+    pseudo = found
+    for _ in range(7):
+        z = (found - center[:, None]) / scale[:, None]
+        weight = np.maximum((np.abs(z) <= clip).mean(axis=1), 0.3)
+        pseudo = center[:, None] + scale[:, None] * np.clip(z, -clip, clip) / weight[:, None]
+        center = pseudo.mean(axis=1)
+    return pseudo
+
+
+def _moderated(own: Rounds, df: float, arms: int, most: float) -> tuple[Rounds, Rounds]:
+    if own.shape[1] < 2:
+        return own, np.full_like(own, df)
+    pooled = own.mean(axis=1, keepdims=True)
+    noisy = own > pooled * special.fdtri(df, max(1.0, (arms - 1) * df), 0.99)
+    lent = np.where(noisy, 0.0, min((arms - 2) * df, most * df + 4))
+    return (lent * pooled + df * own) / (lent + df), df + lent
+
+
+def _lag1(weighed: Rounds) -> Rounds:
+    rest = weighed - weighed.mean(axis=1, keepdims=True)
+    found: Rounds = (rest[:, 1:] * rest[:, :-1]).sum(axis=(1, 2)) / (rest**2).sum(axis=(1, 2)) + 1 / weighed.shape[1]
+    return found
+
+
+def disagreements(values: Rounds, *, planned: int) -> int:
+    """Return how many verdicts of these runs, after all of their rounds, differ from the product's own."""
+    _, count, arms = values.shape
+    pairs, alpha = pairs_of(arms, every=False), alpha_of(arms, every=False)
+    level = level_at(count, planned, alpha)
+    mine = judge(values, pairs, alpha=alpha, level=level)
+    differ = 0
+    for run, one in enumerate(values):
+        rows = {str(arm): list(np.exp(one[:, arm])) for arm in range(arms)}
+        found = compare_planned(
+            BY_ID["iops"],
+            rows,
+            [(str(b), str(a)) for a, b in pairs],
+            workload="w",
+            margin=MARGIN,
+            levels=Levels(alpha=alpha, level=level),
+        )
+        for index, theirs in enumerate(found):
+            high = math.exp(mine.mean[run, index] + mine.radius[run, index])
+            near = theirs.ratio is None or abs(math.log(theirs.ratio.high / high)) < 1e-3
+            differ += _WORDS[theirs.verdict] != mine.verdict[run, index] or not near
+    return differ
