@@ -11,13 +11,13 @@ from tests.analyse.test_tuning import World, landscape, study_of
 
 from virtune.analyse.search.pilot import seconds_of
 from virtune.analyse.search.tuning import tuning
-from virtune.flows.tune import beforehand, probed_words, seconds_left
+from virtune.flows.tune import no_room, require_budget, seconds_left
 from virtune.flows.tune_question import TuneQuestion, tuning_study
 from virtune.model.errors import PlanError
 from virtune.model.evidence import StudyRecord
 from virtune.model.search import Phase, phase_of
 from virtune.model.study import Study, Trial
-from virtune.model.tuning import Tuning
+from virtune.model.tuning import Recommendation, Tuning
 from virtune.plan.search import next_block
 
 
@@ -87,16 +87,29 @@ def test_a_search_that_goes_on_has_what_is_left_of_its_budget() -> None:
     assert clock.now - 86_400 <= 606
 
 
-def test_a_budget_for_less_than_four_blocks_says_so_before() -> None:
+def test_a_budget_for_less_than_four_blocks_is_refused_with_what_it_takes() -> None:
     rates = {f"a{index}": 50_000.0 for index in range(8)}
-    study = study_of(list(rates), budget_seconds=60.0)
-    assert "4 blocks of them and what comes after take more than the budget" in beforehand(study)
-    clock = Clock(study, World(rates))
-    while (found := clock.step()).phase is not Phase.RACE:
-        pass
-    assert "stops after about 64 s at the latest, beyond its budget" in probed_words(found)
-    assert clock.run().standing.blocks >= 4
-    assert "more than the budget" not in beforehand(study_of(list(rates), budget_seconds=600.0))
+    with pytest.raises(PlanError, match=r"too short: 4 blocks of 8 configurations .* take about 2 min 26 s"):
+        require_budget(study_of(list(rates), budget_seconds=100.0))
+    require_budget(study_of(list(rates), budget_seconds=147.0))
+    require_budget(study_of(list(rates)))
+
+
+@pytest.mark.parametrize(("beside", "raced", "pairs"), [(1.0, True, 5), (6.0, False, 0)])
+def test_a_budget_is_kept_where_slices_take_longer_than_was_thought(beside: float, raced: bool, pairs: int) -> None:
+    """The confirmation gives way first: a winner that is not confirmed is undecided, and said to be."""
+    rates = {f"a{index}": 50_000.0 * (1.1 if index == 5 else 1) for index in range(8)}
+    study = study_of(list(rates), budget_seconds=150.0)
+    clock = Clock(study, World(rates), beside=beside)
+    found = clock.run()
+    assert clock.now <= 150.0 * 1.01
+    assert (found.standing.blocks >= 4) is raced
+    assert (found.standing.leader is not None) is raced
+    assert (0 if found.confirmation is None else found.confirmation.pairs) <= pairs
+    assert found.recommendation is Recommendation.UNDECIDED
+    if not raced:
+        assert found.standing.blocks == 0
+        assert "do not fit into --budget" in no_room(found).message
 
 
 def test_time_between_blocks_is_part_of_what_a_search_took() -> None:

@@ -32,8 +32,8 @@ from virtune.cli.thresholds import MARKDOWN_HELP
               help="quick: a tenth of a full grid's time. certify: until the winner is proved to be within the "
                    "margin of the best.")  # fmt: skip
 @click.option("--budget", type=SecondsType(), default=None,
-              help="Time limit for everything, soak included, instead of the mode's own. At least four blocks "
-                   "run.")  # fmt: skip
+              help="Time limit for everything, soak included, instead of the mode's own. Refused where it "
+                   "has no room for four blocks.")  # fmt: skip
 @click.option("--confirm", type=click.IntRange(0, 100), default=6, show_default=True,
               help="Starts of winner and baseline in the final confirmation: new processes; with --rig qemu a "
                    "new disk in the guest.")  # fmt: skip

@@ -29,7 +29,7 @@ from virtune.flows.preconditions import Leave
 from virtune.flows.study import loaded, prepared
 from virtune.flows.study_images import identities, require_same_images
 from virtune.flows.trial import Tools, ground_for
-from virtune.model.errors import Interrupted, LoadError, NotInForceError, PreconditionError, RigError
+from virtune.model.errors import Interrupted, LoadError, NotInForceError, PlanError, PreconditionError, RigError
 from virtune.model.event import Event, Noticed, SearchMoved, StepEnded, StepProgressed, StepStarted, TrialStarted
 from virtune.model.evidence import InForce, StudyRecord, TrialRecord
 from virtune.model.search import Phase, Removed, phase_of
@@ -58,14 +58,28 @@ class _Anew:
 def tune(study: Study, *, store: Store, say: Callable[[Event], None], leave: Leave, facts: str) -> Tuning:
     """Keep a new search and run it to its end; returns what it says.
 
-    Raises Interrupted when the user stopped it (what was finished is kept), LoadError when nothing could be measured.
+    Raises PlanError for a budget that is too short, Interrupted when the user stopped it (what was finished is kept),
+    LoadError when nothing could be measured.
     """
+    require_budget(study)
     with prepared(study, say, leave, all_up=False) as tools:
         study = those_that_come_up(study, tools, say)
         study = replace(study, images=identities(loaded(study, tools)), checked=last_check(store, study))
         store.add_study(study, facts=facts)
         _search(store.get(study.id), tools, store=store, say=say)
     return finished_tuning(store, study.id)
+
+
+def require_budget(study: Study) -> None:
+    """Raise PlanError where a budget has no room for the fewest blocks, with what it takes, before anything runs."""
+    budget = search_of(study).budget_seconds
+    least = seconds_left(tuning(StudyRecord(study=study, facts="", finished=False, trials=())))
+    if budget is not None and least is not None and least > budget + 1:
+        raise PlanError(
+            f"--budget {format_seconds(budget)} is too short: {BLOCKS_IN_BUDGET} blocks of"
+            f" {search_of(study).racing} configurations and the confirmation take about {format_seconds(least)}",
+            hint="a larger --budget, or fewer values in --vary",
+        )
 
 
 def resume_tuning(record: StudyRecord, *, store: Store, say: Callable[[Event], None], leave: Leave) -> Tuning:
@@ -191,7 +205,7 @@ def _search(record: StudyRecord, tools: Tools, *, store: Store, say: Callable[[E
     known = tuning(_with(record, made))
     say(SearchMoved(known=known, seconds_left=0.0))
     if known.standing.leader is None and known.standing.runners:
-        raise nothing_raced(known, made)
+        raise nothing_raced(known, made) if known.standing.blocks else no_room(known)
 
 
 def _spread(begun: float, seconds: float) -> float:
@@ -213,9 +227,7 @@ def probed_words(known: Tuning) -> str:
     race = None if probed.slices_max is None else race_seconds(known)
     if race is None:
         return words
-    words += f"; this race stops after about {format_seconds(race)} at the latest"
-    left = known.race_seconds_left
-    return words if left is None or race <= left + 1 else f"{words}, beyond its budget: fewer blocks cannot decide"
+    return f"{words}; this race stops after about {format_seconds(race)} at the latest"
 
 
 def _attempts(study: Study, known: Tuning, tools: Tools, store: Store, say: Callable[[Event], None]) -> Attempts:
@@ -275,6 +287,16 @@ def require_percentiles(known: Tuning) -> None:
     )
 
 
+def no_room(known: Tuning) -> PreconditionError:
+    """Say that slices take longer here than a budget was thought to have room for: nothing was raced."""
+    each = known.probed.slice_seconds + known.beside_seconds
+    return PreconditionError(
+        f"a slice takes {format_seconds(each)} here, so {BLOCKS_IN_BUDGET} blocks of"
+        f" {search_of(known.study).racing} configurations do not fit into --budget",
+        hint=f"at least `--budget {math.ceil(each * slices_least(search_of(known.study)) + known.elapsed_seconds)}s`",
+    )
+
+
 def nothing_raced(known: Tuning, made: Sequence[TrialRecord]) -> LoadError:
     """Say why no configuration of the race has a value: what was measured and cannot be used is not what failed."""
     raced = [one for one in made if phase_of(one.trial.round) is Phase.RACE]
@@ -307,8 +329,6 @@ def beforehand(study: Study) -> str:
     words += f"; {apart} promise something else and {gone} cannot be or need not be tried" if apart or gone else ""
     if left is None:
         return f"{words}; until certified: the probe will say how long that may take"
-    if search.budget_seconds is not None and left > search.budget_seconds + 1:
-        words += f"; {BLOCKS_IN_BUDGET} blocks of them and what comes after take more than the budget"
     return (
         f"{words}; at most about {format_seconds(left)}, the classic grid takes {format_seconds(search.grid_seconds)}"
     )

@@ -38,12 +38,14 @@ class Spent:
     """The time of a search up to now, and what is left of it, in seconds.
 
     `beside` is what a slice costs beside its run: the ramp, and what those that ran took besides. `race_left` is what
-    the budget has for the race, None without a budget; below 0 where it is too small for the fewest blocks.
+    the budget has for the race, None without a budget; below 0 where it is too small. `confirming` is what is kept of
+    the rest for the confirmation.
     """
 
     elapsed: float
     beside: float
     race_left: float | None
+    confirming: float = 0.0
 
 
 def elapsed_seconds(study: Study, attempts: Sequence[TrialRecord]) -> float:
@@ -62,26 +64,31 @@ def spent_by(study: Study, probed: Probed, attempts: Sequence[TrialRecord], ramp
     search = search_of(study)
     racing = [one for one in attempts if phase_of(one.trial.round) in _BEFORE_RACE]
     beside = ramp.seconds + _overhead(study, probed, racing, ramp)
-    left = None
+    left, pairs = None, 0.0
     if search.budget_seconds is not None:
         pairs = search.confirm_pairs * confirm_seconds(study, probed.slice_seconds, beside=beside)
         after = pairs + soak_seconds(study, probed.slice_seconds, beside=beside)
         before = elapsed_seconds(study, racing) + probe_seconds(study, slices=max(0, PROBE_SLICES - probed.slices))
         left = search.budget_seconds - before - after
-    return Spent(elapsed=elapsed_seconds(study, attempts), beside=beside, race_left=left)
+    return Spent(elapsed=elapsed_seconds(study, attempts), beside=beside, race_left=left, confirming=pairs)
 
 
-def block_fits(study: Study, probed: Probed, spent: Spent, *, arms: int, before: int) -> bool:
-    """Whether a block of so many arms is within the budget, after one of `before` arms (0 for the first)."""
+def block_fits(
+    study: Study, probed: Probed, spent: Spent, *, arms: int, before: int, unconfirmed: bool = False
+) -> bool:
+    """Whether a block of so many arms is within the budget, after one of `before` arms (0 for the first).
+
+    `unconfirmed`: in the time of the confirmation too.
+    """
     if spent.race_left is None:
         return True
     each = (probed.slice_seconds + spent.beside) * len(study.workloads)
     wait = max(0.0, search_of(study).spread_seconds - before * each) if before else 0.0
-    return wait + arms * each <= spent.race_left
+    return wait + arms * each <= spent.race_left + (spent.confirming if unconfirmed else 0.0)
 
 
 def pair_fits(study: Study, probed: Probed, spent: Spent) -> bool:
-    """Whether one more pair of the confirmation than was asked for, and the soak, are within the budget."""
+    """Whether one more pair of the confirmation, and the soak, are within the budget."""
     budget = search_of(study).budget_seconds
     pair = confirm_seconds(study, probed.slice_seconds, beside=spent.beside)
     soak = soak_seconds(study, probed.slice_seconds, beside=spent.beside)

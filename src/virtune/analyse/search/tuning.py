@@ -145,17 +145,21 @@ def _within_budget(
     """End the race where its next block would leave too little time for what comes after it.
 
     The last block within the budget is one for those that nothing bounds yet. The fewest blocks of which something
-    can be said are run whatever they take.
+    can be said may take the time of the confirmation too; where even that is too little, none is begun.
     """
-    if spent.race_left is None or not rows:
+    if spent.race_left is None:
         return standing, wanted
+    if not rows:
+        fits = block_fits(study, probed, spent, arms=slices_least(search_of(study)), before=0, unconfirmed=True)
+        return (standing, wanted) if fits or not probed.slices else (replace(standing, up_next=()), 0)
     counts = [len({arm for arm, _ in row}) for row in rows.values()]
     run, least, before = sum(counts), slices_least(search_of(study)), counts[-1]
     bare = sum(1 for one in standing.runners if one.place is Place.OPEN and one.better_at_most is None)
     more = 1 + bare if bare else 0
 
     def within(arms: int) -> bool:
-        return run + arms <= least or block_fits(study, probed, spent, arms=arms + more, before=before)
+        few = run + arms <= least
+        return block_fits(study, probed, spent, arms=arms if few else arms + more, before=before, unconfirmed=few)
 
     if wanted and not within(wanted + 1):
         wanted = 0
@@ -220,13 +224,12 @@ def _tied(standing: Standing, margin: float) -> tuple[str, ...]:
 
 
 def _pairs_wanted(study: Study, probed: Probed, spent: Spent, found: Confirmation | None, tried: int) -> bool:
-    """Whether the confirmation needs another pair: in place of one that gave no values of both, as long as there is
-    time for it, and for at most as many again as were asked for.
+    """Whether the confirmation needs another pair, and there is time for it: those that were asked for, and as many
+    again at most in place of those that gave no values of both.
     """
     asked = search_of(study).confirm_pairs
-    if tried < asked or found is None:
-        return tried < asked
-    return found.pairs < asked and tried < 2 * asked and pair_fits(study, probed, spent)
+    needed = tried < asked or (found is not None and found.pairs < asked and tried < 2 * asked)
+    return needed and pair_fits(study, probed, spent)
 
 
 def _phase(
