@@ -62,7 +62,7 @@ def test_the_wait_between_blocks_is_taken_from_the_budget() -> None:
 
 def test_a_confirmation_turns_round_what_is_better_when_it_is_lower() -> None:
     study = study_of(["base", "fast"], goal=Goal(metric="latency.mean"))
-    made = []
+    made = list[TrialRecord]()
     for pair in range(8):
         for arm, mean in (("base", 1000.0), ("fast", 800.0)):
             number = FIRST_ROUND[Phase.CONFIRM] + pair

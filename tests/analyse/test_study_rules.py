@@ -87,7 +87,7 @@ def test_an_interval_that_the_second_opinion_refutes_breaches_no_condition() -> 
     base = [1000.0 * math.exp(chance.gauss(0, 0.001)) for _ in range(8)]
     shares = [1.001, 0.60, 1.001, 0.60, 1.002, 0.60, 1.001, 0.6]
     asked = replace(study(workload("w"), rounds=8), sequential=False, confidence=0.5)
-    made = []
+    made = list[TrialRecord]()
     for number, (one, share) in enumerate(zip(base, shares, strict=True), 1):
         for arm, value in (("a", one), ("b", one * share)):
             trial = Trial(number=len(made) + 1, round=number, arm=arm, workload="w")
@@ -122,7 +122,7 @@ def test_many_arms_share_the_chance_of_a_longer_ramp() -> None:
     """What one of two arms would show clearly, one of forty shows by chance."""
     found = []
     for arms in (2, 40):
-        made = []
+        made = list[TrialRecord]()
         for number, off in enumerate((-1.4, -0.7, 0.0, 0.7, 1.4), 1):
             for arm in range(arms):
                 later = math.exp(0.05 + 0.0155 * off) if arm == 0 else 1.0
