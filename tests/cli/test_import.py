@@ -49,6 +49,8 @@ def result(folder: Path, name: str, **changes: object) -> Path:
     read = document["jobs"][0]["read"]
     for kind in ("clat_ns", "lat_ns", "slat_ns"):
         read[kind]["N"] = round(read[kind]["N"] * scale)
+    for key in ("total_ios", "io_bytes", "iops", "bw_bytes"):
+        read[key] = type(read[key])(read[key] * scale)
     path = folder / name
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(document))

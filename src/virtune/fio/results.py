@@ -4,6 +4,7 @@
 import codecs
 import re
 
+from virtune.fio.consistency import require_consistent
 from virtune.fio.results_json import holds_json, read_json
 from virtune.fio.results_text import read_text
 from virtune.model.errors import ReadError
@@ -29,7 +30,7 @@ def read_result(text: str) -> FioResult:
     if not text.strip():
         raise ReadError("this is empty", hint="fio --output-format=json+ --output=result.json ... writes a result")
     if holds_json(text):
-        return read_json(text)
+        return require_consistent(read_json(text))
     if _TERSE.search(text):
         raise ReadError(
             "fio's terse format is not supported: its fields have no names",
