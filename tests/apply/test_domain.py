@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Limits, power, disks and health of a domain, on a libvirt in memory: what is never done, and in what order."""
+
+import time
+
+import pytest
+from tests.apply.shelf import UUID, WEB, Shelf
+
+from virtune.apply.health import read_sign, wait_until_well
+from virtune.apply.journal import Restart
+from virtune.apply.libvirt import LibvirtDomain
+from virtune.apply.plugging import require_spare
+from virtune.apply.power import Power, StillRunningError
+from virtune.flows.restart import require_restartable
+from virtune.model.domain import SettingChange
+from virtune.model.errors import PreconditionError, VirtuneError
+
+HOW = Restart(healthy=("guest-agent",), timeout_seconds=1.0, force_off=False)
+
+
+def limit(name: str, value: str | None) -> SettingChange:
+    return SettingChange(knob=f"disk.throttle_{name}", at="vda", value=value)
+
+
+def limited(**limits: int) -> str:
+    tune = "".join(f"<{name}>{value}</{name}>" for name, value in limits.items())
+    return WEB.replace("<target dev='vda'", f"<iotune>{tune}</iotune><target dev='vda'")
+
+
+def said(*turns: SettingChange, **limits: int) -> list[dict[str, str]]:
+    """The limits that each command sets, in their order."""
+    pairs = LibvirtDomain(Shelf(live=limited(**limits)), UUID).live_pairs(turns)
+    return [dict(zip(do[3:-1:2], do[4:-1:2], strict=True)) for _, (do, _) in pairs]
+
+
+def test_a_limit_that_is_lifted_comes_before_one_that_cannot_stand_beside_it() -> None:
+    first, second = said(limit("iops_read", "100"), limit("iops", "0"), total_iops_sec=500)
+    assert first == {"--total-iops-sec": "0", "--read-iops-sec": "0", "--write-iops-sec": "0"}
+    assert second == {"--total-iops-sec": "0", "--read-iops-sec": "100", "--write-iops-sec": "0"}
+
+
+def test_a_limit_leaves_its_siblings_as_they_are() -> None:
+    (only,) = said(limit("iops_read", "150"), read_iops_sec=100, write_iops_sec=200)
+    assert only == {"--total-iops-sec": "0", "--read-iops-sec": "150", "--write-iops-sec": "200"}
+
+
+def test_a_limit_s_way_back_has_what_was_before() -> None:
+    ((_, (_, back)),) = LibvirtDomain(Shelf(live=limited(read_iops_sec=100, write_iops_sec=200)), UUID).live_pairs(
+        (limit("iops_read", None),)
+    )
+    assert back[3:-1] == ("--total-iops-sec", "0", "--read-iops-sec", "100", "--write-iops-sec", "200")
+
+
+@pytest.mark.parametrize(
+    ("state", "used", "never"),
+    [("paused", (1_000_000,), True), ("paused", (60_000_000,), False), ("paused", (30_000_000, 30_000_000), False),
+     ("running", (1_000_000,), False)],
+)  # fmt: skip
+def test_a_guest_that_was_paused_after_it_ran_has_something_to_lose(
+    state: str, used: tuple[int, ...], never: bool
+) -> None:
+    stats = "".join(f"  vcpu.{number}.time={one}\n" for number, one in enumerate(used))
+    shelf = Shelf(live=WEB, state_word=state, answers={"domstats": f"Domain: 'web'\n{stats}"})
+    assert Power(shelf, UUID).never_ran() is never
+
+
+class Deaf(Shelf):
+    """A guest that does not hear that it is to shut down."""
+
+    def run(self, *words: str, ok: tuple[int, ...] = (0,)) -> str:
+        if words[0] == "shutdown":
+            self.said.append(words)
+            return ""
+        return super().run(*words, ok=ok)
+
+
+def test_no_plug_is_pulled_unasked() -> None:
+    shelf = Deaf(live=WEB)
+    with pytest.raises(StillRunningError, match=r"the guest did not shut down within 0.1 s"):
+        Power(shelf, UUID).shut_down(0.1, force_off=False)
+    assert shelf.verbs() == ["shutdown"]
+    assert shelf.live is not None
+    Power(shelf, UUID).shut_down(0.1, force_off=True)
+    assert shelf.verbs()[-1] == "destroy"
+
+
+MOUNTED = """ Mountpoint   Name   Type   Target
+-----------------------------------
+ /srv         vdb1   ext4   vdb
+"""
+# it boots from an image that is only read, so the other disk is all that it has of its own
+ALONE = WEB.replace("<target dev='vda' bus='virtio'/>", "<target dev='vda' bus='virtio'/><readonly/>")
+
+
+@pytest.mark.parametrize(
+    ("target", "xml", "mounts", "says"),
+    [
+        ("vda", WEB, "", "vda is what the guest boots from"),
+        ("vdb", WEB, MOUNTED, "the guest has vdb mounted on /srv"),
+        ("vdb", ALONE, "", "vdb is the guest's only disk"),
+        ("vdz", WEB, "", "there is no disk 'vdz'"),
+    ],
+    ids=["boots from it", "mounted", "its only one", "not there"],
+)
+def test_a_disk_that_the_guest_cannot_be_without_is_not_unplugged(
+    target: str, xml: str, mounts: str, says: str
+) -> None:
+    shelf = Shelf(live=xml, answers={"domfsinfo": mounts})
+    with pytest.raises(PreconditionError, match=says):
+        require_spare(shelf, UUID, xml.encode(), target)
+    assert shelf.verbs() == []
+
+
+def test_a_disk_that_nobody_uses_may_be_unplugged() -> None:
+    require_spare(Shelf(live=WEB), UUID, WEB.encode(), "vdb")
+
+
+def test_a_guest_that_does_not_come_back_is_waited_for_no_longer_than_asked() -> None:
+    shelf = Shelf(live=WEB, refused={"qemu-agent-command"})
+    begun = time.monotonic()
+    with pytest.raises(VirtuneError, match=r"did not come back within 0.2 s: its agent does not answer"):
+        wait_until_well(shelf, UUID, [read_sign("guest-agent")], lambda: None, 0.2)
+    assert time.monotonic() - begun < 20
+
+
+def test_a_guest_that_is_off_again_is_not_waited_for() -> None:
+    shelf = Shelf(live=None, refused={"qemu-agent-command"})
+    with pytest.raises(VirtuneError, match=r"did not come back: it is shut off"):
+        wait_until_well(shelf, UUID, [read_sign("guest-agent")], lambda: None, 60)
+
+
+@pytest.mark.parametrize("action", ["restart", "preserve", "rename-restart"])
+def test_a_guest_that_does_not_stay_off_is_not_power_cycled(action: str) -> None:
+    xml = WEB.replace("<on_poweroff>destroy", f"<on_poweroff>{action}")
+    shelf = Shelf(xml=xml, live=xml)
+    with pytest.raises(PreconditionError, match=f"its <on_poweroff> is {action}"):
+        require_restartable(shelf, shelf.dump([UUID])[0], HOW)
+    half = Shelf(xml=WEB, live=xml)  # what runs decides, and what starts next does too
+    with pytest.raises(PreconditionError, match=f"its <on_poweroff> is {action}"):
+        require_restartable(half, half.dump([UUID])[0], HOW)
+    assert shelf.verbs() == half.verbs() == []
