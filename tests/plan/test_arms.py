@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Arms: settings, combinations, names, baselines, and what cannot be together."""
 
+import re
 from contextlib import suppress
 
 import pytest
@@ -250,3 +251,17 @@ def test_a_domain_is_named_after_its_rig_and_forgotten_with_it() -> None:
     assert arm_from_text("b:rig=qemu", base, settings=settings).stack.domain is None
     with pytest.raises(PlanError, match="names no domain"):
         base_stack(["rig=libvirt:"])
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["iothread.pin=0,1"], "arm pin=0: iothread.pin means nothing with rig=storage-daemon"),
+        (["iothread.poll_max_ns=0,1"], "iothread.poll_max_ns belongs to an IOThread"),
+        (["export.num_queues=1,2"], "export.num_queues belongs to export=vhost-user-blk"),
+    ],
+)
+def test_a_refusal_names_the_knob_and_not_where_it_is_kept(words: list[str], said: str) -> None:
+    *base, vary = words
+    with pytest.raises(PlanError, match=re.escape(said)):
+        arms_from_vary(base_stack(base)[0], [vary])

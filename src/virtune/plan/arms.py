@@ -26,6 +26,10 @@ from virtune.model.spelling import did_you_mean, quoted
 from virtune.model.stack import Stack, with_setting
 from virtune.model.study import Arm
 
+_KNOB_AT = {".".join(knob.place): knob.id for knob in BY_ID.values() if knob.place}
+_PLACE = re.compile(r"\b(?:pins|device|machine)\.\w+|^\w+(?= belongs to )")
+"""Where a Stack's own name for a setting stands in what it says of itself."""
+
 Value = str | int | bool
 Setting = tuple[str, str]
 
@@ -122,6 +126,11 @@ def make_arm(
     return check_arms([arm])[0]
 
 
+def objections(stack: Stack) -> tuple[str, ...]:
+    """Say what in this stack cannot be together, by the names that knobs have for users."""
+    return tuple(_PLACE.sub(lambda found: _KNOB_AT.get(found[0], found[0]), text) for text in contradictions(stack))
+
+
 def check_arms(arms: Sequence[Arm], *, distinct: bool = False) -> tuple[Arm, ...]:
     """Refuse arms that share a name or whose stack cannot be; `distinct` refuses equal stacks as well.
 
@@ -132,7 +141,7 @@ def check_arms(arms: Sequence[Arm], *, distinct: bool = False) -> tuple[Arm, ...
     seen: dict[Stack, str] = {}
     names: set[str] = set()
     for arm in arms:
-        found = contradictions(arm.stack)
+        found = objections(arm.stack)
         if found:
             raise PlanError(f"arm {arm.name}: {found[0]}", hint="; ".join(found[1:]) or None)
         if arm.name in names:

@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 
-from virtune.model.contradictions import contradictions
 from virtune.model.durability import Promise, durability_of
 from virtune.model.errors import PlanError
 from virtune.model.knob import Answer, Choice, Knob, Support, Switch
@@ -25,7 +24,7 @@ from virtune.model.spelling import quoted
 from virtune.model.stack import DIRECT_CACHES, Stack
 from virtune.model.study import Arm
 from virtune.model.units import Bytes, format_bytes
-from virtune.plan.arms import apply_settings, labels, parse_setting
+from virtune.plan.arms import apply_settings, labels, objections, parse_setting
 
 BASELINE = "baseline"
 """The name of the arm that is there now."""
@@ -121,7 +120,7 @@ def _baseline(asked: Asked, base: Stack, settings: tuple[tuple[str, str], ...]) 
     twice = next((name for name, _ in own if name in dict(settings)), None)
     if twice is not None:
         raise PlanError(f"{twice} is fixed and part of the baseline", hint="what is fixed holds for the baseline too")
-    found = contradictions(stack)
+    found = objections(stack)
     if found:
         raise PlanError(f"the baseline cannot be: {found[0]}", hint="; ".join(found[1:]) or None)
     return Arm(name=BASELINE, stack=stack, settings=(*settings, *own))
@@ -260,7 +259,7 @@ class _Sorter:
 
     def take(self, arm: Arm) -> None:
         """Sort one configuration in; one that runs like another is not wanted twice."""
-        found = contradictions(arm.stack)
+        found = objections(arm.stack)
         if not found and effective(arm.stack) in self._seen:
             return
         durability = durability_of(arm.stack)
