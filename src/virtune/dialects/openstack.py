@@ -2,20 +2,21 @@
 """OpenStack's images and flavors, as `openstack image show -f json` and `flavor show -f json` print them (pure).
 
 An image says what its disks look like to the guest, a flavor what its guests may use; both for guests that are made
-or rebuilt from then on. A change is a difference of that text and the commands that make it. The properties are those
-of Nova's code: objects/image_meta.py and api/validation/extra_specs.
+or rebuilt from then on. What the client prints cannot be given back to it, so a change is the commands that make it.
+The properties are those of Nova's code: objects/image_meta.py and api/validation/extra_specs.
 """
 
 import json
 import re
 import shlex
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 from virtune.dialects.language import Language, no_disk, one_of
-from virtune.dialects.text.json import Object, read_object, remove_member, set_member
-from virtune.dialects.text.lines import Page, read_page
 from virtune.model.domain import Controller, DiskSource, Domain, DomainDisk, SettingChange
 from virtune.model.errors import PlanError, ReadError
+
+Object = dict[str, Any]
 
 ALL = "disks"
 """What stands for all disks of the guests of an image or a flavor."""
@@ -59,8 +60,8 @@ def knows(text: bytes) -> bool:
 
 def domains(text: bytes) -> tuple[Domain, ...]:
     """Read what stands for all guests of an image or a flavor; raises ReadError."""
-    page, whole, properties = _read(text)
-    line = page.text.count("\n", 0, properties.start) + 1
+    whole, properties = _read(text)
+    line = text.count(b"\n", 0, text.index(b'"properties"')) + 1
     is_image = _is_image(whole)
     limits = () if is_image else tuple(_limits(properties))
     bus = (_word(properties, "hw_disk_bus") or "virtio") if is_image else None
@@ -74,11 +75,11 @@ def domains(text: bytes) -> tuple[Domain, ...]:
         options=frozenset({"quiesce needs the agent"} if _quiesces_in_vain(properties) else ()),
     )
     controllers = (Controller(kind="scsi", index=0, line=line, model=model),) if bus == "scsi" else ()
-    vcpus = whole.value("vcpus")
+    vcpus = whole.get("vcpus")
     return (
         Domain(
-            name=str(whole.value("name") or ""),
-            uuid=str(whole.value("id") or "") or None,
+            name=str(whole.get("name") or ""),
+            uuid=str(whole.get("id") or "") or None,
             kind="kvm",
             line=line,
             vcpus=vcpus if isinstance(vcpus, int) and 0 < vcpus < 10_000 else 1,
@@ -91,7 +92,7 @@ def domains(text: bytes) -> tuple[Domain, ...]:
 
 def turn(text: bytes, wanted: SettingChange, _domain: str = "") -> bytes:
     """Return the text with one property set or taken away; raises PlanError for what is not this object's."""
-    page, whole, properties = _read(text)
+    whole, properties = _read(text)
     if wanted.at not in ("", ALL):
         raise no_disk(wanted.at)
     is_image = _is_image(whole)
@@ -99,21 +100,20 @@ def turn(text: bytes, wanted: SettingChange, _domain: str = "") -> bytes:
     if key is None:
         other = "flavor" if is_image else "image"
         raise PlanError(f"{wanted.knob} is the {other}'s: set it in what `openstack {other} show -f json` prints")
-    if wanted.value is None or (wanted.knob in LIMITS and wanted.value == "0"):
-        return remove_member(page, properties, key)
-    return set_member(page, properties, key, _written(wanted))
+    changed = {name: value for name, value in properties.items() if name != key}
+    if wanted.value is not None and not (wanted.knob in LIMITS and wanted.value == "0"):
+        changed[key] = _written(wanted)
+    return text if changed == properties else json.dumps(whole | {"properties": changed}, indent=2).encode()
 
 
 def commands(before: bytes, after: bytes, _stem: str) -> tuple[str, ...]:
     """Return the client's commands that make one text of the other."""
-    _, whole, old = _read(before)
-    _, _, new = _read(after)
+    whole, old = _read(before)
+    _, new = _read(after)
     what = "image" if _is_image(whole) else "flavor"
-    which = shlex.quote(str(whole.value("id") or whole.value("name") or what.upper()))
-    changed = [one for one in new.members if old.value(one.name) != one.value]
-    gone = [one.name for one in old.members if new.member(one.name) is None]
-    sets = [f"--property {shlex.quote(f'{one.name}={one.value}')}" for one in changed]
-    unsets = [f"--property {shlex.quote(name)}" for name in gone]
+    which = shlex.quote(str(whole.get("id") or whole.get("name") or what.upper()))
+    sets = [f"--property {shlex.quote(f'{name}={value}')}" for name, value in new.items() if old.get(name) != value]
+    unsets = [f"--property {shlex.quote(name)}" for name in old if name not in new]
     said = [f"openstack {what} set {' '.join(sets)} {which}"] if sets else []
     return (*said, *([f"openstack {what} unset {' '.join(unsets)} {which}"] if unsets else []))
 
@@ -132,27 +132,31 @@ def _written(wanted: SettingChange) -> str:
     return value
 
 
-def _read(text: bytes) -> tuple[Page, Object, Object]:
-    page = read_page(text)
-    whole = read_object(page)
-    found = whole.member("properties")
-    if found is None or not isinstance(found.value, dict):
-        raise ReadError("its properties are no object", hint="`openstack image show -f json` of a client since 4.0")
-    return page, whole, read_object(page, found.value_start)
+def _read(text: bytes) -> tuple[Object, Object]:
+    try:
+        whole = json.loads(text)
+    except (ValueError, RecursionError):
+        raise ReadError("it is not a JSON object") from None
+    properties = whole.get("properties") if isinstance(whole, dict) else None
+    if not isinstance(properties, dict):
+        raise ReadError(
+            "its properties are not an object", hint="`openstack image show -f json` of a client since 4.0"
+        )
+    return whole, properties
 
 
 def _is_image(whole: Object) -> bool:
-    return whole.member("disk_format") is not None or whole.member("container_format") is not None
+    return "disk_format" in whole or "container_format" in whole
 
 
 def _word(properties: Object, key: str) -> str | None:
-    value = properties.value(key)
+    value = properties.get(key)
     return value.lower() if isinstance(value, str) else None
 
 
 def _limits(properties: Object) -> Iterator[tuple[str, int]]:
     for name in LIMITS.values():
-        text = str(properties.value(f"quota:disk_{name}") or "")
+        text = str(properties.get(f"quota:disk_{name}") or "")
         if text.isascii() and text.isdecimal() and len(text) < 19:
             yield name, int(text)
 
@@ -163,7 +167,7 @@ def _quiesces_in_vain(properties: Object) -> bool:
 
 
 def _true(properties: Object, key: str) -> bool:
-    return json.dumps(properties.value(key)).strip('"').lower() in ("true", "yes", "on", "1", "t", "y")
+    return json.dumps(properties.get(key)).strip('"').lower() in ("true", "yes", "on", "1", "t", "y")
 
 
 OPENSTACK = Language(
@@ -191,5 +195,6 @@ OPENSTACK = Language(
         "device.num_queues": "Nova has it for network devices only; of a disk QEMU takes one queue a vCPU by itself",
     },
     commands=commands,
+    given_back=False,
 )
 """OpenStack's images and flavors."""

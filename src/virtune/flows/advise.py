@@ -74,7 +74,7 @@ def advise(found: FoundDomain, wish: Wish, findings: Sequence[Finding] | None = 
     made += changed
     said = found.language.commands
     commands = said(found.text, after, Path(found.origin).stem) if said is not None and made else ()
-    diff = unified(found.text, after, name=found.subject.domain.name)
+    diff = unified(found.text, after, name=found.subject.domain.name) if found.language.given_back else ""
     consequences = Consequences(found.subject.domain)
     effects = tuple((consequences.takes(turn), consequences.risk(turn)) for turn in made)
     return Advice(

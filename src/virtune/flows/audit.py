@@ -43,15 +43,19 @@ def audit_all(
         if past is not None:
             findings = tuple(replace(finding, measured=past.says(finding, one.subject)) for finding in findings)
         turns = sum(len(finding.seen.turns) for finding in findings)
-        together = ""
+        together, commands = "", tuple[str, ...]()
         if diffs > 0 and len(one.text) * turns < DIFF_BYTES_MAX:
             diffs -= len(findings)
             if each:
                 findings = tuple(_with_diff(one, finding) for finding in findings)
             else:
-                together = advise(one, Wish(), findings).diff
+                advice = advise(one, Wish(), findings)
+                together, commands = advice.diff, advice.commands
         domain = one.subject.domain
-        yield Audited(origin=one.origin, domain=domain.name, uuid=domain.uuid, findings=findings, diff=together)
+        yield Audited(
+            origin=one.origin, domain=domain.name, uuid=domain.uuid, findings=findings, diff=together,
+            commands=commands,
+        )  # fmt: skip
 
 
 def _asked(ignored: Collection[str]) -> list[Rule]:
@@ -70,7 +74,7 @@ def _without_secrets(finding: Finding) -> Finding:
 
 
 def _with_diff(found: FoundDomain, finding: Finding) -> Finding:
-    if not finding.seen.turns:
+    if not finding.seen.turns or not found.language.given_back:
         return finding
     name = found.subject.domain.name
     try:

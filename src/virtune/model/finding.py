@@ -186,7 +186,8 @@ class Finding:
 class Audited:
     """One domain that was audited: where its configuration is from, and what was found.
 
-    `diff` is what all errors and warnings together would change in it, where that was asked for.
+    `diff` is what all errors and warnings together would change in it, where that was asked for, and `commands` the
+    same as command lines for systems that take it so.
     """
 
     origin: str
@@ -194,6 +195,7 @@ class Audited:
     uuid: str | None
     findings: tuple[Finding, ...]
     diff: str = ""
+    commands: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -176,9 +176,10 @@ def _change(one: Audited) -> Iterator[str]:
         turns = [turn for finding in mended for turn in finding.seen.turns]
         said = (f"{turn.knob}{'@' if turn.at else ''}{turn.at}={turn.value or ''}" for turn in turns)
         lines = [f"all of the file is one line; the change: {', '.join(dict.fromkeys(said))}"]
-    if lines:
+    if lines or one.commands:
         yield "  the change for errors and warnings:"
     yield from (f"    {printable(line, keep=IN_FILES)}" for line in lines)
+    yield from (f"    $ {printable(command)}" for command in one.commands)
     tries = dict.fromkeys(
         finding.rule.id for finding in one.findings if finding.rule.severity is Severity.TRY and finding.seen.turns
     )
