@@ -40,7 +40,7 @@ def test_everything_that_is_wrong_is_found_gravest_first(bad: HostFacts) -> None
     found = judge_host(bad)
     assert [remark.id for remark in found] == [
         "tool", "io_uring", "aio", "clock", "kvm", "governor", "cpu-limit", "io-limit", "busy", "scratch-memory",
-        "iostats", "ksm", "turbo", "idle", "busy", "load", "swap",
+        "iostats", "ksm", "turbo", "idle", "busy", "load", "swap-used",
     ]  # fmt: skip
     weights = [remark.weight for remark in found]
     assert weights == sorted(weights, key=[Weight.INVALID, Weight.WARNING, Weight.NOTE].index)

@@ -50,9 +50,9 @@ class Language:
     that another one brings about by itself: a system that makes an IOThread for each disk that asks for one has no
     count to set, and a turn of it changes nothing. `turn` gets the text, the turn and the name of the domain, which
     decides where a text holds several. `require_accepted` gets the text before and after all turns, and raises
-    PlanError for what the system would refuse. `commands` says the same change as command lines; `given_back` is False
-    where these are the change, since the system does not take the text back. `live` reads what runs where a text keeps
-    apart what waits for a power-off.
+    PlanError for what the system would refuse. `commands` says the same change as command lines; `given_back` is
+    False where these are the change, since the system does not take the text back. `live` reads what runs where a
+    text keeps apart what waits for a power-off.
     """
 
     name: str

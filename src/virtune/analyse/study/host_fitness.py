@@ -34,7 +34,7 @@ UNFIT = 0.05
 _MINUTES_OF_A_COMPARISON = 5
 
 _OF_THE_HOST = frozenset(
-    {"governor", "idle", "turbo", "ksm", "virtual", "cpu-limit", "io-limit", "busy", "load", "swap", "clock"}
+    {"governor", "idle", "turbo", "ksm", "virtual", "cpu-limit", "io-limit", "busy", "load", "swap-used", "clock"}
 )
 """What the probe finds that makes measurements differ; what it finds missing is no matter of noise."""
 

@@ -128,7 +128,7 @@ def _busy(facts: HostFacts) -> Iterator[Remark]:
         yield _note("load", f"the load was {load:.1f} in the last minute, with {cpus} CPUs")
     swap = facts.memory.swap_used_bytes
     if not isinstance(swap, Unknown) and swap > 0:
-        yield _note("swap", f"{format_bytes(swap)} of memory are swapped out; a guest among them would stall")
+        yield _note("swap-used", f"{format_bytes(swap)} of memory are swapped out; a guest among them would stall")
 
 
 def _scratch(facts: HostFacts) -> Iterator[Remark]:
