@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from virtune.bench.daemon.export_settings import Served, export_checks
+from virtune.bench.daemon.export_settings import iothread_check_under_load as export_thread_check
 from virtune.bench.verify.engine import (
     WORKERS_NS,
     WORKERS_NS_AGAINST,
@@ -166,3 +168,12 @@ def test_what_is_not_what_was_asked_for_ends_the_study() -> None:
     require_verified("a", [good, unseen])
     with pytest.raises(NotInForceError, match=r"arm 'a': disk\.aio=native was requested, but threads is running"):
         require_verified("a", [good, replace(good, found="threads")])
+
+
+def test_an_export_that_the_main_loop_serves_is_told_from_one_in_its_iothread() -> None:
+    stack = Stack(export="vhost-user-blk")
+    for own, main, found in ((10**9, 0, "on"), (0, 10**9, "off"), (0, 0, None)):
+        assert export_thread_check(stack, 9, own, main).found == found
+    served = Served(kind="vhost-user-blk", threads=frozenset({9}), poll_max_ns=None, queues=1)
+    (before,) = [one for one in export_checks(stack, served) if one.setting == "export.iothread"]
+    assert before.found is None, "that there is a thread does not say that the export runs in it"
