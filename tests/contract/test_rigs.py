@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Every rig keeps the contract: metal, storage daemon, vhost-user, a guest of virtune's own, a simulated one.
 
-A libvirt domain keeps it in `tests/libvirt/test_contract.py`, beside the libvirt that it needs.
+A libvirt domain keeps it in `tests/libvirt/test_in_place.py`, beside the libvirt that it needs.
 """
 
 from collections.abc import Iterator
@@ -67,6 +67,17 @@ class TestVhostUser(OnThisHost):
         return generator()
 
 
+@pytest.fixture(scope="module")
+def machines() -> Iterator[Guests]:
+    """Machines for the tests of guests: one boots once."""
+    cache = shell.cache_directory()
+    appliance = appliance_for(find_sources(cache / "packages"), cache / "appliances")[0]
+    with Warden("contract-guests") as warden:
+        found = Guests(appliance, TCG, warden)
+        yield found
+        found.give_up()
+
+
 @pytest.mark.real
 @pytest.mark.xdist_group("guests")
 class TestGuest(OnThisHost):
@@ -74,16 +85,6 @@ class TestGuest(OnThisHost):
         Stack(rig="qemu", disk=Disk(aio="io_uring")),
         Stack(rig="qemu", device=Device(iothread="io1", num_queues=2), disk=Disk(aio="native")),
     )
-
-    @pytest.fixture(scope="class")
-    def machines(self) -> Iterator[Guests]:
-        """Machines for the tests of this class: one boots once."""
-        cache = shell.cache_directory()
-        appliance = appliance_for(find_sources(cache / "packages"), cache / "appliances")[0]
-        with Warden("contract-guests") as warden:
-            found = Guests(appliance, TCG, warden)
-            yield found
-            found.give_up()
 
     @pytest.fixture
     def session(self, machines: Guests) -> Session:

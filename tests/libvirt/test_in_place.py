@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.conftest import User, eventually, marked_processes
+from tests.conftest import SPAN, User, eventually, marked_processes
+from tests.contract.rig_contract import Image, RigContract
 from tests.guests.agent_contract import AgentContract
 from tests.libvirt.conftest import DOMAIN
 from tests.libvirt.inside import Inside, inside
@@ -16,8 +17,14 @@ from tests.libvirtd import Libvirtd
 
 from virtune.bench.guest.agent import AgentGuest
 from virtune.bench.libvirt.access import LibvirtLine, find_way
+from virtune.bench.port import Session, Surroundings
+from virtune.bench.rigs import session
+from virtune.bench.scratch import Scratch
 from virtune.flows.question import Question, study_for
 from virtune.model.errors import PlanError, PreconditionError
+from virtune.model.stack import Disk, Stack
+from virtune.model.units import Bytes
+from virtune.shell import Warden
 from virtune.virsh import Virsh
 
 pytestmark = [pytest.mark.real, pytest.mark.xdist_group("libvirt")]
@@ -196,3 +203,26 @@ def test_a_guest_that_dies_under_its_load_is_said_to_be_gone_and_what_was_kept_i
 
 class TestTheAgentThroughLibvirt(AgentContract):
     """What the way through a domain's libvirt promises."""
+
+
+class TestContract(RigContract):
+    """A domain keeps what every rig promises."""
+
+    stacks = (
+        Stack(rig="libvirt", domain="guest1", disk=Disk(aio="io_uring")),
+        Stack(rig="libvirt", domain="guest1", disk=Disk(aio="threads", format="qcow2", cluster_size=Bytes(131072))),
+    )
+    size_bytes = SPAN
+
+    @pytest.fixture
+    def image_of(self, scratch: Scratch, warden: Warden) -> Image:
+        return lambda stack: scratch.image_for(stack.disk, warden)
+
+    @pytest.fixture
+    def session(
+        self, guest1: Inside, warden: Warden, scratch: Scratch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> Iterator[Session]:
+        monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+        access = {"guest1": find_way(guest1.daemon.uri, "guest1")}
+        with session(Surroundings(warden=warden, scratch=scratch.directory, access=access)) as found:
+            yield found

@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Nobody asks for a rig's name: what is to be known of a rig stands in its row (`virtune.model.rig`)."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from virtune.model.rig import RIGS, rig_words
+
+SOURCES = sorted(Path("src/virtune").rglob("*.py"))
+ROW = Path("src/virtune/model/rig.py")
+NAMES = {*RIGS, *rig_words()}
+
+
+def is_rig(node: ast.expr) -> bool:
+    return (isinstance(node, ast.Attribute) and node.attr == "rig") or (
+        isinstance(node, ast.Name) and node.id == "rig"
+    )
+
+
+def names(node: ast.expr) -> bool:
+    if isinstance(node, ast.Constant):
+        return node.value in NAMES
+    return isinstance(node, ast.Tuple | ast.Set | ast.List) and any(names(one) for one in node.elts)
+
+
+def questions(tree: ast.AST) -> Iterator[str]:
+    """Yield every place that compares or matches a rig with a name."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Compare):
+            sides = [node.left, *node.comparators]
+            if any(map(is_rig, sides)) and any(map(names, sides)):
+                yield ast.unparse(node)
+        elif isinstance(node, ast.Match) and is_rig(node.subject):
+            yield f"match {ast.unparse(node.subject)}"
+
+
+@pytest.mark.parametrize("path", [path for path in SOURCES if path != ROW], ids=str)
+def test_a_module_does_not_ask_for_a_rigs_name(path: Path) -> None:
+    assert list(questions(ast.parse(path.read_text()))) == []
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["stack.rig == 'metal'", "'qemu' != arm.stack.rig", "rig in ('metal', 'vhost-user')", "match s.rig:\n case _: 0"],
+)
+def test_a_question_is_noticed(words: str) -> None:
+    assert list(questions(ast.parse(words)))
