@@ -22,9 +22,11 @@ def test_what_is_no_size_is_refused_with_a_sentence(text: str) -> None:
         parse_bytes(text)
 
 
-@pytest.mark.parametrize(("text", "seconds"), [("500ms", 0.5), ("5s", 5), ("5", 5), ("2m", 120), ("1h", 3600)])
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("250us", 250e-6), ("500ms", 0.5), ("5s", 5), ("5", 5), ("2m", 120), ("1h", 3600)]
+)
 def test_times_are_read(text: str, seconds: float) -> None:
-    assert parse_seconds(text) == seconds
+    assert parse_seconds(text) == pytest.approx(seconds)
 
 
 def test_what_is_no_time_is_refused() -> None:

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from virtune.model.evidence import Check
+from virtune.model.evidence import Check, InForce
 from virtune.model.knobs import BY_ID, KNOBS
 from virtune.model.remark import Weight
 from virtune.model.rig import RIGS
@@ -102,3 +102,11 @@ def test_how_the_load_itself_ran_must_be_seen_where_it_leaves_a_trace(check: Che
 
 def test_results_from_elsewhere_are_asked_nothing() -> None:
     assert unverified(Stack(rig="unknown"), []) == ()
+
+
+@pytest.mark.parametrize(("seen", "agrees"), [("native", True), ("threads", False), (None, None)])
+def test_a_setting_agrees_when_what_was_seen_is_what_was_asked(seen: str | None, agrees: bool | None) -> None:
+    check = Check(setting="disk.aio", asked="native", found=seen, proof="seen")
+    assert check.agrees is agrees
+    others = found("disk.cache", "disk.format")
+    assert InForce(checks=(*others, check)).mismatches == ((check,) if agrees is False else ())

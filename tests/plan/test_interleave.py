@@ -37,6 +37,12 @@ def test_the_same_seed_gives_the_same_order_and_more_rounds_go_on(
     assert longer[: len(short)] == short
 
 
+def test_each_seed_has_an_order_of_its_own() -> None:
+    arms = ["a", "b", "c", "d"]
+    orders = {tuple(one.arm for one in trials(arms, ["w"], rounds=8, seed=seed)) for seed in range(20)}
+    assert len(orders) == 20
+
+
 def test_no_arm_is_always_first() -> None:
     plan = trials(["a", "b"], ["w"], rounds=400, seed=1)
     first = Counter(t.arm for t in plan[::2])
@@ -56,22 +62,35 @@ def test_every_round_has_its_own_seed_and_all_arms_share_it() -> None:
     assert trial_seed(7, 1) != trial_seed(7, 2)
 
 
-def test_the_estimate_counts_what_is_left_with_its_overhead() -> None:
-    study = Study(
+def study_of(*arms: str, rounds: int) -> Study:
+    return Study(
         id="s",
         created="2026-01-01T00:00:00Z",
         kind="compare",
-        arms=(Arm(name="a", stack=Stack()),),
+        arms=tuple(Arm(name=name, stack=Stack()) for name in arms),
         baseline="a",
         workloads=(Workload(name="w", meaning="", jobs=()),),
-        rounds=10,
+        rounds=rounds,
         seconds=2,
         ramp_seconds=1,
         seed=1,
         scratch="/s",
         span_bytes=1,
-        trials=trials(["a"], ["w"], rounds=10, seed=1),
+        trials=trials(arms, ["w"], rounds=rounds, seed=1),
     )
+
+
+def test_a_lost_arm_goes_on_no_more_and_the_others_keep_their_order() -> None:
+    begun = replace(study_of("a", "b", "c", rounds=3), rounds=20)
+    whole = propose(begun, rounds=4, workloads=["w"])
+    rest = propose(begun, rounds=4, workloads=["w"], without={("b", "w"), ("a", "another")})
+    assert Counter(one.arm for one in rest) == {"a": 4, "c": 4}
+    assert [(one.round, one.arm) for one in rest] == [(one.round, one.arm) for one in whole if one.arm != "b"]
+    assert [one.number for one in rest] == list(range(10, 18))
+
+
+def test_the_estimate_counts_what_is_left_with_its_overhead() -> None:
+    study = study_of("a", rounds=10)
     assert estimate_seconds(study, overhead=Overhead(up=0.5, load=0.5)) == pytest.approx(40)
     assert estimate_seconds(study, done=9, overhead=Overhead(up=0.5, load=0.5)) == pytest.approx(4)
     assert estimate_seconds(study, done=11) == 0

@@ -99,3 +99,13 @@ def test_what_is_no_load_is_refused(load: str) -> None:
 def test_what_cannot_be_offered_at_a_rate_is_refused_before_anything_runs(workload: str, reason: str) -> None:
     with pytest.raises(PlanError, match=reason):
         with_loads(study(workload, "50%"))
+
+
+@pytest.mark.parametrize(
+    ("words", "rates"), [("rwmixread=70", "700,300"), ("rwmixwrite=70", "300,700"), ("", "500,500")]
+)
+def test_a_mixed_load_is_offered_as_it_is_mixed(words: str, rates: str) -> None:
+    begun = with_loads(study(f"name=mix,rw=randrw,bs=4k,{words}".rstrip(","), "1kiops"))
+    full = after(begun, 1000.0, 1000.0, 1000.0) if begun.unsettled else begun
+    (offered,) = [one for one in full.compared if one.offered_iops]
+    assert offered.jobs[0].as_dict()["rate_iops"] == rates

@@ -69,6 +69,32 @@ def test_where_all_can_be_swapped_for_one_another_nothing_is_made_anew() -> None
     assert whole_plot(one) == whole_plot(replace(one, disk=replace(one.disk, aio="native")))
 
 
+def begun() -> tuple[Study, Tuning]:
+    space = space_of(Asked(rig="storage-daemon", vary=DAEMON), What(answers={}, program="qemu"))
+    study = large.study_of(space, 3)
+    return study, tuning(StudyRecord(study=study, facts="", finished=False, trials=()))
+
+
+def test_a_confirmation_goes_a_b_b_a() -> None:
+    study, known = begun()
+    winner = next(arm.name for arm in study.arms if arm.name != study.baseline)
+    known = replace(known, phase=Phase.CONFIRM, winner=winner)
+    order = [trial.arm for rounds in range(4) for trial in next_block(study, known, rounds=rounds, trials=2 * rounds)]
+    assert order == [study.baseline, winner, winner, study.baseline] * 2
+
+
+def test_another_seed_is_another_order() -> None:
+    study, known = begun()
+    arms = tuple(arm.name for arm in study.arms)
+    known = replace(known, phase=Phase.RACE, wanted=0, standing=replace(known.standing, up_next=arms))
+    orders = {
+        tuple(trial.arm for trial in next_block(replace(study, seed=seed), known, rounds=1, trials=0))
+        for seed in range(10)
+    }
+    assert {tuple(sorted(order)) for order in orders} == {tuple(sorted(arms))}
+    assert len(orders) > 1
+
+
 @cache
 def searched(seed: int) -> tuple[Tuning, StudyRecord, float]:
     return large.searched(large.space(), "quiet", seed, "TPE")[:3]
