@@ -142,7 +142,7 @@ def _child(copy: Path, names: Sequence[str]) -> NoReturn:
 
 def _tested(copy: Path, names: Sequence[str]) -> int:
     pytest, virtune = importlib.import_module("pytest"), importlib.import_module("virtune")
-    assert Path(virtune.__file__).is_relative_to(copy), "the tests would run against the checkout"
+    assert Path(str(virtune.__file__)).is_relative_to(copy), "the tests would run against the checkout"
     options = ["-q", "-x", "--no-header", "-p", "no:cacheprovider", "-m", "not real and not long"]
     return int(pytest.main([*options, *(f"tests/{name}" for name in names)]))
 
@@ -181,6 +181,16 @@ def summary(results: Sequence[tuple[Fault, str, str]]) -> str:
     return "\n".join([*lines, f"| all | {len(results)} | {found} | |"])
 
 
+def chosen(faults: Sequence[Fault], words: set[str]) -> list[Fault]:
+    """Return the faults of these rooms and numbers, all where none is named; raises TableError for a word that is
+    neither.
+    """
+    unknown = words - {word for one in faults for word in (one.room, str(one.number))}
+    if unknown:
+        raise TableError(f"no room and no number: {', '.join(sorted(unknown))}")
+    return [one for one in faults if not words or words & {one.room, str(one.number)}]
+
+
 def main() -> int:
     """Plant what was asked for; returns the exit status."""
     parser = argparse.ArgumentParser(
@@ -195,9 +205,7 @@ def main() -> int:
     args = parser.parse_args()
     try:
         faults = table()
-        wanted = [one for one in faults if not args.which or one.room in args.which or str(one.number) in args.which]
-        if unknown := set(args.which) - {one.room for one in faults} - {str(one.number) for one in faults}:
-            raise TableError(f"no room and no number: {', '.join(sorted(unknown))}")
+        wanted = chosen(faults, set(args.which))
         if args.check:
             print(f"{len(faults)} faults can be planted")
             return 0

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Small answers that much rests on: is an image sparse, is a limit kept, which phase is a round of, who may be better."""
+"""Small answers that much rests on: is an image sparse, is a limit kept, whose is a round, who may be better."""
 
 import math
 
