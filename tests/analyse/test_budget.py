@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 from tests.analyse.test_tuning import World, landscape, study_of
 
-from virtune.analyse.search.budget import Spent, block_fits
 from virtune.analyse.search.pilot import seconds_of
 from virtune.analyse.search.tuning import tuning
 from virtune.flows.tune import no_room, require_budget, seconds_left
@@ -18,7 +17,7 @@ from virtune.model.errors import PlanError
 from virtune.model.evidence import StudyRecord
 from virtune.model.search import Phase, phase_of
 from virtune.model.study import Study, Trial
-from virtune.model.tuning import Probed, Recommendation, Tuning
+from virtune.model.tuning import Recommendation, Tuning
 from virtune.plan.search import next_block
 
 
@@ -146,16 +145,6 @@ def test_what_cannot_fit_into_a_budget_is_refused(asked: dict[str, float], said:
     with pytest.raises(PlanError) as caught:
         tuning_study(TuneQuestion(budget=600.0, scratch=Path("/nowhere"), **asked))  # type: ignore[arg-type]
     assert said in caught.value.message
-
-
-def test_a_block_waits_for_the_one_before_it_and_the_budget_counts_that() -> None:
-    study = study_of(["base", "fast"], spread_seconds=100.0, budget_seconds=1000.0)
-    probed = Probed(slices=3, iops=1.0, flushes=None, sd=None, slice_seconds=1.0, slices_max=None,
-                    certificate_seconds=None)  # fmt: skip
-    for left, first, another in ((2.0, False, False), (4.0, True, False), (98.0, True, False), (101.0, True, True)):
-        spent = Spent(elapsed=0.0, beside=0.5, race_left=left)
-        assert block_fits(study, probed, spent, arms=2, before=0) is first  # three seconds
-        assert block_fits(study, probed, spent, arms=2, before=2) is another  # and 97 of waiting
 
 
 def test_a_lost_pair_is_made_up_for_only_within_the_budget() -> None:

@@ -5,27 +5,20 @@ import json
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import pytest
 from tests.analyse.recordings import recorded
 from tests.analyse.test_gates import BANDWIDTH, STACK, WORKLOAD, Edit, at, edited, said, trial
-from tests.analyse.test_rejection import attempt, attempts
+from tests.analyse.test_rejection import attempt
 from tests.report.test_documents import study
 
-from virtune.analyse.stats.mixed_model import levels
-from virtune.analyse.study.basis import with_steadiness
-from virtune.analyse.study.lost_arms import lost_of
 from virtune.analyse.study.offered_load import unmet_rounds
-from virtune.analyse.study.summarise import summarise
 from virtune.analyse.study.verdicts import evidence_of, judge
 from virtune.analyse.trial.derive import derive
 from virtune.analyse.trial.measure import measurement_of
-from virtune.analyse.trial.rejection import pardons
 from virtune.fio.results import read_result
 from virtune.model.evidence import BARRIER, InForce, StudyRecord, TrialRecord
 from virtune.model.measurement import FioResult, Histogram, Measurement
 from virtune.model.remark import Weight
-from virtune.model.result import Basis
 
 SECONDS = 2
 
@@ -113,15 +106,6 @@ def test_what_the_kernel_counts_in_sectors_is_in_bytes() -> None:
     assert (device.read_bytes, device.written_bytes) == (4096, 12288)
 
 
-def test_bandwidth_of_an_old_fio_is_in_kibibytes() -> None:
-    document = fio_document()
-    read = document["jobs"][0]["read"]
-    del read["bw_bytes"]
-    read["bw"] = 1000
-    (load,) = read_result(json.dumps(document)).loads
-    assert load.streams[0].bandwidth_bps == 1_024_000
-
-
 @pytest.mark.parametrize(
     ("line", "bandwidth"),
     [
@@ -149,13 +133,6 @@ def test_a_job_without_a_distribution_leaves_none_of_the_whole() -> None:
     assert measurement_of(replace(result, loads=(one, other))).histogram is None
 
 
-def test_an_arm_is_lost_with_its_third_round_and_not_before() -> None:
-    failed = [replace(attempt(n, "threads", failure="no boot"), trial=replace(attempt(n, "threads").trial, round=n))
-              for n in (1, 2, 3)]  # fmt: skip
-    assert lost_of(failed[:1]) == lost_of(failed[:2]) == {}
-    assert list(lost_of(failed)) == [("threads", "randread-4k")]
-
-
 def test_an_offered_load_is_met_within_a_hundredth() -> None:
     asked = study(1)
     workload = replace(asked.workloads[0], offered_iops=1000.0)
@@ -169,44 +146,6 @@ def test_an_offered_load_is_met_within_a_hundredth() -> None:
     assert unmet_rounds(asked, done) == {(one.arm, one.workload): {3}}
 
 
-def test_what_the_generator_did_in_every_trial_may_be_waived() -> None:
-    made = attempts(rejected={"threads": 7, "native": 8}, tried={"threads": 7, "native": 8}, cause="generator")
-    assert [pardon.cause for pardon in pardons(made)] == ["generator"]
-
-
-def test_one_dip_does_not_move_an_arm() -> None:
-    chance = np.random.default_rng(3)
-    values = chance.normal(0, 0.01, (12, 3))
-    usual, _ = levels(values)
-    values[4, 0] -= 3.0  # the host stood still
-    dipped, _ = levels(values)
-    assert abs(dipped[0] - usual[0]) < 0.02
-
-
-def measured(*rounds: Measurement) -> StudyRecord:
-    asked = study(len(rounds))
-    trials = tuple(
-        TrialRecord(
-            trial=one, ended="2026-01-01T00:00:00+00:00", in_force=InForce(), measurement=rounds[one.round - 1]
-        )
-        for one in asked.trials
-    )
-    return StudyRecord(study=asked, facts="", finished=True, trials=trials)
-
-
-def test_rates_are_averaged_as_ratios_are_and_percentiles_not_at_all() -> None:
-    fast = Measurement(
-        values=(("iops", 4000.0), ("latency.p50", 10.0)), histogram=Histogram(bins=((10, 900), (1000, 100)))
-    )
-    slow = Measurement(
-        values=(("iops", 1000.0), ("latency.p50", 500.0)), histogram=Histogram(bins=((10, 50), (500, 50)))
-    )
-    arm = summarise(measured(fast, slow)).arms[0]
-    values = {value.metric: value for value in arm.values}
-    assert values["iops"].value == pytest.approx(2000.0)  # not 2500
-    assert values["latency.p50"].value == 10.0  # of 1100 latencies 950 are 10; the mean of both would be 255
-
-
 def test_a_rejected_trial_is_in_no_comparison() -> None:
     made = [attempt(n, ("threads", "native")[n % 2], *(["page-cache"] if n == 3 else [])) for n in range(1, 17)]
     asked = study(8)
@@ -218,10 +157,3 @@ def test_a_rejected_trial_is_in_no_comparison() -> None:
     assert "iops" not in rows[spoiled.arm, spoiled.workload][spoiled.round]
     (found,) = judge(record)
     assert found.rounds == 7
-
-
-def test_rounds_that_are_alike_count_for_fewer() -> None:
-    asked = Basis(workload="randread-4k", rounds=24, noise=None, lag1=0.5, seconds_left=None)
-    known = with_steadiness(asked, study(24), ())
-    assert known.effective == pytest.approx(8.0)
-    assert with_steadiness(replace(asked, lag1=0.0), study(24), ()).effective == 24

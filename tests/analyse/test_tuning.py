@@ -7,7 +7,6 @@ from random import Random
 
 import pytest
 
-from virtune.analyse.search.confirm import confirmed
 from virtune.analyse.search.pilot import seconds_of
 from virtune.analyse.search.tuning import tuning
 from virtune.analyse.stats.hodges_lehmann import shift_of
@@ -19,7 +18,7 @@ from virtune.model.evidence import InForce, StudyRecord, TrialRecord
 from virtune.model.goal import Goal, Limit
 from virtune.model.measurement import Histogram, Measurement
 from virtune.model.remark import Remark
-from virtune.model.search import FIRST_ROUND, Phase, Search, phase_of
+from virtune.model.search import Phase, Search, phase_of
 from virtune.model.stack import Stack
 from virtune.model.standing import Place
 from virtune.model.study import Arm, Study, Trial
@@ -124,36 +123,6 @@ def test_the_winner_is_within_the_margin_and_its_distance_is_true() -> None:
     assert true >= 11
 
 
-def test_the_distance_is_what_the_best_may_have_more_taken_from_the_best() -> None:
-    rates = {"a": 50_000.0, "b": 60_000.0}
-    record = StudyRecord(study=study_of(list(rates), mode="certify"), facts="", finished=False, trials=())
-    world, open_ = World(rates, noise=0.2), 0
-    for _ in range(20):
-        known = tuning(record)
-        further = known.standing.distance
-        if known.phase is Phase.RACE and known.distance is not None and further:
-            open_ += 1
-            assert known.distance == pytest.approx(further / (1 + further))
-        rounds = {one.trial.round for one in record.trials if phase_of(one.trial.round) is known.phase}
-        block = next_block(record.study, known, rounds=len(rounds), trials=len(record.trials))
-        record = replace(record, trials=(*record.trials, *(world.run(trial) for trial in block)))
-    assert open_ >= 3, "there was a distance to be told"
-
-
-def test_the_confirmation_of_what_is_better_lower_has_its_ends_in_order() -> None:
-    asked = study_of(["base", "thrifty"], goal=Goal(metric="cpu_per_io"))
-    world = World({"base": 50_000.0, "thrifty": 50_000.0}, cpu={"base": 20e-6, "thrifty": 10e-6})
-    pairs = [
-        world.run(Trial(number=n, round=FIRST_ROUND[Phase.CONFIRM] + n // 2, arm=arm, workload="reads"))
-        for n, arm in enumerate(("base", "thrifty") * 6)
-    ]
-    found = confirmed(asked, "thrifty", pairs, ())
-    assert found is not None
-    assert found.ratio is not None
-    assert found.ratio.low < found.ratio.estimate < found.ratio.high < 0.6
-    assert found.ratio.estimate == pytest.approx(0.5, rel=0.05)
-
-
 def test_among_equals_nothing_is_recommended_and_a_tie_is_called_one() -> None:
     changed = out = 0
     for seed in range(12):
@@ -197,20 +166,6 @@ def test_a_limit_that_may_be_broken_is_not_recommended_silently() -> None:
         assert "may break a limit" in found.why
     else:
         assert found.winner is None
-
-
-def test_to_keep_a_baseline_that_is_at_the_limit_is_not_recommended_either() -> None:
-    rates = {"base": 60_000.0, "slow": 30_000.0}
-    limit = Limit(metric="iops", sense=">=", value=60_000.0, text="iops>=60k")
-    open_ = 0
-    for seed in range(4):
-        found, _ = searched(study_of(list(rates), goal=Goal(limits=(limit,)), seed=seed), World(rates, seed=seed))
-        states = {check.state for check in found.checks if check.arm == "base"}
-        if found.winner == "base" and states == {LimitState.OPEN}:
-            open_ += 1
-            assert found.recommendation is Recommendation.UNDECIDED
-            assert "may break a limit" in found.why
-    assert open_, "none of the searches left the limit open"
 
 
 def test_when_all_break_a_limit_there_is_no_winner() -> None:
