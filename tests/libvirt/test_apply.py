@@ -49,7 +49,7 @@ def test_the_template_brings_a_default_domain_to_the_study_s(user: User, daemon:
         assert word in xml
     daemon.virsh("start", "plain")
     probed = user.run("probe", "--connect", daemon.uri)
-    assert "IOThread 1, in force: O_DIRECT, aio io_uring" in probed.stdout
+    assert "IOThread 1, verified: O_DIRECT, aio io_uring" in probed.stdout
     assert "nothing to change" in user.run("advise", "--template", "flash", "--connect", daemon.uri).stdout
 
 
@@ -98,7 +98,7 @@ def test_the_libvirt_that_virsh_takes_is_taken_and_nothing_is_asked_where_nothin
     assert "[power-off; risks performance]" in ran.stdout
     assert "cannot ask for confirmation: stdin is not a terminal" in ran.stderr
     user.run("apply", "usual", "--set", "disk.cache@vda=writethrough", "--yes")
-    assert "usual: nobody has changed it since" in user.run("undo", "--show").stdout
+    assert "usual: unchanged since" in user.run("undo", "--show").stdout
     assert "cache='writethrough'" in daemon.xml("usual"), "to show it changes nothing"
 
 

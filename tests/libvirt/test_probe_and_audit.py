@@ -68,7 +68,7 @@ def test_a_running_domain_shows_what_is_in_force(user: User, daemon: Libvirtd, m
     ran = user.run("probe", "--connect", daemon.uri, "--domain", "live")
     assert "cache none now, writeback after a power-off" in ran.stdout
     assert "io io_uring now, unset after a power-off" in ran.stdout
-    assert "in force: O_DIRECT, aio io_uring" in ran.stdout
+    assert "verified: O_DIRECT, aio io_uring" in ran.stdout
 
 
 def test_a_setting_that_somebody_changed_behind_libvirt_is_found(user: User, daemon: Libvirtd, make: Make) -> None:

@@ -179,7 +179,7 @@ def test_a_libvirtd_that_dies_half_way_leaves_the_way_back(user: User, daemon: L
     [
         (("--restart",), "--restart needs --healthy"),
         (("--healthy", "ping"), "belong to --restart"),
-        (("--restart", "--healthy", "telepathy"), "is no sign of health"),
+        (("--restart", "--healthy", "telepathy"), "is not a sign of health"),
         (("--restart", "--healthy", "ping", "--replug", "vda"), "cannot be together"),
     ],
 )

@@ -46,10 +46,11 @@ def read_sign(text: str) -> Sign:
             try:
                 re.compile(detail)
             except re.error as error:
-                raise UsageError(f"{detail!r} is no regular expression: {error}") from None
+                raise UsageError(f"{detail!r} is not a regular expression: {error}") from None
             return Sign(kind="console", detail=detail)
     raise UsageError(
-        f"{text!r} is no sign of health", hint="write guest-agent, ping, ping:HOST or console:REGEX (console:login:)"
+        f"{text!r} is not a sign of health",
+        hint="write guest-agent, ping, ping:HOST or console:REGEX (console:login:)",
     )
 
 

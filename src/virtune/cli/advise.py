@@ -34,10 +34,11 @@ def command(
     turns: tuple[str, ...],
     as_json: bool,
 ) -> int:
-    """Show what would mend the disks of VMs, as a difference of their configuration. Nothing is changed.
+    """Show the changes that would fix the disks of VMs, as a diff. Nothing is changed.
 
-    With nothing named, what mends the errors and warnings of `virtune audit`. The template `flash` is a published
-    configuration for disks on flash; whether it is quicker on your host, `virtune compare` tells.
+    Without --template, --rule and --set these are the fixes for the errors and warnings of `virtune audit`. Each
+    change has what it takes on a running VM and what it risks. The template `flash` is a published configuration for
+    disks on flash; `virtune compare` tells whether it is faster on your host.
 
     \b
     virtune advise vm.xml

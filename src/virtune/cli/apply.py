@@ -68,14 +68,14 @@ def command(
     force_off: bool,
     journal: Path,
 ) -> None:
-    """Change the configuration of VMs as `virtune advise` shows it, with a way back.
+    """Apply changes to libvirt VMs (journaled, reversible).
 
-    What is changed is shown first and asked for. It is written into a journal before it is made, libvirt's answer is
-    compared with what it was given, and on any failure the domain is put back; `virtune undo` does so later. Pins,
-    polling, limits and new IOThreads reach a running VM at once, all else when it is powered off and on. That is left
-    to you, unless --restart says otherwise: the guest is shut down, started, and must be back, with everything in
-    force, or it gets its old configuration and is started as it was. --replug exchanges one disk that the guest does
-    not use, never the one it boots from.
+    The changes are those that `virtune advise` shows. They are shown first, and virtune asks before it makes them.
+    They are journaled before they are made, and what libvirt made of them is checked. On any failure the VM is put
+    back; `virtune undo` does so later. Pins, polling, limits and new IOThreads take effect at once, everything else
+    after a full power-off and start. --restart does that: the guest is shut down and started, and must come back with
+    every change verified, or it gets its old configuration and is started as it was. --replug detaches and attaches
+    one disk that the guest does not use, never the one it boots from.
 
     \b
     virtune apply web1
@@ -152,7 +152,7 @@ def _means(
             hint="--healthy guest-agent, ping, ping:HOST or console:REGEX (console:login:)",
         )
     if restart and replug:
-        raise UsageError("--restart and --replug cannot be together", hint="a restart brings everything in force")
+        raise UsageError("--restart and --replug cannot be together", hint="with --restart every change takes effect")
     if not restart and (signs or force_off):
         raise UsageError("--healthy and --force-off belong to --restart", hint="add --restart, or leave them out")
     for sign in signs:

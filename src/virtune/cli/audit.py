@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`virtune audit`: what in the configuration of VMs stands in the way of their disks."""
+"""`virtune audit`: performance and data-safety problems in the disk configuration of VMs."""
 
 import json
 import sys

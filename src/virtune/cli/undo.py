@@ -91,4 +91,4 @@ def _undone(entry: "Entry", kept: "Journal", uri: str, back: "Back | None", *, a
     if back is not None:
         return undo(virsh, entry, journal=kept, anyway=anyway, back=back)
     current = LibvirtDomain(virsh, entry.uuid).configuration()
-    return changed_since(entry, current) or f"{entry.domain}: nobody has changed it since"
+    return changed_since(entry, current) or f"{entry.domain}: unchanged since"

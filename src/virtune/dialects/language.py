@@ -85,7 +85,7 @@ class Language:
         row = BY_ID.get(knob)
         if row is not None and row.layer in DESCRIBED:
             return f"{self.title} has no word for it, or none that virtune knows"
-        return "it is no part of a VM's configuration"
+        return "it is not part of a VM's configuration"
 
     def alter(self, text: bytes, *turns: SettingChange, domain: str = "") -> bytes:
         """Return a text with knobs turned, one after the other.

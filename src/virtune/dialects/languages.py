@@ -102,5 +102,5 @@ def language_of(text: bytes) -> Language:
     found = next((one for one in LANGUAGES if one.knows(text)), None)
     if found is None:
         names = ", ".join(one.title for one in LANGUAGES)
-        raise ReadError(f"it is no VM in a language that virtune knows ({names})")
+        raise ReadError(f"it is not a VM in a language that virtune knows ({names})")
     return found

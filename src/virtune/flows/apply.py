@@ -176,7 +176,9 @@ def _make(domain: LibvirtDomain, journal: Journal, entry: Entry) -> None:
 def _require_shown(domain: LibvirtDomain, turns: tuple[SettingChange, ...]) -> None:
     for turn in turns:
         if not domain.shows(turn):
-            raise NotInForceError(f"{turn.knob}={turn.value} was set on the running domain and is not in force")
+            raise NotInForceError(
+                f"{turn.knob}={turn.value} was set on the running domain, and libvirt does not show it"
+            )
 
 
 def _restore(virsh: Virsh, journal: Journal, entry: Entry, current: bytes, back: Back) -> str:

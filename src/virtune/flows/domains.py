@@ -106,7 +106,7 @@ def read_limited(path: Path) -> bytes:
     # a directory can be opened, but no file object made of it
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        raise ReadError("it is no regular file")
+        raise ReadError("it is not a regular file")
     with os.fdopen(descriptor, "rb") as file:
         return file.read(BYTES_MAX + 1)
 

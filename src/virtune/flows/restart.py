@@ -94,7 +94,7 @@ def require_in_force(virsh: Virsh, uuid: str, turns: Sequence[SettingChange], on
     findings = audit(surroundings(virsh, dumped).subject, asked)
     said += [f"{one.at}: {one.seen.seen} ({one.rule.id})" for one in findings if not only or one.at in only]
     if said:
-        raise NotInForceError(f"what was asked for is not in force: {'; '.join(said)}")
+        raise NotInForceError(f"the running VM does not have what was asked for: {'; '.join(said)}")
 
 
 def _as_named_now(entry: Entry) -> tuple[SettingChange, ...]:

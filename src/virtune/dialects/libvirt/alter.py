@@ -161,7 +161,7 @@ def _in_its_words(turn: SettingChange) -> SettingChange:
     value = _VALUES.get((turn.knob, turn.value), turn.value)
     shape = r"[\w,.^:+ -]+" if turn.knob in SCHEDULERS else r"[\w,.^:+-]+"
     if value is not None and not re.fullmatch(shape, value):
-        raise PlanError(f"{value[:60]!r} is no value of {turn.knob}")
+        raise PlanError(f"{value[:60]!r} is not a value of {turn.knob}")
     return SettingChange(knob=turn.knob, at=turn.at, value=value)
 
 

@@ -87,7 +87,7 @@ def domain_element(document: Document) -> Element:
     inner = root.child("domain") if root.tag in _WRAPPERS else root
     if inner is None or inner.tag != "domain":
         raise ReadError(
-            f"it is no domain: its root is <{root.tag[:40]}>", hint="`virsh dumpxml NAME` prints a domain"
+            f"it is not a libvirt domain: its root is <{root.tag[:40]}>", hint="`virsh dumpxml NAME` prints a domain"
         )
     return inner
 
@@ -265,7 +265,7 @@ def bus_of(target: str) -> str | None:
 def _bytes(size: Element) -> int:
     unit = size.get("unit") or "bytes"
     if unit not in _SCALE:
-        raise ReadError(f"line {size.line}: {unit[:40]!r} is no unit of sizes")
+        raise ReadError(f"line {size.line}: {unit[:40]!r} is not a unit of sizes")
     return _number(size.text, size, size.tag) * _SCALE[unit]
 
 

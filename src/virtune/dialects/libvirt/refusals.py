@@ -58,4 +58,4 @@ REFUSALS: Mapping[str, str] = {
 
 def why_not(knob: str) -> str:
     """Return why a knob is not turned in domain XML."""
-    return REFUSALS.get(knob, "it is no part of a domain's configuration")
+    return REFUSALS.get(knob, "it is not part of a domain's configuration")

@@ -107,7 +107,7 @@ def turn_scheduler(document: Document, turn: SettingChange) -> bytes:
         return _tuned(document, tag, named, None)
     said = _SCHEDULER.fullmatch(turn.value)
     if said is None:
-        raise PlanError(f"{turn.value[:40]!r} is no scheduler", hint="write fifo 1, rr 1, batch or idle")
+        raise PlanError(f"{turn.value[:40]!r} is not a scheduler", hint="write fifo 1, rr 1, batch or idle")
     words = {"scheduler": said[1]} if said[1] else {"scheduler": said[2], "priority": said[3]}
     return _tuned(document, tag, named, words)
 
@@ -141,7 +141,7 @@ def turn_mapping(document: Document, place: Element, turn: SettingChange) -> byt
 def _mapped(word: str) -> str:
     said = _MAPPED.fullmatch(word)
     if said is None:
-        raise PlanError(f"{word[:40]!r} is no IOThread", hint="write 1+2, or 1:0-1+2:2-3 with the queues of each")
+        raise PlanError(f"{word[:40]!r} is not an IOThread", hint="write 1+2, or 1:0-1+2:2-3 with the queues of each")
     number, first, last = said.groups()
     if first is None:
         return f"<iothread id='{number}'/>"

@@ -115,4 +115,4 @@ def _words(disk: DomainDisk, subject: Subject) -> Iterator[str]:
             yield f"{name} {value}"
     for shown in subject.running.disks if subject.running else ():
         if shown.target == disk.target and shown.direct is not None:
-            yield f"in force: {'O_DIRECT' if shown.direct else 'page cache'}, aio {shown.aio or 'unknown'}"
+            yield f"verified: {'O_DIRECT' if shown.direct else 'page cache'}, aio {shown.aio or 'unknown'}"
