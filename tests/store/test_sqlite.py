@@ -119,6 +119,20 @@ def test_a_newer_method_s_measurement_is_kept_beside_and_read_first(store: Store
     assert store.get(STUDY.id).trials[0].measurement == better
 
 
+def test_what_a_later_virtune_derived_is_left_to_it(store: Store) -> None:
+    store.add_trial(STUDY.id, record(1), ())
+    later = replace(MEASURED, method=METHOD + 1, values=(("iops", 1.0),))
+    store.add_measurement(STUDY.id, 1, later)
+    assert store.get(STUDY.id).trials[0].measurement == MEASURED
+
+
+def test_what_is_written_is_on_the_disk_before_it_returns(store: Store) -> None:
+    """A lost power supply cannot be tried here: SQLite is asked how it writes."""
+    with store._engine.connect() as connection:
+        assert connection.exec_driver_sql("PRAGMA synchronous").scalar_one() == 2  # FULL
+        assert connection.exec_driver_sql("PRAGMA journal_mode").scalar_one() == "wal"
+
+
 def test_studies_are_found_by_the_beginning_of_their_id_and_by_last(store: Store) -> None:
     store.add_study(replace(STUDY, id="20260102-000000-bbbb", created="2026-01-02T00:00:00+00:00"), facts="")
     assert store.find("last") == "20260102-000000-bbbb"
