@@ -51,10 +51,10 @@ FIRES: dict[str, tuple[FioResult, Weight, tuple[str, ...]]] = {
         replace(of_load(direct=False), devices=()),
         Weight.INVALID, ("direct=1 was not set", "Nothing shows how many of its 2,400,000 I/Os"),
     ),
-    "page-cache, buffered but cold": (of_load(direct=False), Weight.WARNING, ("100%", "mostly cold")),
+    "page-cache, buffered but cold": (of_load(direct=False), Weight.WARNING, ("100 %", "mostly cold")),
     "page-cache, few requests": (
         replace(of_load(direct=None), devices=(replace(DEVICE, reads=24_000),)),
-        Weight.INVALID, ("2,400,000 I/Os", "24,000 requests (1.0%)"),
+        Weight.INVALID, ("2,400,000 I/Os", "24,000 requests (1.0 %)"),
     ),
     "page-cache, too fast": (
         replace(of_load(direct=None, streams=(replace(READ, clat=Latency(mean_ns=800)),)), devices=()),
@@ -63,7 +63,7 @@ FIRES: dict[str, tuple[FioResult, Weight, tuple[str, ...]]] = {
     "page-cache, mmap": (
         replace(of_load(engine="mmap", direct=False, depth=1), devices=()), Weight.INVALID, ("mmap always",),
     ),
-    "unserved": (of_device(reads=0), Weight.INVALID, ("2,400,000", "0 requests (0.0%)", "never written")),
+    "unserved": (of_device(reads=0), Weight.INVALID, ("2,400,000", "0 requests (0.0 %)", "never written")),
     "cached-sync": (
         read_result(recorded("fsync.both")), Weight.WARNING, ("4.28 us", "165 us", "one for every 4 writes"),
     ),
@@ -71,40 +71,56 @@ FIRES: dict[str, tuple[FioResult, Weight, tuple[str, ...]]] = {
     "errors": (of_load(error=5), Weight.INVALID, ("EIO (5)",)),
     "errors, gone on": (of_load(errors=17), Weight.INVALID, ("17 I/Os failed",)),
     "short-ios": (of_flow(short_ios=3, dropped_ios=1), Weight.WARNING, ("3 I/Os came back short", "1 were dropped")),
+    "page-cache, latencies only": (
+        replace(
+            of_load(direct=False, streams=(replace(READ, clat=Latency(mean_ns=800)),)),
+            devices=(replace(DEVICE, reads=19_000, read_bytes=2_390_000 * 4096),),
+        ),
+        Weight.WARNING, ("direct=1 was not set", "800 ns", "vda, which moved 100 % of the bytes", "503 KiB"),
+    ),
+    "cut-short": (
+        of_load(options=(("rw", "randread"), ("number_ios", "3000000"))),
+        Weight.WARNING, ("2,400,000 of 3,000,000 I/Os",),
+    ),
+    "contradicted": (
+        of_flow(bandwidth_bps=8_000 * 4096.0), Weight.INVALID, ("80k reads a second", "328 MB/s", "32.8 MB/s"),
+    ),
     "depth, ignored": (read_result(recorded("sync-deep.both")), Weight.WARNING, ("iodepth=32", "psync", "1, not 32")),
     "depth, not filled": (
         of_load(depth=32, depth_levels=(("1", 0.9), ("16", 0.08), ("32", 0.02))),
-        Weight.WARNING, ("iodepth=32", "2% of the I/Os", "90% with 1"),
+        Weight.WARNING, ("iodepth=32", "2 % of the I/Os", "90 % with 1"),
     ),
     "depth, in submission": (
-        read_result(recorded("buffered-deep.both")), Weight.WARNING, ("Depth 32 is nominal", "56% of its time"),
+        read_result(recorded("buffered-deep.both")), Weight.WARNING, ("Depth 32 is nominal", "56 % of its time"),
     ),
     "little": (
         of_load(depth=16, depth_levels=()), Weight.WARNING,
-        ("80k operations", "8 I/Os in flight", "of 16", "50%", "usr 10%, sys 30%"),
+        ("80k operations", "8 I/Os in flight", "of 16", "50 %", "usr 10 %, sys 30 %"),
     ),
     "little, impossible": (of_load(depth=4), Weight.INVALID, ("8 I/Os in flight", "only 4")),
     "rate-unmet": (
-        of_load(rate_asked_iops=100_000), Weight.WARNING, ("100k operations", "80.0k were done (80.0%)"),
+        of_load(rate_asked_iops=100_000), Weight.WARNING, ("100k operations", "80.0k were done (80.0 %)"),
     ),
-    "spread": (of_flow(iops_stddev=20_000), Weight.WARNING, ("25%", "20,000", "80,000", "60 samples", "below 9%")),
+    "spread": (of_flow(iops_stddev=20_000), Weight.WARNING, ("25 %", "20,000", "80,000", "60 samples", "below 9 %")),
     "short-run": (of_flow(seconds=2.0), Weight.WARNING, ("2,400,000 I/Os in 2 s",)),
-    "saturated-cpu": (of_load(usr_percent=21, sys_percent=75), Weight.WARNING, ("96.0% busy", "usr 21%", "sys 75%")),
-    "latency-parts": (GOOD, Weight.NOTE, ("3 us, 3.0%", "97 us")),
+    "saturated-cpu": (of_load(usr_percent=21, sys_percent=75), Weight.WARNING, ("96.0 %", "usr 21 %", "sys 75 %")),
+    "latency-parts": (GOOD, Weight.NOTE, ("3 us, 3.0 %", "97 us")),
     "latency-parts, blocking": (
-        of_flow(slat=Latency(mean_ns=60e3), clat=Latency(mean_ns=40e3)), Weight.NOTE, ("60.0%", "submission call"),
+        of_flow(slat=Latency(mean_ns=60e3), clat=Latency(mean_ns=40e3)), Weight.NOTE, ("60.0 %", "submission call"),
     ),
-    "latency-parts, submitting": (of_flow(slat=Latency(mean_ns=10e3)), Weight.NOTE, ("80% of its time",)),
+    "latency-parts, submitting": (of_flow(slat=Latency(mean_ns=10e3)), Weight.NOTE, ("80 % of its time",)),
     "jitter": (GOOD, Weight.NOTE, ("120 us (p50)", "200 us (p95, 1.7 times", "300 us (p99, 2.5 times")),
     "tail-unresolved": (of_flow(ios=50_000), Weight.NOTE, ("50,000 reads", "about 50", "p99.9")),
-    "sync-share": (read_result(recorded("fsync.both")), Weight.NOTE, ("90%", "10,698", "165 us")),
-    "kernel-cpu": (GOOD, Weight.NOTE, ("sys 30%", "usr 10%", "3.75 us of sys per I/O")),
-    "device-busy": (of_device(busy_percent=99.9), Weight.NOTE, ("99.9%", "does not prove saturation")),
-    "device-share": (GOOD, Weight.NOTE, ("100 us mean latency", "79.3 us (79%)", "vda")),
+    "sync-share": (read_result(recorded("fsync.both")), Weight.NOTE, ("90 %", "10,698", "165 us")),
+    "kernel-cpu": (GOOD, Weight.NOTE, ("sys 30 %", "usr 10 %", "3.75 us of sys per I/O")),
+    "device-busy": (of_device(busy_percent=99.9), Weight.NOTE, ("99.9 %", "does not prove saturation")),
+    "device-share": (GOOD, Weight.NOTE, ("100 us mean latency", "79.3 us (79 %)", "vda")),
 }  # fmt: skip
 
 SILENT: dict[str, FioResult] = {
     "page-cache": GOOD,
+    "cut-short": of_load(options=(("rw", "randread"), ("number_ios", "2400000"))),
+    "contradicted": of_flow(bandwidth_bps=60_000 * 4096.0),
     "page-cache, not through the kernel": replace(of_load(engine="nbd", direct=False), devices=()),
     "page-cache, nothing known": replace(of_load(direct=None), devices=()),
     "unserved, sequential": replace(of_load(pattern="read"), devices=(replace(DEVICE, reads=100),)),
@@ -188,14 +204,14 @@ def test_jobs_reported_together_spread_less_than_one() -> None:
     four = of_load(jobs=4, streams=(replace(READ, iops_stddev=2_000, iops_samples=240),))
     assert said(four, "spread") == []
     (remark,) = said(of_load(jobs=4, streams=(replace(READ, iops_stddev=8_000, iops_samples=240),)), "spread")
-    assert "20%" in remark.text
+    assert "20 %" in remark.text
     assert "8,000 a job" in remark.text
 
 
 def test_two_runs_further_apart_than_their_spread_are_still_one_run_each() -> None:
     remark = beside(GOOD, of_flow(iops=120_000, iops_mean=120_000))
     assert remark is not None
-    assert "+50.0%" in remark.text
+    assert "+50.0 %" in remark.text
     assert "one run each cannot show" in remark.text
 
 

@@ -51,7 +51,7 @@ def test_a_start_that_is_faster_doubles_the_ramp_and_says_of_whom() -> None:
     (finding,) = ramp.findings
     assert (finding.round, finding.arm, finding.before, finding.after) == (5, "native", 0.5, 1.0)
     assert finding.change == pytest.approx(1 / (1 + 0.25 * 2 / 8), abs=0.01)
-    assert "did -6% in the second half" in finding.text
+    assert "did -6 % in the second half" in finding.text
 
 
 def test_a_slow_start_is_found_in_most_noisy_studies() -> None:

@@ -51,7 +51,7 @@ def test_study_1_side_by_side_shows_what_was_published(capsys: Capture) -> None:
     assert "this shows no difference" in flat
 
 
-def test_study_2_shows_what_was_published_and_why_it_is_no_disk(capsys: Capture) -> None:
+def test_study_2_shows_what_was_published_and_what_of_it_is_the_drive_s(capsys: Capture) -> None:
     out = show(capsys, str(FOLDER / "study2.txt"))
     assert figures(out, "IOPS") == ["934k"]
     assert figures(out, "bandwidth") == ["3,825 MB/s"]
@@ -63,7 +63,10 @@ def test_study_2_shows_what_was_published_and_why_it_is_no_disk(capsys: Capture)
     assert figures(out, "nvme0n1 writes") == ["218,827"]
     assert figures(out, "nvme0n1 busy") == ["68.9 %"]
     said = " ".join(out.partition("What this says\n")[2].split())
-    assert said.startswith("invalid This measured the page cache, not the disk: a write completes in 256 ns")
+    assert said.startswith(
+        "warning The latencies and the operations a second are the page cache's: a write completes"
+    )
+    assert "The bandwidth is that of nvme0n1, which moved 99 % of the bytes, in requests of 509 KiB." in said
 
 
 @pytest.mark.parametrize("name", READABLE)

@@ -110,7 +110,7 @@ def figures(found: Result, columns: int, label: str) -> set[str]:
 def test_every_figure_is_shown_however_narrow_the_terminal(kept: Kept, tmp_path: Path) -> None:
     for index, name in enumerate("abcde"):
         for number in range(4):
-            result(tmp_path / "r" / f"arm-{name}", f"run-{number}.json", scale=1 + index + number / 100)
+            result(tmp_path / "r" / f"arm-{name}", f"run-{number}.json", scale=1 + index / 5 + number / 100)
     kept("import", str(tmp_path / "r"), "--quiet")
     with Store(kept.store) as store:
         _, found = current(store, store.find("last"))

@@ -71,7 +71,7 @@ def test_it_is_listed_and_shown_again_as_it_was(planted: tuple[User, Any]) -> No
     page = user.run("show").stdout
     assert found["winner"] in page
     assert '-device \'{"driver":"virtio-blk-pci"' in page
-    assert "(95% confidence)" in page
+    assert "(95 % confidence)" in page
 
 
 def test_among_equals_none_is_called_better(user: User) -> None:

@@ -7,6 +7,7 @@ from virtune.advise.rule import rule, words
 from virtune.model.domain import SettingChange
 from virtune.model.finding import Confidence, Seen, Severity, Subject
 from virtune.model.knob import Change, Risk
+from virtune.model.units import format_share
 
 FREE_SHARE_MIN = 0.05
 """Below this share of free space a sparse image may fill its filesystem at any time."""
@@ -66,7 +67,7 @@ def paused_or_about_to_be(subject: Subject) -> Iterator[Seen]:
         if image.sparse and image.free_share is not None and image.free_share < FREE_SHARE_MIN:
             yield Seen(
                 at=disk,
-                seen=f"a sparse image on a filesystem with {image.free_share:.1%} free",
+                seen=f"a sparse image on a filesystem with {format_share(image.free_share, 1)} free",
                 advice="free space before the guest fills it",
             )
 

@@ -24,7 +24,7 @@ from virtune.model.event import (
     TrialEnded,
     TrialStarted,
 )
-from virtune.model.units import format_seconds
+from virtune.model.units import format_seconds, format_share
 from virtune.model.verdict import Comparison, Verdict
 from virtune.report.text.thresholds import arms_text
 from virtune.report.text.words import count_text, difference_text
@@ -109,7 +109,7 @@ class Face:
             case StepStarted(what=what):
                 self._step = self._progress.add_task(what, total=1.0, left="")
             case StepProgressed(fraction=fraction) if self._step is not None:
-                self._progress.update(self._step, completed=fraction, left=f"{fraction:.0%}")
+                self._progress.update(self._step, completed=fraction, left=format_share(fraction))
             case StepEnded() if self._step is not None:
                 self._progress.remove_task(self._step)
                 self._step = None

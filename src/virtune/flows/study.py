@@ -42,7 +42,7 @@ from virtune.model.event import Event, Noticed, RoundJudged, StudyStarted, Trial
 from virtune.model.evidence import StudyRecord, TrialRecord
 from virtune.model.result import Result
 from virtune.model.study import Study, Trial
-from virtune.model.units import format_count, format_ns
+from virtune.model.units import format_count, format_ns, format_share
 from virtune.model.verdict import ROUNDS_MIN
 from virtune.plan.fit import clients_for, require_fit
 from virtune.plan.interleave import Overhead, propose
@@ -100,7 +100,11 @@ def shows(study: Study) -> str:
     rounds, alpha = min(rounds, study.rounds), 1 - confidence_of_one(study)
     smallest = smallest_shown if study.looks is None else smallest_planned
     found = [(noise, smallest(rounds, sd=noise, alpha=alpha, arms=len(study.arms))) for noise in _NOISES]
-    known = [f"{least:.1%} if rounds vary by {noise:.0%}" for noise, least in found if least is not None]
+    known = [
+        f"{format_share(least, 1)} if rounds vary by {format_share(noise)}"
+        for noise, least in found
+        if least is not None
+    ]
     words = f"with {rounds} round{'' if rounds == 1 else 's'} you can detect"
     return f"{words} {', '.join(known)}" if known else f"too few rounds to show a difference: {rounds}"
 

@@ -36,7 +36,7 @@ from virtune.model.search import Phase, Removed, phase_of
 from virtune.model.stack import Stack
 from virtune.model.study import Study, Trial
 from virtune.model.tuning import Tuning
-from virtune.model.units import format_seconds
+from virtune.model.units import format_seconds, format_share
 from virtune.plan.search import next_block
 from virtune.store.sqlite import Store
 
@@ -220,7 +220,8 @@ def probed_words(known: Tuning) -> str:
     if probed.sd is None or probed.certificate_seconds is None:
         return "the pilot saw too little to forecast the time of --mode certify"
     words = (
-        f"neighbouring slices of the baseline differ by {probed.sd:.1%}: to certify {known.study.margin:.0%} takes"
+        f"neighbouring slices of the baseline differ by {format_share(probed.sd, 1)}: to certify"
+        f" {format_share(known.study.margin)} takes"
         f" at most about {format_seconds(probed.certificate_seconds)}, were all {search.racing} nearly as good as"
         " the best"
     )

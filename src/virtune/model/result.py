@@ -10,7 +10,7 @@ from virtune.model.measurement import Histogram
 from virtune.model.metric import BY_ID, Metric
 from virtune.model.remark import Remark
 from virtune.model.study import Study
-from virtune.model.units import format_seconds
+from virtune.model.units import format_seconds, format_share
 from virtune.model.verdict import Comparison
 
 
@@ -81,7 +81,8 @@ class RampFinding:
         """Say what was found, and what it led to."""
         return (
             f"the ramp of {format_seconds(self.before)} was too short: {self.arm} ({self.workload}) did"
-            f" {self.change - 1:+.0%} in the second half of its trials against the first, up to round {self.round};"
+            f" {format_share(self.change - 1, signed=True)} in the second half of its trials against the first,"
+            f" up to round {self.round};"
             f" after that it was {format_seconds(self.after)} for all arms"
         )
 

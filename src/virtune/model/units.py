@@ -65,9 +65,9 @@ def format_bandwidth(bytes_per_second: float) -> str:
     return f"{megabytes:,.0f} MB/s" if megabytes >= 100 else f"{megabytes:,.1f} MB/s"
 
 
-def format_share(share: float, decimals: int = 0) -> str:
-    """Write a share (1.0 is all of it) as a percentage: `27 %`; with one decimal `26.8 %`."""
-    return f"{share * 100:,.{decimals}f} %"
+def format_share(share: float, decimals: int = 0, *, signed: bool = False) -> str:
+    """Write a share (1.0 is all of it) as a percentage: `27 %`; with one decimal `26.8 %`, signed `+26.8 %`."""
+    return f"{share * 100:{'+' if signed else ''},.{decimals}f} %"
 
 
 def format_ns(nanoseconds: float) -> str:

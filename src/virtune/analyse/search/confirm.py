@@ -12,6 +12,7 @@ from virtune.model.result import Waiver
 from virtune.model.search import Search
 from virtune.model.study import Study
 from virtune.model.tuning import Confirmation, Soak
+from virtune.model.units import format_share
 from virtune.model.verdict import Interval, Verdict
 
 SOAK_SLICE_SECONDS = 10.0
@@ -89,10 +90,10 @@ def soaked(study: Study, winner: str | None, rows: Rows) -> tuple[Soak, ...]:
 
 def _judged(low: float, high: float, has: float, pairs: int, search: Search, margin: float) -> tuple[Verdict, str]:
     if has < 1 - search.error:
-        return Verdict.UNDECIDED, f"{pairs} pairs of starts allow no interval of {1 - search.error:.0%}"
+        return Verdict.UNDECIDED, f"{pairs} pairs of starts allow no interval of {format_share(1 - search.error)}"
     reach = math.log1p(margin)
     if -reach <= low and high <= reach:
-        return Verdict.SAME, f"any difference is smaller than {margin:.0%}"
+        return Verdict.SAME, f"any difference is smaller than {format_share(margin)}"
     if low > 0:
         return Verdict.BETTER, "the whole interval is on the better side"
     if high < 0:

@@ -15,6 +15,7 @@ from statistics import fmean, stdev
 
 from virtune.model.metric import Metric
 from virtune.model.standing import Contrast
+from virtune.model.units import format_share
 from virtune.model.verdict import ROUNDS_MIN, Comparison, Interval, Verdict
 
 _LOG_MAX = 700.0
@@ -255,9 +256,9 @@ def _judge(
         # Counters and clocks never agree to the last digit: equal values are a sign of a stuck source.
         return Verdict.UNDECIDED, f"every round gave exactly the same ratio{_NO_MEASUREMENT}"
     if ratio.within(margin):
-        return Verdict.SAME, f"any difference is smaller than {margin:.0%}"
+        return Verdict.SAME, f"any difference is smaller than {format_share(margin)}"
     if ratio.low <= 1.0 <= ratio.high:
-        return Verdict.UNDECIDED, f"could be no change or more than the {margin:.0%} margin"
+        return Verdict.UNDECIDED, f"could be no change or more than the {format_share(margin)} margin"
     if sign_test(pairs) > sign_level:
         return Verdict.UNDECIDED, "the sign test is not significant: a few rounds carry the difference"
     if (ratio.low > 1.0) == (metric.better == "higher"):

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from statistics import fmean, variance
 
 from virtune.model.metric import Metric
+from virtune.model.units import format_share
 from virtune.model.verdict import Comparison, Interval, Verdict
 
 REPEATS_MIN = 4
@@ -111,9 +112,9 @@ def _judge(
     if ratio.low == ratio.high:
         return Verdict.UNDECIDED, "every run gave exactly the same value, which no measurement does"
     if ratio.within(margin):
-        return Verdict.SAME, f"any difference is smaller than {margin:.0%}"
+        return Verdict.SAME, f"any difference is smaller than {format_share(margin)}"
     if ratio.low <= 1.0 <= ratio.high:
-        return Verdict.UNDECIDED, f"could be no change or more than the {margin:.0%} margin"
+        return Verdict.UNDECIDED, f"could be no change or more than the {format_share(margin)} margin"
     if rank_test(base, other) > _RANK_LEVEL:
         return Verdict.UNDECIDED, "the rank test is not significant: a few runs carry the difference"
     if (ratio.low > 1.0) == (metric.better == "higher"):

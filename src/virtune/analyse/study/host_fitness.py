@@ -18,6 +18,7 @@ from virtune.model.evidence import StudyRecord, TrialRecord
 from virtune.model.fitness import Fitness, GateStanding, Neighbour, Reach, SelfTest, SliceNoise
 from virtune.model.gate import GATES, Gate
 from virtune.model.remark import Remark, Weight
+from virtune.model.units import format_share
 from virtune.model.verdict import Comparison, Verdict
 
 SLICES = (0.5, 1.0, 2.0, 4.0)
@@ -85,7 +86,7 @@ def _unfit(reaches: Sequence[Reach], same: SelfTest | None, standings: Sequence[
     if smallest is None:
         yield "too few usable trials to tell how small a difference can be detected"
     elif smallest > UNFIT:
-        yield f"a 5-minute comparison detects only differences of {smallest:.0%} and more (90 % power)"
+        yield f"a 5-minute comparison detects only differences of {format_share(smallest)} and more (90 % power)"
     if same is not None and same.verdict in (Verdict.BETTER, Verdict.WORSE):
         yield "the same stack was called different from itself (A/A test)"
     for one in standings:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from virtune.fio.job_options import SYNCHRONOUS
 from virtune.model.measurement import FioResult, LoadResult, Stream
 from virtune.model.remark import Remark, Weight
-from virtune.model.units import format_ns
+from virtune.model.units import format_bytes, format_ns, format_share
 
 CACHEABLE = SYNCHRONOUS - {"dev-dax", "libpmem"} | {"libaio", "posixaio", "io_uring"}
 """Engines that open files or block devices through the kernel, so that `direct=` decides about the page cache."""
@@ -19,6 +19,9 @@ SERVED_SHARE = 0.5
 """Below this share of fio's I/Os seen by the device, most were answered by something else. fio's device counters
 miss up to half a second of a run, hence the wide margin and COUNTED_SECONDS."""
 
+WRITTEN_SHARE = 0.8
+"""From this share of fio's bytes on the device kept up with the page cache: the rest was still to be written."""
+
 COUNTED_SECONDS = 2.0
 """fio reads the device counters every 250 ms; in shorter runs what it misses is too large a share."""
 
@@ -30,6 +33,9 @@ def page_cache(result: FioResult) -> Iterator[Remark]:
     or the device saw far fewer requests than fio did. The last two weigh more than the first: a buffered run over a
     cold cache still waits for the disk, and then the device's counters show it. With direct=1 the same signs mean
     blocks that were never written: they are answered without asking the device (`unserved`).
+
+    Where the device moved nearly all of the bytes all the same, in fewer and larger requests, the latencies are the
+    page cache's and the bandwidth is the device's.
     """
     loads = [load for load in result.loads if load.engine is None or load.engine in CACHEABLE]
     if len(loads) < len(result.loads) or not any(load.streams for load in loads):
@@ -45,6 +51,8 @@ def page_cache(result: FioResult) -> Iterator[Remark]:
             " written are answered without asking the device, and some file systems ignore O_DIRECT.",
             advice="write the whole file or device first (fio --rw=write --bs=1M --direct=1), then measure",
         )
+    elif signs and (moved := _moved(result)) is not None and moved[0] >= WRITTEN_SHARE:
+        yield _kept_up(result, [*map(_how_buffered, buffered[:1]), *signs], *moved)
     elif signs or buffered:
         yield _page_cache(buffered, signs, served)
 
@@ -57,13 +65,47 @@ def _page_cache(buffered: list[LoadResult], signs: list[str], served: float | No
         return Remark(id="page-cache", weight=Weight.INVALID, text=text, advice=advice)
     if served is not None and buffered[0].engine != "mmap":
         text = (
-            f"The page cache stood between fio and the disk: {how[0]}. The device completed {served:.0%} as many"
+            f"The page cache stood between fio and the disk: {how[0]}. The device completed"
+            f" {format_share(served)} as many"
             " requests as fio, so the cache was mostly cold, but its work is in the numbers."
         )
         return Remark(id="page-cache", weight=Weight.WARNING, text=text, advice=advice)
     ios = sum(stream.ios or 0 for load in buffered for stream in load.streams)
     text = f"This went through the page cache: {how[0]}. Nothing shows how many of its {ios:,} I/Os reached a disk."
     return Remark(id="page-cache", weight=Weight.INVALID, text=text, advice=advice)
+
+
+def _moved(result: FioResult) -> tuple[float, float] | None:
+    """The share of fio's bytes that the devices moved, and how large their requests were; None where not counted."""
+    streams = [stream for load in result.loads for stream in load.streams]
+    reading = any(stream.direction != "write" for stream in streams)
+    writing = any(stream.direction != "read" for stream in streams)
+    counted = [
+        (size, requests)
+        for device in result.devices
+        for size, requests, on in (
+            (device.read_bytes, device.reads, reading),
+            (device.written_bytes, device.writes, writing),
+        )
+        if on
+    ]
+    asked = sum(stream.bytes or 0 for stream in streams)
+    sizes = [size for size, _ in counted if size is not None]
+    requests = sum(number for _, number in counted)
+    if not asked or not requests or not sizes or len(sizes) < len(counted):
+        return None
+    return sum(sizes) / asked, sum(sizes) / requests
+
+
+def _kept_up(result: FioResult, signs: list[str], share: float, request: float) -> Remark:
+    names = ", ".join(dict.fromkeys(device.name for device in result.devices))
+    return Remark(
+        id="page-cache",
+        weight=Weight.WARNING,
+        text=f"The latencies and the operations a second are the page cache's: {'; '.join(signs)}. The bandwidth is"
+        f" that of {names}, which moved {format_share(share)} of the bytes, in requests of {format_bytes(request)}.",
+        advice="compare bandwidth only; run it again with direct=1 for the latency of the disk",
+    )
 
 
 def _how_buffered(load: LoadResult) -> str:
@@ -107,7 +149,7 @@ def _missed(result: FioResult, served: float) -> str:
     streams = [stream for load in result.loads for stream in load.streams]
     requests, asked = _device_requests(result, streams), sum(stream.ios or 0 for stream in streams)
     names = ", ".join(dict.fromkeys(device.name for device in result.devices))
-    return f"of fio's {asked:,} I/Os, {names} saw {requests:,} requests ({served:.1%})"
+    return f"of fio's {asked:,} I/Os, {names} saw {requests:,} requests ({format_share(served, 1)})"
 
 
 def _syncs(load: LoadResult) -> bool:

@@ -6,7 +6,7 @@ import math
 from virtune.analyse.trial.validity_rules import SPREAD_FACTOR, relative_spread
 from virtune.model.measurement import FioResult
 from virtune.model.remark import Remark, Weight
-from virtune.model.units import format_count
+from virtune.model.units import format_count, format_share
 
 _ADVICE = "`virtune compare` runs both in turn, round by round, until the difference is decided"
 
@@ -22,7 +22,7 @@ def beside(first: FioResult, other: FioResult) -> Remark | None:
     if min(iops) <= 0:
         return None
     apart = iops[1] / iops[0] - 1
-    text = f"{format_count(iops[1])} IOPS against {format_count(iops[0])} is {apart:+.1%}"
+    text = f"{format_count(iops[1])} IOPS against {format_count(iops[0])} is {format_share(apart, 1, signed=True)}"
     chances = [_chance(result) for result in (first, other)]
     if any(chance is None for chance in chances):
         text += ", by one run each: nothing here shows how far apart two runs of one and the same system would be."
@@ -30,12 +30,14 @@ def beside(first: FioResult, other: FioResult) -> Remark | None:
     chance = math.hypot(*(chance or 0.0 for chance in chances))
     if abs(apart) <= chance:
         text += (
-            f", by one run each. By their spread alone, two runs of one and the same system are up to {chance:.1%}"
+            ", by one run each. By their spread alone, two runs of one and the same system are up to"
+            f" {format_share(chance, 1)}"
             " apart by chance: this shows no difference."
         )
     else:
         text += (
-            f", by one run each. The spread within the runs explains up to {chance:.1%} of that; what changes between"
+            f", by one run each. The spread within the runs explains up to {format_share(chance, 1)} of that;"
+            " what changes between"
             " runs of one and the same system, one run each cannot show."
         )
     return Remark(id="one-run-each", weight=Weight.WARNING, text=text, advice=_ADVICE)

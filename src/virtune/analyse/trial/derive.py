@@ -29,7 +29,7 @@ from virtune.model.evidence import BARRIER, DISKS, FIO_OUTPUTS, Check, of_guest
 from virtune.model.measurement import FioResult, Measurement
 from virtune.model.remark import EMULATED, SIMULATED, Remark, Weight
 from virtune.model.stack import Stack
-from virtune.model.units import format_seconds
+from virtune.model.units import format_seconds, format_share
 from virtune.model.verification import unverified_remarks
 from virtune.model.workload import BACKGROUND, Workload
 
@@ -266,14 +266,15 @@ def _cached(result: FioResult, used: Use, stack: Stack, workload: Workload) -> I
             yield Remark(
                 id="page-cache",
                 weight=Weight.WARNING,
-                text=f"{medium(used).name} served {share:.0%} of the bytes read, the page cache the rest",
+                text=f"{medium(used).name} served {format_share(share)} of the bytes read, the page cache the rest",
                 advice="compare it only with other cached arms",
             )
     elif share < UNSERVED_READS and max((cache.end_bytes for cache in used.caches), default=0) < RESIDENT_BYTES:
         yield Remark(
             id="unserved",
             weight=Weight.INVALID,
-            text=f"{medium(used).name} served {share:.0%} of the bytes read, and none came from the page cache:"
+            text=f"{medium(used).name} served {format_share(share)} of the bytes read, and none came from the"
+            " page cache:"
             " cached elsewhere, or counters incomplete",
             advice="blocks without data are answered without the disk: fill the image again",
         )

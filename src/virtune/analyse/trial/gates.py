@@ -17,7 +17,7 @@ from virtune.model.gate import GATE_BY_ID, Gate
 from virtune.model.measurement import FioResult
 from virtune.model.remark import Remark, Weight
 from virtune.model.stack import DIRECT_CACHES, Stack
-from virtune.model.units import format_bytes, format_count, format_seconds
+from virtune.model.units import format_bytes, format_count, format_seconds, format_share
 from virtune.model.workload import Workload
 
 RESIDENT_BYTES = 1024**2
@@ -81,7 +81,8 @@ def _of_load(result: FioResult) -> Iterator[Reading]:
         yield _reading(
             "generator",
             max(0.0, *short),
-            f"{max(short):.0%} of the time passed outside the I/Os (Little's law): the load generator, not only"
+            f"{format_share(max(short))} of the time passed outside the I/Os (Little's law): the load"
+            " generator, not only"
             " the disk,"
             " was the limit",
             "more jobs, or more I/Os per call (iodepth_batch), until the disk is the limit",
@@ -95,7 +96,7 @@ def _of_load(result: FioResult) -> Iterator[Reading]:
         yield _reading(
             "saturated-cpu",
             max(cpu),
-            f"a job of the load kept its CPU {max(cpu):.0%} busy: it may be the limit rather than the disk",
+            f"a job of the load kept its CPU {format_share(max(cpu))} busy: it may be the limit rather than the disk",
             "spread the load over more jobs, and see whether IOPS rise",
         )
     for load in result.loads:
@@ -124,7 +125,8 @@ def _of_cpu(used: Use) -> Iterator[Reading]:
             yield _reading(
                 "cpu-wait",
                 waited * share,
-                f"CPU contention: QEMU and the load were runnable but waiting {waited:.0%} of the time; other"
+                f"CPU contention: QEMU and the load were runnable but waiting {format_share(waited)} of the"
+                " time; other"
                 f" processes used {foreign_cpus:.2g} CPUs",
                 "stop other work on this host, or pin QEMU and the load to CPUs of their own",
             )
@@ -136,7 +138,7 @@ def _of_cpu(used: Use) -> Iterator[Reading]:
         text = f"thermal throttling: {used.heat_throttles} events"
         yield _reading("cpu-heat", used.heat_throttles, text, "cool the machine, or pause between trials")
     if used.frequency_ratio is not None:
-        text = f"the fastest CPU dropped to {used.frequency_ratio:.0%} of its initial frequency"
+        text = f"the fastest CPU dropped to {format_share(used.frequency_ratio)} of its initial frequency"
         yield _reading("frequency", max(0.0, 1 - used.frequency_ratio), text, "governor `performance`, turbo off")
 
 
@@ -192,7 +194,7 @@ def _of_device(result: FioResult, used: Use, stack: Stack, workload: Workload) -
     if foreign is not None:
         enough = foreign * moved >= LITTLE_BPS * used.seconds
         part = f"{format_bytes(foreign * moved)} of {format_bytes(moved)}"
-        text = f"other processes caused {foreign:.0%} of the I/O of {disk.name} ({part})"
+        text = f"other processes caused {format_share(foreign)} of the I/O of {disk.name} ({part})"
         yield _reading(
             "foreign-io",
             foreign if enough else 0.0,
@@ -202,7 +204,7 @@ def _of_device(result: FioResult, used: Use, stack: Stack, workload: Workload) -
     served = served_share(result, used, workload)
     resident = max((cache.end_bytes for cache in used.caches), default=0)
     if served is not None:
-        text = f"{medium(used).name} served {served:.0%} of the bytes read, the page cache the rest"
+        text = f"{medium(used).name} served {format_share(served)} of the bytes read, the page cache the rest"
         value = max(0.0, 1 - served) if resident >= RESIDENT_BYTES else 0.0
         yield _reading(
             "page-cache",

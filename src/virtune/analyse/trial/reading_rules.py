@@ -8,7 +8,7 @@ from virtune.analyse.trial.cache_rules import one
 from virtune.analyse.trial.validity_rules import in_submission
 from virtune.model.measurement import FioResult, Latency, LoadResult
 from virtune.model.remark import Remark, Weight
-from virtune.model.units import format_ns
+from virtune.model.units import format_ns, format_share
 
 BUSY = 95.0
 MOSTLY = 0.5
@@ -36,13 +36,15 @@ def latency_parts(load: LoadResult) -> Iterator[Remark]:
     clat = math.fsum(stream.clat.mean_ns * (stream.ios or 0) for stream in load.streams if stream.clat)
     ios = sum(stream.ios or 0 for stream in load.streams)
     share = slat / (slat + clat) if slat + clat else 0.0
-    parts = f"submission (slat) {format_ns(slat / ios)}, {share:.1%}; completion (clat) {format_ns(clat / ios)}"
+    submitted = f"submission (slat) {format_ns(slat / ios)}, {format_share(share, 1)}"
+    parts = f"{submitted}; completion (clat) {format_ns(clat / ios)}"
     busy = in_submission(load) or 0.0
     if share > MOSTLY:
         text = f"Most of the latency passes in the submission call: {parts}. The call itself does the work, or waits."
     elif busy > MOSTLY:
         text = (
-            f"An I/O mostly waits: {parts}. But each job spent {busy:.0%} of its time in submission calls, so its CPU"
+            f"An I/O mostly waits: {parts}. But each job spent {format_share(busy)} of its time in submission"
+            " calls, so its CPU"
             " is close to being the limit."
         )
     else:
@@ -115,7 +117,8 @@ def sync_share(load: LoadResult) -> Iterator[Remark]:
         yield Remark(
             id="sync-share",
             weight=Weight.NOTE,
-            text=f"{syncing / (syncing + moving):.0%} of the I/O time is fsync: {load.sync.count:,} of them at"
+            text=f"{format_share(syncing / (syncing + moving))} of the I/O time is fsync: {load.sync.count:,}"
+            " of them at"
             f" {format_ns(load.sync.mean_ns)} mean. It is not in the latencies of the writes.",
         )
 
@@ -133,7 +136,8 @@ def kernel_cpu(load: LoadResult) -> Iterator[Remark]:
     yield Remark(
         id="kernel-cpu",
         weight=Weight.NOTE,
-        text=f"The CPU time is the kernel's: sys {system:.4g}%, usr {usr:.4g}% of a CPU a job; {format_ns(per_io)} of"
+        text=f"The CPU time is the kernel's: sys {system:.4g} %, usr {usr:.4g} % of a CPU a job;"
+        f" {format_ns(per_io)} of"
         " sys per I/O. sys may rise while latency falls, because more I/Os are done: compare CPU per I/O.",
     )
 
@@ -145,7 +149,8 @@ def device_busy(result: FioResult) -> Iterator[Remark]:
             yield Remark(
                 id="device-busy",
                 weight=Weight.NOTE,
-                text=f"{device.name} was busy {device.busy_percent:.4g}% of the time: it nearly always had a request."
+                text=f"{device.name} was busy {device.busy_percent:.4g} % of the time: it nearly always had a"
+                " request."
                 " A device with several queues may still take more at once, so this does not prove saturation.",
             )
 
@@ -174,6 +179,6 @@ def device_share(result: FioResult) -> Iterator[Remark]:
         yield Remark(
             id="device-share",
             weight=Weight.NOTE,
-            text=f"Of {format_ns(mine)} mean latency, {format_ns(theirs)} ({theirs / mine:.0%}) passed at"
+            text=f"Of {format_ns(mine)} mean latency, {format_ns(theirs)} ({format_share(theirs / mine)}) passed at"
             f" {device.name} and the rest above it, in this kernel and in fio.",
         )

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 from virtune.analyse.trial.cache_rules import one
 from virtune.analyse.trial.measure import completions
-from virtune.fio.job_options import SYNCHRONOUS, whole
+from virtune.fio.job_options import SYNCHRONOUS
 from virtune.model.measurement import LoadResult, Stream
 from virtune.model.remark import Remark, Weight
-from virtune.model.units import format_bandwidth, format_bytes, format_count, format_ns
+from virtune.model.units import format_bandwidth, format_bytes, format_count, format_ns, format_share
 
 LITTLE_MARGIN = 0.10
 """Operations a second times mean latency is the number in flight (Little's law). In a closed loop it comes out within
@@ -89,9 +89,10 @@ def short_ios(load: LoadResult) -> Iterator[Remark]:
 
 def cut_short(load: LoadResult) -> Iterator[Remark]:
     """`cut-short`: the run was over before the I/Os were done that it was to do."""
-    asked = whole(load.option("number_ios") or "")
+    text = load.option("number_ios") or ""
+    asked = int(text) if text.isascii() and text.isdigit() and len(text) < 16 else 0
     done = sum(stream.ios or 0 for stream in load.streams)
-    if asked is None or not load.streams or load.error or done >= asked * load.jobs:
+    if not asked or not load.streams or load.error or done >= asked * load.jobs:
         return
     yield Remark(
         id="cut-short",
@@ -149,8 +150,9 @@ def depth_not_filled(load: LoadResult) -> Iterator[Remark]:
         yield Remark(
             id="depth",
             weight=Weight.WARNING,
-            text=f"The queue never filled: iodepth={per_job} was asked for, {reached:.0%} of the I/Os were issued"
-            f" with {asked} or more in flight, and {min(share, 1):.0%} with {usual}.",
+            text=f"The queue never filled: iodepth={per_job} was asked for, {format_share(reached)} of the I/Os"
+            " were issued"
+            f" with {asked} or more in flight, and {format_share(min(share, 1))} with {usual}.",
             advice="look for what holds the submitting job back: CPU, buffered I/O, a rate, a small file",
         )
 
@@ -170,7 +172,8 @@ def depth_in_submission(load: LoadResult) -> Iterator[Remark]:
             id="depth",
             weight=Weight.WARNING,
             text=f"Depth {per_job} is nominal: libaio without O_DIRECT does the I/O inside the submission call, where"
-            f" the job spent {share:.0%} of its time (slat x IOPS). About one I/O was in progress at a time.",
+            f" the job spent {format_share(share)} of its time (slat x IOPS). About one I/O was in progress at"
+            " a time.",
             advice="use direct=1, or io_uring, which hands buffered I/O that would block to a worker",
         )
 
@@ -207,12 +210,13 @@ def little(load: LoadResult) -> Iterator[Remark]:
             advice="was the text put together from several runs, or do other jobs hide in this group?",
         )
         return
-    cpu = f" (its CPU: usr {load.usr_percent:.4g}%, sys {load.sys_percent:.4g}%)" if _has_cpu(load) else ""
+    cpu = f" (its CPU: usr {load.usr_percent:.4g} %, sys {load.sys_percent:.4g} %)" if _has_cpu(load) else ""
     unknown = "" if load.options is not None else ", or a rate or think time that this text does not show,"
     yield Remark(
         id="little",
         weight=Weight.WARNING,
-        text=f"{numbers}, of {asked} asked for: {1 - flying / asked:.0%} of the time passed outside the I/Os. The"
+        text=f"{numbers}, of {asked} asked for: {format_share(1 - flying / asked)} of the time passed outside"
+        " the I/Os. The"
         f" load generator{cpu}{unknown} set the pace, so this is not the limit of the disk.",
         advice="more jobs, or more I/Os per call (iodepth_batch), until the disk is the limit",
     )
@@ -253,7 +257,7 @@ def rate_unmet(load: LoadResult) -> Iterator[Remark]:
             id="rate-unmet",
             weight=Weight.WARNING,
             text=f"{format_count(asked)} operations a second were offered and {format_count(asked * (1 - short))}"
-            f" were done ({1 - short:.1%}): latencies at this load are those of an ever-growing queue.",
+            f" were done ({format_share(1 - short, 1)}): latencies at this load are those of an ever-growing queue.",
             advice="compare latencies at an offered load that every arm can carry",
         )
 
@@ -274,10 +278,12 @@ def spread(load: LoadResult) -> Iterator[Remark]:
         yield Remark(
             id="spread",
             weight=Weight.WARNING,
-            text=f"{stream.direction} IOPS swung by {relative:.0%} around their mean within this one run: standard"
+            text=f"{stream.direction} IOPS swung by {format_share(relative)} around their mean within this one"
+            " run: standard"
             f" deviation {stream.iops_stddev:,.0f}{' a job' if load.jobs > 1 else ''}, mean {stream.iops_mean:,.0f},"
             f" {stream.iops_samples} samples. Were the samples independent, two such runs would still differ by up to"
-            f" {smallest:.0%} by chance, so one run cannot support a claim of a difference below {smallest:.0%}.",
+            f" {format_share(smallest)} by chance, so one run cannot support a claim of a difference below"
+            f" {format_share(smallest)}.",
             advice="compare in interleaved rounds, as `virtune compare` does, and let the rounds decide",
         )
 
@@ -314,7 +320,8 @@ def saturated_cpu(load: LoadResult) -> Iterator[Remark]:
         yield Remark(
             id="saturated-cpu",
             weight=Weight.WARNING,
-            text=f"Each job kept a CPU {total:.1f}% busy (usr {load.usr_percent:.4g}%, sys {load.sys_percent:.4g}%):"
+            text=f"Each job kept a CPU {total:.1f} % busy (usr {load.usr_percent:.4g} %, sys"
+            f" {load.sys_percent:.4g} %):"
             " the load generator may be the limit rather than the disk.",
             advice="spread the load over more jobs and CPUs, and see whether IOPS rise",
         )

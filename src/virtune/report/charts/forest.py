@@ -6,6 +6,7 @@ from typing import Any
 
 from virtune.model.metric import BY_ID
 from virtune.model.result import Result
+from virtune.model.units import format_share
 from virtune.model.verdict import Comparison, Interval
 from virtune.report.charts.chart import MOST_ARMS, SHAPES, Chart, file_name, specification
 from virtune.report.text.answer import change_text
@@ -36,7 +37,8 @@ def forest(result: Result, workload: str) -> Chart | None:
         title=_title(found, metric.label, workload),
         reading=(
             f"Each row is one pair: the mark is the estimated difference in {metric.label} ({better}), the line its "
-            f"{confidence:.0%} interval. Inside the grey band (±{result.study.margin:.0%}) a difference is too small "
+            f"{format_share(confidence)} interval. Inside the grey band (±{format_share(result.study.margin)})"
+            " a difference is too small "
             "to matter. An arrow says that the interval goes on."
         ),
         spec=specification(

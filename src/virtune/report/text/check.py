@@ -8,7 +8,7 @@ from rich.text import Text
 
 from virtune.model.fitness import Fitness, GateStanding, Neighbour, Reach
 from virtune.model.remark import Weight
-from virtune.model.units import format_count, format_seconds
+from virtune.model.units import format_count, format_seconds, format_share
 from virtune.model.verdict import Verdict
 from virtune.report.text.basis import drift_text
 from virtune.report.text.layout import Column, Paragraph, Records
@@ -44,9 +44,8 @@ def sentence(fitness: Fitness) -> str:
     """Say in one sentence whether the host is fit to measure on, and why."""
     if fitness.unfit:
         return f"NOT FIT: {'; '.join(fitness.unfit)}"
-    return (
-        f"FIT: a 5-minute comparison of two arms detects differences of {fitness.reach(5):.1%} and more (90 % power)"
-    )
+    least = format_share(fitness.reach(5) or 0.0, 1)
+    return f"FIT: a 5-minute comparison of two arms detects differences of {least} and more (90 % power)"
 
 
 def _headline(fitness: Fitness) -> Text:
@@ -106,7 +105,7 @@ def _reaches(fitness: Fitness) -> RenderableType:
 def _reach(reach: Reach) -> Text:
     if reach.smallest is None:
         return Text(f"none: {reach.blocks} pairs of trials are too few", style="yellow")
-    return Text(f"{reach.smallest:.1%} ({reach.blocks} pairs of trials)")
+    return Text(f"{format_share(reach.smallest, 1)} ({reach.blocks} pairs of trials)")
 
 
 def _gates(standings: tuple[GateStanding, ...]) -> Records:
@@ -128,7 +127,7 @@ def _number(unit: str, value: float | None) -> str:
         return "-"
     match unit:
         case "share":
-            return f"{value:.1%}" if value < 0.1 else f"{value:.0%}"
+            return format_share(value, 1 if value < 0.1 else 0)
         case "C":
             return f"{value:+.0f} C"
         case "1/s":

@@ -4,6 +4,8 @@
 import math
 from collections.abc import Iterable
 
+from virtune.model.units import format_share
+
 COLUMNS = 25
 """Odd, so that one column is "no change"."""
 
@@ -19,7 +21,7 @@ def reach_of(ends: Iterable[float]) -> float:
 
 def axis(reach: float, middle: str) -> str:
     """Write the head of the axis: what both ends mean, and what the middle is."""
-    left, right = f"{100 * (1 / (1 + reach) - 1):.0f} %", f"+{reach:.0%}".replace("%", " %")
+    left, right = f"{100 * (1 / (1 + reach) - 1):.0f} %", f"+{format_share(reach)}"
     if reach == REACHES[-1]:
         right = "x10"
     half = COLUMNS // 2

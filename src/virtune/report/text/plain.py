@@ -16,7 +16,7 @@ from virtune.model.metric import BY_ID
 from virtune.model.result import Result, Value
 from virtune.model.study import Arm, Study
 from virtune.model.tuning import Tuning
-from virtune.model.units import format_seconds
+from virtune.model.units import format_seconds, format_share
 from virtune.report.text import imported, tune
 from virtune.report.text.layout import Column, Records
 from virtune.report.text.result import render, value_text
@@ -85,9 +85,9 @@ def _method(result: Result, record: StudyRecord) -> Iterator[str]:
     yield from _changeovers(record)
     yield "A difference is a mean of the logarithms of the ratios within rounds, never computed from the number of"
     yield f"I/Os. 'same' means: the whole interval lies within a factor of {1 + study.margin:g}, up or down."
-    yield f"Verdicts on {BY_ID[study.metric].label} hold together at {study.confidence:.0%} "
+    yield f"Verdicts on {BY_ID[study.metric].label} hold together at {format_share(study.confidence)} "
     yield "(Bonferroni over all pairs and workloads), and a sign test must agree; the intervals of all other metrics"
-    yield f"hold at {study.confidence:.0%} each. "
+    yield f"hold at {format_share(study.confidence)} each. "
     if study.sequential:
         yield "There was an interim analysis after every round. The intervals hold at any time (mixture t test),"
         yield "with Huber's weights against single dips, a variance that borrows from the other pairs while rounds"

@@ -10,7 +10,7 @@ from virtune.model.metric import BY_ID, METRICS, Metric
 from virtune.model.remark import EMULATED
 from virtune.model.result import ArmSummary, Result, Value
 from virtune.model.study import Arm
-from virtune.model.units import format_bytes, format_seconds
+from virtune.model.units import format_bytes, format_seconds, format_share
 from virtune.model.verdict import Comparison, Verdict
 from virtune.model.workload import Workload
 from virtune.report.reproduce import command_again
@@ -201,7 +201,9 @@ def _differences(result: Result, workload: Workload, arms: Sequence[Arm]) -> Rec
         cells = [found.get((arm.name, name)) for arm in arms]
         if any(cell is not None and (cell.ratio is not None or cell.change is not None) for cell in cells):
             if judged and name not in judged:  # the rows above are the verdicts, which hold together
-                rows.append((Text(f"each by itself, {study.confidence:.0%}", style="dim"), *("" for _ in arms)))
+                rows.append(
+                    (Text(f"each by itself, {format_share(study.confidence)}", style="dim"), *("" for _ in arms))
+                )
                 judged = []
             label = next(cell.measured.label for cell in cells if cell is not None)
             rows.append((label, *(change_cell(cell) for cell in cells)))

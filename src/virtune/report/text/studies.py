@@ -13,7 +13,7 @@ from rich.text import Text
 from virtune.model.metric import BY_ID
 from virtune.model.result import ArmSummary, Result, Value
 from virtune.model.study import Arm
-from virtune.model.units import format_seconds
+from virtune.model.units import format_seconds, format_share
 from virtune.model.verdict import Comparison, Verdict
 from virtune.model.workload import Workload
 from virtune.report.text.answer import change_cell
@@ -275,7 +275,7 @@ def _told(result: Result, workload: Workload, metric: str) -> str:
         case Verdict.UNDECIDED:
             return f"no difference shown ({found.why})"
         case Verdict.SAME:
-            return f"the same within {result.study.margin:.0%}"
+            return f"the same within {format_share(result.study.margin)}"
         case _:
             return f"{found.candidate} is {found.verdict.value}, {difference_text(found.ratio)}"
 

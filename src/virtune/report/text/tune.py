@@ -12,7 +12,7 @@ from virtune.model.result import Value
 from virtune.model.search import Search
 from virtune.model.standing import Place
 from virtune.model.tuning import Confirmation, LimitState, Recommendation, Tuning
-from virtune.model.units import format_bytes, format_seconds
+from virtune.model.units import format_bytes, format_seconds, format_share
 from virtune.model.verdict import Verdict
 from virtune.report.reproduce import tune_again
 from virtune.report.text.basis import checked_text, steadiness
@@ -136,7 +136,7 @@ def _distance(known: Tuning) -> str:
     if known.distance is None:
         return "no bound yet on how far below the best it is"
     of = "" if search.tries is None else f" of the {_tried(known)} that were tried"
-    sure = f"({1 - search.error:.0%} confidence)"
+    sure = f"({format_share(1 - search.error)} confidence)"
     distance = f"{100 * known.distance:.1f} % below the best{of} {sure}"
     if known.standing.certified:
         return f"certified: at most {distance}"

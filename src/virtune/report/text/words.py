@@ -6,7 +6,7 @@ anything. Every verb writes them so.
 from typing import assert_never
 
 from virtune.model.metric import Metric
-from virtune.model.units import format_bandwidth, format_count, format_ns
+from virtune.model.units import format_bandwidth, format_count, format_ns, format_share
 from virtune.model.verdict import Interval
 
 TENFOLD = 10.0
@@ -56,7 +56,7 @@ def quantity(metric: Metric, number: float) -> str:
 
 def share_text(share: float) -> str:
     """Write a share of 1 as a percentage: `0.4 %`, `8.2 %`, `53 %`."""
-    return f"{100 * share:.1f} %" if abs(share) < 0.1 else f"{100 * share:.0f} %"
+    return format_share(share, 1 if abs(share) < 0.1 else 0)
 
 
 def count_text(count: int, word: str) -> str:
