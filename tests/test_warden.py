@@ -280,3 +280,89 @@ def test_a_place_for_temporary_files_that_sockets_cannot_bear_is_not_used(
         monkeypatch.setenv("TMPDIR", str(place))
         said = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
         assert said.stdout.startswith("/tmp/virtune-run-x")
+
+
+IMPORTS = "from pathlib import Path; from virtune import warden"
+
+
+def guard_of(run_id: str) -> int:
+    """The pid of a run's guard."""
+    found = subprocess.run(["pgrep", "-f", f"warden.py {run_id} "], capture_output=True, text=True, check=True)
+    return int(found.stdout)
+
+
+def test_a_guard_outlives_whatever_ends_the_rest(tmp_path: Path) -> None:
+    script = textwrap.dedent(START.format(run=f"w{os.getpid()}-group", then="time.sleep(60)"))
+    with subprocess.Popen(
+        [sys.executable, "-c", script], stdout=subprocess.PIPE, text=True, start_new_session=True
+    ) as process:
+        assert process.stdout is not None
+        run_id = process.stdout.readline().strip()
+        assert eventually(lambda: len(marked(run_id)) >= 2)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            os.kill(guard_of(run_id), number)  # a service manager sends these to all it finds
+        os.killpg(process.pid, signal.SIGKILL)  # and a shell to all of a job
+    assert eventually(lambda: not marked(run_id))
+    assert eventually(lambda: not warden.run_directory(run_id).exists())
+
+
+def test_what_does_not_hear_the_guard_is_killed() -> None:
+    deaf = "import signal,time; signal.signal(15, signal.SIG_IGN); print('deaf', flush=True); time.sleep(300)"
+    process = start(f"w{os.getpid()}-unheard", "time.sleep(60)")
+    assert process.stdout is not None
+    run_id = process.stdout.readline().strip()
+    environ = dict(os.environ) | {warden.MARK: run_id}
+    with subprocess.Popen([sys.executable, "-c", deaf], env=environ, stdout=subprocess.PIPE) as child:
+        assert child.stdout is not None
+        assert child.stdout.readline() == b"deaf\n"
+        process.kill()
+        process.communicate()
+        assert child.wait(20) == -signal.SIGKILL
+
+
+def test_another_user_s_directory_is_not_ours_to_sweep() -> None:
+    directory = warden.run_directory(f"w{os.getpid()}-theirs")
+    directory.mkdir(mode=0o700)
+    try:
+        (directory / "owner").write_text("1 2\n")
+        assert directory in warden.abandoned()
+        os.chown(directory, 65534, 65534)
+        assert directory not in warden.abandoned()
+    finally:
+        shutil.rmtree(directory)
+
+
+def test_a_mount_that_is_in_use_is_taken_off_all_the_same(tmp_path: Path) -> None:
+    directory, data = tmp_path / "run", tmp_path / "data"
+    (directory / "mount").mkdir(parents=True)
+    data.mkdir()
+    subprocess.run(["mount", "--bind", data, directory / "mount"], check=True)
+    user = subprocess.Popen(["sleep", "60"], cwd=directory / "mount")
+    try:
+        assert f"mount {directory}/mount" in warden.sweep("nobody", directory)
+        assert not directory.exists()
+        assert data.exists()
+    finally:
+        user.kill()
+        user.wait()
+        subprocess.run(["umount", "-l", directory / "mount"], check=False, capture_output=True)
+
+
+def test_below_a_mount_that_stays_nothing_is_deleted(tmp_path: Path) -> None:
+    directory, data = tmp_path / "run", tmp_path / "data"
+    (directory / "mount").mkdir(parents=True)
+    data.mkdir()
+    (data / "precious").write_text("all I have")
+    subprocess.run(["mount", "--bind", data, directory / "mount"], check=True)
+    try:
+        # in a namespace of less rights the mounts that it was given cannot be taken off
+        sweep = f"print(warden.sweep('x', Path({str(directory)!r})))"
+        done = subprocess.run(
+            ["unshare", "--user", "--map-root-user", "--mount", sys.executable, "-c", f"{IMPORTS}; {sweep}"],
+            capture_output=True, text=True, check=True,
+        )  # fmt: skip
+        assert done.stdout == "[]\n"
+        assert (data / "precious").read_text() == "all I have"
+        assert directory.exists()
+    finally:
+        subprocess.run(["umount", "-l", directory / "mount"], check=False, capture_output=True)

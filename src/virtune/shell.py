@@ -313,13 +313,17 @@ class Warden:
         for left in warden.abandoned():
             warden.sweep(warden.run_id_of(left), left)
         self._lives = warden.make_run_directory(self.directory, pid=os.getpid())
-        self._guard = subprocess.Popen(
-            [sys.executable, "-I", "-S", warden.__file__, self.run_id, str(self.directory)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, warden.DEAF_TO)  # the guard has this from its first instant
+        try:
+            self._guard = subprocess.Popen(
+                [sys.executable, "-I", "-S", warden.__file__, self.run_id, str(self.directory)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
         return self
 
     def __exit__(

@@ -24,6 +24,9 @@ from pathlib import Path
 MARK = "VIRTUNE_RUN"
 """The environment variable that marks every process of a run."""
 
+DEAF_TO = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""What may be sent to all that runs: the guard is there for what comes after."""
+
 _PREFIX = "virtune-run-"
 _OWNER = "owner"
 _MNT_DETACH = 2
@@ -185,7 +188,7 @@ def unmount(point: str) -> bool:
 
 def _main() -> None:
     run_id, directory = sys.argv[1:]
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    for number in DEAF_TO:
         signal.signal(number, signal.SIG_IGN)
     while os.read(0, 4096):
         pass
