@@ -11,7 +11,7 @@ from tests.analyse.test_tuning import World, landscape, study_of
 
 from virtune.analyse.search.pilot import seconds_of
 from virtune.analyse.search.tuning import tuning
-from virtune.flows.tune import no_room, require_budget, seconds_left
+from virtune.flows.tune import no_room, probed_words, require_budget, seconds_left
 from virtune.flows.tune_question import TuneQuestion, tuning_study
 from virtune.model.errors import PlanError
 from virtune.model.evidence import StudyRecord
@@ -161,3 +161,13 @@ def test_a_lost_pair_is_made_up_for_only_within_the_budget() -> None:
     assert clock.now <= 303
     confirmed = {one.trial.round for one in clock.record.trials if phase_of(one.trial.round) is Phase.CONFIRM}
     assert 6 <= len(confirmed) < 12
+
+
+@pytest.mark.parametrize(("noise", "spread", "told"), [(0.3, 0.0, True), (0.3, 60.0, False), (0.05, 0.0, False)])
+def test_a_search_on_a_restless_host_is_told_to_take_its_time(noise: float, spread: float, told: bool) -> None:
+    rates = {f"a{index}": 50_000.0 for index in range(4)}
+    study = study_of(list(rates), spread_seconds=spread)
+    clock = Clock(study, World(rates, noise=noise))
+    while (found := clock.step()).phase is not Phase.RACE:
+        pass
+    assert ("restless" in probed_words(found)) is told

@@ -44,6 +44,11 @@ COME_UP_MAX = 200
 """Of so many configurations each is brought up once before the race; of more, each when its turn comes."""
 
 
+RESTLESS = 0.25
+"""From this sd of neighbouring slices (ln) on a search is told to take its time: on a recorded hour of 0.37 two of
+three searches chose within 3 % of the best, and nine of ten with 40 s between their blocks (benchmarks/decide.md)."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Anew:
     """Rigs that start every stack anew: in a new process, and a guest's disk in the machine that there is."""
@@ -228,7 +233,10 @@ def probed_words(known: Tuning) -> str:
     race = None if probed.slices_max is None else race_seconds(known)
     if race is None:
         return words
-    return f"{words}; this race stops after about {format_seconds(race)} at the latest"
+    words += f"; this race stops after about {format_seconds(race)} at the latest"
+    if probed.sd < RESTLESS or search.spread_seconds:
+        return words
+    return f"{words}. This host is restless now: choose in a quieter hour, or with blocks far apart (--spread 80s)"
 
 
 def _attempts(study: Study, known: Tuning, tools: Tools, store: Store, say: Callable[[Event], None]) -> Attempts:

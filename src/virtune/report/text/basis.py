@@ -111,8 +111,11 @@ def _left(result: Result, basis: Basis) -> Iterator[str]:
         yield "more rounds will not decide the rest at this noise"
     elif basis.seconds_left > NOISY_SECONDS:
         yield "this host is too noisy now to decide the rest: it would take more than an hour (see `virtune check`)"
-    else:
+    elif result.study.looks is None:
         yield f"deciding the rest needs about {format_seconds(basis.seconds_left)} more at this noise (90 % likely)"
+    else:  # its error is spent, so a longer plan begins anew
+        whole = format_seconds(basis.seconds_left + (result.elapsed_seconds or 0.0))
+        yield f"deciding the rest needs about {whole} from the start at this noise (--budget; 90 % likely)"
 
 
 def _percent(share: float) -> str:
