@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 EARLY = 0.1
-"""The share of the error that is spent evenly over the plan, so that what is plain after six rounds ends it there. The
-rest is spent late: the last look then has a level of 4.5 % where a test with one look has 5 %."""
+"""The share of the error that is spent evenly over the plan, so that what is plain after six rounds ends it there.
+The rest is spent late: the last look then has a level of 4.5 % where a test with one look has 5 %."""
 
 LATE = 12.0
 """How late the rest is spent, as the power of e by which it grows (Hwang, Shih, DeCani, Stat. Med. 9, 1990: gamma
