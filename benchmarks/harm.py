@@ -91,6 +91,9 @@ def running(*words: object, until: Callable[[], bool]) -> Iterator[None]:
             yield
         finally:
             child.terminate()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                child.wait(10)
+            child.kill()  # unshare takes no other leave
 
 
 def partitioned(path: Path) -> Path:
@@ -214,7 +217,8 @@ def on_devices(place: Place) -> Iterator[Target]:
     with loop(other, "--read-only") as device:
         yield "a read-only device", device
     disk = partitioned(place.file("disk", 16 * MIB))
-    with loop(disk, "-P") as device:
+    with loop(disk) as device:
+        subprocess.run(["partx", "--add", device], check=True)  # by us: the kernel may read no such tables
         part = place.home / "partition"
         major, minor = Path(f"/sys/block/{device.name}/{device.name}p1/dev").read_text().split(":")
         os.mknod(part, 0o600 | 0o060000, os.makedev(int(major), int(minor)))

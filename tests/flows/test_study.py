@@ -137,7 +137,7 @@ def interrupted(user: User, *words: str) -> None:
     process = user.start("measure", *words, "--rounds", "3", "--seconds", "1", "--ramp", "0")
     assert process.stderr is not None
     for line in process.stderr:
-        if line.startswith("[1/"):
+        if "trial 1 of" in line:
             break
     process.send_signal(signal.SIGINT)
     process.communicate(timeout=30)
@@ -203,13 +203,13 @@ def test_ctrl_c_keeps_what_is_done_shows_it_and_leaves_a_clean_host(user: User) 
     lines = []
     for line in process.stderr:
         lines.append(line)
-        if line.startswith("[3/"):
+        if line.startswith("round 2 of at most 4, trial 1 of 2"):
             break
     under_load(process)
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=30)
     assert process.returncode == 130, err
-    assert "3 of 8 trials are stored" in err
+    assert "interrupted in round 2 of at most 4; 3 trials are stored" in err
     assert "virtune resume" in err
     assert "3 of 8 trials" in out
     assert nothing_is_left()

@@ -12,7 +12,7 @@ from virtune.model.errors import PlanError
 from virtune.model.stack import Stack
 from virtune.model.study import Arm, Study
 from virtune.model.workload import Workload
-from virtune.plan.interleave import Overhead, estimate_seconds, propose, trial_seed, trials
+from virtune.plan.interleave import propose, trial_seed, trials
 
 names = st.lists(st.text(min_size=1, max_size=3), min_size=1, max_size=5, unique=True)
 rounds = st.integers(1, 8)
@@ -87,14 +87,6 @@ def test_a_lost_arm_goes_on_no_more_and_the_others_keep_their_order() -> None:
     assert Counter(one.arm for one in rest) == {"a": 4, "c": 4}
     assert [(one.round, one.arm) for one in rest] == [(one.round, one.arm) for one in whole if one.arm != "b"]
     assert [one.number for one in rest] == list(range(10, 18))
-
-
-def test_the_estimate_counts_what_is_left_with_its_overhead() -> None:
-    study = study_of("a", rounds=10)
-    assert estimate_seconds(study, overhead=Overhead(up=0.5, load=0.5)) == pytest.approx(40)
-    assert estimate_seconds(study, done=9, overhead=Overhead(up=0.5, load=0.5)) == pytest.approx(4)
-    assert estimate_seconds(study, done=11) == 0
-    assert estimate_seconds(replace(study, seconds=3)) > estimate_seconds(study)
 
 
 def sequential(rounds: int, seed: int, *, arms: int = 2, workloads: int = 2) -> Study:

@@ -14,13 +14,13 @@ import re
 import shutil
 import stat
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from virtune import shell
-from virtune.bench.scratch_place import scratch_place
+from virtune.bench.scratch_place import made_place, scratch_place
 from virtune.model.errors import PreconditionError, RigError
 from virtune.model.event import Event, StepEnded, StepProgressed, StepStarted
 from virtune.model.facts import Unknown
@@ -95,8 +95,7 @@ class Scratch:
         if disk.format == "raw":
             return raw
         options = qcow2_options(disk)
-        label = "-".join(f"{key.replace('_', '')}{value}" for key, value in options.items()) or "default"
-        return self._made(f"{stem}-{label}.qcow2", lambda path, _: self._convert(raw, path, options, warden))
+        return self._made(_qcow2_name(stem, disk), lambda path, _: self._convert(raw, path, options, warden))
 
     def _made(self, name: str, make: Callable[[Path, int], None]) -> Path:
         """Return an image of this name, where there is no valid one made by `make(its path, its open descriptor)`."""
@@ -190,6 +189,16 @@ class Scratch:
                 raise PreconditionError(f"{self.directory} is full", hint="`--scratch DIR` puts images elsewhere")
             raise RigError(f"{what} ended with status {status}", hint=words)
         self._say(StepEnded(what=what))
+
+
+def bytes_to_fill(directory: Path, disks: Iterable[Disk], *, span_bytes: int) -> int:
+    """Return how much is to be written before images of these disks are in a directory; makes and changes nothing."""
+    stem = f"virtune-{span_bytes}"
+    names = {f"{stem}.raw" if disk.format == "raw" else _qcow2_name(stem, disk) for disk in disks}
+    if names:
+        names.add(f"{stem}.raw")  # the others are made of it
+    place = made_place(directory)
+    return span_bytes * sum(place is None or not is_ours(place / name) for name in names)
 
 
 def scratch_files(directory: Path) -> Iterator[Path]:
@@ -286,6 +295,11 @@ def qcow2_options(disk: Disk) -> dict[str, str]:
     if disk.lazy_refcounts is not None:
         options["lazy_refcounts"] = "on" if disk.lazy_refcounts else "off"
     return options
+
+
+def _qcow2_name(stem: str, disk: Disk) -> str:
+    label = "-".join(f"{key.replace('_', '')}{value}" for key, value in qcow2_options(disk).items())
+    return f"{stem}-{label or 'default'}.qcow2"
 
 
 def _takes_direct(file: int) -> bool:

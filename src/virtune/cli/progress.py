@@ -20,10 +20,13 @@ from virtune.model.event import (
     StepEnded,
     StepProgressed,
     StepStarted,
+    StudyPlanned,
     StudyStarted,
     TrialEnded,
+    TrialPlace,
     TrialStarted,
 )
+from virtune.model.study import Study, Trial
 from virtune.model.units import format_seconds, format_share
 from virtune.model.verdict import Comparison, Verdict
 from virtune.report.text.thresholds import arms_text
@@ -65,6 +68,17 @@ def _left(found: Comparison) -> str:
     return f"about {count_text(found.rounds_left, 'round')} more"
 
 
+def place_text(trial: Trial, place: TrialPlace, most: str) -> str:
+    """Write where a trial stands: `round 3 of 6, trial 2 of 4`, with "at most" where it is not known how many."""
+    rounds = "" if place.rounds is None else f" of {most.removesuffix('about ')}{place.rounds}"
+    return f"round {trial.round}{rounds}, trial {place.number} of {place.of}"
+
+
+def _most(study: Study) -> str:
+    """What stands before a forecast: a study that stops when it knows may end sooner."""
+    return "at most about " if study.sequential else "about "
+
+
 class Face:
     """Shows events. Use as a context manager; call it with each event."""
 
@@ -83,6 +97,7 @@ class Face:
         self._step: TaskID | None = None
         self._study: TaskID | None = None
         self._pairs: list[TaskID] = []
+        self._most = "about "
 
     def __enter__(self) -> Self:
         self._progress.start()
@@ -95,7 +110,7 @@ class Face:
 
     def __call__(self, event: Event) -> None:
         """Show one event."""
-        if self._quiet and not isinstance(event, Noticed):
+        if self._quiet:
             return
         if isinstance(event, Noticed):
             self._console.print(f"note: {event.text}", style="yellow", markup=False)
@@ -114,15 +129,15 @@ class Face:
                 self._progress.remove_task(self._step)
                 self._step = None
             case StudyStarted(study=study, done=done, seconds_left=left):
+                self._most = _most(study)
                 total = len(study.trials)
-                words = f"{format_seconds(left)} left"
+                words = self._left(left)
                 self._study = self._progress.add_task("measuring", total=total, completed=done, left=words)
-            case TrialStarted(trial=trial, of=of, seconds_left=left) if self._study is not None:
-                what = f"round {trial.round}  {trial.workload}  {trial.arm}"
-                words = f"{trial.number}/{of}  {format_seconds(left)} left"
-                self._progress.update(self._study, description=what, left=words)
-            case TrialEnded(of=of) if self._study is not None:
-                self._progress.update(self._study, advance=1, total=of)
+            case TrialStarted(trial=trial, place=place, seconds_left=left) if self._study is not None:
+                what = f"{place_text(trial, place, self._most)}  {trial.workload}  {trial.arm}"
+                self._progress.update(self._study, description=what, left=self._left(left))
+            case TrialEnded(trial=trial) if self._study is not None:
+                self._progress.update(self._study, advance=1, total=max(trial.number, self._total()))
             case RoundJudged(verdicts=verdicts, rulings=rulings):
                 self._show_pairs(verdicts)
                 self._show_conditions(rulings)
@@ -133,12 +148,18 @@ class Face:
         match event:
             case StepStarted(what=what):
                 self._line(what)
+            case StudyPlanned(study=study, seconds=seconds):
+                self._line(f"{_most(study)}{format_seconds(seconds)}, set-up included")
             case StudyStarted(study=study, done=done, seconds_left=left):
-                kept = f", {done} already kept" if done else ""
-                about = "at most" if study.sequential else "about"
-                self._line(f"{count_text(len(study.trials), 'trial')}{kept}, {about} {format_seconds(left)} left")
-            case TrialEnded(trial=trial, of=of, summary=summary):
-                self._line(f"[{trial.number}/{of}] round {trial.round}  {trial.workload}  {trial.arm}: {summary}")
+                self._most = _most(study)
+                kept = f"{count_text(done, 'trial')} already stored, " if done else ""
+                self._line(f"{kept}{self._left(left)}")
+            case TrialStarted(trial=trial, place=place, seconds_left=left):
+                # forecasts get better as trials run, and a log need not say so each time
+                if place.number == 1 and trial.round > 1 and trial.round & (trial.round - 1) == 0:
+                    self._line(self._left(left))
+            case TrialEnded(trial=trial, place=place, summary=summary):
+                self._line(f"{place_text(trial, place, self._most)}  {trial.workload}  {trial.arm}: {summary}")
             case RoundJudged(round=number, verdicts=verdicts, rulings=rulings):
                 self._line(round_line(number, verdicts, rulings))
             case _:
@@ -166,6 +187,13 @@ class Face:
             self._progress.add_task(f"  {one.condition.text} for {arms_text(one)}", total=1, left="undecided")
             for one in open_[:PAIRS_SHOWN]
         ]
+
+    def _left(self, seconds: float) -> str:
+        return f"{self._most}{format_seconds(seconds)} left"
+
+    def _total(self) -> float:
+        task = next((one for one in self._progress.tasks if one.id == self._study), None)
+        return 0.0 if task is None or task.total is None else task.total
 
     def _line(self, text: str) -> None:
         self._console.print(text, markup=False)

@@ -4,12 +4,14 @@
 Everything is decided by what is kept, so a study that was interrupted goes on as if it had not been.
 """
 
+import time
 from collections.abc import Callable
 from dataclasses import replace
 
 from virtune.analyse.trial.rejection import unsettled, why_again
 from virtune.analyse.trial.warm_up import Ramp, ramp_of
 from virtune.fio.jobfile import own_times
+from virtune.flows.pace import Pace
 from virtune.flows.trial import Tools, run_trial
 from virtune.model.event import Event, Noticed
 from virtune.model.evidence import StudyRecord, TrialRecord
@@ -26,7 +28,10 @@ def still_to_run(record: StudyRecord) -> tuple[Trial, ...]:
 class Attempts:
     """Runs the trials of one study, each as often as it takes; `make` keeps every attempt."""
 
-    def __init__(self, study: Study, tools: Tools, *, store: Store, say: Callable[[Event], None]) -> None:
+    def __init__(
+        self, study: Study, tools: Tools, *, store: Store, say: Callable[[Event], None], pace: Pace | None = None
+    ) -> None:
+        self._pace = pace
         self._study, self._tools, self._store, self._say = study, tools, store, say
         record = store.get(study.id)
         self._made = list(record.attempts)
@@ -45,6 +50,7 @@ class Attempts:
         """Run a trial until its result stands, and return that."""
         self._set_ramp(trial)
         while True:
+            begun = time.monotonic()
             asked = replace(self._study, ramp_seconds=self._ramp.seconds)
             record, captures = run_trial(asked, trial, self._tools)
             count = 1 + sum(one.trial.number == trial.number for one in self._made)
@@ -54,6 +60,10 @@ class Attempts:
             self._stand[trial.number] = record
             # a check is to see the host as it is, and for about as long as was asked for
             again = None if self._study.kind == CHECK and record.failure is None else why_again(trial, self._made)
+            if self._pace is not None:
+                took = time.monotonic() - begun
+                seconds = asked.seconds + asked.ramp_seconds
+                self._pace.ran(trial.arm, asked=seconds, took=took, repeated=again is not None)
             if again is None:
                 return record
             self._say(Noticed(text=f"trial {trial.number} ({trial.arm}) {again}"))

@@ -8,12 +8,13 @@ from pathlib import Path
 from virtune.analyse.study.host_fitness import fitness_of
 from virtune.flows.preconditions import Leave
 from virtune.flows.question import RAMP_SECONDS, Question, study_for
-from virtune.flows.study import OVERHEAD, run_study
+from virtune.flows.study import run_study
 from virtune.model.errors import PlanError
 from virtune.model.event import Event
 from virtune.model.evidence import StudyRecord
 from virtune.model.fitness import Fitness, Neighbour
 from virtune.model.remark import Remark, Weight
+from virtune.model.rig import STORAGE_DAEMON
 from virtune.model.study import CHECK, Study
 from virtune.probe.neighbours import look, neighbours
 from virtune.store.sqlite import Store
@@ -42,7 +43,7 @@ def check_study(
     if not SECONDS_MIN <= seconds <= 86_400:
         raise PlanError("--seconds of a check must be between 10 s and one day", hint="`--seconds 60s`")
     each = min(TRIAL_SECONDS, seconds / 8)
-    block = 2 * (each + RAMP_SECONDS + OVERHEAD.up + OVERHEAD.load)
+    block = 2 * (each + RAMP_SECONDS + STORAGE_DAEMON.beside_seconds)
     return study_for(
         Question(
             kind=CHECK,

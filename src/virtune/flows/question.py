@@ -10,7 +10,7 @@ from virtune.fio.jobfile import own_times, read_job_file
 from virtune.fio.workloads import parse_workload
 from virtune.flows.builtin_studies import builtin
 from virtune.flows.probe import probe
-from virtune.flows.study import new_study, random_seed, round_seconds
+from virtune.flows.study import new_study, random_seed
 from virtune.model.condition import Threshold
 from virtune.model.errors import PlanError, PreconditionError
 from virtune.model.metric import ALIASES, BY_ID, FAMILIES, metric_id
@@ -30,6 +30,7 @@ from virtune.model.study import (
 from virtune.model.units import format_seconds
 from virtune.model.workload import Workload
 from virtune.plan.arms import arm_from_text, arms_from_vary, base_stack, check_arms, choose_baseline, make_arm
+from virtune.plan.forecast import round_seconds
 from virtune.plan.loads import read_loads
 from virtune.plan.planfile import Plan, read_plan
 from virtune.probe.reading import read_up_to

@@ -5,7 +5,6 @@ import contextlib
 import importlib
 import secrets
 import threading
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -23,6 +22,7 @@ from virtune.bench.scratch import Scratch
 from virtune.bench.verify.judge import require_verified
 from virtune.flows.attempt import Attempts, still_to_run
 from virtune.flows.last_check import last_check
+from virtune.flows.pace import Pace, all_seconds, host_is_busy, place_of, rounds_at_most, seconds_left
 from virtune.flows.preconditions import Leave, admitted, require_programs
 from virtune.flows.simulated_study import simulated_tools
 from virtune.flows.spread_images import spread_images
@@ -38,14 +38,23 @@ from virtune.model.errors import (
     RigError,
     UsageError,
 )
-from virtune.model.event import Event, Noticed, RoundJudged, StudyStarted, TrialEnded, TrialStarted
+from virtune.model.event import (
+    Event,
+    Noticed,
+    RoundJudged,
+    StudyPlanned,
+    StudyStarted,
+    TrialEnded,
+    TrialStarted,
+)
 from virtune.model.evidence import StudyRecord, TrialRecord
 from virtune.model.result import Result
 from virtune.model.study import Study, Trial
 from virtune.model.units import format_count, format_ns, format_share
 from virtune.model.verdict import ROUNDS_MIN
 from virtune.plan.fit import clients_for, require_fit
-from virtune.plan.interleave import Overhead, propose
+from virtune.plan.forecast import round_seconds
+from virtune.plan.interleave import propose
 from virtune.plan.loads import settled, spoiled, with_loads
 from virtune.plan.looks import looked_at, plan_done
 from virtune.probe.kernel import try_io_uring
@@ -53,10 +62,6 @@ from virtune.store.sqlite import Store
 
 _NOISES = (0.02, 0.05, 0.15)
 """How rounds differ on a quiet host, on a busy one and on a bad one (`virtune check` says which one this is)."""
-
-OVERHEAD = Overhead(up=0.05, load=0.35)
-"""What a trial costs beside ramp and run, as measured: the daemon 0.02 s up and 0.03 s down, fio 0.28 s."""
-
 
 _OF_EXPORTS = frozenset({"nbd", "libblkio"})
 """The engines that load a storage daemon's exports, which no guest needs."""
@@ -80,12 +85,6 @@ def new_study(study: Study, *, restart: bool = False) -> Study:
             restart=restart,
         ),
     )
-
-
-def round_seconds(study: Study) -> float:
-    """Return about how long one round of all arms and workloads takes."""
-    each = study.seconds + study.ramp_seconds + OVERHEAD.up + OVERHEAD.load
-    return len(study.arms) * len(study.workloads) * each
 
 
 def shows(study: Study) -> str:
@@ -127,6 +126,7 @@ def run_study(study: Study, *, store: Store, say: Callable[[Event], None], leave
     Raises Interrupted when the user stopped it (what was finished is kept), LoadError when fewer than two arms gave
     anything, or the only one did not.
     """
+    say(StudyPlanned(study=study, seconds=all_seconds(study)))
     with prepared(study, say, leave) as tools:
         study = replace(study, images=identities(loaded(study, tools)), checked=last_check(store, study))
         store.add_study(study, facts=facts)
@@ -293,34 +293,39 @@ def _run_all(
 
 def _run(study: Study, left: tuple[Trial, ...], tools: Tools, *, store: Store, say: Callable[[Event], None]) -> None:
     """Run the trials that are left, and those that are proposed when they are over, until nothing more is."""
-    total = len(study.trials)
-    clock = _Clock(round_seconds(study) / (len(study.arms) * len(study.workloads)), done=total - len(left))
-    say(StudyStarted(study=study, done=total - len(left), seconds_left=_seconds_left(study, len(left), clock)))
-    ended = total - len(left)
+    ended = len(study.trials) - len(left)
+    pace = Pace(study, done=ended, busy=host_is_busy())
+    say(StudyStarted(study=study, done=ended, seconds_left=seconds_left(study, left, pace)))
     if study.sequential and not study.unsettled and study.rounds_begun <= ROUNDS_MIN and left:
         say(Noticed(text=shows(study)))
-    attempts = Attempts(study, tools, store=store, say=say)
+    attempts = Attempts(study, tools, store=store, say=say, pace=pace)
     try:
         if not left:
-            study, left = _next(study, attempts, clock, store, say)
+            study, left = _next(study, attempts, pace, store, say)
         while left:
             for index, trial in enumerate(left):
-                seconds = _seconds_left(study, len(left) - index, clock)
-                say(TrialStarted(trial=trial, of=len(study.trials), seconds_left=seconds))
+                place = place_of(study, trial, pace)
+                say(TrialStarted(trial=trial, place=place, seconds_left=seconds_left(study, left[index:], pace)))
                 record = attempts.make(trial)
                 ended += 1
-                clock.tick()
-                summary = _line(record)
-                say(TrialEnded(trial=trial, of=len(study.trials), summary=summary, failure=record.failure))
-            study, left = _next(study, attempts, clock, store, say)
+                say(TrialEnded(trial=trial, place=place, summary=_line(record), failure=record.failure))
+            study, left = _next(study, attempts, pace, store, say)
     except KeyboardInterrupt:
-        hint = f"continue with `virtune resume {study.id}`"
-        raise Interrupted(f"interrupted; {ended} of {len(study.trials)} trials are stored", hint=hint) from None
+        raise _interrupted(study, ended, pace) from None
     require_measured(store.get(study.id).trials)
 
 
+def _interrupted(study: Study, ended: int, pace: Pace) -> Interrupted:
+    """Say how far an interrupted study came, and how it goes on."""
+    number = study.trials[min(ended, len(study.trials) - 1)].round
+    most = f"{'at most ' if study.sequential else ''}{rounds_at_most(study, pace)}"
+    stored = f"{ended} trial{' is' if ended == 1 else 's are'} stored"
+    hint = f"continue with `virtune resume {study.id}`"
+    return Interrupted(f"interrupted in round {number} of {most}; {stored}", hint=hint)
+
+
 def _next(
-    study: Study, attempts: Attempts, clock: "_Clock", store: Store, say: Callable[[Event], None]
+    study: Study, attempts: Attempts, pace: Pace, store: Store, say: Callable[[Event], None]
 ) -> tuple[Study, tuple[Trial, ...]]:
     """Look at what the trials so far say; return the study with the round that is to follow, if one is.
 
@@ -328,17 +333,17 @@ def _next(
     """
     if not study.sequential or study.unsettled:
         return study, ()
-    study = looked_at(study, plan_done(study, clock.seconds))
+    study = looked_at(study, plan_done(study, pace.seconds))
     record = attempts.record(study)
     require_measured(record.trials)
     seen = look(record)
     restart = any(trial.restart for trial in study.trials)
     proposed = propose(study, rounds=1, workloads=seen.workloads, without=seen.lost, restart=restart)
-    ends = study.budget_seconds is not None and clock.seconds + clock.left(len(proposed)) > study.budget_seconds
+    ends = study.budget_seconds is not None and pace.seconds + pace.left(proposed) > study.budget_seconds
     if ends and proposed:  # no further round has room, so what is left of the error is for this look
         study, proposed = looked_at(study, 1.0), ()
         seen = look(attempts.record(study))
-    left = _seconds_left(study, 0, clock)
+    left = seconds_left(study, (), pace)
     say(RoundJudged(round=study.rounds_begun, verdicts=seen.verdicts, rulings=seen.rulings, seconds_left=left))
     now = {(trial.arm, trial.workload) for trial in study.trials if trial.round == study.rounds_begun}
     for (arm, workload), why in seen.lost.items():
@@ -349,15 +354,6 @@ def _next(
     return study, proposed
 
 
-def _seconds_left(study: Study, proposed: int, clock: "_Clock") -> float:
-    """How long the rest takes; of a study that stops when it knows, at most."""
-    if not study.sequential:
-        return clock.left(proposed)
-    rounds = study.rounds - study.rounds_begun
-    most = clock.left(proposed + rounds * len(study.arms) * len(study.workloads))
-    return most if study.budget_seconds is None else max(0.0, min(most, study.budget_seconds - clock.seconds))
-
-
 def _line(record: TrialRecord) -> str:
     if record.measurement is None:
         return f"no measurement: {record.failure}"
@@ -366,25 +362,3 @@ def _line(record: TrialRecord) -> str:
     words += [f"{format_ns(mean)} mean"] if mean is not None else []
     words += [f"disturbed: {', '.join(record.measurement.causes)}"] if record.measurement.causes else []
     return ", ".join(words)
-
-
-class _Clock:
-    """How long the trials took and how long the rest takes, by what the trials so far took."""
-
-    def __init__(self, each_seconds: float, *, done: int) -> None:
-        self._each = each_seconds
-        self._started = time.monotonic()
-        self._count = 0
-        self._before = each_seconds * done  # an earlier run's trials took what trials are expected to take
-
-    def tick(self) -> None:
-        self._count += 1
-
-    @property
-    def seconds(self) -> float:
-        return self._before + time.monotonic() - self._started
-
-    def left(self, trials_left: int) -> float:
-        if self._count:
-            self._each = (time.monotonic() - self._started) / self._count
-        return self._each * trials_left

@@ -25,20 +25,34 @@ from virtune.bench.port import Bench, DiskImageSpec, Session
 from virtune.bench.verify.judge import require_verified
 from virtune.flows.attempt import Attempts
 from virtune.flows.last_check import last_check
+from virtune.flows.pace import before_seconds
 from virtune.flows.preconditions import Leave
 from virtune.flows.study import loaded, prepared
 from virtune.flows.study_images import identities, require_same_images
 from virtune.flows.trial import Tools, ground_for
 from virtune.model.errors import Interrupted, LoadError, NotInForceError, PlanError, PreconditionError, RigError
-from virtune.model.event import Event, Noticed, SearchMoved, StepEnded, StepProgressed, StepStarted, TrialStarted
+from virtune.model.event import (
+    Event,
+    Noticed,
+    SearchMoved,
+    StepEnded,
+    StepProgressed,
+    StepStarted,
+    TrialPlace,
+    TrialStarted,
+)
 from virtune.model.evidence import InForce, StudyRecord, TrialRecord
 from virtune.model.search import Phase, Removed, phase_of
 from virtune.model.stack import Stack
 from virtune.model.study import Study, Trial
 from virtune.model.tuning import Tuning
 from virtune.model.units import format_seconds, format_share
+from virtune.plan.forecast import attempts_for
 from virtune.plan.search import next_block
 from virtune.store.sqlite import Store
+
+_MANY = 100
+"""Of so many slices repeats are forecast as a share."""
 
 COME_UP_MAX = 200
 """Of so many configurations each is brought up once before the race; of more, each when its turn comes."""
@@ -189,7 +203,7 @@ def _search(record: StudyRecord, tools: Tools, *, store: Store, say: Callable[[E
     try:
         while block := _block_after(record, made):
             known = tuning(_with(record, made, before=block[0].number))
-            left = seconds_left(known)
+            left = _with_repeats(seconds_left(known), made)
             say(SearchMoved(known=known, seconds_left=left))
             if known.phase is Phase.RACE and not known.standing.blocks:
                 require_percentiles(known)
@@ -198,9 +212,10 @@ def _search(record: StudyRecord, tools: Tools, *, store: Store, say: Callable[[E
             if known.phase is Phase.RACE:
                 begun = _spread(begun, search_of(study).spread_seconds)
             done = {one.trial.number for one in made}
-            for trial in block:
+            for index, trial in enumerate(block, 1):
                 if trial.number not in done:
-                    say(TrialStarted(trial=trial, of=len(block), seconds_left=left or 0.0))
+                    place = TrialPlace(number=index, of=len(block), rounds=None)
+                    say(TrialStarted(trial=trial, place=place, seconds_left=left or 0.0))
                     attempts.make(trial)
                     made = attempts.made
             _require_baseline(made)
@@ -211,6 +226,15 @@ def _search(record: StudyRecord, tools: Tools, *, store: Store, say: Callable[[E
     say(SearchMoved(known=known, seconds_left=0.0))
     if known.standing.leader is None and known.standing.runners:
         raise nothing_raced(known, made) if known.standing.blocks else no_room(known)
+
+
+def _with_repeats(seconds: float | None, made: Sequence[TrialRecord]) -> float | None:
+    """Return a forecast with the part of it that has to be run again, if it stays as it was of late."""
+    if seconds is None:
+        return None
+    last = {one.trial.number: one.attempt for one in made}
+    repeated = [one.attempt < last[one.trial.number] for one in made]
+    return seconds * attempts_for(_MANY, repeated) / _MANY
 
 
 def _spread(begun: float, seconds: float) -> float:
@@ -326,7 +350,7 @@ def _reasons(records: Iterable[TrialRecord]) -> str:
 
 
 def beforehand(study: Study) -> str:
-    """Say before anything is measured how much is searched, and how long it takes at most."""
+    """Say before anything is measured how much is searched, and about how long it takes, set-up included."""
     search = search_of(study)
     record = StudyRecord(study=study, facts="", finished=False, trials=())
     left = seconds_left(tuning(record))
@@ -339,5 +363,6 @@ def beforehand(study: Study) -> str:
     if left is None:
         return f"{words}; until certified: the probe will say how long that may take"
     return (
-        f"{words}; at most about {format_seconds(left)}, the classic grid takes {format_seconds(search.grid_seconds)}"
+        f"{words}; about {format_seconds(left + before_seconds(study))}, set-up included; the classic grid takes"
+        f" {format_seconds(search.grid_seconds)}"
     )

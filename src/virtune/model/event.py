@@ -32,6 +32,14 @@ class StepEnded:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StudyPlanned:
+    """A study is about to be made ready: about how long all of it takes, what comes before its trials included."""
+
+    study: Study
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StudyStarted:
     """A study begins or goes on; `done` trials are already in the store."""
 
@@ -41,11 +49,20 @@ class StudyStarted:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TrialPlace:
+    """Where a trial stands: which of how many it is in its round, and how many rounds there are at most."""
+
+    number: int
+    of: int
+    rounds: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TrialStarted:
     """A trial begins."""
 
     trial: Trial
-    of: int
+    place: TrialPlace
     seconds_left: float
 
 
@@ -54,7 +71,7 @@ class TrialEnded:
     """A trial is over and kept. `summary` is one line; `failure` its reason when it gave no measurement."""
 
     trial: Trial
-    of: int
+    place: TrialPlace
     summary: str
     failure: str | None = None
 
@@ -88,6 +105,7 @@ Event = (
     StepStarted
     | StepProgressed
     | StepEnded
+    | StudyPlanned
     | StudyStarted
     | TrialStarted
     | TrialEnded

@@ -35,6 +35,10 @@ class RigKind:
     `programs` are needed on this host. `own_guest`: virtune makes the guest; `users_guest`: it is the user's.
     `measures` is False where the figures are invented, `made_here` where results came from elsewhere. `hidden` keeps
     it out of the help. `aliases` are further words for it, with the export that each means.
+
+    The seconds are what forecasts begin with, as measured on a quiet host: `beside_seconds` what an attempt costs
+    beside warm-up and run (fio's own start and end take 0.3 s), `up_seconds` what bringing a stack up once takes, and
+    `boot_seconds` a guest's boot (2 s with KVM, 10 s and more under emulation).
     """
 
     name: Rig
@@ -50,6 +54,9 @@ class RigKind:
     made_here: bool = True
     hidden: bool = False
     aliases: Mapping[str, ExportKind] | None = None
+    beside_seconds: float = 0.35
+    up_seconds: float = 0.0
+    boot_seconds: float = 0.0
 
     @property
     def in_guest(self) -> bool:
@@ -106,6 +113,8 @@ STORAGE_DAEMON = RigKind(
     ),
     programs=("qemu-storage-daemon",),
     aliases={"vhost-user": "vhost-user-blk"},
+    beside_seconds=0.4,
+    up_seconds=0.1,
 )
 QEMU = RigKind(
     name="qemu",
@@ -116,6 +125,9 @@ QEMU = RigKind(
         UnseenKnob(knob="storage.vfio_pci", why="a disk that the host does not see is refused beforehand"),
     ),
     own_guest=True,
+    beside_seconds=1.5,
+    up_seconds=0.7,
+    boot_seconds=8.0,
 )
 LIBVIRT = RigKind(
     name="libvirt",
@@ -125,6 +137,8 @@ LIBVIRT = RigKind(
     where="DOMAIN",
     needs_where=True,
     users_guest=True,
+    beside_seconds=8.0,
+    up_seconds=6.0,
 )
 SIMULATED = RigKind(
     name="simulated",

@@ -2,7 +2,7 @@
 """The order of trials: every arm under every workload once a round, so that drift falls on all of them alike."""
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from random import Random
 
 from virtune.model.errors import PlanError
@@ -10,18 +10,6 @@ from virtune.model.study import Study, Trial
 
 TRIALS_MAX = 100_000
 """At three seconds each this is more than three days; a plan that asks for more is a slip of the pen."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Overhead:
-    """Seconds of a trial in which nothing is measured, beside its ramp.
-
-    `up` is bringing a stack up and taking it down, `load` is fio's own start and end. The defaults are what this
-    costs with a storage daemon on a small machine; a flow that has run trials puts in what it saw.
-    """
-
-    up: float = 0.7
-    load: float = 0.5
 
 
 def trials(
@@ -84,10 +72,3 @@ def most_rounds(study: Study) -> int:
 def trial_seed(study_seed: int, block: int) -> int:
     """Return the seed of all loads of one round: equal offsets for every arm, new ones in the next round."""
     return study_seed + block
-
-
-def estimate_seconds(study: Study, *, done: int = 0, overhead: Overhead | None = None) -> float:
-    """Estimate how long the trials that are left will take: what was asked for, and what each costs besides."""
-    each = overhead or Overhead()
-    left = max(0, len(study.trials) - done)
-    return left * (study.seconds + study.ramp_seconds + each.up + each.load)

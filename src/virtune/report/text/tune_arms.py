@@ -109,7 +109,7 @@ def _state(known: Tuning, seconds_left: float | None) -> Text:
     if known.distance is not None:
         text.append(f", at most {100 * known.distance:.1f} % below the best")
     if seconds_left is not None and not known.finished:
-        text.append(f"  about {format_seconds(seconds_left)} left at most", style="dim")
+        text.append(f"  about {format_seconds(seconds_left)} left", style="dim")
     return text
 
 

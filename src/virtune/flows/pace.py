@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How long the rest of a study takes: forecast before its trials, and then learnt from those that ran."""
+
+import time
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+from statistics import fmean
+
+from virtune.bench.scratch import bytes_to_fill
+from virtune.model.event import TrialPlace
+from virtune.model.facts import Unknown
+from virtune.model.study import Study, Trial
+from virtune.plan.forecast import attempts_for, beside_seconds, setup_seconds
+from virtune.plan.interleave import most_rounds
+from virtune.probe.host import busy_facts
+
+_BUSY_PERCENT = 40.0
+"""Where something waited for a CPU in more than this share of the last 10 s, the first trials will be disturbed, as
+with 3 programs that want one of 2 CPUs all the time."""
+
+
+def host_is_busy() -> bool:
+    """Whether so much waits for a CPU of this host now that trials will be disturbed."""
+    pressure = busy_facts().pressure
+    if isinstance(pressure, Unknown):
+        return False
+    cpu = next((one.some_percent for one in pressure if one.resource == "cpu"), 0.0)
+    return not isinstance(cpu, Unknown) and cpu > _BUSY_PERCENT
+
+
+_BUSY_FACTOR = 2.0
+"""By which a busy host makes longer what an attempt costs beside its run: seen with 5 programs to a CPU."""
+
+
+class Pace:
+    """The clock of a study: what its trials took, and what those that are left will take."""
+
+    def __init__(self, study: Study, *, done: int, busy: bool) -> None:
+        """`done` trials were kept by an earlier run, and count with what such trials are expected to take."""
+        self._study = study
+        self._busy = busy
+        self._beside: dict[str, list[float]] = {}
+        self._repeated: list[bool] = []
+        self._done = done
+        self._before = done * fmean(self._expected(arm.name) for arm in study.arms)
+        self._started = time.monotonic()
+
+    @property
+    def seconds(self) -> float:
+        """The seconds of the study so far, without what came before its first trial."""
+        return self._before + time.monotonic() - self._started
+
+    @property
+    def rounds(self) -> int:
+        """How many whole rounds have run."""
+        return (self._done + self._repeated.count(False)) // (len(self._study.arms) * len(self._study.workloads))
+
+    def ran(self, arm: str, *, asked: float, took: float, repeated: bool) -> None:
+        """Note an attempt: the seconds that it was to take, those that it took, and whether it has to be repeated."""
+        self._beside.setdefault(arm, []).append(took - asked)
+        self._repeated.append(repeated)
+
+    def left(self, trials: Iterable[Trial], *, rounds: int = 0) -> float:
+        """Return about how long these trials take, and so many whole rounds after them."""
+        arms = Counter(trial.arm for trial in trials)
+        for arm in self._study.arms:
+            arms[arm.name] += rounds * len(self._study.workloads)
+        count = sum(arms.values())
+        if not count:
+            return 0.0
+        once = sum(number * self._expected(arm) for arm, number in arms.items())
+        return once * attempts_for(count, self._repeated, busy=self._busy) / count
+
+    def _expected(self, arm: str) -> float:
+        asked = self._study.seconds + self._study.ramp_seconds
+        mine = self._beside.get(arm)
+        if mine:
+            return max(0.0, asked + fmean(mine))
+        expected = beside_seconds(self._study.arm(arm).stack)
+        if not self._beside:
+            return asked + expected * (_BUSY_FACTOR if self._busy else 1.0)
+        # what this host adds to the expectation for other arms it adds to that for this one
+        more = [fmean(found) - beside_seconds(self._study.arm(name).stack) for name, found in self._beside.items()]
+        return max(0.0, asked + expected + fmean(more))
+
+
+def place_of(study: Study, trial: Trial, pace: Pace) -> TrialPlace:
+    """Say where a trial stands in its round."""
+    numbers = [one.number for one in study.trials if one.round == trial.round]
+    return TrialPlace(number=numbers.index(trial.number) + 1, of=len(numbers), rounds=rounds_at_most(study, pace))
+
+
+def rounds_at_most(study: Study, pace: Pace) -> int:
+    """Return how many rounds a study has; of one that stops when it knows, about how many at most."""
+    if not study.sequential:
+        return study.rounds_begun
+    most = most_rounds(study)
+    if study.budget_seconds is None:
+        return most
+    room = (study.budget_seconds - pace.seconds) / max(0.001, pace.left((), rounds=1))
+    return min(most, max(study.rounds_begun, pace.rounds + int(room)))
+
+
+def seconds_left(study: Study, left: tuple[Trial, ...], pace: Pace) -> float:
+    """How long the rest takes; of a study that stops when it knows, at most."""
+    if not study.sequential:
+        return pace.left(left)
+    most = pace.left(left, rounds=most_rounds(study) - study.rounds_begun)
+    return most if study.budget_seconds is None else max(0.0, min(most, study.budget_seconds - pace.seconds))
+
+
+def all_seconds(study: Study) -> float:
+    """Return about how long a study takes from its first step on; at most, of one that stops when it knows."""
+    pace = Pace(study, done=0, busy=host_is_busy())
+    return before_seconds(study) + seconds_left(study, study.trials, pace)
+
+
+def before_seconds(study: Study) -> float:
+    """Return about how long it takes until the first trial can begin."""
+    disks = [] if study.target else [arm.stack.disk for arm in study.arms if arm.stack.disk.backend == "file"]
+    to_fill = bytes_to_fill(Path(study.scratch), disks, span_bytes=study.span_bytes)
+    return setup_seconds(study, bytes_to_fill=to_fill)
