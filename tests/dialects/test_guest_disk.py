@@ -144,8 +144,8 @@ def test_libvirts_own_schema_takes_the_element(name: str, tmp_path: Path) -> Non
 
 def test_a_thread_comes_with_its_number_and_how_it_polls() -> None:
     xml = disk_xml(IOTHREAD, image="/disk.img", iothread=3, block_device=True, target="vdb")
-    assert 'iothread="3"' in xml.disk
-    assert '<source dev="/disk.img"/>' in xml.disk
+    assert "iothread='3'" in xml.disk
+    assert "<source dev='/disk.img'/>" in xml.disk
     assert "<iothread id='3'><poll max='0'/></iothread>" in xml.domain
     assert "libvirt 9.4" in xml.notes[0]
 
@@ -153,7 +153,7 @@ def test_a_thread_comes_with_its_number_and_how_it_polls() -> None:
 def test_a_scsi_disk_hangs_on_a_controller_that_has_its_queues_and_its_thread() -> None:
     xml = disk_xml(STACKS["on scsi"], image="/x")
     assert "iothread" not in xml.disk
-    assert "<target dev=\"sda\" bus='scsi'/>" in xml.disk
+    assert "<target dev='sda' bus='scsi'/>" in xml.disk
     controller = ET.fromstring(xml.controller)  # noqa: S314 - our own text
     assert controller.attrib == {"type": "scsi", "index": "0", "model": "virtio-scsi"}
     assert [driver.attrib for driver in controller] == [{"iothread": "1"}]
