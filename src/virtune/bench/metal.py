@@ -2,12 +2,14 @@
 """The rig `metal`: the load straight on a file or block device, the yardstick for every other stack."""
 
 import contextlib
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from virtune.bench.load import run_here
 from virtune.bench.port import DiskImageSpec, Keep, LoadJob, LoadOutput, Surroundings, Window
+from virtune.fio.job import can_name
 from virtune.model.errors import RigError
 from virtune.model.evidence import Changeover, Check, InForce
 from virtune.model.stack import Stack
@@ -51,8 +53,25 @@ class MetalSession:
         """Give the image itself as target."""
         if ground.image is None:
             raise RigError("rig=metal needs an image or a device")
-        target = FileTarget(path=str(ground.image), size_bytes=ground.size_bytes)
-        yield MetalBench(target=target, image=ground.image, warden=self._warden)
+        with _named(ground.image) as path:
+            target = FileTarget(path=path, size_bytes=ground.size_bytes)
+            yield MetalBench(target=target, image=ground.image, warden=self._warden)
+
+
+@contextlib.contextmanager
+def _named(image: Path) -> Iterator[str]:
+    """Yield a name of the image that a job file can hold: its own, or else the kernel's, of a descriptor of ours."""
+    if can_name(str(image)):
+        yield str(image)
+        return
+    try:
+        descriptor = os.open(image, os.O_PATH | os.O_CLOEXEC)
+    except OSError as error:
+        raise RigError(f"cannot use {image}: {error.strerror}") from None
+    try:
+        yield f"/proc/{os.getpid()}/fd/{descriptor}"
+    finally:
+        os.close(descriptor)
 
 
 @contextlib.contextmanager
