@@ -82,9 +82,6 @@ FIRES: dict[str, tuple[FioResult, Weight, tuple[str, ...]]] = {
         of_load(options=(("rw", "randread"), ("number_ios", "3000000"))),
         Weight.WARNING, ("2,400,000 of 3,000,000 I/Os",),
     ),
-    "contradicted": (
-        of_flow(bandwidth_bps=8_000 * 4096.0), Weight.INVALID, ("80k reads a second", "328 MB/s", "32.8 MB/s"),
-    ),
     "depth, ignored": (read_result(recorded("sync-deep.both")), Weight.WARNING, ("iodepth=32", "psync", "1, not 32")),
     "depth, not filled": (
         of_load(depth=32, depth_levels=(("1", 0.9), ("16", 0.08), ("32", 0.02))),
@@ -120,7 +117,6 @@ FIRES: dict[str, tuple[FioResult, Weight, tuple[str, ...]]] = {
 SILENT: dict[str, FioResult] = {
     "page-cache": GOOD,
     "cut-short": of_load(options=(("rw", "randread"), ("number_ios", "2400000"))),
-    "contradicted": of_flow(bandwidth_bps=60_000 * 4096.0),
     "page-cache, not through the kernel": replace(of_load(engine="nbd", direct=False), devices=()),
     "page-cache, nothing known": replace(of_load(direct=None), devices=()),
     "unserved, sequential": replace(of_load(pattern="read"), devices=(replace(DEVICE, reads=100),)),

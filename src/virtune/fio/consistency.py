@@ -3,7 +3,7 @@
 
 from virtune.model.errors import ReadError
 from virtune.model.measurement import FioResult, Stream
-from virtune.model.units import format_bytes, format_count
+from virtune.model.units import format_bandwidth, format_bytes, format_count
 
 IOS_ENOUGH = 1000
 """With fewer, what was in flight as the ramp ended is a part that matters: fio counts its bytes and not its I/Os."""
@@ -33,8 +33,8 @@ def _rates(stream: Stream) -> str | None:
         return None
     expected = stream.iops * each
     return (
-        f"{format_count(stream.iops)} IOPS of {format_bytes(each)} are {format_bytes(expected)}/s, "
-        f"and it says {format_bytes(stream.bandwidth_bps)}/s"
+        f"{format_count(stream.iops)} IOPS of {format_bytes(each)} are {format_bandwidth(expected)}, "
+        f"and it says {format_bandwidth(stream.bandwidth_bps)}"
     )
 
 

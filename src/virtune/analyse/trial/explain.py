@@ -27,7 +27,6 @@ LOAD_RULES: tuple[LoadRule, ...] = (
     validity_rules.errors,
     validity_rules.short_ios,
     validity_rules.cut_short,
-    validity_rules.contradicted,
     validity_rules.depth_ignored,
     validity_rules.depth_not_filled,
     validity_rules.depth_in_submission,

@@ -5,12 +5,11 @@ import errno
 import math
 from collections.abc import Iterator
 
-from virtune.analyse.trial.cache_rules import one
 from virtune.analyse.trial.measure import completions
 from virtune.fio.job_options import SYNCHRONOUS
 from virtune.model.measurement import LoadResult, Stream
 from virtune.model.remark import Remark, Weight
-from virtune.model.units import format_bandwidth, format_bytes, format_count, format_ns, format_share
+from virtune.model.units import format_count, format_ns, format_share
 
 LITTLE_MARGIN = 0.10
 """Operations a second times mean latency is the number in flight (Little's law). In a closed loop it comes out within
@@ -36,12 +35,6 @@ RATE_MET = 0.99
 
 EDGE_SECONDS = 0.01
 """What is due in the last 10 ms of a run may complete after it, without any queue that grows."""
-
-CONTRADICTED = 2.0
-"""Factor between completions a second and those that the bandwidth makes: a few in a hundred are the run's edges."""
-
-CONTRADICTED_BY_FIO = 10.0
-"""The same of fio's own figure, which leaves out what was in flight when the ramp ended: the depth, once a run."""
 
 CPU_LIMIT = 90.0
 IN_SUBMISSION = 0.5
@@ -101,27 +94,6 @@ def cut_short(load: LoadResult) -> Iterator[Remark]:
         " was done with. The slowest I/Os of a disk are the likeliest to be missing.",
         advice="leave out runtime=, or let size= hold as many blocks",
     )
-
-
-def contradicted(load: LoadResult) -> Iterator[Remark]:
-    """`contradicted`: operations a second, bytes a second and the size of the I/Os do not belong together."""
-    for stream in load.streams:
-        size = stream.bytes / stream.ios if stream.bytes and stream.ios else load.block_size
-        if not size or not stream.bandwidth_bps or stream.direction == "trim":
-            continue
-        said = ((completions(stream), CONTRADICTED), (stream.iops, CONTRADICTED_BY_FIO))
-        off = [rate for rate, limit in said if not 1 / limit <= rate * size / stream.bandwidth_bps <= limit]
-        if off:
-            rate = off[0]
-            yield Remark(
-                id="contradicted",
-                weight=Weight.INVALID,
-                text=f"{format_count(rate)} {one(stream)}s a second of {format_bytes(size)} would be"
-                f" {format_bandwidth(rate * size)}, and fio says {format_bandwidth(stream.bandwidth_bps)}: these"
-                " figures do not belong together.",
-                advice="is this fio's own output, as it came?",
-            )
-            return
 
 
 def depth_ignored(load: LoadResult) -> Iterator[Remark]:
