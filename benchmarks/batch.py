@@ -17,7 +17,7 @@ from scipy import special, stats
 from virtune.analyse.stats.anytime import HUBER_K, LAG1_DOUBT, LAG1_MAX, quantile
 from virtune.analyse.stats.group_sequential import dunnett_alpha, level_of
 from virtune.analyse.stats.paired import Levels, compare_planned
-from virtune.analyse.stats.planned import CLIP, LENT, mixed_quantile
+from virtune.analyse.stats.planned import APART_LEVEL, CLIP, LENT, mixed_quantile
 from virtune.model.metric import BY_ID
 from virtune.model.verdict import ROUNDS_MIN, Verdict
 
@@ -109,7 +109,8 @@ def _apart(values: Rounds, pairs: Sequence[tuple[int, int]]) -> Rounds:
 def _planned(found: Rounds, arms: int, level: float) -> tuple[Rounds, Rounds]:
     count = found.shape[1]
     weighed = _pseudo_values(found, CLIP)
-    variance, df = _moderated(weighed.var(axis=1, ddof=1), count - 1.0, arms, LENT)
+    own = weighed.var(axis=1, ddof=1)
+    variance, df = _moderated(own, count - 1.0, arms, LENT, apart=_apart_arms(own, arms, count - 1.0))
     grid = np.linspace(-1, 1, 161)
     lag1 = _lag1(weighed)[:, None]
     sds = np.zeros_like(df)
@@ -149,12 +150,27 @@ def _pseudo_values(found: Rounds, clip: float) -> Rounds:
     return pseudo
 
 
-def _moderated(own: Rounds, df: float, arms: int, most: float) -> tuple[Rounds, Rounds]:
+def _apart_arms(own: Rounds, arms: int, df: float) -> Rounds:
+    """Whether an arm of a run is noisier than the others: such a run lends nothing."""
+    if arms < 3:
+        return np.zeros((len(own), 1))
+    with_arm = np.zeros((len(own), arms))
+    for number, pair in enumerate(pairs_of(arms, every=True)):
+        for arm in pair:
+            with_arm[:, arm] += own[:, number]
+    each = (with_arm - own.sum(axis=1, keepdims=True) / (arms - 1)) / (arms - 2)
+    others = np.maximum((each.sum(axis=1, keepdims=True) - each) / (arms - 1), 0.0)
+    limit = special.fdtri(df, (arms - 1) * df, 1 - APART_LEVEL / arms)
+    apart: Rounds = (each > limit * others).any(axis=1, keepdims=True).astype(float)
+    return apart
+
+
+def _moderated(own: Rounds, df: float, arms: int, most: float, apart: Rounds | float = 0.0) -> tuple[Rounds, Rounds]:
     if own.shape[1] < 2:
         return own, np.full_like(own, df)
     pooled = own.mean(axis=1, keepdims=True)
     noisy = own > pooled * special.fdtri(df, max(1.0, (arms - 1) * df), 0.99)
-    lent = np.where(noisy, 0.0, min((arms - 2) * df, most * df + 4))
+    lent = np.where(noisy | (apart > 0), 0.0, min((arms - 2) * df, most * df + 4))
     return (lent * pooled + df * own) / (lent + df), df + lent
 
 

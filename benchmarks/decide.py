@@ -10,6 +10,7 @@ Every part judges as `virtune compare` does: after every round from the sixth on
   host RHO   bound to the host: RHO from slot to slot, arms in a random order within each round
   drift      1 % a minute, arms in a random order;  t3: Student's t with 3 df;  dips: 1 slot in 20 loses 5 to 40 %
   uneven     one arm twice as noisy as the others;  quiet-base: a baseline with a third of the noise
+  noisy-base K  a baseline with K times the noise
 
 Seeds are fixed. The results are kept in decide.md.
 """
@@ -34,6 +35,7 @@ BUDGET_SECONDS, TRIAL_SECONDS = 300.0, 2.9
 NOISES = (
     ("ar", 0.0), ("ar", 0.1), ("ar", 0.2), ("ar", 0.3), ("ar", 0.5), ("host", 0.3), ("host", 0.5), ("host", 0.8),
     ("t3", 0.0), ("dips", 0.0), ("drift", 0.0), ("uneven", 0.0), ("quiet-base", 0.0),
+    ("noisy-base", 3.0), ("noisy-base", 10.0),
 )  # fmt: skip
 
 FOUND = ((2, 0.05, 0.03), (2, 0.08, 0.05), (4, 0.05, 0.05), (4, 0.08, 0.05), (8, 0.02, 0.03), (8, 0.05, 0.05),
@@ -71,6 +73,9 @@ def noise(chance: np.random.Generator, kind: str, rho: float, shape: tuple[int, 
         drawn = np.empty(shape)
         np.put_along_axis(drawn, order, moved.reshape(shape), 2)
         return drawn
+    if kind == "noisy-base":
+        white[:, :, 0] *= rho
+        return each * white
     if kind == "t3":
         return chance.standard_t(3, shape) * each / math.sqrt(3)
     hit = chance.random(shape) < 0.05

@@ -121,7 +121,7 @@ def test_between_stacks_a_guest_stands_still_whatever_runs_in_it(rig: GuestSessi
         assert eventually(lambda: bench.spent().by_role["vcpu"] > 100_000_000, seconds=20)
     bench.begin()
     time.sleep(0.5)
-    assert bench.spent().by_role["vcpu"] == 0
+    assert bench.spent().by_role["vcpu"] < 1_000_000  # the microseconds in which it is stopped
     with rig.up(replace(GUEST, disk=Disk(aio="native")), ground(image)) as bench:
         assert bench.changeover is not None
         assert (bench.changeover.swapped, bench.changeover.process) == ("nodes", pid)

@@ -137,7 +137,7 @@ def test_what_cannot_be_is_one_sentence(
     [
         ({"target": Path("/dev/null")}, "only its own scratch disks"),
         ({"restart": True}, "does not restart your VM"),
-        ({"rig": "qemu"}, "no arm is in a domain"),
+        ({"rig": "qemu"}, "no arm runs in a libvirt domain"),
     ],
 )
 def test_what_cannot_be_asked_of_a_domain_is_said_at_once(tmp_path: Path, more: dict[str, Any], says: str) -> None:

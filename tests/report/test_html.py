@@ -124,3 +124,24 @@ def test_a_search_says_that_it_has_no_page(store: Store) -> None:
 
     with pytest.raises(UsageError, match="a search has no page"):
         report_html(store, "20261122-184358-4b1a")
+
+
+def test_a_page_replaces_a_page_and_nothing_else(
+    store: Store, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = tmp_path / "before.sqlite"
+    place.write_bytes(gzip.decompress(KEPT.read_bytes()))
+    words = ["report", COMPARE, "--store", str(place)]
+    page, photo, link = tmp_path / "a.html", tmp_path / "photo.png", tmp_path / "link.html"
+    photo.write_bytes(b"\x89PNG precious")
+    link.symlink_to(tmp_path / "elsewhere")
+    for target, status in ((page, 0), (page, 0), (photo, 2), (link, 2), (tmp_path, 2)):
+        assert run([*words, "-o", str(target)]) == status, capsys.readouterr().err
+    assert photo.read_bytes() == b"\x89PNG precious"
+    assert not (tmp_path / "elsewhere").exists()
+    assert run([*words, "--svg", str(tmp_path / "svg")]) == 0
+    assert run([*words, "--svg", str(tmp_path / "svg")]) == 2  # pictures carry no mark: they are not replaced
+    empty = tmp_path / "empty.txt"
+    empty.touch()
+    assert run(["report", "last", "--store", str(empty)]) == 1
+    assert empty.read_bytes() == b""

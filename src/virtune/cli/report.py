@@ -2,12 +2,19 @@
 """`virtune report`: a study as one HTML file with pictures."""
 
 import json
+import os
+import stat
 from pathlib import Path
 
 import click
 
 from virtune.cli.options import require_store, store_option
 from virtune.model.errors import UsageError
+
+MARK = b'<meta name="generator" content="virtune">'
+"""What a page begins with, so that only such a one is replaced by another."""
+
+_HEAD_BYTES = 4096
 
 
 @click.command(name="report")
@@ -39,7 +46,7 @@ def command(study: str, output: Path | None, svg: Path | None, png: Path | None,
     if sum(one is not None for one in (output, svg, png)) + spec > 1:
         raise UsageError("one of -o, --svg, --png and --spec at a time")
     require_store(store, study)
-    with Store(store) as kept:
+    with Store(store, reading=True) as kept:
         name = kept.find(study)
         if spec:
             click.echo(json.dumps({chart.name: chart.spec for chart in charts(kept, name)}, indent=2))
@@ -58,14 +65,16 @@ def command(study: str, output: Path | None, svg: Path | None, png: Path | None,
 
 
 def _write(path: Path, content: bytes) -> None:
-    """Write a file anew; anything that is there and not a file of ours by its beginning is left alone."""
-    beginnings = (b"<!DOCTYPE html>", b"<svg", b"\x89PNG")
-    if path.exists():
-        if not path.is_file():
-            raise UsageError(f"{path} is not a file", hint="`-o FILE.html`")
-        with path.open("rb") as file:
-            start = file.read(16)
-        if start and not start.startswith(beginnings):
+    """Write a new file, or replace a page of virtune's; anything else that is there is left as it is."""
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
+    except OSError as error:
+        raise UsageError(f"cannot write {path}: {error.strerror}", hint="choose another name") from None
+    with os.fdopen(descriptor, "r+b") as file:
+        there = os.fstat(file.fileno())
+        if not stat.S_ISREG(there.st_mode) or (there.st_size and MARK not in file.read(_HEAD_BYTES)):
             raise UsageError(f"{path} exists and is not a report", hint="choose another name, or remove it")
-    path.write_bytes(content)
+        file.seek(0)
+        file.truncate()
+        file.write(content)
     click.echo(str(path), err=True)

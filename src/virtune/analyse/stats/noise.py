@@ -4,7 +4,7 @@
 Values come as ln(metric), one row a round, one column an arm or a pair, NaN where nothing was measured.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -75,6 +75,29 @@ def moderated(own: Values, df: Values, *, arms: int, lent: Callable[[float, int]
     total = max(1.0, (arms - 1) * float(df.max()))
     from_others = np.where(own > pooled * fdtri(df, total, _ALIKE_LEVEL), 0.0, from_others)
     return (from_others * pooled + df * own) / (from_others + df), df + from_others
+
+
+def arms_alike(own: Values, pairs: Sequence[tuple[int, int]], df: Values, *, level: float) -> bool:
+    """Whether no arm is noisier than the others together, tested at this level over all arms.
+
+    Each arm's own variance follows from those of all pairs, since that of a difference is the sum of its two arms'
+    (Grubbs, J. Am. Stat. Assoc. 43, 1948). With fewer than three arms, or pairs that are missing, nothing can be told
+    and nothing is said against them. The level is nominal: an arm's variance from differences is less certain than
+    its own would be, so of equal arms about four times as many are found apart, which costs some width.
+    """
+    arms = sorted({arm for pair in pairs for arm in pair})
+    if len(arms) < 3 or len(pairs) != len(arms) * (len(arms) - 1) // 2:
+        return True
+    # scipy takes longer to load than a study of a thousand trials takes to be read, so only who compares pays
+    from scipy.special import fdtri
+
+    half = float(own.sum()) / (len(arms) - 1)
+    with_arm = np.array([sum(own[n] for n, pair in enumerate(pairs) if arm in pair) for arm in arms])
+    each = (with_arm - half) / (len(arms) - 2)
+    others = (each.sum() - each) / (len(arms) - 1)
+    free = float(df.max())
+    limit = float(fdtri(free, (len(arms) - 1) * free, 1 - level / len(arms)))
+    return bool((each <= limit * np.maximum(others, 0.0)).all())
 
 
 def lag1_of(weighed: Values) -> float:
