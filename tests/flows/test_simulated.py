@@ -8,6 +8,8 @@ import pytest
 
 from virtune.cli import run
 
+RESULT = Path(__file__).parents[1] / "captures" / "fio" / "plain.json"
+
 
 def called(capsys: pytest.CaptureFixture[str], *words: str, status: int = 0) -> str:
     found = run(list(words))
@@ -80,3 +82,24 @@ def test_a_target_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str])
 def test_help_does_not_offer_it(capsys: pytest.CaptureFixture[str]) -> None:
     for verb in ("compare", "measure", "tune", "check"):
         assert "simulated" not in called(capsys, verb, "--help")
+
+
+def test_simulated_figures_are_compared_within_their_study_alone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    called(capsys, *compared(tmp_path))
+    called(capsys, *compared(tmp_path))
+    store = ("--store", str(tmp_path / "store.sqlite"))
+    listed = json.loads(called(capsys, "list", "--json", *store))["studies"]
+    first, second = (study["id"] for study in listed)
+    shown = json.loads(called(capsys, "show", first, "--json", *store))
+    arms = [f"{first}:{arm['name']}" for arm in shown["arms"]]
+    measured = tmp_path / "measured.json"
+    measured.write_text(RESULT.read_text())
+    other = f"{second}:{shown['arms'][0]['name']}"
+    for beside in (str(measured), other):
+        assert run(["compare", arms[0], beside, "--different-jobs", *store]) == 2
+        said = capsys.readouterr().err
+        assert f"{arms[0]} is simulated" in said
+        assert "compare arms of this one study with each other" in said
+    assert called(capsys, "compare", *arms, *store).startswith("SIMULATED compare")

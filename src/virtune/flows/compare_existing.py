@@ -32,7 +32,8 @@ def hold_against(
     """Return what these files, folders and runs are as one study, which is not kept.
 
     A run is `STUDY` (an id, the beginning of one, `last`) or `STUDY:ARM`. Raises UsageError for what cannot be
-    compared: names that mean nothing, jobs that ask for different things unless `different_jobs` allows it.
+    compared: names that mean nothing, a simulated study with anything else, jobs that ask for different things unless
+    `different_jobs` allows it.
     """
     stored = {name: _from_store(name, store) for name in names if not Path(name).exists()}
     runs_named = {(one.record.study.id, one.arm) for one in stored.values()}
@@ -40,6 +41,7 @@ def hold_against(
         raise UsageError("the same run is given twice", hint="a run is not a repeat of itself")
     if len(stored) == len(names) and len({one.record.study.id for one in stored.values()}) == 1:
         return _within(list(stored.values()), terms)
+    _require_measured(stored)
     paths = [Path(name) for name in names if name not in stored]
     found = find_results(paths, (), each=True, say=say) if paths else ()
     runs = [*runs_of(found)]
@@ -89,6 +91,17 @@ def _from_store(name: str, store: Path) -> _Stored:
             f"study {found} has no trial of arm {arm!r} yet", hint=f"`virtune resume {study}` runs what is left"
         )
     return _Stored(record=record, arm=arm)
+
+
+def _require_measured(stored: dict[str, _Stored]) -> None:
+    """Refuse simulated figures: what was made of several studies no longer says that they are invented."""
+    for name, one in stored.items():
+        if one.record.study.simulated:
+            raise UsageError(
+                f"{name} is simulated: its figures are invented, and cannot be compared with those of another study",
+                hint="compare arms of this one study with each other: "
+                + " ".join(f"{one.record.study.id}:{arm.name}" for arm in one.record.study.arms),
+            )
 
 
 def _within(stored: Sequence[_Stored], terms: Terms) -> StudyRecord:
