@@ -5,6 +5,7 @@ import io
 from collections.abc import Sequence
 from dataclasses import replace
 
+import pytest
 from rich.console import Console, Group
 from tests.report.test_documents import record
 
@@ -16,8 +17,9 @@ from virtune.model.result import Result
 from virtune.model.stack import Stack
 from virtune.model.study import Arm, Trial
 from virtune.model.verification import to_verify, unverified_remarks
+from virtune.report.html.page import page_of
 from virtune.report.text.notes import notes
-from virtune.report.text.verified import verified
+from virtune.report.text.verified import all_checks, verified
 
 SEEN = tuple(
     Check(setting=name, asked="threads", found="threads", proof=f"{name} was seen") for name in to_verify(Stack())
@@ -119,3 +121,32 @@ def test_rounds_are_named_by_their_workload() -> None:
     quiet = replace(last, measurement=replace(last.measurement, remarks=()))
     page = text_of(summarise(replace(kept, trials=(kept.trials[0], quiet))))
     assert "(rounds: metal randread-4k 1/1)" in page
+
+
+def of_workloads(*checks: tuple[Check, ...]) -> StudyRecord:
+    """One arm under two workloads, of each of which these checks were made."""
+    kept = of_two_workloads(("libaio", "libaio"))
+    trials = zip(kept.trials, checks, strict=True)
+    return replace(kept, trials=tuple(replace(one, in_force=InForce(checks=mine)) for one, mine in trials))
+
+
+@pytest.mark.parametrize("found", [None, "native"])
+@pytest.mark.parametrize("last", [True, False])
+def test_the_page_says_the_worst_that_was_seen_of_a_setting(found: str | None, last: bool) -> None:
+    good = Check(setting="disk.aio", asked="threads", found="threads", proof="seen")
+    bad = replace(good, found=found, proof="not so here")
+    kept = of_workloads(*[(good,), (bad,)][:: 1 if last else -1])
+    table = page_of(summarise(kept), kept).settings
+    assert table is not None
+    (row,) = table.rows
+    assert row[2:] == (("not seen", "unverified") if found is None else (found, "DIFFERS")) + ("not so here",)
+
+
+def test_every_check_of_every_guest_is_listed() -> None:
+    first = Check(setting="disk.aio", asked="threads", found="native", proof="first guest")
+    console = Console(file=io.StringIO(), width=200)
+    others = (replace(first, guest=1, proof="second guest"), replace(first, asked="native", proof="asked otherwise"))
+    console.print(all_checks(summarise(of_workloads((first, others[0]), (first, others[1])))))
+    assert isinstance(console.file, io.StringIO)
+    page = console.file.getvalue()
+    assert [page.count(words) for words in ("first guest", "second guest", "asked otherwise")] == [1, 1, 1]

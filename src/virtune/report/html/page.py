@@ -24,6 +24,9 @@ from virtune.report.text.words import difference_text
 MARKS = {"better": "▲", "worse": "▼", "same": "■", "undecided": "○"}
 """The mark of a verdict, so that it is never told by colour alone."""
 
+_WORST_LAST = (True, None, False)
+"""What a check may say of a setting: verified, unverified, another value than was asked for."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
@@ -109,9 +112,10 @@ def _settings(result: Result) -> Table | None:
     rows = []
     for arm in result.study.arms:
         seen: dict[tuple[str, str], Check] = {}
-        for summary in result.arms:
-            if summary.arm == arm.name:
-                seen |= {(one.setting, one.asked): one for one in summary.in_force}
+        every = (one for summary in result.arms if summary.arm == arm.name for one in summary.in_force)
+        # the worst of all workloads and guests stands for the setting; of two alike the later, seen under load
+        for one in sorted(every, key=lambda check: _WORST_LAST.index(check.agrees)):
+            seen[one.setting, one.asked] = one
         rows += [
             (arm.name, f"{one.setting}={one.asked}", "not seen" if one.found is None else one.found,
              {True: "verified", False: "DIFFERS", None: "unverified"}[one.agrees], one.proof)

@@ -103,9 +103,11 @@ def _words(line: _Line, summary: ArmSummary) -> Text:
 
 
 def _checks_of(summaries: Iterator[ArmSummary]) -> Sequence[Check]:
-    """Every check of an arm once, over its workloads."""
+    """Every different check of an arm once, over its workloads: none of a guest stands for that of another."""
     found = [check for summary in summaries for check in summary.in_force]
-    return list({(check.setting, check.found, UNDER_LOAD in check.proof): check for check in found}.values())
+    return list(
+        {(one.guest, one.setting, one.asked, one.found, UNDER_LOAD in one.proof): one for one in found}.values()
+    )
 
 
 def _telling(check: Check) -> bool:
