@@ -184,3 +184,21 @@ def test_at_offered_loads_conditions_hold_as_verdicts_do() -> None:
         asked = replace(like.study, workloads=workloads, rounds=24, trials=tuple(one.trial for one in records))
         (ruling,) = rule(replace(like, study=asked, trials=records), [condition])
         assert (ruling.comparison.workload, ruling.outcome) == ("w-at", outcome), ruling.why
+
+
+@pytest.mark.parametrize("paired", [True, False])
+def test_an_arm_may_be_named_as_the_limit_is(paired: bool) -> None:
+    chance = Random(4)
+    kept = study([math.exp(chance.gauss(math.log(500), 0.01)) for _ in range(8)], [2500.0 + i for i in range(8)])
+    trials = tuple(
+        replace(one, trial=replace(one.trial, arm="2000")) if one.trial.arm == "a" else one for one in kept.trials
+    )
+    arms = (Arm(name="2000", stack=Stack()), kept.study.arms[1])
+    asked = replace(kept.study, arms=arms, baseline="2000", paired=paired, trials=tuple(one.trial for one in trials))
+    found = rule(replace(kept, study=asked, trials=trials), parse_conditions(["iops < 2000"]))
+    assert [(one.comparison.candidate, one.outcome) for one in found] == [
+        ("2000", Outcome.BREACHED),
+        ("b", Outcome.HELD),
+    ]
+    assert {one.comparison.baseline for one in found} == {"2000"}
+    assert not any("\0" in one.why + one.comparison.why for one in found)

@@ -139,7 +139,9 @@ def against_value(evidence: Evidence, metric: Metric, value: float, *, confidenc
     above the value. Each holds at this confidence.
     """
     study = evidence.study
-    limit = Arm(name=f"{value:g}", stack=study.arms[0].stack)
+    shown = f"{value:g}"
+    # neither a name that people give nor that of a file can hold a NUL, so no arm is taken for the limit
+    limit = Arm(name=f"\0{shown}", stack=study.arms[0].stack)
     for arm in study.arms:
         alone = replace(study, arms=(limit, arm), baseline=limit.name)
         for workload in study.compared:
@@ -150,7 +152,8 @@ def against_value(evidence: Evidence, metric: Metric, value: float, *, confidenc
                 (limit.name, workload.name): {number: {actual.id: value} for number in mine},
             }
             held = replace(evidence, study=alone, rows=rows)
-            for found in _compare(held, workload, metric, [(limit.name, arm.name)], confidence):
+            for one in _compare(held, workload, metric, [(limit.name, arm.name)], confidence):
+                found = replace(one, baseline=shown, why=one.why.replace(limit.name, shown))
                 fewest = ROUNDS_MIN if study.paired else REPEATS_MIN
                 few = found.verdict is Verdict.UNDECIDED and 0 < found.rounds < fewest
                 runs = "1 run" if found.rounds == 1 else f"{found.rounds} runs"
