@@ -45,3 +45,9 @@ def test_iops_and_counts_that_were_raised_together_contradict_the_latencies() ->
 @pytest.mark.parametrize("factor", [1.9, 0.6, 1.0])
 def test_what_an_end_of_a_ramp_or_rounding_makes_is_none(factor: float) -> None:
     read_result(changed(lambda read: read.update(iops=read["iops"] * factor)))
+
+
+def test_a_rate_too_small_to_divide_is_a_contradiction() -> None:
+    text = changed(lambda read: read.update(bw_bytes=5e-324, bw=5e-324, iops=1e10))
+    with pytest.raises(ReadError, match="contradicts itself"):
+        read_result(text)

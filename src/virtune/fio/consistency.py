@@ -29,7 +29,8 @@ def _rates(stream: Stream) -> str | None:
     if not stream.ios or not stream.bytes or stream.ios < IOS_ENOUGH or not stream.iops or not stream.bandwidth_bps:
         return None
     each, said = stream.bytes / stream.ios, stream.bandwidth_bps / stream.iops
-    if max(each / said, said / each) <= FACTOR_MAX:
+    # a rate too small for a float divides to 0, which is no size that an I/O had
+    if said and max(each / said, said / each) <= FACTOR_MAX:
         return None
     expected = stream.iops * each
     return (
