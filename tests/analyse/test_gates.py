@@ -11,6 +11,7 @@ from tests.analyse.recordings import recorded
 from virtune.analyse.trial.counters import SCHEMA
 from virtune.analyse.trial.derive import derive
 from virtune.fio.workloads import parse_workload
+from virtune.model.errors import LoadError
 from virtune.model.gate import GATE_BY_ID, GATES
 from virtune.model.measurement import Measurement
 from virtune.model.remark import Weight
@@ -280,6 +281,24 @@ def test_guests_that_are_spread_over_one_disk_are_told(disks: list[list[str]], s
     found = derive(parts, stack=Stack(rig="qemu", guests=2, spread="/srv"), workload=WORKLOAD)
     told = [remark.text for remark in found.remarks if remark.id == "one-disk"]
     assert told == ([f"the images that guests.spread keeps apart both lie on {shared}"] if shared else [])
+
+
+@pytest.mark.parametrize("name", ["barrier.json", "disks.json"])
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"{",
+        b"\xff",
+        b"[]",
+        b"{}",
+        b'{"disks": [7], "skew_seconds": []}',
+        pytest.param(b"[" * 100_000, id="deep"),
+    ],
+)
+def test_a_damaged_capture_of_guests_is_said_by_its_name(name: str, content: bytes) -> None:
+    with pytest.raises(LoadError, match=f"{name} cannot be read"):
+        derive(edited("randread.both") | {name: content}, stack=Stack(rig="qemu", guests=2), workload=WORKLOAD)
 
 
 def offered(rate: int, done: float, *, seconds: float = 2.0, process: str = "linear") -> set[str]:

@@ -58,7 +58,7 @@ def derive(
     """Derive what a trial measured. `parts` are its captures by name, `checks` what was seen of its settings, None
     where nobody looked, as in results from elsewhere.
 
-    Raises LoadError when fio's output cannot be read or says that the load failed.
+    Raises LoadError when fio's output or what is known of the guests cannot be read, or when the load failed.
     """
     outputs = _read(parts)
     every = _together(outputs)
@@ -144,7 +144,12 @@ def _seen_in_guests(outputs: Sequence[FioResult]) -> Iterator[tuple[str, float]]
 
 def _skew(parts: Mapping[str, bytes]) -> float | None:
     """Return how many seconds lay between the first I/O of the first guest and that of the last."""
-    return float(json.loads(parts[BARRIER])["skew_seconds"]) if BARRIER in parts else None
+    if BARRIER not in parts:
+        return None
+    try:
+        return float(json.loads(parts[BARRIER])["skew_seconds"])
+    except (ValueError, KeyError, TypeError, RecursionError):
+        raise _damaged(BARRIER) from None
 
 
 def _apart(skew: float | None) -> Iterator[Remark]:
@@ -158,15 +163,23 @@ def _apart(skew: float | None) -> Iterator[Remark]:
 
 
 def _on_one_disk(parts: Mapping[str, bytes]) -> Iterator[Remark]:
-    images = json.loads(parts[DISKS])["disks"] if DISKS in parts else []
-    shared = sorted(set.intersection(*map(set, images))) if images else []
+    try:
+        images = json.loads(parts[DISKS])["disks"] if DISKS in parts else []
+        shared = sorted(set[str].intersection(*map(set, images))) if images else []
+        disks = ", ".join(shared)
+    except (ValueError, KeyError, TypeError, RecursionError):
+        raise _damaged(DISKS) from None
     if shared:
         yield Remark(
             id="one-disk",
             weight=Weight.WARNING,
-            text=f"the images that guests.spread keeps apart both lie on {', '.join(shared)}",
+            text=f"the images that guests.spread keeps apart both lie on {disks}",
             advice="name a directory of another disk: `df` and `lsblk` show which is on which",
         )
+
+
+def _damaged(capture: str) -> LoadError:
+    return LoadError(f"the trial's {capture} cannot be read: it is damaged")
 
 
 def _use(parts: Mapping[str, bytes], role: str) -> Use | None:
