@@ -6,8 +6,9 @@ a tenth of all cases. Up to p99 the percentiles of ten sections are the sample (
 Beyond, too few I/Os of a section lie there, so the share of I/Os below the value gets an interval over the sections,
 which is then read back as latencies (Woodruff 1952). Where that has no upper end, there is only a lower bound; and
 so it is while less than ten minutes were measured: what makes a tail comes seldom and in heaps, and whoever has not
-seen it cannot know how much of it there is. Over one minute of simulated stalls (tests/analyse/test_sections.py) the
-interval of p99.9 holds the truth in 76 % of cases, over three in 81 %, over ten in 89 %, its lower end in 94 to 96 %.
+seen it cannot know how much of it there is. Over one minute of simulated stalls
+(tests/analyse/test_percentile_intervals.py) the interval of p99.9 holds the truth in 76 % of cases, over three in
+81 %, over ten in 89 %, its lower end in 94 to 96 %.
 """
 
 import itertools
