@@ -1,101 +1,87 @@
 # SPDX-License-Identifier: Apache-2.0
-"""SIGKILL of virtune at random instants of a comparison in a guest: what is left, and does the study go on?
+"""SIGKILL, or two quick Ctrl-C, at random instants of every verb and rig: what is left, and what is lost?
 
-    python -m benchmarks.kills [KILLS] [SEED]
+    python -m benchmarks.kills [COUNT] [SEED] [kill|interrupt]
 
-Each time a comparison of two engines in a guest is begun, or the one that was killed before is resumed, and virtune
-alone is killed at an instant drawn from its whole length. 15 s later at most, no process and no directory of the run
-may be there, `virtune clean` must have nothing more to do, and in the end `virtune resume` must complete what was
-killed last. Prints what every kill left.
+Each time one of the calls of `benchmarks.runs` is begun, and virtune alone is killed at an instant drawn from its
+whole length, or interrupted twice within 0.4 s. 15 s later at most no process and no directory of the run may be
+there, `virtune clean` must have nothing more to do, no trial may be gone from the store, and nothing may print a
+traceback.
+Prints a line for each, a table in the end, and completes what was cut short with `virtune resume`.
 """
 
 import contextlib
-import os
-import random
+import signal
 import subprocess
 import sys
 import tempfile
 import time
+from collections import defaultdict
 from pathlib import Path
+from random import Random
 
-WORDS = ("compare", "--rig", "qemu", "--arm", "a:", "--arm", "b:disk.aio=native", "--rounds", "2", "--seconds", "0.7")
-LONGEST_SECONDS = 14.0
-PATIENCE_SECONDS = 15.0
-
-
-def left(mark: str) -> list[str]:
-    """Every process that runs of ours started, found by the directory that they were given."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        with contextlib.suppress(OSError):
-            variables = (entry / "environ").read_bytes().split(b"\0") if entry.name.isdigit() else []
-            if mark.encode() in variables:
-                found.append(f"{entry.name} {(entry / 'comm').read_text().strip()}")
-    return found
+from benchmarks.runs import CALLS, Call, Runs
 
 
-class Runs:
-    """Calls virtune with a store, a scratch directory and a temporary directory of its own."""
+def stop(child: "subprocess.Popen[bytes]", how: str, chance: Random) -> tuple[int | None, str]:
+    """End a run in the way that was asked for; return its exit code and what it had said."""
+    if how == "kill":
+        child.kill()
+    else:
+        for wait in (chance.uniform(0.02, 0.4), 0.0):
+            with contextlib.suppress(ProcessLookupError):
+                child.send_signal(signal.SIGINT)
+            time.sleep(wait)
+    _, err = child.communicate(timeout=120)
+    return child.returncode, err.decode(errors="replace")
 
-    def __init__(self, home: Path) -> None:
-        self.temporary = home / "t"
-        self.temporary.mkdir()
-        self.place = ("--store", str(home / "store.sqlite"))
-        self.scratch = ("--scratch", str(home / "scratch"), "--span", "64M")
-        self.env = os.environ | {"TMPDIR": str(self.temporary)}
-        self.mark = f"TMPDIR={self.temporary}"
 
-    def start(self, *words: str) -> "subprocess.Popen[bytes]":
-        """Start virtune."""
-        argv = [sys.executable, "-m", "virtune", *words]
-        return subprocess.Popen(argv, env=self.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-
-    def run(self, *words: str) -> str:
-        """Run it to its end and return what it said."""
-        child = self.start(*words)
-        out, err = child.communicate(timeout=300)
-        assert child.returncode == 0, (words, err.decode())
-        assert b"Traceback" not in err, err.decode()
-        return (out + err).decode()
-
-    def remains(self) -> list[str]:
-        """What a killed run left: processes, and directories with its sockets."""
-        return [*left(self.mark), *(str(path) for path in self.temporary.iterdir())]
+def once(runs: Runs, call: Call, how: str, chance: Random) -> tuple[str, list[str]]:
+    """Begin one call and end it at some instant; return what happened and what was wrong with it."""
+    before, wrong = runs.kept(), []
+    child = runs.start(runs.words(call))
+    instant = chance.uniform(0.05, call.seconds)
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        child.wait(instant)
+    ended = child.poll() is not None
+    code, said = (child.returncode, child.communicate()[1].decode()) if ended else stop(child, how, chance)
+    gone, left = runs.wait_for_nothing()
+    wrong += [f"left {', '.join(left)}"] if left else []
+    # an interpreter that is still loading its modules has nothing of ours yet to catch an interrupt with
+    wrong += (
+        ["traceback"] if "Traceback" in said and not (how == "interrupt" and "virtune/cli/__init__" in said) else []
+    )
+    wrong += [f"exit {code}"] if how == "interrupt" and not ended and code not in (0, 1, 130, -signal.SIGINT) else []
+    cleaned = runs.run("clean", "--scratch", str(runs.scratch)).strip()
+    processes = [line for line in cleaned.splitlines() if "process" in line or "directory" in line]
+    wrong += [f"clean found {line}" for line in processes]
+    after = runs.kept()
+    wrong += [f"{before - after} trials lost"] if after < before else []
+    state = f"had ended ({code})" if ended else f"ended after {instant:5.2f} s ({code})"
+    return f"{state}, gone in {gone:.2f} s, {after - before} trials more", wrong
 
 
 def main() -> None:
-    """Kill, look, clean, and resume in the end."""
-    kills = int(sys.argv[1]) if len(sys.argv) > 1 else 20
-    chance = random.Random(int(sys.argv[2]) if len(sys.argv) > 2 else 20)
+    """Kill, look, clean; resume in the end."""
+    count = int(sys.argv[1]) if len(sys.argv) > 1 else 25
+    chance = Random(int(sys.argv[2]) if len(sys.argv) > 2 else 20)
+    how = sys.argv[3] if len(sys.argv) > 3 else "kill"
+    seen: dict[str, list[list[str]]] = defaultdict(list)
     with tempfile.TemporaryDirectory(dir="/var/tmp", prefix="vk") as directory:
         runs = Runs(Path(directory))
-        resumed = False
-        for number in range(1, kills + 1):
-            words = ("resume", *runs.place, "-q") if resumed else (*WORDS, *runs.scratch, *runs.place, "-q")
-            child = runs.start(*words)
-            instant = chance.uniform(0.1, LONGEST_SECONDS)
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                child.wait(instant)
-            ended = child.poll()
-            child.kill()
-            child.communicate()
-            begun = time.monotonic()
-            while runs.remains() and time.monotonic() - begun < PATIENCE_SECONDS:
-                time.sleep(0.02)
-            gone = time.monotonic() - begun
-            remains = runs.remains()
-            said = runs.run("clean", "--scratch", runs.scratch[1]).strip().replace("\n", "; ")
-            assert not runs.remains(), runs.remains()
-            state = "had ended" if ended is not None else f"killed after {instant:4.1f} s"
-            print(
-                f"{number:2} {words[0]:7} {state}: gone in {gone:.2f} s, left {remains or 'nothing'}; {said}",
-                flush=True,
-            )
-            listed = runs.run("list", *runs.place)
-            resumed = any(f" {done}/4" in listed for done in range(4))
-        if resumed:
-            print(next(line for line in runs.run("resume", *runs.place, "-q").splitlines() if "trials" in line))
-        assert not runs.remains()
+        runs.fill()
+        order = [call for _ in range(-(-count // len(CALLS))) for call in chance.sample(CALLS, len(CALLS))]
+        for number, call in enumerate(order[:count], 1):
+            said, wrong = once(runs, call, how, chance)
+            seen[call.name].append(wrong)
+            print(f"{number:3} {call.name:18} {said}{'  WRONG: ' if wrong else ''}{'; '.join(wrong)}", flush=True)
+        print("resume:", runs.run("resume", "-q", "--store", str(runs.store), ok=(0, 1, 2)).strip().splitlines()[:1])
+        assert not runs.remains(), runs.remains()
+    for name, found in sorted(seen.items()):
+        print(f"{name:18} {len(found):3} times, {sum(map(bool, found))} wrong")
+    bad = sum(bool(one) for found in seen.values() for one in found)
+    print(f"{sum(map(len, seen.values()))} in all, {bad} wrong")
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -32,6 +32,8 @@ VIRTUNE = (sys.executable, "-m", "virtune")
         (OSError(errno.EFBIG, "File too large", "a.db"), "a.db: a file would become larger", "ulimit -f", 1),
         (RuntimeError("can't start new thread"), "no more processes or threads", "ulimit -u", 1),
         (MemoryError(), "out of memory", "ulimit -v", 1),
+        (ImportError("libx.so: failed to map segment from shared object"), "out of memory", "ulimit -v", 1),
+        (ImportError("no module named x"), "internal error: ImportError: no module", "VIRTUNE_DEBUG=1", 1),
         (RecursionError("x"), "nested too deeply", "None", 1),
         (KeyError("arm"), "internal error: KeyError: 'arm'", "VIRTUNE_DEBUG=1", 1),
     ],

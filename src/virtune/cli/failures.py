@@ -4,6 +4,7 @@
 import contextlib
 import errno
 import os
+import re
 import sys
 from dataclasses import dataclass
 
@@ -26,6 +27,10 @@ _LIMITS: dict[int, tuple[str, str | None]] = {
 
 _OF_OUTPUT = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF, errno.EPIPE})
 """What a stream that is printed to may say: such an error carries no file name."""
+
+
+_NO_MEMORY = re.compile(r"failed to map segment|[Cc]annot allocate memory|static TLS block")
+"""What the loader says of a library that does not fit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +64,8 @@ def failure_of(error: BaseException) -> Failure | None:
             return Failure(*_LIMITS[errno.ENOMEM], 1)
         case RuntimeError() if "start new thread" in str(error):
             return Failure(*_LIMITS[errno.EAGAIN], 1)
+        case ImportError() if _NO_MEMORY.search(_with_causes(error)):
+            return Failure(*_LIMITS[errno.ENOMEM], 1)
         case RecursionError():
             return Failure("the input is nested too deeply to be read", None, 1)
     said = " ".join(str(error).split())
@@ -78,6 +85,15 @@ def _of_system(error: OSError) -> Failure:
 def is_of_output(error: BaseException) -> bool:
     """Whether an error is about the stream that is printed to."""
     return isinstance(error, OSError) and error.filename is None and error.errno in _OF_OUTPUT
+
+
+def _with_causes(error: BaseException | None) -> str:
+    """Return what an exception says, and what those say that led to it."""
+    said = []
+    while error is not None and len(said) < 10:
+        said.append(str(error))
+        error = error.__cause__ or error.__context__
+    return "; ".join(said)
 
 
 def debugging() -> bool:

@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every verb under limits of memory, processes, files, sizes, stack and time: a sentence, or a traceback?
+
+    python -m benchmarks.limits [VERB...]
+
+Each verb of `benchmarks.runs` (or those whose name begins with what is given) is run under each limit. Prints a
+table: verb, limit, exit code, whether there was a traceback, what was left behind, and the last thing that was said.
+Limits of processes do not hold for root, so root runs those rows as `nobody` with Debian's Python, where that can load
+virtune. Left out are limits of the data segment (`ulimit -d`): OpenBLAS waits for ever for memory that they refuse it.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+from benchmarks.runs import CALLS, ROOT, Call, Runs
+
+LIMITS: dict[str, tuple[int, ...]] = {
+    "v": (100_000, 150_000, 200_000, 250_000, 300_000, 400_000, 500_000, 600_000, 800_000, 1_200_000, 2_000_000),
+    "u": (1, 3, 5, 10, 30, 50),
+    "n": (4, 8, 12, 16, 24, 64),
+    "f": (0, 1, 16, 256, 4096),
+    "s": (64, 128, 256, 1024),
+    "t": (1, 2, 3, 5, 8),
+}
+"""37 limits: memory in KiB, processes, open files, the size of a file in KiB, stack in KiB, CPU seconds."""
+
+TIMEOUT_SECONDS = 240.0
+
+
+def as_nobody(runs: Runs, words: list[str]) -> list[str] | None:
+    """Return the command that runs virtune as another user; None where that cannot be."""
+    if os.geteuid() != 0:
+        return [sys.executable, "-m", "virtune", *words]
+    python = "/usr/bin/python3"
+    packages = next((Path(sys.prefix) / "lib").glob("python3.*/site-packages"))
+    paths = f"PYTHONPATH={ROOT / 'src'}:{packages}"
+    argv = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "env", paths, python, "-m", "virtune"]
+    tried = subprocess.run([*argv, "knobs"], capture_output=True, env=runs.env, cwd="/", check=False)
+    return [*argv, *words] if tried.returncode == 0 else None
+
+
+def under(runs: Runs, call: Call, kind: str, value: int) -> tuple[int | None, str]:
+    """Run a call under one limit; return its exit code, None where it was not run, and what it said."""
+    words = runs.words(call)
+    argv = as_nobody(runs, words) if kind == "u" else [sys.executable, "-m", "virtune", *words]
+    if argv is None:
+        return None, "not run: no Python that another user can start has what virtune needs"
+    script = f'ulimit -{kind} {value} || exit 99; exec "$@"'
+    if kind == "u" and os.geteuid() == 0:
+        # processes are counted by user, and only once it is that user
+        split = argv.index("env")
+        argv = [*argv[:split], "bash", "-c", script, "sh", *argv[split:]]
+        script = 'exec "$@"'
+    shell = ["bash", "-c", script, "sh", *argv]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(shell, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, env=runs.env, cwd="/") as child:
+        try:
+            _, said = child.communicate(timeout=TIMEOUT_SECONDS)
+        except subprocess.TimeoutExpired:
+            child.kill()
+            return None, f"no end after {TIMEOUT_SECONDS:g} s"
+    return child.returncode, said.decode(errors="replace")
+
+
+def rows(runs: Runs, calls: list[Call]) -> Iterator[tuple[bool, bool]]:
+    """Run all, print a row each, and yield whether there was a traceback and whether anything was left."""
+    for kind, values in LIMITS.items():
+        for value in values:
+            for call in calls:
+                if kind == "u":
+                    _give_away(runs.home)
+                code, said = under(runs, call, kind, value)
+                _, left = runs.wait_for_nothing()
+                traceback = "Traceback" in said and "virtune" in said
+                last = next((line for line in said.splitlines() if line.startswith("error:")), said.strip()[-80:])
+                print(
+                    f"{call.name:16} -{kind} {value:<8} exit {code!s:4} traceback {'YES' if traceback else 'no ':3} "
+                    f"left {'; '.join(left) or 'nothing'}  {last[:110]}",
+                    flush=True,
+                )
+                if traceback:
+                    print(said[-2000:], flush=True)
+                if left:
+                    runs.run("clean", "--scratch", str(runs.scratch), ok=(0, 1))
+                yield traceback, bool(left)
+
+
+def _give_away(home: Path) -> None:
+    """Let everybody write where the runs keep their things."""
+    if os.geteuid() == 0:
+        for path in (home, *home.rglob("*")):
+            os.chown(path, 65534, 65534, follow_symlinks=False)
+
+
+def main() -> None:
+    """Run what is asked for and count."""
+    asked = tuple(sys.argv[1:])
+    calls = [call for call in CALLS if not asked or call.name.startswith(asked)]
+    count: Counter[str] = Counter()
+    with tempfile.TemporaryDirectory(dir="/var/tmp", prefix="vl") as directory:
+        Path(directory).chmod(0o755)
+        runs = Runs(Path(directory))
+        runs.fill()
+        assert shutil.which("setpriv")
+        for traceback, left in rows(runs, calls):
+            count.update(rows=1, tracebacks=traceback, left=left)
+    print(f"{count['rows']} runs, {count['tracebacks']} with a traceback, {count['left']} left something behind")
+
+
+if __name__ == "__main__":
+    main()
