@@ -5,8 +5,8 @@
 
 Each verb of `benchmarks.runs` (or those whose name begins with what is given) is run under each limit. Prints a
 table: verb, limit, exit code, whether there was a traceback, what was left behind, and the last thing that was said.
-Limits of processes do not hold for root, so root runs those rows as `nobody` with Debian's Python, where that can load
-virtune. Left out are limits of the data segment (`ulimit -d`): OpenBLAS waits for ever for memory that they refuse it.
+Limits of processes do not hold for root, so root runs those rows as `nobody` with Debian's Python, where that can
+load virtune.
 """
 
 import os

@@ -105,6 +105,20 @@ def test_streams_that_take_nothing(script: str, says: str, status: int) -> None:
     assert "Exception" not in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("limit", "says", "status"),
+    [
+        ("-v 200000", "error: `ulimit -v` allows 195 MiB of memory, and virtune needs 256", 3),
+        ("-d 100000", "error: `ulimit -d` allows 97 MiB of memory, and virtune needs 160", 3),
+        ("-v 400000", "", 0),
+        ("-d 300000", "", 0),
+    ],
+)
+def test_too_little_memory_is_said_before_anything_is_loaded(limit: str, says: str, status: int) -> None:
+    done = piped(("knobs",), script=f"ulimit {limit}; {{virtune}} > /dev/null")
+    assert (done.returncode, done.stderr.strip()) == (status, says)
+
+
 def test_a_reader_that_goes_away_ends_it_quietly() -> None:
     done = piped(("knobs",), script="{virtune} | head -n 1")
     assert (done.stdout.count("\n"), done.stderr) == (1, "")

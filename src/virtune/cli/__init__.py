@@ -14,8 +14,9 @@ import click
 from click.exceptions import NoArgsIsHelpError
 
 from virtune import __version__
-from virtune.cli.failures import debugging, failure_of, is_of_output, let_go_of_output, say
-from virtune.cli.surroundings import prepare
+from virtune.cli.failures import Failure, debugging, failure_of, is_of_output, let_go_of_output, say
+from virtune.cli.surroundings import missing_memory, prepare
+from virtune.model.errors import PreconditionError
 
 VERBS: dict[str, str] = {
     "probe": "Show this host's facts: kernel, QEMU, fio, CPU, block devices",
@@ -98,6 +99,8 @@ def cli() -> None:
 def main() -> None:
     """Run the command line and exit: 0 it ran, 1 failure, 2 usage, 3 precondition, 130 interrupted."""
     prepare(debug=debugging())
+    if (why := missing_memory()) is not None:
+        sys.exit(say(Failure(why, None, PreconditionError.exit_code)))
     sys.exit(run(sys.argv[1:]))
 
 

@@ -89,7 +89,7 @@ def is_of_output(error: BaseException) -> bool:
 
 def _with_causes(error: BaseException | None) -> str:
     """Return what an exception says, and what those say that led to it."""
-    said = []
+    said: list[str] = []
     while error is not None and len(said) < 10:
         said.append(str(error))
         error = error.__cause__ or error.__context__

@@ -4,6 +4,7 @@
 import codecs
 import io
 import os
+import resource
 import signal
 import sys
 import threading
@@ -33,9 +34,15 @@ _PATIENCE = 3
 """The third Ctrl-C ends virtune at once, and the guard cleans up; the second one only says so."""
 
 
+_MEMORY_BYTES, _DATA_BYTES = 256 * 1024**2, 160 * 1024**2
+"""Address space and data of a process that has loaded all that the verbs need: measured, 215 and 113 MiB."""
+
+
 def prepare(*, debug: bool) -> None:
     """Make streams, Ctrl-C and threads ready for a command line that runs to its end."""
     _open_streams()
+    # its threads would need memory each, and CPUs that are being measured; there is nothing large to multiply
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     codecs.register_error("virtune", _nearest)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
@@ -45,6 +52,20 @@ def prepare(*, debug: bool) -> None:
     if not debug:
         threading.excepthook = lambda _: None
         sys.unraisablehook = lambda _: None
+
+
+def missing_memory() -> str | None:
+    """Say which limit leaves too little memory, None where none does.
+
+    NumPy's OpenBLAS does not fail where it gets none: it prints a message and ends the program, or waits for ever.
+    """
+    for limit, word, needed in ((resource.RLIMIT_AS, "v", _MEMORY_BYTES), (resource.RLIMIT_DATA, "d", _DATA_BYTES)):
+        allowed, _ = resource.getrlimit(limit)
+        if allowed != resource.RLIM_INFINITY and allowed < needed:
+            return (
+                f"`ulimit -{word}` allows {allowed // 1024**2} MiB of memory, and virtune needs {needed // 1024**2}"
+            )
+    return None
 
 
 def _open_streams() -> None:
