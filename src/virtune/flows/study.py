@@ -126,8 +126,7 @@ def run_study(study: Study, *, store: Store, say: Callable[[Event], None], leave
     Raises Interrupted when the user stopped it (what was finished is kept), LoadError when fewer than two arms gave
     anything, or the only one did not.
     """
-    say(StudyPlanned(study=study, seconds=all_seconds(study)))
-    with prepared(study, say, leave) as tools:
+    with prepared(study, say, leave, announced=StudyPlanned(study=study, seconds=all_seconds(study))) as tools:
         study = replace(study, images=identities(loaded(study, tools)), checked=last_check(store, study))
         store.add_study(study, facts=facts)
         _run_all(study, study.trials, tools, store=store, say=say)
@@ -172,12 +171,17 @@ def finished_result(store: Store, study_id: str) -> Result:
 
 
 @contextlib.contextmanager
-def prepared(study: Study, say: Callable[[Event], None], leave: Leave, *, all_up: bool = True) -> Iterator[Tools]:
+def prepared(
+    study: Study, say: Callable[[Event], None], leave: Leave, *, all_up: bool = True, announced: Event | None = None
+) -> Iterator[Tools]:
     """Look for everything that is needed before anything is made, then yield the tools with scratch in place.
 
-    `all_up`: every arm must come up; without it, whether one does is for the caller to see.
+    `all_up`: every arm must come up; without it, whether one does is for the caller to see. `announced` is said once
+    nothing is known that stands in the way, before images are filled.
     """
     if study.simulated:
+        if announced is not None:
+            say(announced)
         with simulated_tools(study, say) as tools:
             yield tools
         return
@@ -199,6 +203,8 @@ def prepared(study: Study, say: Callable[[Event], None], leave: Leave, *, all_up
         spread_images(study, say) as spread,
         session(Surroundings(warden=warden, scratch=scratch.directory, access=ways)) as rigs,
     ):
+        if announced is not None:
+            say(announced)
         tools = Tools(
             programs=programs,
             clients=clients,
