@@ -46,6 +46,8 @@ def loop_over(path: Path) -> Iterator[Path]:
     device = Path(found.stdout.strip())
     yield device
     subprocess.run(["losetup", "-d", device], check=True)
+    backing = Path("/sys/block") / device.name / "loop" / "backing_file"
+    assert eventually(lambda: not backing.exists())  # it goes when the last who looks at it has closed it
 
 
 def look(target: Path, *, writes: bool = False, name: Path | None = None, in_use: bool = False) -> int:

@@ -74,7 +74,7 @@ def test_a_comparison_ends_in_everything_that_was_promised(user: User, tmp_path:
     assert {c["verdict"] for c in found["comparisons"]} == {"undecided"}  # three rounds can decide nothing
     text = report.read_text()
     assert "\x1b" not in text
-    for words in ("verdicts on IOPS", "single rounds", "how it was measured", "to run it again", "Verified settings"):
+    for words in ("verdicts on IOPS", "single rounds", "how it was measured", "to repeat it", "Verified settings"):
         assert words in text
     assert nothing_is_left()
 

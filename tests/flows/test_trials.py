@@ -227,7 +227,7 @@ def test_a_study_that_goes_on_runs_no_finished_trial_again(tmp_path: Path) -> No
                 raise KeyboardInterrupt
 
     with Store(tmp_path / "store.db") as store:
-        with pytest.raises(Interrupted, match=r"interrupted; 3 of 8 trials are stored"):
+        with pytest.raises(Interrupted, match=r"interrupted in round 2 of 4; 3 trials are stored"):
             run_study(study, store=store, say=stop, leave=LEAVE, facts="")
         stopped.clear()
         more = list[int]()
