@@ -17,7 +17,7 @@ from virtune.probe.devices import backing_of
 
 pytestmark = [pytest.mark.real, pytest.mark.alone]
 
-SHORT = ("--rounds", "1", "--seconds", "1", "--ramp", "0.1", "-q")
+SHORT = ("--rounds", "1", "--seconds", "1", "--ramp", "0.1")
 METAL = ("--rig", "metal", "--workload", "rw=randread,bs=4k,iodepth=16")
 
 
@@ -148,7 +148,7 @@ THROTTLED = ("--set", "disk.backend=null-co", "--set", "disk.throttle_iops=2000"
 
 def test_a_burst_at_the_begin_is_found_and_the_ramp_grows_over_it(user: User) -> None:
     # the bucket holds a tenth of a second's worth: 1200 I/Os in the first half second, and 1000 in the second
-    words = ("measure", *THROTTLED, "--rounds", "6", "--seconds", "1", "-q", "--json")
+    words = ("measure", *THROTTLED, "--rounds", "6", "--seconds", "1", "--json")
     ran = user.run(*words, "--ramp", "0")
     found = ran.json()
     (ramp,) = found["ramps"]
