@@ -135,7 +135,18 @@ def test_sum_the_device_sees_the_requests_that_fio_made(user: User) -> None:
 def test_a_planted_tenth_is_found_and_equal_arms_are_not_called_different(user: User) -> None:
     rates = {"full": 5000, "again": 5000, "less": 4500}
     arms = [word for arm, iops in rates.items() for word in ("--arm", f"{arm}:disk.throttle_iops={iops}")]
-    words = ("--workload", "rw=randread,bs=4k,iodepth=16", "--rounds", "6", "--seconds", "0.6", "--ramp", "0.2")
+    words = (
+        "--workload",
+        "rw=randread,bs=4k,iodepth=16",
+        "--rounds",
+        "6",
+        "--seconds",
+        "0.6",
+        "--ramp",
+        "0.2",
+        "--pairs",
+        "all",
+    )
     ran = user.run("compare", *NULL, *arms, *words, "--json", "-q")
     verdicts = {(c["baseline"], c["candidate"]): c for c in ran.json()["comparisons"]}
     assert verdicts["full", "less"]["verdict"] == "worse"
