@@ -38,6 +38,7 @@ FIRST_BOOT_SECONDS = 40.0
 
 _GREETING_SECONDS = 0.25
 _END_SECONDS = 1.0
+_DYING_SECONDS = 2.0
 _CONSOLE_BYTES = 4000
 _NUMBERS = itertools.count()
 
@@ -95,9 +96,13 @@ class Vm:
         """Return what can be said of a guest in trouble: QEMU's state and counters, the end of its console."""
         said: dict[str, Any] = {"trouble": self.trouble()}
         if said["trouble"] is None:
-            with contextlib.suppress(RigError):
+            try:
                 said["status"] = self.monitor.execute("query-status")
                 said["block"] = self.monitor.execute("query-blockstats")
+            except RigError:
+                # A QEMU that was killed closes its sockets a moment before its end can be read.
+                self.child.wait(_DYING_SECONDS)
+                said["trouble"] = self.trouble()
         return json.dumps(said) + "\n" + console_end(self.console)
 
 
