@@ -9,6 +9,7 @@ use virtune_load::chance::Chance;
 use virtune_load::driver::{Device, Shape};
 use virtune_load::failure::Failure;
 use virtune_load::job::{Driver, Place};
+use virtune_load::run::Queue as _;
 
 /// Not counted, as in the runs of ours that it is held against.
 const RAMP: Duration = Duration::from_millis(500);

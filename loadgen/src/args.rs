@@ -3,6 +3,7 @@
 
 use crate::failure::Failure;
 use crate::job::Job;
+use crate::jobfile::jobs_of;
 use crate::words;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -32,9 +33,6 @@ pub struct Invocation {
     /// The jobs, at least one.
     pub jobs: Vec<Job>,
 }
-
-/// A section of a job file: its name and its options in order, `[global]` first.
-pub type Section = (String, Vec<(String, String)>);
 
 /// A larger job file than anyone writes; protects against reading a disk image as one.
 const JOB_FILE_MAX: u64 = 1 << 20;
@@ -99,63 +97,6 @@ pub fn read(arguments: &[String]) -> Result<Request, Failure> {
     let invocation = Invocation { output, journal, allow_write, bins, jobs };
     check_together(&invocation, verify)?;
     Ok(if verify { Request::Verify(invocation) } else { Request::Run(invocation) })
-}
-
-/// Read a job file's text into its sections, each with the `[global]` options that stand before it.
-pub fn sections(text: &str) -> Result<Vec<Section>, Failure> {
-    let mut global: Vec<(String, String)> = Vec::new();
-    let mut sections: Vec<Section> = Vec::new();
-    let mut inside: Option<bool> = None;
-    for (number, line) in text.lines().enumerate() {
-        let line = line.trim();
-        let wrong = |reason: &str| Failure::usage(format!("line {}: {reason}", number + 1));
-        if line.is_empty() || line.starts_with([';', '#']) {
-            continue;
-        }
-        if let Some(rest) = line.strip_prefix('[') {
-            let name = rest.strip_suffix(']').ok_or_else(|| wrong("a section ends with `]`"))?.trim();
-            if name.is_empty() {
-                return Err(wrong("a section needs a name"));
-            }
-            inside = Some(name == "global");
-            if name != "global" {
-                sections.push((name.to_owned(), global.clone()));
-            }
-            continue;
-        }
-        let (key, value) = match line.split_once('=') {
-            Some((key, value)) => (key.trim(), value.trim()),
-            None if words::find(line).is_some_and(|word| word.flag) => (line, "1"),
-            None => return Err(wrong(&format!("`{line}` is not key=value"))),
-        };
-        if words::find(key).is_none() {
-            return Err(wrong(&format!("{key}: no such option here (see --help)")));
-        }
-        let option = (key.to_owned(), value.to_owned());
-        match inside {
-            None => return Err(wrong("an option stands before the first section")),
-            Some(true) => global.push(option),
-            Some(false) => {
-                if let Some((_, options)) = sections.last_mut() {
-                    options.push(option);
-                }
-            }
-        }
-    }
-    if sections.is_empty() {
-        return Err(Failure::usage("there is no job in it: a section other than [global] is missing"));
-    }
-    Ok(sections)
-}
-
-fn jobs_of(text: &str, words: &[(String, String)]) -> Result<Vec<Job>, Failure> {
-    sections(text)?
-        .into_iter()
-        .map(|(name, mut options)| {
-            options.extend_from_slice(words);
-            Job::read(&name, &options).map_err(|failure| Failure::usage(format!("[{name}] {failure}")))
-        })
-        .collect()
 }
 
 fn read_job_file(path: &Path) -> Result<String, Failure> {
@@ -289,40 +230,12 @@ mod tests {
     }
 
     #[test]
-    fn job_files_are_read_as_fio_reads_them() {
-        let text = "; a comment\n[global]\nioengine=io_uring\nfilename = d\ntime_based\nruntime=1\n\n[a]\nrw=randread\n[b]\nrw=read\nbs=64k\n";
-        let jobs = jobs_of(text, &[("iodepth".to_owned(), "4".to_owned())]).unwrap();
-        assert_eq!(jobs.iter().map(|job| job.name.as_str()).collect::<Vec<_>>(), ["a", "b"]);
-        assert_eq!((jobs[0].depth, jobs[1].depth, jobs[1].block), (4, 4, 65536));
-        assert!(jobs[0].pattern.random && jobs[0].time_based);
-    }
-
-    #[test]
-    fn mistakes_in_job_files_name_the_line() {
-        for (text, sentence) in [
-            ("rw=read\n", "line 1: an option stands before the first section"),
-            ("[a]\nfoo=1\n", "line 2: foo: no such option here (see --help)"),
-            ("[a\n", "line 1: a section ends with `]`"),
-            ("[]\n", "line 1: a section needs a name"),
-            ("[a]\nrw\n", "line 2: `rw` is not key=value"),
-            ("[global]\n", "there is no job in it: a section other than [global] is missing"),
-        ] {
-            assert_eq!(sections(text).unwrap_err().to_string(), sentence);
-        }
-    }
-
-    #[test]
     fn help_lists_every_word() {
         let text = help();
         assert!(words::WORDS.iter().all(|word| text.contains(word.name)));
     }
 
     proptest! {
-        #[test]
-        fn no_job_file_makes_it_panic(text in "(\\PC{0,30}\n|\\[[a-z]{0,6}\\]\n|[a-z_]{1,12}=[a-z0-9:,.]{0,8}\n){0,12}") {
-            let _ = jobs_of(&text, &[]);
-        }
-
         #[test]
         fn no_arguments_make_it_panic(arguments in prop::collection::vec("(--)?[a-z_-]{0,14}(=\\PC{0,12})?", 0..6)) {
             let _ = read(&arguments);

@@ -1,33 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Control: what the threads of a run and their supervisor share.
 
-use crate::failure::Failure;
+use crate::run::{Ending, Run, State};
+use crate::system;
+use crate::tally::Usage;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
-use std::time::Instant;
-
-/// Why the load ended.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Ending {
-    /// All that was asked for was done.
-    Complete,
-    /// A signal asked for it.
-    Signal(&'static str),
-    /// It could not go on.
-    Failed(Failure),
-}
-
-/// How far the threads may go on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd)]
-#[repr(u8)]
-pub(crate) enum State {
-    /// Send requests.
-    Run = 0,
-    /// Send no more, wait for those in flight.
-    Drain = 1,
-    /// Do not even wait.
-    Abandon = 2,
-}
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 /// What the threads and the supervisor share.
 #[derive(Default)]
@@ -85,5 +64,46 @@ impl Clock {
 
     pub(crate) fn set(&self) {
         self.start_ns.store(self.now(), Ordering::Relaxed);
+    }
+}
+
+/// A handle on the run for each of its threads.
+#[derive(Clone)]
+pub(crate) struct Handle(pub(crate) Arc<Control>);
+
+impl Run for Handle {
+    #[inline]
+    fn now(&self) -> u64 {
+        self.0.clock.now()
+    }
+
+    fn start_ns(&self) -> u64 {
+        self.0.clock.start_ns.load(Ordering::Relaxed)
+    }
+
+    #[inline]
+    fn state(&self) -> State {
+        self.0.state()
+    }
+
+    fn end(&self, ending: Ending, state: State) {
+        self.0.end(ending, state);
+    }
+
+    fn usage(&self) -> Usage {
+        system::thread_usage()
+    }
+
+    fn sleep(&self, limit: Duration) {
+        std::thread::sleep(limit);
+    }
+
+    fn punctual(&self) {
+        // the kernel may otherwise wake us 50 us late to save power
+        let _ = nix::sys::prctl::set_timerslack(1);
+    }
+
+    fn explain(&self, errno: i32) -> String {
+        std::io::Error::from_raw_os_error(errno).to_string()
     }
 }

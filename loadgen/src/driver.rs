@@ -6,6 +6,8 @@
 
 use crate::failure::Failure;
 use crate::job::{Driver, Place};
+pub use crate::run::{Done, Queue as _, Shape};
+use crate::{plan, run};
 use blkio::{Blkio, Blkioq, Completion, Errno, ReqFlags};
 use nix::poll::{PollFd, PollFlags, PollTimeout};
 use std::collections::BTreeSet;
@@ -75,6 +77,11 @@ impl Device {
     /// What offsets and lengths must be a multiple of.
     pub fn alignment(&self) -> u64 {
         self.alignment
+    }
+
+    /// What a plan needs to know of it.
+    pub fn disk(&self) -> plan::Disk {
+        plan::Disk { capacity: self.capacity, alignment: self.alignment }
     }
 
     /// How a write is made durable before it counts as done.
@@ -178,30 +185,12 @@ impl Device {
     }
 }
 
-/// Requests in flight on a queue, and the bytes of each.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Shape {
-    /// Requests in flight.
-    pub depth: usize,
-    /// Bytes of a request.
-    pub block: usize,
-}
-
 fn depth_of(shapes: &[Shape]) -> usize {
     shapes.iter().map(|shape| shape.depth).sum()
 }
 
 fn bytes_of(shapes: &[Shape]) -> usize {
     shapes.iter().map(|shape| shape.depth * shape.block).sum()
-}
-
-/// A request that ended: its slot, and zero or a negative errno.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Done {
-    /// The slot it was sent from.
-    pub slot: usize,
-    /// Zero, or a negative errno.
-    pub result: i32,
 }
 
 /// One queue of a started disk, with a buffer for each slot.
@@ -242,18 +231,24 @@ impl Queue {
         }
     }
 
-    /// How many requests are with the device.
     #[inline]
-    pub fn in_flight(&self) -> usize {
+    fn claim(&mut self, slot: usize) -> (*mut u8, usize) {
+        let claimed = &mut self.slots[slot];
+        assert!(!claimed.busy, "slot {slot} is in flight");
+        claimed.busy = true;
+        self.in_flight += 1;
+        (claimed.address as *mut u8, claimed.block)
+    }
+}
+
+impl run::Queue for Queue {
+    #[inline]
+    fn in_flight(&self) -> usize {
         self.in_flight
     }
 
-    /// Return the buffer of an idle slot.
-    ///
-    /// # Panics
-    /// When the slot is in flight: the device owns its buffer then.
     #[inline]
-    pub fn buffer(&mut self, slot: usize) -> &mut [u8] {
+    fn buffer(&mut self, slot: usize) -> &mut [u8] {
         let &Slot { address, block, busy } = &self.slots[slot];
         assert!(!busy, "slot {slot} is in flight");
         // SAFETY: `address` lies in a mapping that lives for as long as `blkioq` does (it holds the registry that
@@ -263,42 +258,35 @@ impl Queue {
         unsafe { std::slice::from_raw_parts_mut(address as *mut u8, block) }
     }
 
-    /// Send a read into the slot's buffer.
     #[inline]
-    pub fn read(&mut self, slot: usize, offset: u64) {
+    fn read(&mut self, slot: usize, offset: u64) {
         let (address, block) = self.claim(slot);
         self.blkioq.read(offset, address, block, slot, ReqFlags::empty());
     }
 
-    /// Send a write from the slot's buffer; with `durable` it completes only when it is on the medium.
     #[inline]
-    pub fn write(&mut self, slot: usize, offset: u64, durable: bool) {
+    fn write(&mut self, slot: usize, offset: u64, durable: bool) {
         let (address, block) = self.claim(slot);
         let flags = if durable { ReqFlags::FUA } else { ReqFlags::empty() };
         self.blkioq.write(offset, address, block, slot, flags);
     }
 
-    /// Send a flush: what completed before it is on the medium when it completes.
     #[inline]
-    pub fn flush(&mut self, slot: usize) {
+    fn flush(&mut self, slot: usize) {
         self.claim(slot);
         self.blkioq.flush(slot, ReqFlags::empty());
     }
 
-    /// Tell the device of what was sent, without waiting.
     #[inline]
-    pub fn submit(&mut self) -> Result<(), Failure> {
+    fn submit(&mut self) -> Result<(), Failure> {
         match self.blkioq.do_io(&mut [], 0, None, None) {
             Ok(_) => Ok(()),
             Err(error) => may_go_on(&error),
         }
     }
 
-    /// Tell the device of what was sent, and wait until `least` requests ended, or the time is over; see at most `most`.
-    ///
-    /// Return how many ended; [`Queue::next_done`] gives them out. Zero when the time was over first, or a signal came.
     #[inline]
-    pub fn wait(&mut self, least: usize, most: usize, limit: Duration) -> Result<usize, Failure> {
+    fn wait(&mut self, least: usize, most: usize, limit: Duration) -> Result<usize, Failure> {
         let mut left = limit;
         let most = most.min(self.completions.len());
         (self.fresh, self.taken) = (0, 0);
@@ -311,9 +299,8 @@ impl Queue {
         }
     }
 
-    /// Take one of the requests that the last [`Queue::wait`] saw end, and give its slot back.
     #[inline]
-    pub fn next_done(&mut self) -> Option<Done> {
+    fn next_done(&mut self) -> Option<Done> {
         if self.taken == self.fresh {
             return None;
         }
@@ -326,15 +313,6 @@ impl Queue {
         slot.busy = false;
         self.in_flight -= 1;
         Some(done)
-    }
-
-    #[inline]
-    fn claim(&mut self, slot: usize) -> (*mut u8, usize) {
-        let claimed = &mut self.slots[slot];
-        assert!(!claimed.busy, "slot {slot} is in flight");
-        claimed.busy = true;
-        self.in_flight += 1;
-        (claimed.address as *mut u8, claimed.block)
     }
 }
 

@@ -10,6 +10,10 @@
 
 use crate::chance::mix;
 use crate::failure::Failure;
+use crate::plan::Span;
+pub use crate::record::Record;
+use crate::run;
+use crate::system;
 use std::collections::hash_map::RandomState;
 use std::fs::{File, OpenOptions, TryLockError};
 use std::hash::{BuildHasher, Hasher};
@@ -19,57 +23,9 @@ use std::sync::Arc;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"VTLJRNL1");
 const HEADER: u64 = 4096;
-const RECORD: u64 = 16;
+const RECORD: u64 = crate::record::RECORD as u64;
 /// 16 GiB of records: more blocks than a check by reading could visit.
 const BLOCKS_MAX: u64 = 1 << 30;
-
-/// The last generation of a block that was sent, acknowledged and flushed; zero is never.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Record {
-    /// The last that was sent.
-    pub sent: u32,
-    /// The last that was acknowledged.
-    pub acknowledged: u32,
-    /// The last that was acknowledged before a flush that completed.
-    pub flushed: u32,
-}
-
-impl Record {
-    fn bytes(self) -> [u8; RECORD as usize] {
-        let mut bytes = [0; RECORD as usize];
-        bytes[0..4].copy_from_slice(&self.sent.to_le_bytes());
-        bytes[4..8].copy_from_slice(&self.acknowledged.to_le_bytes());
-        bytes[8..12].copy_from_slice(&self.flushed.to_le_bytes());
-        bytes[12..16].copy_from_slice(&self.check().to_le_bytes());
-        bytes
-    }
-
-    fn from_bytes(bytes: &[u8]) -> Option<Record> {
-        let word = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
-        let record = Record { sent: word(0), acknowledged: word(4), flushed: word(8) };
-        let ordered = record.flushed <= record.acknowledged && record.acknowledged <= record.sent;
-        (ordered && word(12) == record.check()).then_some(record)
-    }
-
-    /// Zero for the empty record, so that a new journal can be a hole in a file.
-    fn check(self) -> u32 {
-        if self == Record::default() {
-            return 0;
-        }
-        mix(u64::from(self.sent) ^ mix(u64::from(self.acknowledged) ^ mix(u64::from(self.flushed)))) as u32
-    }
-}
-
-/// The part of the disk that a journal is about.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Span {
-    /// Bytes of a block.
-    pub block: u64,
-    /// Where the span starts.
-    pub offset: u64,
-    /// How many blocks it has.
-    pub blocks: u64,
-}
 
 /// An open journal. Locked, so that two runs cannot write it at a time.
 #[derive(Debug)]
@@ -226,19 +182,16 @@ impl Block {
     }
 }
 
-impl Share {
-    /// The number that ties stamps on the disk to the journal.
-    pub fn id(&self) -> u64 {
+impl run::Share for Share {
+    fn id(&self) -> u64 {
         self.id
     }
 
-    /// Whether a block has a request in flight; such a block takes no other.
-    pub fn busy(&self, block: u64) -> bool {
+    fn busy(&self, block: u64) -> bool {
         self.blocks[self.own(block)].busy
     }
 
-    /// Note that a block is going to be written, and return the generation to stamp it with.
-    pub fn send(&mut self, block: u64) -> Result<u32, Failure> {
+    fn send(&mut self, block: u64) -> Result<u32, Failure> {
         let own = self.own(block);
         let entry = &mut self.blocks[own];
         entry.record.sent = entry
@@ -252,8 +205,7 @@ impl Share {
         Ok(record.sent)
     }
 
-    /// Note that a block is going to be read, and return the generations that may be found, first and last.
-    pub fn look(&mut self, block: u64) -> Record {
+    fn look(&mut self, block: u64) -> Record {
         let own = self.own(block);
         let entry = &mut self.blocks[own];
         entry.busy = true;
@@ -265,14 +217,12 @@ impl Share {
         record
     }
 
-    /// Note that a read ended.
-    pub fn looked(&mut self, block: u64) {
+    fn looked(&mut self, block: u64) {
         let own = self.own(block);
         self.blocks[own].busy = false;
     }
 
-    /// Note that a write was acknowledged; with `durable` it is on the medium as well.
-    pub fn acknowledge(&mut self, block: u64, generation: u32, durable: bool) -> Result<(), Failure> {
+    fn acknowledge(&mut self, block: u64, generation: u32, durable: bool) -> Result<(), Failure> {
         let own = self.own(block);
         let entry = &mut self.blocks[own];
         entry.record.acknowledged = generation;
@@ -288,8 +238,7 @@ impl Share {
         self.save(block, record)
     }
 
-    /// Return what a flush that starts now will vouch for.
-    pub fn flush_starts(&mut self) -> Vec<(u64, u32)> {
+    fn flush_starts(&mut self) -> Vec<(u64, u32)> {
         let blocks = std::mem::take(&mut self.unflushed);
         blocks
             .into_iter()
@@ -301,8 +250,7 @@ impl Share {
             .collect()
     }
 
-    /// Note that a flush completed.
-    pub fn flush_ends(&mut self, vouched: &[(u64, u32)]) -> Result<(), Failure> {
+    fn flush_ends(&mut self, vouched: &[(u64, u32)]) -> Result<(), Failure> {
         for &(block, generation) in vouched {
             let own = self.own(block);
             let record = &mut self.blocks[own].record;
@@ -314,7 +262,9 @@ impl Share {
         }
         Ok(())
     }
+}
 
+impl Share {
     fn own(&self, block: u64) -> usize {
         ((block - self.first) / self.stride) as usize
     }
@@ -322,13 +272,14 @@ impl Share {
     fn save(&self, block: u64, record: Record) -> Result<(), Failure> {
         self.file
             .write_all_at(&record.bytes(), HEADER + block * RECORD)
-            .map_err(|error| Failure::io("cannot write the journal", &error))
+            .map_err(|error| system::failure("cannot write the journal", &error))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::run::Share as _;
     use proptest::prelude::*;
 
     const SPAN: Span = Span { block: 4096, offset: 0, blocks: 8 };

@@ -6,29 +6,17 @@
 //! journal every block is stamped ([`stamp`]), noted ([`journal`]) and can be read back ([`verify`]).
 
 pub mod args;
-pub mod chance;
-pub mod check;
 mod control;
-mod crew;
 pub mod driver;
 pub mod engine;
-pub mod failure;
-pub mod histogram;
-pub mod job;
 pub mod journal;
 pub mod logs;
 pub mod medium;
-pub mod pacing;
-pub mod places;
-pub mod quantity;
-pub mod report;
 pub mod signals;
-mod spin;
-pub mod stamp;
-pub mod tally;
+pub mod system;
 pub mod verify;
-pub mod words;
-mod worker;
 
-/// The version of this program.
-pub const VERSION: &str = env!("CARGO_PKG_VERSION");
+pub use virtune_load_core::{
+    VERSION, chance, check, crew, failure, histogram, job, jobfile, pacing, places, plan, quantity, record, report,
+    run, stamp, tally, words, worker,
+};

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Logs over time, in the form of fio's: `time in ms, value, direction, block, offset`.
 
-use crate::engine::{Harvest, Outcome};
 use crate::failure::Failure;
 use crate::job::Job;
+use crate::report::Harvest;
+use crate::system;
 use crate::tally::Window;
-use std::fmt::Write as _;
+use virtune_load_core::logs::lines;
 
 /// Make every log that the jobs ask for, still empty, so that a wrong path costs no run.
 pub fn prepare(jobs: &[Job]) -> Result<(), Failure> {
@@ -50,30 +51,5 @@ pub fn write(jobs: &[Job], harvest: &Harvest) -> Result<(), Failure> {
 }
 
 fn save(path: &str, text: &str) -> Result<(), Failure> {
-    std::fs::write(path, text).map_err(|error| Failure::io(format!("cannot write the log {path}"), &error))
-}
-
-/// One line for each window and direction; a rate of zero is a line, a latency of nothing (`empty` false) is none.
-fn lines(job: &Job, outcome: &Outcome, value: &dyn Fn(&Window) -> f64, empty: bool) -> String {
-    let directions = [job.pattern.reads, job.pattern.writes];
-    let windows: Vec<Vec<Window>> = outcome
-        .tally
-        .sides
-        .iter()
-        .map(|side| side.log.as_ref().map(|log| log.complete(outcome.tally.end_ns)).unwrap_or_default())
-        .collect();
-    let count = windows.iter().map(Vec::len).max().unwrap_or(0);
-    let mut text = String::new();
-    for index in 0..count {
-        let time = (index as u128 + 1) * job.logs.every.as_millis();
-        for (direction, windows) in windows.iter().enumerate().filter(|(direction, _)| directions[*direction]) {
-            match windows.get(index) {
-                Some(window) if empty || window.ios > 0 => {
-                    let _ = writeln!(text, "{time}, {:.0}, {direction}, 0, 0", value(window));
-                }
-                _ => {}
-            }
-        }
-    }
-    text
+    std::fs::write(path, text).map_err(|error| system::failure(format!("cannot write the log {path}"), &error))
 }

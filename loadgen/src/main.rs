@@ -5,10 +5,11 @@ use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
 use std::process::ExitCode;
+use std::time::{SystemTime, UNIX_EPOCH};
 use virtune_load::args::{self, Invocation, Request};
 use virtune_load::engine::{self, Ending};
 use virtune_load::failure::Failure;
-use virtune_load::{logs, report, verify};
+use virtune_load::{logs, report, system, verify};
 
 fn main() -> ExitCode {
     match act() {
@@ -27,7 +28,7 @@ fn act() -> Result<(), Failure> {
         .collect::<Result<_, _>>()
         .map_err(|argument| Failure::usage(format!("{}: not valid UTF-8", argument.to_string_lossy())))?;
     match args::read(&arguments)? {
-        Request::Say(text) => writeln!(io::stdout(), "{text}").map_err(|error| Failure::io("cannot print", &error)),
+        Request::Say(text) => writeln!(io::stdout(), "{text}").map_err(|error| system::failure("cannot print", &error)),
         Request::Run(invocation) => run(&invocation),
         Request::Verify(invocation) => check(&invocation),
     }
@@ -37,7 +38,8 @@ fn run(invocation: &Invocation) -> Result<(), Failure> {
     let mut sink = Sink::open(invocation.output.as_deref())?;
     logs::prepare(&invocation.jobs)?;
     let harvest = engine::run(&invocation.jobs, invocation.journal.as_deref())?;
-    let put = sink.put(&report::report(&invocation.jobs, &harvest, invocation.bins));
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let put = sink.put(&report::report(&invocation.jobs, &harvest, now, invocation.bins));
     let logged = logs::write(&invocation.jobs, &harvest);
     let bad = harvest.outcomes.iter().map(|outcome| outcome.bad_blocks).sum();
     if let Ending::Signal(name) = harvest.ending {
@@ -106,7 +108,7 @@ impl Sink {
     }
 
     fn put(&mut self, value: &impl serde::Serialize) -> Result<(), Failure> {
-        let cannot = |error: &io::Error| Failure::io(format!("cannot write the result to {}", self.name), error);
+        let cannot = |error: &io::Error| system::failure(format!("cannot write the result to {}", self.name), error);
         serde_json::to_writer_pretty(&mut self.writer, value).map_err(|error| cannot(&error.into()))?;
         writeln!(self.writer).map_err(|error| cannot(&error))?;
         self.writer.flush().map_err(|error| cannot(&error))

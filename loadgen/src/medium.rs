@@ -1,31 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The medium: what the kernel counted on the block device that a file lies on, so that a reader can see who answered.
 
-use serde::Serialize;
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use virtune_load_core::report::Use;
 
 /// A block device, and where the kernel counts its requests.
 pub struct Medium {
     name: String,
     stat: PathBuf,
-}
-
-/// What was counted over a time, under fio's names.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct Use {
-    name: String,
-    read_ios: u64,
-    write_ios: u64,
-    read_sectors: u64,
-    write_sectors: u64,
-    read_merges: u64,
-    write_merges: u64,
-    read_ticks: u64,
-    write_ticks: u64,
-    in_queue: u64,
-    util: f64,
 }
 
 /// The kernel's counters of a device: requests, merges, sectors and milliseconds of reads, then of writes; those in

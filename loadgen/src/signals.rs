@@ -2,6 +2,7 @@
 //! Signals: SIGINT and SIGTERM end a run early, with a complete result.
 
 use crate::failure::Failure;
+use crate::system;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -18,7 +19,7 @@ impl Signals {
         let signals = Signals::default();
         for signal in [SIGINT, SIGTERM] {
             signal_hook::flag::register_usize(signal, Arc::clone(&signals.last), signal as usize)
-                .map_err(|error| Failure::io("cannot listen for signals", &error))?;
+                .map_err(|error| system::failure("cannot listen for signals", &error))?;
         }
         Ok(signals)
     }

@@ -6,7 +6,9 @@ use crate::driver::{Device, Shape};
 use crate::failure::Failure;
 use crate::job::Job;
 use crate::journal::Journal;
+use crate::run::Queue as _;
 use crate::signals::Signals;
+use crate::system;
 use serde::Serialize;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -135,7 +137,7 @@ pub fn run(job: &Job, path: &Path) -> Result<Report, Failure> {
             let offset = span.offset + block * span.block;
             if done.result != 0 {
                 let error = std::io::Error::from_raw_os_error(done.result.checked_neg().unwrap_or(0));
-                return Err(Failure::io(format!("a read of {} bytes at {offset} failed", span.block), &error));
+                return Err(system::failure(format!("a read of {} bytes at {offset} failed", span.block), &error));
             }
             let record = records[block as usize];
             let verdict = check::judge(queue.buffer(done.slot), journal.id(), offset, record);

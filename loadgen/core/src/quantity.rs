@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Sizes and times as fio writes them: `4k`, `1M`, `10G`; `30`, `500ms`, `2m`.
 
-use std::time::Duration;
+use crate::prelude::*;
+use core::time::Duration;
 
 /// Read a size in bytes; suffixes are powers of 1024, as in fio.
 pub fn size(text: &str) -> Result<u64, String> {

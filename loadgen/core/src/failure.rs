@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Every way a run can end badly: one sentence for the user and an exit code.
 
-use std::fmt;
+use crate::prelude::*;
+use core::fmt;
 
 /// Why the program stops, as the user reads it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,11 +29,6 @@ impl Failure {
     /// A run that did not end well, without an errno behind it.
     pub fn run(message: impl Into<String>) -> Self {
         Failure::Run { message: message.into(), errno: 0 }
-    }
-
-    /// A run that did not end well because of an I/O error: `what` failed with `error`.
-    pub fn io(what: impl fmt::Display, error: &std::io::Error) -> Self {
-        Failure::Run { message: format!("{what}: {error}"), errno: error.raw_os_error().unwrap_or(0) }
     }
 
     /// The same failure, with what went wrong besides.
@@ -73,7 +69,7 @@ impl fmt::Display for Failure {
     }
 }
 
-impl std::error::Error for Failure {}
+impl core::error::Error for Failure {}
 
 /// Take Rust's ` (os error 2)` off a system's sentence.
 fn without_number(message: &str) -> String {
@@ -91,8 +87,7 @@ mod tests {
 
     #[test]
     fn a_systems_sentence_has_no_number() {
-        let error = std::io::Error::from_raw_os_error(2);
-        let failure = Failure::io("cannot use x", &error);
+        let failure = Failure::Run { message: "cannot use x: No such file or directory (os error 2)".into(), errno: 2 };
         assert_eq!(failure.to_string(), "cannot use x: No such file or directory");
         assert_eq!((failure.errno(), failure.code()), (2, 1));
     }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The check: whether a block holds what the journal allows.
 
-use crate::journal::Record;
+use crate::prelude::*;
+use crate::record::Record;
 use crate::stamp::{self, Sector};
 use serde::Serialize;
 

@@ -3,7 +3,8 @@
 
 use crate::histogram::Histogram;
 use crate::job::Direction;
-use std::time::Duration;
+use crate::prelude::*;
+use core::time::Duration;
 
 /// fio's interval for `iops_min` and the like.
 pub const SAMPLE: Duration = Duration::from_millis(500);
@@ -70,10 +71,10 @@ impl Spread {
         let n = u128::from(self.count);
         // n * squares - sum^2 is exact below 2^128; for longer runs the loss is far below what is printed
         match (n.checked_mul(self.squares), self.sum.checked_mul(self.sum)) {
-            (Some(left), Some(right)) => (left.saturating_sub(right) as f64 / n as f64 / (n - 1) as f64).sqrt(),
+            (Some(left), Some(right)) => libm::sqrt(left.saturating_sub(right) as f64 / n as f64 / (n - 1) as f64),
             _ => {
                 let mean = self.mean();
-                ((self.squares as f64 / n as f64 - mean * mean).max(0.0) * n as f64 / (n - 1) as f64).sqrt()
+                libm::sqrt((self.squares as f64 / n as f64 - mean * mean).max(0.0) * n as f64 / (n - 1) as f64)
             }
         }
     }
@@ -111,7 +112,7 @@ impl Windows {
     #[inline]
     pub fn record(&mut self, now_ns: u64, clat_ns: u64, lat_ns: u64) {
         while now_ns >= self.end_ns {
-            self.past.push(std::mem::take(&mut self.current));
+            self.past.push(core::mem::take(&mut self.current));
             self.end_ns += self.length_ns;
         }
         self.current.ios += 1;

@@ -4,9 +4,10 @@
 use crate::failure::Failure;
 use crate::histogram::PERCENTILES;
 use crate::pacing::Process;
+use crate::prelude::*;
 use crate::quantity;
 use crate::words::{find, unknown};
-use std::time::Duration;
+use core::time::Duration;
 
 /// Which way the data goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,18 +3,16 @@
 
 use crate::chance::Chance;
 use crate::check::{self, Finding};
-use crate::control::{Control, Ending, State};
-use crate::driver::{Done, Queue};
 use crate::failure::Failure;
-use crate::job::{Direction, Job};
-use crate::journal::{Record, Share, Span};
+use crate::job::Direction;
 use crate::pacing::Pacer;
 use crate::places::Places;
+use crate::plan::Plan;
+use crate::prelude::*;
+use crate::record::Record;
+use crate::run::{Done, Ending, Queue, Run, Share, State};
 use crate::tally::{Ended, Tally, Usage, batch_class};
-use nix::sys::resource::{UsageWho, getrusage};
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
-use std::time::Duration;
+use core::time::Duration;
 
 /// How long requests in flight may take to end after the load did.
 const DRAIN_LIMIT: Duration = Duration::from_secs(30);
@@ -46,20 +44,6 @@ pub struct Outcome {
     pub bad_blocks: u64,
 }
 
-/// What one clone is to do.
-pub(crate) struct Plan {
-    pub(crate) job: Job,
-    pub(crate) index: usize,
-    pub(crate) clone: u64,
-    pub(crate) span: Span,
-    pub(crate) seed: u64,
-    pub(crate) stream: u64,
-    /// Its first slot in the queue.
-    pub(crate) first: usize,
-    /// How many clones its thread drives, each of which counts its part of what the thread uses.
-    pub(crate) crew: usize,
-}
-
 /// What is in a slot.
 #[derive(Clone, Debug)]
 enum Task {
@@ -75,10 +59,10 @@ struct Slot {
 }
 
 /// Everything that is needed to keep the slots of one clone full.
-pub(crate) struct Worker {
+pub struct Worker<S, R> {
     plan: Plan,
-    share: Option<Share>,
-    control: Arc<Control>,
+    share: Option<S>,
+    run: R,
     slots: Vec<Slot>,
     free: Vec<usize>,
     batch: Vec<usize>,
@@ -107,8 +91,9 @@ pub(crate) struct Worker {
     bad_blocks: u64,
 }
 
-impl Worker {
-    pub(crate) fn new(plan: Plan, queue: &mut Queue, share: Option<Share>, control: Arc<Control>) -> Self {
+impl<S: Share, R: Run> Worker<S, R> {
+    /// Make ready what the clone needs, its buffers filled.
+    pub fn new(plan: Plan, queue: &mut impl Queue, share: Option<S>, run: R) -> Self {
         let job = &plan.job;
         let mut chance = Chance::new(plan.seed, plan.stream);
         if job.pattern.writes && share.is_none() && !job.zeros {
@@ -151,14 +136,14 @@ impl Worker {
             bad_blocks: 0,
             plan,
             share,
-            control,
+            run,
         }
     }
 
     /// The run begins: the clock has been set.
     pub(crate) fn begin(&mut self) {
         let job = &self.plan.job;
-        let start = self.control.clock.start_ns.load(Ordering::Relaxed);
+        let start = self.run.start_ns();
         self.count_from_ns = start + job.ramp.as_nanos() as u64;
         if let Some(runtime) = job.runtime {
             self.end_ns = self.count_from_ns + runtime.as_nanos() as u64;
@@ -196,9 +181,9 @@ impl Worker {
     }
 
     /// Send what may be sent now, or see whether anything is left to do; return the time.
-    pub(crate) fn step(&mut self, queue: &mut Queue, now: u64) -> Result<u64, Failure> {
+    pub(crate) fn step(&mut self, queue: &mut impl Queue, now: u64) -> Result<u64, Failure> {
         self.count_when_due(now);
-        let state = self.control.state();
+        let state = self.run.state();
         self.sending = state == State::Run && now < self.end_ns && self.sent < self.limit;
         if self.sending {
             return self.send(queue, now);
@@ -224,7 +209,7 @@ impl Worker {
                 self.in_flight(),
                 DRAIN_LIMIT.as_secs()
             ));
-            self.control.end(Ending::Failed(failure), State::Abandon);
+            self.run.end(Ending::Failed(failure), State::Abandon);
         }
         Ok(now)
     }
@@ -244,7 +229,7 @@ impl Worker {
     }
 
     /// Send whatever may be sent now; return the time.
-    fn send(&mut self, queue: &mut Queue, freed_ns: u64) -> Result<u64, Failure> {
+    fn send(&mut self, queue: &mut impl Queue, freed_ns: u64) -> Result<u64, Failure> {
         let mut now = freed_ns;
         while let Some(&slot) = self.free.last() {
             if self.batch.len() >= self.plan.job.batch {
@@ -291,9 +276,9 @@ impl Worker {
 
     /// Tell the device of the requests in the batch, and note the time after it: as in fio, what the hand-over itself
     /// takes is `slat`, and `clat` begins when the device knows.
-    fn hand_over(&mut self, queue: &mut Queue) -> Result<u64, Failure> {
+    fn hand_over(&mut self, queue: &mut impl Queue) -> Result<u64, Failure> {
         queue.submit()?;
-        let now = self.control.clock.now();
+        let now = self.run.now();
         self.tally.submit[batch_class(self.batch.len())] += 1;
         for slot in self.batch.drain(..) {
             self.slots[slot].sent_ns = now;
@@ -335,7 +320,13 @@ impl Worker {
     }
 
     /// Fill the buffer of a write, and note it in the journal.
-    fn prepare(&mut self, queue: &mut Queue, slot: usize, direction: Direction, block: u64) -> Result<Record, Failure> {
+    fn prepare(
+        &mut self,
+        queue: &mut impl Queue,
+        slot: usize,
+        direction: Direction,
+        block: u64,
+    ) -> Result<Record, Failure> {
         let offset = self.plan.span.offset + block * self.plan.span.block;
         let reads = self.plan.job.pattern.reads;
         match (direction, &mut self.share) {
@@ -368,9 +359,9 @@ impl Worker {
         Ok(Record::default())
     }
 
-    fn send_flush(&mut self, queue: &mut Queue, ready_ns: u64) {
+    fn send_flush(&mut self, queue: &mut impl Queue, ready_ns: u64) {
         let Some(slot) = self.free.pop() else { return };
-        let vouched = self.share.as_mut().map(Share::flush_starts).unwrap_or_default();
+        let vouched = self.share.as_mut().map(S::flush_starts).unwrap_or_default();
         self.slots[slot] = Slot { task: Task::Flush { vouched }, ready_ns, sent_ns: ready_ns };
         queue.flush(self.plan.first + slot);
         self.batch.push(slot);
@@ -385,12 +376,12 @@ impl Worker {
     }
 
     /// Count a request that ended, and note it in the journal.
-    pub(crate) fn settle(&mut self, queue: &mut Queue, done: Done, now: u64) -> Result<(), Failure> {
+    pub(crate) fn settle(&mut self, queue: &mut impl Queue, done: Done, now: u64) -> Result<(), Failure> {
         self.count_when_due(now);
         self.ended_together += 1;
         let number = done.slot - self.plan.first;
         let slot = &mut self.slots[number];
-        let task = std::mem::replace(&mut slot.task, Task::Idle);
+        let task = core::mem::replace(&mut slot.task, Task::Idle);
         let ended = Ended { ready_ns: slot.ready_ns, sent_ns: slot.sent_ns, ended_ns: now };
         self.free.push(number);
         self.tally.end_ns = now;
@@ -398,7 +389,7 @@ impl Worker {
             Task::Idle => Ok(()),
             Task::Flush { vouched } => {
                 if done.result != 0 {
-                    return Err(io_failure("a flush", done.result));
+                    return Err(self.failed("a flush", done.result));
                 }
                 let latency = now - ended.ready_ns;
                 self.tally.sync.record(latency);
@@ -412,10 +403,8 @@ impl Worker {
                 if done.result != 0 {
                     let offset = self.plan.span.offset + block * self.plan.span.block;
                     let kind = if direction == Direction::Read { "a read" } else { "a write" };
-                    return Err(io_failure(
-                        &format!("{kind} of {} bytes at {offset}", self.plan.span.block),
-                        done.result,
-                    ));
+                    let what = format!("{kind} of {} bytes at {offset}", self.plan.span.block);
+                    return Err(self.failed(&what, done.result));
                 }
                 let (lat_bins, bytes) = (self.plan.job.lat_bins, self.plan.span.block);
                 self.tally.side(direction).record(ended, bytes, lat_bins);
@@ -433,8 +422,13 @@ impl Worker {
         }
     }
 
+    fn failed(&self, what: &str, result: i32) -> Failure {
+        let errno = result.checked_neg().unwrap_or(0);
+        Failure::Run { message: format!("{what} failed: {}", self.run.explain(errno)), errno }
+    }
+
     /// With a journal, every read is looked at.
-    fn check(&mut self, queue: &mut Queue, slot: usize, block: u64, expect: Record) {
+    fn check(&mut self, queue: &mut impl Queue, slot: usize, block: u64, expect: Record) {
         let Some(share) = &mut self.share else { return };
         share.looked(block);
         let offset = self.plan.span.offset + block * self.plan.span.block;
@@ -457,13 +451,13 @@ impl Worker {
         let start = self.count_from_ns;
         let logs = &self.plan.job.logs;
         self.tally = Tally::new(start, logs.any().then_some(logs.every));
-        self.usage = thread_usage();
+        self.usage = self.run.usage();
         self.counting = true;
     }
 
     /// This clone's part of what its thread has used since it counts.
     fn used_now(&self) -> Usage {
-        thread_usage().since(self.usage).part_of(self.plan.crew)
+        self.run.usage().since(self.usage).part_of(self.plan.crew)
     }
 
     /// The run is over: bring home what was counted.
@@ -472,7 +466,7 @@ impl Worker {
             self.start_counting();
         }
         self.tally.usage = self.used.unwrap_or_else(|| self.used_now());
-        let until = self.end_ns.min(self.control.clock.now());
+        let until = self.end_ns.min(self.run.now());
         if self.sent < self.limit {
             // time went on after the last request that ended, so it belongs to the rate
             self.tally.end_ns = self.tally.end_ns.max(until);
@@ -502,24 +496,5 @@ impl Worker {
             findings: self.findings,
             bad_blocks: self.bad_blocks,
         }
-    }
-}
-
-fn io_failure(what: &str, result: i32) -> Failure {
-    let errno = result.checked_neg().unwrap_or(0);
-    Failure::Run { message: format!("{what} failed: {}", std::io::Error::from_raw_os_error(errno)), errno }
-}
-
-fn thread_usage() -> Usage {
-    let Ok(usage) = getrusage(UsageWho::RUSAGE_THREAD) else {
-        return Usage::default();
-    };
-    let seconds = |time: nix::sys::time::TimeVal| time.tv_sec() as f64 + time.tv_usec() as f64 / 1e6;
-    Usage {
-        user_seconds: seconds(usage.user_time()),
-        system_seconds: seconds(usage.system_time()),
-        switches: usage.voluntary_context_switches() + usage.involuntary_context_switches(),
-        major_faults: usage.major_page_faults(),
-        minor_faults: usage.minor_page_faults(),
     }
 }

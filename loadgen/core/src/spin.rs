@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Spinning: how long before an intended start to stop sleeping, because timers wake threads late.
 
-use std::time::Duration;
+use core::time::Duration;
 
 /// The longest time before an intended start that a thread polls instead of sleeping.
 const SPIN_MAX_NS: u64 = 100_000;

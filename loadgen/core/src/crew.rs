@@ -4,34 +4,33 @@
 //! A queue belongs to one thread, so no two of them ever touch it at once. Where the disk offers fewer queues than the
 //! load has clones, a thread has several clones, and what is in flight on its queue is the sum of their depths.
 
-use crate::control::{Control, Ending, State};
-use crate::driver::Queue;
 use crate::failure::Failure;
+use crate::prelude::*;
+use crate::run::{Ending, Queue, Run, Share, State};
 use crate::spin::Spin;
 use crate::worker::{Outcome, Worker};
-use std::sync::Arc;
-use std::time::Duration;
+use core::time::Duration;
 
 /// How often a thread with nothing to do looks whether it should end.
 const LOOK: Duration = Duration::from_millis(100);
 
 /// One queue, and the clones that share it.
-pub(crate) struct Crew {
-    queue: Queue,
-    workers: Vec<Worker>,
+pub struct Crew<Q, S, R> {
+    queue: Q,
+    workers: Vec<Worker<S, R>>,
     /// Whose slot it is, for each slot of the queue.
     owners: Vec<usize>,
     batch_ended: usize,
     spin: Option<Spin>,
-    control: Arc<Control>,
+    run: R,
 }
 
-impl Crew {
+impl<Q: Queue, S: Share, R: Run> Crew<Q, S, R> {
     /// `workers` come with how many slots each of them has, in the order of their slots.
-    pub(crate) fn new(queue: Queue, workers: Vec<(Worker, usize)>, control: Arc<Control>) -> Self {
+    pub fn new(queue: Q, workers: Vec<(Worker<S, R>, usize)>, run: R) -> Self {
         let owners =
-            workers.iter().enumerate().flat_map(|(owner, (_, depth))| std::iter::repeat_n(owner, *depth)).collect();
-        let workers: Vec<Worker> = workers.into_iter().map(|(worker, _)| worker).collect();
+            workers.iter().enumerate().flat_map(|(owner, (_, depth))| core::iter::repeat_n(owner, *depth)).collect();
+        let workers: Vec<Worker<S, R>> = workers.into_iter().map(|(worker, _)| worker).collect();
         let open_loop = workers.iter().any(Worker::open_loop);
         let starts = workers.iter().map(Worker::starts_per_second).sum();
         Crew {
@@ -41,25 +40,24 @@ impl Crew {
             batch_ended: workers.iter().map(Worker::batch_ended).min().unwrap_or(1),
             spin: open_loop.then(|| Spin::new(starts)),
             workers,
-            control,
+            run,
         }
     }
 
     /// Run until nothing is left to do, and return what each clone brought home, in their order.
-    pub(crate) fn run(mut self) -> Vec<Outcome> {
+    pub fn run(mut self) -> Vec<Outcome> {
         for worker in &mut self.workers {
             worker.begin();
         }
         if self.spin.is_some() {
-            // the kernel may otherwise wake us 50 us late to save power
-            let _ = nix::sys::prctl::set_timerslack(1);
+            self.run.punctual();
         }
         if let Err(failure) = self.work() {
-            self.control.end(Ending::Failed(failure), State::Drain);
+            self.run.end(Ending::Failed(failure), State::Drain);
             // what is in flight may still end; the first failure is the one to tell
             let _ = self.work();
         }
-        if self.control.state() == State::Abandon {
+        if self.run.state() == State::Abandon {
             // what ended before the server went is still in our memory
             while matches!(self.reap(0, Duration::ZERO), Ok(1..)) {}
         }
@@ -67,7 +65,7 @@ impl Crew {
     }
 
     fn work(&mut self) -> Result<(), Failure> {
-        let mut now = self.control.clock.now();
+        let mut now = self.run.now();
         loop {
             // all begin at the time when the last request ended: who waits for another of the crew has that in `slat`
             let mut after = now;
@@ -75,18 +73,18 @@ impl Crew {
                 after = worker.step(&mut self.queue, now)?;
             }
             now = after;
-            if self.control.state() == State::Abandon || self.workers.iter().all(Worker::over) {
+            if self.run.state() == State::Abandon || self.workers.iter().all(Worker::over) {
                 return Ok(());
             }
             let (least, limit) = self.patience(now);
             let ended = if self.queue.in_flight() > 0 || limit.is_zero() {
                 self.reap(least, limit)?
             } else {
-                std::thread::sleep(limit);
+                self.run.sleep(limit);
                 0
             };
             let before = now;
-            now = self.control.clock.now();
+            now = self.run.now();
             if let (Some(spin), 0) = (&mut self.spin, ended) {
                 spin.slept(limit, now - before);
             }
@@ -112,7 +110,7 @@ impl Crew {
         if ended == 0 {
             return Ok(0);
         }
-        let now = self.control.clock.now();
+        let now = self.run.now();
         let mut result = Ok(ended);
         while let Some(done) = self.queue.next_done() {
             let owner = &mut self.workers[self.owners[done.slot]];

@@ -48,7 +48,7 @@ impl Chance {
     /// Return a waiting time with the given mean, as between the arrivals of a Poisson process.
     #[inline]
     pub fn exponential(&mut self, mean: f64) -> f64 {
-        -self.unit().ln() * mean
+        -libm::log(self.unit()) * mean
     }
 
     /// Fill a buffer with random bytes that neither compress nor deduplicate.
@@ -98,7 +98,7 @@ impl Zipf {
         loop {
             let u = self.high + chance.unit() * (self.low - self.high);
             let x = self.inverse(u);
-            let k = x.round().clamp(1.0, self.count);
+            let k = libm::round(x).clamp(1.0, self.count);
             if k - x <= self.shortcut || u >= self.integral(k + 0.5) - self.weight(k) {
                 return k as u64 - 1;
             }
@@ -106,20 +106,20 @@ impl Zipf {
     }
 
     fn weight(&self, x: f64) -> f64 {
-        (-self.theta * x.ln()).exp()
+        libm::exp(-self.theta * libm::log(x))
     }
 
     /// The integral of x^-theta, from 1; the limit of theta = 1 is the logarithm.
     fn integral(&self, x: f64) -> f64 {
-        let log = x.ln();
+        let log = libm::log(x);
         let y = (1.0 - self.theta) * log;
-        log * if y.abs() > 1e-8 { y.exp_m1() / y } else { 1.0 + y / 2.0 * (1.0 + y / 3.0) }
+        log * if y.abs() > 1e-8 { libm::expm1(y) / y } else { 1.0 + y / 2.0 * (1.0 + y / 3.0) }
     }
 
     fn inverse(&self, x: f64) -> f64 {
         let y = (x * (1.0 - self.theta)).max(-1.0);
-        let factor = if y.abs() > 1e-8 { y.ln_1p() / y } else { 1.0 - y * (0.5 - y / 3.0) };
-        (factor * x).exp()
+        let factor = if y.abs() > 1e-8 { libm::log1p(y) / y } else { 1.0 - y * (0.5 - y / 3.0) };
+        libm::exp(factor * x)
     }
 }
 

@@ -4,6 +4,8 @@
 //! The layout is that of fio's `stat.h`: 64 bins to an octave, 29 groups of them. A value below 128 has a bin of
 //! its own; above, a bin is 1/64 of its octave wide and stands for its middle, so no value moves by more than 0.8 %.
 
+use crate::prelude::*;
+
 const BITS: u32 = 6;
 const PER_GROUP: usize = 1 << BITS;
 const GROUPS: usize = 29;

@@ -2,15 +2,64 @@
 //! The result of a load, in the shape of fio's `json+`.
 
 use crate::check::Finding;
-use crate::engine::{Ending, Harvest, Outcome};
 use crate::failure::Failure;
 use crate::histogram::Histogram;
 use crate::job::Job;
-use crate::medium::Use;
+use crate::prelude::*;
+use crate::run::Ending;
 use crate::tally::{Depths, Side, Spread, Tally, Window, Windows};
+use crate::worker::Outcome;
+use core::time::Duration;
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
-use std::time::{SystemTime, UNIX_EPOCH};
+
+/// EIO, the same on every Unix: what a failure without an errno is to those who only look at the number.
+const EIO: i32 = 5;
+
+/// What was counted over a time, under fio's names.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Use {
+    /// As in fio.
+    pub name: String,
+    /// As in fio.
+    pub read_ios: u64,
+    /// As in fio.
+    pub write_ios: u64,
+    /// As in fio.
+    pub read_sectors: u64,
+    /// As in fio.
+    pub write_sectors: u64,
+    /// As in fio.
+    pub read_merges: u64,
+    /// As in fio.
+    pub write_merges: u64,
+    /// As in fio.
+    pub read_ticks: u64,
+    /// As in fio.
+    pub write_ticks: u64,
+    /// As in fio.
+    pub in_queue: u64,
+    /// As in fio.
+    pub util: f64,
+}
+
+/// What a whole run brought home.
+pub struct Harvest {
+    /// One for each clone, in the order of the jobs and their clones.
+    pub outcomes: Vec<Outcome>,
+    /// How many queues they had.
+    pub queues: usize,
+    /// Why it ended.
+    pub ending: Ending,
+    /// The seed that was used.
+    pub seed: u64,
+    /// The size of the disk in bytes.
+    pub capacity: u64,
+    /// What the kernel counted on the device that a file lies on, over the time that counts.
+    pub medium: Option<Use>,
+    /// How writes with `sync=1` were made durable.
+    pub durable_by: &'static str,
+}
 
 /// A JSON object whose keys keep their order.
 #[derive(Clone, Debug)]
@@ -150,9 +199,8 @@ struct Latency {
     bins: Option<Ordered<u64>>,
 }
 
-/// Make the result of a load; `bins` decides between `json+` and `json`.
-pub fn report(jobs: &[Job], harvest: &Harvest, bins: bool) -> Report {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+/// Make the result of a load; `now` is the time since 1970, `bins` decides between `json+` and `json`.
+pub fn report(jobs: &[Job], harvest: &Harvest, now: Duration, bins: bool) -> Report {
     let first = &jobs[0];
     let (ended_by, message) = match &harvest.ending {
         Ending::Complete => ("complete".to_owned(), None),
@@ -160,8 +208,7 @@ pub fn report(jobs: &[Job], harvest: &Harvest, bins: bool) -> Report {
         Ending::Failed(failure) => ("error".to_owned(), Some(failure.to_string())),
     };
     let error = match &harvest.ending {
-        // a failure without an errno is an I/O error to those who only look at the number
-        Ending::Failed(failure @ Failure::Run { .. }) if failure.errno() == 0 => nix::libc::EIO,
+        Ending::Failed(failure @ Failure::Run { .. }) if failure.errno() == 0 => EIO,
         Ending::Failed(failure) => failure.errno(),
         _ => 0,
     };
@@ -246,7 +293,7 @@ fn job_report(jobs: &[Job], number: u32, group: &[&Outcome], error: i32, bins: b
         groupid: number,
         error,
         eta: 0,
-        elapsed: (seconds + job.ramp.as_secs_f64()).ceil() as u64,
+        elapsed: libm::ceil(seconds + job.ramp.as_secs_f64()) as u64,
         options: Ordered(job.options.clone()),
         read: side(0),
         write: side(1),
@@ -255,7 +302,7 @@ fn job_report(jobs: &[Job], number: u32, group: &[&Outcome], error: i32, bins: b
             total_ios: sum.sync.count(),
             lat_ns: latency(&sum.sync, Some(&sum.sync_bins), &job.percentiles, bins),
         },
-        job_runtime: (thread_seconds * 1e3).round() as u64,
+        job_runtime: libm::round(thread_seconds * 1e3) as u64,
         usr_cpu: share(sum.usage.user_seconds),
         sys_cpu: share(sum.usage.system_seconds),
         ctx: sum.usage.switches,
@@ -295,7 +342,7 @@ fn side_report(sum: &Tally, index: usize, group: &[&Outcome], job: &Job, bins: b
         bw_bytes: rate(side.bytes as f64) as u64,
         bw: rate(side.bytes as f64 / 1024.0) as u64,
         iops: rate(ios as f64),
-        runtime: (seconds * 1e3).round() as u64,
+        runtime: libm::round(seconds * 1e3) as u64,
         total_ios: ios,
         short_ios: 0,
         drop_ios: 0,
@@ -384,12 +431,12 @@ impl Rates {
     fn of(values: &[f64]) -> Rates {
         let count = values.len() as f64;
         let mean = if values.is_empty() { 0.0 } else { values.iter().sum::<f64>() / count };
-        let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
+        let squares: f64 = values.iter().map(|value| (value - mean) * (value - mean)).sum();
         Rates {
             least: values.iter().copied().reduce(f64::min).unwrap_or(0.0),
             most: values.iter().copied().reduce(f64::max).unwrap_or(0.0),
             mean,
-            deviation: if values.len() > 1 { (squares / (count - 1.0)).sqrt() } else { 0.0 },
+            deviation: if values.len() > 1 { libm::sqrt(squares / (count - 1.0)) } else { 0.0 },
         }
     }
 }

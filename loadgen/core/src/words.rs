@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Words: every option a job may set, each declared once; `--help` and the parser read the same rows.
 
+use crate::prelude::*;
+
 /// One option we know: fio's name for it, another name fio has for it, whether it may stand alone, and its meaning.
 pub struct Word {
     /// fio's name.
