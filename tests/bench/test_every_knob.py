@@ -53,6 +53,10 @@ EXAMPLES: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "disk.lazy_refcounts": ("on", QCOW2),
     "disk.throttle_iops": ("500", ()),
     "disk.throttle_bps": ("1048576", ()),
+    "disk.throttle_iops_read": ("500", ()),
+    "disk.throttle_iops_write": ("500", ()),
+    "disk.throttle_bps_read": ("1048576", ()),
+    "disk.throttle_bps_write": ("1048576", ()),
     "disk.backend": ("null-co", ()),
     "disk.null_latency_ns": ("1000", ("disk.backend=null-co",)),
     "disk.export": ("fuse", ()),
@@ -147,7 +151,7 @@ def of_image(stack: Stack) -> Iterator[Check]:
         yield engine_check_under_load(stack.disk.aio, activity)
         held = Opened(direct="on" if stack.disk.cache in DIRECT_CACHES else "off", proof="flags")
         yield from cache_checks(stack, held, nodes(stack))
-    limits = {"iops-total": stack.disk.throttle_iops, "bps-total": stack.disk.throttle_bps}
+    limits = stack.disk.limits
     yield from node_checks(stack, nodes(stack), limits)
 
 

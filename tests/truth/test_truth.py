@@ -187,3 +187,18 @@ def test_reads_of_unwritten_blocks_are_refused(user: User, tmp_path: Path) -> No
         file.truncate(64 * 1024**2)
     ran = user.run("measure", "--rig", "metal", "--target", str(sparse), status=3)
     assert f"64 MiB of {sparse} were never written" in ran.stderr
+
+
+def test_split_writes_that_alone_are_slow_show_in_the_latency_of_writes_alone(user: User) -> None:
+    # 60 writes a second and no limit for the 140 reads that come with them: what waits is the writes
+    ran = measure(
+        user, *NULL, "--set", "disk.throttle_iops_write=60", workload="rw=randrw,rwmixread=70,bs=4k,iodepth=4"
+    )
+    found = values(ran)
+    assert found["write.iops"] == pytest.approx(60, rel=0.15)
+    assert found["read.iops"] == pytest.approx(140, rel=0.25)
+    assert found["write.latency.p50"] > 30e6
+    assert found["read.latency.p50"] < 3e6
+    # the latency of both together is neither: its median hides what its tail has
+    assert found["latency.p50"] < found["write.latency.p50"] / 10
+    assert found["latency.p99"] > 30e6

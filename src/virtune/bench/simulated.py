@@ -224,27 +224,71 @@ def _document(load: LoadJob, stack: Stack, window: Window, factor: float) -> tup
     entries, total = [], 0.0
     for group, job in enumerate(jobs):
         iops = _iops(job, stack, factor / stack.guests, share=job.depth / depth, in_flight=depth)
+        mean = _mean_ns(job, stack, iops, factor / stack.guests)
         total += 0.0 if job.name == BACKGROUND else iops
-        entries.append(_entry(job, window, iops, group))
+        entries.append(_entry(job, window, iops, mean, group))
     document = {"fio version": VERSION, "global options": {}, "jobs": entries, "disk_util": []}
     return json.dumps(document).encode(), total
 
 
+def _capacity(job: Job) -> float:
+    """What the base stack carries of such blocks, in IOPS."""
+    return min(CAPACITY_IOPS, BANDWIDTH_BPS / job.block_size)
+
+
 def _iops(job: Job, stack: Stack, factor: float, *, share: float, in_flight: int) -> float:
     """A closed loop on a disk with a capacity: each request waits for the others that are in flight."""
-    capacity = min(CAPACITY_IOPS, BANDWIDTH_BPS / job.block_size) * factor
+    capacity = _capacity(job) * factor
     iops = share * in_flight / (ALONE_NS / 1e9 + in_flight / capacity)
-    limits = [float(stack.disk.throttle_iops)] if stack.disk.throttle_iops else []
-    limits += [stack.disk.throttle_bps / job.block_size] if stack.disk.throttle_bps else []
-    limits += [float(rate.partition(",")[0])] if (rate := job.get("rate_iops", "")) else []
-    return min([iops, *limits])
+    offered = _offered(job)
+    return min([iops, *_limits(job, stack), *([] if offered is None else [offered])])
 
 
-def _entry(job: Job, window: Window, iops: float, group: int) -> dict[str, object]:
+def _limits(job: Job, stack: Stack) -> Iterator[float]:
+    """What the limits that were asked for leave of the disk, in IOPS of the whole job."""
+    for name, limit in stack.disk.limits.items():
+        of, per = name.partition("-")[2], job.block_size if name.startswith("bps") else 1
+        share = _parts(job).get(of, 1.0)
+        if share:
+            yield limit / per / share
+
+
+def _offered(job: Job) -> float | None:
+    """The IOPS that a job with a rate offers, all its clones together; None for a closed loop."""
+    rate = job.get("rate_iops", "")
+    return sum(float(part) for part in rate.split(",")) * int(job.get("numjobs", "1")) if rate else None
+
+
+def _parts(job: Job) -> dict[str, float]:
     reads = 1.0 if not job.writes else int(job.get("rwmixread", "50")) / 100 if job.reads else 0.0
-    parts = {"read": reads, "write": 1 - reads}
-    # an open loop waits only for the disk; a closed one, by Little's law, for all that is in flight
-    mean = ALONE_NS if "rate_iops" in job.as_dict() else job.depth / iops * 1e9
+    return {"read": reads, "write": 1 - reads}
+
+
+def open_loop_ns(offered: float, capacity: float, *, depth: int, alone_ns: float = ALONE_NS) -> float:
+    """Return the mean time of a request that is offered to a disk of that capacity, in ns: the truth of a sweep.
+
+    As many servers as the disk keeps busy, arrivals at random (Sakasegawa 1977); a disk that is offered more than it
+    carries has all that may be in flight in its queue.
+    """
+    busy, servers = offered / capacity, max(1.0, capacity * alone_ns / 1e9)
+    longest = depth / capacity * 1e9
+    if busy >= 1:
+        return longest
+    waiting = alone_ns / servers * math.pow(busy, math.sqrt(2 * (servers + 1)) - 1) / (1 - busy)
+    return min(longest, alone_ns + waiting)
+
+
+def _mean_ns(job: Job, stack: Stack, iops: float, factor: float) -> float:
+    """By Little's law a closed loop waits for all that is in flight, an open one for what came before it."""
+    offered = _offered(job)
+    if offered is None:
+        return job.depth / iops * 1e9
+    capacity = min([_capacity(job) * factor, *_limits(job, stack)])
+    return open_loop_ns(offered, capacity, depth=job.depth, alone_ns=ALONE_NS / factor)
+
+
+def _entry(job: Job, window: Window, iops: float, mean: float, group: int) -> dict[str, object]:
+    parts = _parts(job)
     entry: dict[str, object] = {
         "jobname": job.name,
         "groupid": group,

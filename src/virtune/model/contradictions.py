@@ -48,6 +48,7 @@ def contradictions(stack: Stack) -> tuple[str, ...]:
         ]
     if disk.extended_l2 and disk.cluster_size is not None and disk.cluster_size < 16384:
         found.append("extended_l2 needs clusters of at least 16k")
+    found += _limit_contradictions(disk)
     if disk.backend == "null-co" and disk.format != "raw":
         found.append("backend=null-co holds no data, so format=qcow2 cannot be on it")
     if disk.backend == "null-co":
@@ -62,6 +63,12 @@ def contradictions(stack: Stack) -> tuple[str, ...]:
     if disk.backend == "file" and disk.null_latency_ns:
         found.append("null_latency_ns belongs to backend=null-co")
     return tuple(found)
+
+
+def _limit_contradictions(disk: Disk) -> Iterator[str]:
+    for short in ("iops", "bps"):
+        if f"{short}-total" in disk.limits and {f"{short}-read", f"{short}-write"} & disk.limits.keys():
+            yield f"throttle_{short} limits the sum, so reads or writes cannot have a limit of their own beside it"
 
 
 def _elsewhere(stack: Stack) -> Iterator[str]:

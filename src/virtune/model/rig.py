@@ -72,7 +72,8 @@ class RigKind:
 _DISK = frozenset({
     "disk.aio", "disk.cache", "disk.discard", "disk.detect_zeroes", "disk.format", "disk.cluster_size",
     "disk.extended_l2", "disk.l2_cache_size", "disk.preallocation", "disk.lazy_refcounts", "disk.throttle_iops",
-    "disk.throttle_bps",
+    "disk.throttle_bps", "disk.throttle_iops_read", "disk.throttle_iops_write", "disk.throttle_bps_read",
+    "disk.throttle_bps_write",
 })  # fmt: skip
 _NO_IMAGE = frozenset({"disk.backend", "disk.null_latency_ns"})
 _EXPORT = frozenset({"disk.export", "export.num_queues", "export.iothread", "iothread.poll_max_ns"})

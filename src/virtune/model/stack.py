@@ -66,7 +66,38 @@ class Disk:
     detect_zeroes: DetectZeroes = "off"
     throttle_iops: int | None = None
     throttle_bps: Bytes | None = None
+    throttle_iops_read: int | None = None
+    throttle_iops_write: int | None = None
+    throttle_bps_read: Bytes | None = None
+    throttle_bps_write: Bytes | None = None
     null_latency_ns: int = 0
+
+    @property
+    def limits(self) -> dict[str, int]:
+        """The limits that were asked for, by their names in QMP; a limit of 0 is none."""
+        asked = ((limit.qmp, getattr(self, limit.knob.removeprefix("disk."))) for limit in LIMITS)
+        return {name: value for name, value in asked if value}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LimitWords:
+    """A limit of QEMU's I/O throttle: its knob, its name in QMP and its element in libvirt's `<iotune>`."""
+
+    knob: str
+    qmp: str
+    libvirt: str
+
+
+LIMITS: tuple[LimitWords, ...] = tuple(
+    LimitWords(
+        knob=f"disk.throttle_{short}{of and '_'}{of}",
+        qmp=f"{short}-{of or 'total'}",
+        libvirt=f"{of or 'total'}_{long}_sec",
+    )
+    for short, long in (("iops", "iops"), ("bps", "bytes"))
+    for of in ("", "read", "write")
+)
+"""Every limit that a rig sets: on the sum, on reads alone, on writes alone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

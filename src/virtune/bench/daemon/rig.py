@@ -372,8 +372,9 @@ def _checks(
     stack: Stack, ground: DiskImageSpec, process: Process, monitor: Monitor, bare: Rings
 ) -> tuple[Check, ...]:
     nodes: list[Mapping[str, Any]] = monitor.execute("query-named-block-nodes")
-    limited = stack.disk.throttle_iops or stack.disk.throttle_bps
-    limits = monitor.execute("qom-get", {"path": "/objects/limits0", "property": "limits"}) if limited else None
+    limits = (
+        monitor.execute("qom-get", {"path": "/objects/limits0", "property": "limits"}) if stack.disk.limits else None
+    )
     checks: list[Check] = []
     if ground.image is not None and stack.disk.backend == "file":
         now = process.rings()

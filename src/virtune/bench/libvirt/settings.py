@@ -13,7 +13,8 @@ from virtune.bench.verify.image import Opened, direct_check, opened, words
 from virtune.dialects.libvirt.attach import driver_words
 from virtune.dialects.text.xml import Element
 from virtune.model.evidence import Check
-from virtune.model.stack import Stack
+from virtune.model.knobs import BY_ID
+from virtune.model.stack import LIMITS, Stack, setting_of
 from virtune.probe.process import IO_URING, Process, Ring, Rings
 from virtune.probe.qcow2 import read_qcow2
 
@@ -57,17 +58,15 @@ def driver_checks(stack: Stack, asked: Element, found: Element) -> Iterator[Chec
             found=has.get(name, "libvirt's default"),
             proof=_LIVE,
         )
-    limits = {one.tag: str(one.text) for one in found.all("iotune/total_iops_sec")}
-    limits |= {one.tag: str(one.text) for one in found.all("iotune/total_bytes_sec")}
+    limits = {one.tag: str(one.text) for limit in LIMITS for one in found.all(f"iotune/{limit.libvirt}")}
     cache = found.child("driver")
     sizes = [] if cache is None else [str(one.text) for one in cache.all("metadata_cache/max_size")]
     rows = (
-        ("disk.throttle_iops", stack.disk.throttle_iops, limits.get("total_iops_sec", "none")),
-        ("disk.throttle_bps", stack.disk.throttle_bps, limits.get("total_bytes_sec", "none")),
+        *((one.knob, setting_of(stack, BY_ID[one.knob]), limits.get(one.libvirt, "0")) for one in LIMITS),
         ("disk.l2_cache_size", stack.disk.l2_cache_size, next(iter(sizes), "libvirt's default")),
     )
     for knob, limit, shown in rows:
-        if limit:
+        if limit is not None:
             yield Check(setting=knob, asked=str(limit), found=shown, proof=_LIVE)
     target = found.child("target")
     bus = None if target is None else target.get("bus")

@@ -143,7 +143,6 @@ class Carried:
     def checks(self, stack: Stack, ground: DiskImageSpec) -> Iterator[Check]:
         """Say what is in force now."""
         nodes = nodes_of_turn(self._execute("query-named-block-nodes"), self._turn)
-        limited = stack.disk.throttle_iops or stack.disk.throttle_bps
         at = {"path": f"/objects/{node_of_turn(LIMITS, self._turn)}", "property": "limits"}
         runs_on = "kvm" if self._execute("query-kvm")["enabled"] else "tcg"
         proof = f"QMP query-kvm; {self.accelerator.why}"
@@ -152,7 +151,7 @@ class Carried:
             yield engine_check(stack.disk.aio, self._new, self._now)
             for check in cache_checks(stack, opened(self.process, ground.image), nodes):
                 yield _through_device(check, stack, self.seen)
-        yield from node_checks(stack, nodes, self._execute("qom-get", at) if limited else None)
+        yield from node_checks(stack, nodes, self._execute("qom-get", at) if stack.disk.limits else None)
         given = {command.arguments["id"]: command.arguments for command in device_commands(stack, "")}
         yield from device_checks(self._execute, given, stack)
         yield from thread_checks(self._execute, stack)

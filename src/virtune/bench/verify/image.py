@@ -9,7 +9,8 @@ from typing import Any
 
 from virtune.dialects.qemu.qmp import FILE_NODE, FORMAT_NODE
 from virtune.model.evidence import Check
-from virtune.model.stack import DIRECT_CACHES, Disk, Stack
+from virtune.model.knobs import BY_ID
+from virtune.model.stack import DIRECT_CACHES, LIMITS, Disk, Stack, setting_of
 from virtune.probe.process import Process
 
 _NODES = "QMP query-named-block-nodes"
@@ -74,13 +75,11 @@ def node_checks(
         if asked is not None:
             seen = None if found is None else words(found)
             yield Check(setting=setting, asked=words(asked), found=seen, proof=_NODES)
-    for setting, limit, key in (
-        ("disk.throttle_iops", disk.throttle_iops, "iops-total"),
-        ("disk.throttle_bps", disk.throttle_bps, "bps-total"),
-    ):
-        if limit:
-            value = None if limits is None else str(limits.get(key))
-            yield Check(setting=setting, asked=str(limit), found=value, proof="QMP qom-get limits")
+    for one in LIMITS:
+        limit = setting_of(stack, BY_ID[one.knob])
+        if limit is not None:
+            value = None if limits is None and limit else str((limits or {}).get(one.qmp, 0))
+            yield Check(setting=one.knob, asked=str(limit), found=value, proof="QMP qom-get limits")
 
 
 def on_off(value: bool) -> str:  # noqa: FBT001

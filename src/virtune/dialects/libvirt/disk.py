@@ -5,12 +5,12 @@ The mapping to QEMU's options was tried with `virsh domxml-to-native`, libvirt 9
 said, never dropped.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from xml.sax.saxutils import escape
 
 from virtune.model.machine import Machine, Mapped, Pins, mapping_of
-from virtune.model.stack import Stack
+from virtune.model.stack import LIMITS, Stack
 
 POLL_DEFAULT_NS = 32768
 """What QEMU does unasked on Linux, and therefore is not written: `<poll>` needs libvirt 9.4."""
@@ -81,7 +81,7 @@ def disk_xml(
         f"  <target dev={_attribute(target or _TARGETS[bus][1])} bus='{_TARGETS[bus][0]}'/>",
         *_sizes(stack),
         *(f"  {element}" for element in also),
-        *_limits(disk.throttle_iops, disk.throttle_bps),
+        *_limits(disk.limits),
         "</disk>",
     ]
     domain, notes = _threads(stack, iothread)
@@ -150,9 +150,9 @@ def _mapping(mapped: Sequence[tuple[int, Mapped]]) -> list[str]:
     return ["    <iothreads>", *rows, "    </iothreads>"] if rows else []
 
 
-def _limits(iops: int | None, bytes_per_second: int | None) -> list[str]:
-    asked = {"total_bytes_sec": bytes_per_second, "total_iops_sec": iops}
-    lines = [f"    <{name}>{escape(str(value))}</{name}>" for name, value in asked.items() if value]
+def _limits(asked: Mapping[str, int]) -> list[str]:
+    names = ((limit.libvirt, asked.get(limit.qmp)) for limit in sorted(LIMITS, key=lambda one: one.libvirt))
+    lines = [f"    <{name}>{escape(str(value))}</{name}>" for name, value in names if value is not None]
     return ["  <iotune>", *lines, "  </iotune>"] if lines else []
 
 

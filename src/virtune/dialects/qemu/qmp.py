@@ -74,9 +74,7 @@ def _disk_commands(stack: Stack, places: DaemonPlaces) -> tuple[Command, ...]:
     commands = [Command(execute="blockdev-add", arguments=_file_node(disk, places))]
     commands.append(Command(execute="blockdev-add", arguments=_format_node(disk, places)))
     top = FORMAT_NODE
-    limits = {"iops-total": disk.throttle_iops, "bps-total": disk.throttle_bps}
-    asked = {name: value for name, value in limits.items() if value}
-    if asked:
+    if asked := disk.limits:
         top = "limit0"
         group = {"qom-type": "throttle-group", "id": "limits0", "limits": asked}
         commands.append(Command(execute="object-add", arguments=group))
