@@ -80,7 +80,7 @@ class Disk:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LimitWords:
+class _LimitWords:
     """A limit of QEMU's I/O throttle: its knob, its name in QMP and its element in libvirt's `<iotune>`."""
 
     knob: str
@@ -88,8 +88,8 @@ class LimitWords:
     libvirt: str
 
 
-LIMITS: tuple[LimitWords, ...] = tuple(
-    LimitWords(
+LIMITS: tuple[_LimitWords, ...] = tuple(
+    _LimitWords(
         knob=f"disk.throttle_{short}{of and '_'}{of}",
         qmp=f"{short}-{of or 'total'}",
         libvirt=f"{of or 'total'}_{long}_sec",
