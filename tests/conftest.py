@@ -71,6 +71,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.flaky(reruns=1))
 
 
+ID_MAX = 60
+"""Every worker sends the names of all cases to the one that shares them out, so none is a document of megabytes."""
+
+
+def pytest_make_parametrize_id(config: pytest.Config, val: object) -> str | None:
+    """Name a case whose value is a long text by how it begins."""
+    return f"{val[:ID_MAX]!r}..." if isinstance(val, str | bytes) and len(val) > ID_MAX else None
+
+
 @functools.cache
 def fork_server() -> ForkServer:
     """The server that forks a process for each `virtune` of these tests."""

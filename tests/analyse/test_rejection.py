@@ -6,7 +6,6 @@ from collections.abc import Iterable, Sequence
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.stats import fisher_exact
 from tests.report.test_documents import study
 
 from virtune.analyse.study.summarise import summarise
@@ -169,6 +168,8 @@ def test_latencies_of_a_load_that_was_not_met_are_not_compared() -> None:
 
 @given(tried=st.integers(1, 40), others=st.integers(1, 40), rejected=st.floats(0, 1), others_rejected=st.floats(0, 1))
 def test_the_exact_test_is_the_one_of_scipy(tried: int, others: int, rejected: float, others_rejected: float) -> None:
+    from scipy.stats import fisher_exact  # it takes seconds to load, and no other test of this module needs it
+
     mine, theirs = round(rejected * tried), round(others_rejected * others)
     counts = _Counts(tried=tried, rejected=mine, others_tried=others, others_rejected=theirs)
     table = [[mine, tried - mine], [theirs, others - theirs]]

@@ -3,7 +3,7 @@
 
 import json
 import os
-import resource
+import time
 from importlib import resources
 from pathlib import Path
 
@@ -13,6 +13,7 @@ from tests.conftest import User
 from tests.published import complaints, spoiled, strictly, validator
 
 from virtune.advise.audit import rules
+from virtune.cli import run
 from virtune.model.finding import Unread
 from virtune.report.sarif import sarif
 
@@ -195,18 +196,20 @@ def test_what_cannot_be_audited_is_said_in_a_sentence(
     assert says in ran.stderr + ran.stdout
 
 
-def test_ten_thousand_disks_and_threads_cost_little(user: User, tmp_path: Path) -> None:
+def test_thousands_of_disks_and_threads_cost_little(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Work in proportion takes a second for so many; work that grows by the square takes a minute."""
     disk = "<disk type='file'><driver type='raw'/><source file='/d/{0}'/><target dev='vd{0}'/></disk>"
-    disks = "".join(disk.format(number) for number in range(10_000))
+    disks = "".join(disk.format(number) for number in range(4_000))
     path = tmp_path / "many.xml"
     head = "<domain type='kvm'><name>d</name><vcpu>2</vcpu>"
     for threads in ("", "<iothreads>9999</iothreads>"):
         path.write_text(f"{head}{threads}<devices>{disks}</devices></domain>")
-        for words in (("audit", "--fail-on", "never"), ("audit", "--fail-on", "never", "--json"), ("probe",)):
-            begun = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
-            user.run(words[0], str(path), *words[1:])
-            assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - begun < 4, words
-        assert "too many at once" in user.run("advise", "--template", "flash", str(path), status=2).stderr
+        for words in (("audit", "--fail-on", "never", "--json"), ("probe",)):
+            begun = time.process_time()
+            assert run([words[0], str(path), *words[1:]]) == 0
+            assert time.process_time() - begun < 8, words
+        assert run(["advise", "--template", "flash", str(path)]) == 2
+        assert "too many at once" in capsys.readouterr().err
 
 
 def test_passwords_and_control_characters_are_not_printed(user: User, tmp_path: Path) -> None:

@@ -68,7 +68,7 @@ def test_it_needs_no_program_no_scratch_and_no_time(
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     scratch = tmp_path / "scratch"
-    called(capsys, *compared(tmp_path, "--seconds", "1h", "--scratch", str(scratch)))
+    called(capsys, *compared(tmp_path, "--rounds", "2", "--seconds", "10m", "--scratch", str(scratch)))
     assert not scratch.exists()
 
 

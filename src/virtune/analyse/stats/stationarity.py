@@ -5,6 +5,8 @@ import math
 from collections.abc import Hashable, Mapping, Sequence
 from statistics import fmean
 
+import numpy as np
+
 from virtune.model.fitness import Drift
 
 DRIFT_LEVEL = 0.95
@@ -24,18 +26,13 @@ def correlation_of(profiles: Sequence[Sequence[float]], step: float) -> tuple[fl
     if spread <= 0:
         return None, False
     total = 1.0
-    longest = max(len(profile) for profile in profiles)
-    for lag in range(1, longest):
-        products = [
-            (before - center) * (after - center)
-            for profile in profiles
-            for before, after in zip(profile, profile[lag:], strict=False)
-        ]
-        if not products:
-            break
-        if fmean(products) <= 0:
+    around = [np.array(profile, dtype=np.float64) - center for profile in profiles]
+    for lag in range(1, max(map(len, around))):
+        longer = [profile for profile in around if len(profile) > lag]
+        products = sum(float(profile[:-lag] @ profile[lag:]) for profile in longer)
+        if products <= 0:
             return total * step, False
-        total += 2 * fmean(products) / spread
+        total += 2 * products / sum(len(profile) - lag for profile in longer) / spread
     return total * step, True
 
 
@@ -53,8 +50,9 @@ def drift_of(series: Mapping[str, Sequence[tuple[float, float]]]) -> Drift | Non
     if sum(map(len, kept)) < POINTS_MIN or free < 1:
         return None
     moved = [
-        (time - fmean(x for x, _ in points), value - fmean(y for _, y in points))
+        (time - when, value - level)
         for points in kept
+        for when, level in [(fmean(x for x, _ in points), fmean(y for _, y in points))]
         for time, value in points
     ]
     width = math.fsum(time**2 for time, _ in moved)
