@@ -91,6 +91,15 @@ def test_noise_drift_and_autocorrelation_are_as_the_scenario_says() -> None:
     assert drifting[-1] - drifting[0] == pytest.approx(49 * math.log(1 - SCENARIOS["drifting"].drift), abs=0.3)
 
 
+@pytest.mark.parametrize("name", ["alike", "drifting", "noisy"])
+def test_rounds_with_high_numbers_cost_no_time_and_have_figures_as_the_first(name: str) -> None:
+    stack = replace(BASE, domain=name)
+    # the rounds of a search's confirmation are numbered from a million on; a thousand millions took hours
+    late = [math.log(one) for one in iops(stack, rounds=range(10**9 + 1, 10**9 + 21))]
+    early = [math.log(one) for one in iops(stack, rounds=range(1, 21))]
+    assert abs(statistics.fmean(late) - statistics.fmean(early)) < 0.2
+
+
 @pytest.mark.parametrize("name", ["failing", "hanging", "dipping"])
 def test_failures_hangs_and_dips_come_as_often_as_the_scenario_says(name: str) -> None:
     rounds, said = range(1, 301), SCENARIOS[name]

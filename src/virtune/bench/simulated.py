@@ -63,6 +63,12 @@ _ROWS = 200
 
 _LOG_MS = 250
 
+DRIFT_ROUNDS = 1_000
+"""After so many rounds the drift begins anew: with such a number each phase of a search begins."""
+
+FORGOTTEN = 1e-12
+"""A weight of earlier rounds that changes no figure."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scenario:
@@ -147,7 +153,7 @@ class SimulatedBench:
         own = _autocorrelated(f"{window.seed} {place}", window.round, self.scenario.alike)
         shared = _drawn(f"{window.seed} {window.round}").gauss(0, 1)
         noise = self.scenario.noise * own + self.scenario.round_noise * shared
-        return math.exp(noise) * (1 - self.scenario.drift) ** (window.round - 1)
+        return math.exp(noise) * (1 - self.scenario.drift) ** ((window.round - 1) % DRIFT_ROUNDS)
 
 
 class SimulatedSession:
@@ -209,10 +215,15 @@ def _drawn(seed: str) -> Random:
 
 
 def _autocorrelated(seed: str, count: int, alike: float) -> float:
-    """Return the value of a stationary AR(1) process of variance 1 at a round, the same whoever asks when."""
+    """Return the value of a stationary AR(1) process of variance 1 at a round, the same whoever asks when.
+
+    It begins where what was before has a weight below FORGOTTEN: the rounds of a search are numbered by the million.
+    """
+    memory = math.ceil(math.log(FORGOTTEN) / math.log(alike)) if alike > 0 else 1
+    first = max(0, count - memory)
     weight = math.sqrt(1 - alike**2)
-    value = _drawn(f"{seed} 0").gauss(0, 1)
-    for number in range(1, count + 1):
+    value = _drawn(f"{seed} {first}").gauss(0, 1)
+    for number in range(first + 1, count + 1):
         value = alike * value + weight * _drawn(f"{seed} {number}").gauss(0, 1)
     return value
 
