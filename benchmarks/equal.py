@@ -1,40 +1,116 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The same stack twice, many times over: how often is it called better or worse? In one of twenty at most.
+"""The same stack twice or four times, many times over: how often is an arm called better or worse than the baseline?
 
-    python benchmarks/equal.py [RUNS] [--quick]
+    python benchmarks/equal.py [RUNS] [--arms 2 4] [--budget TIME] [--seconds TIME] [--keep FILE]
+    python benchmarks/equal.py --told FILE        # the table of a kept file
 
-Each run is what a user would type: `virtune compare --rig metal --arm a: --arm b:`, which takes five minutes where it
-is not decided sooner. With `--quick` it is ten rounds of a second: a test that is broken on purpose shows no false
-alarm in 20 such runs with probability 0.41, in 40 of five minutes with 0.02.
+Each run is what a user would type, `virtune compare --rig metal --arm a: --arm b:`, which takes five minutes where it
+is not decided sooner. Shorter trials in a shorter budget have as many rounds and looks, and how long a trial is does
+not change how often equal arms are called different: `equal.py 40 --arms 2 4 --budget 60s --seconds 400ms` takes 100
+minutes at most. Where one in twenty is promised, more than 5 of 40 runs are called different with probability 0.01; a
+test that is broken on purpose (an ordinary t at every look) shows none in 40 runs of five minutes with probability
+0.02.
+
+`--keep` adds a line for each run: the verdicts, and ln IOPS of every arm in every round, which `benchmarks.decide
+recorded` judges again.
 """
 
 import argparse
 import json
+import math
+import os
 import subprocess
 import sys
 import tempfile
 from collections import Counter
+from pathlib import Path
+from typing import Any
+
+DIFFERENT = ("better", "worse")
 
 
 def main() -> None:
-    """Run the comparisons and count their verdicts."""
+    """Run the comparisons, or read kept ones, and count their verdicts."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("runs", type=int, nargs="?", default=20)
-    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("runs", type=int, nargs="?", default=20, help="of each number of arms")
+    parser.add_argument("--arms", type=int, nargs="+", default=[2])
+    parser.add_argument("--budget", default="5m")
+    parser.add_argument("--seconds", default="2s")
+    parser.add_argument("--ramp", default="500ms")
+    parser.add_argument("--span", default="1G")
+    parser.add_argument("--keep", type=Path)
+    parser.add_argument("--told", type=Path)
     asked = parser.parse_args()
-    verdicts: Counter[str] = Counter()
+    if asked.told:
+        print("\n".join(table([json.loads(line) for line in asked.told.read_text(encoding="utf-8").splitlines()])))
+        return
+    kept: list[dict[str, Any]] = []
+    for number in range(1, asked.runs + 1):
+        for arms in asked.arms:
+            kept.append(run(arms, asked))
+            print(f"{number:3} {told(kept[-1])}", flush=True)
+            if asked.keep:
+                with asked.keep.open("a", encoding="utf-8") as file:
+                    file.write(json.dumps(kept[-1]) + "\n")
+    print("\n".join(["", *table(kept)]))
+
+
+def run(arms: int, asked: argparse.Namespace) -> dict[str, Any]:
+    """Compare equal arms once, in a store of its own, and return what is kept of it."""
+    load = os.getloadavg()[0]
     with tempfile.TemporaryDirectory() as directory:
-        command = [sys.executable, "-m", "virtune", "compare", "--rig", "metal", "--arm", "a:", "--arm", "b:"]
-        command += ["-q", "--json", "--store", f"{directory}/store.sqlite", *(["--quick"] if asked.quick else [])]
-        for number in range(1, asked.runs + 1):
-            done = subprocess.run(command, capture_output=True, text=True, check=True)
-            (comparison,) = json.loads(done.stdout)["comparisons"]
-            verdicts[comparison["verdict"]] += 1
-            ratio = comparison["ratio"]
-            ends = [(ratio[key] - 1) * 100 for key in ("estimate", "low", "high")] if ratio else []
-            told = "{:+6.2f} % [{:+.2f}, {:+.2f}]".format(*ends) if ends else "no interval"
-            print(f"{number:3} {comparison['verdict']:9} after {comparison['rounds']:3} rounds {told}", flush=True)
-    print(f"\n{asked.runs} runs: {dict(verdicts)}")
+        words = [sys.executable, "-m", "virtune", "compare", "--rig", "metal", "-q", "--json"]
+        words += [word for arm in range(arms) for word in ("--arm", f"{chr(ord('a') + arm)}:")]
+        words += ["--budget", asked.budget, "--seconds", asked.seconds, "--ramp", asked.ramp, "--span", asked.span]
+        words += ["--scratch", f"{directory}/scratch", "--store", f"{directory}/store.sqlite"]
+        found = json.loads(subprocess.run(words, capture_output=True, text=True, check=True).stdout)
+    return {
+        "arms": arms,
+        "load": [round(load, 1), round(os.getloadavg()[0], 1)],
+        "stopped": found["study"]["stopped"],
+        "rounds": found["study"]["looks"][-1]["round"] if found["study"]["looks"] else 0,
+        "repeated": sum(trial["attempt"] > 1 for arm in found["arms"] for trial in arm["rounds"]),
+        "verdicts": [one["verdict"] for one in found["comparisons"]],
+        "ratios": [[round(one["ratio"][key], 4) for key in ("low", "high")] if one["ratio"] else None
+                   for one in found["comparisons"]],
+        "ln_iops": values(found["arms"]),
+    }  # fmt: skip
 
 
-main()
+def values(arms: list[Any]) -> list[list[float | None]]:
+    """Return ln IOPS of the last attempt of every arm in every round: rounds x arms."""
+    each = [{trial["round"]: trial["measurement"] for trial in arm["rounds"]} for arm in arms]
+    rounds = range(1, max((number for one in each for number in one), default=0) + 1)
+    return [[ln_iops(one.get(number)) for one in each] for number in rounds]
+
+
+def ln_iops(measurement: Any) -> float | None:
+    """Return ln IOPS of a trial that measured something."""
+    iops = measurement["values"].get("iops") if measurement else None
+    return round(math.log(iops), 4) if iops else None
+
+
+def told(one: dict[str, Any]) -> str:
+    """Say in a line what a run came to."""
+    ends = (f"[{100 * (low - 1):+.2f}, {100 * (high - 1):+.2f}] %" for low, high in filter(None, one["ratios"]))
+    said = f"{one['arms']} arms: {', '.join(one['verdicts'])} after {one['rounds']} rounds {' '.join(ends)}"
+    return f"{said}; {one['repeated']} repeats, load {one['load'][0]} to {one['load'][1]}"
+
+
+def table(runs: list[dict[str, Any]]) -> list[str]:
+    """Return the table of all runs in Markdown."""
+    lines = ["| arms | comparisons | one called different | all called the same | median rounds | load average |",
+             "|---|---|---|---|---|---|"]  # fmt: skip
+    for arms in sorted({one["arms"] for one in runs}):
+        some = [one for one in runs if one["arms"] == arms]
+        wrong = sum(any(word in DIFFERENT for word in one["verdicts"]) for one in some)
+        same = sum(set(one["verdicts"]) == {"same"} for one in some)
+        loads = sorted(one["load"][1] for one in some)
+        rounds = sorted(one["rounds"] for one in some)[len(some) // 2]
+        lines.append(f"| {arms} | {len(some)} | {wrong} | {same} | {rounds} | {loads[0]} to {loads[-1]} |")
+    words = Counter(word for one in runs for word in one["verdicts"])
+    return [*lines, "", f"{len(runs)} comparisons; verdicts: {dict(words)}"]
+
+
+if __name__ == "__main__":
+    main()
