@@ -2,15 +2,21 @@
 """virtune called as its users call it, in a place of its own, and a look at what it left there."""
 
 import contextlib
+import gc
 import gzip
+import importlib
 import os
+import pkgutil
+import shutil
 import sqlite3
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 ROOT = Path(__file__).parents[1]
 PATIENCE_SECONDS = 15.0
@@ -31,30 +37,35 @@ class Call:
     seconds: float
     loads: bool = False
     stores: bool = False
+    share: int = 3
+    """How many of 300 calls are of this kind."""
+    domain: bool = False
+    """Whether it needs a running libvirt domain of somebody's."""
 
 
-def _compare(name: str, rig: str, seconds: float, *more: str) -> Call:
+def _compare(name: str, rig: str, seconds: float, share: int, *more: str) -> Call:
     words = ("compare", "--rig", rig, "--arm", "a:", "--arm", "b:disk.aio=native", *more, *_SHORT)
-    return Call(f"compare {name}", words, seconds, loads=True, stores=True)
+    return Call(f"compare {name}", words, seconds, loads=True, stores=True, share=share, domain="{uri}" in more)
 
 
 CALLS = (
-    _compare("nbd", "storage-daemon", 6),
-    _compare("fuse", "storage-daemon", 6, "--set", "disk.export=fuse"),
-    _compare("qcow2", "storage-daemon", 6, "--set", "disk.format=qcow2"),
-    _compare("vhost-user", "vhost-user", 6),
-    _compare("qemu", "qemu", 20),
-    _compare("simulated", "simulated", 1.5),
+    _compare("nbd", "storage-daemon", 6, 30),
+    _compare("fuse", "storage-daemon", 6, 15, "--set", "disk.export=fuse"),
+    _compare("qcow2", "storage-daemon", 6, 15, "--set", "disk.format=qcow2"),
+    _compare("vhost-user", "vhost-user", 6, 30),
+    _compare("qemu", "qemu", 20, 12),
+    _compare("libvirt", "libvirt:guest1", 20, 12, "--connect", "{uri}"),
+    _compare("simulated", "simulated", 1.5, 30),
     Call("measure metal", ("measure", "--rig", "metal", "--workload", "rw=randread,bs=4k,iodepth=8", *_SHORT), 4,
-         loads=True, stores=True),
+         loads=True, stores=True, share=48),
+    Call("study run", ("study", "run", "fio-engines", "--quick", "-q"), 60, loads=True, stores=True, share=6),
     Call("tune", ("tune", "--vary", "disk.aio=threads,native,io_uring", "--budget", "3m", "-q"), 30,
-         loads=True, stores=True),
+         loads=True, stores=True, share=12),
     Call("tune simulated", ("tune", "--rig", "simulated", "--vary", "disk.aio=threads,native,io_uring", "-q"), 8,
-         loads=True, stores=True),
-    Call("check", ("check", "--seconds", "10s", "-q"), 12, loads=True, stores=True),
-    Call("resume", ("resume", "-q"), 6, stores=True),
-    Call("import", ("import", "{fio}/plain.json", "--quiet"), 1.5,
-         stores=True),
+         loads=True, stores=True, share=12),
+    Call("check", ("check", "--seconds", "10s", "-q"), 12, loads=True, stores=True, share=10),
+    Call("resume", ("resume", "-q"), 6, stores=True, share=12),
+    Call("import", ("import", "{fio}/plain.json", "--quiet"), 1.5, stores=True, share=8),
     Call("show", ("show", KEPT), 1.5, stores=True),
     Call("show --json", ("show", KEPT, "--json"), 1.5, stores=True),
     Call("report", ("report", KEPT, "-o", "{home}/page.html"), 2.5, stores=True),
@@ -80,13 +91,19 @@ class Runs:
         self.home = home
         self.temporary, self.scratch, self.store = home / "t", home / "scratch", home / "store.sqlite"
         self.temporary.mkdir()
-        self.env = dict(os.environ) | {"TMPDIR": str(self.temporary), "NO_COLOR": "1"}
+        self.uri = ""
+        self._domain: Callable[[], tuple[str, str]] | None = None
+        self.env = dict(os.environ) | {
+            "TMPDIR": str(self.temporary),
+            "NO_COLOR": "1",
+            "XDG_DATA_HOME": f"{home}/data",
+        }
         self.mark = f"TMPDIR={self.temporary}".encode()
 
     def words(self, call: Call) -> list[str]:
         """The command line of a call."""
         captures = ROOT / "tests" / "captures"
-        places = {"home": self.home, "captures": captures, "fio": captures / "fio"}
+        places = {"home": self.home, "captures": captures, "fio": captures / "fio", "uri": self.uri}
         words = [word.format(**places) for word in call.words]
         if call.loads:
             words += ["--scratch", str(self.scratch), "--span", "64M"]
@@ -126,8 +143,18 @@ class Runs:
         return found
 
     def remains(self) -> list[str]:
-        """What a run that is over left: processes, and directories with its sockets."""
-        return [*self.processes(), *(path.name for path in self.temporary.iterdir())]
+        """What a run that is over left: processes, directories with its sockets, mounts and loop devices."""
+        home = str(self.home)
+        mounts = [line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines() if home in line]
+        backing = Path("/sys/block").glob("loop*/loop/backing_file")
+        loops = [path.parts[3] for path in backing if home in path.read_text()]
+        return [*self.processes(), *(path.name for path in self.temporary.iterdir()), *mounts, *loops]
+
+    def litter(self) -> list[str]:
+        """Files in the scratch directory that are neither an image with its witness nor the lock."""
+        found = {path.name for path in self.scratch.iterdir()} if self.scratch.is_dir() else set()
+        whole = {name for name in found if f"{name}.virtune.json" in found}
+        return sorted(found - whole - {f"{name}.virtune.json" for name in whole} - {"virtune.lock"})
 
     def wait_for_nothing(self) -> tuple[float, list[str]]:
         """Wait until nothing is left, for as long as the guard may take; return how long it took and what stayed."""
@@ -150,3 +177,64 @@ class Runs:
         """Put studies of an earlier virtune into the store, so that there is something to show."""
         packed = ROOT / "tests" / "store" / "data" / "format-1-method-7.sqlite.gz"
         self.store.write_bytes(gzip.decompress(packed.read_bytes()))
+
+    def unfinished(self) -> bool:
+        """Whether the newest study has trials left."""
+        with contextlib.closing(sqlite3.connect(self.store)) as db:
+            newest = db.execute("select finished from studies order by rowid desc limit 1").fetchone()
+            return newest is not None and not newest[0]
+
+    def fork_and_wait(self, start: "Start", *words: str, ok: tuple[int, ...] = (0, 1)) -> str:
+        """Run a command line to its end, begun by `start`; return what it said."""
+        child = start(self, words)
+        code = child.wait(600)
+        said = child.said()
+        assert "Traceback" not in said, said
+        assert code in ok, (words, code, said)
+        return said
+
+    def load_all(self) -> None:
+        """Load all of virtune, so that a forked child need not."""
+        import virtune
+
+        for module in pkgutil.walk_packages(virtune.__path__, "virtune."):
+            if not module.name.endswith("__main__"):
+                importlib.import_module(module.name)
+        for name in ("scipy.special", "numpy"):
+            importlib.import_module(name)
+        gc.collect()
+        gc.freeze()  # a child's collector need not touch, and so copy, what was there before it
+
+    @contextlib.contextmanager
+    def with_domain(self) -> Iterator[None]:
+        """Boot a libvirt domain `guest1` by a libvirtd of our own, as somebody's VM that virtune measures in."""
+        from tests.libvirt.inside import inside
+        from tests.libvirtd import libvirtd
+
+        # QEMU's monitor socket lies below it, and a socket's path may have 107 characters
+        home = Path(tempfile.mkdtemp(prefix="lv", dir="/tmp"))
+        try:
+            with libvirtd(home) as daemon, inside(daemon, "guest1") as guest:
+                self.uri, self._domain = daemon.uri, guest.configurations
+                yield
+        finally:
+            shutil.rmtree(home, ignore_errors=True)
+
+    def domain_as_it_is(self) -> str:
+        """The live and the inactive configuration of the domain."""
+        assert self._domain is not None
+        return "\n".join(self._domain())
+
+
+class Child(Protocol):
+    """A virtune that runs."""
+
+    def wait(self, timeout: float) -> int: ...
+
+    def said(self) -> str: ...
+
+
+class Start(Protocol):
+    """A way to start virtune."""
+
+    def __call__(self, runs: Runs, words: Sequence[str]) -> Child: ...
