@@ -226,7 +226,7 @@ def test_what_was_added_is_on_the_disk_when_that_returns(tmp_path: Path) -> None
 def test_what_a_newer_virtune_derived_is_not_read(place: Path) -> None:
     with Store(place) as store:
         newer = replace(MEASURED, method=METHOD + 1, values=(("iops", 99.0),))
-        store.add_measurement(IDS[0], 1, newer)
+        store.add_measurement(IDS[0], 1, newer, attempt=1)
         assert store.get(IDS[0]).trials[0].measurement == MEASURED
 
 

@@ -115,14 +115,14 @@ def test_a_newer_method_s_measurement_is_kept_beside_and_read_first(store: Store
     store.add_trial(STUDY.id, replace(record(1), measurement=replace(MEASURED, method=METHOD - 1)), ())
     assert store.get(STUDY.id).trials[0].measurement == replace(MEASURED, method=METHOD - 1)
     better = replace(MEASURED, values=(("iops", 1.0),))
-    store.add_measurement(STUDY.id, 1, better)
+    store.add_measurement(STUDY.id, 1, better, attempt=1)
     assert store.get(STUDY.id).trials[0].measurement == better
 
 
 def test_what_a_later_virtune_derived_is_left_to_it(store: Store) -> None:
     store.add_trial(STUDY.id, record(1), ())
     later = replace(MEASURED, method=METHOD + 1, values=(("iops", 1.0),))
-    store.add_measurement(STUDY.id, 1, later)
+    store.add_measurement(STUDY.id, 1, later, attempt=1)
     assert store.get(STUDY.id).trials[0].measurement == MEASURED
 
 

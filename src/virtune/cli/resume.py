@@ -39,13 +39,14 @@ def command(
     """
     from virtune.cli.run_study import going_on
     from virtune.flows.preconditions import Leave
+    from virtune.flows.show import by_todays_method
     from virtune.flows.study import resume_study
     from virtune.store.sqlite import Store
 
     thresholds = Thresholds.read({**asked, "as_json": as_json})
     require_store(store, study)
     with Store(store) as kept:
-        record = kept.get(kept.find(study))
+        record = by_todays_method(kept, kept.find(study))
         leave = Leave(write_to=allow_write_to, in_use=allow_in_use)
         if record.study.search is not None:
             from virtune.cli.run_search import SearchOutput, searching

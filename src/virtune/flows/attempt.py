@@ -12,6 +12,7 @@ from virtune.analyse.trial.rejection import unsettled, why_again
 from virtune.analyse.trial.warm_up import Ramp, ramp_of
 from virtune.fio.jobfile import own_times
 from virtune.flows.pace import Pace
+from virtune.flows.show import by_todays_method
 from virtune.flows.trial import Tools, run_trial
 from virtune.model.event import Event, Noticed
 from virtune.model.evidence import StudyRecord, TrialRecord
@@ -33,7 +34,7 @@ class Attempts:
     ) -> None:
         self._pace = pace
         self._study, self._tools, self._store, self._say = study, tools, store, say
-        record = store.get(study.id)
+        record = by_todays_method(store, study.id)
         self._made = list(record.attempts)
         self._stand = {one.trial.number: one for one in record.trials}
         # a job file that says its own ramp is run as it is

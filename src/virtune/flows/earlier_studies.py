@@ -8,13 +8,14 @@ from dataclasses import replace
 from itertools import permutations
 from pathlib import Path
 
-from virtune.analyse.study.summarise import summarise
 from virtune.fio.generator import clones_of
+from virtune.flows.show import current
 from virtune.model.domain import DomainDisk, SettingChange, disk_of
 from virtune.model.errors import StoreError
 from virtune.model.evidence import Listed, StudyRecord
 from virtune.model.facts import Unknown
 from virtune.model.finding import Finding, Subject
+from virtune.model.measurement import METHOD
 from virtune.model.metric import BY_ID
 from virtune.model.remark import EMULATED
 from virtune.model.result import Result
@@ -23,7 +24,7 @@ from virtune.model.study import Arm, Study
 from virtune.model.verdict import Comparison, Interval, Verdict
 from virtune.model.workload import Workload
 from virtune.probe.cpu import cpu_facts
-from virtune.report.text.words import difference_text
+from virtune.report.text.words import difference_text, methods_text
 from virtune.store.sqlite import Store
 
 SAID_MAX = 3
@@ -49,7 +50,7 @@ class Past:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._listed: tuple[Study, ...] | None = None
-        self._results: dict[str, Result | None] = {}
+        self._results: dict[str, tuple[StudyRecord, Result] | None] = {}
         self._said: dict[object, tuple[str, ...]] = {}
         self._cpu = cpu_facts().model
 
@@ -69,8 +70,8 @@ class Past:
 
     def _of(self, study: Study, now: Disk, turned: Turned) -> Iterator[str]:
         for first, second in permutations(study.arms, 2):
-            if _answers(first.stack, second.stack, now, turned) and (result := self._result(study.id)) is not None:
-                yield from _sentences(result, first, second)
+            if _answers(first.stack, second.stack, now, turned) and (found := self._result(study.id)) is not None:
+                yield from _sentences(*found, first, second)
 
     def _studies(self) -> tuple[Study, ...]:
         if self._listed is None:
@@ -83,13 +84,12 @@ class Past:
                     self._listed = tuple(one for one in studies if not one.simulated)
         return self._listed
 
-    def _result(self, study_id: str) -> Result | None:
+    def _result(self, study_id: str) -> tuple[StudyRecord, Result] | None:
         if study_id not in self._results:
             self._results[study_id] = None
             with contextlib.suppress(StoreError), Store(self._path, reading=True) as store:
-                record = store.get(study_id)
-                here = not isinstance(self._cpu, Unknown) and _cpu_of(record) == self._cpu
-                self._results[study_id] = summarise(record) if here else None
+                here = not isinstance(self._cpu, Unknown) and _cpu_of(store.get(study_id)) == self._cpu
+                self._results[study_id] = current(store, study_id) if here else None
         return self._results[study_id]
 
 
@@ -128,11 +128,12 @@ def _without(stack: Stack, turned: Turned) -> Stack:
     return replace(stack, num_queues=None) if "queues" in turned else stack
 
 
-def _sentences(result: Result, now: Arm, then: Arm) -> Iterator[str]:
+def _sentences(record: StudyRecord, result: Result, now: Arm, then: Arm) -> Iterator[str]:
     emulated = {
         one.workload for one in result.arms for beware in one.remarks if beware.remark.id == EMULATED
     }  # such figures describe the emulator
     metric = BY_ID[result.study.metric]
+    older = "" if record.methods == (METHOD,) else f", figures of {methods_text(record.methods)}"
     for verdict in result.verdicts:
         if {verdict.baseline, verdict.candidate} != {now.name, then.name} or verdict.workload in emulated:
             continue
@@ -141,7 +142,9 @@ def _sentences(result: Result, now: Arm, then: Arm) -> Iterator[str]:
         seen = verdict if verdict.baseline == now.name else _turned_round(verdict)
         size = f", {metric.label} {difference_text(seen.ratio)}" if seen.ratio is not None else ""
         told = "undecided" if seen.verdict is Verdict.UNDECIDED else f"{seen.verdict.value} so"
-        yield (f"measured on this host: {told}{size} ({seen.workload}, {then.stack.rig}, study {result.study.id})")
+        yield (
+            f"measured on this host: {told}{size} ({seen.workload}, {then.stack.rig}, study {result.study.id}{older})"
+        )
 
 
 def _tells_queues(workload: Workload, now: Stack, then: Stack) -> bool:

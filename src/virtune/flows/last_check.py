@@ -3,7 +3,7 @@
 
 from datetime import datetime, timedelta
 
-from virtune.analyse.study.summarise import summarise
+from virtune.flows.show import current
 from virtune.model.errors import StoreError
 from virtune.model.evidence import Listed
 from virtune.model.study import CHECK, Checked, Study
@@ -25,7 +25,7 @@ def last_check(store: Store, study: Study) -> Checked | None:
         return None
     found = max(recent, key=_begun)
     try:
-        result = summarise(store.get(found.id))
+        _, result = current(store, found.id)
     except StoreError:  # it is damaged, and is no reason not to measure
         return None
     verdict = next((one for one in result.verdicts), None)

@@ -15,12 +15,20 @@ from virtune.store.sqlite import Store
 
 def current(store: Store, study_id: str) -> tuple[StudyRecord, Result]:
     """Return a study and what it says by today's method; what is derived anew is kept beside the old."""
-    record = store.get(study_id)
-    trials = tuple(_by_todays_method(store, record, trial) for trial in record.trials)
-    derived = {(trial.trial.number, trial.attempt): trial for trial in trials}
-    attempts = tuple(derived.get((one.trial.number, one.attempt), one) for one in record.attempts)
-    record = replace(record, trials=trials, attempts=attempts)
+    record = by_todays_method(store, study_id)
     return record, summarise(record)
+
+
+def by_todays_method(store: Store, study_id: str) -> StudyRecord:
+    """Return a study with the figures of today's method, so that all that is judged together is measured alike.
+
+    Where today's method cannot read what is kept, the older figures stay (`StudyRecord.methods` tells).
+    """
+    record = store.get(study_id)
+    attempts = tuple(_derived_anew(store, record, one) for one in record.attempts)
+    stand = {one.trial.number: one for one in attempts}  # of several attempts the last one counts
+    trials = tuple(stand[one.trial.number] for one in record.trials)
+    return replace(record, trials=trials, attempts=attempts)
 
 
 def captures_of(store: Store, study_id: str, number: int, name: str | None) -> Sequence[Capture]:
@@ -57,14 +65,14 @@ def fio_outputs(store: Store, study_id: str, number: int | None) -> list[tuple[s
     ]
 
 
-def _by_todays_method(store: Store, record: StudyRecord, trial: TrialRecord) -> TrialRecord:
+def _derived_anew(store: Store, record: StudyRecord, trial: TrialRecord) -> TrialRecord:
     if trial.measurement is None or trial.measurement.method == METHOD:
         return trial
     # the readers of raw evidence take a tenth of a second to load, and seldom is anything derived anew
     from virtune.analyse.trial.derive import derive
 
     study, number = record.study, trial.trial.number
-    parts = {capture.name: capture.content for capture in store.captures(study.id, number)}
+    parts = {capture.name: capture.content for capture in store.captures(study.id, number, attempt=trial.attempt)}
     try:
         stack, workload = study.arm(trial.trial.arm).stack, study.workload(trial.trial.workload)
         measurement = derive(parts, stack=stack, workload=workload)
@@ -74,5 +82,5 @@ def _by_todays_method(store: Store, record: StudyRecord, trial: TrialRecord) -> 
     judged = tuple(one for one in trial.measurement.remarks if one.id == UNVERIFIED)
     measurement = replace(measurement, remarks=(*judged, *measurement.remarks))
     if store.writable:
-        store.add_measurement(study.id, number, measurement)
+        store.add_measurement(study.id, number, measurement, attempt=trial.attempt)
     return replace(trial, measurement=measurement)

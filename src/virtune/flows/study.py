@@ -24,6 +24,7 @@ from virtune.flows.attempt import Attempts, still_to_run
 from virtune.flows.last_check import last_check
 from virtune.flows.pace import Pace, all_seconds, host_is_busy, place_of, rounds_at_most, seconds_left
 from virtune.flows.preconditions import Leave, admitted, require_programs
+from virtune.flows.show import by_todays_method, current
 from virtune.flows.simulated_study import simulated_tools
 from virtune.flows.spread_images import spread_images
 from virtune.flows.study_domains import ready_domains
@@ -163,11 +164,11 @@ def resume_study(
 
 def finished_result(store: Store, study_id: str) -> Result:
     """Mark a study finished when every trial is measured, and return what it says."""
-    record = store.get(study_id)
-    if not record.left and not record.finished and not record.study.unsettled:
-        store.finish(study_id)
-        record = replace(record, finished=True)
-    return summarise(record)
+    record, result = current(store, study_id)
+    if record.left or record.finished or record.study.unsettled:
+        return result
+    store.finish(study_id)
+    return summarise(replace(record, finished=True))
 
 
 @contextlib.contextmanager
@@ -288,7 +289,7 @@ def _run_all(
     if left or study.sequential:
         _run(study, left, tools, store=store, say=say)
     if study.unsettled:
-        probed = store.get(study.id)
+        probed = by_todays_method(store, study.id)
         study = settled(probed)
         store.replace_study(study)
         for text in spoiled(probed):

@@ -27,6 +27,7 @@ from virtune.flows.attempt import Attempts
 from virtune.flows.last_check import last_check
 from virtune.flows.pace import before_seconds
 from virtune.flows.preconditions import Leave
+from virtune.flows.show import by_todays_method
 from virtune.flows.study import loaded, prepared
 from virtune.flows.study_images import identities, require_same_images
 from virtune.flows.trial import Tools, ground_for
@@ -113,7 +114,7 @@ def resume_tuning(record: StudyRecord, *, store: Store, say: Callable[[Event], N
 
 def finished_tuning(store: Store, study_id: str) -> Tuning:
     """Mark a search as finished when nothing is left to run, and return what it says."""
-    record = store.get(study_id)
+    record = by_todays_method(store, study_id)
     known = tuning(record)
     if known.finished and not record.finished:
         store.finish(study_id)

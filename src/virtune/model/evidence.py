@@ -137,6 +137,11 @@ class StudyRecord:
         done = {record.trial.number for record in self.trials if record.measurement is not None}
         return tuple(trial for trial in self.study.trials if trial.number not in done)
 
+    @property
+    def methods(self) -> tuple[int, ...]:
+        """The numbers of the methods by which its measurements were derived, the oldest first."""
+        return tuple(sorted({one.measurement.method for one in self.trials if one.measurement is not None}))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listed:

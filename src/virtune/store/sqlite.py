@@ -145,10 +145,10 @@ class Store:
             for trial, mine in zip(record.trials, captures, strict=True):
                 _put_trial(db, study.id, trial, mine)
 
-    def add_measurement(self, study_id: str, number: int, measurement: Measurement) -> None:
-        """Keep what a newer method derived from a trial's captures, beside what older methods had derived."""
+    def add_measurement(self, study_id: str, number: int, measurement: Measurement, *, attempt: int) -> None:
+        """Keep what a newer method derived from an attempt's captures, beside what older methods had derived."""
         with self._transaction() as db:
-            key: int = db.execute(_last_attempt(study_id, number)).scalar_one()
+            key: int = db.execute(_attempt(study_id, number, attempt)).scalar_one()
             _put_measurement(db, key, measurement)
 
     def list(self) -> tuple[Listed | Damaged, ...]:
@@ -206,10 +206,10 @@ class Store:
             attempts=attempts,
         )
 
-    def captures(self, study_id: str, number: int) -> tuple[Capture, ...]:
-        """Return the raw evidence of a trial's last attempt."""
+    def captures(self, study_id: str, number: int, *, attempt: int | None = None) -> tuple[Capture, ...]:
+        """Return the raw evidence of one attempt at a trial, the last one by default."""
         with self._transaction() as db:
-            key = _last_attempt(study_id, number).scalar_subquery()
+            key = _attempt(study_id, number, attempt).scalar_subquery()
             rows = db.execute(sa.select(CAPTURES).where(CAPTURES.c.trial_id == key).order_by(CAPTURES.c.name)).all()
         return tuple(capture_of(row.name, row.content) for row in rows)
 
@@ -274,8 +274,9 @@ def _trials_of(study_id: str) -> sa.Select[Any]:
     )
 
 
-def _last_attempt(study_id: str, number: int) -> sa.Select[int]:
-    wanted = (TRIALS.c.study_id == study_id, TRIALS.c.number == number)
+def _attempt(study_id: str, number: int, attempt: int | None) -> sa.Select[int]:
+    wanted = [TRIALS.c.study_id == study_id, TRIALS.c.number == number]
+    wanted += [] if attempt is None else [TRIALS.c.attempt == attempt]
     return sa.select(TRIALS.c.id).where(*wanted).order_by(TRIALS.c.attempt.desc()).limit(1)
 
 

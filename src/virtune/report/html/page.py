@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from virtune.model.evidence import Check, StudyRecord
-from virtune.model.measurement import METHOD
 from virtune.model.metric import BY_ID, METRICS
 from virtune.model.remark import Weight
 from virtune.model.result import Result
@@ -19,7 +18,7 @@ from virtune.report.text.header import host_line
 from virtune.report.text.notes import reading_notes, rejections
 from virtune.report.text.result import value_text, worth
 from virtune.report.text.result import verdict_sentence as sentence_of
-from virtune.report.text.words import difference_text
+from virtune.report.text.words import difference_text, methods_text
 
 MARKS = {"better": "▲", "worse": "▼", "same": "■", "undecided": "○"}
 """The mark of a verdict, so that it is never told by colour alone."""
@@ -93,7 +92,7 @@ def _facts(result: Result, record: StudyRecord) -> Iterator[tuple[str, str]]:
         yield "each", f"{format_seconds(study.seconds)} after {format_seconds(study.ramp_seconds)} of warm-up"
         yield "load on", study.target or f"a scratch image of {format_bytes(study.span_bytes)} in {study.scratch}"
     yield "host", host_line(study, record.facts)
-    yield "method", str(METHOD)
+    yield "derived by", methods_text(record.methods)
 
 
 def _host(facts: str) -> str:

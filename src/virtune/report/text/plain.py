@@ -11,7 +11,6 @@ from rich.text import Text
 
 from virtune.model.durability import durability_of
 from virtune.model.evidence import StudyRecord
-from virtune.model.measurement import METHOD
 from virtune.model.metric import BY_ID
 from virtune.model.result import Result, Value
 from virtune.model.study import Arm, Study
@@ -22,6 +21,7 @@ from virtune.report.text.layout import Column, Records
 from virtune.report.text.result import render, value_text
 from virtune.report.text.studies import ending
 from virtune.report.text.verified import all_checks
+from virtune.report.text.words import methods_text
 
 
 def plain_report(result: Result, record: StudyRecord) -> RenderableType:
@@ -78,7 +78,7 @@ def _method(result: Result, record: StudyRecord) -> Iterator[str]:
     if study.imported:
         yield from imported.method(study)
         return
-    yield f"virtune's method {METHOD}; {result.trials_done} of {len(study.trials)} trials, each of"
+    yield f"virtune's {methods_text(record.methods)}; {result.trials_done} of {len(study.trials)} trials, each of"
     yield f"{format_seconds(study.seconds)} after {format_seconds(study.ramp_seconds)} of warm-up."
     yield "Every round runs every arm under every workload once, in a new random order (the seed is above);"
     yield "each trial starts and stops its stack, and begins with the image dropped from the page cache."

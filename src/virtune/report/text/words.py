@@ -3,6 +3,7 @@
 anything. Every verb writes them so.
 """
 
+from collections.abc import Sequence
 from typing import assert_never
 
 from virtune.model.metric import Metric
@@ -62,6 +63,12 @@ def share_text(share: float) -> str:
 def count_text(count: int, word: str) -> str:
     """Write a count with its noun: `1 round`, `2 rounds`."""
     return f"{count:,} {word}{'' if count == 1 else 's'}"
+
+
+def methods_text(methods: Sequence[int]) -> str:
+    """Say by which of virtune's methods figures were derived: `method 8`, `methods 7 and 8`."""
+    numbers = " and ".join(map(str, methods))
+    return f"method{'' if len(methods) == 1 else 's'} {numbers or 'none'}"
 
 
 def _end(ratio: float, estimate: float) -> str:
