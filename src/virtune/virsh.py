@@ -6,10 +6,12 @@ with the user's own configuration included), and needs no compiler. Domains are 
 name can be taken for an option.
 """
 
+import contextlib
 import math
+import os
 import re
 import secrets
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from virtune import shell
@@ -49,6 +51,18 @@ class ConnectionFacts:
     libvirt: tuple[int, ...] | None
     cpus: int | None
     local: bool
+
+
+@contextlib.contextmanager
+def as_file(content: str | bytes) -> Iterator[str]:
+    """Yield a name by which virsh reads some bytes while the block runs. They lie in memory that goes with this
+    process, so that no kill leaves a file, which may hold a password.
+    """
+    descriptor = os.memfd_create("virtune.xml", os.MFD_CLOEXEC)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(content.encode() if isinstance(content, str) else content)
+        file.flush()
+        yield f"/proc/{os.getpid()}/fd/{descriptor}"
 
 
 class Virsh:

@@ -73,7 +73,24 @@ def test_a_ring_that_we_may_not_see_moving_is_neither_idle_nor_at_work() -> None
     # something does the I/O, all others stand still and workers are idle: it can only be the one that is not shown
     quiet = Activity(moved={CONTEXT: None}, io_ns=100_000_000)
     assert seen("native", quiet)[0] == "native"
-    assert seen("io_uring", quiet) == (None, True)
+    assert seen("io_uring", quiet) == (None, False), "its own rings are shown, and none moved: that is no excuse"
+
+
+@pytest.mark.parametrize("ns", [0, 5_000_000, 100_000_000])
+def test_what_a_hidden_ring_may_have_done_excuses_no_threads_that_were_asked_for(ns: int) -> None:
+    """The CPU time of the workers is always shown: where they were idle, something else did the I/O."""
+    new = Activity(moved={URING: 900}, loop_rings=True, io_ns=ns)
+    for idle in (new, replace(new, moved={}, loop_rings=False, hidden=frozenset({"io_uring", "native"}))):
+        assert seen("threads", idle) == (None, False)
+        assert seen("threads", replace(idle, alone=False)) == (None, True), "the workers may be of another disk"
+
+
+def test_an_engine_that_cpu_time_would_tell_is_not_excused_where_there_was_too_little() -> None:
+    few = Activity(moved={URING: 3}, loop_rings=True, io_ns=1_000_000)
+    assert seen("io_uring", few) == (None, False)
+    assert seen("io_uring", replace(few, flushes=True)) == (None, True), "workers flush, whatever the engine"
+    assert seen("io_uring", replace(few, alone=False)) == (None, True)
+    assert seen("native", replace(few, moved={CONTEXT: None}, hidden=frozenset({"io_uring"}))) == (None, True)
 
 
 def test_an_event_loop_that_runs_on_io_uring_moves_its_ring_for_itself() -> None:

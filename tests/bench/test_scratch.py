@@ -3,17 +3,21 @@
 
 import json
 import os
+import resource
 import shutil
 import signal
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from virtune.bench.scratch import Scratch, is_ours, never_written, scratch_files
-from virtune.model.errors import PreconditionError
+from virtune.flows.clean import clean
+from virtune.model.errors import PreconditionError, RigError
 from virtune.model.event import Event, StepEnded, StepStarted
 from virtune.model.stack import Disk
 from virtune.model.units import Bytes
@@ -198,7 +202,7 @@ def test_a_place_where_everybody_writes_gets_a_directory_of_our_own(tmp_path: Pa
     assert image.parent.stat().st_mode & 0o066 == 0, "nobody else lists or writes; QEMU's user may pass through"
 
 
-def test_a_link_planted_under_an_image_s_name_is_never_written_through(tmp_path: Path, warden: Warden) -> None:
+def test_a_link_under_an_image_s_name_is_neither_written_through_nor_removed(tmp_path: Path, warden: Warden) -> None:
     victim = tmp_path / "victim"
     victim.write_bytes(b"precious" * 1024**2)
     place = tmp_path / "place"
@@ -208,10 +212,22 @@ def test_a_link_planted_under_an_image_s_name_is_never_written_through(tmp_path:
     found = victim.stat()
     forged = {"format": 2, "made_by": "virtune", "span": SMALL, "device": found.st_dev, "inode": found.st_ino}
     image.with_name(image.name + ".virtune.json").write_text(json.dumps(forged))
-    with scratch_in(place) as scratch:
-        made = scratch.image_for(Disk(), warden)
-    assert not made.is_symlink()
+    with scratch_in(place) as scratch, pytest.raises(PreconditionError, match="virtune did not create it"):
+        scratch.image_for(Disk(), warden)
+    assert image.readlink() == victim
     assert victim.read_bytes() == b"precious" * 1024**2
+
+
+def test_a_witness_that_never_ends_is_read_up_to_a_limit(tmp_path: Path) -> None:
+    image = tmp_path / f"virtune-{SMALL}.raw"
+    image.write_bytes(b"x")
+    witness = image.with_name(image.name + ".virtune.json")
+    witness.symlink_to("/dev/zero")
+    assert not is_ours(image)
+    witness.unlink()
+    with witness.open("wb") as file:
+        file.truncate(2**40)
+    assert not is_ours(image)
 
 
 def test_a_file_of_somebody_else_s_under_an_image_s_name_is_left_alone(tmp_path: Path, warden: Warden) -> None:
@@ -275,3 +291,50 @@ def test_a_directory_that_somebody_removes_meanwhile_is_one_sentence(tmp_path: P
         shutil.rmtree(place)
         with pytest.raises(PreconditionError, match=r"cannot make .*\.raw: No such file or directory"):
             scratch.image_for(Disk(), warden)
+
+
+def test_a_limit_of_file_sizes_is_named(tmp_path: Path, warden: Warden) -> None:
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    with scratch_in(tmp_path) as scratch:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (SMALL // 2, before[1]))
+        try:
+            with pytest.raises(PreconditionError, match="is larger than a file may be here") as caught:
+                scratch.image_for(Disk(), warden)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert "ulimit -f" in (caught.value.hint or "")
+    assert {one.name for one in tmp_path.iterdir()} == {"virtune.lock"}
+
+
+def test_a_program_that_makes_no_image_is_named(
+    tmp_path: Path, warden: Warden, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    (programs / "qemu-img").write_text("#!/bin/sh\nexit 0\n")
+    (programs / "qemu-img").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
+    with (
+        scratch_in(tmp_path / "place") as scratch,
+        pytest.raises(RigError, match="`qemu-img` reported success and made no qcow2 image"),
+    ):
+        scratch.image_for(Disk(format="qcow2"), warden)
+
+
+def test_all_is_gone_after_clean_with_images_and_who_waits_locks_anew(tmp_path: Path) -> None:
+    with scratch_in(tmp_path):
+        pass
+    assert clean(tmp_path, images=False) == ([], [])
+    assert [one.name for one in tmp_path.iterdir()] == ["virtune.lock"]
+    assert clean(tmp_path, images=True) == ([], [])
+    assert list(tmp_path.iterdir()) == []
+    with scratch_in(tmp_path) as first:
+        second = scratch_in(tmp_path)
+        waiting = threading.Thread(target=second.__enter__)
+        waiting.start()
+        time.sleep(0.2)  # now it waits for the lock that is removed
+        first.remove_lock()
+    waiting.join()
+    with pytest.raises(PreconditionError, match="another virtune is measuring"), scratch_in(tmp_path):
+        pytest.fail("two hold the directory")
+    second.__exit__(None, None, None)

@@ -128,20 +128,28 @@ def test_a_lock_that_is_a_link_is_not_followed(tmp_path: Path) -> None:
     assert not victim.exists()
 
 
-@pytest.mark.real
-def test_links_under_the_names_of_what_is_made_are_replaced_and_not_followed(tmp_path: Path, warden: Warden) -> None:
+@pytest.mark.parametrize("end", ["", ".virtune.json", ".partial"])
+@pytest.mark.parametrize("what", ["link", "link to nothing", "directory"])
+def test_what_is_not_ours_under_the_names_of_what_is_made_is_left_alone(
+    end: str, what: str, tmp_path: Path, warden: Warden
+) -> None:
     victim, place = tmp_path / "victim", tmp_path / "place"
     place.mkdir()
-    stem = place / f"virtune-{2 * MIB}.raw"
-    with Scratch(place, span_bytes=2 * MIB, say=lambda _: None) as scratch:
-        stem.with_name(f"{stem.name}.virtune.json").symlink_to(victim)
-        assert scratch.image_for(Disk(), warden) == stem
-        assert not stem.with_name(f"{stem.name}.virtune.json").is_symlink()
-        stem.unlink()
-        stem.with_name(f"{stem.name}.partial").symlink_to(victim)
-        with pytest.raises(PreconditionError, match="File exists"):
-            scratch.image_for(Disk(), warden)
-    assert not victim.exists()
+    name = place / f"virtune-{2 * MIB}.raw{end}"
+    if what == "directory":
+        name.mkdir()
+    else:
+        name.symlink_to(victim)
+    if what == "link":
+        victim.write_text("mine")
+    with (
+        Scratch(place, span_bytes=2 * MIB, say=lambda _: None) as scratch,
+        pytest.raises(PreconditionError, match="is in the way; virtune did not create it") as caught,
+    ):
+        scratch.image_for(Disk(), warden)
+    assert str(name) in caught.value.message
+    assert name.is_dir() if what == "directory" else name.readlink() == victim
+    assert victim.exists() == (what == "link")
 
 
 @pytest.fixture

@@ -4,10 +4,13 @@
 import json
 import re
 import shutil
+import signal
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
+from tests.conftest import User
 
 from virtune.model.knob import Answer, AskDevice, Knob, Number, Support, Switch
 from virtune.model.knobs import BY_ID, KNOBS
@@ -141,3 +144,14 @@ def test_what_is_wrong_with_a_program_becomes_the_reason(tmp_path: Path, lines: 
     for answer in ask([AIO], daemon=program, emulators=[program], timeout_seconds=0.5)["disk.aio"]:
         assert answer.standing is Support.NOT_ASKED
         assert reason in answer.detail
+
+
+def test_what_a_killed_question_left_is_found_by_the_next_run(user: User) -> None:
+    place = Path(tempfile.mkdtemp(prefix="va", dir="/var/tmp"))  # a longer name leaves no room for sockets
+    user.env["TMPDIR"] = str(place)
+    program = script(user.home / "qemu", "kill -9 $PPID")
+    user.run("knobs", "disk.aio", "--emulator", program, status=-signal.SIGKILL)
+    (left,) = place.iterdir()
+    assert left.name.startswith("virtune-run-ask-")
+    assert f"removed directory {left}" in user.run("clean").stdout
+    place.rmdir()

@@ -2,14 +2,13 @@
 """A domain of a libvirt, changed: its whole configuration read, defined anew, some of it turned while it runs."""
 
 import re
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import count, islice
 
 from virtune.dialects.libvirt.domain import read_domain
 from virtune.model.domain import Domain, SettingChange
 from virtune.model.errors import PreconditionError
-from virtune.virsh import DumpedDomain, LibvirtRefused, Virsh
+from virtune.virsh import DumpedDomain, LibvirtRefused, Virsh, as_file
 
 _LIMITS = {
     "disk.throttle_iops": ("--total-iops-sec", "total_iops_sec"),
@@ -56,10 +55,8 @@ class LibvirtDomain:
 
     def define(self, xml: bytes) -> bytes:
         """Give libvirt a configuration, and return what it made of it; raises LibvirtRefused."""
-        with tempfile.NamedTemporaryFile(prefix="virtune-", suffix=".xml") as file:
-            file.write(xml)
-            file.flush()
-            self._virsh.run("define", file.name)
+        with as_file(xml) as name:
+            self._virsh.run("define", name)
         return self.configuration()
 
     def live(self, words: Sequence[str]) -> None:

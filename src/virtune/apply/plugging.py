@@ -2,7 +2,6 @@
 """A disk of a running domain, unplugged and plugged in anew: only what its guest can do without."""
 
 import re
-import tempfile
 import time
 
 from virtune.apply.journal import Plug
@@ -10,7 +9,7 @@ from virtune.dialects.libvirt.domain import read_domain
 from virtune.dialects.libvirt.guest import boot_disks
 from virtune.model.domain import HOTPLUG_BUSES, DomainDisk
 from virtune.model.errors import PreconditionError, VirtuneError
-from virtune.virsh import LibvirtRefused, Virsh
+from virtune.virsh import LibvirtRefused, Virsh, as_file
 
 _LOOK_SECONDS = 0.2
 
@@ -88,10 +87,8 @@ def plugged(virsh: Virsh, uuid: str, target: str) -> DomainDisk | None:
 
 
 def _device(virsh: Virsh, verb: str, uuid: str, xml: str) -> None:
-    with tempfile.NamedTemporaryFile("w", prefix="virtune-", suffix=".xml") as file:
-        file.write(xml)
-        file.flush()
-        virsh.run(verb, uuid, file.name, "--live")
+    with as_file(xml) as name:
+        virsh.run(verb, uuid, name, "--live")
 
 
 _LATER = "leave --replug out: it changes when the domain is powered off and on"

@@ -7,20 +7,23 @@ inode; only what has such a witness is ever used again, written to, or removed.
 """
 
 import contextlib
+import errno
 import fcntl
 import json
 import os
 import re
 import shutil
+import signal
 import stat
 import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from virtune import shell
 from virtune.bench.scratch_place import made_place, scratch_place
+from virtune.bounded import read_bounded
 from virtune.model.errors import PreconditionError, RigError
 from virtune.model.event import Event, StepEnded, StepProgressed, StepStarted
 from virtune.model.facts import Unknown
@@ -40,6 +43,11 @@ _OURS = re.compile(r"virtune-\d+(-[a-z0-9-]+)?\.(raw|qcow2)(\.partial|\.virtune\
 """The names of what virtune makes in a scratch directory; nothing else is ever looked at or removed."""
 _SPARE_BYTES = 64 * 1024**2
 """Left free beside an image, so that filling a scratch directory never takes the last block of a filesystem."""
+
+_WITNESS_BYTES, _OUTPUT_BYTES = 4096, 64 * 1024
+"""The most that is read of a witness, which has some hundred bytes, and of what fio printed while it filled."""
+
+_QCOW2 = b"QFI\xfb"
 
 
 class Scratch:
@@ -63,14 +71,13 @@ class Scratch:
                 self._place = os.open(self.directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
                 ends.callback(os.close, self._place)
                 flags = os.O_CREAT | os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
-                lock = os.open(_LOCK, flags, 0o600, dir_fd=self._place)
-                ends.callback(os.close, lock)
+                locked = self._lock(flags, ends)
             except OSError as error:
                 hint = "`--scratch DIR` names a directory you may write to"
                 raise PreconditionError(
                     f"cannot use {self.directory} for scratch files: {error.strerror}", hint=hint
                 ) from None
-            if not _locked(lock):
+            if not locked:
                 hint = "wait for it, or use another directory with `--scratch DIR`"
                 raise PreconditionError(f"another virtune is measuring in {self.directory}", hint=hint)
             for left in scratch_files(self.directory):
@@ -88,6 +95,21 @@ class Scratch:
                     image.unlink(missing_ok=True)
         self._ends.close()
 
+    def _lock(self, flags: int, ends: contextlib.ExitStack) -> bool:
+        """Lock the directory; returns whether nobody else had it. Raises OSError."""
+        while True:
+            lock = os.open(_LOCK, flags, 0o600, dir_fd=self._place)
+            ends.callback(os.close, lock)
+            if not _locked(lock):
+                return False
+            if os.fstat(lock).st_nlink:  # who held it may have removed it
+                return True
+
+    def remove_lock(self) -> None:
+        """Leave nothing of virtune's in the directory; who waits for the lock makes a new one."""
+        with contextlib.suppress(OSError):
+            os.unlink(_LOCK, dir_fd=self._place)
+
     def image_for(self, disk: Disk, warden: shell.Warden) -> Path:
         """Return a filled image with the format that the disk asks for, making it when there is no valid one."""
         stem = f"virtune-{self.span_bytes}{self._passing}"
@@ -103,10 +125,11 @@ class Scratch:
         if _valid(path, self.span_bytes):
             return path
         witness = path.with_name(path.name + _WITNESS)
-        if path.exists() and not path.is_symlink() and not witness.exists():
-            hint = "move it, or `--scratch DIR` puts images elsewhere"
-            raise PreconditionError(f"{path} is in the way; virtune did not create it", hint=hint)
         partial = path.with_name(path.name + _PARTIAL)
+        for one in (path, witness, partial):
+            if _is_anothers(one, witness):
+                hint = "move it, or `--scratch DIR` puts images elsewhere"
+                raise PreconditionError(f"{one} is in the way; virtune did not create it", hint=hint)
         try:
             self._require_room(self.span_bytes)
             with self._new(partial.name, 0o644) as file:
@@ -121,6 +144,10 @@ class Scratch:
                     os.write(beside, _testimony(file, self.span_bytes))
             os.rename(partial.name, path.name, src_dir_fd=self._place, dst_dir_fd=self._place)
         except OSError as error:
+            if error.errno == errno.EFBIG:
+                hint = "`--span SIZE` makes the image smaller; `ulimit -f` says what the limit is"
+                size = format_bytes(self.span_bytes)
+                raise PreconditionError(f"an image of {size} is larger than a file may be here", hint=hint) from None
             hint = "has somebody removed the directory, or is its disk full?"
             raise PreconditionError(f"cannot make {path}: {error.strerror or error}", hint=hint) from None
         finally:
@@ -166,11 +193,14 @@ class Scratch:
         self._say(StepEnded(what=what))
 
     def _explain_failed_fill(self, output: Path, words: str | None, status: int) -> None:
-        said = output.read_text(errors="replace") if output.exists() else ""
+        said = ""
+        with contextlib.suppress(OSError):
+            said = read_bounded(output, _OUTPUT_BYTES, from_end=True).decode(errors="replace")
         if "No space left" in said + (words or "") or shutil.disk_usage(self.directory).free < _SPARE_BYTES:
             hint = "`--span SIZE` makes the image smaller, `--scratch DIR` puts it elsewhere"
             raise PreconditionError(f"{self.directory} became full while the scratch image was filled", hint=hint)
-        raise RigError(f"filling the scratch image ended with status {status}", hint=words or shell.last_line(said))
+        how = f"was killed by {signal.Signals(-status).name}" if status < 0 else f"ended with status {status}"
+        raise RigError(f"fio {how} while it filled the scratch image", hint=words or shell.last_line(said))
 
     def _convert(self, raw: Path, path: Path, options: dict[str, str], warden: shell.Warden) -> None:
         what = f"converting the scratch image to {path.name.removesuffix(_PARTIAL)}"
@@ -183,11 +213,15 @@ class Scratch:
             status = convert.wait(patience_seconds)
         if status is None:
             raise RigError(f"{what} did not end within {patience_seconds:.0f} s")
+        if status == -signal.SIGXFSZ:
+            raise OSError(errno.EFBIG, "File too large")
         if status:
             words = convert.last_words()
             if "No space left" in (words or ""):
                 raise PreconditionError(f"{self.directory} is full", hint="`--scratch DIR` puts images elsewhere")
             raise RigError(f"{what} ended with status {status}", hint=words)
+        if not _is_qcow2(path):
+            raise RigError("`qemu-img` reported success and made no qcow2 image", hint=" ".join(command[:1]))
         self._say(StepEnded(what=what))
 
 
@@ -211,6 +245,11 @@ def scratch_files(directory: Path) -> Iterator[Path]:
             yield path
 
 
+def has_lock(directory: Path) -> bool:
+    """Whether a virtune measured in a directory."""
+    return (directory / _LOCK).is_file()
+
+
 def is_left_over(path: Path) -> bool:
     """Whether what virtune made is of no use once its run is over: half an image, or one made for that run alone."""
     return path.name.endswith(_PARTIAL) or _PASSING in path.name
@@ -219,7 +258,7 @@ def is_left_over(path: Path) -> bool:
 def is_ours(path: Path) -> bool:
     """Whether virtune made this image: its witness names this very inode."""
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-        witness = json.loads(path.with_name(path.name + _WITNESS).read_text())
+        witness = _witness_of(path)
         found = path.lstat()
         known = [witness["format"], witness["device"], witness["inode"]]
         return stat.S_ISREG(found.st_mode) and known == [_FORMAT, found.st_dev, found.st_ino]
@@ -245,11 +284,36 @@ def drop_cache(path: Path) -> None:
             os.close(descriptor)
 
 
+def _witness_of(image: Path) -> Any:
+    """Return what an image's witness says. Raises OSError, ValueError."""
+    return json.loads(read_bounded(image.with_name(image.name + _WITNESS), _WITNESS_BYTES))
+
+
+def _is_anothers(path: Path, witness: Path) -> bool:
+    """Whether something that virtune did not make has a name that it needs: a link, a directory, an image that no
+    witness vouches for. Halves of ours were removed when the directory was locked.
+    """
+    try:
+        found = path.lstat()
+    except FileNotFoundError:
+        return False
+    vouched = path == witness or (path.suffix != _PARTIAL and witness.exists())
+    return not stat.S_ISREG(found.st_mode) or not vouched
+
+
+def _is_qcow2(path: Path) -> bool:
+    try:
+        with path.open("rb") as file:
+            return file.read(len(_QCOW2)) == _QCOW2
+    except OSError:
+        return False
+
+
 def _valid(path: Path, span: int) -> bool:
     if not is_ours(path):
         return False
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-        witness = json.loads(path.with_name(path.name + _WITNESS).read_text())
+        witness = _witness_of(path)
         if witness["span"] != span:
             return False
         if path.suffix == ".qcow2":

@@ -4,7 +4,7 @@
 from pathlib import Path
 
 from virtune import shell, warden
-from virtune.bench.scratch import Scratch, is_left_over, scratch_files
+from virtune.bench.scratch import Scratch, has_lock, is_left_over, scratch_files
 from virtune.bench.scratch_place import made_place
 from virtune.flows.appliance import clean_halves
 from virtune.flows.clean_domains import clean_domains
@@ -25,18 +25,22 @@ def clean(scratch: Path, *, images: bool) -> tuple[list[str], list[str]]:
     removed += clean_halves()
     try:
         place = made_place(scratch)
-        removed += _scratch(place, images=images) if place is not None and any(scratch_files(place)) else []
+        removed += _scratch(place, images=images) if place is not None else []
     except PreconditionError as error:
         kept.append(error.message)
     return removed, kept
 
 
 def _scratch(scratch: Path, *, images: bool) -> list[str]:
+    if not any(scratch_files(scratch)) and not (images and has_lock(scratch)):
+        return []
     halves = [path for path in scratch_files(scratch) if is_left_over(path)]
     sizes = {path: path.stat().st_size for path in scratch_files(scratch)}
     # The lock is what tells that no other virtune measures here; taking it removes the halves.
-    with Scratch(scratch, span_bytes=0, say=lambda _: None):
+    with Scratch(scratch, span_bytes=0, say=lambda _: None) as locked:
         gone = halves + ([path for path in scratch_files(scratch) if path not in halves] if images else [])
         for path in gone:
             path.unlink(missing_ok=True)
+        if images:
+            locked.remove_lock()
     return [f"{path} ({format_bytes(sizes.get(path, 0))})" for path in gone]

@@ -5,15 +5,18 @@ Each program is started once, without a machine and without a guest, answers one
 by itself; that takes a tenth of a second. The version is a label of the answer and never decides anything.
 """
 
+import contextlib
 import json
+import os
 import platform
-import tempfile
-from collections.abc import Callable, Mapping, Sequence
+import secrets
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from virtune import shell
+from virtune import shell, warden
 from virtune.bounded import read_bounded
 from virtune.dialects.qemu.schema import Entities, answer_properties, answer_schema, entities
 from virtune.model.errors import VirtuneError
@@ -84,11 +87,23 @@ def _hear(
     try:
         path = shell.find(program)
         script = _script(questions)
-        with tempfile.TemporaryDirectory(prefix="virtune-ask-") as directory:
-            text = _converse(command(path, str(Path(directory, "qmp"))), script, Path(directory), timeout_seconds)
+        with _directory() as directory:
+            text = _converse(command(path, str(directory / "qmp")), script, directory, timeout_seconds)
         return _understand(program, text, expected={line["id"] for line in script if "id" in line})
     except VirtuneError as error:
         return _Heard(program=program, reason=f"{error.message} ({error.hint})" if error.hint else error.message)
+
+
+@contextlib.contextmanager
+def _directory() -> Iterator[Path]:
+    """Make a directory as a run has it, so that what is left of it after a kill is found by the next run."""
+    directory = warden.run_directory(f"ask-{secrets.token_hex(4)}")
+    owner = warden.make_run_directory(directory, pid=os.getpid())
+    try:
+        yield directory
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+        os.close(owner)
 
 
 def _converse(

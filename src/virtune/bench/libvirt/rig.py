@@ -7,7 +7,6 @@ ended it. Nothing else of the domain is touched; its live and its inactive XML a
 
 import contextlib
 import re
-import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -40,7 +39,7 @@ from virtune.model.evidence import UNDER_LOAD, Changeover, Check, InForce
 from virtune.model.stack import Stack
 from virtune.model.target import GuestTarget, Target
 from virtune.probe.process import Process, Ring, Rings
-from virtune.virsh import DumpedDomain, LibvirtRefused
+from virtune.virsh import DumpedDomain, LibvirtRefused, as_file
 
 _SEEN_SECONDS = 20.0
 _SHORT_SECONDS = 15.0
@@ -219,11 +218,9 @@ class DomainSession:
             )
 
     def _plug(self, xml: str, image: Path) -> None:
-        with tempfile.NamedTemporaryFile("w", prefix="virtune-", suffix=".xml") as file:
-            file.write(xml)
-            file.flush()
+        with as_file(xml) as name:
             try:
-                self._way.virsh.run("attach-device", self._way.uuid, file.name, "--live")
+                self._way.virsh.run("attach-device", self._way.uuid, name, "--live")
             except LibvirtRefused as refusal:
                 raise _explained(refusal.message, self._way.domain, image) from None
 

@@ -27,7 +27,7 @@ class _Line:
     hidden: tuple[str, ...]
 
 
-_STYLES = {"ok": "green", "NOT": "red", "unverified": "red", "?": "yellow"}
+_STYLES = {"ok": "green", "NOT": "red", "unverified": "red", "partly": "yellow", "?": "yellow"}
 
 
 def verified(result: Result) -> list[RenderableType]:
@@ -85,9 +85,11 @@ def _line(arm: Arm, summary: ArmSummary) -> _Line:
         if any(check.agrees is False for check in checks)
         else "unverified"
         if unseen or rejected
-        else "ok"
-        if seen
         else "?"
+        if not seen
+        else "partly"
+        if hidden
+        else "ok"
     )
     words = (f"{name.removeprefix('disk.')}={one.found}" for name, one in seen.items() if _telling(one))
     return _Line(mark=mark, seen=tuple(words), unseen=unseen, hidden=tuple(dict.fromkeys(hidden)))
