@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 from tools.pages.markdown import code, plain, table, whole
 from tools.schemas.parts import IN_WORDS
+from virtune.model.layers import BOUNDARIES
 from virtune.model.metric import DIRECTIONS, METRICS, Metric
 from virtune.model.result import Value
 
@@ -19,6 +20,17 @@ _PERCENTILES: dict[str, str] = {
         for direction in DIRECTIONS
         for kind, words in (("latency", "total"), ("clat", "completion"))
     },
+}
+
+_THREADS = {
+    "vcpu": "QEMU's vCPU threads",
+    "iothread": "its IOThreads",
+    "main": "the first thread of QEMU or of the storage daemon",
+    "worker": "its worker threads",
+    "uring": "the kernel's io_uring workers",
+    "kernel": "the kernel's threads for vhost and KVM",
+    "other": "all other threads of QEMU or of the storage daemon",
+    "load": "the load on this host",
 }
 
 SOURCES: dict[str, str] = {
@@ -51,6 +63,29 @@ SOURCES: dict[str, str] = {
     "latency.max": "fio: the greatest latency, of a load whose I/Os are recorded one by one.",
     "guests.skew": "Several guests: time between the first I/O of the first and that of the last, by QEMU's counters."
     " They are asked one after another, which the figure may be too large by.",
+    **{
+        f"below.{boundary}": f"Mean time of a request from there down to its completion: {words}."
+        for boundary, words in (
+            ("guest", "/proc/diskstats of the guest"),
+            ("ring", "the numbers in the virtqueues, sampled, by Little's law"),
+            ("backend", "QEMU's query-blockstats, or the virtqueues where there is no QEMU"),
+            ("device", "/proc/diskstats of this host, the first device below the image"),
+        )
+    },
+    **{
+        f"requests.{boundary}": "Requests that were counted there for 100 I/Os of the load."
+        for boundary in BOUNDARIES[1:]
+    },
+    **{
+        f"cpu.io.{role}": f"/proc: CPU time of {words}, divided by the number of I/Os."
+        for role, words in _THREADS.items()
+    },
+    **{
+        f"wait.{role}": f"/proc: of the time in which {words} wanted a CPU, the part in which they waited for one."
+        for role, words in _THREADS.items()
+    },
+    "cpu.host.usr": "/proc/stat: user time of all CPUs of this host, guests included, in % of them all.",
+    "cpu.host.sys": "/proc/stat: kernel time of all CPUs of this host, in % of them all.",
     "disk.util": "fio in a guest: share of the run time in which the guest's own disk had a request; the mean of"
     " several guests.",
 }

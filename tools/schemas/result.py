@@ -3,6 +3,7 @@
 
 from tools.pages.said import said_in
 from tools.schemas import probe
+from tools.schemas.layers import layers
 from tools.schemas.parts import (
     IN_WORDS,
     basis,
@@ -19,7 +20,6 @@ from tools.schemas.shape import (
     Schema,
     Shapes,
     by_name,
-    exactly,
     maybe,
     moment,
     number,
@@ -113,6 +113,8 @@ def schema() -> str:
         "Comparison": _comparison("verdict", ratio),
         "Difference": _comparison("difference", ratio),
         "Trial": _trial(),
+        "Metric": _metric(),
+        "MetricName": metric_word("The id of a metric."),
         "Value": _value(),
         "Facts": facts,
     }
@@ -124,7 +126,7 @@ def schema() -> str:
             "virtune": program_version(),
             "study": _study(),
             "facts": maybe({"description": "The host as it was when the study began.", "$ref": "#/$defs/Facts"}),
-            "metrics": table("All that there are.", {one.id: _metric(one.unit, one.better) for one in METRICS}),
+            "metrics": by_name("All that there are.", {"$ref": "#/$defs/Metric"}, [one.id for one in METRICS]),
             "arms": rows("The stacks under comparison, in the order they were given.", _arm(stack), minItems=1),
             "comparisons": rows(
                 "Every arm against the baseline (`pairs` all: every pair) on the study's metrics, for each workload;"
@@ -167,7 +169,7 @@ def _condition() -> Schema:
         "One condition held against one comparison. All of them together hold at the study's confidence.",
         {
             "condition": text("The condition."),
-            "metric": metric_word("The metric."),
+            "metric": _metric_name("The metric."),
             "limit": maybe(number("The ratio candidate / baseline that is the limit (1.05 is +5 %); null for a limit"
                                   " on a value.", minimum=0)),
             "value": maybe(number("The value that is the limit, in the metric's base unit; null for a change.")),
@@ -188,17 +190,21 @@ def _condition() -> Schema:
 def measured_as() -> Schema:
     """Return the schema of what was measured in a metric's place."""
     return maybe(
-        metric_word("The metric of completion latency that was measured in its place; null where it was itself.")
+        _metric_name("The metric of completion latency that was measured in its place; null where it was itself.")
     )
 
 
-def _metric(unit: str, better: str) -> Schema:
+def _metric_name(description: str) -> Schema:
+    return {"description": description, "$ref": "#/$defs/MetricName"}
+
+
+def _metric() -> Schema:
     return table(
-        f"A metric, in {IN_WORDS[unit]}.",
+        "A metric.",
         {
             "label": text("Its name in tables."),
-            "unit": exactly("Its unit.", unit),
-            "better": exactly("Which way is better.", better),
+            "unit": word(f"Its unit: {', '.join(f'{unit} {words}' for unit, words in IN_WORDS.items())}.", IN_WORDS),
+            "better": word("Which way is better.", ("higher", "lower")),
         },
     )
 
@@ -234,7 +240,7 @@ def _study() -> Schema:
             "trials_done": whole("Trials that gave a measurement.", minimum=0),
             "measured_seconds": maybe(number(f"Measured time of these together, in seconds{unknown}", minimum=0)),
             "baseline": text("The arm to compare the others with."),
-            "metric": metric_word("The metric of the verdicts."),
+            "metric": _metric_name("The metric of the verdicts."),
             "rounds": whole("Rounds: each tries every arm under every workload once.", minimum=1),
             "seconds": maybe(number(f"Measured time of one trial, in seconds{unknown}", exclusiveMinimum=0)),
             "ramp_seconds": maybe(number(f"The time before it that is thrown away, in seconds{unknown}", minimum=0)),
@@ -368,6 +374,7 @@ def _summary() -> Schema:
                 whole("A number of attempts.", minimum=1),
                 CAUSES,
             ),
+            "layers": layers(),
         },
     )
 
@@ -433,7 +440,7 @@ def _comparison(key: str, ratio: Schema) -> Schema:
         "Two arms, one workload, one metric, paired by round.",
         {
             "workload": text("The workload's name."),
-            "metric": metric_word("The metric."),
+            "metric": _metric_name("The metric."),
             "baseline": text("The arm that is held against."),
             "candidate": text("The arm that is judged."),
             "rounds": whole("Rounds that both arms have a usable value in.", minimum=0),

@@ -104,22 +104,32 @@ class Counters:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CpuUse:
-    """How the host's CPUs spent a window. The percentages are of all CPUs together."""
+    """How the host's CPUs spent a window. The percentages are of all CPUs together; `user_percent` includes what
+    guests ran.
+    """
 
     busy_seconds: float
     busy_percent: float
     iowait_percent: float
     steal_percent: float
+    user_percent: float = 0.0
+    system_percent: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ThreadUse:
-    """What one thread used: `wait_seconds` is the time it could have run and had no CPU."""
+    """What one thread used: `wait_seconds` is the time it could have run and had no CPU.
+
+    `first` says that it is the first thread of its process.
+    """
 
     tid: int
     comm: str
     cpu_seconds: float
     wait_seconds: float | None
+    user_seconds: float = 0.0
+    system_seconds: float = 0.0
+    first: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -28,6 +28,14 @@ BARRIER = "barrier.json"
 """The capture that says how far apart guests began that were to begin together."""
 
 
+RINGS = "virtqueue.json"
+"""The capture that says how many requests were in the virtqueues, sampled while the load ran."""
+
+
+CREW = "crew.json"
+"""The capture that says which threads a storage daemon had before any image was opened, and which is its IOThread."""
+
+
 def of_guest(name: str, number: int) -> str:
     """Return the name of a guest's own capture: the first one's is the plain name, the second one's ends in `-2`."""
     stem, dot, ending = name.partition(".")

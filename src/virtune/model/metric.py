@@ -12,6 +12,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
+from virtune.model.layers import BOUNDARIES
+from virtune.model.threads import THREAD_ROLES
+
 PERCENTILES: tuple[float, ...] = (50.0, 70.0, 90.0, 95.0, 99.0, 99.9, 99.99)
 """The percentiles every table shows: those of the studies virtune reproduces, and the tail people pay for."""
 
@@ -110,6 +113,34 @@ def _of_direction(
     )
 
 
+def _of_layers() -> Iterator[Metric]:
+    """Yield, of each boundary that requests pass, the time from there down and how many were counted."""
+    for boundary in BOUNDARIES[1:]:
+        yield Metric(id=f"below.{boundary}", label=f"time below {boundary}", unit="ns", better="lower", told=False)
+    for boundary in BOUNDARIES[1:]:
+        yield Metric(
+            id=f"requests.{boundary}",
+            label=f"requests at {boundary}",
+            unit="%",
+            better="lower",
+            compared=False,
+            told=False,
+        )
+
+
+def _of_threads() -> Iterator[Metric]:
+    for role in (*THREAD_ROLES, "load"):
+        yield Metric(id=f"cpu.io.{role}", label=f"CPU per I/O, {role}", unit="s/io", better="lower", told=False)
+    for role in (*THREAD_ROLES, "load"):
+        yield Metric(
+            id=f"wait.{role}", label=f"CPU wait, {role}", unit="%", better="lower", compared=False, told=False
+        )
+    for mode in ("usr", "sys"):
+        yield Metric(
+            id=f"cpu.host.{mode}", label=f"host CPU {mode}", unit="%", better="lower", compared=False, told=False
+        )
+
+
 METRICS: tuple[Metric, ...] = (
     Metric(id="iops", label="IOPS", unit="1/s", better="higher"),
     Metric(id="bandwidth", label="bandwidth", unit="B/s", better="higher"),
@@ -131,6 +162,8 @@ METRICS: tuple[Metric, ...] = (
     Metric(id="latency.max", label="latency max", unit="ns", better="lower", compared=False, over="max"),
     Metric(id="guests.skew", label="start skew", unit="ns", better="lower", compared=False, over="max"),
     Metric(id="disk.util", label="guest disk busy", unit="%", better="lower", compared=False),
+    *_of_layers(),
+    *_of_threads(),
 )
 
 BY_ID: dict[str, Metric] = {metric.id: metric for metric in METRICS}

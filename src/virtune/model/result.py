@@ -6,6 +6,7 @@ from enum import StrEnum
 
 from virtune.model.evidence import Check
 from virtune.model.fitness import Drift
+from virtune.model.layers import Layers
 from virtune.model.measurement import Histogram
 from virtune.model.metric import BY_ID, Metric
 from virtune.model.remark import Remark
@@ -92,6 +93,7 @@ class ArmSummary:
     """One arm under one workload: its values over all rounds, what was in force, and what failed.
 
     `attempts` counts all, failed ones too; `invalid` how many of them were spoiled, by the ids of the causes.
+    `layers` says where the time of a request goes, None where nothing was seen below the application.
     """
 
     arm: str
@@ -104,6 +106,7 @@ class ArmSummary:
     failures: tuple[str, ...]
     attempts: int = 0
     invalid: tuple[tuple[str, int], ...] = ()
+    layers: Layers | None = None
 
     def get(self, metric: str) -> Value | None:
         """Return the value of a metric, None when it was not measured."""

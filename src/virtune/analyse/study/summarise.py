@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from statistics import median
 
+from virtune.analyse.layers.measured import layers_of
 from virtune.analyse.stats.percentile_intervals import ends_of, sections_of
 from virtune.analyse.study.basis import basis_of, elapsed_seconds, stopped_by
 from virtune.analyse.study.percentile_evidence import measured_in_place, told_metrics
@@ -109,6 +110,7 @@ def _summary(
         failures=tuple(record.failure for record in records if record.failure is not None),
         attempts=len(tried),
         invalid=_invalid(tried),
+        layers=layers_of(measured, arm.stack, workload),
     )
 
 

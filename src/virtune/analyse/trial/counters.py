@@ -101,7 +101,7 @@ def _build(line: _Line, ticks: int) -> Sample:
         wall_seconds=line.wall,
         mark=line.mark,
         cpu=_cpu(line.stat, ticks),
-        devices=dict(_device(text) for text in line.diskstats),
+        devices=dict(device_count(text) for text in line.diskstats),
         threads={
             role: {int(tid): _thread(*values, ticks=ticks) for tid, values in threads.items()}
             for role, threads in line.threads.items()
@@ -140,8 +140,11 @@ def _cpu(stat: str, ticks: int) -> CpuCount | None:
     )
 
 
-def _device(text: str) -> tuple[str, DeviceCount]:
-    """Read a line of /proc/diskstats; discards came with Linux 4.18, flushes with 5.5."""
+def device_count(text: str) -> tuple[str, DeviceCount]:
+    """Read a line of /proc/diskstats: the name of a device and what it counted.
+
+    Discards came with Linux 4.18, flushes with 5.5.
+    """
     words = text.split()
     values = [int(word) for word in words[3:]]
     values += [0] * (17 - len(values)) if len(values) >= 11 else []

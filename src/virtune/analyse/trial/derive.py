@@ -7,6 +7,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from virtune.analyse.trial.boundaries import boundaries_of, boundary_values
 from virtune.analyse.trial.counters import read_counters
 from virtune.analyse.trial.explain import explain
 from virtune.analyse.trial.gates import (
@@ -20,6 +21,7 @@ from virtune.analyse.trial.gates import (
 )
 from virtune.analyse.trial.imported import meant_of
 from virtune.analyse.trial.measure import measurement_of
+from virtune.analyse.trial.thread_costs import cost_values
 from virtune.analyse.trial.usage import use
 from virtune.analyse.trial.warm_up import read_profile
 from virtune.fio.results import read_result, text_of
@@ -70,7 +72,10 @@ def derive(
     if base.get("iops") in (None, 0.0):
         raise LoadError("fio completed no I/O")
     used = _use(parts, "guest" if stack.kind.in_guest else "load")
-    values = base.values if used is None else (*base.values, *_host_values(_iops(every), used))
+    iops = _iops(every)
+    values = base.values if used is None else (*base.values, *_host_values(iops, used))
+    values = (*values, *boundary_values(boundaries_of(parts, used, stack), iops))
+    values = values if used is None else (*values, *cost_values(parts, used, iops))
     values = (*values, *_extremes(result)) if workload.recorded else values
     if stack.kind.in_guest:
         values = (*values, *_seen_in_guests(outputs))

@@ -3,7 +3,7 @@
 
 import itertools
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import TypeVar
 
 from virtune.model.counters import (
@@ -81,8 +81,14 @@ def _cpu(first: CpuCount | None, last: CpuCount | None) -> CpuUse | None:
     steal = max(0.0, last.steal_seconds - first.steal_seconds)
     total = busy + iowait + steal + max(0.0, last.idle_seconds - first.idle_seconds)
     share = 100 / total if total > 0 else 0.0
+    user = max(0.0, last.user_seconds - first.user_seconds)
     return CpuUse(
-        busy_seconds=busy, busy_percent=busy * share, iowait_percent=iowait * share, steal_percent=steal * share
+        busy_seconds=busy,
+        busy_percent=busy * share,
+        iowait_percent=iowait * share,
+        steal_percent=steal * share,
+        user_percent=user * share,
+        system_percent=(busy - user) * share,
     )
 
 
@@ -91,8 +97,9 @@ def _roles(samples: Iterable[Sample]) -> list[str]:
 
 
 def _role(role: str, samples: Sequence[Sample]) -> RoleUse:
-    threads, ended = _threads(_from_its_begin([sample.threads.get(role, {}) for sample in samples]))
     processes = _from_its_begin([sample.processes.get(role, {}) for sample in samples])
+    firsts = {pid for group in processes for pid in group}
+    threads, ended = _threads(_from_its_begin([sample.threads.get(role, {}) for sample in samples]), firsts)
     user = math.fsum(_risen([(p, one.user_seconds) for p, one in group.items()] for group in processes).values())
     system = math.fsum(_risen([(p, one.system_seconds) for p, one in group.items()] for group in processes).values())
     by_threads = math.fsum(thread.cpu_seconds for thread in threads)
@@ -116,17 +123,30 @@ def _from_its_begin(groups: Sequence[Mapping[int, _Count]]) -> list[Mapping[int,
     return list(itertools.dropwhile(lambda group: not group, groups))
 
 
-def _threads(groups: Sequence[Mapping[int, ThreadCount]]) -> tuple[list[ThreadUse], int]:
-    """Return what each thread used, and how many of them were gone at the end."""
+def _threads(groups: Sequence[Mapping[int, ThreadCount]], firsts: Container[int]) -> tuple[list[ThreadUse], int]:
+    """Return what each thread used, and how many of them were gone at the end. `firsts` are the first threads of
+    their processes.
+    """
     if not groups:
         return [], 0
     run = _risen([(tid, _cpu_seconds(one)) for tid, one in group.items()] for group in groups)
     wait = _risen(
         [(tid, one.wait_ns / 1e9) for tid, one in group.items() if one.wait_ns is not None] for group in groups
     )
+    user = _risen([(tid, one.user_seconds) for tid, one in group.items()] for group in groups)
+    system = _risen([(tid, one.system_seconds) for tid, one in group.items()] for group in groups)
     comms = {tid: one.comm for group in groups for tid, one in group.items()}
     found = [
-        ThreadUse(tid=tid, comm=comm, cpu_seconds=run[tid], wait_seconds=wait.get(tid)) for tid, comm in comms.items()
+        ThreadUse(
+            tid=tid,
+            comm=comm,
+            cpu_seconds=run[tid],
+            wait_seconds=wait.get(tid),
+            user_seconds=user[tid],
+            system_seconds=system[tid],
+            first=tid in firsts,
+        )
+        for tid, comm in comms.items()
     ]
     return found, sum(tid not in groups[-1] for tid in comms)
 

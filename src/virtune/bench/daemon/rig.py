@@ -11,6 +11,7 @@ it is no worker thread.
 """
 
 import contextlib
+import json
 import signal
 import socket
 import time
@@ -39,7 +40,7 @@ from virtune.dialects.qemu.qmp import (
     undo_commands,
 )
 from virtune.model.errors import RigError
-from virtune.model.evidence import Changeover, Check, InForce
+from virtune.model.evidence import CREW, Changeover, Check, InForce
 from virtune.model.knobs import needs_new_process
 from virtune.model.stack import Stack
 from virtune.model.target import FileTarget, NbdTarget, Target, VhostUserTarget
@@ -91,6 +92,8 @@ class DaemonBench:
 
     def run(self, jobs: Sequence[LoadJob], window: Window, keep: Keep) -> LoadOutput:
         """Load the export from this host."""
+        crew = {"crew": sorted(self.marks.crew), "iothread": self.iothread}
+        keep.capture(CREW, json.dumps(crew) + "\n")
         return run_here(self, jobs[0], window, keep, self.warden)
 
     def under_load(self, *, flushes: bool) -> tuple[Check, ...]:

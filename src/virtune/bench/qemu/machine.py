@@ -19,12 +19,12 @@ from virtune.bench.guest.agent import AgentGuest, SocketLine
 from virtune.bench.guest.channel import GuestError
 from virtune.bench.guest.shell import CHANNELS, ShellGuest
 from virtune.bench.qmp import Monitor
-from virtune.bench.verify.threads import role_of
 from virtune.bounded import read_bounded
 from virtune.dialects.qemu.guest import DEVICE, GuestMachine, machine_argv
 from virtune.dialects.qemu.qmp import Command
 from virtune.model.errors import RigError
 from virtune.model.machine import Machine
+from virtune.model.threads import thread_role
 from virtune.probe.process import Process
 
 PROGRAM = "qemu-system-x86_64"
@@ -208,7 +208,7 @@ def _until_ready(guest: ShellGuest, child: shell.Child, console: Path, deadline:
             raise EndedError(f"{PROGRAM} ended while the guest booted", hint=words, status=status, refused=False)
         if time.monotonic() > deadline:
             waited = time.monotonic() - begun
-            vcpus = (one for one in Process(child.pid).threads() if role_of(one.name, main=False) == "vcpu")
+            vcpus = (one for one in Process(child.pid).threads() if thread_role(one.name, main=False) == "vcpu")
             used = sum(one.cpu_ns for one in vcpus) / 1e9
             words = shell.last_line(console_end(console)) or "it wrote nothing to its console"
             hint = f"{words}; its vCPUs used {used:.0f} s of CPU"

@@ -11,11 +11,11 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from virtune.bench.verify.threads import role_of
 from virtune.model.errors import RigError
 from virtune.model.evidence import Check
 from virtune.model.machine import MEMORY, Machine
 from virtune.model.stack import Stack
+from virtune.model.threads import thread_role
 from virtune.model.units import format_bytes
 from virtune.probe.cpu import parse_list
 from virtune.probe.process import Process
@@ -64,7 +64,7 @@ def place_threads(stack: Stack, process: Process) -> None:
     """
     anywhere = os.sched_getaffinity(0)
     for thread in process.threads():
-        role = role_of(thread.name, main=thread.tid == process.pid)
+        role = thread_role(thread.name, main=thread.tid == process.pid)
         if role == _KERNELS_OWN:
             continue
         knob, asked = _asked(stack, role)
@@ -83,7 +83,7 @@ def place_checks(stack: Stack, process: Process, when: str = "") -> Iterator[Che
     """Say where the threads of each role may run, for each role that was asked to run somewhere."""
     allowed: dict[str, dict[int, str]] = {}
     for thread in process.threads():
-        role = role_of(thread.name, main=thread.tid == process.pid)
+        role = thread_role(thread.name, main=thread.tid == process.pid)
         if role != _KERNELS_OWN and (cpus := process.cpus_of(thread.tid)) is not None:
             allowed.setdefault(_asked(stack, role)[0], {})[thread.tid] = cpus
     for knob, asked in (

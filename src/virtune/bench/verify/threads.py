@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from virtune.model.evidence import UNDER_LOAD, Check
 from virtune.model.stack import Stack
+from virtune.model.threads import OF_URING, thread_role
 from virtune.probe.process import Process, Thread
 
 SERVING_NS = 1_000_000
@@ -17,12 +18,6 @@ SERVING_NS = 1_000_000
 
 MAIN_LOOP_NS = 20_000_000
 """A QEMU's main loop has other things to do as well (the monitor, the agent's port); they take less than 20 ms."""
-
-_MONITOR_THREAD = "IO mon_iothread"
-"""QEMU's own thread for its monitor, which serves no disk."""
-
-_OF_KERNEL = "iou-"
-"""How the kernel names its own io_uring workers, which appear among a process's threads."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,30 +50,13 @@ def since(process: Process, before: Mapping[int, int]) -> list[Thread]:
     ]
 
 
-def role_of(name: str, *, main: bool) -> str:
-    """Return what a thread of QEMU's does, by the name that `debug-threads=on` gives it.
-
-    `worker` is the pool that does blocking I/O, `uring` the kernel's own; others `vcpu`, `iothread`, `main`
-    and `other`.
-    """
-    if name.startswith("CPU "):
-        return "vcpu"
-    if name.startswith("IO ") and name != _MONITOR_THREAD:
-        return "iothread"
-    if name.startswith("worker"):
-        return "worker"
-    if name.startswith(_OF_KERNEL):
-        return "uring"
-    return "main" if main else "other"
-
-
 def spent_by(pid: int, threads: Iterable[Thread]) -> Spent:
     """Say who spent what of a QEMU's threads; `CPU 0/KVM` is the vCPU 0."""
     roles: dict[str, int] = {}
     iothreads: dict[str, int] = {}
     vcpus: dict[str, int] = {}
     for thread in threads:
-        role = role_of(thread.name, main=thread.tid == pid)
+        role = thread_role(thread.name, main=thread.tid == pid)
         roles[role] = roles.get(role, 0) + thread.cpu_ns
         name = thread.name.partition(" ")[2]
         if role == "iothread":
@@ -93,7 +71,7 @@ def spent_by_crew(threads: Iterable[Thread], crew: Iterable[int]) -> Spent:
     known = frozenset(crew)
     roles = {"main": 0, "worker": 0}
     for thread in threads:
-        if not thread.name.startswith(_OF_KERNEL):
+        if not thread.name.startswith(OF_URING):
             roles["main" if thread.tid in known else "worker"] += thread.cpu_ns
     return Spent(by_role=roles)
 

@@ -24,6 +24,7 @@ from virtune.model.result import ArmSummary, Result, Value
 from virtune.model.stack import Stack
 from virtune.model.study import Arm, Study
 from virtune.model.verdict import Comparison
+from virtune.report.json.layers import layers_document
 from virtune.report.reproduce import command_again, question_of
 from virtune.report.text.imported import without_unknowns
 from virtune.report.text.thresholds import conditions_document
@@ -149,6 +150,7 @@ def _summary(summary: ArmSummary) -> dict[str, Any]:
         "failures": list(summary.failures),
         "attempts": summary.attempts,
         "invalid": dict(summary.invalid),
+        "layers": layers_document(summary.layers),
     }
 
 

@@ -1,0 +1,157 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The time of a request split into layers: differences of the means that were measured at the boundaries.
+
+A difference is told only where both boundaries counted the same requests, and where its interval over rounds does not
+hold 0; else the layer is joined with its neighbour, so that no layer is negative and all add up to the application's
+own latency. Source of the recipe: linux-kvm.org, Virtio/Block/Latency (2010): every lower layer must be smaller than
+the one above it.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean, median, stdev
+
+from scipy import stats
+
+from virtune.model.layers import BELOW, BOUNDARIES, DEVIATION, Boundary, Layers, RequestLayer, Way
+from virtune.model.units import format_ns, format_share
+
+CONFIDENCE = 0.95
+
+_AT: Mapping[Boundary, str] = {
+    "application": "the load",
+    "guest": "the guest's block layer",
+    "ring": "the virtqueue",
+    "backend": "QEMU's block layer",
+    "device": "this host's disk",
+}
+
+Passed = Mapping[Boundary, Sequence[float]]
+"""What was measured at each boundary, a value for each round."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Part:
+    """What lies between a boundary and the next one that stands."""
+
+    over: tuple[Boundary, ...]
+    mean: float
+    low: float | None
+    high: float | None
+
+    @property
+    def shown(self) -> bool:
+        """Whether there is such a time: its interval, or of one round its mean, lies above 0."""
+        return (self.mean if self.low is None else self.low) > 0
+
+
+def split(way: Way, below_ns: Passed, requests: Passed, iops: Sequence[float], *, depth: float | None) -> Layers:
+    """Split the application's latency. `below_ns` has the mean time from each boundary down in every round, the
+    application's own among them, `requests` how many each boundary counted for one of the application's.
+
+    `depth` is how many I/Os may be in flight, None where the load is not held to that. Raises ValueError without a
+    latency of the application.
+    """
+    total = below_ns.get("application", ())
+    if not total:
+        raise ValueError("no latency of the application")
+    reasons: list[str] = []
+    stands = [one for one in BOUNDARIES if one == "application" or _counts_the_same(one, below_ns, requests, reasons)]
+    seen = frozenset(stands)
+    parts = _joined(way, stands, below_ns, reasons)
+    rate, mean = fmean(iops), fmean(total)
+    return Layers(
+        way=way,
+        rounds=len(total),
+        total_ns=mean,
+        layers=tuple(
+            RequestLayer(
+                boundary=part.over[0],
+                label=" + ".join(label for one in part.over if (label := BELOW[way][one])),
+                mean_ns=part.mean,
+                low_ns=part.low,
+                high_ns=part.high,
+                in_flight=rate * part.mean / 1e9,
+                share=part.mean / mean,
+            )
+            for part in parts
+        ),
+        idle=None if depth is None else max(0.0, depth - rate * mean / 1e9),
+        reasons=tuple(reasons),
+        **_esxtop({one: fmean(below_ns[one]) for one in seen}),
+    )
+
+
+def _counts_the_same(one: Boundary, below_ns: Passed, requests: Passed, reasons: list[str]) -> bool:
+    """Whether a boundary was seen in every round, and counted the requests of the application and no others."""
+    if len(below_ns.get(one, ())) != len(below_ns["application"]):
+        return False
+    ratio = median(requests[one]) if requests.get(one) else math.nan
+    if abs(1 - ratio) <= DEVIATION:
+        return True
+    if ratio < 1:
+        why = "the rest was answered above it (a cache, merged requests)"
+    else:
+        why = "others use it too, or requests were split"
+    reasons.append(
+        f"{_AT[one]} counted {format_share(ratio)} of the load's requests: {why}, so its time is not told apart"
+    )
+    return False
+
+
+def _joined(way: Way, stands: list[Boundary], below_ns: Passed, reasons: list[str]) -> list[_Part]:
+    """Join layers until the time of each is shown; those in between belong to the boundary above them."""
+    while True:
+        parts = _parts(way, stands, below_ns)
+        wrong = next((index for index, part in enumerate(parts) if not part.shown), None)
+        if wrong is None or len(stands) == 1:
+            return parts
+        # the device's own time stays told as long as anything else can be given up
+        above = wrong + 1 >= len(stands) or (stands[wrong + 1] == "device" and wrong > 0)
+        lost = stands.pop(wrong if above else wrong + 1)
+        found = parts[wrong]
+        interval = (
+            ""
+            if found.low is None or found.high is None
+            else " [{}, {}]".format(*(format_ns(end) for end in (found.low, found.high)))
+        )
+        reasons.append(
+            f"the time between {_AT[found.over[0]]} and what lies below is {format_ns(found.mean)}{interval}, which"
+            f" does not differ from 0: {_AT[lost]} is not told apart"
+        )
+
+
+def _parts(way: Way, stands: Sequence[Boundary], below_ns: Passed) -> list[_Part]:
+    parts = []
+    for index, one in enumerate(stands):
+        last = index + 1 == len(stands)
+        lower = [0.0] * len(below_ns[one]) if last else below_ns[stands[index + 1]]
+        begin = BOUNDARIES.index(one)
+        end = len(BOUNDARIES) if last else BOUNDARIES.index(stands[index + 1])
+        mean, low, high = _interval([upper - under for upper, under in zip(below_ns[one], lower, strict=True)])
+        over = tuple(between for between in BOUNDARIES[begin:end] if between == one or BELOW[way][between])
+        parts.append(_Part(over=over, mean=mean, low=low, high=high))
+    return parts
+
+
+def _interval(values: Sequence[float]) -> tuple[float, float | None, float | None]:
+    """The mean over rounds with Student's interval; rounds are the unit."""
+    mean = fmean(values)
+    if len(values) < 2:
+        return mean, None, None
+    reach = float(stats.t.ppf(0.5 + CONFIDENCE / 2, len(values) - 1)) * stdev(values) / math.sqrt(len(values))
+    return mean, mean - reach, mean + reach
+
+
+def _esxtop(below: Mapping[Boundary, float]) -> dict[str, float | None]:
+    """Return esxtop's figures. Without the virtqueue seen, GAVG begins where QEMU takes a request off it."""
+    guest, device = below.get("ring", below.get("backend")), below.get("device")
+    both = guest is not None and device is not None
+    ring, backend = below.get("ring"), below.get("backend")
+    return {
+        "gavg_ns": guest,
+        "davg_ns": device,
+        "kavg_ns": max(0.0, guest - device) if both and guest is not None and device is not None else None,
+        "qavg_ns": None if ring is None or backend is None else max(0.0, ring - backend),
+    }

@@ -1,0 +1,167 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Boundaries: how long requests took from each place on their way down, and how many were counted there.
+
+fio times them in the application, the guest's kernel in its block layer, QEMU from when it took them off the
+virtqueue, this host's kernel at the disk. All are means over the same window, read at its begin and its end.
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from virtune.analyse.trial.counters import device_count
+from virtune.model.counters import DeviceCount, DiskUse, Use
+from virtune.model.evidence import RINGS, of_guest
+from virtune.model.layers import Boundary
+from virtune.model.stack import Stack
+
+_MILLION = 1e6
+_WRAP_MS = 2**32
+"""The kernel prints the times of a disk as 32-bit milliseconds."""
+
+_MIN_REQUESTS = 20
+"""Of fewer requests no mean is told: the kernel's times are in whole milliseconds."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timed:
+    """What was counted at a boundary: requests in so many seconds, and the time that all of them took, in ns."""
+
+    requests: float
+    seconds: float
+    total_ns: float
+
+    @property
+    def rate(self) -> float:
+        """Requests a second."""
+        return self.requests / self.seconds
+
+    @property
+    def mean_ns(self) -> float:
+        """The mean time of a request."""
+        return self.total_ns / self.requests
+
+
+def boundaries_of(parts: Mapping[str, bytes], used: Use | None, stack: Stack) -> dict[Boundary, Timed]:
+    """Return what a trial's captures tell of each boundary below the application; what cannot be told is missing."""
+    found: dict[Boundary, Timed | None] = {}
+    if stack.kind.in_guest:
+        found["guest"] = _of_all(_guest_disk(parts, number) for number in range(stack.guests))
+        found["backend"] = _of_all(_qemu(parts, number) for number in range(stack.guests))
+    found["ring"], popped = _rings(parts)
+    found["backend"] = found.get("backend") or popped
+    if used is not None and stack.spread is None:
+        found["device"] = device_of(used)
+    return {name: one for name, one in found.items() if one is not None and one.requests >= _MIN_REQUESTS}
+
+
+def boundary_values(timed: Mapping[Boundary, Timed], iops: float | None) -> Iterator[tuple[str, float]]:
+    """Yield the metrics of boundaries: the mean time from there down, and its requests for 100 of the application."""
+    for name, one in timed.items():
+        yield f"below.{name}", one.mean_ns
+        if iops:
+            yield f"requests.{name}", one.rate / iops * 100
+
+
+def device_of(used: Use) -> Timed | None:
+    """Return what the disk did below which no other is counted: the first of a chain, as those below it count the
+    same requests again.
+    """
+    return None if not used.disks else timed_disk(used.disks[0], used.seconds)
+
+
+def timed_disk(disk: DiskUse, seconds: float) -> Timed | None:
+    """Return how long the reads and writes of a disk took."""
+    requests = disk.reads + disk.writes
+    if not requests or disk.latency_us_mean is None:
+        return None
+    return Timed(requests=requests, seconds=seconds, total_ns=disk.latency_us_mean * 1e3 * requests)
+
+
+def _of_all(parts: Iterable[Timed | None]) -> Timed | None:
+    """Add up what several guests counted; None unless all of them did."""
+    found = list(parts)
+    known = [one for one in found if one is not None]
+    if not known or len(known) < len(found):
+        return None
+    # each over its own seconds, which differ by milliseconds: rates add up, and so do the times a second
+    seconds = known[0].seconds
+    return Timed(
+        requests=sum(one.rate for one in known) * seconds,
+        seconds=seconds,
+        total_ns=sum(one.total_ns / one.seconds for one in known) * seconds,
+    )
+
+
+def _guest_disk(parts: Mapping[str, bytes], number: int) -> Timed | None:
+    """Return what the guest's own kernel counted of its disk in the measured time."""
+    try:
+        disk = str(json.loads(parts[of_guest("guest.json", number)])["device"]).removeprefix("/dev/")
+        lines = [json.loads(line) for line in parts[of_guest("guest-counters.jsonl", number)].splitlines()[1:]]
+        marks = {line["mark"]: line["t"] for line in lines if "mark" in line}
+        begin, stop = marks["begin"], marks["stop"]
+        texts = [str(line["text"]) for line in lines if line.get("text") and begin <= line["t"] <= stop]
+        first, last = (_counted(text, disk) for text in (texts[0], texts[-1]))
+    except (KeyError, ValueError, TypeError, IndexError, RecursionError):
+        return None
+    if first is None or last is None or last[0] <= first[0]:
+        return None
+    return _between(first[1], last[1], last[0] - first[0])
+
+
+def _counted(text: str, disk: str) -> tuple[float, DeviceCount] | None:
+    """Return the guest's clock in seconds and the counters of its disk, from the files that were read there."""
+    lines = text.splitlines()
+    line = next((one for one in lines if one.split()[2:3] == [disk] and len(one.split()) >= 14), None)
+    return None if line is None else (float(lines[0].split()[0]), device_count(line)[1])
+
+
+def _between(first: DeviceCount, last: DeviceCount, seconds: float) -> Timed | None:
+    requests = last.reads - first.reads + last.writes - first.writes
+    if requests <= 0:
+        return None
+    milliseconds = (last.read_ms - first.read_ms) % _WRAP_MS + (last.write_ms - first.write_ms) % _WRAP_MS
+    return Timed(requests=requests, seconds=seconds, total_ns=milliseconds * _MILLION)
+
+
+def _qemu(parts: Mapping[str, bytes], number: int) -> Timed | None:
+    """Return what QEMU counted of a guest's disk: from when it took a request off the virtqueue."""
+    try:
+        looks = json.loads(parts[of_guest("qemu-blockstats.json", number)])
+        begin, stop = looks["begin"], looks["stop"]
+        seconds = (stop["t"] - begin["t"]) / 1e9
+        return timed_by_qemu(begin["stats"], stop["stats"], seconds)
+    except (KeyError, ValueError, TypeError, RecursionError):
+        return None
+
+
+def timed_by_qemu(begin: Mapping[str, int], stop: Mapping[str, int], seconds: float) -> Timed | None:
+    """Return what lies between two looks at `query-blockstats`; raises KeyError where they lack a counter."""
+
+    def rise(*names: str) -> int:
+        return sum(stop[name] - begin[name] for name in names)
+
+    requests = rise("rd_operations", "wr_operations")
+    if requests <= 0 or seconds <= 0:
+        return None
+    return Timed(requests=requests, seconds=seconds, total_ns=rise("rd_total_time_ns", "wr_total_time_ns"))
+
+
+def _rings(parts: Mapping[str, bytes]) -> tuple[Timed | None, Timed | None]:
+    """Return how long requests were in the virtqueues, and how long of that the back end had them.
+
+    Their numbers in flight were sampled; with their rate Little's law gives the times.
+    """
+    try:
+        seen = json.loads(parts[RINGS])
+        completed, seconds = seen["completed"], seen["seconds"]
+        if completed <= 0 or seconds <= 0:
+            return None, None
+        whole, popped = seen["offered_mean"], seen["popped_mean"]
+        nanoseconds = seconds * 1e9
+        return (
+            Timed(requests=completed, seconds=seconds, total_ns=whole * nanoseconds),
+            None if popped is None else Timed(requests=completed, seconds=seconds, total_ns=popped * nanoseconds),
+        )
+    except (KeyError, ValueError, TypeError, RecursionError):
+        return None, None

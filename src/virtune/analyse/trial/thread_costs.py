@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What each kind of thread costs: CPU time for each I/O, how long it waited for a CPU, where it ends."""
+
+import json
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from virtune.model.counters import RoleUse, ThreadUse, Use
+from virtune.model.evidence import CREW
+from virtune.model.threads import THREAD_ROLES, ThreadRole, thread_role
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ThreadCost:
+    """One thread on the way of an I/O over a window of `seconds`; `wait_seconds` it could have run and had no CPU."""
+
+    role: ThreadRole | str
+    name: str
+    tid: int
+    seconds: float
+    cpu_seconds: float
+    user_seconds: float
+    system_seconds: float
+    wait_seconds: float | None
+
+    @property
+    def busy(self) -> float:
+        """The share of one CPU that it used."""
+        return self.cpu_seconds / self.seconds
+
+    @property
+    def waited(self) -> float | None:
+        """The share of the time in which it wanted a CPU that it waited for one; None when that is not known."""
+        wanted = self.cpu_seconds + (self.wait_seconds or 0.0)
+        return None if self.wait_seconds is None else self.wait_seconds / wanted if wanted > 0 else 0.0
+
+
+def thread_costs(parts: Mapping[str, bytes], used: Use) -> tuple[ThreadCost, ...]:
+    """Return every thread of QEMU, of a storage daemon and of the load on this host, with what it does."""
+    crew = _crew(parts)
+    return tuple(
+        ThreadCost(
+            role=_role(role.role, one, crew),
+            name=one.comm,
+            tid=one.tid,
+            seconds=used.seconds,
+            cpu_seconds=one.cpu_seconds,
+            user_seconds=one.user_seconds,
+            system_seconds=one.system_seconds,
+            wait_seconds=one.wait_seconds,
+        )
+        for role in used.roles
+        if role.role in ("guest", "daemon", "load")
+        for one in role.threads
+    )
+
+
+def cost_values(parts: Mapping[str, bytes], used: Use, iops: float | None) -> Iterator[tuple[str, float]]:
+    """Yield the metrics of threads by role: CPU time for each I/O, the share of the wanted time spent waiting."""
+    costs = thread_costs(parts, used)
+    ended = {role.role: _ended_seconds(role) for role in used.roles}
+    for name in (*THREAD_ROLES, "load"):
+        mine = [one for one in costs if one.role == name]
+        spent = math.fsum(one.cpu_seconds for one in mine)
+        # threads that ended are counted with their process alone; only pools let threads end
+        spent += ended.get("load" if name == "load" else "", 0.0)
+        if mine and iops:
+            yield f"cpu.io.{name}", spent / used.seconds / iops
+        waits = [one.wait_seconds for one in mine if one.wait_seconds is not None]
+        wanted = math.fsum(one.cpu_seconds for one in mine) + math.fsum(waits)
+        if waits and wanted > 0:
+            yield f"wait.{name}", math.fsum(waits) / wanted * 100
+    if used.cpu is not None:
+        yield "cpu.host.usr", used.cpu.user_percent
+        yield "cpu.host.sys", used.cpu.system_percent
+
+
+def _ended_seconds(role: RoleUse) -> float:
+    return max(0.0, role.cpu_seconds - math.fsum(one.cpu_seconds for one in role.threads)) if role.ended else 0.0
+
+
+def _crew(parts: Mapping[str, bytes]) -> Mapping[int, ThreadRole] | None:
+    """Return what the threads of a storage daemon do, which have no names; None where nobody left word."""
+    try:
+        seen = json.loads(parts[CREW])
+        found: dict[int, ThreadRole] = {int(tid): "other" for tid in seen["crew"]}
+        if seen["iothread"] is not None:
+            found[int(seen["iothread"])] = "iothread"
+    except (KeyError, ValueError, TypeError, RecursionError):
+        return None
+    return found
+
+
+def _role(process: str, thread: ThreadUse, crew: Mapping[int, ThreadRole] | None) -> ThreadRole | str:
+    if process == "load":
+        return "load"
+    told = thread_role(thread.comm, main=thread.first)
+    if process == "daemon" and told == "other" and crew is not None:
+        return crew.get(thread.tid, "worker")
+    return told

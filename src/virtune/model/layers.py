@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Layers: where the time of a request goes between the application and the medium.
+
+Requests are counted and timed at several places on their way down, the boundaries. The time between two of them is
+what lies between: a layer. Means add up, percentiles do not, so a layer is a difference of means.
+
+esxtop's names for the same: GAVG is what the hypervisor sees of a guest's request, DAVG the device's part of it,
+KAVG the difference, and QAVG the part of KAVG that a request waits in a queue.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+Boundary = Literal["application", "guest", "ring", "backend", "device"]
+"""Where requests are timed, from the top: fio's own latency; the guest's block layer; the virtqueue, from offered to
+completed; QEMU's block layer, from when a request was taken off the virtqueue; the host's block layer.
+"""
+
+BOUNDARIES: tuple[Boundary, ...] = ("application", "guest", "ring", "backend", "device")
+
+DEVIATION = 0.05
+"""Two boundaries may count so many requests more or fewer, as a share, and still speak of the same requests."""
+
+Way = Literal["guest", "export", "file"]
+"""What lies between the load and the medium: a guest, an export of a storage daemon, or only this host's kernel."""
+
+BELOW: Mapping[Way, Mapping[Boundary, str]] = {
+    "guest": {
+        "application": "application, guest file system",
+        "guest": "guest driver, interrupt",
+        "ring": "wait in the virtqueue",
+        "backend": "QEMU block layer and engine",
+        "device": "host block layer and device",
+    },
+    "export": {
+        "application": "load generator",
+        "guest": "",
+        "ring": "wait in the virtqueue",
+        "backend": "QEMU block layer and engine",
+        "device": "host block layer and device",
+    },
+    "file": {
+        "application": "system call, file system",
+        "guest": "",
+        "ring": "",
+        "backend": "",
+        "device": "host block layer and device",
+    },
+}
+"""What lies directly below each boundary, down to the next one; empty where there is no such boundary."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestLayer:
+    """The time of a request in one layer: the mean over rounds in ns, with a 95 % interval where there are several.
+
+    `boundary` is where it begins. `in_flight` is how many requests are in it on average: rate times time (Little's
+    law). `share` is its part (0..1) of the application's latency.
+    """
+
+    boundary: Boundary
+    label: str
+    mean_ns: float
+    low_ns: float | None
+    high_ns: float | None
+    in_flight: float
+    share: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layers:
+    """Where the time of a request goes, from the top down; the layers add up to `total_ns`, what the load saw.
+
+    `idle` is how many of the I/Os that may be in flight were not: the load generator was yet to hand them over.
+    `gavg_ns` and the like are esxtop's figures, None where a boundary is missing. `reasons` say why boundaries that
+    were seen are left out, and which layers were joined.
+    """
+
+    way: Way
+    rounds: int
+    total_ns: float
+    layers: tuple[RequestLayer, ...]
+    idle: float | None = None
+    gavg_ns: float | None = None
+    kavg_ns: float | None = None
+    davg_ns: float | None = None
+    qavg_ns: float | None = None
+    reasons: tuple[str, ...] = ()

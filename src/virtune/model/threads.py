@@ -1,0 +1,34 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a thread of QEMU's does, told from the name that QEMU started with `debug-threads=on` gives it."""
+
+from typing import Literal
+
+ThreadRole = Literal["vcpu", "iothread", "main", "worker", "uring", "kernel", "other"]
+
+THREAD_ROLES: tuple[ThreadRole, ...] = ("vcpu", "iothread", "main", "worker", "uring", "kernel", "other")
+
+MONITOR_THREAD = "IO mon_iothread"
+"""QEMU's own thread for its monitor, which serves no disk."""
+
+OF_URING = "iou-"
+"""How the kernel names its own io_uring workers, which appear among a process's threads."""
+
+_OF_KERNEL = ("vhost-", "kvm-")
+"""How it names those of vhost and of KVM."""
+
+
+def thread_role(name: str, *, main: bool) -> ThreadRole:
+    """Return what a thread does by its name: `worker` is of the pool that does blocking I/O, `uring` and `kernel` are
+    the kernel's own; `main` says that it is the first thread of its process.
+    """
+    if name.startswith("CPU "):
+        return "vcpu"
+    if name.startswith("IO ") and name != MONITOR_THREAD:
+        return "iothread"
+    if name.startswith("worker"):
+        return "worker"
+    if name.startswith(OF_URING):
+        return "uring"
+    if name.startswith(_OF_KERNEL):
+        return "kernel"
+    return "main" if main else "other"
