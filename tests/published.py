@@ -10,7 +10,20 @@ from typing import Any
 from jsonschema import Draft202012Validator
 
 REFERENCE = Path(__file__).parents[1] / "docs" / "reference"
-SCHEMAS = ("advice", "audit", "check", "domains", "explain", "knobs", "list", "plan", "probe", "result", "tune")
+SCHEMAS = (
+    "advice",
+    "audit",
+    "check",
+    "domains",
+    "explain",
+    "knobs",
+    "list",
+    "plan",
+    "probe",
+    "result",
+    "sweep",
+    "tune",
+)
 
 OPEN = frozenset({"settings", "options", "values", "unknown", "spelled", "spelled_notes", "pins", "limits"})
 """Objects whose keys are names: one fewer is as good a document."""

@@ -20,6 +20,7 @@ from tools.schemas import listing as list_schema
 from tools.schemas import plan as plan_schema
 from tools.schemas import probe as probe_schema
 from tools.schemas import result as result_schema
+from tools.schemas import sweep as sweep_schema
 from tools.schemas import tune as tune_schema
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -45,6 +46,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "plan.schema.json": plan_schema.schema,
     "probe.schema.json": probe_schema.schema,
     "result.schema.json": result_schema.schema,
+    "sweep.schema.json": sweep_schema.schema,
     "tune.schema.json": tune_schema.schema,
 }
 """Every generated page by its file name in docs/reference."""

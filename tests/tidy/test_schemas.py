@@ -14,6 +14,7 @@ from virtune.model.facts import HostFacts
 from virtune.report.json import check as check_json
 from virtune.report.json import probe as probe_json
 from virtune.report.json import result as result_json
+from virtune.report.json import sweep as sweep_json
 from virtune.report.json import tune as tune_json
 from virtune.report.text import advice, audit, domains, explain, knobs, listing
 
@@ -27,6 +28,7 @@ WRITTEN = {
     "list": listing.SCHEMA,
     "probe": probe_json.SCHEMA,
     "result": result_json.SCHEMA,
+    "sweep": sweep_json.SCHEMA,
     "tune": tune_json.SCHEMA,
 }
 

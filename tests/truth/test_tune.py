@@ -64,7 +64,7 @@ def test_it_is_listed_and_shown_again_as_it_was(planted: tuple[User, Any]) -> No
     listed = strictly(user.run("list", "--json").stdout)
     assert complaints("list", listed) == []
     assert listed["studies"][0]["kind"] == "tune"
-    assert "results of tune have no" in user.run("show", "--fail-if", "iops < -3%", status=2).stderr
+    assert "results of tune and sweep have no" in user.run("show", "--fail-if", "iops < -3%", status=2).stderr
     report = user.home / "report.txt"
     user.run("show", "--report", str(report))
     assert "to repeat it" in report.read_text()

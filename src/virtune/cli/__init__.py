@@ -25,6 +25,7 @@ VERBS: dict[str, str] = {
     "measure": "Measure one disk stack on this host",
     "compare": "Compare disk stacks on this host, in interleaved rounds",
     "study": "Run a built-in study: a published comparison, repeated on this host",
+    "sweep": "Offer one disk stack more and more load: saturation, knee, most IOPS at a latency limit",
     "tune": "Search for the best configuration, much faster than a full grid",
     "resume": "Continue an interrupted study",
     "audit": "Audit VM disk configuration for performance and data-safety problems",

@@ -62,6 +62,19 @@ def command(
                 quiet=quiet,
             )
             return 0
+        if record.study.sweep is not None:
+            from virtune.cli.show import require_no_more
+            from virtune.cli.sweep import going_on as sweeping
+            from virtune.flows.sweep import resume_sweep
+
+            require_no_more(asked)
+            return sweeping(
+                kept,
+                record.study,
+                lambda say: resume_sweep(record, store=kept, say=say, leave=leave),
+                as_json=as_json,
+                quiet=quiet,
+            )
         return going_on(
             kept,
             record.study,

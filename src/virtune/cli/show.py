@@ -13,9 +13,11 @@ from virtune.model.errors import UsageError
 
 
 def require_no_more(asked: dict[str, Any]) -> None:
-    """Refuse of a search what only comparisons have, rather than pass it over."""
+    """Refuse of a search or a sweep what only comparisons have, rather than pass it over."""
     if asked["fail_if"] or asked["junit"]:
-        raise UsageError("results of tune have no --fail-if and no --junit", hint="set constraints with --subject-to")
+        raise UsageError(
+            "results of tune and sweep have no --fail-if and no --junit", hint="set constraints with --subject-to"
+        )
 
 
 @click.command(name="show")
@@ -68,5 +70,10 @@ def command(
             out = SearchOutput(as_json=as_json, report=report, markdown=thresholds.markdown)
             show_tuning(finished_tuning(kept, name), facts=kept.get(name).facts, out=out)
             return 0
+        if kept.get(name).study.sweep is not None:
+            from virtune.cli.sweep import show_sweep
+
+            require_no_more(asked)
+            return show_sweep(kept, name, as_json=as_json, report=report)
         record, result = current(kept, name)
     return show_result(result, record, as_json=as_json, report=report, thresholds=thresholds)

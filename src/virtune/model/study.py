@@ -7,6 +7,7 @@ from typing import Literal
 from virtune.model.condition import Threshold
 from virtune.model.search import Search
 from virtune.model.stack import Stack
+from virtune.model.sweep_plan import SweepPlan
 from virtune.model.units import Bytes
 from virtune.model.verdict import Verdict
 from virtune.model.workload import Workload
@@ -104,7 +105,8 @@ class Study:
 
     `margin` is the smallest relative difference worth knowing (0.03 = 3 %); `confidence` holds for all
     verdicts of the study's main metric together. `images` is what was loaded when the study began. `search` is set
-    for a study that chooses its trials as it goes, and `trials` is empty then.
+    for a study that chooses its trials as it goes, and `trials` is empty then. `sweep` is set for one that offers its
+    arm more and more load.
 
     A `sequential` study is looked at after every round and stops when every pair is decided; `rounds` and
     `budget_seconds` (of running trials; None is no limit) are the most that it takes, and `trials` those that were
@@ -146,6 +148,7 @@ class Study:
     at_load: tuple[str, ...] = ()
     also: tuple[str, ...] = ()
     search: Search | None = None
+    sweep: SweepPlan | None = None
     sequential: bool = False
     budget_seconds: float | None = None
     conditions: tuple[Threshold, ...] = ()

@@ -37,14 +37,14 @@ _SHARE = re.compile(r"([0-9]{1,3}(?:\.[0-9]{1,3})?)\s*%", re.ASCII)
 _RATE = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,3})?)(k?)\s*iops", re.ASCII | re.IGNORECASE)
 
 
-def read_loads(texts: tuple[str, ...]) -> tuple[str, ...]:
+def read_loads(texts: tuple[str, ...], *, most: int = LOADS_MAX) -> tuple[str, ...]:
     """Read what `--at-load` says, commas or not, and return each load once: `50%`, `5000iops`; raises PlanError."""
     words = [word.strip() for text in texts for word in text.split(",")]
     for word in words:
-        _rate(word, 1.0)
+        rate_of(word, 1.0)
     found = tuple(dict.fromkeys(word.replace(" ", "").lower() for word in words))
-    if len(found) > LOADS_MAX:
-        raise PlanError(f"{len(found)} loads are more than {LOADS_MAX}")
+    if len(found) > most:
+        raise PlanError(f"{len(found)} loads are more than {most}")
     return found
 
 
@@ -70,7 +70,7 @@ def settled(record: StudyRecord) -> Study:
     study = record.study
     compared: dict[str, Workload] = {}
     for probe in study.workloads:
-        compared |= {one.name: one for one in at_loads(study, probe, _saturation(record, probe.name))}
+        compared |= {one.name: one for one in at_loads(study, probe, saturation_iops(record, probe.name))}
     arms, restart = [arm.name for arm in study.arms], any(trial.restart for trial in study.trials)
     # of a study that looks at them the first rounds, numbered as those of the probe were; the rest are proposed
     rounds = min(PROBE_ROUNDS, study.rounds) if study.sequential else study.rounds
@@ -85,7 +85,10 @@ def settled(record: StudyRecord) -> Study:
 
 def at_loads(study: Study, probe: Workload, saturation: float) -> tuple[Workload, ...]:
     """Return what is compared of a workload whose saturation (IOPS) is known: one at a time, then at every load."""
-    return (_one_at_a_time(probe), *(_offered(probe, load, _rate(load, saturation)) for load in study.at_load))
+    return (
+        _one_at_a_time(probe),
+        *(offered_workload(probe, load, rate_of(load, saturation)) for load in study.at_load),
+    )
 
 
 def spoiled(record: StudyRecord) -> Iterator[str]:
@@ -104,7 +107,8 @@ def _measured(record: StudyRecord, workload: str) -> list[Measurement]:
     return [t.measurement for t in record.trials if t.trial.workload == workload and t.measurement is not None]
 
 
-def _saturation(record: StudyRecord, workload: str) -> float:
+def saturation_iops(record: StudyRecord, workload: str) -> float:
+    """Return what a probe did, in IOPS: the geometric mean over its rounds. Raises LoadError without any."""
     measured = _measured(record, workload)
     counted = [one for one in measured if not one.causes] or measured
     rates = [rate for one in counted if (rate := one.get("iops"))]
@@ -113,8 +117,8 @@ def _saturation(record: StudyRecord, workload: str) -> float:
     return math.exp(math.fsum(math.log(rate) for rate in rates) / len(rates))
 
 
-def _rate(load: str, saturation: float) -> float:
-    """Return operations a second for `50%` of a saturation, or for `5000iops`."""
+def rate_of(load: str, saturation: float) -> float:
+    """Return operations a second for `50%` of a saturation, or for `5000iops`; raises PlanError for other words."""
     share, rate = _SHARE.fullmatch(load), _RATE.fullmatch(load)
     if share is not None and 0 < float(share[1]) <= 100:
         return saturation * float(share[1]) / 100
@@ -137,8 +141,11 @@ def _one_at_a_time(workload: Workload) -> Workload:
     )
 
 
-def _offered(workload: Workload, load: str, iops: float) -> Workload:
-    """Return the workload with its I/Os offered at a rate, whatever comes back."""
+def offered_workload(workload: Workload, load: str, iops: float) -> Workload:
+    """Return the workload with its I/Os offered at a rate, whatever comes back; `load` is how it was asked for.
+
+    Raises PlanError for a workload that cannot be offered at a rate.
+    """
     asked = _only_job(workload)
     options = asked.as_dict()
     clones = int(options.get("numjobs", "1"))
@@ -152,11 +159,11 @@ def _offered(workload: Workload, load: str, iops: float) -> Workload:
     options["rate_iops"] = ",".join(str(part) for part in parts)
     offered = float(sum(parts) * clones)
     label = load.replace("%", "pct")
-    of = f"{load.removesuffix('%')} % of the baseline's saturation" if load.endswith("%") else "asked for"
+    of = f" ({load.removesuffix('%')} % of the baseline's saturation)" if load.endswith("%") else ""
     return replace(
         workload,
         name=f"{workload.name[:50]}-at-{label}",
-        meaning=f"{workload.name}, offered at {format_count(offered)} a second ({of})",
+        meaning=f"{workload.name}, offered at {format_count(offered)} a second{of}",
         jobs=(job(asked.name, options),),
         offered_iops=offered,
         probe=False,

@@ -79,6 +79,21 @@ def tune_again(study: Study) -> str:
     return shlex.join(words)
 
 
+def sweep_again(study: Study) -> str:
+    """Write the command line that offers the same stack the same loads again."""
+    plan = study.sweep
+    assert plan is not None  # noqa: S101 - only sweeps are asked again so
+    words = ["virtune", "sweep"]
+    words += [word for name, value in study.arms[0].settings for word in ("--set", f"{name}={value}")]
+    words += ["--workload", _asked(study.workloads[0])]
+    words += [] if plan.limit is None else ["--subject-to", plan.limit.text]
+    words += [word for load in plan.loads for word in ("--loads", load)]
+    words += ["--rounds", str(plan.rounds), "--seconds", f"{study.seconds:g}", "--ramp", f"{study.ramp_seconds:g}"]
+    words += ["--seed", str(study.seed), "--span", str(study.span_bytes)]
+    words += ["--target", study.target] if study.target else ["--scratch", study.scratch]
+    return shlex.join(words)
+
+
 def _space_again(study: Study, search: Search) -> Iterator[str]:
     """Yield what says which configurations there are: rig, what varies and what is fixed, what is there now."""
     varied = {factor.knob for factor in search.factors}

@@ -11,7 +11,7 @@ from virtune.report.text.result import value_text
 
 def load_curve(result: Result) -> Chart | None:
     """Draw p99 over IOPS of every offered load; None for studies that offered none."""
-    if not result.study.at_load:
+    if not result.study.at_load and result.study.sweep is None:
         return None
     rows: list[dict[str, Any]] = []
     shown: list[tuple[str, ...]] = []

@@ -1,0 +1,269 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the loads of a sweep say together: saturation, the knee, the greatest load at which a limit holds.
+
+None of the three moves with where the sweep ends. Saturation is what was achieved at the least loads that were not
+met. The knee is the load of the greatest power, achieved IOPS by mean latency (Kleinrock 1979, "Power and
+deterministic rules of thumb"): a load beyond saturation has less power than the one before it, so adding it changes
+nothing. A limit is crossed once, at a load that those around it enclose; the loads in between are fitted to a curve
+that only rises (isotonic regression), since latency does, whatever noise does to single loads.
+
+The noise of a load is that of its rounds, taken together over the loads near it that were met: two or three rounds
+alone say little of it, and near saturation it is larger than far below. Interval ends are loads that were run and
+shown to lie beyond, so they hold for a curve of any form.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from statistics import fmean, median
+
+from scipy import stats
+
+from virtune.analyse.trial.rejection import pardons, rejected_for
+from virtune.analyse.trial.validity_rules import EDGE_SECONDS, RATE_MET
+from virtune.model.evidence import StudyRecord
+from virtune.model.measurement import Measurement
+from virtune.model.sweep import LoadEstimate, LoadPoint, LoadSweep
+from virtune.model.sweep_plan import LOADS_MAX, RESOLUTION, SweepPlan
+from virtune.model.workload import Workload
+
+CONFIDENCE = 0.95
+"""Of each end of an interval, both sides together."""
+
+NEAR_SATURATION = 1.3
+"""Loads up to so much above the least that was not met say what saturation is; far above it a stack may do worse."""
+
+LOWEST_SHARE = 0.01
+"""Of saturation: a limit that is broken there is not kept at any load worth the name."""
+
+NEAR_NOISE = 1.3
+"""Loads that differ by no more than this vary about alike."""
+
+GROWTH = 1.25
+"""By which the next load is greater, where the greatest so far was met."""
+
+SHRINKAGE = 3.0
+"""By which the next load is smaller, where the smallest so far breaks the limit."""
+
+
+def swept(record: StudyRecord) -> LoadSweep:
+    """Say what a sweep's trials show so far, and where more loads are needed."""
+    study = record.study
+    assert study.sweep is not None  # noqa: S101 - only sweeps are asked
+    points = tuple(sorted(_points(record, study.sweep), key=lambda one: one.offered))
+    saturation, knee = saturation_of(points), knee_of(points)
+    most = None if study.sweep.limit is None else most_of(points)
+    chosen = not study.sweep.loads and bool(points)
+    above, below = _beyond(points, study.sweep) if chosen else (None, None)
+    gaps = tuple(_gaps(points, study.sweep)) if chosen and above is None and below is None else ()
+    return LoadSweep(
+        study=study,
+        finished=record.finished,
+        points=points,
+        saturation=saturation,
+        knee=knee,
+        most=most,
+        why=tuple(_why(points, study.sweep, saturation, knee, most)),
+        gaps=gaps,
+        above=above,
+        below=below,
+    )
+
+
+def saturation_of(points: Sequence[LoadPoint]) -> LoadEstimate | None:
+    """Return the most that was carried, by what was achieved at the least loads that were not met; None without."""
+    first = next((index for index, one in enumerate(points) if not one.met), None)
+    if first is None:
+        return None
+    near = [one for one in points[first:] if one.offered <= points[first].offered * NEAR_SATURATION and not one.met]
+    rates = [rate for one in near for rate in one.achieved]
+    mean = fmean(rates)
+    if len(rates) < 2:
+        return LoadEstimate(iops=mean, low=None, high=None)
+    half = _t(len(rates) - 1) * math.sqrt(_variance(rates) / len(rates))
+    return LoadEstimate(iops=mean, low=max(0.0, mean - half), high=mean + half)
+
+
+def knee_of(points: Sequence[LoadPoint]) -> LoadEstimate | None:
+    """Return the load of the greatest power, between the nearest loads that are shown to have less; None for fewer
+    than three loads.
+    """
+    if len(points) < 3:
+        return None
+    best = max(range(len(points)), key=lambda index: fmean(points[index].power))
+    least = [_less(points, best, index) for index in range(len(points))]
+    low = next((points[index].iops for index in range(best - 1, -1, -1) if least[index]), None)
+    high = next((points[index].iops for index in range(best + 1, len(points)) if least[index]), None)
+    if high is not None and best + 1 < len(points) and not points[best + 1].met:
+        high = max(points[best + 1].iops, points[best].iops)  # it achieved no more than saturation
+    return LoadEstimate(iops=points[best].iops, low=low, high=high)
+
+
+def most_of(points: Sequence[LoadPoint]) -> LoadEstimate | None:
+    """Return the greatest load at which the limit holds, where the rising curve crosses it; None where no load keeps
+    it or none breaks it.
+    """
+    fitted = _rising([_excess(one) for one in points])
+    first = next((index for index, value in enumerate(fitted) if value > 0), None)
+    if first is None or first == 0:
+        return None
+    before, after = points[first - 1], points[first]
+    share = -fitted[first - 1] / (fitted[first] - fitted[first - 1])
+    # the load after may be beyond saturation, where what is offered is not what is carried
+    reach = after.offered if after.met else max(after.iops, before.offered)
+    crossing = math.exp(math.log(before.offered) + share * math.log(max(reach, before.offered) / before.offered))
+    sure = [_beyond_zero(one, *_noise([near.excess for near in _near(points, one)])) for one in points]
+    low = next((points[index].offered for index in range(first - 1, -1, -1) if sure[index] < 0), None)
+    high = next((min(points[i].offered, points[i].iops) for i in range(first, len(points)) if sure[i] > 0), None)
+    return LoadEstimate(iops=crossing, low=low, high=None if high is None else max(high, crossing))
+
+
+def _points(record: StudyRecord, plan: SweepPlan) -> Iterator[LoadPoint]:
+    study, attempts = record.study, record.attempts or record.trials
+    pardoned = pardons(attempts)
+    share = RATE_MET - EDGE_SECONDS / study.seconds
+    for workload in study.compared:
+        every = [
+            one.measurement
+            for one in record.trials
+            if one.trial.workload == workload.name and one.measurement is not None
+        ]
+        sound = [one for one in every if not rejected_for(study.baseline, one, pardoned)] or every
+        point = _point(workload, sound, plan, share)
+        if point is not None:
+            yield point
+
+
+def _point(workload: Workload, sound: Sequence[Measurement], plan: SweepPlan, share: float) -> LoadPoint | None:
+    asked = workload.offered_iops
+    found = [(iops, mean, one) for one in sound if (iops := one.get("iops")) and (mean := one.get("latency.mean"))]
+    if asked is None or not found:
+        return None
+    limit = plan.limit
+    limited = [] if limit is None else [value for *_, one in found if (value := one.get(limit.metric))]
+    return LoadPoint(
+        workload=workload.name,
+        offered=asked,
+        achieved=tuple(iops for iops, *_ in found),
+        met=median(iops for iops, *_ in found) >= share * asked,
+        latency_ns=math.exp(fmean(math.log(mean) for _, mean, _ in found)),
+        power=tuple(math.log(iops / mean) for iops, mean, _ in found),
+        excess=() if limit is None else tuple(math.log(value / limit.value) for value in limited),
+    )
+
+
+def _beyond(points: Sequence[LoadPoint], plan: SweepPlan) -> tuple[float | None, float | None]:
+    """Return the load above all others that is needed, and the one below them."""
+    if len(points) >= LOADS_MAX:
+        return None, None
+    broken = plan.limit is not None and _rising([_excess(one) for one in points])[-1] > 0
+    above = points[-1].offered * GROWTH if points[-1].met and not broken else None
+    keeps = plan.limit is None or _excess(points[0]) <= 0 or points[0].offered <= LOWEST_SHARE * points[-1].offered
+    return above, None if keeps else points[0].offered / SHRINKAGE
+
+
+def _gaps(points: Sequence[LoadPoint], plan: SweepPlan) -> Iterator[tuple[float, float]]:
+    """Yield the pairs of neighbours between which the curve is to be looked at more closely."""
+    if len(points) >= LOADS_MAX:
+        return
+    wanted: set[int] = set()  # of each pair the lower one
+    if plan.limit is not None:
+        fitted = _rising([_excess(one) for one in points])
+        wanted |= {index for index, (low, high) in enumerate(pairwise(fitted)) if low <= 0 < high}
+    else:
+        wanted |= {index for index, (low, high) in enumerate(pairwise(points)) if low.met and not high.met}
+        best = max(range(len(points)), key=lambda index: fmean(points[index].power))
+        wanted |= {best - 1, best}
+    for index in sorted(wanted & set(range(len(points) - 1))):
+        low, high = points[index].offered, points[index + 1].offered
+        if high / low > 1 + RESOLUTION:
+            yield low, high
+
+
+def _less(points: Sequence[LoadPoint], best: int, index: int) -> bool:
+    """Whether a load is shown to have less power than the best one; one that was not met has, by what power is."""
+    if index == best:
+        return False
+    if not points[index].met and points[best].met and fmean(points[index].power) < fmean(points[best].power):
+        return True
+    noise, free = _noise([one.power for end in (points[best], points[index]) for one in _near(points, end)])
+    if free == 0:
+        return False
+    first, other = points[best].power, points[index].power
+    error = noise * math.sqrt(1 / len(first) + 1 / len(other))
+    return fmean(first) - fmean(other) > _t(free, of=len(points) - 1) * error  # the best is compared with each
+
+
+def _excess(point: LoadPoint) -> float:
+    """By how much a load breaks the limit, as a logarithm; one that was not met has a queue that only grows."""
+    known = fmean(point.excess) if point.excess else 0.0
+    return known if point.met and point.excess else max(known, RESOLUTION)
+
+
+def _beyond_zero(point: LoadPoint, noise: float, free: int) -> int:
+    """Return -1 for a load that is shown to keep the limit, 1 for one that is shown to break it, else 0."""
+    if not point.met:
+        return 1
+    if not point.excess or free == 0:
+        return 0
+    half = _t(free) * noise / math.sqrt(len(point.excess))
+    mean = fmean(point.excess)
+    return -1 if mean + half < 0 else 1 if mean - half > 0 else 0
+
+
+def _rising(values: Sequence[float]) -> list[float]:
+    """Return the closest values that never fall (pool adjacent violators)."""
+    blocks: list[list[float]] = []
+    for value in values:
+        blocks.append([value])
+        while len(blocks) > 1 and fmean(blocks[-2]) > fmean(blocks[-1]):
+            last = blocks.pop()
+            blocks[-1] += last
+    return [fmean(block) for block in blocks for _ in block]
+
+
+def _near(points: Sequence[LoadPoint], of: LoadPoint) -> list[LoadPoint]:
+    """Return the loads that vary about as much as one of them does: those near it that were met, and itself."""
+    ratios = ((one, max(one.offered / of.offered, of.offered / one.offered)) for one in points)
+    return [one for one, ratio in ratios if one is of or (one.met and ratio <= NEAR_NOISE)]
+
+
+def _noise(groups: Sequence[Sequence[float]]) -> tuple[float, int]:
+    """Return the standard deviation within groups, all together, and its degrees of freedom."""
+    free = sum(len(group) - 1 for group in groups if group)
+    squares = math.fsum((value - fmean(group)) ** 2 for group in groups if group for value in group)
+    return (math.sqrt(squares / free), free) if free else (0.0, 0)
+
+
+def _variance(values: Sequence[float]) -> float:
+    mean = fmean(values)
+    return math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1)
+
+
+def _t(free: int, *, of: int = 1) -> float:
+    """Student's t, both sides; with Bonferroni's correction where it is one of several comparisons."""
+    return float(stats.t.ppf(1 - (1 - CONFIDENCE) / 2 / of, free))
+
+
+def _why(
+    points: Sequence[LoadPoint],
+    plan: SweepPlan,
+    saturation: LoadEstimate | None,
+    knee: LoadEstimate | None,
+    most: LoadEstimate | None,
+) -> Iterator[str]:
+    """Say of each that was not found why."""
+    if not points:
+        yield "no load was measured yet"
+        return
+    if saturation is None:
+        yield f"saturation was not reached: every load was met, up to {points[-1].offered:,.0f} IOPS"
+    if knee is None:
+        yield "a knee takes three loads at least"
+    if plan.limit is not None and most is None:
+        kept = _excess(points[0]) <= 0
+        yield (
+            f"{plan.limit.text} holds at every load that was offered, up to {points[-1].offered:,.0f} IOPS"
+            if kept
+            else f"{plan.limit.text} is broken at the least load already, {points[0].offered:,.0f} IOPS"
+        )

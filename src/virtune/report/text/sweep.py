@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A sweep for people: what the stack carries in a sentence each, the curve as a table, and a drawing of it."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from virtune.model.metric import BY_ID
+from virtune.model.result import ArmSummary, Result
+from virtune.model.sweep import LoadEstimate, LoadSweep
+from virtune.model.units import format_bytes, format_count, format_ns, format_seconds
+from virtune.report.reproduce import sweep_again
+from virtune.report.text.header import host_line
+from virtune.report.text.layout import Column, Paragraph, Records
+from virtune.report.text.notes import notes
+from virtune.report.text.result import value_text
+
+BAR = 14
+"""Characters of the longest bar; each bar is mean latency on a logarithmic scale."""
+
+_COLUMNS = {
+    "latency.mean": "mean",
+    "latency.p99": "p99",
+    "cpu.load.usr": "load usr",
+    "cpu.load.sys": "load sys",
+    "cpu.rig": "QEMU CPU",
+    "cpu_per_io": "CPU per I/O",
+    "device.util": "busy",
+}
+"""What stands beside each load, as far as it was measured."""
+
+
+def render(known: LoadSweep, result: Result, facts: str = "") -> Group:
+    """Set a sweep for a terminal; `facts` are those of the host, as JSON."""
+    study = known.study
+    title = Text(f"{study.label} {study.id}", style="bold")
+    title.append("" if known.finished else "  not finished", style="yellow")
+    title.append(f"\n{study.arms[0].name}, {study.workloads[0].name}")
+    parts: list[RenderableType] = [title, Text("")]
+    parts += [Paragraph(Text(line), indent=2, hanging=2) for line in answer_lines(known)]
+    parts += [Text(""), _table(known, result)]
+    parts += [Text(""), *(Paragraph(Text(line, style="dim"), hanging=2) for line in _measured(known, facts))]
+    parts += notes(_without_saturation(result))
+    again = Text(f"  {sweep_again(study)}", no_wrap=True, overflow="ignore")  # one line, so that it can be pasted
+    return Group(*parts, Text("\nto repeat it", style="bold"), again)
+
+
+def _without_saturation(result: Result) -> Result:
+    """Leave out the warning that more was offered than was done: a sweep means to."""
+    arms = (
+        replace(arm, remarks=tuple(one for one in arm.remarks if one.remark.id != "rate-unmet"))
+        for arm in result.arms
+    )
+    return replace(result, arms=tuple(arms))
+
+
+def answer_lines(known: LoadSweep) -> Iterator[str]:
+    """Say what a sweep found, a sentence each, and why where it did not find it."""
+    plan = known.study.sweep
+    if known.most is not None and plan is not None and plan.limit is not None:
+        yield f"{plan.limit.text} holds up to {estimate_text(known.most)}"
+    if known.saturation is not None:
+        yield f"saturation: it carries at most {estimate_text(known.saturation)}"
+    if known.knee is not None:
+        yield (
+            f"knee: {estimate_text(known.knee)}; beyond it more load adds more latency than throughput "
+            "(greatest IOPS by mean latency)"
+        )
+    yield from known.why
+
+
+def estimate_text(found: LoadEstimate) -> str:
+    """Write a load with its interval; an end that no load bounded is said to be open."""
+    if found.low is None and found.high is None:
+        return f"{format_count(found.iops)} IOPS (no interval: more rounds, or loads further out)"
+    low = "open" if found.low is None else format_count(found.low)
+    high = "open" if found.high is None else format_count(found.high)
+    return f"{format_count(found.iops)} IOPS [{low} to {high}]"
+
+
+def _table(known: LoadSweep, result: Result) -> Records:
+    arm = known.study.arms[0].name
+    summaries = {point.workload: result.summary(arm, point.workload) for point in known.points}
+    told = [one for one in _COLUMNS if any(_cell(summary, one) != "-" for summary in summaries.values())]
+    columns = [Column(title=title, right=True) for title in ("offered", "achieved", *(_COLUMNS[one] for one in told))]
+    table = Records([*columns, Column(title="latency")])
+    means = [point.latency_ns for point in known.points]
+    for point in known.points:
+        summary = summaries[point.workload]
+        achieved = f"{format_count(point.iops)}{'' if point.met else ' <'}"
+        cells = [_cell(summary, metric) for metric in told]
+        table.add_row(format_count(point.offered), achieved, *cells, _bar(point.latency_ns, means))
+    return table
+
+
+def _cell(summary: ArmSummary | None, metric: str) -> str:
+    return value_text(BY_ID[metric], None if summary is None else summary.get(metric))
+
+
+def _bar(value: float, among: list[float]) -> str:
+    """Draw a latency as a bar: each doubling over the least is equally long."""
+    low, high = min(among), max(among)
+    share = 0.0 if high <= low else math.log(value / low) / math.log(high / low)
+    return "#" * (1 + round(share * (BAR - 1)))
+
+
+def _measured(known: LoadSweep, facts: str) -> Iterator[str]:
+    study = known.study
+    rounds = 0 if study.sweep is None else study.sweep.rounds
+    span = f"target {study.target}" if study.target else f"span {format_bytes(study.span_bytes)}"
+    yield (
+        f"{len(known.points)} loads x {rounds} rounds x {format_seconds(study.seconds)}"
+        f" (+ {format_seconds(study.ramp_seconds)} warm-up), in random order (seed {study.seed}), {span}"
+    )
+    if known.points:
+        least = format_ns(min(one.latency_ns for one in known.points))
+        yield f"< saturated: less was done than offered; bars: mean latency from {least} on, doublings equally long"
+    yield host_line(study, facts)

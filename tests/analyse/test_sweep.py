@@ -1,0 +1,161 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a sweep finds of a disk that is known: a queue with a capacity, measured with noise."""
+
+import math
+from dataclasses import replace
+from functools import cache
+from random import Random
+
+import pytest
+
+from virtune.analyse.search.sweep import knee_of, saturation_of, swept
+from virtune.bench.simulated import ALONE_NS, CAPACITY_IOPS, open_loop_ns
+from virtune.fio.workloads import parse_workload
+from virtune.model.errors import PlanError
+from virtune.model.evidence import InForce, StudyRecord, TrialRecord
+from virtune.model.measurement import Measurement
+from virtune.model.stack import Stack
+from virtune.model.study import Arm, Study, Trial
+from virtune.model.sweep import LoadSweep
+from virtune.model.sweep_plan import SweepPlan
+from virtune.plan.goal import parse_limit
+from virtune.plan.sweep import next_step, sweep_study
+
+DEPTH = 256
+TAIL = 2.1
+"""p99 by mean, as the simulated disk has it."""
+DENSE = tuple(f"{share / 2:g}%" for share in range(5, 201, 5)) + tuple(
+    f"{CAPACITY_IOPS * share / 1000:.0f}iops" for share in range(1025, 1251, 25)
+)
+"""Every 2.5 % up to a quarter beyond saturation: what a user would run without a search."""
+
+
+def study(plan: SweepPlan, seed: int) -> Study:
+    (workload,) = parse_workload("randread-4k")
+    asked = Study(
+        id="1", created="", kind="measure", arms=(Arm(name="one", stack=Stack()),), baseline="one",
+        workloads=(workload,), rounds=3, seconds=2, ramp_seconds=0.5, seed=seed, scratch="/", span_bytes=2**30,
+    )  # fmt: skip
+    return sweep_study(asked, plan)
+
+
+def measured(swept_study: Study, trial: Trial, noise: float) -> TrialRecord:
+    """A trial of a disk that carries CAPACITY_IOPS, a little more or less each time."""
+    chance = Random(f"{swept_study.seed} {trial.number}")
+    factor = math.exp(chance.gauss(0, noise))
+    offered = swept_study.workload(trial.workload).offered_iops
+    capacity = CAPACITY_IOPS * factor
+    iops = min(offered or 0.95 * capacity, capacity)
+    mean = open_loop_ns(offered or iops, capacity, depth=DEPTH, alone_ns=ALONE_NS * math.exp(chance.gauss(0, noise)))
+    values = (("iops", iops), ("latency.mean", mean), ("latency.p99", TAIL * mean))
+    return TrialRecord(
+        trial=trial, ended="", in_force=InForce(checks=()), measurement=Measurement(values=values), failure=None
+    )
+
+
+def run(plan: SweepPlan, *, seed: int, noise: float = 0.03) -> tuple[LoadSweep, int]:
+    """Sweep the disk to the end; returns what is said of it and how many trials that took."""
+    asked, done = study(plan, seed), tuple[TrialRecord, ...]()
+    while True:
+        done += tuple(measured(asked, trial, noise) for trial in asked.trials[len(done) :])
+        record = StudyRecord(study=asked, facts="", finished=False, trials=done, attempts=done)
+        known = swept(record)
+        step = next_step(known, record)
+        if step is None:
+            return known, len(done)
+        asked = step
+
+
+@cache
+def true_knee() -> float:
+    loads = (CAPACITY_IOPS * share / 1000 for share in range(1, 1000))
+    return max(loads, key=lambda load: load / open_loop_ns(load, CAPACITY_IOPS, depth=DEPTH))
+
+
+def true_most(limit_ns: float) -> float:
+    loads = (CAPACITY_IOPS * share / 10_000 for share in range(1, 10_000))
+    return max(load for load in loads if TAIL * open_loop_ns(load, CAPACITY_IOPS, depth=DEPTH) <= limit_ns)
+
+
+SEEDS = range(40)
+
+
+def test_the_capacity_of_a_disk_is_found_within_a_twentieth() -> None:
+    found = [run(SweepPlan(), seed=seed)[0].saturation for seed in SEEDS]
+    assert all(one is not None and one.iops == pytest.approx(CAPACITY_IOPS, rel=0.05) for one in found)
+
+
+def test_the_interval_of_the_knee_holds_the_knee_nine_times_in_ten() -> None:
+    found = [run(SweepPlan(), seed=seed)[0].knee for seed in SEEDS]
+    held = sum(one is not None and (one.low or 0) <= true_knee() <= (one.high or math.inf) for one in found)
+    assert held >= 0.9 * len(found)
+    assert all(one is not None and one.high is not None and one.high < 1.05 * CAPACITY_IOPS for one in found)
+    bounded = [one for one in found if one is not None and one.low is not None]
+    assert len(bounded) >= 0.8 * len(found), "an interval that holds all says nothing"
+
+
+def test_the_knee_does_not_move_with_where_the_sweep_ends() -> None:
+    known, _ = run(SweepPlan(), seed=1)
+    last = known.points[-1]
+    assert not last.met
+    further = (
+        replace(last, offered=last.offered * more, power=tuple(p - more for p in last.power)) for more in (2, 4)
+    )
+    assert knee_of((*known.points, *further)) == knee_of(known.points)
+    assert saturation_of((*known.points, *further)) == saturation_of(known.points)
+
+
+@pytest.mark.parametrize("limit", ["latency.p99<=250us", "latency.p99<=400us", "latency.p99<=1ms"])
+def test_the_greatest_load_within_a_limit_is_that_of_a_dense_sweep_in_a_quarter_of_its_time(limit: str) -> None:
+    asked = parse_limit(limit)
+    dense, dense_trials = run(SweepPlan(limit=asked, loads=DENSE), seed=0)
+    assert dense.most is not None
+    truth = true_most(asked.value)
+    assert dense.most.iops == pytest.approx(truth, rel=0.1)
+    near = inside = 0
+    for seed in SEEDS:
+        known, trials = run(SweepPlan(limit=asked), seed=seed)
+        assert trials <= dense_trials / 4
+        assert known.most is not None
+        near += known.most.iops == pytest.approx(dense.most.iops, rel=0.1)
+        inside += (known.most.low or 0) <= truth <= (known.most.high or math.inf)
+    assert near >= 0.95 * len(SEEDS)
+    assert inside >= 0.9 * len(SEEDS)
+
+
+def test_a_limit_that_nothing_keeps_and_one_that_all_keep_are_said() -> None:
+    never, _ = run(SweepPlan(limit=parse_limit("latency.p99<=1us")), seed=1)
+    assert never.most is None
+    assert "is broken at the least load already" in " ".join(never.why)
+    # a queue of 256 waits 6.4 ms at most
+    always, _ = run(SweepPlan(limit=parse_limit("latency.p99<=1s"), loads=("10%", "20%")), seed=1)
+    assert always.most is None
+    assert "holds at every load that was offered" in " ".join(always.why)
+    assert "saturation was not reached" in " ".join(always.why)
+
+
+def test_a_noisy_disk_gives_a_wide_interval_and_ends() -> None:
+    quiet, _ = run(SweepPlan(), seed=2, noise=0.01)
+    noisy, _ = run(SweepPlan(), seed=2, noise=0.2)
+    assert quiet.saturation is not None
+    assert noisy.saturation is not None
+    widths = [(one.saturation.high or 0) - (one.saturation.low or 0) for one in (quiet, noisy) if one.saturation]
+    assert widths[1] > 3 * widths[0]
+
+
+def test_one_round_of_each_load_has_no_interval() -> None:
+    known, _ = run(SweepPlan(rounds=1), seed=3)
+    assert known.knee is not None
+    assert (known.knee.low, len(known.points[0].power)) == (None, 1)
+
+
+@pytest.mark.parametrize(
+    ("plan", "words"),
+    [
+        (SweepPlan(limit=parse_limit("iops>=50k")), "a limit on a latency"),
+        (SweepPlan(loads=("fast",)), "not an offered load"),
+    ],
+)
+def test_what_cannot_be_swept_is_refused(plan: SweepPlan, words: str) -> None:
+    with pytest.raises(PlanError, match=words):
+        study(plan, 1)

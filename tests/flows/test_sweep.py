@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`virtune sweep`: found what was planted, said in a table and a document, gone on with after an interrupt."""
+
+import json
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import pytest
+from jsonschema import Draft202012Validator
+from tests.conftest import User, generator
+from tests.published import schema
+
+from virtune.bench.simulated import CAPACITY_IOPS
+from virtune.cli import run
+
+
+def called(capsys: pytest.CaptureFixture[str], store: Path, *words: str, status: int = 0) -> str:
+    found = run([*words, "--store", str(store)])
+    said = capsys.readouterr()
+    assert found == status, said.err
+    return said.out
+
+
+def swept(capsys: pytest.CaptureFixture[str], store: Path, *words: str, status: int = 0) -> str:
+    return called(capsys, store, "sweep", "--rig", "simulated", "--seed", "3", "-q", *words, status=status)
+
+
+def test_the_curve_of_a_known_disk_is_found_and_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    store = tmp_path / "store.sqlite"
+    found: Any = json.loads(swept(capsys, store, "--rounds", "2", "--json"))
+    Draft202012Validator(schema("sweep")).validate(found)
+    assert found["saturation"]["iops"] == pytest.approx(CAPACITY_IOPS, rel=0.05)
+    assert found["knee"]["iops"] < found["saturation"]["iops"]
+    assert found["study"]["finished"]
+    assert found["study"]["simulated"]
+    offered = [one["offered_iops"] for one in found["points"]]
+    assert offered == sorted(offered)
+    assert [one["met"] for one in found["points"]] == sorted((one["met"] for one in found["points"]), reverse=True)
+    text = called(capsys, store, "show", "last")
+    assert text.startswith("SIMULATED sweep")
+    assert "saturation: it carries at most" in text
+    assert "knee: " in text
+    assert json.loads(called(capsys, store, "list", "--json"))["studies"][0]["kind"] == "sweep"
+    again = found["command"].split()
+    assert again[:2] == ["virtune", "sweep"]
+    page = tmp_path / "page.html"
+    called(capsys, store, "report", "last", "-o", str(page))
+    assert "Latency p99 at equal offered loads" in page.read_text()
+
+
+def test_a_sweep_goes_on_where_it_was_stopped(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("--rounds", "1", "--subject-to", "latency.p99<=400us", "--json")
+    whole = json.loads(swept(capsys, tmp_path / "whole.sqlite", *words))
+    cut = tmp_path / "cut.sqlite"
+    swept(capsys, cut, *words)
+    with sqlite3.connect(cut) as kept:  # as a kill after the fourth trial leaves it
+        kept.execute("PRAGMA foreign_keys = ON")
+        kept.execute("DELETE FROM trials WHERE number > 4")
+        kept.execute("UPDATE studies SET finished = 0")
+    gone_on = json.loads(called(capsys, cut, "resume", "last", "-q", "--json"))
+    assert gone_on["most"] == whole["most"]
+    assert [one["offered_iops"] for one in gone_on["points"]] == [one["offered_iops"] for one in whole["points"]]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--workload", "four-corners"), "a sweep has one workload"),
+        (("--workload", "rw=write,bs=4k,ioengine=psync"), "cannot be offered at a rate"),
+        (("--subject-to", "iops>=50k"), "a limit on a latency"),
+    ],
+)
+def test_what_cannot_be_swept_is_refused(
+    words: tuple[str, ...], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["sweep", "--rig", "simulated", "-q", *words, "--store", str(tmp_path / "s")]) == 2
+    assert said in capsys.readouterr().err
+
+
+@pytest.mark.real
+@pytest.mark.alone
+def test_a_limit_of_the_daemon_is_where_the_curve_bends(user: User) -> None:
+    generator()
+    ran = user.run(
+        "sweep", "--rig", "vhost-user", "--set", "disk.backend=null-co", "--set", "disk.throttle_iops=3000",
+        "--loads", "1500iops,2850iops,3300iops,3600iops", "--rounds", "1", "--seconds", "1500ms", "--json", "-q",
+    )  # fmt: skip
+    found = ran.json()
+    assert found["saturation"]["iops"] == pytest.approx(3000, rel=0.05)
+    assert found["knee"]["iops"] == pytest.approx(3000, rel=0.055)
+    assert [one["met"] for one in found["points"]] == [True, True, False, False]
