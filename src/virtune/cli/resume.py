@@ -3,12 +3,18 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from virtune.cli.options import json_option, require_store, store_option
 from virtune.cli.thresholds import Thresholds, threshold_options
+from virtune.model.errors import UsageError
+
+if TYPE_CHECKING:
+    from virtune.flows.preconditions import Leave
+    from virtune.model.evidence import StudyRecord
+    from virtune.store.sqlite import Store
 
 
 @click.command(name="resume")
@@ -38,6 +44,7 @@ def command(
     decided, or those of --fail-if instead.
     """
     from virtune.cli.run_study import going_on
+    from virtune.cli.show import require_no_more
     from virtune.flows.preconditions import Leave
     from virtune.flows.show import by_todays_method
     from virtune.flows.study import resume_study
@@ -48,33 +55,10 @@ def command(
     with Store(store) as kept:
         record = by_todays_method(kept, kept.find(study))
         leave = Leave(write_to=allow_write_to, in_use=allow_in_use)
-        if record.study.search is not None:
-            from virtune.cli.run_search import SearchOutput, searching
-            from virtune.cli.show import require_no_more
-            from virtune.flows.tune import resume_tuning
-
+        if record.study.search is not None or record.study.sweep is not None:
             require_no_more(asked)
-            searching(
-                kept,
-                record.study,
-                lambda say: resume_tuning(record, store=kept, say=say, leave=leave),
-                out=SearchOutput(as_json=as_json, report=report, markdown=thresholds.markdown),
-                quiet=quiet,
-            )
-            return 0
-        if record.study.sweep is not None:
-            from virtune.cli.show import require_no_more
-            from virtune.cli.sweep import going_on as sweeping
-            from virtune.flows.sweep import resume_sweep
-
-            require_no_more(asked)
-            return sweeping(
-                kept,
-                record.study,
-                lambda say: resume_sweep(record, store=kept, say=say, leave=leave),
-                as_json=as_json,
-                quiet=quiet,
-            )
+            resumed = _search if record.study.search is not None else _sweep
+            return resumed(kept, record, leave, quiet=quiet, as_json=as_json, report=report, page=thresholds.markdown)
         return going_on(
             kept,
             record.study,
@@ -84,3 +68,48 @@ def command(
             quiet=quiet,
             thresholds=replace(thresholds, conditions=thresholds.conditions or record.study.conditions),
         )
+
+
+def _search(
+    kept: "Store",
+    record: "StudyRecord",
+    leave: "Leave",
+    *,
+    quiet: bool,
+    as_json: bool,
+    report: Path | None,
+    page: str | None,
+) -> int:
+    from virtune.cli.run_search import SearchOutput, searching
+    from virtune.flows.tune import resume_tuning
+
+    out = SearchOutput(as_json=as_json, report=report, markdown=page)
+    searching(
+        kept, record.study, lambda say: resume_tuning(record, store=kept, say=say, leave=leave), out=out, quiet=quiet
+    )
+    return 0
+
+
+def _sweep(
+    kept: "Store",
+    record: "StudyRecord",
+    leave: "Leave",
+    *,
+    quiet: bool,
+    as_json: bool,
+    report: Path | None,
+    page: str | None,
+) -> int:
+    from virtune.cli.sweep import going_on
+    from virtune.flows.sweep import resume_sweep
+
+    if page is not None:
+        raise UsageError("a sweep has no --markdown", hint="`--report FILE` writes it as text")
+    return going_on(
+        kept,
+        record.study,
+        lambda say: resume_sweep(record, store=kept, say=say, leave=leave),
+        as_json=as_json,
+        quiet=quiet,
+        report=report,
+    )

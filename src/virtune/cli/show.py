@@ -74,6 +74,8 @@ def command(
             from virtune.cli.sweep import show_sweep
 
             require_no_more(asked)
+            if thresholds.markdown is not None:
+                raise UsageError("a sweep has no --markdown", hint="`--report FILE` writes it as text")
             return show_sweep(kept, name, as_json=as_json, report=report)
         record, result = current(kept, name)
     return show_result(result, record, as_json=as_json, report=report, thresholds=thresholds)

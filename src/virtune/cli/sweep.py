@@ -6,12 +6,16 @@ import json
 import signal
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from virtune.cli.options import RigType, connect_option, json_option, store_option, target_options, timing_options
 from virtune.model.study import Study
+
+if TYPE_CHECKING:
+    from virtune.model.event import Event
+    from virtune.store.sqlite import Store
 
 ROUNDS = 3
 
@@ -68,7 +72,13 @@ def command(**asked: Any) -> int:
 
 
 def going_on(
-    store: Any, study: Study, work: Callable[[Callable[[Any], None]], Any], *, as_json: bool, quiet: bool
+    store: "Store",
+    study: Study,
+    work: Callable[[Callable[["Event"], None]], object],
+    *,
+    as_json: bool,
+    quiet: bool,
+    report: Path | None = None,
 ) -> int:
     """Run the loads under a face, then show the curve; when interrupted, what there is of it."""
     from virtune.cli.progress import Face
@@ -81,12 +91,12 @@ def going_on(
             work(face)
     except (Interrupted, LoadError, NotInForceError):
         with contextlib.suppress(StoreError):  # it ended before it was kept: then there is nothing of it to show
-            show_sweep(store, study.id, as_json=as_json)
+            show_sweep(store, study.id, as_json=as_json, report=report)
         raise
-    return show_sweep(store, study.id, as_json=as_json)
+    return show_sweep(store, study.id, as_json=as_json, report=report)
 
 
-def show_sweep(store: Any, study_id: str, *, as_json: bool, report: Path | None = None) -> int:
+def show_sweep(store: "Store", study_id: str, *, as_json: bool, report: Path | None = None) -> int:
     """Write what a sweep says to stdout, and to a file where one was named."""
     from virtune.cli.output import put, write_plain
     from virtune.flows.show import current
