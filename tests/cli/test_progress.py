@@ -1,13 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """While a comparison runs it says what it still waits for: pairs and conditions."""
 
+import io
+
 import pytest
+from rich.console import Console
 from tests.report.test_documents import record
 
 from virtune.analyse.study.thresholds import rule
 from virtune.analyse.study.verdicts import judge
+from virtune.cli.live import LiveBlock
+from virtune.cli.output import Clean
 from virtune.cli.progress import Face, place_text, round_line
-from virtune.model.event import Noticed, StepStarted, TrialPlace
+from virtune.model.event import Noticed, StepStarted, TrialEnded, TrialPlace
 from virtune.model.study import Trial
 from virtune.plan.thresholds import parse_conditions
 
@@ -36,3 +41,41 @@ def test_quiet_is_quiet(capsys: pytest.CaptureFixture[str]) -> None:
     with Face() as face:
         face(Noticed(text="trial 1 is repeated"))
     assert "trial 1 is repeated" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("width", [40, 80, 140])
+def test_the_live_block_says_what_runs_the_time_left_and_how_many_pairs_are_decided(width: int) -> None:
+    kept = record(12)
+    block = LiveBlock(now="round 3 of 6, trial 2 of 4: randread-4k, native", done=9, total=24, verdicts=judge(kept))
+    block.rulings = rule(kept, parse_conditions(["cpu_per_io > +5%"]))
+    console = Console(width=width, no_color=True)
+    with console.capture() as captured:
+        console.print(block)
+    lines = captured.get().splitlines()
+    assert 2 <= len(lines) <= 2 + 2 * 8
+    assert all(len(line) <= width for line in lines)
+    told = " ".join(lines)
+    assert "round 3 of 6" in told
+    if width >= 80:
+        assert "9 of 24 trials, 1 of 1 pairs decided, 0 of 1 conditions" in told
+        assert "cpu_per_io > +5% for native against threads: undecided" in told
+
+
+def test_a_line_for_each_trial_only_where_asked_or_where_there_is_no_terminal(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    trial = Trial(number=2, round=1, arm="a", workload="w")
+    place = TrialPlace(number=2, of=4, rounds=6)
+    for verbose in (False, True):
+        with Face(verbose=verbose) as face:  # pytest's stderr is no terminal
+            face(TrialEnded(trial=trial, place=place, summary="IOPS 12"))
+        assert capsys.readouterr().err == "round 1 of 6, trial 2 of 4  w  a: IOPS 12\n"
+
+
+def test_without_utf_8_drawings_are_ascii() -> None:
+    raw = io.BytesIO()
+    file = io.TextIOWrapper(raw, encoding="ascii")
+    console = Console(file=file, width=80)
+    console.print(Clean("├──●──┤ │ caf\u00e9"), end="")
+    file.flush()
+    assert raw.getvalue().decode().split("\n")[0] == "|--o--| : caf?"

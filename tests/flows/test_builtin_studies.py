@@ -43,7 +43,7 @@ def test_an_unknown_one_is_refused_with_the_one_that_was_meant() -> None:
 @pytest.mark.real
 def test_two_of_them_end_in_their_tables_without_a_guest(user: User) -> None:
     place = ("--scratch", str(user.scratch), "--span", "64M", "-q")
-    short = ("--rounds", "1", "--seconds", "300ms", "--ramp", "100ms")
+    short = ("--rounds", "1", "--seconds", "300ms", "--ramp", "100ms", "-v")
     said = user.run("study", "run", "fio-engines", *short, *place).stdout
     ending = said.partition("study fio-engines")[2]
     assert ending.split()[:6] == ["sync", "psync", "libaio", "mmap", "splice", "io_uring"]

@@ -12,6 +12,8 @@ from virtune.cli.options import (
     SecondsType,
     connect_option,
     json_option,
+    progress_options,
+    report_option,
     store_option,
     target_options,
     timing_options,
@@ -73,13 +75,11 @@ _LIVE = {
                    "whichever is longer; no limit with --rounds]")  # fmt: skip
 @timing_options(rounds="at most 100; what the budget has room for with --budget", seconds=2)
 @target_options
-@click.option(
-    "--report", type=click.Path(path_type=Path, dir_okay=False), help="Write the full text report to this file."
-)
+@report_option
 @click.option("--different-jobs", is_flag=True,
               help="Compare results of different jobs (e.g. another iodepth) anyway, with a warning.")  # fmt: skip
 @threshold_options
-@click.option("--quiet", "-q", is_flag=True, help="No progress.")
+@progress_options
 @json_option
 @store_option
 def command(**asked: Any) -> int:

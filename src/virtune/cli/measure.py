@@ -1,12 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """`virtune measure`: one disk stack on this host."""
 
-from pathlib import Path
 from typing import Any
 
 import click
 
-from virtune.cli.options import RigType, connect_option, json_option, store_option, target_options, timing_options
+from virtune.cli.options import (
+    RigType,
+    connect_option,
+    json_option,
+    progress_options,
+    report_option,
+    store_option,
+    target_options,
+    timing_options,
+)
 from virtune.cli.thresholds import Thresholds, threshold_options
 from virtune.model.errors import UsageError
 
@@ -24,11 +32,9 @@ from virtune.model.errors import UsageError
                    "[default: randread-4k]")  # fmt: skip
 @timing_options(rounds=3, seconds=4)
 @target_options
-@click.option(
-    "--report", type=click.Path(path_type=Path, dir_okay=False), help="Write the full text report to this file."
-)
+@report_option
 @threshold_options
-@click.option("--quiet", "-q", is_flag=True, help="No progress.")
+@progress_options
 @json_option
 @store_option
 def command(**asked: Any) -> int:

@@ -147,6 +147,26 @@ def json_option(command: Command) -> Command:
     return click.option("--json", "as_json", is_flag=True, help="Write one JSON document to stdout.")(command)
 
 
+def report_option(command: Command) -> Command:
+    """Add --report."""
+    return click.option(
+        "--report", type=click.Path(path_type=Path, dir_okay=False),
+        help="Write the full report to this file: as text, or with pictures to a .html.",
+    )(command)  # fmt: skip
+
+
+def progress_options(command: Command) -> Command:
+    """Add --quiet and --verbose."""
+    options = (
+        click.option("--quiet", "-q", is_flag=True, help="No progress."),
+        click.option("--verbose", "-v", is_flag=True,
+                     help="A line for each trial, and the whole result: all tables, settings and notes."),
+    )  # fmt: skip
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
 def target_options(command: Command) -> Command:
     """Add what says where the load lands."""
     options = (

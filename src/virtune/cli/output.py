@@ -3,6 +3,7 @@
 
 import io
 import json
+import shutil
 import sys
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderR
 from rich.segment import Segment
 
 from virtune.cli.thresholds import STDOUT, Thresholds, exit_code
-from virtune.cli.writing import write_text
+from virtune.cli.writing import require_writable, write_text
 from virtune.model.evidence import StudyRecord
 from virtune.model.fitness import Neighbour
 from virtune.model.result import Result
@@ -19,6 +20,10 @@ from virtune.model.study import CHECK
 from virtune.model.text import printable
 
 REPORT_COLUMNS = 110
+
+
+_ASCII = str.maketrans({"─": "-", "├": "|", "┤": "|", "│": ":", "●": "o", "◀": "<", "▶": ">", "…": "."})
+"""How drawings look where the terminal has no UTF-8."""
 
 
 class Clean:
@@ -33,7 +38,7 @@ class Clean:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Pass on every segment; rich's own line ends stand alone or at an end of a segment."""
         clean = (
-            Segment(printable(segment.text, keep="\n"), segment.style)
+            Segment(_in_ascii(printable(segment.text, keep="\n"), options), segment.style)
             for segment in console.render(self.renderable, options)
             if not segment.control
         )
@@ -44,6 +49,11 @@ class Clean:
                 line[-1] = Segment(line[-1].text.rstrip(), line[-1].style)
             yield from line
             yield Segment.line()
+
+
+def _in_ascii(text: str, options: ConsoleOptions) -> str:
+    """Return text for a terminal without UTF-8: drawings in ASCII, other characters as `?`."""
+    return text.translate(_ASCII).encode("ascii", "replace").decode() if options.ascii_only else text
 
 
 def show_check(record: StudyRecord, *, as_json: bool, around: tuple[Neighbour, ...] | None = None) -> None:
@@ -68,11 +78,11 @@ def show_result(
     as_json: bool,
     report: Path | None,
     thresholds: Thresholds | None = None,
-    details: bool = True,
+    brief: bool = False,
 ) -> int:
     """Write a result where it was asked for; returns the exit code that its conditions ask for.
 
-    Without `details` a built-in study is shown by its own table alone.
+    With `brief` a terminal shows one screen of it.
     """
     if record.study.kind == CHECK and report is None and thresholds in (None, Thresholds()):
         show_check(record, as_json=as_json)
@@ -87,14 +97,25 @@ def show_result(
         click.echo(json.dumps(result_document(result, record, rulings), indent=2))
     elif thresholds.markdown != STDOUT:
         from virtune.report.text.result import render
+        from virtune.report.text.screen import Screen
         from virtune.report.text.studies import ending
         from virtune.report.text.thresholds import conditions
 
-        put(Group(render(result, record.facts, details=details, first=ending(result)), *conditions(rulings)))
+        put(Screen(result=result, facts=record.facts, rulings=rulings, lines=screen_lines()) if brief else
+            Group(render(result, record.facts, first=ending(result)), *conditions(rulings)))  # fmt: skip
     thresholds.write(result, rulings, record.facts)
     if report is not None:
         click.echo(f"\nreport: {report}", err=True)
     return exit_code(rulings)
+
+
+SHELL_LINES = 4
+"""Lines that stand below a result: where more of it is, and the shell's next prompt."""
+
+
+def screen_lines() -> int | None:
+    """Return how many lines a result may have to stay on the screen; None where there is no screen."""
+    return shutil.get_terminal_size().lines - SHELL_LINES if sys.stdout.isatty() else None
 
 
 def put(renderable: RenderableType) -> None:
@@ -104,8 +125,27 @@ def put(renderable: RenderableType) -> None:
     console.print(Clean(renderable), crop=False, end="")
 
 
+_PAGE = (".html", ".htm")
+
+
+def require_report(path: Path | None) -> None:
+    """Raise before a run where its report could not be written: its file, or what draws its pictures."""
+    if path is None:
+        return
+    require_writable(path)
+    if path.suffix.lower() in _PAGE:
+        from virtune.flows.report import require_libraries
+
+        require_libraries()
+
+
 def write_report(result: Result, record: StudyRecord, path: Path) -> None:
-    """Write the plain report: the same table, and everything needed to judge it and to run it again."""
+    """Write all that is needed to judge a result and to run it again: as text, or with pictures to a `.html`."""
+    if path.suffix.lower() in _PAGE:
+        from virtune.flows.report import page_text
+
+        write_text(path, page_text(result, record))
+        return
     from virtune.report.text.plain import plain_report
 
     write_plain(path, plain_report(result, record))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from virtune.cli.options import json_option, require_store, store_option
+from virtune.cli.options import json_option, progress_options, report_option, require_store, store_option
 from virtune.cli.thresholds import Thresholds, threshold_options
 from virtune.model.errors import UsageError
 
@@ -21,10 +21,8 @@ if TYPE_CHECKING:
 @click.argument("study", default="last")
 @click.option("--allow-write-to", metavar="FILE|DEVICE", default=None, help="As given when the study began.")
 @click.option("--allow-in-use", is_flag=True, help="As given when the study began.")
-@click.option(
-    "--report", type=click.Path(path_type=Path, dir_okay=False), help="Write the full text report to this file."
-)
-@click.option("--quiet", "-q", is_flag=True, help="No progress.")
+@report_option
+@progress_options
 @json_option
 @threshold_options
 @store_option
@@ -33,15 +31,13 @@ def command(
     allow_write_to: str | None,
     allow_in_use: bool,  # noqa: FBT001
     report: Path | None,
-    quiet: bool,  # noqa: FBT001
     as_json: bool,  # noqa: FBT001
     store: Path,
     **asked: Any,
 ) -> int:
-    """Continue STUDY (an id, the beginning of one, or `last`).
+    """Continue STUDY (an id, the beginning of one, or `last`): its finished trials are kept.
 
-    Finished trials are kept; the others run in the order of the original seed, until the conditions of the study are
-    decided, or those of --fail-if instead.
+    The others run in the order of the original seed, until its conditions, or those of --fail-if, are decided.
     """
     from virtune.cli.run_study import going_on
     from virtune.cli.show import require_no_more
@@ -50,6 +46,7 @@ def command(
     from virtune.flows.study import resume_study
     from virtune.store.sqlite import Store
 
+    shown = {name: asked.pop(name) for name in ("quiet", "verbose")}
     thresholds = Thresholds.read({**asked, "as_json": as_json})
     require_store(store, study)
     with Store(store) as kept:
@@ -58,14 +55,14 @@ def command(
         if record.study.search is not None or record.study.sweep is not None:
             require_no_more(asked)
             resumed = _search if record.study.search is not None else _sweep
-            return resumed(kept, record, leave, quiet=quiet, as_json=as_json, report=report, page=thresholds.markdown)
+            return resumed(kept, record, leave, **shown, as_json=as_json, report=report, page=thresholds.markdown)
         return going_on(
             kept,
             record.study,
             lambda say: resume_study(record, store=kept, say=say, leave=leave, conditions=thresholds.conditions),
             as_json=as_json,
             report=report,
-            quiet=quiet,
+            **shown,
             thresholds=replace(thresholds, conditions=thresholds.conditions or record.study.conditions),
         )
 
@@ -76,6 +73,7 @@ def _search(
     leave: "Leave",
     *,
     quiet: bool,
+    verbose: bool,
     as_json: bool,
     report: Path | None,
     page: str | None,
@@ -85,7 +83,12 @@ def _search(
 
     out = SearchOutput(as_json=as_json, report=report, markdown=page)
     searching(
-        kept, record.study, lambda say: resume_tuning(record, store=kept, say=say, leave=leave), out=out, quiet=quiet
+        kept,
+        record.study,
+        lambda say: resume_tuning(record, store=kept, say=say, leave=leave),
+        out=out,
+        quiet=quiet,
+        verbose=verbose,
     )
     return 0
 
@@ -96,6 +99,7 @@ def _sweep(
     leave: "Leave",
     *,
     quiet: bool,
+    verbose: bool,
     as_json: bool,
     report: Path | None,
     page: str | None,
@@ -111,5 +115,6 @@ def _sweep(
         lambda say: resume_sweep(record, store=kept, say=say, leave=leave),
         as_json=as_json,
         quiet=quiet,
+        verbose=verbose,
         report=report,
     )

@@ -13,7 +13,7 @@ from typing import Any
 import click
 from rich.live import Live
 
-from virtune.cli.output import put, write_plain
+from virtune.cli.output import put, screen_lines, write_plain
 from virtune.cli.progress import Face
 from virtune.cli.run_study import interrupt
 from virtune.cli.thresholds import STDOUT, require_outputs, write_markdown
@@ -31,8 +31,8 @@ from virtune.store.sqlite import Store
 class RaceFace(Face):
     """Shows a search while it runs: on a terminal its arms with shrinking intervals, elsewhere a line a block."""
 
-    def __init__(self, *, quiet: bool = False) -> None:
-        super().__init__(quiet=quiet)
+    def __init__(self, *, quiet: bool = False, verbose: bool = False) -> None:
+        super().__init__(quiet=quiet, verbose=verbose)
         self._table: Live | None = None
         self._said = ""
 
@@ -60,7 +60,7 @@ class RaceFace(Face):
             self._said = state
             return
         if self._table is None:
-            self._progress.stop()
+            self._shown.stop()
             self._table = Live(console=self._console, auto_refresh=False, transient=True)
             self._table.start()
         self._table.update(live(event.known, event.seconds_left), refresh=True)
@@ -79,6 +79,7 @@ def tune_for(asked: dict[str, Any]) -> None:
             lambda say: tune(study, store=store, say=say, leave=leave, facts=facts),
             out=SearchOutput.read(asked),
             quiet=asked["quiet"],
+            verbose=asked["verbose"],
         )
 
 
@@ -117,23 +118,29 @@ def searching(
     *,
     out: "SearchOutput",
     quiet: bool,
+    verbose: bool,
 ) -> None:
     """Run a search under a face, then show what it says; when interrupted, what there is of it."""
     signal.signal(signal.SIGTERM, interrupt)
     try:
-        with RaceFace(quiet=quiet) as face:
+        with RaceFace(quiet=quiet, verbose=verbose) as face:
             work(face)
     except (Interrupted, LoadError, NotInForceError):
         with contextlib.suppress(StoreError):  # it ended before it was kept: then there is nothing of it to show
             known = finished_tuning(store, study.id)
             if known.standing.slices:
-                show_tuning(known, facts=store.get(study.id).facts, out=out)
+                show_tuning(known, facts=store.get(study.id).facts, out=out, brief=not verbose)
         raise
-    show_tuning(finished_tuning(store, study.id), facts=store.get(study.id).facts, out=out)
+    show_tuning(finished_tuning(store, study.id), facts=store.get(study.id).facts, out=out, brief=not verbose)
+    if not (out.as_json or verbose or quiet):
+        click.echo("\nall of it, with the lines that put the winner to use: `virtune show`", err=True)
 
 
-def show_tuning(known: Tuning, *, facts: str, out: "SearchOutput") -> None:
-    """Write what a search says where it was asked for; `facts` are its host's, as they are kept."""
+def show_tuning(known: Tuning, *, facts: str, out: "SearchOutput", brief: bool = False) -> None:
+    """Write what a search says where it was asked for; `facts` are its host's, as they are kept.
+
+    With `brief` a terminal shows one screen of it.
+    """
     from virtune.flows.render import spelled
 
     words = spelled(known)
@@ -147,6 +154,10 @@ def show_tuning(known: Tuning, *, facts: str, out: "SearchOutput") -> None:
         texts = {one.program: one.text for one in words if one.text}
         notes = {one.program: one.notes for one in words if one.notes}
         click.echo(json.dumps(tuning_document(known, facts=facts, spelled=texts, beware=notes), indent=2))
+    elif out.markdown != STDOUT and brief:
+        from virtune.report.text.screen import SearchScreen
+
+        put(SearchScreen(known=known, lines=screen_lines()))
     elif out.markdown != STDOUT:
         from virtune.report.text.tune import render
 

@@ -11,10 +11,9 @@ from typing import Any
 
 import click
 
-from virtune.cli.output import show_result
+from virtune.cli.output import require_report, show_result
 from virtune.cli.progress import Face
 from virtune.cli.thresholds import Thresholds
-from virtune.cli.writing import require_writable
 from virtune.flows.preconditions import Leave
 from virtune.flows.question import Question, study_for
 from virtune.flows.show import current
@@ -24,9 +23,6 @@ from virtune.model.event import Event
 from virtune.model.result import Result
 from virtune.model.study import Study
 from virtune.store.sqlite import Store
-
-MANY_WORKLOADS = 3
-"""From so many workloads on a built-in study ends in its own table, and theirs are left to `virtune show`."""
 
 QUICK_ROUNDS, QUICK_SECONDS = 10, 1.0
 """A few more rounds than the fewest that can decide, and the shortest run that still holds thousands of I/Os."""
@@ -42,6 +38,7 @@ class StudyRequest:
     as_json: bool
     report: Path | None
     quiet: bool
+    verbose: bool = False
     thresholds: Thresholds | None = None
 
     @classmethod
@@ -81,14 +78,14 @@ class StudyRequest:
             as_json=words["as_json"],
             report=words["report"],
             quiet=words["quiet"],
+            verbose=words["verbose"],
             thresholds=thresholds,
         )
 
 
 def ask_for(asked: StudyRequest) -> int:
     """Run the study that was asked for and show what it says; returns the exit code."""
-    if asked.report is not None:
-        require_writable(asked.report)
+    require_report(asked.report)
     study, facts = study_for(asked.question)
     with Store(asked.store) as store:
         return going_on(
@@ -98,6 +95,7 @@ def ask_for(asked: StudyRequest) -> int:
             as_json=asked.as_json,
             report=asked.report,
             quiet=asked.quiet,
+            verbose=asked.verbose,
             thresholds=asked.thresholds,
         )
 
@@ -110,6 +108,7 @@ def going_on(
     as_json: bool,
     report: Path | None,
     quiet: bool,
+    verbose: bool = False,
     thresholds: Thresholds | None = None,
 ) -> int:
     """Run the trials under a face, then show the result; when interrupted, what there is of it.
@@ -118,19 +117,18 @@ def going_on(
     """
     signal.signal(signal.SIGTERM, interrupt)
     try:
-        with Face(quiet=quiet) as face:
+        with Face(quiet=quiet, verbose=verbose) as face:
             work(face)
     except (Interrupted, LoadError, NotInForceError):
         with contextlib.suppress(StoreError):  # it ended before it was kept: then there is nothing of it to show
             record, result = current(store, study.id)
             if result.trials_done:
-                show_result(result, record, as_json=as_json, report=report, thresholds=thresholds)
+                show_result(result, record, as_json=as_json, report=report, thresholds=thresholds, brief=not verbose)
         raise
     record, result = current(store, study.id)
-    details = not study.builtin or len(study.compared) < MANY_WORKLOADS
-    code = show_result(result, record, as_json=as_json, report=report, thresholds=thresholds, details=details)
-    if not details and not as_json:
-        click.echo(f"\n`virtune show {study.id}` prints the tables of each workload", err=True)
+    code = show_result(result, record, as_json=as_json, report=report, thresholds=thresholds, brief=not verbose)
+    if not (as_json or verbose or quiet):
+        click.echo("\nall of it: `virtune show`; with pictures: `virtune report`", err=True)
     return code
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from virtune.cli.options import json_option, require_store, store_option
+from virtune.cli.options import json_option, report_option, require_store, store_option
 from virtune.cli.thresholds import Thresholds, threshold_options
 from virtune.model.errors import UsageError
 
@@ -24,9 +24,7 @@ def require_no_more(asked: dict[str, Any]) -> None:
 @click.argument("study", default="last")
 @click.option("--trial", type=click.IntRange(1), default=None, help="List the raw captures of one trial.")
 @click.option("--capture", default=None, metavar="NAME", help="With --trial: print one capture, byte for byte.")
-@click.option(
-    "--report", type=click.Path(path_type=Path, dir_okay=False), help="Write the full text report to this file."
-)
+@report_option
 @threshold_options
 @json_option
 @store_option

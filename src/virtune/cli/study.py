@@ -1,12 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """`virtune study`: the published studies that virtune repeats on this host."""
 
-from pathlib import Path
 from typing import Any
 
 import click
 
-from virtune.cli.options import json_option, store_option, target_options, timing_options
+from virtune.cli.options import (
+    json_option,
+    progress_options,
+    report_option,
+    store_option,
+    target_options,
+    timing_options,
+)
 from virtune.cli.thresholds import Thresholds, threshold_options
 
 QUICK_TRIALS = 40
@@ -39,11 +45,9 @@ def show() -> None:
 @click.option("--quick", is_flag=True, help="A short trial run: few trials of 1 s, on 1 GiB.")
 @timing_options(rounds="as the study says", seconds=60)
 @target_options
-@click.option(
-    "--report", type=click.Path(path_type=Path, dir_okay=False), help="Write the full text report to this file."
-)
+@report_option
 @threshold_options
-@click.option("--quiet", "-q", is_flag=True, help="No progress.")
+@progress_options
 @json_option
 @store_option
 def run(name: str, **asked: Any) -> int:

@@ -10,7 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from virtune.cli.options import RigType, connect_option, json_option, store_option, target_options, timing_options
+from virtune.cli.options import (
+    RigType,
+    connect_option,
+    json_option,
+    progress_options,
+    store_option,
+    target_options,
+    timing_options,
+)
 from virtune.model.study import Study
 
 if TYPE_CHECKING:
@@ -36,7 +44,7 @@ ROUNDS = 3
                    "[default: chosen by what the curve shows]")  # fmt: skip
 @timing_options(rounds=f"{ROUNDS} of each load", seconds=2)
 @target_options
-@click.option("--quiet", "-q", is_flag=True, help="No progress.")
+@progress_options
 @json_option
 @store_option
 def command(**asked: Any) -> int:
@@ -68,6 +76,7 @@ def command(**asked: Any) -> int:
             lambda say: run_sweep(study, store=store, say=say, leave=request.leave, facts=facts),
             as_json=request.as_json,
             quiet=request.quiet,
+            verbose=request.verbose,
         )
 
 
@@ -78,6 +87,7 @@ def going_on(
     *,
     as_json: bool,
     quiet: bool,
+    verbose: bool,
     report: Path | None = None,
 ) -> int:
     """Run the loads under a face, then show the curve; when interrupted, what there is of it."""
@@ -87,7 +97,7 @@ def going_on(
 
     signal.signal(signal.SIGTERM, interrupt)
     try:
-        with Face(quiet=quiet) as face:
+        with Face(quiet=quiet, verbose=verbose) as face:
             work(face)
     except (Interrupted, LoadError, NotInForceError):
         with contextlib.suppress(StoreError):  # it ended before it was kept: then there is nothing of it to show

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from virtune.cli.options import RigType, SecondsType, json_option, store_option, target_options
+from virtune.cli.options import RigType, SecondsType, json_option, progress_options, store_option, target_options
 from virtune.cli.thresholds import MARKDOWN_HELP
 
 
@@ -62,7 +62,7 @@ from virtune.cli.thresholds import MARKDOWN_HELP
     "--report", type=click.Path(path_type=Path, dir_okay=False), help="Write the full text report to this file."
 )
 @click.option("--markdown", metavar="FILE|-", help=MARKDOWN_HELP)
-@click.option("--quiet", "-q", is_flag=True, help="No progress.")
+@progress_options
 @json_option
 @store_option
 def command(**asked: Any) -> None:

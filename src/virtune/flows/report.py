@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A study as one file of HTML with its pictures, as single pictures, or as their specifications."""
 
+import importlib.util
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -78,6 +79,13 @@ def pngs(made: Sequence[Chart]) -> Iterator[bytes]:
     for chart in made:
         spec = json.dumps(chart.spec).replace("currentColor", _INK).replace('"transparent"', f'"{_PAPER}"')
         yield vl_convert.vegalite_to_png(spec, scale=2, allowed_base_urls=[])
+
+
+def require_libraries() -> None:
+    """Raise MissingToolError where a page could not be drawn: better before a study than after it."""
+    for module, name in (("jinja2", "jinja2"), ("vl_convert", "vl-convert-python")):
+        if importlib.util.find_spec(module) is None:
+            raise _missing(name)
 
 
 def _comparable(store: Store, study: str) -> str:

@@ -12,8 +12,8 @@ from virtune.model.condition import Outcome, ThresholdResult
 from virtune.model.result import Result
 from virtune.report.reproduce import command_again
 from virtune.report.text.header import host_line
-from virtune.report.text.result import worth
 from virtune.report.text.thresholds import sentence
+from virtune.report.view import worth
 
 
 def junit(result: Result, rulings: Sequence[ThresholdResult], facts: str = "") -> str:

@@ -9,14 +9,12 @@ import re
 from collections.abc import Iterator, Sequence
 
 from virtune.model.condition import Outcome, ThresholdResult
-from virtune.model.metric import METRICS
 from virtune.model.remark import Weight
 from virtune.model.result import Result
 from virtune.model.text import printable
-from virtune.model.workload import Workload
 from virtune.report.reproduce import command_again
 from virtune.report.text import imported
-from virtune.report.text.answer import answer, change_cell, changes_of
+from virtune.report.text.answer import answer, change_cell
 from virtune.report.text.clients import loaded_by
 from virtune.report.text.layout import set_at
 from virtune.report.text.notes import WORD, reading_notes, rejections, warnings
@@ -25,10 +23,10 @@ from virtune.report.text.result import (
     headline,
     value_text,
     verdict_sentence,
-    worth,
 )
 from virtune.report.text.thresholds import arms_text, change_text
 from virtune.report.text.verified import settings_of
+from virtune.report.view import WorkloadView, view_of, worth
 
 _ALWAYS = re.compile(r"([\\`*|$#])")
 _UNDERSCORE = re.compile(r"(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])")
@@ -116,37 +114,28 @@ def _worth(result: Result, workload: str) -> str:
 
 
 def _workloads(result: Result) -> Iterator[str]:
-    for workload in result.study.workloads:
-        yield f"#### {plain(workload.name)}\n"
-        yield f"{_line(workload.meaning)}\n"
-        if said := worth(result, workload.name):
-            yield f"**{said}**\n"
-        yield from _values(result, workload)
-        for comparison in result.verdicts:
-            if comparison.workload == workload.name:
-                yield f"* {plain(verdict_sentence(comparison).plain)}"
+    view = view_of(result)
+    for one in view.workloads:
+        yield f"#### {plain(one.workload.name)}\n"
+        yield f"{_line(one.workload.meaning)}\n"
+        if one.worth:
+            yield f"**{one.worth}**\n"
+        yield from _values(one, view.arms)
+        yield from (f"* {plain(verdict_sentence(comparison).plain)}" for comparison in one.verdicts)
         yield ""
 
 
-def _values(result: Result, workload: Workload) -> Iterator[str]:
+def _values(view: WorkloadView, arms: Sequence[str]) -> Iterator[str]:
     """One row a metric: its value for each arm, and behind those of the others the change against the baseline."""
-    study = result.study
-    base = study.baseline
-    names = [base, *(arm.name for arm in study.arms if arm.name != base)]
-    changes = changes_of(result, workload)
     rows = []
-    for metric in METRICS:
-        summaries = [result.summary(name, workload.name) for name in names]
-        values = [None if summary is None else summary.get(metric.id) for summary in summaries]
-        if any(value is not None for value in values):
-            label = next(value.measured.label for value in values if value is not None)
-            cells = [plain(value_text(metric, value)) for value in values]
-            told = [change_cell(changes.get((name, metric.id))).plain for name in names[1:]]
-            both = (
-                f"{cell} ({plain(one)})" if one != "-" else cell for cell, one in zip(cells[1:], told, strict=True)
-            )
-            rows.append((plain(label), cells[0], *both))
-    yield from _table(("", *(plain(name) for name in names)), rows)
+    for row in view.rows:
+        cells = []
+        for cell in row.cells:
+            change = change_cell(cell.change).plain
+            value = plain(value_text(row.metric, cell.value))
+            cells.append(value if change == "-" else f"{value} ({plain(change)})")
+        rows.append((plain(row.label), *cells))
+    yield from _table(("", *(plain(name) for name in arms)), rows)
 
 
 def _settings(result: Result) -> Iterator[str]:

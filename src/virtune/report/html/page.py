@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from virtune.model.evidence import Check, StudyRecord
-from virtune.model.metric import BY_ID, METRICS
 from virtune.model.remark import Weight
 from virtune.model.result import Result
 from virtune.model.units import format_bytes, format_seconds
@@ -14,11 +13,13 @@ from virtune.model.verdict import Comparison
 from virtune.report.charts import charts_of
 from virtune.report.charts.chart import Chart
 from virtune.report.reproduce import command_again, question_of
+from virtune.report.text.answer import change_text
 from virtune.report.text.header import host_line
 from virtune.report.text.notes import reading_notes, rejections
-from virtune.report.text.result import value_text, worth
+from virtune.report.text.result import value_text
 from virtune.report.text.result import verdict_sentence as sentence_of
-from virtune.report.text.words import difference_text, methods_text
+from virtune.report.text.words import methods_text
+from virtune.report.view import ResultView, view_of
 
 MARKS = {"better": "▲", "worse": "▼", "same": "■", "undecided": "○"}
 """The mark of a verdict, so that it is never told by colour alone."""
@@ -66,18 +67,19 @@ class ReportPage:
 def page_of(result: Result, record: StudyRecord) -> ReportPage:
     """Return the page of a comparison, a single stack, a check or an import."""
     study = result.study
-    limits = [said for workload in study.workloads if (said := worth(result, workload.name))]
+    view = view_of(result)
+    limits = [one.worth for one in view.workloads if one.worth]
     return ReportPage(
         title=f"{study.label} {study.id}",
         question=question_of(study),
         facts=tuple(_facts(result, record)),
         label=limits[0] if limits else "",
-        verdicts=tuple(_verdict(one) for one in result.verdicts),
+        verdicts=tuple(_verdict(one) for workload in view.workloads for one in workload.verdicts),
         settings=_settings(result),
         warnings=tuple(_warnings(result)),
         notes=tuple(reading_notes(study)),
         charts=tuple(charts_of(result, record)),
-        tables=tuple(_tables(result)),
+        tables=tuple(_tables(view, study.baseline)),
         again="" if study.imported else command_again(study),
         host=_host(record.facts),
     )
@@ -141,28 +143,25 @@ def _warnings(result: Result) -> Iterator[tuple[str, str]]:
     yield from (("trials", text) for text in rejections(result))
 
 
-def _tables(result: Result) -> Iterator[Table]:
-    study = result.study
-    for workload in study.workloads:
-        summaries = [(arm.name, result.summary(arm.name, workload.name)) for arm in study.arms]
-        rows = []
-        for metric in METRICS:
-            values = [None if summary is None else summary.get(metric.id) for _, summary in summaries]
-            if any(value is not None for value in values):
-                rows.append((metric.label, *(value_text(metric, value) for value in values)))
+def _tables(view: ResultView, baseline: str) -> Iterator[Table]:
+    """Yield of each workload the values of all arms, and how each differs from the baseline."""
+    for one in view.workloads:
+        workload = one.workload
         yield Table(
             caption=f"{workload.name}: {workload.meaning}",
-            columns=("", *(name for name, _ in summaries)),
-            rows=tuple(rows),
+            columns=("", *view.arms),
+            rows=tuple((row.label, *(value_text(row.metric, cell.value) for cell in row.cells)) for row in one.rows),
         )
-        differences = tuple(
-            (one.candidate, BY_ID[one.metric].label, difference_text(one.ratio), one.verdict.value)
-            for one in result.differences
-            if one.workload == workload.name and one.ratio is not None
-        )
-        if differences:
+        if any(row.changes for row in one.rows):
             yield Table(
-                caption=f"{workload.name}: against {study.baseline}, each metric by itself",
-                columns=("arm", "metric", "difference", "verdict"),
-                rows=differences,
+                caption=f"{workload.name}: against {baseline}; each metric by itself, but those of the verdicts",
+                columns=("", *view.arms[1:]),
+                rows=tuple(
+                    (row.label, *(_change(cell.change) for cell in row.cells[1:])) for row in one.rows if row.changes
+                ),
             )
+
+
+def _change(change: Comparison | None) -> str:
+    words = "" if change is None else change_text(change)
+    return words if change is None or change.ratio is None else f"{words} {change.verdict.value}"

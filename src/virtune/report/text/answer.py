@@ -33,7 +33,7 @@ def answer(result: Result) -> list[RenderableType]:
     metric = next(shown, BY_ID[study.metric].label)
     where = "" if several else f"{study.compared[0].name}: "
     title = Text(f"\n{where}{metric} against {study.baseline}", style="bold")
-    return [title, _matrix(result) if several else forest(result, study.compared[0])]
+    return [title, matrix(result) if several else forest(result, study.compared[0])]
 
 
 def forest(result: Result, workload: Workload) -> RenderableType:
@@ -62,16 +62,6 @@ def forest(result: Result, workload: Workload) -> RenderableType:
     return FirstThatFits(
         *([Records([columns[n] for n in keep], [[row[n] for n in keep] for row in rows], indent=2)] for keep in ways)
     )
-
-
-def changes_of(result: Result, workload: Workload) -> dict[tuple[str, str], Comparison]:
-    """Return by arm and metric how each differs from the baseline; a metric of the verdicts as these have it.
-
-    Their intervals are wider, since all of them hold together: one report shows one interval of one thing.
-    """
-    found = {(c.candidate, c.metric): c for c in result.differences if c.workload == workload.name}
-    judged = (c for c in result.verdicts if (c.workload, c.baseline) == (workload.name, result.study.baseline))
-    return found | {(c.candidate, c.metric): c for c in judged}
 
 
 def is_told(comparison: Comparison) -> bool:
@@ -103,11 +93,12 @@ def has_interval(comparison: Comparison) -> bool:
     return comparison.ratio is not None and is_told(comparison)
 
 
-def _matrix(result: Result) -> RenderableType:
+def matrix(result: Result, most: int | None = None) -> RenderableType:
+    """Set several workloads: a row for each of the first `most`, with the verdict and the change of each arm."""
     study = result.study
     others = [arm.name for arm in study.arms if arm.name != study.baseline]
     rows = []
-    for workload in study.compared:
+    for workload in study.compared[:most]:
         found = {one.candidate: one for one in _against_baseline(result, workload)}
         rows.append((Text(workload.name), *(_short(found.get(name)) for name in others)))
     return Records([Column(title="workload"), *(Column(title=name) for name in others)], rows, indent=2)

@@ -47,7 +47,7 @@ def resting_on(result: Result, workload: Workload) -> Iterator[str]:
         if said := "; ".join(steadiness(basis, result.study)):
             yield said
         yield checked_text(result.study)
-        yield from _left(result, basis)
+        yield from what_deciding_takes(result, basis)
 
 
 def _noise(basis: Basis) -> str:
@@ -103,7 +103,7 @@ def checked_text(study: Study) -> str:
     return f"A/A test of this host ({found.study}): a false difference{ends}, so distrust all verdicts"
 
 
-def _left(result: Result, basis: Basis) -> Iterator[str]:
+def what_deciding_takes(result: Result, basis: Basis) -> Iterator[str]:
     """Say what deciding the rest would take; an old study, whose rounds were fixed, cannot go on."""
     if not result.study.sequential or basis.seconds_left == 0 or basis.noise is None:
         return

@@ -5,7 +5,6 @@ from collections.abc import Callable, Sequence
 
 from rich.console import Console, ConsoleOptions, RenderResult
 
-from virtune.model.study import Arm
 from virtune.report.text.layout import Records
 
 COLUMNS_MAX = 4
@@ -15,7 +14,7 @@ COLUMNS_MAX = 4
 class SideBySide:
     """A table of the baseline with as many other arms as fit, then one of the next; an empty table is left out."""
 
-    def __init__(self, table: Callable[[Sequence[Arm]], Records], arms: Sequence[Arm]) -> None:
+    def __init__(self, table: Callable[[Sequence[str]], Records], arms: Sequence[str]) -> None:
         self.table, self.arms = table, arms
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:

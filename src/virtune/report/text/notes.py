@@ -20,14 +20,14 @@ from virtune.report.text.words import count_text, share_text
 WORD = {Weight.INVALID: "disturbed", Weight.WARNING: "warning"}
 """What a remark is called: a trial with the first kind is repeated."""
 
-_STYLE = {Weight.INVALID: "red", Weight.WARNING: "yellow"}
+WARNING_STYLE = {Weight.INVALID: "red", Weight.WARNING: "yellow"}
 
 
 def notes(result: Result) -> list[RenderableType]:
     """Set the warnings and notes of a result: remarks of its rounds, failures, and how to read the figures."""
     lines: list[Text] = []
     for weight in (Weight.INVALID, Weight.WARNING):
-        lines += [_bullet(text, _STYLE[weight], WORD[weight]) for text in warnings(result, weight)]
+        lines += [_bullet(text, WARNING_STYLE[weight], WORD[weight]) for text in warnings(result, weight)]
     lines += [_bullet(text, "yellow", "trials") for text in rejections(result)]
     for summary in result.arms:
         lines += [_bullet(f"{summary.arm}: a trial failed: {reason}", "red", "failed") for reason in summary.failures]
@@ -48,6 +48,18 @@ def warnings(result: Result, weight: Weight) -> Iterator[str]:
     """
     for same in _by_kind(result, weight).values():
         yield f"{_worst(same)} (rounds: {_whose(result, same)})"
+
+
+def short_warnings(result: Result, weight: Weight) -> Iterator[str]:
+    """Yield the same without counts: the worst of each kind, and a few of the arms that it was said of."""
+    for same in _by_kind(result, weight).values():
+        yield f"{_worst(same)} ({names_text([summary.arm for summary, _ in same], 3)})"
+
+
+def names_text(names: Sequence[str], most: int) -> str:
+    """Write the first of some names, each once, and how many more there are."""
+    once = list(dict.fromkeys(names))
+    return ", ".join(once[:most]) + (f" and {len(once) - most} more" if len(once) > most else "")
 
 
 def _whose(result: Result, same: Sequence[tuple[ArmSummary, ArmRemark]]) -> str:

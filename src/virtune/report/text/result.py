@@ -6,16 +6,14 @@ from collections.abc import Iterator, Sequence
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from virtune.model.metric import BY_ID, METRICS, Metric
-from virtune.model.remark import EMULATED
+from virtune.model.metric import BY_ID, Metric
 from virtune.model.result import ArmSummary, Result, Value
-from virtune.model.study import Arm
 from virtune.model.units import format_bytes, format_seconds, format_share
 from virtune.model.verdict import Comparison, Verdict
 from virtune.model.workload import Workload
 from virtune.report.reproduce import command_again
 from virtune.report.text import imported
-from virtune.report.text.answer import STYLE, answer, change_cell, change_text, changes_of, forest
+from virtune.report.text.answer import STYLE, answer, change_cell, change_text, forest
 from virtune.report.text.basis import resting_on, stopped_text
 from virtune.report.text.columns import SideBySide
 from virtune.report.text.header import host_line
@@ -23,24 +21,17 @@ from virtune.report.text.layout import Column, Paragraph, Records
 from virtune.report.text.notes import notes, warning_count
 from virtune.report.text.verified import verified
 from virtune.report.text.words import count_text, quantity, share_text
-
-_COMPARED = (
-    "iops", "latency.mean", "latency.p50", "latency.p90", "latency.p95", "latency.p99", "latency.p99.9",
-    "read.iops", "read.latency.mean", "read.latency.p50", "read.latency.p99", "read.latency.p99.9",
-    "write.iops", "write.latency.mean", "write.latency.p50", "write.latency.p99", "write.latency.p99.9",
-    "sync.mean", "sync.p99", "cpu_per_io",
-)  # fmt: skip
-"""What is shown against the baseline. Bandwidth says what IOPS says; shares of a CPU say what CPU per I/O says."""
+from virtune.report.view import ViewCell, ViewRow, WorkloadView, workload_view, worth
 
 
-def render(result: Result, facts: str = "", *, details: bool = True, first: Sequence[RenderableType] = ()) -> Group:
+def render(result: Result, facts: str = "", *, first: Sequence[RenderableType] = ()) -> Group:
     """Set a result for a terminal: the answer, where it was measured, then tables, settings, warnings and notes.
 
-    `facts` are those of the host, as JSON; `first` stands before the tables, which are left out without `details`.
+    `facts` are those of the host, as JSON; `first` stands before the tables.
     """
     study = result.study
     parts: list[RenderableType] = [headline(result), *answer(result), *first, *_about(result, facts)]
-    for workload in study.workloads if details else ():
+    for workload in study.workloads:
         parts += _workload(result, workload)
     parts += verified(result)
     parts += notes(result)
@@ -128,34 +119,16 @@ def _workload(result: Result, workload: Workload) -> list[RenderableType]:
     parts: list[RenderableType] = [Paragraph(title)]
     if len(study.compared) > 1 and len(study.arms) > 1:
         parts.append(forest(result, workload))
-    base, others = study.arm(study.baseline), [arm for arm in study.arms if arm.name != study.baseline]
-    parts.append(SideBySide(lambda arms: _values(result, workload, [base, *arms]), others))
+    view = workload_view(result, workload)
+    base, others = study.baseline, [arm.name for arm in study.arms if arm.name != study.baseline]
+    parts.append(SideBySide(lambda arms: _values(result, view, [base, *arms]), others))
     if len(study.arms) > 1:
-        parts.append(SideBySide(lambda arms: _differences(result, workload, arms), others))
-        verdicts = [c for c in result.verdicts if c.workload == workload.name]
-        metrics = ", ".join(dict.fromkeys(comparison.measured.label for comparison in verdicts))
+        parts.append(SideBySide(lambda arms: _differences(result, view, arms), others))
+        metrics = ", ".join(dict.fromkeys(comparison.measured.label for comparison in view.verdicts))
         parts.append(Text(f"\nverdicts on {metrics}", style="bold").append(standing(result, workload)))
-        parts += [Paragraph(verdict_sentence(comparison), indent=2, hanging=2) for comparison in verdicts]
+        parts += [Paragraph(verdict_sentence(comparison), indent=2, hanging=2) for comparison in view.verdicts]
         parts += [Paragraph(Text(line, style="dim"), indent=2, hanging=2) for line in resting_on(result, workload)]
     return parts
-
-
-FUNCTIONAL_ONLY = "functional only: a guest under emulation"
-"""What figures are worth that describe the emulator."""
-
-SIMULATED_ONLY = "simulated: invented figures, no disk was measured"
-"""What figures are worth that a formula made."""
-
-
-def worth(result: Result, workload: str) -> str:
-    """Say what the figures of a workload are worth where they rank nothing: any arm was simulated, or ran in a guest
-    without KVM. Empty for others.
-    """
-    if result.study.simulated:
-        return SIMULATED_ONLY
-    summaries = (one for one in result.arms if one.workload == workload)
-    emulated = any(one.remark.id == EMULATED for summary in summaries for one in summary.remarks)
-    return FUNCTIONAL_ONLY if emulated else ""
 
 
 def standing(result: Result, workload: Workload) -> Text:
@@ -177,14 +150,11 @@ def _saturation(result: Result, workload: Workload) -> Text:
     return Text(text + ("" if value.spread is None else f", spread {share_text(value.spread)}"))
 
 
-def _values(result: Result, workload: Workload, arms: Sequence[Arm]) -> Records:
-    rows: list[tuple[Text | str, ...]] = []
-    summaries = [result.summary(arm.name, workload.name) for arm in arms]
-    for metric in METRICS:
-        values = [None if summary is None else summary.get(metric.id) for summary in summaries]
-        if any(value is not None for value in values):
-            label = next(value.measured.label for value in values if value is not None)
-            rows.append((label, *(value_text(metric, value) for value in values)))
+def _values(result: Result, view: WorkloadView, arms: Sequence[str]) -> Records:
+    rows: list[tuple[Text | str, ...]] = [
+        (row.label, *(value_text(row.metric, cell.value) for cell in _cells(row, arms))) for row in view.rows
+    ]
+    summaries = [result.summary(arm, view.workload.name) for arm in arms]
     spreads = [None if summary is None else _spread(summary, result.study.metric) for summary in summaries]
     if any(spread is not None for spread in spreads):
         words = ("-" if spread is None else share_text(spread) for spread in spreads)
@@ -192,26 +162,28 @@ def _values(result: Result, workload: Workload, arms: Sequence[Arm]) -> Records:
     return _table("", arms, rows)
 
 
-def _differences(result: Result, workload: Workload, arms: Sequence[Arm]) -> Records:
+def _differences(result: Result, view: WorkloadView, arms: Sequence[str]) -> Records:
     study = result.study
-    found = changes_of(result, workload)
     rows: list[tuple[Text | str, ...]] = []
-    judged = list(study.judged)
-    for name in dict.fromkeys((*judged, *_COMPARED)):
-        cells = [found.get((arm.name, name)) for arm in arms]
-        if any(cell is not None and (cell.ratio is not None or cell.change is not None) for cell in cells):
-            if judged and name not in judged:  # the rows above are the verdicts, which hold together
+    judged = [row for row in view.rows if row.judged]
+    found = sorted(judged, key=lambda row: study.judged.index(row.metric.id))
+    for row in (*found, *(row for row in view.rows if not row.judged)):
+        if row.changes:
+            if judged and not row.judged:  # the rows above are the verdicts, which hold together
                 rows.append(
                     (Text(f"each by itself, {format_share(study.confidence)}", style="dim"), *("" for _ in arms))
                 )
                 judged = []
-            label = next(cell.measured.label for cell in cells if cell is not None)
-            rows.append((label, *(change_cell(cell) for cell in cells)))
+            rows.append((row.label, *(change_cell(cell.change) for cell in _cells(row, arms))))
     return _table(f"against {study.baseline}", arms, rows)
 
 
-def _table(corner: str, arms: Sequence[Arm], rows: Sequence[tuple[Text | str, ...]]) -> Records:
-    columns = [Column(title=corner), *(Column(title=arm.name, right=True) for arm in arms)]
+def _cells(row: ViewRow, arms: Sequence[str]) -> Iterator[ViewCell]:
+    return (cell for cell in row.cells if cell.arm in arms)
+
+
+def _table(corner: str, arms: Sequence[str], rows: Sequence[tuple[Text | str, ...]]) -> Records:
+    columns = [Column(title=corner), *(Column(title=arm, right=True) for arm in arms)]
     return Records(columns, rows, above=bool(corner))
 
 

@@ -185,14 +185,14 @@ def _single_operations(result: Result) -> Iterator[RenderableType]:
     """Study 4: for each load the least, mean and greatest time of an I/O, on every system."""
     arms = _arms(result)
 
-    def beside(others: Sequence[Arm]) -> Records:
-        shown = [arms[0], *others]
+    def beside(others: Sequence[str]) -> Records:
+        shown = [arms[0], *(arm for arm in arms[1:] if arm.name in others)]
         table = _table(*(arm.name for arm in shown))
         for workload in result.study.compared:
             table.add_row(workload.name, *(_extent(result, arm, workload) for arm in shown))
         return table
 
-    yield SideBySide(beside, arms[1:])
+    yield SideBySide(beside, [arm.name for arm in arms[1:]])
     yield from _lines(
         "latency min / mean / max in us; every single I/O: `virtune show --trial N --capture operations.log`"
     )

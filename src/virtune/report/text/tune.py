@@ -19,9 +19,10 @@ from virtune.report.text.basis import checked_text, steadiness
 from virtune.report.text.header import host_line
 from virtune.report.text.layout import Paragraph
 from virtune.report.text.notes import label_of, reading_notes
-from virtune.report.text.result import SIMULATED_ONLY, value_text
+from virtune.report.text.result import value_text
 from virtune.report.text.tune_arms import arms_table
 from virtune.report.text.words import count_text, difference_text, share_text
+from virtune.report.view import SIMULATED_ONLY
 
 _STYLE = {Recommendation.CHANGE: "green", Recommendation.KEEP: "cyan", Recommendation.UNDECIDED: "yellow"}
 
@@ -47,11 +48,15 @@ def render(known: Tuning, facts: str = "") -> Group:
 
 def sections(known: Tuning, facts: str) -> Iterator[tuple[str, tuple[str, ...]]]:
     """Yield what stands below the arms: a title and its lines; `facts` are those of the host, as JSON."""
-    warnings = (*(one.text for one in known.ramps), *known.notes, *reading_notes(known.study))
     yield "measured", tuple(_measured(known, facts))
     yield "cost", tuple(_cost(known))
     yield "not ranked", tuple(_left_out(known))
-    yield "warnings and notes", warnings
+    yield "warnings and notes", (*warnings(known), *reading_notes(known.study))
+
+
+def warnings(known: Tuning) -> tuple[str, ...]:
+    """Return what was noticed of a search; how to read its figures is not among it."""
+    return (*(one.text for one in known.ramps), *known.notes)
 
 
 def recommendation_line(known: Tuning) -> str:

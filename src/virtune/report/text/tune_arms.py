@@ -48,13 +48,15 @@ def state_line(known: Tuning, seconds_left: float | None) -> str:
     return _state(known, seconds_left).plain
 
 
-def arms_table(known: Tuning) -> RenderableType:
+def arms_table(known: Tuning, most: int | None = None) -> RenderableType:
     """Set every arm with its interval against the leader, the best first; where names are too long, numbered rows.
+
+    `most` rows are shown, ROWS_MAX without it.
 
     A name holds only the settings in which the arms differ. The others stand below, once.
     """
     runners = _sorted(known)
-    shown = runners[:ROWS_MAX]
+    shown = runners[: most or ROWS_MAX]
     reach = _reach(shown)
     rows: list[tuple[str, str, tuple[Text, ...]]] = [
         (_STYLE[runner.place], runner.arm, _row(known, runner, reach)) for runner in shown

@@ -53,6 +53,19 @@ def settings_of(result: Result) -> Iterator[tuple[str, str, str]]:
             yield f"{arm.name}{where}", line.mark, _words(line, summaries[0]).plain.replace("\n", "; ")
 
 
+def not_verified(result: Result) -> dict[tuple[str, ...], list[str]]:
+    """Return what was not seen to be what runs (or seen to be another value), with the arms of which it is so."""
+    found: dict[tuple[str, ...], list[str]] = {}
+    for arm in result.study.arms:
+        wrong: dict[str, None] = {}
+        for summary in (one for one in result.arms if one.arm == arm.name and one.in_force):
+            wrong |= {f"{c.setting}={c.asked} is {c.found}": None for c in summary.in_force if c.agrees is False}
+            wrong |= dict.fromkeys(unverified(arm.stack, summary.in_force))
+        if wrong:
+            found.setdefault(tuple(wrong), []).append(arm.name)
+    return found
+
+
 def all_checks(result: Result) -> RenderableType:
     """Set every check of every arm with its proof."""
     rows = []

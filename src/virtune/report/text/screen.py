@@ -1,0 +1,260 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The end of a run on one screen: the verdict, a row for each arm, what was verified, and as many warnings as fit."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.segment import Segment
+from rich.text import Text
+
+from virtune.model.condition import ThresholdResult
+from virtune.model.metric import BY_ID
+from virtune.model.remark import Weight
+from virtune.model.result import Result
+from virtune.model.tuning import Tuning
+from virtune.model.verdict import Comparison, Verdict
+from virtune.report.text import imported, tune
+from virtune.report.text.answer import STYLE, change_cell, is_told, matrix
+from virtune.report.text.basis import what_deciding_takes
+from virtune.report.text.forest import axis, bar, reach_of
+from virtune.report.text.layout import Column, FirstThatFits, Paragraph, Records
+from virtune.report.text.notes import WARNING_STYLE, WORD, names_text, rejections, short_warnings
+from virtune.report.text.result import about, headline, standing, value_text
+from virtune.report.text.studies import ending
+from virtune.report.text.thresholds import conditions
+from virtune.report.text.tune_arms import arms_table
+from virtune.report.text.verified import not_verified, settings_of
+from virtune.report.text.words import HOPELESS, count_text
+from virtune.report.view import ResultView, WorkloadView, view_of
+
+ROWS_LEAST = 4
+"""So many arms are shown however low the terminal is."""
+
+MORE_LINES = 2
+"""Lines of a long list that stand for the rest: how many more there are, and an empty one."""
+
+_COLUMNS = ("latency.mean", "latency.p99", "cpu_per_io")
+"""What is shown of each arm besides the metric of the verdicts."""
+
+NAMES = 5
+"""So many names of arms or settings are told in one line."""
+
+_ORDER = (Verdict.BETTER, Verdict.WORSE, Verdict.SAME, Verdict.UNDECIDED)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Screen:
+    """A result within `lines` lines (None: as many as it takes); what is left out, `virtune show` prints.
+
+    `facts` are those of the host, as JSON; `rulings` the outcomes of --fail-if, which are never left out.
+    """
+
+    result: Result
+    facts: str
+    rulings: Sequence[ThresholdResult] = ()
+    lines: int | None = None
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Set what must be there, then rows and warnings into the lines that are left."""
+        result, view = self.result, view_of(self.result)
+
+        def height(parts: Sequence[RenderableType]) -> int:
+            return sum(len(console.render_lines(part, options, pad=False)) for part in parts)
+
+        head: list[RenderableType] = [headline(result), *verdict_lines(result, view), Text("")]
+        below: list[RenderableType] = [*conditions(self.rulings), Text("")]
+        below += [Paragraph(Text(line, style="dim"), hanging=2) for line in about(result, self.facts)]
+        going_on = dict.fromkeys(line for basis in result.basis for line in what_deciding_takes(result, basis))
+        below += [Paragraph(Text(line, style="yellow"), hanging=2) for line in list(going_on)[:1]]
+        below.append(_verified(result))
+        said = list(_warnings(result))
+        # the first warning is always there, whatever the table needs
+        left = None if self.lines is None else self.lines - height([*head, *below, *said[:1]]) - bool(said[1:])
+        own = ending(result)
+        table = _table(result, view, None if left is None else max(ROWS_LEAST, left - MORE_LINES))
+        if own and (left is None or height([*table, *own]) <= left):
+            table = [*table, *own]
+        rest = None if self.lines is None else self.lines - height([*head, *table, *below])
+        for part in (*head, *table, *below, *_fitting(said, rest, height)):
+            for line in console.render_lines(part, options, pad=False):
+                yield from line
+                yield Segment.line()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchScreen:
+    """What a search found within `lines` lines (None: as many as it takes)."""
+
+    known: Tuning
+    lines: int | None = None
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Set the answer, then the configurations and notes into the lines that are left."""
+
+        def height(parts: Sequence[RenderableType]) -> int:
+            return sum(len(console.render_lines(part, options, pad=False)) for part in parts)
+
+        known = self.known
+        head: list[RenderableType] = [tune.headline(known), Text("")]
+        head += [*(Paragraph(line, hanging=2) for line in tune.answer_lines(known)), Text("")]
+        said = [_item("note", text, "yellow") for text in tune.warnings(known)]
+        left = None if self.lines is None else self.lines - height([*head, *said[:1]]) - bool(said[1:])
+        rows = None if left is None else max(ROWS_LEAST, left - MORE_LINES)
+        table = arms_table(known, rows)
+        while rows is not None and left is not None and rows > ROWS_LEAST and height([table]) > left:
+            rows -= 1
+            table = arms_table(known, rows)
+        rest = None if self.lines is None else self.lines - height([*head, table])
+        yield Group(*head, table, *_fitting(said, rest, height))
+
+
+def verdict_lines(result: Result, view: ResultView) -> list[RenderableType]:
+    """Say in a line which arms are better, worse, the same or undecided; of several workloads how often."""
+    study = result.study
+    judged = [(one, list(one.against(study.metric, study.baseline).values())) for one in view.workloads]
+    judged = [(one, found) for one, found in judged if found]
+    if not judged:
+        return []
+    text = Text()
+    if len(judged) == 1:
+        one, found = judged[0]
+        for verdict, same in _by_verdict(found):
+            words = verdict.value if verdict is Verdict.UNDECIDED else _TOLD[verdict]
+            text.append("; " if text else "")
+            text.append(f"{words.format(study.baseline)}: ", style=f"bold {STYLE[verdict]}")
+            text.append(names_text([comparison.candidate for comparison in same], NAMES))
+        return [Paragraph(text.append(standing(result, one.workload)), hanging=2)]
+    every = [comparison for _, found in judged for comparison in found]
+    for verdict, same in _by_verdict(every):
+        text.append(", " if text else f"{count_text(len(every), 'pair')} against {study.baseline}: ")
+        text.append(f"{len(same)} {verdict.value}", style=f"bold {STYLE[verdict]}")
+    return [Paragraph(text, hanging=2)]
+
+
+_TOLD = {Verdict.BETTER: "better than {}", Verdict.WORSE: "worse than {}", Verdict.SAME: "same as {}"}
+
+
+def _by_verdict(found: Sequence[Comparison]) -> Iterator[tuple[Verdict, list[Comparison]]]:
+    for verdict in _ORDER:
+        if same := [one for one in found if one.verdict is verdict]:
+            yield verdict, same
+
+
+def _table(result: Result, view: ResultView, most: int | None) -> list[RenderableType]:
+    """Return the rows that decide: of one workload a row for each arm, of several a row for each workload."""
+    study = result.study
+    shown = [one for one in view.workloads if not one.workload.probe and one.rows]
+    if len(shown) == 1:
+        return _arms(result, view, shown[0], most)
+    if len(study.arms) > 1 and shown:
+        label = BY_ID[study.metric].label
+        title = Text(f"{label} against {study.baseline}", style="bold").append(standing(result, shown[0].workload))
+        rows_max = None if most is None else most - 1  # the title is a line
+        return [title, matrix(result, rows_max), *_more(len(shown), rows_max, "workload")]
+    names = [one.workload.name for one in shown]
+    rows = [(Text(name), *_values(one, study.baseline, study.metric)) for name, one in zip(names, shown, strict=True)]
+    if not rows:
+        return []
+    return [_records("workload", shown[0], study.metric, rows[:most]), *_more(len(rows), most, "workload")]
+
+
+def _arms(result: Result, view: ResultView, one: WorkloadView, most: int | None) -> list[RenderableType]:
+    study = result.study
+    found = one.against(study.metric, study.baseline)
+    told = [each.ratio for each in found.values() if each.ratio is not None and is_told(each)]
+    ends = [end for ratio in told if ratio.high <= ratio.low * HOPELESS for end in (ratio.low, ratio.high)]
+    reach = reach_of([*ends, *(ratio.estimate for ratio in told)])
+    rows = []
+    for arm in view.arms[:most]:
+        verdict = found.get(arm)
+        style = "" if verdict is None else STYLE[verdict.verdict]
+        drawn = ""
+        if verdict is not None and verdict.ratio is not None and is_told(verdict):
+            drawn = bar(verdict.ratio.low, verdict.ratio.estimate, verdict.ratio.high, reach)
+        word = "" if len(view.arms) == 1 else "baseline" if verdict is None else verdict.verdict.value
+        change = Text("") if verdict is None else change_cell(verdict)
+        cells = _values(one, arm, study.metric)
+        rows.append((Text(arm, style="bold"), Text(word, style=style), change, Text(drawn, style=style), *cells))
+    columns = [Column(title=one.workload.name), *(Column(title="") for _ in range(2))]
+    columns.append(Column(title=axis(reach, "0") if told else ""))
+    columns += [Column(title=title, right=True) for title in _titles(one, study.metric)]
+    # the narrower, the fewer figures; the interval drawn stays longest
+    last = len(columns)
+    ways = [tuple(range(end)) for end in range(last, 4, -1)] + [(0, 1, 2, 3), (0, 1, 2, 4), (0, 1, 2)]
+    fits = FirstThatFits(
+        *(
+            [Records([columns[n] for n in keep if n < last], [[row[n] for n in keep if n < last] for row in rows])]
+            for keep in ways
+        )
+    )
+    return [fits, *_more(len(view.arms), most, "arm")]
+
+
+def _titles(one: WorkloadView, metric: str) -> list[str]:
+    return [row.label for name in dict.fromkeys((metric, *_COLUMNS)) if (row := one.row(name)) is not None]
+
+
+def _values(one: WorkloadView, arm: str, metric: str) -> list[Text]:
+    rows = (row for name in dict.fromkeys((metric, *_COLUMNS)) if (row := one.row(name)) is not None)
+    return [
+        Text(value_text(row.metric, next((cell.value for cell in row.cells if cell.arm == arm), None)))
+        for row in rows
+    ]
+
+
+def _records(head: str, one: WorkloadView, metric: str, rows: Sequence[Sequence[Text]]) -> Records:
+    columns = [Column(title=head), *(Column(title=title, right=True) for title in _titles(one, metric))]
+    return Records(columns, rows)
+
+
+def _more(count: int, most: int | None, word: str) -> list[RenderableType]:
+    left = 0 if most is None else count - most
+    return [Text(f"and {count_text(left, f'more {word}')}", style="dim")] if left > 0 else []
+
+
+def _verified(result: Result) -> Paragraph:
+    """Say in a line that all settings were read back, else which were not."""
+    if wrong := not_verified(result):
+        told = (f"{names_text(what, NAMES)} ({names_text(arms, 3)})" for what, arms in wrong.items())
+        more = f" and in other ways {len(wrong) - 1} more times" if len(wrong) > 1 else ""
+        return Paragraph(Text(f"settings not verified: {next(told)}{more}", style="red"), hanging=2)
+    found = list(settings_of(result))
+    unknown = [arm for arm, mark, _ in found if mark == "?"]
+    if unknown or not found:
+        whose = f" of {names_text(unknown, NAMES)}" if unknown else ""
+        return Paragraph(Text(f"settings{whose} cannot be verified", style="yellow"), hanging=2)
+    arms = "all arms" if len(found) > 1 else "the arm"
+    return Paragraph(Text(f"settings of {arms} verified in what ran", style="green"), hanging=2)
+
+
+def _warnings(result: Result) -> Iterator[Paragraph]:
+    """Yield failures and warnings, the worst first; notes on how to read figures are left to `virtune show`."""
+    for summary in result.arms:
+        for reason in summary.failures:
+            yield _item("failed", f"{summary.arm}: {reason}", "red")
+    for weight in (Weight.INVALID, Weight.WARNING):
+        for text in short_warnings(result, weight):
+            yield _item(WORD[weight], text, WARNING_STYLE[weight])
+    for text in rejections(result):
+        yield _item("trials", text, "yellow")
+    if result.study.imported:
+        for text in imported.warnings(result.study):
+            yield _item("warning", text, "yellow")
+
+
+def _item(word: str, text: str, style: str) -> Paragraph:
+    return Paragraph(Text(f"{word}: ", style=style).append(text, style="not bold default"), hanging=2)
+
+
+def _fitting(
+    said: Sequence[RenderableType], room: int | None, height: Callable[[Sequence[RenderableType]], int]
+) -> list[RenderableType]:
+    """Return the first warnings that fit, at least one, and how many more there are."""
+    if room is None or height(said) <= room:
+        return list(said)
+    shown = [*said[:1]]
+    while len(shown) < len(said) and height([*shown, said[len(shown)]]) <= room - 1:
+        shown.append(said[len(shown)])
+    left = len(said) - len(shown)
+    return [*shown, Text(f"and {count_text(left, 'more warning')}", style="yellow")] if left else shown

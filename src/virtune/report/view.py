@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What every output shows of a result: the same verdicts, rows and figures for terminal, Markdown, HTML and page.
+
+A view says what is shown and in which order; the outputs say how it is set. Figures stay numbers with their metric,
+interval and verdict, so that nothing is worked out twice and no output has a figure that another has not.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from virtune.model.metric import METRICS, Metric
+from virtune.model.remark import EMULATED
+from virtune.model.result import Result, Value
+from virtune.model.verdict import Comparison
+from virtune.model.workload import Workload
+
+_CHANGE_SHOWN = frozenset((
+    "iops", "latency.mean", "latency.p50", "latency.p90", "latency.p95", "latency.p99", "latency.p99.9",
+    "read.iops", "read.latency.mean", "read.latency.p50", "read.latency.p99", "read.latency.p99.9",
+    "write.iops", "write.latency.mean", "write.latency.p50", "write.latency.p99", "write.latency.p99.9",
+    "sync.mean", "sync.p99", "cpu_per_io",
+))  # fmt: skip
+"""Of which metrics a change is shown. Bandwidth says what IOPS says; shares of a CPU say what CPU per I/O says."""
+
+FUNCTIONAL_ONLY = "functional only: a guest under emulation"
+"""What figures are worth that describe the emulator."""
+
+SIMULATED_ONLY = "simulated: invented figures, no disk was measured"
+"""What figures are worth that a formula made."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ViewCell:
+    """One metric of one arm: its value, and how it differs from the baseline's (None for the baseline itself)."""
+
+    arm: str
+    value: Value | None
+    change: Comparison | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ViewRow:
+    """One metric of all arms. Changes of a `judged` row are verdicts and hold together, all others by themselves."""
+
+    metric: Metric
+    label: str
+    judged: bool
+    cells: tuple[ViewCell, ...]
+
+    @property
+    def changes(self) -> bool:
+        """Whether any arm's difference from the baseline is known."""
+        found = (cell.change for cell in self.cells)
+        return any(one is not None and (one.ratio is not None or one.change is not None) for one in found)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkloadView:
+    """One workload: its rows, its verdicts, and what its figures are `worth` where they rank nothing."""
+
+    workload: Workload
+    worth: str
+    rows: tuple[ViewRow, ...]
+    verdicts: tuple[Comparison, ...]
+
+    def row(self, metric: str) -> ViewRow | None:
+        """Return the row of a metric, None where it was not measured."""
+        return next((row for row in self.rows if row.metric.id == metric), None)
+
+    def against(self, metric: str, baseline: str) -> dict[str, Comparison]:
+        """Return by arm the verdicts on a metric against one baseline."""
+        return {one.candidate: one for one in self.verdicts if (one.metric, one.baseline) == (metric, baseline)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResultView:
+    """A whole result. `arms` are their names, the baseline first."""
+
+    arms: tuple[str, ...]
+    workloads: tuple[WorkloadView, ...]
+
+
+def view_of(result: Result) -> ResultView:
+    """Return what every output shows of a result."""
+    study = result.study
+    names = (study.baseline, *(arm.name for arm in study.arms if arm.name != study.baseline))
+    return ResultView(arms=names, workloads=tuple(workload_view(result, one) for one in study.workloads))
+
+
+def workload_view(result: Result, workload: Workload) -> WorkloadView:
+    """Return what every output shows of one workload."""
+    return WorkloadView(
+        workload=workload,
+        worth=worth(result, workload.name),
+        rows=tuple(_rows(result, workload)),
+        verdicts=tuple(one for one in result.verdicts if one.workload == workload.name),
+    )
+
+
+def worth(result: Result, workload: str) -> str:
+    """Say what the figures of a workload are worth where they rank nothing: any arm was simulated, or ran in a guest
+    without KVM. Empty for others.
+    """
+    if result.study.simulated:
+        return SIMULATED_ONLY
+    summaries = (one for one in result.arms if one.workload == workload)
+    emulated = any(one.remark.id == EMULATED for summary in summaries for one in summary.remarks)
+    return FUNCTIONAL_ONLY if emulated else ""
+
+
+def _rows(result: Result, workload: Workload) -> Iterator[ViewRow]:
+    study = result.study
+    names = (study.baseline, *(arm.name for arm in study.arms if arm.name != study.baseline))
+    summaries = {name: result.summary(name, workload.name) for name in names}
+    changes = _changes(result, workload)
+    for metric in METRICS:
+        values = {name: None if found is None else found.get(metric.id) for name, found in summaries.items()}
+        measured = [value for value in values.values() if value is not None]
+        if not measured:
+            continue
+        judged = metric.id in study.judged
+        shown = judged or metric.id in _CHANGE_SHOWN
+        yield ViewRow(
+            metric=metric,
+            label=measured[0].measured.label,
+            judged=judged,
+            cells=tuple(
+                ViewCell(arm=name, value=value, change=changes.get((name, metric.id)) if shown else None)
+                for name, value in values.items()
+            ),
+        )
+
+
+def _changes(result: Result, workload: Workload) -> dict[tuple[str, str], Comparison]:
+    """Return by arm and metric how each differs from the baseline; a metric of the verdicts as these have it.
+
+    Their intervals are wider, since all of them hold together: one report shows one interval of one thing.
+    """
+    found = {(c.candidate, c.metric): c for c in result.differences if c.workload == workload.name}
+    judged = (c for c in result.verdicts if (c.workload, c.baseline) == (workload.name, result.study.baseline))
+    return found | {(c.candidate, c.metric): c for c in judged}

@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The end of a run is one screen: the verdict first, a row for each arm, the first warnings, what is left out."""
+
+from dataclasses import replace
+
+import pytest
+from rich.console import Console
+from tests.report.test_documents import record
+
+from virtune.analyse.study.summarise import summarise
+from virtune.model.evidence import Check, StudyRecord, TrialRecord
+from virtune.model.remark import Remark, Weight
+from virtune.report.text.screen import Screen
+
+ROOM = 20
+
+
+def screen(kept: StudyRecord, width: int = 80, lines: int | None = ROOM) -> list[str]:
+    console = Console(width=width, no_color=True)
+    with console.capture() as captured:
+        console.print(Screen(result=summarise(kept), facts=kept.facts, lines=lines), crop=False, end="")
+    return captured.get().splitlines()
+
+
+def with_arms(kept: StudyRecord, count: int) -> StudyRecord:
+    """Return a study with as many arms, all like the second."""
+    base, other = kept.study.arms
+    names = [f"arm-{number}" for number in range(count - 1)]
+    arms = (base, *(replace(other, name=name) for name in names))
+    trials: list[TrialRecord] = []
+    for each in kept.trials:
+        for name in [base.name] if each.trial.arm == base.name else names:
+            number = len(trials) + 1
+            trials.append(replace(each, trial=replace(each.trial, number=number, arm=name)))
+    study = replace(kept.study, arms=arms, trials=tuple(one.trial for one in trials))
+    return replace(kept, study=study, trials=tuple(trials))
+
+
+def with_warnings(kept: StudyRecord, count: int) -> StudyRecord:
+    text = "a warning of some length that needs more than one line of a terminal that is 80 columns wide"
+    remarks = tuple(Remark(id=f"w{n}", weight=Weight.WARNING, text=f"{text} {n}", advice="") for n in range(count))
+    trials = [
+        replace(one, measurement=None if one.measurement is None else replace(one.measurement, remarks=remarks))
+        for one in kept.trials
+    ]
+    return replace(kept, trials=tuple(trials))
+
+
+@pytest.mark.parametrize("arms", [2, 5, 40])
+@pytest.mark.parametrize("warnings", [0, 1, 12])
+@pytest.mark.parametrize("width", [60, 80, 160])
+def test_it_is_one_screen_however_much_there_is_to_say(arms: int, warnings: int, width: int) -> None:
+    lines = screen(with_warnings(with_arms(record(8), arms), warnings), width)
+    assert len(lines) <= ROOM + (2 if width < 80 else 0), "\n".join(lines)
+    assert all(len(line) <= width for line in lines)
+    told = "\n".join(lines)
+    assert "+10" in told
+    assert warnings == 0 or "warning: " in told
+    assert warnings < 12 or "more warnings" in told
+    assert arms < 40 or "more arms" in told
+
+
+def test_the_verdict_comes_first_and_its_interval_is_drawn() -> None:
+    lines = screen(record(8))
+    assert lines[1] == "better than threads: native"
+    row = next(line for line in lines if line.startswith("native "))
+    for part in ("better", "+10.0 % [", "●", "1,102"):
+        assert part in row
+    assert any(line.split()[:2] == ["threads", "baseline"] for line in lines)
+    assert not any("latency p99" in line for line in lines), "it was not measured"
+
+
+def test_several_workloads_are_a_row_each_and_a_single_stack_is_its_figures() -> None:
+    kept = record(8)
+    (workload,) = kept.study.workloads
+    several = tuple(replace(workload, name=f"job-{number}") for number in range(30))
+    trials = [replace(one, trial=replace(one.trial, workload=job.name)) for job in several for one in kept.trials]
+    trials = [replace(one, trial=replace(one.trial, number=number)) for number, one in enumerate(trials, 1)]
+    lines = screen(replace(kept, study=replace(kept.study, workloads=several), trials=tuple(trials)))
+    assert len(lines) <= ROOM
+    assert lines[1] == "30 pairs against threads: 30 better"
+    assert any(line.split()[:2] == ["job-1", "better"] for line in lines)
+    assert any("more workloads" in line for line in lines)
+    alone = replace(kept.study, arms=kept.study.arms[:1], kind="measure")
+    (row,) = (line for line in screen(replace(kept, study=alone)) if line.startswith("threads "))
+    assert row.split()[1] == "1,002"
+
+
+def test_where_there_is_no_screen_no_warning_is_left_out() -> None:
+    lines = screen(with_warnings(with_arms(record(8), 40), 12), lines=None)
+    assert sum(line.startswith("warning: ") for line in lines) == 12
+    assert sum(line.startswith("arm-") for line in lines) == 39
+
+
+def test_a_setting_that_was_not_verified_is_named() -> None:
+    kept = record(8)
+    told = " ".join(screen(kept))
+    assert "settings not verified: disk.cache=none, disk.detect_zeroes=off" in told
+    assert "(threads" in told
+    checks = (Check(setting="disk.aio", asked="threads", found="native", proof="a ring"),)
+    trials = tuple(replace(one, in_force=replace(one.in_force, checks=checks)) for one in kept.trials)
+    assert "disk.aio=threads is native" in " ".join(screen(replace(kept, trials=trials)))
