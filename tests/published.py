@@ -14,6 +14,7 @@ SCHEMAS = (
     "advice",
     "audit",
     "check",
+    "diagnose",
     "domains",
     "explain",
     "knobs",

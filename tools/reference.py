@@ -13,6 +13,7 @@ from tools.pages import cli, dialects, exit_codes, knobs, metrics, plan, remarks
 from tools.schemas import advice as advice_schema
 from tools.schemas import audit as audit_schema
 from tools.schemas import check as check_schema
+from tools.schemas import diagnose as diagnose_schema
 from tools.schemas import domains as domains_schema
 from tools.schemas import explain as explain_schema
 from tools.schemas import knobs as knobs_schema
@@ -38,6 +39,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "workloads.md": workloads.page,
     "advice.schema.json": advice_schema.schema,
     "audit.schema.json": audit_schema.schema,
+    "diagnose.schema.json": diagnose_schema.schema,
     "domains.schema.json": domains_schema.schema,
     "check.schema.json": check_schema.schema,
     "explain.schema.json": explain_schema.schema,

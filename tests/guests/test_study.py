@@ -49,6 +49,13 @@ def test_engines_are_compared_in_one_guest_and_marked(user: User) -> None:
     rounds = [round_ for arm in found["arms"] for round_ in arm["rounds"]]
     (iops,) = [one["measurement"]["values"]["iops"] for one in rounds if one["number"] == 1]
     assert served / seconds == pytest.approx(iops, rel=0.5), "what the guest asked for, as QEMU counted it"
+    for arm in found["arms"]:
+        (summary,), (trial,) = arm["workloads"], arm["rounds"]
+        seen, layers = trial["measurement"]["values"], summary["layers"]
+        assert sum(one["mean_ns"] for one in layers["layers"]) == pytest.approx(seen["latency.mean"], rel=0.05)
+        assert all(one["mean_ns"] > 0 for one in layers["layers"])
+        assert 0 < seen["below.backend"] < seen["latency.mean"]
+        assert seen["cpu.io.vcpu"] > 0
     counters = user.run("show", "last", "--trial", "1", "--capture", "guest-counters.jsonl").stdout.splitlines()
     marks = [json.loads(line).get("mark") for line in counters[1:]]
     assert {"start", "begin", "stop"} <= set(marks)

@@ -12,6 +12,7 @@ from tools.schemas.shape import Shapes
 
 from virtune.model.facts import HostFacts
 from virtune.report.json import check as check_json
+from virtune.report.json import diagnose as diagnose_json
 from virtune.report.json import probe as probe_json
 from virtune.report.json import result as result_json
 from virtune.report.json import sweep as sweep_json
@@ -22,6 +23,7 @@ WRITTEN = {
     "advice": advice.SCHEMA,
     "audit": audit.SCHEMA,
     "check": check_json.SCHEMA,
+    "diagnose": diagnose_json.SCHEMA,
     "domains": domains.SCHEMA,
     "explain": explain.SCHEMA,
     "knobs": knobs.SCHEMA,

@@ -27,6 +27,12 @@ def measure(user: User, *words: str, workload: str, seconds: str = "2", rounds: 
     return user.run("measure", *words, "--workload", workload, *times)
 
 
+def limited_by(user: User) -> str:
+    """What is named as the limit of the last study's only arm; beside others it may be that they take the CPUs."""
+    (disk,) = json.loads(user.run("diagnose", "--run", "last", "--json").stdout)["disks"]
+    return str(disk["bottleneck"]["cause"])
+
+
 def test_count_a_prime_number_of_ios_is_counted_exactly(user: User) -> None:
     job = user.home / "prime.fio"
     job.write_text("[prime]\nrw=randread\nbs=4k\niodepth=1\nnumber_ios=23\n")
@@ -51,6 +57,7 @@ def test_rate_a_throttle_of_500_gives_510(user: User) -> None:
     # 500 a second, and the bucket of a tenth of a second's worth (50) spread over the 5 s
     ran = measure(user, *NULL, "--set", "disk.throttle_iops=500", workload="rw=randread,bs=4k,iodepth=8", seconds="5")
     assert values(ran)["iops"] == pytest.approx(510, abs=3)
+    assert limited_by(user) == "throttle"
 
 
 def test_rate_a_ramp_and_a_deep_queue_leave_nothing_out(user: User) -> None:
@@ -68,6 +75,7 @@ def test_latency_a_device_of_2_ms_takes_2_ms(user: User) -> None:
     assert 2.0e6 <= found["latency.mean"] <= 3.5e6
     assert found["latency.p50"] >= 2.0e6
     assert found["iops"] <= 500
+    assert limited_by(user) in ("depth", "host-cpu")
 
 
 VHOST = ("--rig", "vhost-user", *NULL)
@@ -116,6 +124,7 @@ def test_little_s_law_holds_of_a_closed_loop(depth: int, user: User) -> None:
     ran = measure(user, *NULL, "--set", "disk.null_latency_ns=500000", workload=f"rw=randread,bs=4k,iodepth={depth}")
     found = values(ran)
     assert found["iops"] * found["latency.mean"] / 1e9 == pytest.approx(depth, rel=0.03)
+    assert limited_by(user) in ("depth" if depth == 1 else "device", "host-cpu")
 
 
 def test_sum_the_device_sees_the_requests_that_fio_made(user: User) -> None:

@@ -36,6 +36,7 @@ VERBS: dict[str, str] = {
     "show": "Show a stored study: table, verdicts, report or JSON",
     "report": "Write a study as one HTML file with pictures",
     "import": "Import existing fio results as a study",
+    "diagnose": "Say what limits a disk: layers of a request, threads, bottleneck",
     "explain": "Explain a fio result (JSON, JSON+ or text)",
     "appliance": "Build, list and remove the test guest of `--rig qemu`",
     "clean": "Remove leftovers of a killed run: processes, mounts, scratch files",

@@ -71,7 +71,7 @@ def derive(
     base = measurement_of(result)
     if base.get("iops") in (None, 0.0):
         raise LoadError("fio completed no I/O")
-    used = _use(parts, "guest" if stack.kind.in_guest else "load")
+    used = used_by(parts, stack)
     iops = _iops(every)
     values = base.values if used is None else (*base.values, *_host_values(iops, used))
     values = (*values, *boundary_values(boundaries_of(parts, used, stack), iops))
@@ -187,8 +187,9 @@ def _damaged(capture: str) -> LoadError:
     return LoadError(f"the trial's {capture} cannot be read: it is damaged")
 
 
-def _use(parts: Mapping[str, bytes], role: str) -> Use | None:
+def used_by(parts: Mapping[str, bytes], stack: Stack) -> Use | None:
     """Return what the host used in the measured time; None when its counters cannot be read or say nothing of it."""
+    role = "guest" if stack.kind.in_guest else "load"
     try:
         counters = read_counters(parts["counters.jsonl"])
         used = use(counters, begin_ns=counters.mark("begin"), end_ns=counters.mark("stop"))

@@ -4,36 +4,11 @@
 import json
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from typing import Literal
 
 from virtune.model.counters import RoleUse, ThreadUse, Use
 from virtune.model.evidence import CREW
-from virtune.model.threads import THREAD_ROLES, ThreadRole, thread_role
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ThreadCost:
-    """One thread on the way of an I/O over a window of `seconds`; `wait_seconds` it could have run and had no CPU."""
-
-    role: ThreadRole | str
-    name: str
-    tid: int
-    seconds: float
-    cpu_seconds: float
-    user_seconds: float
-    system_seconds: float
-    wait_seconds: float | None
-
-    @property
-    def busy(self) -> float:
-        """The share of one CPU that it used."""
-        return self.cpu_seconds / self.seconds
-
-    @property
-    def waited(self) -> float | None:
-        """The share of the time in which it wanted a CPU that it waited for one; None when that is not known."""
-        wanted = self.cpu_seconds + (self.wait_seconds or 0.0)
-        return None if self.wait_seconds is None else self.wait_seconds / wanted if wanted > 0 else 0.0
+from virtune.model.threads import THREAD_ROLES, ThreadCost, ThreadRole, thread_role
 
 
 def thread_costs(parts: Mapping[str, bytes], used: Use) -> tuple[ThreadCost, ...]:
@@ -92,7 +67,7 @@ def _crew(parts: Mapping[str, bytes]) -> Mapping[int, ThreadRole] | None:
     return found
 
 
-def _role(process: str, thread: ThreadUse, crew: Mapping[int, ThreadRole] | None) -> ThreadRole | str:
+def _role(process: str, thread: ThreadUse, crew: Mapping[int, ThreadRole] | None) -> ThreadRole | Literal["load"]:
     if process == "load":
         return "load"
     told = thread_role(thread.comm, main=thread.first)

@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A trial's data path: the facts from which its bottleneck is told, out of its captures and what was measured."""
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from virtune.analyse.layers.bottleneck import judge
+from virtune.analyse.layers.measured import depth_of, layers_of
+from virtune.analyse.trial.derive import used_by
+from virtune.analyse.trial.gates import medium
+from virtune.analyse.trial.thread_costs import thread_costs
+from virtune.model.bottleneck import Bottleneck, Cause, DataPath
+from virtune.model.counters import Use
+from virtune.model.measurement import Measurement
+from virtune.model.stack import LIMITS, Stack
+from virtune.model.workload import Workload
+
+WORKERS = 64
+"""The threads that QEMU's pool has at most where nothing else was asked for (thread-pool-max, QEMU 7.0 and later)."""
+
+
+def path_of(parts: Mapping[str, bytes], measured: Measurement, stack: Stack, workload: Workload) -> DataPath:
+    """Return the facts of a trial."""
+    used = used_by(parts, stack)
+    iops = measured.get("iops") or 0.0
+    layers, depth = layers_of([measured], stack, workload), depth_of(workload)
+    latency = measured.get("latency.mean")
+    return DataPath(
+        iops=iops,
+        bandwidth=measured.get("bandwidth") or 0.0,
+        layers=layers,
+        depth=depth,
+        idle=None if depth is None or latency is None else max(0.0, depth - iops * latency / 1e9),
+        offered=workload.offered_iops,
+        threads=() if used is None else thread_costs(parts, used),
+        serving="load" if stack.kind.front == "file" else "iothread" if stack.in_iothread else "main",
+        polling=bool(stack.poll_max_ns) or (stack.in_iothread and stack.poll_max_ns is None),
+        workers_max=_workers(stack),
+        limits=_limits(stack, measured),
+        throttled=None if used is None or used.throttled_seconds is None else used.throttled_seconds / used.seconds,
+        latency_ns=latency,
+        stands_in_ns=float(stack.disk.null_latency_ns) if stack.disk.backend == "null-co" else None,
+        served=_served(measured, used, stack),
+        device_busy=used.disks[0].busy_percent / 100 if used is not None and used.disks else None,
+        load_busy=_load_busy(measured),
+        foreign_cpus=None if used is None else _foreign(used),
+    )
+
+
+def bottleneck_of(found: Sequence[Bottleneck]) -> Bottleneck | None:
+    """Say what the rounds of an arm say together: what more than half of them do, else `undecidable`."""
+    if not found:
+        return None
+    counts = Counter(one.cause for one in found)
+    cause, rounds = counts.most_common(1)[0]
+    if rounds * 2 <= len(found):
+        said = ", ".join(f"{one.value} {count}" for one, count in counts.most_common())
+        return Bottleneck(
+            cause=Cause.UNDECIDED,
+            evidence=(f"the rounds do not agree: {said}",),
+            experiment="more rounds, on a quieter host",
+            rounds=rounds,
+            of=len(found),
+        )
+    first = next(one for one in found if one.cause is cause)
+    return Bottleneck(cause=cause, evidence=first.evidence, experiment=first.experiment, rounds=rounds, of=len(found))
+
+
+def judged(
+    trials: Sequence[tuple[Mapping[str, bytes], Measurement]], stack: Stack, workload: Workload
+) -> Bottleneck | None:
+    """Say what limits an arm under a workload, from the captures and measurement of each of its trials."""
+    return bottleneck_of([judge(path_of(parts, measured, stack, workload)) for parts, measured in trials])
+
+
+def _workers(stack: Stack) -> int | None:
+    """Return how many threads do the disk's I/O at most; None where no pool does it."""
+    if stack.kind.front == "file" or stack.disk.backend != "file" or stack.disk.aio != "threads":
+        return None
+    return stack.thread_pool_max or WORKERS
+
+
+def _limits(stack: Stack, measured: Measurement) -> dict[str, tuple[float, float]]:
+    """Return each limit of QEMU's throttle with what was done of the same."""
+    found = {}
+    for limit in LIMITS:
+        name = limit.knob.removeprefix("disk.")
+        allowed = getattr(stack.disk, name)
+        unit, direction = ("iops" if "iops" in name else "bps"), name.rpartition("_")[2]
+        metric = "iops" if unit == "iops" else "bandwidth"
+        prefix = f"{direction}." if direction in ("read", "write") else ""
+        done = measured.get(f"{prefix}{metric}")
+        if allowed and done is not None:
+            found[f"{prefix}{unit}"] = (float(allowed), done)
+    return found
+
+
+def _served(measured: Measurement, used: Use | None, stack: Stack) -> float | None:
+    """Return the share of reads that the device answered; None where there are none, or no device."""
+    reads = measured.get("read.bandwidth")
+    if used is None or not used.disks or not reads or stack.disk.backend != "file" or stack.spread is not None:
+        return None
+    return medium(used).read_bytes / used.seconds / reads
+
+
+def _load_busy(measured: Measurement) -> float | None:
+    parts = [measured.get("cpu.load.usr"), measured.get("cpu.load.sys")]
+    known = [one for one in parts if one is not None]
+    return math.fsum(known) / 100 if len(known) == len(parts) else None
+
+
+def _foreign(used: Use) -> float | None:
+    if used.cpu is None:
+        return None
+    ours = math.fsum(role.cpu_seconds for role in used.roles)
+    return max(0.0, used.cpu.busy_seconds - ours) / used.seconds

@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A diagnosis of stored trials: what limited each arm under each workload, from the captures of its rounds."""
+
+from collections.abc import Iterator
+
+from virtune.analyse.layers.bottleneck import judge
+from virtune.analyse.layers.measured import layers_of
+from virtune.analyse.layers.trial_path import bottleneck_of, path_of
+from virtune.analyse.trial.derive import derive
+from virtune.model.bottleneck import Diagnosis
+from virtune.model.errors import LoadError, StoreError
+from virtune.model.evidence import TrialRecord
+from virtune.model.measurement import Measurement
+from virtune.model.study import Study
+from virtune.store.sqlite import Store
+
+ROUNDS_MAX = 20
+"""Of more rounds the last ones are read: a trial's captures take a tenth of a second to derive from."""
+
+
+def diagnose_study(store: Store, study_id: str, number: int | None = None) -> tuple[Diagnosis, ...]:
+    """Return a diagnosis of every arm under every workload, or of the one trial of that number.
+
+    Raises StoreError where no trial has a measurement, or the study was measured elsewhere.
+    """
+    record = store.get(study_id)
+    study = record.study
+    if study.imported:
+        raise StoreError(
+            f"study {study_id} was imported", hint="only trials of virtune's own have the counters of host and QEMU"
+        )
+    done = [one for one in record.trials if one.measurement is not None and number in (None, one.trial.number)]
+    if not done:
+        which = "trial with a measurement" if number is None else f"measured trial {number}"
+        raise StoreError(f"study {study_id} has no {which}")
+    return tuple(_diagnoses(store, study, done))
+
+
+def _diagnoses(store: Store, study: Study, done: list[TrialRecord]) -> Iterator[Diagnosis]:
+    for workload in study.workloads:
+        for arm in study.arms:
+            mine = [one for one in done if (one.trial.arm, one.trial.workload) == (arm.name, workload.name)]
+            rounds = [kept for one in mine[-ROUNDS_MAX:] if (kept := _derived(store, study, one)) is not None]
+            if not rounds:
+                continue
+            paths = [path_of(parts, measured, arm.stack, workload) for parts, measured in rounds]
+            judged = [judge(path) for path in paths]
+            found = bottleneck_of(judged)
+            if found is None:
+                continue
+            index = next((i for i, one in enumerate(judged) if one.cause is found.cause), 0)
+            yield Diagnosis(
+                disk=arm.name,
+                workload=workload.name,
+                seconds=study.seconds * len(rounds),
+                path=paths[index],
+                found=found,
+                layers=layers_of([measured for _, measured in rounds], arm.stack, workload),
+            )
+
+
+def _derived(store: Store, study: Study, one: TrialRecord) -> tuple[dict[str, bytes], Measurement] | None:
+    """Return a trial's captures with what they say by today's method; None where they cannot be read."""
+    parts = {found.name: found.content for found in store.captures(study.id, one.trial.number)}
+    try:
+        stack, workload = study.arm(one.trial.arm).stack, study.workload(one.trial.workload)
+        return parts, derive(parts, stack=stack, workload=workload)
+    except LoadError:
+        return None

@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A Bottleneck: what limits a disk under its load, with the evidence and the experiment that would test it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from virtune.model.layers import Layers
+from virtune.model.threads import ThreadCost
+
+
+class Cause(StrEnum):
+    """What may limit a disk."""
+
+    DEVICE = "device"
+    BACKEND = "block-layer"
+    IOTHREAD = "iothread"
+    MAIN_LOOP = "main-loop"
+    VCPU = "vcpu"
+    WORKERS = "worker-pool"
+    DEPTH = "depth"
+    RING = "ring"
+    THROTTLE = "throttle"
+    HOST_CPU = "host-cpu"
+    PAGE_CACHE = "page-cache"
+    LOAD = "load-generator"
+    NOT_BOUND = "not-bound"
+    UNDECIDED = "undecidable"
+
+
+CAUSE_WORDS: Mapping[Cause, str] = {
+    Cause.DEVICE: "the device",
+    Cause.BACKEND: "QEMU's block layer",
+    Cause.IOTHREAD: "the IOThread",
+    Cause.MAIN_LOOP: "QEMU's main loop",
+    Cause.VCPU: "the vCPUs",
+    Cause.WORKERS: "the pool of worker threads",
+    Cause.DEPTH: "the number of I/Os in flight",
+    Cause.RING: "the virtqueue: notification and wake-up",
+    Cause.THROTTLE: "a limit that was set",
+    Cause.HOST_CPU: "contention for this host's CPUs",
+    Cause.PAGE_CACHE: "a page cache, not the disk",
+    Cause.LOAD: "the load itself",
+    Cause.NOT_BOUND: "nothing: the disk does what is asked of it",
+    Cause.UNDECIDED: "undecidable",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DataPath:
+    """What is known of a disk under load; None, or nothing, where it is not known.
+
+    `layers` say where the time of a request goes. `depth` is how many I/Os may be in flight, `idle` how many of them
+    were not handed over, `latency_ns` what the load saw. `threads` are those that carry the I/O, `serving` the role
+    of those that serve the disk: `iothread` or `main`, `polling` says that they poll. `workers_max` bounds the pool
+    of worker threads where it does the I/O. `limits` are what was set, by unit (`iops`, `read.bps`), with what was
+    done in the same unit; `throttled` is the share of time in which a control group held the CPU back.
+    `stands_in_ns` is the time after which QEMU's null-co answers, where it plays the device. `served` is the share
+    of reads that reached the device, `device_busy` the share of time that it had a request. `foreign_cpus` is how
+    many CPUs others used.
+    """
+
+    iops: float
+    bandwidth: float = 0.0
+    layers: Layers | None = None
+    depth: float | None = None
+    idle: float | None = None
+    offered: float | None = None
+    threads: tuple[ThreadCost, ...] = ()
+    serving: str = "main"
+    polling: bool = False
+    workers_max: int | None = None
+    limits: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    throttled: float | None = None
+    latency_ns: float | None = None
+    stands_in_ns: float | None = None
+    served: float | None = None
+    device_busy: float | None = None
+    load_busy: float | None = None
+    foreign_cpus: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bottleneck:
+    """What limits a disk: the cause, what it was seen by, and what to try next.
+
+    `rounds` of `of` rounds said so.
+    """
+
+    cause: Cause
+    evidence: tuple[str, ...]
+    experiment: str
+    rounds: int = 1
+    of: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Diagnosis:
+    """What was found of one disk under one load: where the time goes, what its threads cost, what limits it.
+
+    `missing` says what could not be seen and what it would add. `workload` is the load: its name, or of a live disk
+    what was seen of it, in fio's words.
+    """
+
+    disk: str
+    workload: str
+    seconds: float
+    path: DataPath
+    found: Bottleneck
+    layers: Layers | None
+    missing: tuple[str, ...] = ()

@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What limits a disk, from planted facts: each cause by its own evidence, and nothing where nothing is."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from virtune.analyse.layers.bottleneck import judge
+from virtune.analyse.layers.split import split
+from virtune.analyse.layers.trial_path import bottleneck_of
+from virtune.model.bottleneck import CAUSE_WORDS, Bottleneck, Cause, DataPath
+from virtune.model.layers import Boundary, Layers
+from virtune.model.threads import ThreadCost
+
+SHARES: Mapping[Boundary, float] = {"application": 0.2, "guest": 0.2, "ring": 0.2, "backend": 0.2, "device": 0.2}
+"""An I/O whose time goes everywhere alike: no layer has half of it."""
+
+
+def thread(role: Any, name: str, *, busy: float, stalled: float = 0.0) -> ThreadCost:
+    return ThreadCost(
+        role=role, name=name, tid=7, seconds=10.0, cpu_seconds=10 * busy, user_seconds=5 * busy,
+        system_seconds=5 * busy, wait_seconds=10 * stalled,
+    )  # fmt: skip
+
+
+def layers(shares: Mapping[Boundary, float], *, iops: float = 10e3, depth: float = 8.0) -> Layers:
+    """The layers of a load that keeps `depth` I/Os in flight."""
+    total, names = depth / iops * 1e9, list(shares)
+    below = {one: [total * sum(shares[name] for name in names[index:])] for index, one in enumerate(names)}
+    return split("guest", below, {one: [1.0] for one in names[1:]}, [iops], depth=depth)
+
+
+def path(shares: Mapping[Boundary, float] = SHARES, *, depth: float = 8.0, **facts: Any) -> DataPath:
+    """A guest at work in which nothing is the limit, but for what is planted."""
+    quiet = {
+        "iothread": thread("iothread", "IO iothread0", busy=0.3),
+        "vcpu": thread("vcpu", "CPU 0/KVM", busy=0.5),
+    } | facts.pop("threads", {})
+    found = layers(shares, depth=depth)
+    return DataPath(
+        iops=10e3, bandwidth=41e6, layers=found, depth=depth, idle=facts.pop("idle", 0.0), serving="iothread",
+        threads=tuple(quiet.values()), latency_ns=found.total_ns, **facts,
+    )  # fmt: skip
+
+
+def mostly(boundary: Boundary, share: float) -> dict[Boundary, float]:
+    rest = (1 - share) / (len(SHARES) - 1)
+    return {one: share if one == boundary else rest for one in SHARES}
+
+
+PLANTED: tuple[tuple[Cause, DataPath], ...] = (
+    (Cause.DEVICE, path(mostly("device", 0.55))),
+    (Cause.DEVICE, path(mostly("device", 0.9), device_busy=1.0)),
+    (Cause.DEVICE, path(stands_in_ns=500_000.0)),
+    (Cause.DEVICE, replace(path(stands_in_ns=700_000.0), layers=None)),
+    (Cause.BACKEND, path(mostly("backend", 0.6))),
+    (Cause.RING, path(mostly("ring", 0.6))),
+    (Cause.IOTHREAD, path(threads={"iothread": thread("iothread", "IO iothread0", busy=0.92)})),
+    (Cause.IOTHREAD, path(threads={"iothread": thread("iothread", "IO iothread0", busy=0.8, stalled=0.15)})),
+    (Cause.MAIN_LOOP, replace(path(threads={"main": thread("main", "qemu", busy=0.97)}), serving="main")),
+    (Cause.VCPU, path(threads={"vcpu": thread("vcpu", "CPU 0/KVM", busy=0.99)})),
+    (Cause.WORKERS, path(mostly("backend", 0.8), depth=32.0, workers_max=1)),
+    (Cause.WORKERS, path(mostly("device", 0.8), depth=128.0, workers_max=64)),
+    (Cause.DEPTH, path(mostly("device", 0.9), depth=1.0)),
+    (Cause.DEPTH, path(depth=1.0)),
+    (Cause.THROTTLE, path(limits={"iops": (10_200.0, 10_000.0)})),
+    (Cause.THROTTLE, path(limits={"iops": (99_000.0, 10_000.0), "read.bps": (42e6, 41e6)})),
+    (Cause.THROTTLE, path(throttled=0.4)),
+    (Cause.HOST_CPU, path(threads={"iothread": thread("iothread", "IO iothread0", busy=0.3, stalled=0.25)})),
+    (Cause.HOST_CPU, path(threads={"vcpu": thread("vcpu", "CPU 0/KVM", busy=0.5, stalled=0.5)}, foreign_cpus=1.0)),
+    (Cause.PAGE_CACHE, path(served=0.3)),
+    (Cause.PAGE_CACHE, path(mostly("application", 0.9), served=0.0)),
+    (Cause.LOAD, path(idle=4.0)),
+    (Cause.LOAD, path(mostly("application", 0.7), load_busy=0.98)),
+    (Cause.NOT_BOUND, path(offered=10_000.0)),
+    (Cause.UNDECIDED, path()),
+    (Cause.UNDECIDED, DataPath(iops=0.0)),
+    (Cause.UNDECIDED, DataPath(iops=500.0)),
+)
+
+
+@pytest.mark.parametrize(("cause", "planted"), PLANTED, ids=[f"{n}-{one}" for n, (one, _) in enumerate(PLANTED)])
+def test_what_is_planted_is_named_with_its_evidence(cause: Cause, planted: DataPath) -> None:
+    found = judge(planted)
+    assert found.cause is cause, found
+    assert found.evidence or cause is Cause.UNDECIDED
+    assert found.experiment
+
+
+def test_every_cause_is_planted_and_has_words() -> None:
+    assert {cause for cause, _ in PLANTED} == set(Cause) == set(CAUSE_WORDS)
+
+
+@pytest.mark.parametrize(
+    "fine",
+    [
+        path(limits={"iops": (20_000.0, 10_000.0)}),
+        path(served=0.97, throttled=0.01, load_busy=0.5, foreign_cpus=1.5),
+        path(threads={"iothread": thread("iothread", "IO iothread0", busy=0.85)}),
+        path(threads={"iothread": thread("iothread", "IO iothread0", busy=0.6, stalled=0.15)}),
+        path(depth=32.0, workers_max=64),
+        path(offered=12_000.0),
+        path(mostly("ring", 0.45)),
+        path(idle=1.0),
+    ],
+)
+def test_of_what_is_only_near_a_limit_nothing_is_named(fine: DataPath) -> None:
+    assert judge(fine).cause is Cause.UNDECIDED
+
+
+def test_a_thread_that_polls_while_the_device_works_is_not_the_limit() -> None:
+    spinning = {"iothread": thread("iothread", "IO iothread0", busy=0.99)}
+    assert judge(path(mostly("device", 0.8), threads=spinning, polling=True)).cause is Cause.DEVICE
+    assert judge(path(mostly("ring", 0.8), threads=spinning, polling=True)).cause is Cause.IOTHREAD
+
+
+def test_where_a_thread_ends_follows_from_what_an_io_costs_it() -> None:
+    found = judge(path(threads={"iothread": thread("iothread", "IO iothread0", busy=0.95)}))
+    assert "95.0 us of CPU for each I/O, so it ends at 10.5k IOPS" in found.evidence[0]
+
+
+def test_rounds_that_do_not_agree_decide_nothing() -> None:
+    def said(cause: Cause) -> Bottleneck:
+        return Bottleneck(cause=cause, evidence=(f"by {cause}",), experiment="x")
+
+    assert bottleneck_of([]) is None
+    device, load = said(Cause.DEVICE), said(Cause.LOAD)
+    found = bottleneck_of([device, load, device])
+    assert found is not None
+    assert (found.cause, found.rounds, found.of, found.evidence) == (Cause.DEVICE, 2, 3, ("by device",))
+    found = bottleneck_of([device, load])
+    assert found is not None
+    assert found.cause is Cause.UNDECIDED
+    assert "device 1, load-generator 1" in found.evidence[0]

@@ -1,0 +1,29 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`virtune diagnose` as a user calls it."""
+
+import json
+
+from jsonschema import Draft202012Validator
+from tests.conftest import User
+from tests.published import schema
+
+SHORT = ("--seconds", "1", "--ramp", "0", "--rounds", "2", "-q")
+
+
+def test_a_stored_study_is_diagnosed_arm_by_arm(user: User) -> None:
+    user.run("compare", "--rig", "simulated", "--vary", "disk.aio=threads,native", *SHORT)
+    found = json.loads(user.run("diagnose", "--run", "last", "--json").stdout)
+    Draft202012Validator(schema("diagnose")).validate(found)
+    assert [one["disk"] for one in found["disks"]] == ["threads", "native"]
+    assert {one["bottleneck"]["cause"] for one in found["disks"]} == {"undecidable"}, "a formula has no layers"
+    said = user.run("diagnose", "--run", "last").stdout
+    assert "what limits it is undecidable  (in 2 of 2 rounds)" in said
+    assert "next: " in said
+    (one,) = json.loads(user.run("diagnose", "--run", "last:1", "--json").stdout)["disks"]
+    assert one["bottleneck"]["of"] == 1
+    assert "no measured trial 99" in user.run("diagnose", "--run", "last:99", status=None).stderr
+    assert "no trial 'x'" in user.run("diagnose", "--run", "last:x", status=2).stderr
+
+
+def test_what_is_to_be_diagnosed_must_be_said(user: User) -> None:
+    assert "virtune diagnose --run last" in user.run("diagnose", status=2).stderr

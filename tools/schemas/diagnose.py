@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The schema of `virtune diagnose --json`."""
+
+from tools.schemas.layers import layers
+from tools.schemas.parts import identity, program_version
+from tools.schemas.shape import maybe, number, rows, table, text, whole, word, written
+from virtune.model.bottleneck import Cause
+from virtune.model.threads import THREAD_ROLES
+from virtune.report.json.diagnose import SCHEMA
+
+
+def schema() -> str:
+    """Return the schema as text."""
+    thread = table(
+        "A thread that carries I/O.",
+        {
+            "tid": whole("Its id.", minimum=0),
+            "name": text("Its name."),
+            "role": word("What it does.", (*THREAD_ROLES, "load")),
+            "cpu_seconds": number("CPU time in the window, in seconds.", minimum=0),
+            "user_seconds": number("User time, by clock ticks of 10 ms.", minimum=0),
+            "system_seconds": number("Kernel time, by clock ticks of 10 ms.", minimum=0),
+            "wait_seconds": maybe(number("Time in which it could have run and had no CPU.", minimum=0)),
+            "cpu_per_io_seconds": maybe(number("CPU time for each I/O; null without I/Os.", minimum=0)),
+        },
+    )
+    bottleneck = table(
+        "What limits the disk.",
+        {
+            "cause": word("The cause; `undecidable` where nothing stands out.", Cause),
+            "text": text("The cause in words."),
+            "evidence": rows("By what it was seen.", text("A sentence.")),
+            "experiment": text("What to try next."),
+            "rounds": whole("Rounds that say so.", minimum=1),
+            "of": whole("Rounds in all.", minimum=1),
+        },
+    )
+    disk = table(
+        "A disk under a load.",
+        {
+            "disk": text("The disk: VM and target, or the arm of a study."),
+            "workload": text("The load: its name, or what was seen of it in fio's words."),
+            "seconds": number("How long it was looked at.", exclusiveMinimum=0),
+            "iops": number("I/Os a second.", minimum=0),
+            "bandwidth_bps": number("Bytes a second.", minimum=0),
+            "bottleneck": bottleneck,
+            "layers": layers(),
+            "threads": rows("Threads of QEMU and of a load on this host.", thread),
+            "missing": rows("What could not be seen, and what it would add.", text("A sentence.")),
+        },
+    )
+    body = table(
+        "What limits disks under their load.",
+        {"schema": identity(SCHEMA), "virtune": program_version(), "disks": rows("The disks.", disk)},
+    )
+    return written(SCHEMA, "A diagnosis", body)
