@@ -6,6 +6,7 @@ import json
 import shutil
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
@@ -18,6 +19,9 @@ from virtune.model.fitness import Neighbour
 from virtune.model.result import Result
 from virtune.model.study import CHECK
 from virtune.model.text import printable
+
+if TYPE_CHECKING:
+    from virtune.model.published import PublishedStudy
 
 REPORT_COLUMNS = 110
 
@@ -101,8 +105,10 @@ def show_result(
         from virtune.report.text.studies import ending
         from virtune.report.text.thresholds import conditions
 
-        put(Screen(result=result, facts=record.facts, rulings=rulings, lines=screen_lines()) if brief else
-            Group(render(result, record.facts, first=ending(result)), *conditions(rulings)))  # fmt: skip
+        authors = _authors(record)
+        first = ending(result, authors, record.facts)
+        put(Screen(result=result, facts=record.facts, rulings=rulings, lines=screen_lines(), authors=authors) if brief else
+            Group(render(result, record.facts, first=first), *conditions(rulings)))  # fmt: skip
     thresholds.write(result, rulings, record.facts)
     if report is not None:
         click.echo(f"\nreport: {report}", err=True)
@@ -116,6 +122,15 @@ SHELL_LINES = 4
 def screen_lines() -> int | None:
     """Return how many lines a result may have to stay on the screen; None where there is no screen."""
     return shutil.get_terminal_size().lines - SHELL_LINES if sys.stdout.isatty() else None
+
+
+def _authors(record: StudyRecord) -> "PublishedStudy | None":
+    """Return what the authors of a built-in study printed; None of any other."""
+    if not record.study.builtin:
+        return None
+    from virtune.flows.published import published_study
+
+    return published_study(record.study.builtin)
 
 
 def put(renderable: RenderableType) -> None:
@@ -148,7 +163,7 @@ def write_report(result: Result, record: StudyRecord, path: Path) -> None:
         return
     from virtune.report.text.plain import plain_report
 
-    write_plain(path, plain_report(result, record))
+    write_plain(path, plain_report(result, record, _authors(record)))
 
 
 def write_plain(path: Path, page: RenderableType) -> None:

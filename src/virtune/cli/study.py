@@ -37,6 +37,36 @@ def show() -> None:
     put(listing([(one.name, one.plan.title or "", one.compared, one.rigs) for one in builtins()]))
 
 
+@command.command(name="figures")
+@click.argument("words", nargs=-1)
+def figures(words: tuple[str, ...]) -> None:
+    """List published figures to judge a result by, and the service levels that --fail-if knows; all of the WORDS must
+    stand in a row.
+
+    \b
+    Examples:
+      virtune study figures iothread
+      virtune study figures qcow2
+    """  # noqa: D301 - click's own mark for lines that are not to be rewrapped
+    from virtune.cli.output import put
+    from virtune.flows import published
+    from virtune.model.errors import UsageError
+    from virtune.report.text.published import figures_list, levels_list
+
+    def holds(row: object) -> bool:
+        return all(word.lower() in str(row).lower() for word in words)
+
+    levels = [one for one in published.service_levels() if holds(one)]
+    found = [one for one in published.figures() if holds(one)]
+    if not levels and not found:
+        raise UsageError(f"no published figure has {' and '.join(words)!r}", hint="`virtune study figures` lists all")
+    if levels:
+        put(levels_list(levels))
+    if found:
+        click.echo("" if levels else None, nl=bool(levels))
+        put(figures_list(found))
+
+
 @command.command(name="run")
 @click.argument("name")
 @click.option("--rig", default=None,

@@ -35,7 +35,7 @@ class Thresholds:
         from virtune.plan.thresholds import parse_conditions
 
         thresholds = cls(
-            conditions=parse_conditions(words.pop("fail_if")),
+            conditions=parse_conditions(_written_out(words.pop("fail_if"))),
             markdown=words.pop("markdown"),
             junit=words.pop("junit"),
         )
@@ -62,6 +62,15 @@ class Thresholds:
             from virtune.report.junit import junit
 
             write_text(self.junit, junit(result, rulings, facts))
+
+
+def _written_out(words: tuple[str, ...]) -> tuple[str, ...]:
+    """Return conditions with those of published service levels in the place of their names."""
+    if not words:
+        return ()
+    from virtune.flows.published import conditions_of
+
+    return conditions_of(words)
 
 
 def require_outputs(path: Path | None, markdown: str | None, *, as_json: bool) -> None:
@@ -94,7 +103,8 @@ def threshold_options(command: Callable[..., Any]) -> Callable[..., Any]:
     options = (
         click.option("--fail-if", "fail_if", multiple=True, metavar="CONDITION",
                      help="Fail on this change against the baseline ('latency.p99 > +5%', 'iops < -3%') or on this "
-                          "value in any arm ('latency.p99 > 2ms'); repeatable. Exit 4: breached, 5: undecided."),
+                          "value in any arm ('latency.p99 > 2ms'), or a published limit by its name (etcd-fsync, "
+                          "sql-log, sql-data, vdi, cloud-p99); repeatable. Exit 4: breached, 5: undecided."),
         click.option("--markdown", metavar="FILE|-", help=MARKDOWN_HELP),
         click.option("--junit", type=click.Path(path_type=Path, dir_okay=False),
                      help="Write JUnit XML: one test for each condition, workload and arm."),

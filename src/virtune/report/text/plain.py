@@ -12,6 +12,7 @@ from rich.text import Text
 from virtune.model.durability import durability_of
 from virtune.model.evidence import StudyRecord
 from virtune.model.metric import BY_ID
+from virtune.model.published import PublishedStudy
 from virtune.model.result import Result, Value
 from virtune.model.study import Arm, Study
 from virtune.model.tuning import Tuning
@@ -24,10 +25,12 @@ from virtune.report.text.verified import all_checks
 from virtune.report.text.words import methods_text
 
 
-def plain_report(result: Result, record: StudyRecord) -> RenderableType:
-    """Set the whole report: result, single rounds, method, arms, workloads, host."""
+def plain_report(result: Result, record: StudyRecord, published: PublishedStudy | None = None) -> RenderableType:
+    """Set the whole report: result, single rounds, method, arms, workloads, host; of a built-in study also what its
+    authors printed.
+    """
     return Group(
-        render(result, record.facts, first=ending(result)),
+        render(result, record.facts, first=ending(result, published, record.facts)),
         *_section("single rounds", _rounds(result, record)),
         *_section("verified settings, check by check", all_checks(result)),
         *_section("how it was measured", Text("\n".join(_method(result, record)))),

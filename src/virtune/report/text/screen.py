@@ -10,6 +10,7 @@ from rich.text import Text
 
 from virtune.model.condition import ThresholdResult
 from virtune.model.metric import BY_ID
+from virtune.model.published import PublishedStudy
 from virtune.model.remark import Weight
 from virtune.model.result import Result
 from virtune.model.tuning import Tuning
@@ -47,13 +48,15 @@ _ORDER = (Verdict.BETTER, Verdict.WORSE, Verdict.SAME, Verdict.UNDECIDED)
 class Screen:
     """A result within `lines` lines (None: as many as it takes); what is left out, `virtune show` prints.
 
-    `facts` are those of the host, as JSON; `rulings` the outcomes of --fail-if, which are never left out.
+    A built-in study shows its own table, and what its `authors` printed where there is room for it, rather than the
+    table of all studies. `facts` are those of the host, as JSON; `rulings` the outcomes of --fail-if, which are never left out.
     """
 
     result: Result
     facts: str
     rulings: Sequence[ThresholdResult] = ()
     lines: int | None = None
+    authors: PublishedStudy | None = None
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Set what must be there, then rows and warnings into the lines that are left."""
@@ -71,10 +74,10 @@ class Screen:
         said = list(_warnings(result))
         # the first warning is always there, whatever the table needs
         left = None if self.lines is None else self.lines - height([*head, *below, *said[:1]]) - bool(said[1:])
-        own = ending(result)
         table = _table(result, view, None if left is None else max(ROWS_LEAST, left - MORE_LINES))
-        if own and (left is None or height([*table, *own]) <= left):
-            table = [*table, *own]
+        with_authors, own = ending(result, self.authors, self.facts), ending(result)
+        choices = ([*with_authors, *table], with_authors, [*own, *table], own) if own else ()
+        table = next((one for one in choices if left is None or height(one) <= left), table)
         rest = None if self.lines is None else self.lines - height([*head, *table, *below])
         for part in (*head, *table, *below, *_fitting(said, rest, height)):
             for line in console.render_lines(part, options, pad=False):

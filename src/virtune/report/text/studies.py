@@ -11,6 +11,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from virtune.model.metric import BY_ID
+from virtune.model.published import PublishedStudy
 from virtune.model.result import ArmSummary, Result, Value
 from virtune.model.study import Arm
 from virtune.model.units import format_seconds, format_share
@@ -19,6 +20,7 @@ from virtune.model.workload import Workload
 from virtune.report.text.answer import change_cell
 from virtune.report.text.columns import SideBySide
 from virtune.report.text.layout import Column, Paragraph, Records
+from virtune.report.text.published import beside
 from virtune.report.text.result import standing, value_text
 from virtune.report.text.words import difference_text
 
@@ -65,14 +67,17 @@ def listing(studies: Sequence[tuple[str, str, Sequence[str], Sequence[str]]]) ->
     return Records([Column(title="built-in study"), *wrapped], rows)
 
 
-def ending(result: Result) -> list[RenderableType]:
-    """Return what the study ends in; nothing for a question of the user's own."""
+def ending(result: Result, published: PublishedStudy | None = None, facts: str = "") -> list[RenderableType]:
+    """Return what the study ends in; nothing for a question of the user's own.
+
+    `published` is what its authors printed, which stands beside what was measured here, and `facts` are the host's.
+    """
     arrange = _ARRANGED.get(result.study.builtin)
     if arrange is None or not result.trials_done:
         return []
     first, *_ = result.study.compared
     title = Text(f"\nstudy {result.study.builtin}", style="bold").append(standing(result, first))
-    return [title, *arrange(result)]
+    return [title, *arrange(result), *([] if published is None else beside(result, published, facts))]
 
 
 def _before_after(result: Result) -> Iterator[RenderableType]:

@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What others published: beside the result of a built-in study, and as a list to judge a result by."""
+
+from collections.abc import Iterator, Sequence
+
+from rich.console import RenderableType
+from rich.text import Text
+
+from virtune.model.metric import BY_ID
+from virtune.model.published import AuthorsValue, PublishedFigure, PublishedStudy, ServiceLevel
+from virtune.model.remark import EMULATED, SIMULATED
+from virtune.model.result import ArmSummary, Result, Value
+from virtune.model.workload import Workload
+from virtune.report.text.header import host_line
+from virtune.report.text.layout import Column, Paragraph, Records
+from virtune.report.text.result import value_text
+from virtune.report.text.words import quantity
+
+
+def beside(result: Result, published: PublishedStudy, facts: str = "") -> list[RenderableType]:
+    """Set what the authors printed beside what was measured here, and what differs; `facts` are the host's."""
+    rows = [(one, workload) for one in published.figures for workload in _workloads(result, one)]
+    lines = [
+        f"published: {published.source}; {published.machine}",
+        f"here: {host_line(result.study, facts)}",
+        *(f"differs: {one}" for one in published.differs),
+        *_not_comparable(result),
+    ]
+    parts: list[RenderableType] = [Text("\nwhat the authors printed, and this host", style="bold")]
+    if rows:
+        titles = ("arm", "workload", "metric", "published", "here", "here / published")
+        table = Records([Column(title=title, right=index > 2) for index, title in enumerate(titles)])
+        for one, workload in rows:
+            table.add_row(*_row(result, one, workload))
+        parts.append(table)
+    return [*parts, *(Paragraph(Text(line, style="dim"), indent=2, hanging=2) for line in lines)]
+
+
+def figures_list(figures: Sequence[PublishedFigure]) -> RenderableType:
+    """Set published comparisons, each with its conditions and its source."""
+    titles = ("no.", "compares", "result", "conditions", "source")
+    table = Records([Column(title=title, wraps=index > 0, least=14) for index, title in enumerate(titles)])
+    for one in figures:
+        source = one.source if one.seen == "read" else f"{one.source} (as quoted elsewhere)"
+        table.add_row(str(one.number), one.compares, one.result, one.conditions, source)
+    return table
+
+
+def levels_list(levels: Sequence[ServiceLevel]) -> RenderableType:
+    """Set the service levels that `--fail-if` knows by name."""
+    titles = ("--fail-if", "stands for", "shown by --workload", "about", "source")
+    table = Records([Column(title=title, wraps=index > 2, least=14) for index, title in enumerate(titles)])
+    for one in levels:
+        table.add_row(one.name, ", ".join(one.conditions), one.workload, one.about, one.source)
+    return table
+
+
+def _workloads(result: Result, one: AuthorsValue) -> tuple[Workload, ...]:
+    """Return the workloads of the study that a value is of: the first whose name begins as it says."""
+    found = (workload for workload in result.study.compared if workload.name.startswith(one.workload))
+    return tuple(found)[:1]
+
+
+def _row(result: Result, one: AuthorsValue, workload: Workload) -> tuple[str, ...]:
+    metric = BY_ID[one.metric]
+    arm = one.arm or result.study.baseline
+    value = _value(result, arm, workload, one.metric)
+    label = metric.label
+    if one.of:
+        label = f"{label} by {one.of}"
+        other = _value(result, one.of, workload, one.metric)
+        here = None if value is None or other is None or not other.value else value.value / other.value
+        said = "-" if here is None else f"{here:.2f} x"
+        ratio = "-" if here is None else f"{here / one.value:.2f} x"
+        return arm, workload.name, label, f"{one.value:.2f} x", said, ratio
+    ratio = "-" if value is None or metric.unit == "%" else f"{value.value / one.value:.2f} x"
+    return arm, workload.name, label, quantity(metric, one.value), value_text(metric, value), ratio
+
+
+def _value(result: Result, arm: str, workload: Workload, metric: str) -> Value | None:
+    summary: ArmSummary | None = result.summary(arm, workload.name)
+    return None if summary is None else summary.get(metric)
+
+
+def _not_comparable(result: Result) -> Iterator[str]:
+    """Say where this host's figures are none of a disk."""
+    said = {one.remark.id for arm in result.arms for one in arm.remarks}
+    if EMULATED in said:
+        yield "the guests here ran under software emulation, so their figures are not to be held against these"
+    if SIMULATED in said:
+        yield "the figures here are invented (rig=simulated)"
