@@ -107,8 +107,8 @@ def show_result(
 
         authors = _authors(record)
         first = ending(result, authors, record.facts)
-        put(Screen(result=result, facts=record.facts, rulings=rulings, lines=screen_lines(), authors=authors) if brief else
-            Group(render(result, record.facts, first=first), *conditions(rulings)))  # fmt: skip
+        short = Screen(result=result, facts=record.facts, rulings=rulings, lines=screen_lines(), authors=authors)
+        put(short if brief else Group(render(result, record.facts, first=first), *conditions(rulings)))
     thresholds.write(result, rulings, record.facts)
     if report is not None:
         click.echo(f"\nreport: {report}", err=True)

@@ -49,7 +49,8 @@ class Screen:
     """A result within `lines` lines (None: as many as it takes); what is left out, `virtune show` prints.
 
     A built-in study shows its own table, and what its `authors` printed where there is room for it, rather than the
-    table of all studies. `facts` are those of the host, as JSON; `rulings` the outcomes of --fail-if, which are never left out.
+    table of all studies. `facts` are those of the host, as JSON; `rulings` the outcomes of --fail-if, which are never
+    left out.
     """
 
     result: Result
