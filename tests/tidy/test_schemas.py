@@ -1,16 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
 """The published schemas are sound, strict, and say what every key means."""
 
+import importlib
+import pkgutil
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from jsonschema import Draft202012Validator
 from tests.published import REFERENCE, SCHEMAS, schema
+from tools.pages.said import said_in
 from tools.schemas.facts_words import FACTS
+from tools.schemas.result import CAUSES
 from tools.schemas.shape import Shapes
 
+from virtune import model
+from virtune.analyse import trial as analyse_trial
 from virtune.model.facts import HostFacts
+from virtune.model.remark import Weight
 from virtune.report.json import check as check_json
 from virtune.report.json import diagnose as diagnose_json
 from virtune.report.json import probe as probe_json
@@ -88,3 +95,12 @@ def test_a_fact_without_words_stops_the_generation_and_so_do_words_without_a_fac
     shapes = Shapes(FACTS | {"KernelFacts.colour": "Its colour."})
     shapes.of(HostFacts)
     assert shapes.unused() == ["KernelFacts.colour"]
+
+
+def test_every_remark_that_makes_a_trial_invalid_is_in_the_schema() -> None:
+    rooms = (analyse_trial, model)
+    modules = [importlib.import_module(one.name) for room in rooms
+               for one in pkgutil.iter_modules(room.__path__, f"{room.__name__}.")]  # fmt: skip
+    said = {one.id for module in modules for one in said_in(module) if Weight.INVALID in one.weights}
+    assert "unverified" in said
+    assert said <= {*CAUSES}

@@ -16,6 +16,7 @@ from virtune.analyse.trial import rejection as rejects
 from virtune.analyse.trial import validity_rules as doubts
 from virtune.analyse.trial import warm_up as ramp
 from virtune.analyse.trial.explain import LOAD_RULES, RESULT_RULES
+from virtune.model import verification
 from virtune.model.gate import GATES, Gate
 from virtune.model.remark import Weight
 
@@ -88,6 +89,8 @@ def _of_trials() -> Iterator[str]:
     yield "warnings and what is invalid are kept, except of runs that stand alone, and what the gates say (below):"
     yield f"{', '.join(map(code, kept_out))}. The kernel's counters add:\n"
     yield from _said(derive)
+    yield "What was requested of a stack must be seen in every trial:\n"
+    yield from _said(verification)
     yield from _said(gates)
     yield f"`page-cache`: {plain(one_line(derive._cached.__doc__ or ''))}\n"  # noqa: SLF001 - its documentation
 

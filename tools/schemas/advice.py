@@ -18,6 +18,10 @@ def schema() -> str:
             "turns": rows("The changes; empty where nothing is to be changed.", {"$ref": "#/$defs/Turn"}),
             "diff": text("The same as a unified difference of the configuration."),
             "commands": rows("The same as command lines, where the system takes it so.", text("A command line.")),
+            "warnings": rows(
+                "Errors and warnings that `virtune audit` has of the changed configuration and had not before.",
+                text("The rule, the place and the reason."),
+            ),
             "left": rows("What is left alone, and why.", text("The place and the reason.")),
         },
     )

@@ -35,6 +35,7 @@ from virtune.analyse.trial import cache_rules as answered
 from virtune.analyse.trial import derive
 from virtune.analyse.trial import validity_rules as doubts
 from virtune.flows.question import ROUNDS
+from virtune.model import verification
 from virtune.model.condition import Outcome
 from virtune.model.durability import Promise
 from virtune.model.gate import GATES
@@ -59,9 +60,12 @@ GATE_UNITS = {
 }
 """The units of gates in words."""
 
+SAYS = (answered, derive, doubts, verification)
+"""The modules that make the remarks of a trial, beside the gates."""
+
 CAUSES = sorted(
     {gate.id for gate in GATES if gate.invalid is not None}
-    | {one.id for module in (answered, derive, doubts) for one in said_in(module) if Weight.INVALID in one.weights}
+    | {one.id for module in SAYS for one in said_in(module) if Weight.INVALID in one.weights}
 )
 """Everything that may make a trial invalid, by the ids of the remarks."""
 

@@ -77,4 +77,5 @@ def _part(found: FoundDomain, advice: Advice) -> dict[str, Any]:
         diff=advice.diff,
         left=advice.left,
         commands=advice.commands,
+        warnings=advice.warnings,
     )

@@ -62,4 +62,5 @@ def advice_lines(domain: str, advice: Advice, ways: Sequence[str] | None = None)
 
     ways = ways if ways is not None else [takes.value for takes, _ in advice.effects]
     turns = [(turn, way, risk) for turn, way, (_, risk) in zip(advice.turns, ways, advice.effects, strict=True)]
-    yield from lines(domain, turns, diff=advice.diff, left=advice.left, commands=advice.commands)
+    said = {"left": advice.left, "commands": advice.commands, "warnings": advice.warnings}
+    yield from lines(domain, turns, diff=advice.diff, **said)

@@ -2,7 +2,7 @@
 """Advice for one domain: the turns that are wished for, and what they would change in its text."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from virtune.advise.audit import audit, rules
@@ -40,7 +40,8 @@ class Advice:
     """The turns for one domain, its text with them, the difference, and what was left alone and why.
 
     `effects` say of each turn what it takes on a VM that runs, and what it risks; `commands` are the same change as
-    command lines, for systems that take it so.
+    command lines, for systems that take it so. `warnings` are what the audit finds of the changed configuration that
+    it did not find before.
     """
 
     turns: tuple[SettingChange, ...]
@@ -49,6 +50,7 @@ class Advice:
     diff: str
     left: tuple[str, ...] = ()
     commands: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
 
 
 def advise(found: FoundDomain, wish: Wish, findings: Sequence[Finding] | None = None) -> Advice:
@@ -78,7 +80,28 @@ def advise(found: FoundDomain, wish: Wish, findings: Sequence[Finding] | None = 
     consequences = Consequences(found.subject.domain)
     effects = tuple((consequences.takes(turn), consequences.risk(turn)) for turn in made)
     return Advice(
-        turns=tuple(made), effects=effects, after=after, diff=diff, left=(*left, *unsaid), commands=commands
+        turns=tuple(made),
+        effects=effects,
+        after=after,
+        diff=diff,
+        left=(*left, *unsaid),
+        commands=commands,
+        warnings=_warnings(found, after) if made else (),
+    )
+
+
+def _warnings(found: FoundDomain, after: bytes) -> tuple[str, ...]:
+    """Return the errors and warnings that the audit has of a changed configuration and had not of the one before."""
+    name = found.subject.domain.name
+    changed = next((one for one in found.language.domains(after) if one.name in ("", name)), None)
+    if changed is None:
+        return ()
+    known = {(one.rule.id, one.at) for one in audit(found.subject)}
+    new = (one for one in audit(replace(found.subject, domain=replace(changed, name=name))))
+    return tuple(
+        masked(f"{one.rule.id} {one.at or 'domain'}: {one.seen.seen}; {one.seen.advice}")
+        for one in new
+        if one.rule.severity is not Severity.TRY and (one.rule.id, one.at) not in known
     )
 
 

@@ -28,6 +28,7 @@ def lines(
     diff: str,
     left: Sequence[str],
     commands: Sequence[str] = (),
+    warnings: Sequence[str] = (),
 ) -> Iterator[str]:
     """Yield what an advice says of one domain: each change with what it takes and what it risks."""
     if not turns:
@@ -38,6 +39,7 @@ def lines(
             place = f"@{turn.at}" if turn.at else ""
             value = "(removed)" if turn.value is None else turn.value
             yield printable(f"  {turn.knob}{place} = {value}  {tag(way, risk)}")
+        yield from (printable(f"  warning: {warning}") for warning in warnings)
         if diff:
             yield from (printable(line, keep=IN_FILES) for line in diff.split("\n"))
         yield from (printable(f"  $ {command}") for command in commands)
@@ -59,8 +61,10 @@ def domain_document(
     diff: str,
     left: Sequence[str],
     commands: Sequence[str] = (),
+    warnings: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Return one domain's part of the document."""
     said = [{"knob": turn.knob, "at": turn.at, "value": turn.value} for turn in turns]
     where = {"origin": origin, "domain": domain, "uuid": uuid}
-    return where | {"turns": said, "diff": diff, "commands": list(commands), "left": list(left)}
+    changes = {"turns": said, "diff": diff, "commands": list(commands), "warnings": list(warnings)}
+    return where | changes | {"left": list(left)}

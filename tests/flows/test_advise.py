@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is changed by name is audited before it is shown: nobody writes a known fault without being told."""
+
+import pytest
+
+from virtune.cli.change_options import advice_lines
+from virtune.dialects.libvirt.domain import read_domain
+from virtune.flows.advise import Advice, Wish, advise, read_turn
+from virtune.flows.domains import FoundDomain
+from virtune.model.finding import HostView, Subject
+
+XML = b"""<domain type='kvm'><name>g</name><vcpu>2</vcpu><devices>
+<disk type='file' device='disk'><driver name='qemu' type='raw' cache='%s' io='threads'/>
+<source file='/g.raw'/><target dev='vda' bus='virtio'/></disk></devices></domain>"""
+
+
+def advised(wish: str, *, qemu: tuple[int, ...] | None, cache: bytes = b"none") -> Advice:
+    text = XML % cache
+    subject = Subject(domain=read_domain(text), host=HostView(qemu=qemu))
+    return advise(FoundDomain(origin="g.xml", text=text, subject=subject), Wish(turns=(read_turn(wish),)))
+
+
+@pytest.mark.parametrize("qemu", [(7, 1, 0), (10, 1, 3)])
+def test_io_uring_on_a_qemu_that_hangs_with_it_is_warned_of(qemu: tuple[int, ...]) -> None:
+    advice = advised("disk.aio@vda=io_uring", qemu=qemu)
+    (warning,) = advice.warnings
+    assert warning.startswith(f"R14 vda: io=io_uring on virtio under QEMU {qemu[0]}.{qemu[1]}")
+    page = list(advice_lines("g", advice))
+    assert page.index(f"  warning: {warning}") < next(i for i, line in enumerate(page) if line.startswith("---"))
+
+
+@pytest.mark.parametrize("qemu", [None, (9, 2, 0)])
+def test_where_nothing_speaks_against_it_nothing_is_said(qemu: tuple[int, ...] | None) -> None:
+    assert advised("disk.aio@vda=io_uring", qemu=qemu).warnings == ()
+
+
+def test_what_was_there_before_is_no_warning_of_the_change() -> None:
+    assert advised("disk.cache@vda=unsafe", qemu=None).warnings[0].startswith("R01 vda: ")
+    assert advised("disk.discard@vda=unmap", qemu=None, cache=b"unsafe").warnings == ()
