@@ -218,7 +218,8 @@ def on_devices(place: Place) -> Iterator[Target]:
         yield "a read-only device", device
     disk = partitioned(place.file("disk", 16 * MIB))
     with loop(disk) as device:
-        subprocess.run(["partx", "--add", device], check=True)  # by us: the kernel may read no such tables
+        if not Path(f"/sys/block/{device.name}/{device.name}p1").exists():
+            subprocess.run(["partx", "--add", device], check=True)  # by us: the kernel may read no such tables
         part = place.home / "partition"
         major, minor = Path(f"/sys/block/{device.name}/{device.name}p1/dev").read_text().split(":")
         os.mknod(part, 0o600 | 0o060000, os.makedev(int(major), int(minor)))

@@ -103,3 +103,21 @@ def test_simulated_figures_are_compared_within_their_study_alone(
         assert f"{arms[0]} is simulated" in said
         assert "compare arms of this one study with each other" in said
     assert called(capsys, "compare", *arms, *store).startswith("SIMULATED compare")
+
+
+def test_arms_chosen_afterwards_share_the_error_of_all_pairs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    called(capsys, *compared(tmp_path, "--vary", "disk.cache=none,writeback"))
+    store = ("--store", str(tmp_path / "store.sqlite"))
+    arms = [f"last:{arm['name']}" for arm in json.loads(called(capsys, "show", "last", "--json", *store))["arms"]]
+    assert len(arms) == 4
+    two = json.loads(called(capsys, "compare", arms[1], arms[2], "--json", *store))
+    assert two["study"]["confidence"] == pytest.approx(1 - 0.05 / 6)
+    assert two["comparisons"][0]["ratio"]["confidence"] >= 1 - 0.05 / 6 - 1e-9
+    said = called(capsys, "compare", arms[1], arms[2], *store)
+    assert "chosen after it ran: the error of 0.05 is shared among all 6 pairs of its arms" in " ".join(said.split())
+    whole = json.loads(called(capsys, "compare", *arms, "--json", *store))
+    assert whole["study"]["confidence"] == 0.95
+    other = json.loads(called(capsys, "compare", arms[1], arms[0], *arms[2:], "--json", *store))
+    assert other["study"]["confidence"] == pytest.approx(1 - 0.05 * 3 / 6), "another baseline is a choice too"

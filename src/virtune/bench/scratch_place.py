@@ -59,18 +59,29 @@ def require_safe(place: Path) -> None:
         raise _refusal(place, f"{place} is no directory")
     if found.st_uid != os.geteuid():
         raise _refusal(place, f"it belongs to {_user(found.st_uid)}, who could exchange what lies in it")
-    if found.st_mode & _OTHERS_WRITE:
-        raise _refusal(place, "others may write to it")
-    below = found
+    if (why := why_exchangeable(place)) is not None:
+        raise _refusal(place, why)
+
+
+def why_exchangeable(place: Path) -> str | None:
+    """Say why somebody but us and root could put something else in the place of a file or directory; None where
+    nobody could. `place` has no symbolic links in it.
+    """
+    below = place.lstat()
+    if below.st_uid not in (_ROOT, os.geteuid()):
+        return f"it belongs to {_user(below.st_uid)}, who could exchange it"
+    if below.st_mode & _OTHERS_WRITE:
+        return "others may write to it"
     for parent in place.parents:
         above = parent.lstat()
         if above.st_uid not in (_ROOT, os.geteuid()):
-            raise _refusal(place, f"{parent} belongs to {_user(above.st_uid)}, who could exchange what lies in it")
+            return f"{parent} belongs to {_user(above.st_uid)}, who could exchange what lies in it"
         # in a sticky directory only its owner and the owner of an entry may rename that entry
         sticky = above.st_mode & stat.S_ISVTX and below.st_uid in (_ROOT, os.geteuid())
         if _open_to_others(above) and not sticky:
-            raise _refusal(place, f"others may rename what lies in {parent}, which is writable and not sticky")
+            return f"others may rename what lies in {parent}, which is writable and not sticky"
         below = above
+    return None
 
 
 def _inner(place: Path) -> Path:

@@ -5,16 +5,20 @@ Arms of one and the same study ran in turn, and are compared within its rounds. 
 nobody in particular, and are compared without pairs.
 """
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
+from virtune.analyse.study.verdicts import pairs_of
 from virtune.analyse.trial.imported import differing, shape_of
 from virtune.flows.find_results import find_results
 from virtune.flows.import_results import Run, Terms, record_of, runs_of, workload_names
 from virtune.flows.show import current
 from virtune.model.errors import UsageError
 from virtune.model.evidence import StudyRecord
+from virtune.model.study import Study
 from virtune.store.sqlite import Store
 
 
@@ -116,11 +120,28 @@ def _within(stored: Sequence[_Stored], terms: Terms) -> StudyRecord:
         baseline=terms.baseline or chosen[0],
         metric=terms.metric,
         margin=terms.margin,
-        confidence=terms.confidence,
         conditions=(),
         trials=tuple(trial for trial in record.study.trials if trial.arm in chosen),
     )
+    study = replace(study, **_family(record.study, study, terms.confidence))
     return replace(record, study=study, trials=tuple(t for t in record.trials if t.trial.arm in chosen))
+
+
+def _family(whole: Study, chosen: Study, confidence: float) -> dict[str, Any]:
+    """Return the confidence of arms that were chosen after the study ran, and words that say so.
+
+    Whoever has seen the study may choose the two arms that chance set furthest apart. So the error is shared among
+    all pairs of the study, not among those that are judged now.
+    """
+    if {*chosen.arms} == {*whole.arms} and chosen.baseline == whole.baseline:
+        return {"confidence": confidence}
+    pairs, now = math.comb(len(whole.arms), 2), len(pairs_of(chosen))
+    said = (
+        f"{len(chosen.arms)} of {len(whole.arms)} arms of study {whole.id}, chosen after it ran:"
+        f" the error of {1 - confidence:.2g} is shared among all {pairs} pairs of its arms"
+    )
+    title = f"{whole.title}; {said}" if whole.title else said
+    return {"confidence": 1 - (1 - confidence) * now / pairs, "title": title}
 
 
 def _runs_of_stored(stored: _Stored, *, label: str) -> Iterator[Run]:

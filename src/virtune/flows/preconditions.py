@@ -8,9 +8,10 @@ from pathlib import Path
 
 from virtune import shell
 from virtune.bench.permission import Held, admit
+from virtune.bench.scratch_place import why_exchangeable
 from virtune.flows.appliance import ready_appliance
 from virtune.model.errors import PreconditionError, RefusedTargetError, RigError
-from virtune.model.event import Event
+from virtune.model.event import Event, Noticed
 from virtune.model.stack import WRITABLE
 from virtune.model.study import Study
 
@@ -34,10 +35,23 @@ def require_programs(study: Study, say: Callable[[Event], None]) -> None:
         shell.find("qemu-img")
     emulators = {arm.stack.machine.emulator for arm in study.arms if arm.stack.kind.own_guest}
     for emulator in emulators:
-        shell.find(emulator or "qemu-system-x86_64")
+        program = shell.find(emulator or "qemu-system-x86_64")
+        if emulator is not None:
+            _require_trusted(emulator, Path(program).resolve(), say)
     if emulators:
         _require_host(study)
         ready_appliance(say)
+
+
+def _require_trusted(asked: str, program: Path, say: Callable[[Event], None]) -> None:
+    """Say which program a plan or a kept study has run as QEMU; refuse one that another user could exchange.
+
+    Whoever wrote the plan named it, so it is announced before anything is started.
+    """
+    if (why := why_exchangeable(program)) is not None:
+        hint = "name a QEMU of yours or of root's that nobody else may write to"
+        raise PreconditionError(f"machine.emulator={asked} is not started: {why}", hint=hint)
+    say(Noticed(text=f"machine.emulator: {program} runs as QEMU"))
 
 
 @contextlib.contextmanager

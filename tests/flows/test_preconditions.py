@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a plan or a kept study names is looked at before it is started."""
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tests.analyse.test_thresholds import study
+
+from virtune.flows.preconditions import require_programs
+from virtune.model.errors import PreconditionError
+from virtune.model.event import Event, Noticed
+from virtune.model.machine import Machine
+from virtune.model.stack import Stack
+from virtune.model.study import Study
+
+STRANGER = 65534
+
+
+def with_emulator(path: Path) -> Study:
+    found = study([1.0], [1.0]).study
+    stack = Stack(rig="qemu", machine=Machine(emulator=str(path)))
+    return replace(found, arms=tuple(replace(arm, stack=stack) for arm in found.arms))
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="files of another user are made by root")
+@pytest.mark.parametrize("what", ["program", "directory", "writable"])
+def test_a_qemu_that_another_user_could_exchange_is_never_started(what: str, tmp_path: Path) -> None:
+    program, witness = tmp_path / "theirs" / "qemu", tmp_path / "started"
+    program.parent.mkdir()
+    program.write_text(f"#!/bin/sh\ntouch {witness}\n")
+    program.chmod(0o777 if what == "writable" else 0o755)
+    if what != "writable":
+        os.chown(program if what == "program" else program.parent, STRANGER, -1)
+    said: list[Event] = []
+    with pytest.raises(PreconditionError, match=r"machine\.emulator=.* is not started: ") as caught:
+        require_programs(with_emulator(program), said.append)
+    assert "nobody" in caught.value.message or "others may write" in caught.value.message
+    assert not witness.exists()
+    assert not any(isinstance(one, Noticed) for one in said)
