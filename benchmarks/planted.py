@@ -4,12 +4,14 @@
     python -m benchmarks.planted            # all of them
     python -m benchmarks.planted analyse    # one room
     python -m benchmarks.planted 7 12       # single ones, by number
+    python -m benchmarks.planted suite      # ten that the suite must never let pass
     python -m benchmarks.planted --check    # only whether every fault can still be planted
 
 The copy is a temporary directory; the checkout is only read. Of each fault the tests nearest to it run first, then
 the whole folder (`--near` leaves the folder out), always without those marked `real`, until the first one fails. A
-test run that does not end in `--seconds` has found the fault too: something waits that did not wait before. Prints
-found or SURVIVED of each and a table in Markdown.
+test run that does not end in `--seconds` has found the fault too: something waits that did not wait before. As in
+CI, a skip that nobody expects fails a run, and import contracts are tests. Prints found or SURVIVED of each and a
+table in Markdown.
 
 Exits with 1 when one survived that the table does not excuse, and with 2 when nothing can be said: the text that a
 fault replaces does not stand exactly once in its file, or tests do not pass without a fault.
@@ -19,6 +21,7 @@ import argparse
 import contextlib
 import importlib
 import os
+import re
 import shutil
 import signal
 import sys
@@ -47,7 +50,14 @@ COPIED = (
 WARM = ("pytest", "numpy", "scipy.stats", "scipy.special", "pydantic", "rich.console")
 """What every child would import otherwise, seconds of it; nothing of virtune, which must come from the copy."""
 
+SAYS_FAILED = re.compile(r"^(FAILED|ERROR|rule broken).*|^.* BROKEN$", re.MULTILINE)
+"""The line of a log that says what found a fault: a test, a module that cannot be imported, a rule of the suite, a
+contract."""
+
 FOUND, SURVIVED = "found", "SURVIVED"
+CONTRACTS = "lint-imports"
+"""Named as a test, it stands for the import contracts of pyproject.toml."""
+
 OK, FAILED = 0, 1  # pytest's exit statuses; with any other it did not test
 TIME_OUT = -1
 
@@ -80,7 +90,7 @@ def table() -> list[Fault]:
     for fault in faults:
         planted(fault, (CHECKOUT / "src/virtune" / fault.file).read_text())
         for name in fault.near:
-            if not (CHECKOUT / "tests" / name.partition("::")[0]).exists():
+            if name != CONTRACTS and not (CHECKOUT / "tests" / name.partition("::")[0]).exists():
                 raise TableError(f"{fault.number}: there is no tests/{name}")
     return faults
 
@@ -130,7 +140,7 @@ def _child(copy: Path, names: Sequence[str]) -> NoReturn:
     log = os.open(copy / "pytest.log", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     os.dup2(log, 1)
     os.dup2(log, 2)
-    os.environ |= {"PYTHONPATH": str(copy / "src"), "PYTHONDONTWRITEBYTECODE": "1"}
+    os.environ |= {"PYTHONPATH": str(copy / "src"), "PYTHONDONTWRITEBYTECODE": "1", "VIRTUNE_NO_SKIPS": "1"}
     sys.dont_write_bytecode = True
     for name in [name for name in sys.modules if name.partition(".")[0] in ("virtune", "tests", "benchmarks")]:
         del sys.modules[name]
@@ -145,6 +155,8 @@ def _child(copy: Path, names: Sequence[str]) -> NoReturn:
 def _tested(copy: Path, names: Sequence[str]) -> int:
     pytest, virtune = importlib.import_module("pytest"), importlib.import_module("virtune")
     assert Path(str(virtune.__file__)).is_relative_to(copy), "the tests would run against the checkout"
+    if CONTRACTS in names:
+        return int(importlib.import_module("importlinter.cli").lint_imports(no_cache=True))
     options = ["-q", "-x", "--no-header", "-p", "no:cacheprovider", "-m", "not real and not long"]
     return int(pytest.main([*options, *(f"tests/{name}" for name in names)]))
 
@@ -162,7 +174,8 @@ def tried(fault: Fault, copy: Path, *, near_only: bool, seconds: float, sound: s
 
     `sound` are the tests that are known to pass without a fault.
     """
-    tests = [names for names in (fault.near, () if near_only else (fault.room,)) if names]
+    folder = () if near_only or not (copy / "tests" / fault.room).is_dir() else (fault.room,)
+    tests = [names for names in (fault.near, folder) if names]
     for names in tests:
         outcome, by = _planted_run(fault, copy, names, seconds=seconds, sound=sound)
         if outcome == FOUND:
@@ -187,11 +200,17 @@ def _planted_run(
         return FOUND, f"no end in {seconds:g} s"
     log = (copy / "pytest.log").read_text(errors="replace")
     if status == FAILED:
-        return FOUND, next((line for line in log.splitlines() if line.startswith(("FAILED", "ERROR"))), "?")
+        return FOUND, _by(log)
     # a fault that stops the modules from being imported is found by whatever imports them
-    if status != OK and "ImportError" not in log and "rror while" not in log:
+    if status != OK and not any(words in log for words in ("ImportError", "rror while", "ERROR collecting")):
         raise TableError(f"{fault.number}: pytest ended with {status}:\n{log[-2000:]}")
-    return (SURVIVED, "") if status == OK else (FOUND, "the tests cannot be imported")
+    return (SURVIVED, "") if status == OK else (FOUND, f"the tests cannot be imported: {_by(log)}")
+
+
+def _by(log: str) -> str:
+    """Return the line that says what found a fault."""
+    found = SAYS_FAILED.search(log)
+    return found.group() if found else "?"
 
 
 def summary(results: Sequence[tuple[Fault, str, str]]) -> str:
