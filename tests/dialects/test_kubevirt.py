@@ -127,10 +127,10 @@ LAUGHS = "".join(f"x{n}: &x{n} [{', '.join([f'*x{n - 1}'] * 9)}]\n" for n in ran
     ids=["laughs", "brackets", "dashes", "itself", "large", "alias", "open", "cores", "python"],
 )
 def test_hostile_yaml_is_refused_at_once(hostile: str) -> None:
-    began = time.monotonic()
+    began = time.process_time()
     with pytest.raises(ReadError):
         KUBEVIRT.domains(hostile.encode())
-    assert time.monotonic() - began < 2
+    assert time.process_time() - began < 2
 
 
 def test_what_an_alias_shares_is_not_altered() -> None:

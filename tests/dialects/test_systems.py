@@ -210,9 +210,9 @@ def test_a_damaged_file_raises_nothing_but_the_dialects_error(dialect: Language,
 def test_a_huge_file_is_refused_or_read_at_once(dialect: Language, path: Path) -> None:
     text = path.read_bytes()
     for hostile in (text + b"#" * 5_000_000, text + b"\n" * 100_000, text + b" " * 900_000, text + b"a=" * 300_000):
-        began = time.monotonic()
+        began = time.process_time()
         try_everything_once(dialect, hostile)
-        assert time.monotonic() - began < 2
+        assert time.process_time() - began < 2
 
 
 def try_everything_once(dialect: Language, text: bytes) -> None:

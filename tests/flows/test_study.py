@@ -10,6 +10,7 @@ import subprocess
 import time
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 from tests.conftest import User, eventually, marked_processes
@@ -54,10 +55,15 @@ def nothing_is_left() -> bool:
     return marked_processes() == [] and directories() == []
 
 
-def test_a_comparison_ends_in_everything_that_was_promised(user: User, tmp_path: Path) -> None:
-    report = tmp_path / "report.txt"
-    ran = user.run("compare", *ARMS, *SHORT, "--report", str(report), "--json")
-    found = ran.json()
+@pytest.fixture(scope="module")
+def compared(tmp_path_factory: pytest.TempPathFactory, scratch_directory: Path) -> tuple[User, Any]:
+    """A user with one study of three rigs, and its document."""
+    user = User(tmp_path_factory.mktemp("user"), scratch_directory)
+    return user, user.run("compare", *ARMS, *SHORT, "--report", str(user.home / "report.txt"), "--json").json()
+
+
+def test_a_comparison_ends_in_everything_that_was_promised(compared: tuple[User, Any]) -> None:
+    user, found = compared
     assert [arm["name"] for arm in found["arms"]] == ["metal", "daemon", "fuse"]
     for arm in found["arms"]:
         assert len(arm["rounds"]) == 3
@@ -72,15 +78,15 @@ def test_a_comparison_ends_in_everything_that_was_promised(user: User, tmp_path:
     assert seen["O_DIRECT"] == "on"
     assert [c["baseline"] for c in found["comparisons"]] == ["metal", "metal"]
     assert {c["verdict"] for c in found["comparisons"]} == {"undecided"}  # three rounds can decide nothing
-    text = report.read_text()
+    text = (user.home / "report.txt").read_text()
     assert "\x1b" not in text
     for words in ("verdicts on IOPS", "single rounds", "how it was measured", "to repeat it", "Verified settings"):
         assert words in text
     assert nothing_is_left()
 
 
-def test_a_study_is_listed_shown_again_and_its_evidence_is_kept(user: User) -> None:
-    first = user.run("compare", *ARMS, *SHORT, "--json").json()
+def test_a_study_is_listed_shown_again_and_its_evidence_is_kept(compared: tuple[User, Any]) -> None:
+    user, first = compared
     again = user.run("show", "last", "--json").json()
     assert again["arms"] == first["arms"]
     assert again["comparisons"] == first["comparisons"]
@@ -174,9 +180,8 @@ def test_a_scratch_image_that_was_made_anew_is_not_gone_on_with(user: User, tmp_
 def test_the_same_seed_gives_the_same_order(user: User) -> None:
     orders = []
     for _ in range(2):
-        found = user.run(
-            "compare", *ARMS[:4], "--seed", "3", "--rounds", "2", "--seconds", "0.1", "-q", "--json"
-        ).json()
+        words = ("--rig", "simulated", "--vary", "disk.aio=threads,native,io_uring", "--seed", "3", "--rounds", "4")
+        found = user.run("compare", *words, "-q", "--json").json()
         orders.append(sorted((r["number"], arm["name"]) for arm in found["arms"] for r in arm["rounds"]))
     assert orders[0] == orders[1]
 
@@ -219,12 +224,13 @@ def test_ctrl_c_keeps_what_is_done_shows_it_and_leaves_a_clean_host(user: User) 
     assert nothing_is_left()
 
 
-def test_twenty_kills_at_random_instants_lose_nothing_and_leave_nothing(user: User) -> None:
+@pytest.mark.parametrize("kills", [6, pytest.param(40, marks=[pytest.mark.long, pytest.mark.timeout(600)])])
+def test_kills_at_random_instants_lose_nothing_and_leave_nothing(user: User, kills: int) -> None:
     chance = Random(4)
     words = ("compare", *ARMS, "--rounds", "4", "--seconds", "0.4", "--ramp", "0.1", "-q")
     process = user.start(*words)
     kept: list[tuple[int, str]] = []
-    for _ in range(20):
+    for _ in range(kills):
         time.sleep(chance.uniform(0.1, 2.0))
         process.kill()
         process.communicate(timeout=30)

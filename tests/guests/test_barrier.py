@@ -44,7 +44,7 @@ def test_two_guests_begin_together(appliance: Appliance, image: Path, one_warden
                 text = (
                     f"[x]\nioengine=libaio\ndirect=1\niodepth=4\nbs=4k\nrw=randread\nfilename={bench.target.path}\n"
                 )
-                text += f"size={SPAN}\ntime_based=1\nruntime=1s\nallow_file_create=0\n"
+                text += f"size={SPAN}\ntime_based=1\nruntime=300ms\nallow_file_create=0\n"
                 loads.append((bench, raw_job(text, engine="libaio")))
             running = started(loads)
             armed(running)

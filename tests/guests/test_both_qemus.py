@@ -57,7 +57,7 @@ def seen_in_force(bench: GuestBench, setting: str) -> dict[str, str | None]:
 
 def test_engines_threads_and_mapping(emulator: str, session: GuestSession, image: Path) -> None:
     machine = Machine(emulator=emulator, vcpus=2)
-    for aio in ("threads", "native", "io_uring"):
+    for aio in ("threads", "io_uring"):
         stack = Stack(rig="qemu", machine=machine, disk=Disk(aio=aio))
         with session.up(stack, ground(image)) as bench:
             assert found(bench.in_force.checks)["guest.vcpus"] == "2"

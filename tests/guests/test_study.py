@@ -22,9 +22,9 @@ def guests_of_ours() -> list[int]:
 
 
 def test_engines_are_compared_in_one_guest_and_marked(user: User) -> None:
-    words = ("compare", "--vary", "disk.aio=threads,native,io_uring", "--rounds", "1", "--json", *SHORT)
+    words = ("compare", "--vary", "disk.aio=threads,io_uring", "--rounds", "1", "--json", *SHORT)
     found = user.run(*words, timeout=170).json()
-    assert [arm["stack"]["rig"] for arm in found["arms"]] == ["qemu"] * 3
+    assert [arm["stack"]["rig"] for arm in found["arms"]] == ["qemu"] * 2
     accelerator = user.run("show", "last", "--trial", "1", "--capture", "accelerator.txt").stdout
     for arm in found["arms"]:
         (trial,) = arm["rounds"]
@@ -34,20 +34,23 @@ def test_engines_are_compared_in_one_guest_and_marked(user: User) -> None:
         assert seen["guest.write_cache"] == "write back"
         if accelerator.startswith("tcg"):
             assert "functional-only" in {remark["id"] for remark in trial["measurement"]["remarks"]}
-    changes = [user.run("show", "last", "--trial", str(n), "--capture", "changeover.txt").stdout for n in (1, 2, 3)]
+    changes = [user.run("show", "last", "--trial", str(n), "--capture", "changeover.txt").stdout for n in (1, 2)]
     assert len({change.partition("process ")[2].split()[0] for change in changes}) == 1, "one guest for all arms"
     assert all(change.startswith("nodes swapped") for change in changes), changes
     assert "functional only: a guest under emulation" in user.run("show", "last").stdout or accelerator.startswith(
         "kvm"
     )
-    threads = json.loads(user.run("show", "last", "--trial", "1", "--capture", "threads.json").stdout)
+    # on a busy host a load may be over before its end was looked at
+    number = next(n for n in (1, 2) if "threads.json" in user.run("show", "last", "--trial", str(n)).stdout)
+    of_trial = ("show", "last", "--trial", str(number), "--capture")
+    threads = json.loads(user.run(*of_trial, "threads.json").stdout)
     assert threads["ns_by_role"]["vcpu"] > 100_000_000, "a guest under load"
     assert sum(threads["ns_by_vcpu"].values()) == threads["ns_by_role"]["vcpu"]
-    counted = json.loads(user.run("show", "last", "--trial", "1", "--capture", "qemu-blockstats.json").stdout)
+    counted = json.loads(user.run(*of_trial, "qemu-blockstats.json").stdout)
     served = counted["stop"]["stats"]["rd_operations"] - counted["begin"]["stats"]["rd_operations"]
     seconds = (counted["stop"]["t"] - counted["begin"]["t"]) / 1e9
     rounds = [round_ for arm in found["arms"] for round_ in arm["rounds"]]
-    (iops,) = [one["measurement"]["values"]["iops"] for one in rounds if one["number"] == 1]
+    (iops,) = [one["measurement"]["values"]["iops"] for one in rounds if one["number"] == number]
     assert served / seconds == pytest.approx(iops, rel=0.5), "what the guest asked for, as QEMU counted it"
     for arm in found["arms"]:
         (summary,), (trial,) = arm["workloads"], arm["rounds"]
@@ -56,7 +59,7 @@ def test_engines_are_compared_in_one_guest_and_marked(user: User) -> None:
         assert all(one["mean_ns"] > 0 for one in layers["layers"])
         assert 0 < seen["below.backend"] < seen["latency.mean"]
         assert seen["cpu.io.vcpu"] > 0
-    counters = user.run("show", "last", "--trial", "1", "--capture", "guest-counters.jsonl").stdout.splitlines()
+    counters = user.run(*of_trial, "guest-counters.jsonl").stdout.splitlines()
     marks = [json.loads(line).get("mark") for line in counters[1:]]
     assert {"start", "begin", "stop"} <= set(marks)
     assert "vda" in json.loads(counters[1])["text"]
@@ -66,10 +69,9 @@ def test_engines_are_compared_in_one_guest_and_marked(user: User) -> None:
 def test_one_load_in_one_guest_and_shared_by_two_beside_bare_metal(user: User) -> None:
     elsewhere = str(user.home / "elsewhere")
     two = f"two:guests.count=2,disk.aio=native,guests.spread={elsewhere}"
-    also = f"also:guests.count=2,guests.spread={elsewhere}/"
     words = ("compare", "--arm", "one:", "--arm", two, "--arm", "metal:rig=metal")
     load = ("--workload", "rw=randread,bs=4k,iodepth=4,numjobs=2", "--rounds", "1", "--json")
-    found = user.run(*words, "--arm", also, *load, *SHORT, timeout=170).json()
+    found = user.run(*words, *load, *SHORT, timeout=170).json()
     (skew,) = [round_["measurement"]["values"]["guests.skew"] for round_ in found["arms"][1]["rounds"]]
     assert 0 <= skew < 1e9
     seen = {check["setting"]: check["found"] for check in found["arms"][1]["in_force"]}
@@ -130,6 +132,7 @@ def test_the_first_study_ends_in_its_table(user: User) -> None:
     assert ("functional only" in ending.splitlines()[0]) == accelerator.startswith("tcg")
 
 
+@pytest.mark.long  # test_stall.py has the same fault in each run, by the flow instead of the command line
 def test_a_guest_that_is_killed_costs_one_attempt(user: User) -> None:
     words = ("compare", "--arm", "a:", "--arm", "b:disk.aio=native", "--rounds", "2", *SHORT)
     child = user.start(*words, "--seconds", "3")
@@ -153,23 +156,29 @@ def test_a_guest_that_is_killed_costs_one_attempt(user: User) -> None:
     assert not guests_of_ours()
 
 
-def test_whenever_virtune_is_killed_nothing_is_left_and_the_study_goes_on(user: User) -> None:
-    chance = random.Random(5)
-    words = ("compare", "--arm", "a:", "--arm", "b:disk.aio=native", "--rounds", "1", *SHORT)
+PAIR = ("compare", "--arm", "a:", "--arm", "b:disk.aio=native", "--rounds", "1", *SHORT)
+
+
+def test_a_virtune_that_is_killed_in_mid_trial_leaves_nothing_and_the_study_goes_on(user: User) -> None:
+    child = user.start(*PAIR, "--seconds", "3")
 
     def begun() -> bool:
         listed = user.run("list", status=None).stdout
         return " 0/2" in listed or " 1/2" in listed
 
-    child = user.start(*words, "--seconds", "3")
     assert eventually(begun, seconds=100)
     child.kill()
     child.communicate(timeout=30)
     assert begun(), "killed in the middle"
     assert eventually(lambda: not marked_processes(), seconds=15), marked_processes()
     assert "2 of 2 trials" in user.run("resume", "-q", timeout=170).stdout
-    for _ in range(2):  # `benchmarks/kills.py` has 20
-        child = user.start(*words)
+
+
+@pytest.mark.long  # most of these instants are in a boot, and cost one each
+def test_whenever_virtune_is_killed_nothing_is_left(user: User) -> None:
+    chance = random.Random(5)
+    for _ in range(8):
+        child = user.start(*PAIR)
         time.sleep(chance.uniform(0.5, 10))
         child.kill()
         child.communicate(timeout=30)
