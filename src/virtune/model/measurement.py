@@ -13,7 +13,7 @@ from fractions import Fraction
 from virtune.model.metric import DIRECTIONS, Distribution
 from virtune.model.remark import Remark, Weight
 
-METHOD = 8
+METHOD = 9
 """The number of the way in which measurements are derived from evidence.
 
 1  first light: fio json+, combined directions, host counters by difference of first and last sample
@@ -26,6 +26,7 @@ METHOD = 8
 7  a job file that says nothing of `direct` is buffered, as it is to fio
 8  percentiles of total and of completion latency are told apart; reads and writes have metrics of their own; what fio
    2 wrote is read in its units
+9  latency, requests and CPU time of the layers below the load: what they had to wait for, and who spent it
 """
 
 
