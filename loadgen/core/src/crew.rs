@@ -45,7 +45,12 @@ impl<Q: Queue, S: Share, R: Run> Crew<Q, S, R> {
     }
 
     /// Run until nothing is left to do, and return what each clone brought home, in their order.
-    pub fn run(mut self) -> Vec<Outcome> {
+    pub fn run(self) -> Vec<Outcome> {
+        self.run_and_keep().0
+    }
+
+    /// The same, and give the queue back.
+    pub fn run_and_keep(mut self) -> (Vec<Outcome>, Q) {
         for worker in &mut self.workers {
             worker.begin();
         }
@@ -61,7 +66,7 @@ impl<Q: Queue, S: Share, R: Run> Crew<Q, S, R> {
             // what ended before the server went is still in our memory
             while matches!(self.reap(0, Duration::ZERO), Ok(1..)) {}
         }
-        self.workers.into_iter().map(Worker::finish).collect()
+        (self.workers.into_iter().map(Worker::finish).collect(), self.queue)
     }
 
     fn work(&mut self) -> Result<(), Failure> {

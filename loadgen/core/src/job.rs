@@ -45,6 +45,8 @@ pub enum Driver {
     VhostUser,
     /// As a program on the host: io_uring on a file or block device.
     IoUring,
+    /// As a guest itself: a virtio-blk device of its own machine.
+    VirtioBlk,
 }
 
 impl Driver {
@@ -53,6 +55,7 @@ impl Driver {
         match self {
             Driver::VhostUser => "virtio-blk-vhost-user",
             Driver::IoUring => "io_uring",
+            Driver::VirtioBlk => "virtio-blk",
         }
     }
 }
@@ -353,6 +356,7 @@ impl Draft {
         self.job.place.driver = match engine {
             "virtio-blk-vhost-user" => Driver::VhostUser,
             "io_uring" => Driver::IoUring,
+            "virtio-blk" => Driver::VirtioBlk,
             _ => {
                 return Err(Failure::usage(format!(
                     "`{engine}` is no driver we have (virtio-blk-vhost-user, io_uring)"
@@ -367,6 +371,9 @@ impl Draft {
             (Driver::VhostUser, Some(false)) => Err(Failure::usage(
                 "direct=0 has no meaning for vhost-user: set cache.direct in the daemon that serves the disk",
             )),
+            (Driver::VirtioBlk, Some(false)) => {
+                Err(Failure::usage("direct=0 has no meaning for a guest's own driver: there is no page cache"))
+            }
             (driver, direct) => {
                 self.job.place.direct = direct.unwrap_or(true);
                 if driver == Driver::IoUring && direct.is_none() {

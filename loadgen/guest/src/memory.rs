@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Memory: a heap that only grows and is emptied between loads, and the four functions that a compiler takes for given.
+
+use core::alloc::{GlobalAlloc, Layout};
+use core::arch::asm;
+use core::cell::UnsafeCell;
+
+unsafe extern "C" {
+    static image_end: u8;
+}
+
+/// The table that PVH passes: where it is is in the start info.
+const MEMMAP_ADDRESS: usize = 40;
+const MEMMAP_ENTRIES: usize = 48;
+/// The low 4 GiB are mapped; PCI devices are put below this, and no board has memory there.
+const MEMORY_END: u64 = 0xb000_0000;
+
+/// A heap from the end of the image to the end of the memory around it.
+pub struct Heap {
+    span: UnsafeCell<(usize, usize)>,
+}
+
+// SAFETY: there is one CPU, and no interrupt handler allocates.
+unsafe impl Sync for Heap {}
+
+#[global_allocator]
+static HEAP: Heap = Heap { span: UnsafeCell::new((0, 0)) };
+
+// SAFETY: what is given out lies in memory that the start info names as such, is aligned as asked, and is not given
+// out again before `forget`, whose callers hold nothing that was made since.
+unsafe impl GlobalAlloc for Heap {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: one CPU, so nobody else has it.
+        let (next, end) = unsafe { &mut *self.span.get() };
+        let at = next.next_multiple_of(layout.align());
+        match at.checked_add(layout.size()) {
+            Some(after) if after <= *end => {
+                *next = after;
+                at as *mut u8
+            }
+            _ => core::ptr::null_mut(),
+        }
+    }
+
+    unsafe fn dealloc(&self, place: *mut u8, layout: Layout) {
+        // SAFETY: as above.
+        let (next, _) = unsafe { &mut *self.span.get() };
+        if place as usize + layout.size() == *next {
+            *next = place as usize;
+        }
+    }
+}
+
+/// Find the memory around the image by the start info at `info`; returns how many bytes there are.
+pub fn find(info: u32) -> usize {
+    let word = |at: usize| {
+        // SAFETY: the start info and its table lie in the mapped 4 GiB, where firmware put them.
+        unsafe { core::ptr::read_unaligned(at as *const u64) }
+    };
+    let table = word(info as usize + MEMMAP_ADDRESS) as usize;
+    let entries = word(info as usize + MEMMAP_ENTRIES) as u32 as usize;
+    let begin = &raw const image_end as u64;
+    let end = (0..entries.min(128))
+        .map(|index| table + 24 * index)
+        .filter(|row| word(row + 16) as u32 == 1)
+        .map(|row| (word(row), word(row).saturating_add(word(row + 8))))
+        .find(|(from, to)| *from <= begin && begin < *to)
+        .map_or(begin, |(_, to)| to.min(MEMORY_END));
+    // SAFETY: called once, before anything allocates.
+    unsafe { *HEAP.span.get() = (begin as usize, end as usize) };
+    (end - begin) as usize
+}
+
+/// How far the heap has grown.
+pub fn mark() -> usize {
+    // SAFETY: one CPU.
+    unsafe { (*HEAP.span.get()).0 }
+}
+
+/// How many bytes are left.
+pub fn left() -> usize {
+    // SAFETY: one CPU.
+    let (next, end) = unsafe { *HEAP.span.get() };
+    end - next
+}
+
+/// Empty the heap down to a mark.
+///
+/// # Safety
+/// Nothing may be in use any more that was allocated since the mark was taken.
+pub unsafe fn forget(mark: usize) {
+    // SAFETY: one CPU; the caller promises the rest.
+    unsafe { (*HEAP.span.get()).0 = mark };
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn memcpy(to: *mut u8, from: *const u8, count: usize) -> *mut u8 {
+    // SAFETY: C's contract.
+    unsafe {
+        asm!("rep movsb", inout("rcx") count => _, inout("rdi") to => _, inout("rsi") from => _, options(nostack, preserves_flags));
+    }
+    to
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn memmove(to: *mut u8, from: *const u8, count: usize) -> *mut u8 {
+    if (to as usize).wrapping_sub(from as usize) >= count {
+        // SAFETY: they overlap only where copying forwards is right.
+        return unsafe { memcpy(to, from, count) };
+    }
+    // SAFETY: C's contract; copied backwards, since `to` lies inside what is copied, and the flag is put back.
+    unsafe {
+        asm!("std", "rep movsb", "cld", inout("rcx") count => _, inout("rdi") to.add(count).wrapping_sub(1) => _,
+            inout("rsi") from.add(count).wrapping_sub(1) => _, options(nostack));
+    }
+    to
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn memset(to: *mut u8, value: i32, count: usize) -> *mut u8 {
+    // SAFETY: C's contract.
+    unsafe {
+        asm!("rep stosb", inout("rcx") count => _, inout("rdi") to => _, in("al") value as u8, options(nostack, preserves_flags));
+    }
+    to
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn memcmp(a: *const u8, b: *const u8, count: usize) -> i32 {
+    for index in 0..count {
+        // SAFETY: C's contract.
+        let (x, y) = unsafe { (a.add(index).read_volatile(), b.add(index).read_volatile()) };
+        if x != y {
+            return i32::from(x) - i32::from(y);
+        }
+    }
+    0
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn bcmp(a: *const u8, b: *const u8, count: usize) -> i32 {
+    // SAFETY: C's contract.
+    unsafe { memcmp(a, b, count) }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn strlen(text: *const u8) -> usize {
+    let mut length = 0;
+    // SAFETY: C's contract.
+    while unsafe { text.add(length).read_volatile() } != 0 {
+        length += 1;
+    }
+    length
+}
+
+/// Named by the unwind tables of the `core` of the host's target, which nothing here reads: a panic ends the guest.
+#[unsafe(no_mangle)]
+extern "C" fn rust_eh_personality() {}
+
+/// As above.
+#[unsafe(no_mangle)]
+extern "C" fn _Unwind_Resume() -> ! {
+    crate::machine::exit(crate::machine::Exit::Panic)
+}

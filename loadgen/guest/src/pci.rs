@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: Apache-2.0
+//! PCI: where the virtio devices are. Buses and addresses are dealt out here, since a small firmware leaves them alone.
+
+use crate::machine::{in32, out32};
+use alloc::vec::Vec;
+
+/// Where memory of devices begins: above all memory of q35 and i440fx, below what every board has at its end.
+const WINDOW: u32 = 0xe000_0000;
+/// What a bridge passes on, at least.
+const BRIDGE_UNIT: u32 = 0x10_0000;
+const VIRTIO: u16 = 0x1af4;
+const MSI_X: u8 = 0x11;
+const VENDOR_SPECIFIC: u8 = 0x09;
+
+/// A device, by its place.
+#[derive(Clone, Copy)]
+pub struct Function {
+    address: u32,
+    /// What it is, by virtio's numbers: 2 is a disk, 3 a console.
+    pub kind: u16,
+}
+
+impl Function {
+    fn at(bus: u8, slot: u8) -> Function {
+        Function { address: 0x8000_0000 | u32::from(bus) << 16 | u32::from(slot) << 11, kind: 0 }
+    }
+
+    /// Read four bytes of its configuration.
+    pub fn read(self, at: u8) -> u32 {
+        out32(0xcf8, self.address | u32::from(at & 0xfc));
+        in32(0xcfc)
+    }
+
+    fn write(self, at: u8, value: u32) {
+        out32(0xcf8, self.address | u32::from(at & 0xfc));
+        out32(0xcfc, value);
+    }
+
+    fn read16(self, at: u8) -> u16 {
+        (self.read(at) >> (8 * (at & 2))) as u16
+    }
+
+    fn read8(self, at: u8) -> u8 {
+        (self.read(at) >> (8 * (at & 3))) as u8
+    }
+
+    /// Its capabilities of virtio: the kind, and where in which memory.
+    pub fn capabilities(self) -> Vec<Capability> {
+        let mut found = Vec::new();
+        let mut at = self.read8(0x34) & 0xfc;
+        // as many as fit, so that a ring of them ends
+        for _ in 0..48 {
+            if at == 0 {
+                break;
+            }
+            let head = self.read(at);
+            if head as u8 == VENDOR_SPECIFIC {
+                let (bar, offset) = (self.read8(at + 4), self.read(at + 8));
+                let more = if (head >> 24) as u8 == Capability::NOTIFY { self.read(at + 16) } else { 0 };
+                if let Some(base) = self.memory(bar) {
+                    found.push(Capability {
+                        kind: (head >> 24) as u8,
+                        address: u64::from(base) + u64::from(offset),
+                        more,
+                    });
+                }
+            }
+            at = (head >> 8) as u8 & 0xfc;
+        }
+        found
+    }
+
+    /// Switch MSI-X on, and have its first vector call `vector` on this CPU; whether it has MSI-X.
+    pub fn interrupts(self, vector: u8) -> bool {
+        let mut at = self.read8(0x34) & 0xfc;
+        for _ in 0..48 {
+            if at == 0 {
+                return false;
+            }
+            let head = self.read(at);
+            if head as u8 == MSI_X {
+                let table = self.read(at + 4);
+                let Some(base) = self.memory((table & 7) as u8) else { return false };
+                let row = (base + (table & !7)) as *mut u32;
+                self.write(at, head | 1 << 31);
+                for (index, word) in [0xfee0_0000, 0, u32::from(vector), 0].into_iter().enumerate() {
+                    // SAFETY: the first row of the device's own table, in a memory that was dealt out to it.
+                    unsafe { row.add(index).write_volatile(word) };
+                }
+                return true;
+            }
+            at = (head >> 8) as u8 & 0xfc;
+        }
+        false
+    }
+
+    fn memory(self, bar: u8) -> Option<u32> {
+        if bar > 5 {
+            return None;
+        }
+        let value = self.read(0x10 + 4 * bar);
+        (value & 1 == 0 && value & !15 != 0).then_some(value & !15)
+    }
+
+    /// Give every memory of it a place from `next` on.
+    fn settle(self, next: &mut u32) {
+        let mut bar = 0x10;
+        while bar <= 0x24 {
+            self.write(bar, u32::MAX);
+            let size = self.read(bar);
+            let wide = size & 7 == 4;
+            if size != 0 && size & 1 == 0 {
+                let bytes = (!(size & !15)).wrapping_add(1);
+                *next = next.next_multiple_of(bytes.max(4096));
+                self.write(bar, *next);
+                if wide {
+                    self.write(bar + 4, 0);
+                }
+                *next += bytes;
+            } else {
+                self.write(bar, 0);
+            }
+            bar += if wide { 8 } else { 4 };
+        }
+        self.write(0x04, 0x0406); // memory, bus master, no INTx
+    }
+}
+
+/// A part of a device's memory, and what virtio keeps there.
+pub struct Capability {
+    /// Which part.
+    pub kind: u8,
+    /// Where.
+    pub address: u64,
+    /// What else the capability says: how far doorbells lie apart.
+    pub more: u32,
+}
+
+impl Capability {
+    /// The registers that all virtio devices have.
+    pub const COMMON: u8 = 1;
+    /// The doorbells.
+    pub const NOTIFY: u8 = 2;
+    /// What this kind of device has.
+    pub const DEVICE: u8 = 4;
+}
+
+/// Find the virtio devices on the first bus and behind its bridges, and give them addresses.
+pub fn find() -> Vec<Function> {
+    let mut found = Vec::new();
+    let (mut next, mut buses) = (WINDOW, 0u8);
+    for slot in 0..32 {
+        let here = Function::at(0, slot);
+        let name = here.read(0);
+        if name as u16 == 0xffff {
+            continue;
+        }
+        let bridge = here.read8(0x0e) & 0x7f == 1;
+        if bridge {
+            buses += 1;
+            next = next.next_multiple_of(BRIDGE_UNIT);
+            let begin = next;
+            here.write(0x18, u32::from(buses) << 16 | u32::from(buses) << 8);
+            found.extend(function(buses, 0, &mut next));
+            next = next.next_multiple_of(BRIDGE_UNIT);
+            // a window that ends before it begins passes nothing on
+            let last = if next == begin { 0 } else { (next - 1) & 0xfff0_0000 };
+            here.write(0x20, last | begin >> 16);
+            here.write(0x24, 0x0000_fff0);
+            here.write(0x04, 0x0406);
+        } else {
+            found.extend(function(0, slot, &mut next));
+        }
+    }
+    found
+}
+
+fn function(bus: u8, slot: u8, next: &mut u32) -> Option<Function> {
+    let here = Function::at(bus, slot);
+    if here.read16(0) != VIRTIO {
+        return None;
+    }
+    // as old devices are numbered, and as new ones are
+    let kind = match here.read16(2) {
+        0x1001 => 2,
+        0x1003 => 3,
+        number @ 0x1040..0x1080 => number - 0x1040,
+        _ => return None,
+    };
+    here.settle(next);
+    Some(Function { kind, ..here })
+}

@@ -1,0 +1,302 @@
+// SPDX-License-Identifier: Apache-2.0
+//! virtio 1.x over PCI: a device's features, and split rings.
+
+use crate::pci::{Capability, Function};
+use alloc::alloc::{Layout, alloc_zeroed};
+use alloc::format;
+use core::sync::atomic::{Ordering, fence};
+use virtune_load_core::failure::Failure;
+
+/// The features that this driver knows besides those of the kind of device.
+pub const INDIRECT: u64 = 1 << 28;
+/// Both sides say when they want to be told.
+pub const EVENT_IDX: u64 = 1 << 29;
+/// virtio 1.0 and later.
+pub const VERSION_1: u64 = 1 << 32;
+
+const ACKNOWLEDGE: u8 = 1;
+const DRIVER: u8 = 2;
+const DRIVER_OK: u8 = 4;
+const FEATURES_OK: u8 = 8;
+const NO_VECTOR: u16 = 0xffff;
+/// How often a reset is looked for before the device is given up.
+const RESET_LOOKS: u32 = 1_000_000;
+
+/// A register of a device, by its place.
+fn get<T: Copy>(address: u64) -> T {
+    // SAFETY: addresses come from the device's own capabilities, in memory that was dealt out to it and is mapped.
+    unsafe { (address as *const T).read_volatile() }
+}
+
+fn put<T>(address: u64, value: T) {
+    // SAFETY: as above.
+    unsafe { (address as *mut T).write_volatile(value) }
+}
+
+/// A device that was reset and whose features are settled.
+pub struct Device {
+    common: u64,
+    doorbells: u64,
+    doorbell_bytes: u32,
+    /// Where what is special to the kind of device lies.
+    pub own: u64,
+    /// The features that both sides have.
+    pub features: u64,
+    /// What the device offers.
+    pub offered: u64,
+}
+
+impl Device {
+    /// Reset a device and settle its features: those of `wanted` that it offers.
+    pub fn new(function: Function, wanted: u64) -> Result<Device, Failure> {
+        let (mut common, mut doorbells, mut doorbell_bytes, mut own) = (0, 0, 0, 0);
+        for capability in function.capabilities() {
+            match capability.kind {
+                Capability::COMMON if common == 0 => common = capability.address,
+                Capability::NOTIFY if doorbells == 0 => {
+                    (doorbells, doorbell_bytes) = (capability.address, capability.more);
+                }
+                Capability::DEVICE if own == 0 => own = capability.address,
+                _ => {}
+            }
+        }
+        if common == 0 || doorbells == 0 {
+            return Err(Failure::run("a virtio device has no registers of virtio 1.0"));
+        }
+        let mut device = Device { common, doorbells, doorbell_bytes, own, features: 0, offered: 0 };
+        device.reset()?;
+        device.set_status(ACKNOWLEDGE);
+        device.set_status(ACKNOWLEDGE | DRIVER);
+        device.offered = device.offers();
+        device.features = device.offered & (wanted | VERSION_1);
+        put::<u32>(common + 8, 0);
+        put::<u32>(common + 12, device.features as u32);
+        put::<u32>(common + 8, 1);
+        put::<u32>(common + 12, (device.features >> 32) as u32);
+        device.set_status(ACKNOWLEDGE | DRIVER | FEATURES_OK);
+        if device.status() & FEATURES_OK == 0 || device.features & VERSION_1 == 0 {
+            return Err(Failure::run(format!("a virtio device refused its features {:#x}", device.features)));
+        }
+        Ok(device)
+    }
+
+    /// Whether both sides have a feature.
+    pub fn has(&self, feature: u64) -> bool {
+        self.features & feature != 0
+    }
+
+    /// Begin: the device may look at its queues.
+    pub fn begin(&self) {
+        self.set_status(ACKNOWLEDGE | DRIVER | FEATURES_OK | DRIVER_OK);
+    }
+
+    /// Whether the device says of itself that it cannot go on.
+    pub fn broken(&self) -> bool {
+        self.status() & 0x40 != 0
+    }
+
+    /// Take everything back from the device.
+    pub fn reset(&self) -> Result<(), Failure> {
+        self.set_status(0);
+        for _ in 0..RESET_LOOKS {
+            if self.status() == 0 {
+                return Ok(());
+            }
+        }
+        Err(Failure::run("a virtio device did not come back from its reset"))
+    }
+
+    /// How many descriptors a queue has.
+    pub fn ring_size(&self, number: u16) -> u16 {
+        put::<u16>(self.common + 22, number);
+        get(self.common + 24)
+    }
+
+    /// Make a queue; with `vector` it interrupts by that row of its table.
+    pub fn ring(&self, number: u16, vector: Option<u16>) -> Result<Ring, Failure> {
+        let common = self.common;
+        let size = self.ring_size(number);
+        if size == 0 || !size.is_power_of_two() {
+            return Err(Failure::run(format!("a virtio device has no queue {number}")));
+        }
+        put::<u16>(common + 26, vector.unwrap_or(NO_VECTOR));
+        if vector.is_some_and(|vector| get::<u16>(common + 26) != vector) {
+            return Err(Failure::run("a virtio device has no interrupt for its queue"));
+        }
+        let doorbell = self.doorbells + u64::from(get::<u16>(common + 30)) * u64::from(self.doorbell_bytes);
+        let ring = Ring::new(number, size, doorbell, self.has(EVENT_IDX));
+        put::<u64>(common + 32, ring.descriptors);
+        put::<u64>(common + 40, ring.available);
+        put::<u64>(common + 48, ring.used);
+        put::<u16>(common + 28, 1);
+        Ok(ring)
+    }
+
+    fn offers(&self) -> u64 {
+        put::<u32>(self.common, 0);
+        let low = get::<u32>(self.common + 4);
+        put::<u32>(self.common, 1);
+        u64::from(low) | u64::from(get::<u32>(self.common + 4)) << 32
+    }
+
+    fn status(&self) -> u8 {
+        get(self.common + 20)
+    }
+
+    fn set_status(&self, status: u8) {
+        put(self.common + 20, status);
+    }
+}
+
+/// A piece of memory in a request; `write`: the device writes it.
+#[derive(Clone, Copy)]
+pub struct Piece {
+    /// Where.
+    pub address: u64,
+    /// How long.
+    pub bytes: u32,
+    /// Whether the device writes it.
+    pub write: bool,
+}
+
+/// A split ring. Requests are chains of descriptors that their maker numbers.
+pub struct Ring {
+    number: u16,
+    /// How many descriptors it has.
+    pub size: u16,
+    doorbell: u64,
+    descriptors: u64,
+    available: u64,
+    used: u64,
+    event_idx: bool,
+    sent: u16,
+    told: u16,
+    seen: u16,
+    /// How often the doorbell was rung.
+    pub kicks: u64,
+}
+
+const NEXT: u16 = 1;
+const DEVICE_WRITES: u16 = 2;
+const IS_TABLE: u16 = 4;
+
+/// Memory that devices may use, all zeros: it stays until the heap is emptied.
+pub fn memory(bytes: usize, alignment: usize) -> Result<u64, Failure> {
+    let layout =
+        Layout::from_size_align(bytes.max(1), alignment).map_err(|_| Failure::run("a size that no memory has"))?;
+    // SAFETY: the layout is not empty.
+    let place = unsafe { alloc_zeroed(layout) } as u64;
+    if place == 0 {
+        return Err(Failure::usage(format!("the guest has no memory left for {bytes} bytes: give it more")));
+    }
+    Ok(place)
+}
+
+impl Ring {
+    fn new(number: u16, size: u16, doorbell: u64, event_idx: bool) -> Ring {
+        let entries = usize::from(size);
+        let place = |bytes| memory(bytes, 4096).unwrap_or_else(|failure| panic!("{failure}"));
+        Ring {
+            number,
+            size,
+            doorbell,
+            descriptors: place(16 * entries),
+            available: place(6 + 2 * entries),
+            used: place(6 + 8 * entries),
+            event_idx,
+            sent: 0,
+            told: 0,
+            seen: 0,
+            kicks: 0,
+        }
+    }
+
+    /// Write a chain of descriptors from number `first` on.
+    pub fn chain(&self, first: u16, pieces: &[Piece]) {
+        write_chain(self.descriptors + 16 * u64::from(first), first, pieces);
+    }
+
+    /// Write one descriptor that stands for a table of them, at `table`.
+    pub fn indirect(&self, first: u16, table: u64, pieces: &[Piece]) {
+        write_chain(table, 0, pieces);
+        let at = self.descriptors + 16 * u64::from(first);
+        put::<u64>(at, table);
+        put::<u32>(at + 8, 16 * pieces.len() as u32);
+        put::<u32>(at + 12, u32::from(IS_TABLE));
+    }
+
+    /// Hand over the chain that begins with a descriptor.
+    #[inline]
+    pub fn send(&mut self, head: u16) {
+        put::<u16>(self.available + 4 + 2 * u64::from(self.sent % self.size), head);
+        self.sent = self.sent.wrapping_add(1);
+    }
+
+    /// Show the device what was handed over, and ring its doorbell where it wants that.
+    #[inline]
+    pub fn kick(&mut self) {
+        if self.sent == self.told {
+            return;
+        }
+        fence(Ordering::Release); // chains before the index that names them
+        put::<u16>(self.available + 2, self.sent);
+        fence(Ordering::SeqCst); // the index before the device's word on doorbells
+        let wanted = if self.event_idx {
+            let event = get::<u16>(self.used + 4 + 8 * u64::from(self.size));
+            self.sent.wrapping_sub(event).wrapping_sub(1) < self.sent.wrapping_sub(self.told)
+        } else {
+            get::<u16>(self.used) & 1 == 0
+        };
+        self.told = self.sent;
+        if wanted {
+            self.kicks += 1;
+            put::<u16>(self.doorbell, self.number);
+        }
+    }
+
+    /// Take the next chain that the device gave back: its head, and how much the device says it wrote.
+    #[inline]
+    pub fn take(&mut self) -> Option<(u32, u32)> {
+        if get::<u16>(self.used + 2) == self.seen {
+            return None;
+        }
+        fence(Ordering::Acquire); // the index before what it names
+        let at = self.used + 4 + 8 * u64::from(self.seen % self.size);
+        self.seen = self.seen.wrapping_add(1);
+        Some((get(at), get(at + 4)))
+    }
+
+    /// How many chains the device has given back that were not taken: more than were sent is a device that lies.
+    pub fn waiting(&self) -> u16 {
+        get::<u16>(self.used + 2).wrapping_sub(self.seen)
+    }
+
+    /// The index by which the device gives chains back, and where it stood when the last was taken.
+    pub fn word(&self) -> (u64, u16) {
+        (self.used + 2, self.seen)
+    }
+
+    /// Ask for an interrupt with the next chain that comes back, or for none; whether one waits already.
+    pub fn listen(&mut self, on: bool) -> bool {
+        if self.event_idx {
+            let event = if on { self.seen } else { self.seen.wrapping_sub(1) };
+            put::<u16>(self.available + 4 + 2 * u64::from(self.size), event);
+        } else {
+            put::<u16>(self.available, u16::from(!on));
+        }
+        fence(Ordering::SeqCst);
+        self.waiting() > 0
+    }
+}
+
+fn write_chain(place: u64, first: u16, pieces: &[Piece]) {
+    for (index, piece) in pieces.iter().enumerate() {
+        let at = place + 16 * index as u64;
+        let last = index + 1 == pieces.len();
+        let flags = if piece.write { DEVICE_WRITES } else { 0 } | if last { 0 } else { NEXT };
+        let next = if last { 0 } else { first + index as u16 + 1 };
+        put::<u64>(at, piece.address);
+        put::<u32>(at + 8, piece.bytes);
+        put::<u32>(at + 12, u32::from(flags) | u32::from(next) << 16);
+    }
+}
