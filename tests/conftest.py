@@ -184,6 +184,31 @@ def _made_generator() -> Path | None:
     return kept
 
 
+@functools.cache
+def bare_guest() -> Path:
+    """The guest without an operating system, made from its source; without cargo the one that is there."""
+    from virtune.bench.qemu.bare import PLACES, find_guest
+    from virtune.bench.qemu.device_settings import GUEST
+
+    cargo = shutil.which("cargo")
+    if cargo is not None:
+        checkout, place = Path(__file__).parents[1], PLACES[0]
+        words = [cargo, "rustc", "-q", "--profile", "guest", "--locked", "--package", "virtune-guest"]
+        words += ["--target-dir", str(checkout / ".venv" / "loadgen"), "--", "-C", "relocation-model=static"]
+        done = subprocess.run(words, cwd=checkout / "loadgen", capture_output=True, text=True)
+        if done.returncode:
+            pytest.fail(f"the guest in loadgen/guest could not be built (Rust 1.89 or newer?): {done.stderr[-300:]}")
+        built, kept = checkout / ".venv" / "loadgen" / "guest" / GUEST, place / GUEST
+        if not kept.exists() or not filecmp.cmp(built, kept, shallow=False):
+            place.mkdir(parents=True, exist_ok=True)
+            fresh = place / f"{GUEST}.{os.getpid()}"
+            shutil.copy2(built, fresh)
+            fresh.replace(kept)
+    with contextlib.suppress(MissingToolError):
+        return find_guest()
+    pytest.skip("virtune-guest is missing and cannot be built: install Rust 1.89 or newer (cargo), and try again")
+
+
 def marked_processes() -> list[str]:
     """Every process that a virtune run of these tests started: `pid comm`."""
     found = []

@@ -16,7 +16,7 @@ import pytest
 
 from virtune.bench.daemon.export_settings import Served, export_checks, iothread_check_under_load
 from virtune.bench.libvirt.settings import cache_check, disk_checks, image_checks
-from virtune.bench.qemu.device_settings import device_checks, machine_checks, thread_checks
+from virtune.bench.qemu.device_settings import GUEST, device_checks, machine_checks, thread_checks
 from virtune.bench.qemu.guests import spread_check
 from virtune.bench.qemu.placement import pages_check, place_checks
 from virtune.bench.scratch import qcow2_options
@@ -80,6 +80,7 @@ EXAMPLES: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "machine.cpu": ("qemu64", ()),
     "machine.vcpus": ("3", ()),
     "machine.memory": ("1G", ()),
+    "guest.system": ("bare", ()),
     "memory.hugepages": ("2M", ()),
     "vcpu.pin": ("0", ()),
     "emulator.pin": ("0", ()),
@@ -123,6 +124,8 @@ class HonestQemu:
         machine = self.stack.machine
         if command == "query-cpus-fast":
             return [{"qom-path": "/cpu"}] * (machine.vcpus or 2)
+        if arguments.get("property") == "kernel":
+            return f"/share/{GUEST}" if machine.is_bare else "/boot/vmlinuz"
         if command == "query-memory-size-summary":
             return {"base-memory": machine.memory}
         assert command == "qom-get"

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.conftest import SPAN, eventually, generator, marked_processes
+from tests.conftest import SPAN, bare_guest, eventually, generator, marked_processes
 from tests.contract.rig_contract import Image, RigContract
 from tests.guests.conftest import TCG
 
@@ -16,10 +16,12 @@ from virtune import shell
 from virtune.bench.appliance.build import appliance_for
 from virtune.bench.appliance.sources import find_sources
 from virtune.bench.port import LoadOutput, Session, Surroundings
-from virtune.bench.qemu.guests import Guests
+from virtune.bench.qemu.guests import Guests, bare_guests, linux_guests
+from virtune.bench.qemu.rig import GuestBench
 from virtune.bench.rigs import SESSIONS, session
 from virtune.bench.scratch import Scratch
 from virtune.bench.simulated import session as simulated
+from virtune.model.machine import Machine
 from virtune.model.rig import RIGS
 from virtune.model.stack import Device, Disk, Stack
 from virtune.shell import Warden
@@ -68,12 +70,12 @@ class TestVhostUser(OnThisHost):
 
 
 @pytest.fixture(scope="module")
-def machines() -> Iterator[Guests]:
+def machines() -> Iterator[Guests[GuestBench]]:
     """Machines for the tests of guests: one boots once."""
     cache = shell.cache_directory()
     appliance = appliance_for(find_sources(cache / "packages"), cache / "appliances")[0]
     with Warden("contract-guests") as warden:
-        found = Guests(appliance, TCG, warden)
+        found = linux_guests(appliance, TCG, warden)
         yield found
         found.give_up()
 
@@ -87,8 +89,30 @@ class TestGuest(OnThisHost):
     )
 
     @pytest.fixture
-    def session(self, machines: Guests) -> Session:
+    def session(self, machines: Guests[GuestBench]) -> Session:
         return machines
+
+
+@pytest.mark.real
+class TestBareGuest(OnThisHost):
+    """A guest without an operating system, on KVM where that runs it."""
+
+    stacks = (
+        Stack(rig="qemu", machine=Machine(system="bare"), disk=Disk(aio="io_uring")),
+        Stack(
+            rig="qemu",
+            machine=Machine(system="bare"),
+            device=Device(iothread="io1", num_queues=2, queue_size=512),
+            disk=Disk(aio="native"),
+        ),
+    )
+
+    @pytest.fixture
+    def session(self, warden: Warden) -> Iterator[Session]:
+        bare_guest()
+        found = bare_guests(warden)
+        yield found
+        found.give_up()
 
 
 class TestSimulated(RigContract):

@@ -9,7 +9,7 @@ import pytest
 
 from virtune import shell
 from virtune.bench.appliance.build import Appliance
-from virtune.bench.qemu.accelerator import Accelerator, accelerator_for
+from virtune.bench.qemu.accelerator import WITHOUT_HARDWARE, Accelerator, accelerator_for, kvm_kind
 from virtune.bench.qemu.machine import PROGRAM
 
 NO_MEMORY = "cannot set up guest memory 'ram': Cannot allocate memory"
@@ -52,12 +52,18 @@ def host(tmp_path: Path, warden: shell.Warden) -> Host:
 def test_a_qemu_that_trips_over_kvm_is_not_tried_again_until_it_is_asked_for(host: Host) -> None:
     host.qemu("echo 'kvm_buf_set_msrs: Assertion failed' >&2; kill -ABRT $$")
     found, starts = host.tried()
-    assert (found.name, found.tried, starts) == ("tcg", True, 1)
+    assert (found.name, found.tried, starts) == ("tcg", True, 2), "with the host's CPU, and with one feature less"
     assert "kvm_buf_set_msrs: Assertion failed" in found.why
     assert host.tried() == (found, 0)
-    assert host.tried(again=True)[1] == 1
+    assert host.tried(again=True)[1] == 2
     (host.cache / "accelerators.json").write_text('{"x": [')
-    assert host.tried()[1] == 1, "what cannot be read is tried"
+    assert host.tried()[1] == 2, "what cannot be read is tried"
+
+
+def test_the_kind_of_kvm_is_told_by_what_the_cpus_have() -> None:
+    assert kvm_kind("flags\t\t: fpu sse2 hypervisor\n") == WITHOUT_HARDWARE
+    assert kvm_kind("flags\t\t: fpu vmx hypervisor\n") == "nested KVM"
+    assert kvm_kind("flags\t\t: fpu svm\n") == "KVM with hardware virtualization"
 
 
 @pytest.mark.parametrize("script", [f'echo "{NO_MEMORY}" >&2; exit 1', "kill -KILL $$", "kill -TERM $$"])

@@ -11,7 +11,7 @@ from typing import assert_never
 from virtune.fio import generator
 from virtune.fio.options import ENGINE_OPTIONS
 from virtune.model.errors import PreconditionError
-from virtune.model.target import FileTarget, GuestTarget, NbdTarget, Target, VhostUserTarget
+from virtune.model.target import BareTarget, FileTarget, GuestTarget, NbdTarget, Target, VhostUserTarget
 from virtune.model.workload import Workload
 
 FIO = "fio"
@@ -43,6 +43,8 @@ def program_for(workload: Workload, target: Target, clients: Clients) -> str:
     match target:
         case GuestTarget() | NbdTarget():
             return FIO
+        case BareTarget():
+            return generator.PROGRAM
         case FileTarget():
             ours = clients.alike and _as_on_an_export(workload) and takes(workload)
             return generator.PROGRAM if ours else FIO
@@ -143,6 +145,19 @@ def on_vhost_user(options: dict[str, str], program: str, chosen: list[Chosen]) -
         return {"ioengine": "libblkio"}
     _by_generator(options, chosen)
     return {"ioengine": "libblkio"}
+
+
+def on_bare(options: dict[str, str], chosen: list[Chosen]) -> dict[str, str]:
+    """Return what a guest without an operating system adds; what means nothing there is taken out of `options`."""
+    if options.get("direct") == "0":
+        hint = "guest.system=linux has one"
+        raise PreconditionError("direct=0 asks for a page cache, and a guest without a system has none", hint=hint)
+    _leave_out("direct", "there is no page cache in the guest; disk.cache decides what QEMU does", options, chosen)
+    _leave_out("invalidate", "there is no page cache in the guest to drop", options, chosen)
+    _by_generator(options, chosen)
+    if "hipri" not in options:
+        chosen.append(("hipri=1", "the guest looks for completions; hipri=0 has it wait for interrupts"))
+    return {"ioengine": "virtio-blk", "hipri": options.get("hipri", "1")}
 
 
 def _by_generator(options: dict[str, str], chosen: list[Chosen]) -> None:

@@ -24,6 +24,7 @@ from virtune.fio.exported import (
     UNREAD,
     Chosen,
     Clients,
+    on_bare,
     on_file_too,
     on_nbd,
     on_vhost_user,
@@ -38,7 +39,7 @@ from virtune.fio.options import ENGINE_OPTIONS, ENGINES, check_together, read_op
 from virtune.fio.workloads import check_name
 from virtune.model.errors import PlanError, PreconditionError
 from virtune.model.spelling import quoted
-from virtune.model.target import FileTarget, NbdTarget, Target, VhostUserTarget
+from virtune.model.target import BareTarget, FileTarget, NbdTarget, Target, VhostUserTarget
 from virtune.model.workload import BACKGROUND, Job, Workload
 
 PERCENTILES = "50:70:90:95:99:99.9:99.99"
@@ -178,6 +179,8 @@ def _address(target: Target, program: str) -> dict[str, str]:
                 raise PreconditionError(f"a job file cannot name the socket {quoted(socket)}", hint=hint)
             driver = "virtio-blk-vhost-user"
             return {"ioengine": "libblkio", "libblkio_driver": driver, "libblkio_path": socket}
+        case BareTarget():
+            return {"filename": "disk0"}
         case _:
             assert_never(target)
 
@@ -222,6 +225,9 @@ def _on_target(options: dict[str, str], plan: _Plan, chosen: list[Chosen]) -> di
         case VhostUserTarget():
             _require_engine(options.pop("ioengine", "libblkio"), plan)
             return on_vhost_user(options, plan.program, chosen)
+        case BareTarget():
+            _require_engine(options.pop("ioengine", "virtio-blk"), plan)
+            return on_bare(options, chosen)
         case _:
             assert_never(plan.target)
 
@@ -294,6 +300,13 @@ def _require_engine(engine: str, plan: _Plan) -> None:
                 f"the target is a vhost-user-blk export, which ioengine={engine} cannot load", hint=hint
             )
         return  # what fio lacks virtune-load has
+    if isinstance(plan.target, BareTarget):
+        if engine != "virtio-blk":
+            raise PreconditionError(
+                f"a guest without an operating system has its own driver, and ioengine={engine} is none",
+                hint="`--set guest.system=linux` runs fio in the guest",
+            )
+        return
     if engine not in plan.engines:
         have = ", ".join(e for e in ENGINES if e in plan.engines)
         hint = "use disk.export=fuse, or a fio built with libnbd" if engine == "nbd" else f"it has {have}"

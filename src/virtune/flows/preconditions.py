@@ -33,13 +33,18 @@ def require_programs(study: Study, say: Callable[[Event], None]) -> None:
         shell.find(program)
     if any(arm.stack.disk.format == "qcow2" for arm in study.arms):
         shell.find("qemu-img")
-    emulators = {arm.stack.machine.emulator for arm in study.arms if arm.stack.kind.own_guest}
-    for emulator in emulators:
+    machines = {arm.stack.machine for arm in study.arms if arm.stack.kind.own_guest}
+    for emulator in {machine.emulator for machine in machines}:
         program = shell.find(emulator or "qemu-system-x86_64")
         if emulator is not None:
             _require_trusted(emulator, Path(program).resolve(), say)
-    if emulators:
+    if machines:
         _require_host(study)
+    if any(machine.is_bare for machine in machines):
+        from virtune.bench.qemu.bare import find_guest
+
+        find_guest()
+    if any(not machine.is_bare for machine in machines):
         ready_appliance(say)
 
 

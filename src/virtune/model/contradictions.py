@@ -83,9 +83,12 @@ def _elsewhere(stack: Stack) -> Iterator[str]:
 def _guest_contradictions(stack: Stack) -> Iterator[str]:
     yield from machine_contradictions(stack.machine, stack.pins)
     if stack.device.vfio_pci is not None:
+        if stack.machine.is_bare:
+            yield "guest.system=bare drives virtio-blk only, and the disk is passed through"
         yield from _passed_contradictions(stack)
         return
     yield from _thread_contradictions(stack)
+    yield from _bare_contradictions(stack)
     device = stack.device
     if stack.spread is not None and (stack.guests + stack.idle_guests < 2 or not stack.spread.startswith("/")):
         yield "spread is an absolute path of a directory for the images of every second guest, and needs two guests"
@@ -103,6 +106,17 @@ def _guest_contradictions(stack: Stack) -> Iterator[str]:
         yield f"bus={device.bus} has sectors of 512 bytes in QEMU, so logical_block_size cannot be another"
     if device.bus == "ide" and not stack.machine.has_isa:
         yield "bus=ide needs machine.type=pc: the board q35 has no IDE"
+
+
+def _bare_contradictions(stack: Stack) -> Iterator[str]:
+    if not stack.machine.is_bare:
+        return
+    if stack.device.bus != "virtio-blk":
+        yield f"guest.system=bare drives virtio-blk only, and the bus is {stack.device.bus}"
+    if stack.device.packed:
+        yield "guest.system=bare has no packed rings"
+    if (stack.machine.vcpus or 1) > 1:
+        yield "guest.system=bare runs on one vCPU, which drives all queues"
 
 
 def _passed_contradictions(stack: Stack) -> Iterator[str]:

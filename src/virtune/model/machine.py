@@ -7,6 +7,7 @@ What these cannot be is said as a sentence, by rules that are QEMU's own.
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Literal
 
 from virtune.model.units import Bytes
 
@@ -17,6 +18,9 @@ _ID = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,30}", re.ASCII)
 _QUEUES = re.compile(r"(\d{1,5})(?:-(\d{1,5}))?", re.ASCII)
 
 
+System = Literal["bare", "linux"]
+"""What runs in a guest: Linux, or the load itself without an operating system."""
+
 MEMORY = Bytes(512 * 1024**2)
 """What a guest of virtune's has unasked; it needs a tenth of that."""
 
@@ -26,7 +30,8 @@ class Machine:
     """What a guest's process is started with. `None` is what virtune's guests get unasked.
 
     `emulator` is the path of a `qemu-system-...` program, `type` QEMU's machine (q35), `cpu` its model (`host` on
-    KVM, `max` without), `hugepages` the size of the pages that the guest's memory lies on.
+    KVM, `max` without), `hugepages` the size of the pages that the guest's memory lies on. `system` is what runs in
+    it: `bare` is the load alone, without an operating system.
     """
 
     emulator: str | None = None
@@ -35,6 +40,12 @@ class Machine:
     vcpus: int | None = None
     memory: Bytes | None = None
     hugepages: Bytes | None = None
+    system: System | None = None
+
+    @property
+    def is_bare(self) -> bool:
+        """Whether the guest has no operating system."""
+        return self.system == "bare"
 
     @property
     def has_isa(self) -> bool:

@@ -84,6 +84,7 @@ _VIRTIO_BLK = frozenset({
 _GUEST = _VIRTIO_BLK | {
     "scsi.num_queues", "nvme.max_ioqpairs", "device.iothread_vq_mapping", "iothread.poll_max_ns",
     "iothread.thread_pool_max", "machine.emulator", "machine.type", "machine.cpu", "machine.vcpus", "machine.memory",
+    "guest.system",
     "memory.hugepages", "vcpu.pin", "emulator.pin", "iothread.pin", "guests.count", "guests.idle", "guests.spread",
     "storage.vfio_pci",
 }  # fmt: skip

@@ -43,4 +43,13 @@ class VhostUserTarget:
     queues: int = 1
 
 
-Target = FileTarget | NbdTarget | VhostUserTarget
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BareTarget:
+    """The virtio-blk disk of a guest without an operating system: the guest itself is the load, in virtune-load's
+    words.
+    """
+
+    size_bytes: int
+
+
+Target = FileTarget | NbdTarget | VhostUserTarget | BareTarget

@@ -6,7 +6,7 @@ from virtune.fio.job import fio_job
 from virtune.model.errors import PlanError, PreconditionError
 from virtune.model.stack import Stack
 from virtune.model.study import Study
-from virtune.model.target import FileTarget, GuestTarget, NbdTarget, Target, VhostUserTarget
+from virtune.model.target import BareTarget, FileTarget, GuestTarget, NbdTarget, Target, VhostUserTarget
 from virtune.plan.guests import require_shared_image, share_of
 from virtune.plan.loads import LIKELY_SATURATION, at_loads
 
@@ -48,6 +48,8 @@ def require_fit(study: Study, *, clients: Clients) -> None:
 
 
 def _target_like(stack: Stack, size_bytes: int) -> Target:
+    if stack.machine.is_bare:
+        return BareTarget(size_bytes=size_bytes)
     if stack.kind.in_guest:
         return GuestTarget(path="/dev/vda", size_bytes=size_bytes)
     if stack.kind.front != "export" or stack.export == "fuse":

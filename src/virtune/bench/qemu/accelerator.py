@@ -7,17 +7,20 @@ a guest, a KVM that another hypervisor has, a monitor that is late) is no answer
 """
 
 import contextlib
+import functools
 import hashlib
 import json
 import os
 import platform
 import signal
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Protocol
 
 from virtune import shell
 from virtune.bench.appliance.build import Appliance, appliances
-from virtune.bench.qemu.machine import PROGRAM, EndedError, HungError, running
+from virtune.bench.qemu.machine import PROGRAM, EndedError, HungError, QemuGuest, running
 from virtune.model.errors import MissingToolError, RigError
 from virtune.model.machine import Machine
 
@@ -26,17 +29,37 @@ TRIAL_SECONDS = 20.0
 
 KVM = Path("/dev/kvm")
 
+HOST_CPUS = ("host", "host,-arch-capabilities")
+"""The CPU of a guest on KVM, and another where QEMU aborts on that one: some KVM show a feature whose MSR (0x10a)
+they then refuse to set."""
+
 _OWN_FAULTS = frozenset({signal.SIGABRT, signal.SIGSEGV, signal.SIGILL, signal.SIGFPE, signal.SIGTRAP})
 """By which QEMU ends through its own doing; any other is sent by somebody, or by a host that has no memory left."""
 
 
+WITHOUT_HARDWARE = "KVM without hardware virtualization"
+"""The kind of KVM that runs a guest's programs on the CPU and emulates its kernel."""
+
+
+class Boot(Protocol):
+    """Boots a guest on KVM with that CPU; raises RigError when it does not come up."""
+
+    def __call__(self, *, host_cpu: str) -> AbstractContextManager[QemuGuest]:
+        """Yield the guest; it ends with the block."""
+        ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Accelerator:
-    """What guests run on here: `kvm` or `tcg`, and why in one clause. `tried` is false where there was nothing to."""
+    """What guests run on here: `kvm` or `tcg`, and why in one clause. `tried` is false where there was nothing to.
+
+    `host_cpu` is the CPU that KVM gives a guest unasked.
+    """
 
     kvm: bool
     why: str
     tried: bool
+    host_cpu: str = HOST_CPUS[0]
 
     @property
     def name(self) -> str:
@@ -58,15 +81,32 @@ def accelerator_for(
 
     `emulator` is the QEMU that is meant, where it is another than the PATH's; `device` is where KVM is found.
     """
+    boot = functools.partial(
+        running, appliance, warden, kvm=True, asked=Machine(emulator=emulator), boot_seconds=trial_seconds
+    )
+    key = _key(appliance.key, emulator or PROGRAM)
+    return remembered(cache / "accelerators.json", key, boot, device=device, again=again)
+
+
+def bare_accelerator(
+    guest: Path, cache: Path, boot: Boot, *, emulator: str | None = None, device: Path = KVM
+) -> Accelerator:
+    """The same for a guest without an operating system, the program `guest`; `boot` starts it with a CPU."""
+    about = guest.stat()
+    key = _key(f"{guest.name}-{about.st_size}-{about.st_mtime_ns}", emulator or PROGRAM)
+    return remembered(cache / "bare-accelerators.json", key, boot, device=device)
+
+
+def remembered(place: Path, key: str, boot: Boot, *, device: Path, again: bool = False) -> Accelerator:
+    """Return what was found under that key, else boot a guest on KVM and keep what lasts of what comes of it."""
     if not device.exists():
         return Accelerator(kvm=False, why=f"there is no {device}", tried=False)
     if not os.access(device, os.R_OK | os.W_OK):
         return Accelerator(kvm=False, why=f"{device} is not accessible", tried=False)
-    place, key = cache / "accelerators.json", _key(appliance, emulator or PROGRAM)
     known = _known(place)
     if key in known and not again:
         return known[key]
-    found, lasting = _try(appliance, warden, Machine(emulator=emulator), trial_seconds)
+    found, lasting = _try(boot)
     if not lasting:
         return found
     place.parent.mkdir(parents=True, exist_ok=True)
@@ -81,23 +121,38 @@ def last_tried(cache: Path) -> Accelerator | None:
     known = _known(cache / "accelerators.json")
     with contextlib.suppress(MissingToolError):
         for appliance in reversed(appliances(cache / "appliances")):
-            if (found := known.get(_key(appliance, PROGRAM))) is not None:
+            if (found := known.get(_key(appliance.key, PROGRAM))) is not None:
                 return found
     return None
 
 
-def _try(
-    appliance: Appliance, warden: shell.Warden, asked: Machine, trial_seconds: float
-) -> tuple[Accelerator, bool]:
+def _try(boot: Boot) -> tuple[Accelerator, bool]:
     """Boot a guest on KVM; returns what came of it, and whether it would come of it again."""
-    try:
-        with running(appliance, warden, kvm=True, asked=asked, boot_seconds=trial_seconds) as vm:
-            return Accelerator(kvm=True, why=f"a guest came up on KVM in {vm.boot_seconds:.1f} s", tried=True), True
-    except RigError as error:
-        lasting = _lasts(error)
-        said = f" ({error.hint})" if error.hint else ""
-        once = "" if lasting else "; that may pass, so the next run tries again"
-        return Accelerator(kvm=False, why=f"on KVM {error.message}{said}{once}", tried=True), lasting
+    for number, cpu in enumerate(HOST_CPUS, 1):
+        try:
+            with boot(host_cpu=cpu) as vm:
+                why = f"a guest came up on KVM in {vm.boot_seconds:.1f} s ({kvm_kind()})"
+                return Accelerator(kvm=True, why=why, tried=True, host_cpu=cpu), True
+        except RigError as error:
+            if number < len(HOST_CPUS) and isinstance(error, EndedError) and error.status == -signal.SIGABRT:
+                continue
+            lasting = _lasts(error)
+            said = f" ({error.hint})" if error.hint else ""
+            once = "" if lasting else "; that may pass, so the next run tries again"
+            return Accelerator(kvm=False, why=f"on KVM {error.message}{said}{once}", tried=True), lasting
+    raise AssertionError
+
+
+def kvm_kind(cpuinfo: str | None = None) -> str:
+    """Say which KVM it is, by what this host's CPUs have: what an exit costs differs by a factor of twenty."""
+    if cpuinfo is None:
+        cpuinfo = ""
+        with contextlib.suppress(OSError):
+            cpuinfo = Path("/proc/cpuinfo").read_text()
+    flags = next((line for line in cpuinfo.splitlines() if line.startswith("flags")), "").split()
+    if not {"vmx", "svm"} & set(flags):
+        return WITHOUT_HARDWARE
+    return "nested KVM" if "hypervisor" in flags else "KVM with hardware virtualization"
 
 
 def _lasts(error: RigError) -> bool:
@@ -122,11 +177,11 @@ def _known(place: Path) -> dict[str, Accelerator]:
     return {}
 
 
-def _key(appliance: Appliance, emulator: str) -> str:
+def _key(guest: str, emulator: str) -> str:
     program = Path(shell.find(emulator)).resolve()
     found = program.stat()
     boot = ""
     with contextlib.suppress(OSError):
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    parts = (platform.release(), boot, str(program), found.st_size, found.st_mtime_ns, appliance.key)
+    parts = (platform.release(), boot, str(program), found.st_size, found.st_mtime_ns, guest)
     return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]

@@ -7,21 +7,18 @@ it. Which way a stack takes (nodes exchanged under the device, device anew, mach
 
 import contextlib
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, Protocol
 
-from virtune.bench.appliance.build import Appliance
-from virtune.bench.guest.disk import seen_in_guest
 from virtune.bench.port import DiskImageSpec
 from virtune.bench.qemu.accelerator import Accelerator
 from virtune.bench.qemu.device_settings import device_checks, machine_checks, require_known, thread_checks
-from virtune.bench.qemu.machine import Vm
+from virtune.bench.qemu.machine import QemuGuest
 from virtune.bench.qemu.placement import pages_check, place_checks, place_threads
 from virtune.bench.verify.engine import RingOwners, engine_check, loops_of
 from virtune.bench.verify.guest import guest_checks
 from virtune.bench.verify.image import cache_checks, node_checks, opened
 from virtune.dialects.qemu.guest import (
     DEVICE,
-    DRIVERS,
     LIMITS,
     PARKED,
     device_commands,
@@ -36,7 +33,6 @@ from virtune.dialects.qemu.guest import (
     top_node,
 )
 from virtune.dialects.qemu.qmp import Command, DaemonPlaces
-from virtune.model.errors import RigError
 from virtune.model.evidence import Check
 from virtune.model.stack import PLUGGED, WRITABLE, Stack
 from virtune.probe.process import Process, Ring, Rings
@@ -47,8 +43,25 @@ POLL_MAX_NS = 32768
 THREAD_POOL_MAX = 64
 """QEMU's default for the workers of an IOThread, set again likewise."""
 
-_SEEN_SECONDS = 20.0
-_DRIVER_SECONDS = 20.0
+
+class System(Protocol):
+    """What runs in a guest, as far as its disk needs it.
+
+    `fixed`: its disk must be there when it starts. `drives` is how many queues it drives at most, `proof` where it
+    sees its disk.
+    """
+
+    fixed: bool
+    drives: int
+    proof: str
+
+    def prepare(self, bus: str) -> None:
+        """Make ready what drives a disk on that bus; raises RigError when there is none."""
+        ...
+
+    def look(self) -> Mapping[str, str]:
+        """Return what the guest sees of its disk; raises RigError when it sees none."""
+        ...
 
 
 class Carried:
@@ -60,8 +73,8 @@ class Carried:
 
     def __init__(
         self,
-        vm: Vm,
-        appliance: Appliance,
+        vm: QemuGuest,
+        system: System,
         accelerator: Accelerator,
         ends: contextlib.ExitStack,
         stack: Stack,
@@ -74,13 +87,12 @@ class Carried:
         self.commands: list[Command] = []
         self.engines = RingOwners()
         self.held: frozenset[Ring] = frozenset()
-        self._appliance = appliance
+        self._system = system
         # on some buses a disk is there from the start
-        self._plugged: tuple[Stack, DiskImageSpec] | None = None if stack.device.bus in PLUGGED else (stack, ground)
+        self._plugged: tuple[Stack, DiskImageSpec] | None = None if self._plugs(stack) else (stack, ground)
         self._nodes: tuple[Command, ...] = ()
         self._turn = 0
-        self._threads: set[str] = set()
-        self._drivers: set[str] = set()
+        self._threads: set[str] = set(stack.device.iothreads if system.fixed else ())
         self._new: set[Ring] = set()
         self._now = Rings()
 
@@ -94,15 +106,20 @@ class Carried:
         way, knob = switch_method(self.stack, stack)
         if way == "restart":
             return f"{knob} is the machine's"
-        if stack.device.bus not in PLUGGED and (anew or not self._may_stay(stack, ground)):
-            return f"a disk on {stack.device.bus} comes with the machine"
+        if not self._plugs(stack) and (anew or not self._may_stay(stack, ground)):
+            where = "of a guest without a system" if self._system.fixed else f"on {stack.device.bus}"
+            return f"a disk {where} comes with the machine"
         return ""
+
+    def _plugs(self, stack: Stack) -> bool:
+        """Whether the guest's disk comes and goes while it runs."""
+        return stack.device.bus in PLUGGED and not self._system.fixed
 
     def place(self, stack: Stack, ground: DiskImageSpec, *, anew: bool) -> str:
         """Bring the stack below the guest's disk; returns what was exchanged for that."""
         self._turn += 1
         self.commands = []
-        self._require_drivers(stack)
+        self._system.prepare(stack.device.bus)
         self._make_threads(stack)
         place_threads(stack, self.process)
         bare = self.process.rings()
@@ -120,7 +137,7 @@ class Carried:
                 require_known(self._execute, command.arguments["driver"], command.arguments, self.vm.version)
                 self._do(command)
         if what == "disk" or not self.seen:
-            self.seen = seen_in_guest(self.vm.guest, DEVICE, timeout_seconds=_SEEN_SECONDS)
+            self.seen = self._system.look()
         now = self._now = self.process.rings()
         self.held = frozenset(now.places)
         self._new = self.engines.opened(loops_of(stack), bare, now)
@@ -158,7 +175,9 @@ class Carried:
         yield from machine_checks(self._execute, stack, self.process, self.vm.version, self.seen.get("cpus"))
         yield from pages_check(stack.machine, self.process)
         yield from place_checks(stack, self.process)
-        yield from guest_checks(stack, self.seen, vcpus=self.vm.vcpus, writes=writable(stack, ground))
+        yield from guest_checks(
+            stack, self.seen, vcpus=self._system.drives, writes=writable(stack, ground), proof=self._system.proof
+        )
 
     def _may_stay(self, stack: Stack, ground: DiskImageSpec) -> bool:
         """Whether the device may stay: a guest would miss another size, or leave to write."""
@@ -167,20 +186,6 @@ class Carried:
         before, stood_on = self._plugged
         alike = stood_on.size_bytes == ground.size_bytes and writable(before, stood_on) == writable(stack, ground)
         return alike and switch_method(before, stack)[0] in ("same", "live", "swap")
-
-    def _require_drivers(self, stack: Stack) -> None:
-        for module in DRIVERS[stack.device.bus]:
-            if module in self._drivers:
-                continue
-            if not self._appliance.drives(module):
-                release = self._appliance.release
-                raise RigError(f"the guest's kernel {release} has no {module}, which bus={stack.device.bus} needs")
-            words = (
-                f"for m in $(cat /lib/modules/{module}.order); do insmod /lib/modules/$m.ko; done 2>/dev/null; true"
-            )
-            if module in self._appliance.modules:
-                self.vm.guest.look.run(words, timeout_seconds=_DRIVER_SECONDS)
-            self._drivers.add(module)
 
     def _make_threads(self, stack: Stack) -> None:
         """Make the IOThreads that the disk needs; those that there are get what the stack asks of them."""
@@ -199,7 +204,8 @@ class Carried:
 
     def _swap(self, stack: Stack, node: str) -> None:
         """Put another node below the device while the guest goes on."""
-        if stack.device.iothreads:
+        # a device that no driver has started is in the main loop, and takes its node along when it starts
+        if stack.device.iothreads and not self._system.fixed:
             # a device that is spread over several has its node in the first one's loop
             loop = {"node-name": node, "iothread": stack.device.iothreads[0]}
             self._execute("x-blockdev-set-iothread", loop)

@@ -13,6 +13,9 @@ from virtune.model.machine import MEMORY
 from virtune.model.stack import Stack
 from virtune.probe.process import Process
 
+GUEST = "virtune-guest"
+"""The program that is a guest of its own."""
+
 Ask = Callable[[str, Mapping[str, Any]], Any]
 """Executes a QMP command with its arguments; raises RigError with QEMU's own words."""
 
@@ -89,6 +92,11 @@ def machine_checks(
         family = {"q35": "pc-q35-", "pc": "pc-i440fx-"}.get(asked.type)
         found = asked.type if shown == asked.type or (family and shown.startswith(family)) else shown
         yield Check(setting="machine.type", asked=asked.type, found=found, proof=f"QMP qom-get /machine: {shown}")
+    if asked.system is not None:
+        kernel = str(ask("qom-get", {"path": "/machine", "property": "kernel"}))
+        system = "bare" if Path(kernel).name == GUEST else "linux"
+        proof = f"QMP qom-get /machine: it booted {kernel}"
+        yield Check(setting="guest.system", asked=asked.system, found=system, proof=proof)
     cpus = ask("query-cpus-fast", {})
     if asked.vcpus is not None:
         count = str(asked.vcpus)

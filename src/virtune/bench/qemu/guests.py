@@ -6,16 +6,18 @@ A machine is booted when a stack first needs so many, and stays; while a stack h
 
 import contextlib
 import functools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Generic
 
 from virtune import shell
 from virtune.bench.appliance.build import Appliance
 from virtune.bench.appliance.chosen import chosen_appliance
 from virtune.bench.port import DiskImageSpec, Surroundings
 from virtune.bench.qemu.accelerator import Accelerator, accelerator_for
-from virtune.bench.qemu.rig import GuestBench, GuestSession
+from virtune.bench.qemu.bare import find_guest
+from virtune.bench.qemu.rig import B, BareBench, BareSession, GuestBench, GuestSession, MachineSession
 from virtune.model.evidence import Changeover, Check, InForce
 from virtune.model.stack import Stack
 
@@ -27,31 +29,72 @@ def ready_appliance() -> Appliance:
 
 
 @contextlib.contextmanager
-def session(stack: Stack, place: Surroundings) -> Iterator["Guests"]:  # noqa: ARG001 - machines come as needed
+def session(stack: Stack, place: Surroundings) -> Iterator["Systems"]:  # noqa: ARG001 - machines come as needed
     """Yield the rig; the machines that its stacks asked for end with the block."""
-    appliance, warden = ready_appliance(), place.warden
-    found = Guests(appliance, accelerator_for(appliance, warden, shell.cache_directory()), warden)
+    found = Systems(place.warden)
     try:
         yield found
     finally:
         found.give_up()
 
 
-class Guests:
-    """Machines for guests, and what stands in them now."""
+def linux_guests(appliance: Appliance, accelerator: Accelerator, warden: shell.Warden) -> "Guests[GuestBench]":
+    """Return machines for guests with Linux."""
+    return Guests(lambda: GuestSession(appliance, accelerator, warden))
 
-    def __init__(self, appliance: Appliance, accelerator: Accelerator, warden: shell.Warden) -> None:
-        self._of = appliance, accelerator, warden
-        self._sessions: list[GuestSession] = []
+
+def bare_guests(warden: shell.Warden) -> "Guests[BareBench]":
+    """Return machines for guests without an operating system; raises MissingToolError where that is not built."""
+    guest = find_guest()
+    return Guests(lambda: BareSession(guest, warden))
+
+
+class Systems:
+    """Guests with and without an operating system: those of one kind end when the other is asked for."""
+
+    def __init__(self, warden: shell.Warden) -> None:
+        self._warden = warden
+        self._linux: Guests[GuestBench] | None = None
+        self._bare: Guests[BareBench] | None = None
+
+    def up(
+        self, stack: Stack, ground: DiskImageSpec, *, restart: bool = False
+    ) -> contextlib.AbstractContextManager[GuestBench | BareBench]:
+        """Put the stack below the disk of every guest that it asks for."""
+        if stack.machine.is_bare:
+            if self._linux is not None:
+                self._linux.give_up()
+            self._bare = self._bare or bare_guests(self._warden)
+            return self._bare.up(stack, ground, restart=restart)
+        if self._bare is not None:
+            self._bare.give_up()
+        if self._linux is None:
+            appliance, cache = ready_appliance(), shell.cache_directory()
+            self._linux = linux_guests(appliance, accelerator_for(appliance, self._warden, cache), self._warden)
+        return self._linux.up(stack, ground, restart=restart)
+
+    def give_up(self) -> None:
+        """End all machines."""
+        for guests in (self._linux, self._bare):
+            if guests is not None:
+                guests.give_up()
+
+
+class Guests(Generic[B]):
+    """Machines for guests, and what stands in them now; `make` makes the session of one."""
+
+    def __init__(self, make: Callable[[], MachineSession[B]]) -> None:
+        self._make = make
+        self._sessions: list[MachineSession[B]] = []
 
     @contextlib.contextmanager
-    def up(self, stack: Stack, ground: DiskImageSpec, *, restart: bool = False) -> Iterator[GuestBench]:
+    def up(self, stack: Stack, ground: DiskImageSpec, *, restart: bool = False) -> Iterator[B]:
         """Put the stack below the disk of every guest that it asks for; yields the first, which knows the others.
 
         Raises RigError when one of them cannot be.
         """
         wanted = stack.guests + stack.idle_guests
-        self._sessions += [GuestSession(*self._of) for _ in range(wanted - len(self._sessions))]
+        self._sessions += [self._make() for _ in range(wanted - len(self._sessions))]
         with contextlib.ExitStack() as ups:
             benches = [
                 ups.enter_context(one.up(stack, _of(ground, number), restart=restart))
@@ -70,7 +113,7 @@ def _of(ground: DiskImageSpec, number: int) -> DiskImageSpec:
     return replace(ground, image=ground.second) if ground.second is not None and number % 2 else ground
 
 
-def _as_one(stack: Stack, benches: list[GuestBench]) -> GuestBench:
+def _as_one(stack: Stack, benches: list[B]) -> B:
     first, *others = benches
     if not others:
         return first

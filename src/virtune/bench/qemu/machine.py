@@ -40,7 +40,8 @@ _GREETING_SECONDS = 0.25
 _END_SECONDS = 1.0
 _DYING_SECONDS = 2.0
 _CONSOLE_BYTES = 4000
-_NUMBERS = itertools.count()
+NUMBERS = itertools.count()
+"""Of the guests of this run, for the names of their files."""
 
 
 class HungError(RigError):
@@ -56,13 +57,11 @@ class EndedError(RigError):
 
 
 @dataclass(slots=True, kw_only=True)
-class Vm:
-    """A guest that is up."""
+class QemuGuest:
+    """A guest that is up, whatever runs in it."""
 
     child: shell.Child
     monitor: Monitor
-    guest: ShellGuest
-    agent: AgentGuest | None
     console: Path
     kvm: bool
     vcpus: int
@@ -106,6 +105,14 @@ class Vm:
         return json.dumps(said) + "\n" + console_end(self.console)
 
 
+@dataclass(slots=True, kw_only=True)
+class Vm(QemuGuest):
+    """A guest with Linux that is up."""
+
+    guest: ShellGuest
+    agent: AgentGuest | None
+
+
 def console_end(console: Path) -> str:
     """Return the last that a guest wrote to its console."""
     with contextlib.suppress(OSError):
@@ -124,18 +131,19 @@ def running(
     warden: shell.Warden,
     *,
     kvm: bool,
+    host_cpu: str = "host",
     asked: Machine | None = None,
     first: Sequence[Command] = (),
     boot_seconds: float = BOOT_SECONDS,
 ) -> Iterator[Vm]:
     """Boot a guest and yield it when its agent answers; it ends with the block.
 
-    `asked` is what the machine is to be, `first` the disk that it must have from its start. Raises RigError when it
-    is not ready in time, with the end of its console as hint.
+    `asked` is what the machine is to be, `first` the disk that it must have from its start, `host_cpu` the CPU that
+    KVM is asked for. Raises RigError when it is not ready in time, with the end of its console as hint.
     """
     asked = asked or Machine()
     program = shell.find(asked.emulator or PROGRAM)
-    name = f"guest{next(_NUMBERS)}"
+    name = f"guest{next(NUMBERS)}"
     console = warden.directory / f"{name}.console"
     with contextlib.ExitStack() as ends:
         pairs = [socket.socketpair() for _ in (*CHANNELS, *(["agent"] if appliance.agent else []), "monitor")]
@@ -146,7 +154,7 @@ def running(
         machine = GuestMachine(
             kernel=str(appliance.kernel), initramfs=str(appliance.initramfs), console=str(console),
             channels=tuple(theirs[: len(CHANNELS)]), agent=theirs[len(CHANNELS)] if appliance.agent else None,
-            monitor=theirs[-1], kvm=kvm, vcpus=vcpus, asked=asked, first=first,
+            monitor=theirs[-1], kvm=kvm, host_cpu=host_cpu, vcpus=vcpus, asked=asked, first=first,
         )  # fmt: skip
         begun = time.monotonic()
         try:
@@ -155,7 +163,7 @@ def running(
         finally:
             for _, end in pairs:
                 end.close()
-        monitor = ends.enter_context(_monitored(pairs[-1][0], child))
+        monitor = ends.enter_context(monitored(pairs[-1][0], child))
         guest = ShellGuest([pair[0] for pair in pairs[: len(CHANNELS)]])
         _until_ready(guest, child, console, begun + boot_seconds)
         yield Vm(
@@ -166,13 +174,13 @@ def running(
             console=console,
             kvm=kvm,
             vcpus=vcpus,
-            version=_version(monitor.execute("query-version")),
+            version=version_of(monitor.execute("query-version")),
             boot_seconds=time.monotonic() - begun,
         )
 
 
 @contextlib.contextmanager
-def _monitored(connection: socket.socket, child: shell.Child) -> Iterator[Monitor]:
+def monitored(connection: socket.socket, child: shell.Child) -> Iterator[Monitor]:
     """Yield the monitor of a QEMU that has just been started; raises RigError with its last words."""
     with contextlib.ExitStack() as ends:
         try:
@@ -186,7 +194,8 @@ def _monitored(connection: socket.socket, child: shell.Child) -> Iterator[Monito
         yield monitor
 
 
-def _version(shown: Mapping[str, Any]) -> str:
+def version_of(shown: Mapping[str, Any]) -> str:
+    """Write what `query-version` shows of a QEMU."""
     numbers = ".".join(str(shown["qemu"][part]) for part in ("major", "minor", "micro"))
     return f"QEMU {numbers} {shown['package']}".rstrip()
 

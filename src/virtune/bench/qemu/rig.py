@@ -7,21 +7,26 @@ What a stack takes from the one before (nodes exchanged under the device, device
 table of knobs; `virtune.bench.qemu.carried` does all of it but the last.
 """
 
+import abc
 import contextlib
 import functools
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any, Generic, TypeVar
 
 from virtune import shell
 from virtune.bench.appliance.build import Appliance
 from virtune.bench.appliance.chosen import general_appliance
 from virtune.bench.port import DiskImageSpec, Keep, LoadJob, LoadOutput, Window
-from virtune.bench.qemu.accelerator import Accelerator, accelerator_for
+from virtune.bench.qemu.accelerator import Accelerator, accelerator_for, bare_accelerator
+from virtune.bench.qemu.bare import KVM_SECONDS, Bare, BareVm, running_bare
+from virtune.bench.qemu.bare_load import run_bare
 from virtune.bench.qemu.carried import Carried, writable
+from virtune.bench.qemu.linux import Linux
 from virtune.bench.qemu.load import run_in_guests
-from virtune.bench.qemu.machine import FIRST_BOOT_SECONDS, HungError, Vm, running
+from virtune.bench.qemu.machine import FIRST_BOOT_SECONDS, HungError, QemuGuest, Vm, running
 from virtune.bench.qemu.placement import place_checks, require_pages
 from virtune.bench.verify.engine import RingOwners, engine_check_under_load, loops_of, moved_since
 from virtune.bench.verify.threads import (
@@ -35,16 +40,15 @@ from virtune.bench.verify.threads import (
 from virtune.dialects.qemu.guest import DRIVERS, first_commands, parked_command
 from virtune.model.errors import RigError
 from virtune.model.evidence import UNDER_LOAD, Changeover, Check, InForce
+from virtune.model.machine import Machine
 from virtune.model.stack import Stack
-from virtune.model.target import GuestTarget, Target
+from virtune.model.target import BareTarget, GuestTarget, Target
 from virtune.probe.process import Process, Ring, Rings
 
 
-@dataclass(slots=True, kw_only=True)
-class GuestBench:
-    """A guest with a disk that stands for one stack; `beside` it others that share its load, and the pids of `idle`
-    ones.
-    """
+@dataclass(kw_only=True)
+class CarriedBench(abc.ABC):
+    """A guest with a disk that stands for one stack, whatever runs in it."""
 
     target: Target
     image: Path | None
@@ -53,12 +57,12 @@ class GuestBench:
     in_force: InForce
     changeover: Changeover | None
     stack: Stack
-    vm: Vm
+    vm: QemuGuest
     accelerator: Accelerator
     seen: Mapping[str, str]
     engines: RingOwners
     held: frozenset[Ring]
-    beside: tuple["GuestBench", ...] = ()
+    beside: tuple["CarriedBench", ...] = ()
     idle: tuple[int, ...] = ()
     rings_before: Rings = field(default_factory=Rings)
     spent_before: Mapping[int, int] = field(default_factory=dict)
@@ -68,10 +72,9 @@ class GuestBench:
         """The QEMU."""
         return Process(self.vm.child.pid)
 
+    @abc.abstractmethod
     def run(self, jobs: Sequence[LoadJob], window: Window, keep: Keep) -> LoadOutput:
         """Load the guests that share the load, at once."""
-        keep.capture("accelerator.txt", f"{self.accelerator.name}: {self.accelerator.why}\n")
-        return run_in_guests((self, *self.beside), jobs, window, keep, idle=self.idle)
 
     def begin(self) -> None:
         """Note how far everything has come when the load begins."""
@@ -99,25 +102,55 @@ class GuestBench:
         return self.vm.trouble()
 
 
-class GuestSession:
+@dataclass(kw_only=True)
+class GuestBench(CarriedBench):
+    """A guest with Linux; `beside` it others that share its load, and the pids of `idle` ones."""
+
+    vm: Vm
+    beside: tuple["GuestBench", ...] = ()
+
+    def run(self, jobs: Sequence[LoadJob], window: Window, keep: Keep) -> LoadOutput:
+        """Load the guests that share the load, at once."""
+        keep.capture("accelerator.txt", f"{self.accelerator.name}: {self.accelerator.why}\n")
+        return run_in_guests((self, *self.beside), jobs, window, keep, idle=self.idle)
+
+
+@dataclass(kw_only=True)
+class BareBench(CarriedBench):
+    """A guest without an operating system; `beside` it others that share its load, and the pids of `idle` ones."""
+
+    vm: BareVm
+    beside: tuple["BareBench", ...] = ()
+
+    def run(self, jobs: Sequence[LoadJob], window: Window, keep: Keep) -> LoadOutput:
+        """Load the guests that share the load, at once."""
+        keep.capture("accelerator.txt", f"{self.accelerator.name}: {self.accelerator.why}\n")
+        return run_bare((self, *self.beside), jobs, window, keep, idle=self.idle)
+
+
+B = TypeVar("B", bound=CarriedBench)
+
+
+class MachineSession(abc.ABC, Generic[B]):
     """One machine, and what stands in it now."""
 
-    def __init__(
-        self,
-        appliance: Appliance,
-        accelerator: Accelerator,
-        warden: shell.Warden,
-        *,
-        first_boot_seconds: float = FIRST_BOOT_SECONDS,
-    ) -> None:
-        self._appliance, self._accelerator, self._warden = appliance, accelerator, warden
-        self._first_boot_seconds = first_boot_seconds
+    def __init__(self) -> None:
         self._machine: Carried | None = None
         self._none = "the first stack needs one"
         self._resting = False
 
+    @abc.abstractmethod
+    def _booted(
+        self, stack: Stack, ground: DiskImageSpec, ends: contextlib.ExitStack, why: str
+    ) -> tuple[Carried, str]:
+        """Return a machine for the stack that ends with `ends`, and why it is a new one."""
+
+    @abc.abstractmethod
+    def _bench(self, carried: Carried, stack: Stack, ground: DiskImageSpec, changeover: Changeover) -> B:
+        """Say what is in force now."""
+
     @contextlib.contextmanager
-    def up(self, stack: Stack, ground: DiskImageSpec, *, restart: bool = False) -> Iterator[GuestBench]:
+    def up(self, stack: Stack, ground: DiskImageSpec, *, restart: bool = False) -> Iterator[B]:
         """Put the stack below the guest's disk, and park the disk again with the block.
 
         With `restart` the disk is made anew in the machine that there is: a machine holds nothing of an arm but its
@@ -176,24 +209,7 @@ class GuestSession:
                 return self._machine, ""
             self.give_up()
         require_pages(stack.machine)
-        parked = parked_command(ground.size_bytes, read_only=not writable(stack, ground))
-        appliance = self._appliance_for(stack)
-        accelerator = self._accelerator_for(stack, appliance)
-        ends = contextlib.ExitStack()
-        boot = functools.partial(
-            running,
-            appliance,
-            self._warden,
-            kvm=accelerator.kvm,
-            asked=stack.machine,
-            first=first_commands(stack, parked),
-        )
-        try:
-            vm = ends.enter_context(boot(boot_seconds=self._first_boot_seconds))
-        except HungError as error:
-            why += f"; it is the second one, since of the first {error.message} ({error.hint})"
-            vm = ends.enter_context(boot())
-        self._machine = Carried(vm, appliance, accelerator, ends, stack, ground)
+        self._machine, why = self._booted(stack, ground, contextlib.ExitStack(), why)
         return self._machine, why
 
     def _woken(self, machine: Carried) -> str:
@@ -205,6 +221,44 @@ class GuestSession:
         except RigError as error:
             return f"the one before does not go on: {error.message}"
         return ""
+
+
+class GuestSession(MachineSession[GuestBench]):
+    """One machine with Linux, and what stands in it now."""
+
+    def __init__(
+        self,
+        appliance: Appliance,
+        accelerator: Accelerator,
+        warden: shell.Warden,
+        *,
+        first_boot_seconds: float = FIRST_BOOT_SECONDS,
+    ) -> None:
+        super().__init__()
+        self._appliance, self._accelerator, self._warden = appliance, accelerator, warden
+        self._first_boot_seconds = first_boot_seconds
+
+    def _booted(
+        self, stack: Stack, ground: DiskImageSpec, ends: contextlib.ExitStack, why: str
+    ) -> tuple[Carried, str]:
+        parked = parked_command(ground.size_bytes, read_only=not writable(stack, ground))
+        appliance = self._appliance_for(stack)
+        accelerator = self._accelerator_for(stack, appliance)
+        boot = functools.partial(
+            running,
+            appliance,
+            self._warden,
+            kvm=accelerator.kvm,
+            host_cpu=accelerator.host_cpu,
+            asked=stack.machine,
+            first=first_commands(stack, parked),
+        )
+        try:
+            vm = ends.enter_context(boot(boot_seconds=self._first_boot_seconds))
+        except HungError as error:
+            why += f"; it is the second one, since of the first {error.message} ({error.hint})"
+            vm = ends.enter_context(boot())
+        return Carried(vm, Linux(vm, appliance), accelerator, ends, stack, ground), why
 
     def _appliance_for(self, stack: Stack) -> Appliance:
         """Return a guest whose kernel drives the stack's bus: that of clouds has no AHCI, the general one has."""
@@ -219,23 +273,71 @@ class GuestSession:
         return accelerator_for(appliance, self._warden, cache, emulator=stack.machine.emulator)
 
     def _bench(self, carried: Carried, stack: Stack, ground: DiskImageSpec, changeover: Changeover) -> GuestBench:
-        """Say what is in force now."""
         device = carried.seen.get("device", "")
-        size = int(carried.seen.get("sectors", "0")) * 512
-        if not device.startswith("/dev/") or size < ground.size_bytes:
-            raise RigError(f"the guest sees a disk of {size} bytes, and the image has {ground.size_bytes}")
-        told = (repr(one) for one in carried.commands)
-        return GuestBench(
-            target=GuestTarget(path=device, size_bytes=ground.size_bytes),
-            image=ground.image,
-            command="\n".join([" ".join(carried.vm.child.command), *told]) + "\n",
-            processes={"guest": carried.vm.child.pid},
-            in_force=InForce(checks=tuple(carried.checks(stack, ground))),
-            changeover=changeover,
-            stack=stack,
-            vm=carried.vm,
-            accelerator=carried.accelerator,
-            seen=carried.seen,
-            engines=carried.engines,
-            held=carried.held,
+        if not device.startswith("/dev/"):
+            raise RigError("the guest does not say which device its disk is")
+        target = GuestTarget(path=device, size_bytes=ground.size_bytes)
+        return GuestBench(target=target, **seen_of(carried, stack, ground, changeover))
+
+
+class BareSession(MachineSession[BareBench]):
+    """One machine without an operating system, and what stands in it now."""
+
+    def __init__(self, guest: Path, warden: shell.Warden, *, cache: Path | None = None) -> None:
+        super().__init__()
+        self._guest, self._warden, self._cache = guest, warden, cache or shell.cache_directory()
+        self._accelerators: dict[str | None, Accelerator] = {}
+
+    def _booted(
+        self, stack: Stack, ground: DiskImageSpec, ends: contextlib.ExitStack, why: str
+    ) -> tuple[Carried, str]:
+        parked = parked_command(ground.size_bytes, read_only=not writable(stack, ground))
+        accelerator = self.accelerator_for(stack.machine.emulator)
+        vm = ends.enter_context(
+            running_bare(
+                self._guest,
+                self._warden,
+                kvm=accelerator.kvm,
+                host_cpu=accelerator.host_cpu,
+                asked=stack.machine,
+                first=first_commands(stack, parked),
+            )
         )
+        return Carried(vm, Bare(vm), accelerator, ends, stack, ground), why
+
+    def accelerator_for(self, emulator: str | None) -> Accelerator:
+        """Say what the guest runs on under that QEMU: tried once on this host, and remembered."""
+        if emulator not in self._accelerators:
+            asked = Machine(system="bare", emulator=emulator)
+            boot = functools.partial(
+                running_bare, self._guest, self._warden, kvm=True, asked=asked, boot_seconds=KVM_SECONDS
+            )
+            found = bare_accelerator(self._guest, self._cache, boot, emulator=emulator)
+            self._accelerators[emulator] = found
+        return self._accelerators[emulator]
+
+    def _bench(self, carried: Carried, stack: Stack, ground: DiskImageSpec, changeover: Changeover) -> BareBench:
+        return BareBench(
+            target=BareTarget(size_bytes=ground.size_bytes), **seen_of(carried, stack, ground, changeover)
+        )
+
+
+def seen_of(carried: Carried, stack: Stack, ground: DiskImageSpec, changeover: Changeover) -> dict[str, Any]:
+    """Say what is in force now, whatever runs in the guest."""
+    size = int(carried.seen.get("sectors", "0")) * 512
+    if size < ground.size_bytes:
+        raise RigError(f"the guest sees a disk of {size} bytes, and the image has {ground.size_bytes}")
+    told = (repr(one) for one in carried.commands)
+    return {
+        "image": ground.image,
+        "command": "\n".join([" ".join(carried.vm.child.command), *told]) + "\n",
+        "processes": {"guest": carried.vm.child.pid},
+        "in_force": InForce(checks=tuple(carried.checks(stack, ground))),
+        "changeover": changeover,
+        "stack": stack,
+        "vm": carried.vm,
+        "accelerator": carried.accelerator,
+        "seen": carried.seen,
+        "engines": carried.engines,
+        "held": carried.held,
+    }

@@ -12,9 +12,11 @@ _EVENT_IDX_BIT, _PACKED_BIT = 29, 34
 _FEATURES = "the features that the guest's driver took, in its /sys/block/*/device"
 
 
-def guest_checks(stack: Stack, seen: Mapping[str, str], *, vcpus: int, writes: bool) -> Iterator[Check]:
+def guest_checks(
+    stack: Stack, seen: Mapping[str, str], *, vcpus: int, writes: bool, proof: str = "the guest's /sys/block"
+) -> Iterator[Check]:
     """Hold what the guest sees of its disk against what was asked for."""
-    device, proof = stack.device, "the guest's /sys/block"
+    device = stack.device
     asked_cache = "write through" if stack.disk.cache in ("writethrough", "directsync") else "write back"
     # Linux takes a write-protected SCSI disk for one without a cache, whatever it says
     told = writes or device.bus != "virtio-scsi"

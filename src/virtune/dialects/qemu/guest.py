@@ -70,7 +70,8 @@ _LEAST_FIRST: tuple[SwitchMethod, ...] = ("same", "live", "swap", "replug", "res
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GuestMachine:
-    """What a guest is besides its disk. `kvm` says whether its vCPUs run on the CPU or in QEMU's own translator.
+    """What a guest is besides its disk. `kvm` says whether its vCPUs run on the CPU or in QEMU's own translator, and
+    `host_cpu` what KVM is asked for where the stack names no CPU.
 
     `asked` is what the stack says of the machine. `first` are the commands of a disk that must be there from the
     start: the node it stands on, and its devices.
@@ -83,6 +84,7 @@ class GuestMachine:
     channels: Sequence[int]
     monitor: int
     kvm: bool
+    host_cpu: str = "host"
     agent: int | None = None
     vcpus: int = 2
     asked: Machine = field(default_factory=Machine)
@@ -97,6 +99,8 @@ def machine_argv(program: str, machine: GuestMachine) -> tuple[str, ...]:
     Programs at the same addresses every time: what TCG has translated of one is of use for the next, so that fio is
     ready in 0.35 s and not in 0.40.
     """
+    if machine.asked.is_bare:
+        return _bare_argv(program, machine)
     append = [
         "console=ttyS0",
         "quiet",
@@ -124,10 +128,36 @@ def machine_argv(program: str, machine: GuestMachine) -> tuple[str, ...]:
     return (*argv, *(word for command in machine.first for word in argument_of(command)))
 
 
+def _bare_argv(program: str, machine: GuestMachine) -> tuple[str, ...]:
+    """Write the command line of a guest without an operating system.
+
+    qboot starts it in a tenth of the time that SeaBIOS takes, and leaves PCI to the guest. Its line to the host is a
+    virtio console; the serial port is for its last words, and the port 0xf4 for its end.
+    """
+    argv = [program, "-name", "virtune,debug-threads=on", "-nodefaults", "-no-user-config", "-display", "none"]
+    argv += ["-no-reboot", *_board(machine), "-accel", "kvm" if machine.kvm else "tcg,thread=multi"]
+    argv += ["-bios", "qboot.rom", "-kernel", machine.kernel]
+    argv += ["-chardev", f"file,id=console,path={machine.console}", "-serial", "chardev:console"]
+    argv += ["-chardev", f"socket,id=monitor,fd={machine.monitor}", "-mon", "chardev=monitor,mode=control"]
+    argv += ["-device", "isa-debug-exit,iobase=0xf4,iosize=4", "-device", "virtio-serial-pci,max_ports=1"]
+    for descriptor in machine.channels:
+        argv += ["-chardev", f"socket,id=line,fd={descriptor}", "-device", "virtconsole,chardev=line"]
+    if not machine.asked.has_isa:
+        argv += ["-device", f"pcie-root-port,id={SLOTS[0]},chassis=1,slot=1"]
+    return (*argv, *(word for command in machine.first for word in argument_of(command)))
+
+
 def _board(machine: GuestMachine) -> list[str]:
     asked, memory = machine.asked, machine.asked.memory or MEMORY
     options = [asked.type or "q35", "hpet=off"]
-    words = ["-cpu", asked.cpu or ("host" if machine.kvm else "max"), "-smp", str(machine.vcpus), "-m", f"{memory}B"]
+    words = [
+        "-cpu",
+        asked.cpu or (machine.host_cpu if machine.kvm else "max"),
+        "-smp",
+        str(machine.vcpus),
+        "-m",
+        f"{memory}B",
+    ]
     options += [MEMORY_BACKEND] if asked.hugepages is not None else []
     return ["-M", ",".join(options), *words, *hugepage_words(asked)]
 
@@ -160,6 +190,8 @@ def parked_command(size_bytes: int, *, read_only: bool) -> Command:
 
 def first_commands(stack: Stack, parked: Command) -> tuple[Command, ...]:
     """Render the disk that a machine must have from its start, on the parked node; nothing where it need not."""
+    if stack.machine.is_bare:
+        return (*thread_commands(stack), parked, *device_commands(stack, PARKED))
     return () if stack.device.bus in PLUGGED else (parked, *device_commands(stack, PARKED))
 
 

@@ -3,7 +3,7 @@
 
 from functools import partial
 
-from virtune.model.knob import Change, Knob, Layer, Number, Risk, Size, Text
+from virtune.model.knob import Change, Choice, Knob, Layer, Number, Risk, Size, Text
 from virtune.model.knobs.domains import AT_LEAST_ONE
 from virtune.model.knobs.sources import LIBVIRT_XML, QEMU_9_0, QEMU_MAN, code, documented, tried, unverified
 
@@ -92,6 +92,21 @@ KNOBS: tuple[Knob, ...] = (
         spelled={"libvirt": "<memory>", "qemu": "-m", "proxmox": "memory:", "kubevirt": "memory.guest"},
         source=(documented(LIBVIRT_XML), documented(QEMU_MAN)),
         place=("machine", "memory"),
+    ),
+    _knob(
+        id="guest.system",
+        domain=Choice(values=("bare", "linux")),
+        default="linux",
+        needs=("bare: virtune-guest, which `tools/setup` builds where there is a Rust toolchain; a virtio-blk disk",),
+        change=Change.POWEROFF,
+        what="What runs in virtune's own guest: Linux with fio, or the load alone, without an operating system.",
+        why=(
+            "A guest without an operating system is ready in half a second and adds nothing of its own: what is "
+            "measured is the way from the doorbell through QEMU to the medium and back. What the guest's kernel adds "
+            "(system calls, block layer, scheduler, interrupts) only a guest with Linux shows."
+        ),
+        source=(tried("a guest that is the load, booted through PVH"),),
+        place=("machine", "system"),
     ),
     _knob(
         id="guests.count",

@@ -1,0 +1,165 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A guest without an operating system: the program `virtune-guest`, booted by QEMU, from start to ready.
+
+It is ready in half a second, so it is started anew wherever its disk cannot be exchanged below the device.
+"""
+
+import contextlib
+import json
+import socket
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from virtune import shell
+from virtune.bench.guest.channel import GuestError
+from virtune.bench.guest.line import Line
+from virtune.bench.qemu.device_settings import GUEST
+from virtune.bench.qemu.machine import (
+    NUMBERS,
+    PROGRAM,
+    EndedError,
+    HungError,
+    QemuGuest,
+    console_end,
+    monitored,
+    version_of,
+)
+from virtune.dialects.qemu.guest import GuestMachine, machine_argv
+from virtune.dialects.qemu.qmp import Command
+from virtune.model.errors import MissingToolError
+from virtune.model.machine import Machine
+
+PLACES = (
+    Path(sys.prefix) / "share" / "virtune",
+    Path(__file__).resolve().parents[4] / "loadgen" / "target" / "guest",
+)
+"""Where the guest is: where `tools/setup` keeps it fresh, or built by hand in a checkout."""
+
+BOOT_SECONDS = 20.0
+"""It is up within 0.5 s; forty times that is no matter of a busy host any more."""
+
+KVM_SECONDS = 10.0
+"""So long it is waited for where KVM is tried."""
+
+_LOOK_SECONDS = 10.0
+_END_SECONDS = 1.0
+
+
+def find_guest(places: Sequence[Path] = PLACES) -> Path:
+    """Return the path of the guest; raises MissingToolError with how to get it, and what does without."""
+    for place in places:
+        if (found := place / GUEST).is_file():
+            return found
+    hint = (
+        "`tools/setup` in a checkout of virtune builds it, with Rust 1.89 or newer; guest.system=linux does without"
+    )
+    raise MissingToolError(f"`{GUEST}`, the guest without an operating system, is not built", hint=hint)
+
+
+@dataclass(slots=True, kw_only=True)
+class BareVm(QemuGuest):
+    """A guest without an operating system that is up; `hello` is what it said first."""
+
+    line: Line
+    hello: Mapping[str, object]
+
+
+class Bare:
+    """The guest itself, as far as its disk needs it."""
+
+    fixed = True
+    proof = "what the guest's driver reads of the device"
+    drives = 64
+
+    def __init__(self, vm: BareVm) -> None:
+        self._vm = vm
+
+    def prepare(self, bus: str) -> None:
+        """Its one driver is in it."""
+
+    def look(self) -> Mapping[str, str]:
+        """Have the guest reset its disk and say what it sees of it, in the words of a guest with Linux."""
+        seen = json.loads(self._vm.line.ask("look", expect="seen", timeout_seconds=_LOOK_SECONDS))
+        features = int(seen.pop("features"))
+        seen.pop("offered")
+        return {
+            **{name: str(value) for name, value in seen.items()},
+            "device": "/dev/disk0",
+            "cpus": "1",
+            "features": "".join(str(features >> bit & 1) for bit in range(64)),
+            "nr_requests": str(seen["queue_size"]),
+            "scheduler": "[none]",
+            **{name: str(value) for name, value in self._vm.hello.items()},
+        }
+
+
+@contextlib.contextmanager
+def running_bare(
+    guest: Path,
+    warden: shell.Warden,
+    *,
+    kvm: bool,
+    host_cpu: str = "host",
+    asked: Machine | None = None,
+    first: Sequence[Command] = (),
+    boot_seconds: float = BOOT_SECONDS,
+) -> Iterator[BareVm]:
+    """Boot the guest and yield it when it has said hello; it ends with the block.
+
+    `asked` is what the machine is to be, `first` its disk. Raises RigError when it is not ready in time, with its
+    last words as hint.
+    """
+    asked = asked or Machine(system="bare")
+    program = shell.find(asked.emulator or PROGRAM)
+    name = f"guest{next(NUMBERS)}"
+    console = warden.directory / f"{name}.console"
+    with contextlib.ExitStack() as ends:
+        pairs = [socket.socketpair() for _ in ("line", "monitor")]
+        for ours, _ in pairs:
+            ends.enter_context(ours)
+        machine = GuestMachine(
+            kernel=str(guest), initramfs="", console=str(console), channels=(pairs[0][1].fileno(),),
+            monitor=pairs[1][1].fileno(), kvm=kvm, host_cpu=host_cpu, vcpus=1, asked=asked, first=first,
+        )  # fmt: skip
+        begun = time.monotonic()
+        try:
+            keep = tuple(end.fileno() for _, end in pairs)
+            child = ends.enter_context(warden.running(machine_argv(program, machine), name=name, keep=keep))
+        finally:
+            for _, end in pairs:
+                end.close()
+        monitor = ends.enter_context(monitored(pairs[1][0], child))
+        line = Line(pairs[0][0])
+        hello = _hello(line, child, console, boot_seconds)
+        yield BareVm(
+            child=child,
+            monitor=monitor,
+            console=console,
+            kvm=kvm,
+            vcpus=1,
+            version=version_of(monitor.execute("query-version")),
+            boot_seconds=time.monotonic() - begun,
+            line=line,
+            hello=hello,
+        )
+
+
+def _hello(line: Line, child: shell.Child, console: Path, seconds: float) -> Mapping[str, object]:
+    try:
+        frame = line.receive(seconds)
+    except GuestError as error:
+        status = child.wait(_END_SECONDS)
+        words = shell.last_line(console_end(console)) or child.last_words()
+        if status is None:
+            raise HungError(error.message, hint=words) from None
+        raise EndedError(
+            f"{PROGRAM} ended while the guest booted", hint=words, status=status, refused=False
+        ) from None
+    if frame is None:
+        words = shell.last_line(console_end(console)) or "it wrote nothing to its console"
+        raise HungError(f"the guest did not come up within {seconds:g} s", hint=words)
+    found: Mapping[str, object] = json.loads(frame.body)
+    return found
