@@ -149,8 +149,12 @@ def on_vhost_user(options: dict[str, str], program: str, chosen: list[Chosen]) -
 
 def on_bare(options: dict[str, str], chosen: list[Chosen]) -> dict[str, str]:
     """Return what a guest without an operating system adds; what means nothing there is taken out of `options`."""
+    engine, hint = options.pop("ioengine", "virtio-blk"), "`--set guest.system=linux` runs fio in the guest"
+    if engine != "virtio-blk":
+        raise PreconditionError(
+            f"a guest without an operating system has its own driver, and ioengine={engine} is none", hint=hint
+        )
     if options.get("direct") == "0":
-        hint = "guest.system=linux has one"
         raise PreconditionError("direct=0 asks for a page cache, and a guest without a system has none", hint=hint)
     _leave_out("direct", "there is no page cache in the guest; disk.cache decides what QEMU does", options, chosen)
     _leave_out("invalidate", "there is no page cache in the guest to drop", options, chosen)

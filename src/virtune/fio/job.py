@@ -226,7 +226,6 @@ def _on_target(options: dict[str, str], plan: _Plan, chosen: list[Chosen]) -> di
             _require_engine(options.pop("ioengine", "libblkio"), plan)
             return on_vhost_user(options, plan.program, chosen)
         case BareTarget():
-            _require_engine(options.pop("ioengine", "virtio-blk"), plan)
             return on_bare(options, chosen)
         case _:
             assert_never(plan.target)
@@ -300,13 +299,6 @@ def _require_engine(engine: str, plan: _Plan) -> None:
                 f"the target is a vhost-user-blk export, which ioengine={engine} cannot load", hint=hint
             )
         return  # what fio lacks virtune-load has
-    if isinstance(plan.target, BareTarget):
-        if engine != "virtio-blk":
-            raise PreconditionError(
-                f"a guest without an operating system has its own driver, and ioengine={engine} is none",
-                hint="`--set guest.system=linux` runs fio in the guest",
-            )
-        return
     if engine not in plan.engines:
         have = ", ".join(e for e in ENGINES if e in plan.engines)
         hint = "use disk.export=fuse, or a fio built with libnbd" if engine == "nbd" else f"it has {have}"

@@ -138,8 +138,8 @@ def running(
 ) -> Iterator[Vm]:
     """Boot a guest and yield it when its agent answers; it ends with the block.
 
-    `asked` is what the machine is to be, `first` the disk that it must have from its start, `host_cpu` the CPU that
-    KVM is asked for. Raises RigError when it is not ready in time, with the end of its console as hint.
+    `asked` is what the machine is to be, `first` the disk that it must have from its start. Raises RigError when it
+    is not ready in time, with the end of its console as hint.
     """
     asked = asked or Machine()
     program = shell.find(asked.emulator or PROGRAM)
@@ -158,8 +158,7 @@ def running(
         )  # fmt: skip
         begun = time.monotonic()
         try:
-            argv = machine_argv(program, machine)
-            child = ends.enter_context(warden.running(argv, name=name, keep=tuple(theirs)))
+            child = ends.enter_context(warden.running(machine_argv(program, machine), name=name, keep=tuple(theirs)))
         finally:
             for _, end in pairs:
                 end.close()
