@@ -14,8 +14,11 @@ from tests.guests.test_rig import GUEST, engine_at_work, ground
 from virtune import shell
 from virtune.bench.appliance.build import Appliance
 from virtune.bench.guest.disk import seen_in_guest
+from virtune.bench.live.monitor import LiveMonitor
 from virtune.bench.qemu.rig import GuestBench, GuestSession
 from virtune.dialects.qemu.guest import SLOTS
+from virtune.flows.diagnose_live import look
+from virtune.model.errors import UsageError
 from virtune.model.stack import Device, Disk
 
 pytestmark = [pytest.mark.real, pytest.mark.xdist_group("guests")]
@@ -46,6 +49,24 @@ def completed(bench: GuestBench) -> int:
     """How many reads of the other disk QEMU has completed."""
     shown = bench.vm.monitor.execute("query-blockstats")
     return sum(int(one["stats"]["rd_operations"]) for one in shown if f"/{OTHER}/" in f"{one.get('qdev', '')}/")
+
+
+def look_at_the_other_disk(bench: GuestBench) -> None:
+    """A VM at work is diagnosed from outside: what QEMU counts, how its threads fare, its load as a workload."""
+    asked = bench.vm.monitor.execute("query-named-block-nodes")
+    before = completed(bench)
+    view = LiveMonitor(bench.vm.monitor, bench.vm.child.pid)
+    (found,) = look(view, disk=OTHER, seconds=1.5)
+    assert 0 < found.path.iops * found.seconds <= completed(bench) - before
+    assert found.workload.startswith("rw=randread,bs=4k,iodepth=")
+    assert found.layers is not None
+    assert found.layers.top == "backend", "what the guest adds is not seen from outside"
+    assert {one.role for one in found.path.threads} >= {"vcpu", "main"}
+    assert sum(one.cpu_seconds for one in found.path.threads if one.role == "vcpu") > 0
+    assert any("no file and no block device" in line for line in found.missing)
+    assert bench.vm.monitor.execute("query-named-block-nodes") == asked, "and nothing is changed"
+    with pytest.raises(UsageError, match="no disk 'none'"):
+        look(view, disk="none", seconds=1.5)
 
 
 def test_disks_come_and_go_while_another_is_loaded(session: GuestSession, image: Path) -> None:

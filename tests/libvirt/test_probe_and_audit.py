@@ -91,6 +91,13 @@ def test_the_probe_neither_writes_nor_taints(user: User, daemon: Libvirtd, make:
     before = (daemon.xml("quiet"), daemon.xml("quiet", live=True), daemon.virsh("dominfo", "quiet"))
     user.run("probe", "--connect", daemon.uri)
     user.run("audit", "--connect", daemon.uri, "--fail-on", "never")
+    ran = user.run("diagnose", "quiet", "--connect", daemon.uri, "--seconds", "1", "--json")
+    (disk,) = strictly(ran.stdout)["disks"]
+    assert (disk["disk"], disk["iops"], disk["bottleneck"]["cause"]) == ("quiet:vda", 0, "undecidable")
+    assert {one["role"] for one in disk["threads"]} >= {"vcpu", "main"}
+    refused = user.run("diagnose", "quiet:vdz", "--connect", daemon.uri, "--seconds", "1", status=2).stderr
+    assert "quiet has no disk 'vdz'" in refused
+    assert "it has vda" in refused
     after = (daemon.xml("quiet"), daemon.xml("quiet", live=True), daemon.virsh("dominfo", "quiet"))
     assert [text.replace("CPU time", "") for text in before[:2]] == list(after[:2])
     log = (daemon.home / "var/log/libvirt/qemu/quiet.log").read_text()

@@ -34,8 +34,9 @@ def layers() -> Schema:
             "Where the time of a request goes; null where nothing was seen below the load.",
             {
                 "way": word("What lies between the load and the medium.", get_args(Way)),
+                "top": word("Where they begin; of a live VM its application is not seen.", BOUNDARIES),
                 "rounds": whole("Rounds that it rests on.", minimum=1),
-                "total_ns": number("Mean latency that the load saw, in ns.", minimum=0),
+                "total_ns": number("Mean time from `top` down, in ns: the latency that the load saw.", minimum=0),
                 "layers": rows("From the top down.", layer, minItems=1),
                 "idle": maybe(
                     number(

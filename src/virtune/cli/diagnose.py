@@ -6,37 +6,62 @@ from pathlib import Path
 
 import click
 
-from virtune.cli.options import json_option, require_store, store_option
+from virtune.cli.options import SecondsType, json_option, require_store, store_option
 from virtune.model.bottleneck import Diagnosis
 from virtune.model.errors import UsageError
 
 
 @click.command(name="diagnose")
+@click.argument("vm", metavar="[DOMAIN[:DISK]]", default="")
+@click.option("--connect", "uri", metavar="URI", default=None, help="libvirt URI of DOMAIN.  [default: virsh's]")
+@click.option(
+    "--qmp", type=click.Path(path_type=Path), metavar="SOCKET", help="A QEMU started by hand, by its QMP socket."
+)
+@click.option("--seconds", type=SecondsType(), default=10.0, help="How long a live VM is looked at.  [default: 10s]")
 @click.option("--run", "study", metavar="STUDY[:TRIAL]", help="A stored study (an id or `last`) or a trial.")
 @json_option
 @store_option
-def command(study: str | None, *, as_json: bool, store: Path) -> None:
+def command(
+    vm: str, *, uri: str | None, qmp: Path | None, seconds: float, study: str | None, as_json: bool, store: Path
+) -> None:
     """Say what limits a disk under its load, with the evidence and the next experiment.
 
-    The time of a request is split into layers: application, guest block layer, virtqueue, QEMU, host device. Nothing
-    is added to what is looked at, and nothing changed.
+    A live VM is looked at under its own load; nothing is added to it, and nothing changed. The time of a request is
+    split into layers: application, guest block layer, virtqueue, QEMU, host device. Of a live VM the load is told in
+    fio's words too, as `--workload` takes them.
 
     \b
     Examples:
+      virtune diagnose sql1
+      virtune diagnose sql1:vdb --seconds 60 --json
+      virtune diagnose --qmp /run/vm1.qmp
       virtune diagnose --run last
-      virtune diagnose --run last:3 --json
     """  # noqa: D301 - click wants the escape itself
     from virtune.cli.output import put
     from virtune.report.json.diagnose import diagnose_document
     from virtune.report.text.diagnose import render
 
-    if study is None:
-        raise UsageError("nothing to diagnose", hint="`virtune diagnose --run last` looks at your last study")
-    found = _of_study(study, store)
+    if (bool(vm) and qmp is None) + (qmp is not None) + (study is not None) != 1:
+        raise UsageError(
+            "one of DOMAIN, --qmp and --run is needed", hint="`virtune diagnose --run last` looks at your last study"
+        )
+    found = _live(vm, uri, qmp, seconds) if study is None else _of_study(study, store)
     if as_json:
         click.echo(json.dumps(diagnose_document(found), indent=2))
     else:
         put(render(found))
+
+
+def _live(vm: str, uri: str | None, qmp: Path | None, seconds: float) -> tuple[Diagnosis, ...]:
+    from virtune.flows.diagnose_live import diagnose_domain, diagnose_monitor
+    from virtune.virsh import default_uri
+
+    if seconds < 1:
+        raise UsageError("--seconds of a live VM is at least 1s", hint="the kernel counts in steps of 10 ms")
+    if qmp is not None:
+        return diagnose_monitor(qmp, disk=vm.removeprefix(":"), seconds=seconds)
+    domain, _, disk = vm.partition(":")
+    return diagnose_domain(uri or default_uri(), domain, disk=disk, seconds=seconds)
 
 
 def _of_study(name: str, path: Path) -> tuple[Diagnosis, ...]:

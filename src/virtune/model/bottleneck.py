@@ -99,7 +99,7 @@ class Diagnosis:
     """What was found of one disk under one load: where the time goes, what its threads cost, what limits it.
 
     `missing` says what could not be seen and what it would add. `workload` is the load: its name, or of a live disk
-    what was seen of it, in fio's words.
+    what was seen of it, in fio's words; `rate` is then the rate at which its I/Os came, in the same words.
     """
 
     disk: str
@@ -109,3 +109,4 @@ class Diagnosis:
     found: Bottleneck
     layers: Layers | None
     missing: tuple[str, ...] = ()
+    rate: str = ""

@@ -72,9 +72,10 @@ class RequestLayer:
 class Layers:
     """Where the time of a request goes, from the top down; the layers add up to `total_ns`, what the load saw.
 
-    `idle` is how many of the I/Os that may be in flight were not: the load generator was yet to hand them over.
-    `gavg_ns` and the like are esxtop's figures, None where a boundary is missing. `reasons` say why boundaries that
-    were seen are left out, and which layers were joined.
+    `top` is where they begin: at the load, or of a live VM where its requests are first seen; `total_ns` is then the
+    time from there down. `idle` is how many of the I/Os that may be in flight were not: the load generator was yet
+    to hand them over. `gavg_ns` and the like are esxtop's figures, None where a boundary is missing. `reasons` say
+    why boundaries that were seen are left out, and which layers were joined.
     """
 
     way: Way
@@ -87,3 +88,4 @@ class Layers:
     davg_ns: float | None = None
     qavg_ns: float | None = None
     reasons: tuple[str, ...] = ()
+    top: Boundary = "application"

@@ -32,6 +32,9 @@ IDLE = 0.25
 THROTTLED = 0.1
 """From this share of time in which a control group held the CPU back, it is what limits."""
 
+RESTING = 0.5
+"""With fewer requests in flight than this a disk had none to do half of the time."""
+
 FOREIGN_CPUS = 0.2
 """Others who use less of a CPU than this take none from us."""
 
@@ -188,8 +191,15 @@ def _load(seen: _Seen) -> Answer:
 
 
 def _not_bound(seen: _Seen) -> Answer:
-    offered = seen.path.offered
+    """What was offered is done; or nobody says what is, and the disk had nothing to do half of the time."""
+    offered, flying = seen.path.offered, _flying(seen.path)
     if offered is None:
+        if seen.path.depth is None and flying is not None and flying < RESTING:
+            return _found(
+                Cause.NOT_BOUND,
+                f"{flying:.2f} requests were in flight at a time: the VM asks less of the disk than it could do",
+                experiment="look again when it is slow; if it is slow now, look for the time in the guest",
+            )
         return None
     if seen.path.iops >= 0.98 * offered:
         return _found(

@@ -50,14 +50,16 @@ def split(way: Way, below_ns: Passed, requests: Passed, iops: Sequence[float], *
     """Split the application's latency. `below_ns` has the mean time from each boundary down in every round, the
     application's own among them, `requests` how many each boundary counted for one of the application's.
 
-    `depth` is how many I/Os may be in flight, None where the load is not held to that. Raises ValueError without a
-    latency of the application.
+    Of a live VM the application is not seen: the first boundary that is stands for it, and `requests` are for one of
+    its. `depth` is how many I/Os may be in flight, None where the load is not held to that. Raises ValueError where
+    no boundary was seen.
     """
-    total = below_ns.get("application", ())
-    if not total:
-        raise ValueError("no latency of the application")
+    top = next((one for one in BOUNDARIES if below_ns.get(one)), None)
+    if top is None:
+        raise ValueError("no boundary was seen")
+    total = below_ns[top]
     reasons: list[str] = []
-    stands = [one for one in BOUNDARIES if one == "application" or _counts_the_same(one, below_ns, requests, reasons)]
+    stands = [one for one in BOUNDARIES if one == top or _counts_the_same(one, top, below_ns, requests, reasons)]
     seen = frozenset(stands)
     parts = _joined(way, stands, below_ns, reasons)
     rate, mean = fmean(iops), fmean(total)
@@ -79,13 +81,14 @@ def split(way: Way, below_ns: Passed, requests: Passed, iops: Sequence[float], *
         ),
         idle=None if depth is None else max(0.0, depth - rate * mean / 1e9),
         reasons=tuple(reasons),
+        top=top,
         **_esxtop({one: fmean(below_ns[one]) for one in seen}),
     )
 
 
-def _counts_the_same(one: Boundary, below_ns: Passed, requests: Passed, reasons: list[str]) -> bool:
-    """Whether a boundary was seen in every round, and counted the requests of the application and no others."""
-    if len(below_ns.get(one, ())) != len(below_ns["application"]):
+def _counts_the_same(one: Boundary, top: Boundary, below_ns: Passed, requests: Passed, reasons: list[str]) -> bool:
+    """Whether a boundary was seen in every round, and counted the requests of the topmost one and no others."""
+    if len(below_ns.get(one, ())) != len(below_ns[top]):
         return False
     ratio = median(requests[one]) if requests.get(one) else math.nan
     if abs(1 - ratio) <= DEVIATION:
@@ -95,7 +98,8 @@ def _counts_the_same(one: Boundary, below_ns: Passed, requests: Passed, reasons:
     else:
         why = "others use it too, or requests were split"
     reasons.append(
-        f"{_AT[one]} counted {format_share(ratio)} of the load's requests: {why}, so its time is not told apart"
+        f"{_AT[one]} counted {format_share(ratio)} of the requests of {_AT[top]}: {why}, so its time is not"
+        " told apart"
     )
     return False
 

@@ -22,6 +22,7 @@ def _disk(one: Diagnosis) -> dict[str, Any]:
     return {
         "disk": one.disk,
         "workload": one.workload,
+        "rate": one.rate,
         "seconds": one.seconds,
         "iops": path.iops,
         "bandwidth_bps": path.bandwidth,

@@ -12,6 +12,7 @@ def layers_document(found: Layers | None) -> dict[str, Any] | None:
         return None
     return {
         "way": found.way,
+        "top": found.top,
         "rounds": found.rounds,
         "total_ns": found.total_ns,
         "layers": [

@@ -40,6 +40,19 @@ def _one(one: Diagnosis) -> Iterator[RenderableType]:
     if threads:
         yield Text("\nthreads", style="bold")
         yield _threads(threads, path.iops)
+    if one.rate:
+        yield Text("\nits load as a workload", style="bold")
+        again = Text(f"  virtune compare --vary disk.aio=threads,native,io_uring --workload '{one.workload}'")
+        again.no_wrap, again.overflow = True, "ignore"
+        yield again
+        yield Paragraph(
+            Text(
+                f"with `,{one.rate}` at its rate; from counters: sizes are means, and random places are assumed",
+                style="dim",
+            ),
+            indent=2,
+            hanging=2,
+        )
     for line in one.missing:
         yield Paragraph(Text(f"not seen: {line}", style="yellow"), hanging=2)
     yield Text("")

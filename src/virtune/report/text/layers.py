@@ -26,7 +26,8 @@ def layers_table(found: Layers) -> Iterator[RenderableType]:
         for one in found.layers
     ]
     flying = sum(one.in_flight for one in found.layers)
-    total = ("latency seen by the load", format_ns(found.total_ns), "", "100 %", in_flight_text(flying))
+    seen = "latency seen by the load" if found.top == "application" else "all that was seen"
+    total = (seen, format_ns(found.total_ns), "", "100 %", in_flight_text(flying))
     rows.append(tuple(Text(word, style="bold") for word in total))
     if found.idle is not None and found.idle >= 0.05:
         rows.append(("not handed over by the load", "", "", "", in_flight_text(found.idle)))

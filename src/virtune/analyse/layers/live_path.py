@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A live disk's data path: the facts from which its bottleneck is told, out of what QEMU and the host counted."""
+
+from collections.abc import Mapping, Sequence
+
+from virtune.analyse.layers.split import split
+from virtune.analyse.trial.boundaries import Timed, timed_disk
+from virtune.analyse.trial.thread_costs import thread_costs
+from virtune.model.bottleneck import DataPath
+from virtune.model.counters import Use
+from virtune.model.layers import BOUNDARIES, Boundary, Layers
+from virtune.model.live import DiskRates, LiveDisk
+from virtune.model.threads import ThreadCost
+
+_ENOUGH_BYTES = 1024**2
+"""Of fewer bytes it is not told whether a page cache served them."""
+
+
+def live_path(
+    disk: LiveDisk, rates: DiskRates, used: Use | None, *, rings: Mapping[Boundary, Timed], all_read: int
+) -> DataPath:
+    """Return the facts of a disk at work. `rings` is what was seen of its virtqueues, `all_read` the bytes that were
+    read of all disks of its VM, as its process is not told apart by disks.
+    """
+    threads = () if used is None else _carrying(disk, thread_costs({}, used))
+    done = {
+        f"{prefix}{unit}": count / rates.seconds
+        for prefix, requests, moved in (
+            ("", rates.requests, rates.read_bytes + rates.written_bytes),
+            ("read.", rates.reads, rates.read_bytes),
+            ("write.", rates.writes, rates.written_bytes),
+        )
+        for unit, count in (("iops", requests), ("bps", moved))
+    }
+    return DataPath(
+        iops=done["iops"],
+        bandwidth=done["bps"],
+        layers=_layers(disk, rates, used, rings),
+        threads=threads,
+        serving="iothread" if disk.threads else "main",
+        polling=disk.polling,
+        limits={unit: (limit, done[unit]) for unit, limit in disk.limits.items()},
+        served=None if used is None else _served(used, all_read),
+        device_busy=used.disks[0].busy_percent / 100 if used is not None and used.disks else None,
+        foreign_cpus=None if used is None else _foreign(used),
+    )
+
+
+def _layers(disk: LiveDisk, rates: DiskRates, used: Use | None, rings: Mapping[Boundary, Timed]) -> Layers | None:
+    if rates.requests <= 0:
+        return None
+    timed: dict[Boundary, Timed] = {
+        "backend": Timed(requests=rates.requests, seconds=rates.seconds, total_ns=rates.total_ns), **rings
+    }  # fmt: skip
+    if used is not None and used.disks and disk.path is not None:
+        device = timed_disk(used.disks[0], used.seconds)
+        timed |= {} if device is None else {"device": device}
+    top = next(one for one in BOUNDARIES if one in timed)
+    below: dict[Boundary, Sequence[float]] = {one: [found.mean_ns] for one, found in timed.items()}
+    ratios: dict[Boundary, Sequence[float]] = {one: [found.rate / timed[top].rate] for one, found in timed.items()}
+    return split("guest", below, ratios, [rates.requests / rates.seconds], depth=None)
+
+
+def _carrying(disk: LiveDisk, threads: Sequence[ThreadCost]) -> tuple[ThreadCost, ...]:
+    """Leave out the IOThreads that serve other disks. A thread's name is cut to 15 bytes by the kernel."""
+    names = {name[:15] for name in disk.threads}
+    return tuple(one for one in threads if one.role != "iothread" or not names or one.name in names)
+
+
+def _served(used: Use, all_read: int) -> float | None:
+    role = used.role("guest")
+    if role is None or role.read_bytes is None or all_read < _ENOUGH_BYTES:
+        return None
+    return role.read_bytes / all_read
+
+
+def _foreign(used: Use) -> float | None:
+    if used.cpu is None:
+        return None
+    return max(0.0, used.cpu.busy_seconds - sum(role.cpu_seconds for role in used.roles)) / used.seconds

@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A libvirt domain at work, by a connection that cannot write."""
+
+import re
+import time
+from collections.abc import Iterator, Mapping
+
+from virtune.bench.live.view import LiveVm
+from virtune.dialects.libvirt.domain import read_domain
+from virtune.model.domain import Domain, DomainDisk
+from virtune.model.errors import PreconditionError
+from virtune.model.live import DiskCount, LiveDisk
+from virtune.probe.process import process_of_domain
+from virtune.virsh import Virsh
+
+_COUNT = re.compile(r"^\s*block\.(\d+)\.([a-z.]+)=(.*)$", re.MULTILINE)
+
+_FIELDS = {
+    "reads": "rd.reqs", "writes": "wr.reqs", "flushes": "fl.reqs", "read_bytes": "rd.bytes",
+    "written_bytes": "wr.bytes", "read_ns": "rd.times", "write_ns": "wr.times", "flush_ns": "fl.times",
+}  # fmt: skip
+
+_DEFAULT_POLL_NS = 32768
+"""An IOThread of QEMU's polls so long where nothing else is written."""
+
+
+class LiveDomain:
+    """A domain that runs."""
+
+    def __init__(self, virsh: Virsh, name: str) -> None:
+        """Raises PreconditionError when there is no such domain, or it does not run."""
+        self._virsh, self.uuid = virsh, virsh.uuid(name)
+        found = virsh.dump([self.uuid])
+        if not found or found[0].live is None:
+            raise PreconditionError(
+                f"{name} does not run", hint=f"`virsh -c {virsh.uri} list` shows those that do; it needs its own load"
+            )
+        domain = read_domain(found[0].live.encode())
+        local = virsh.facts().local
+        process = process_of_domain(self.uuid) if local else None
+        unseen = f"threads and the host's device: no QEMU of {domain.name} is seen here; call virtune on its host"
+        self.vm = LiveVm(
+            name=domain.name,
+            pid=None if process is None else process.pid,
+            disks=tuple(_disk(domain, one, local=local) for one in domain.disks if one.holds_data),
+            missing=() if process is not None else (unseen,),
+        )
+
+    def counts(self) -> Mapping[str, DiskCount]:
+        """Return what QEMU has counted of each disk by now, by its target."""
+        begun = time.monotonic_ns()
+        said = self._virsh.run("domstats", "--block", self.uuid)
+        # the answer takes some milliseconds; in the middle of them it was true
+        return counts_of(said, (begun + time.monotonic_ns()) // 2)
+
+
+def counts_of(said: str, t_ns: int) -> dict[str, DiskCount]:
+    """Read the answer of `virsh domstats --block`; a disk without counters is left out."""
+    rows: dict[str, dict[str, str]] = {}
+    for number, name, value in _COUNT.findall(said):
+        rows.setdefault(number, {})[name] = value
+    found = {}
+    for row in rows.values():
+        values = {ours: int(row[theirs]) for ours, theirs in _FIELDS.items() if row.get(theirs, "").isdigit()}
+        if "name" in row and {"reads", "writes", "read_ns", "write_ns"} <= values.keys():
+            found[row["name"]] = DiskCount(t_ns=t_ns, **(dict.fromkeys(_FIELDS, 0) | values))
+    return found
+
+
+def _disk(domain: Domain, disk: DomainDisk, *, local: bool) -> LiveDisk:
+    numbers = domain.threads_of(disk)
+    polls = {one.number: one.poll_max_ns for one in domain.threads if one.poll_max_ns is not None}
+    return LiveDisk(
+        target=disk.target,
+        path=disk.source.name if local and disk.source.kind in ("file", "block") else None,
+        threads=tuple(f"IO iothread{number}" for number in numbers),
+        aio=disk.io,
+        polling=any(polls.get(number, _DEFAULT_POLL_NS) > 0 for number in numbers),
+        limits=dict(_limits(disk)),
+    )
+
+
+def _limits(disk: DomainDisk) -> Iterator[tuple[str, float]]:
+    """Yield the limits of `<iotune>` by unit."""
+    for name, value in disk.limits:
+        kind, _, unit = name.removesuffix("_sec").partition("_")
+        if value and kind in ("total", "read", "write") and unit in ("iops", "bytes"):
+            yield ("" if kind == "total" else f"{kind}.") + ("iops" if unit == "iops" else "bps"), float(value)

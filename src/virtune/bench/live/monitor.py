@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A QEMU that was started by hand, looked at through its monitor: only questions are asked there."""
+
+import contextlib
+import socket
+import struct
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from virtune.bench.live.view import LiveVm
+from virtune.bench.qmp import Monitor
+from virtune.model.errors import PreconditionError, RigError
+from virtune.model.live import DiskCount, LiveDisk
+
+_CONNECT_SECONDS = 5.0
+
+_FIELDS = {
+    "reads": "rd_operations", "writes": "wr_operations", "flushes": "flush_operations", "read_bytes": "rd_bytes",
+    "written_bytes": "wr_bytes", "read_ns": "rd_total_time_ns", "write_ns": "wr_total_time_ns",
+    "flush_ns": "flush_total_time_ns",
+}  # fmt: skip
+
+_LIMITS = {
+    "iops": "iops", "iops_rd": "read.iops", "iops_wr": "write.iops", "bps": "bps", "bps_rd": "read.bps",
+    "bps_wr": "write.bps",
+}  # fmt: skip
+
+
+class LiveMonitor:
+    """A QEMU behind a QMP socket."""
+
+    def __init__(self, monitor: Monitor, pid: int | None) -> None:
+        self._monitor = monitor
+        status = monitor.execute("query-status")
+        if not status.get("running"):
+            raise PreconditionError(f"this QEMU does not run its guest: it is {status.get('status')}")
+        name = dict(monitor.execute("query-name")).get("name") or (f"qemu {pid}" if pid else "qemu")
+        self.vm = LiveVm(name=name, pid=pid, disks=tuple(self._disks()))
+
+    def counts(self) -> Mapping[str, DiskCount]:
+        """Return what QEMU has counted of each disk by now, by its name."""
+        begun = time.monotonic_ns()
+        shown = self._monitor.execute("query-blockstats")
+        now = (begun + time.monotonic_ns()) // 2
+        return {
+            name: DiskCount(t_ns=now, **{ours: int(one["stats"].get(theirs, 0)) for ours, theirs in _FIELDS.items()})
+            for one in shown
+            if (name := name_of(one))
+        }
+
+    def _disks(self) -> Iterator[LiveDisk]:
+        for one in self._monitor.execute("query-block"):
+            inserted = one.get("inserted")
+            if not inserted or inserted.get("ro") or not (name := name_of(one)):
+                continue
+            threads = tuple(self._threads(str(one.get("qdev") or "")))
+            path = inserted.get("image", {}).get("filename") or inserted.get("file")
+            local = isinstance(path, str) and path.startswith("/") and Path(path).exists()
+            yield LiveDisk(
+                target=name,
+                path=path if local else None,
+                threads=tuple(f"IO {thread}" for thread in threads),
+                aio=inserted.get("aio"),
+                polling=bool(threads),
+                limits={ours: float(inserted[theirs]) for theirs, ours in _LIMITS.items() if inserted.get(theirs)},
+            )
+
+    def _threads(self, device: str) -> Iterator[str]:
+        """Yield the names of the IOThreads that serve a device; none where it says nothing of one."""
+        path = device.removesuffix("/virtio-backend")
+        if not path.startswith("/"):
+            path = f"/machine/peripheral/{path}"
+        with contextlib.suppress(RigError):
+            thread = self._monitor.execute("qom-get", {"path": path, "property": "iothread"})
+            if isinstance(thread, str) and thread:
+                yield thread.rpartition("/")[2]
+
+
+def name_of(shown: Mapping[str, Any]) -> str:
+    """Return what a disk is called in an answer of `query-block` or `query-blockstats`; empty for what is none."""
+    if shown.get("qdev"):
+        parts = [part for part in str(shown["qdev"]).split("/") if part and part != "virtio-backend"]
+        return parts[-1]
+    return str(shown.get("device") or "")
+
+
+@contextlib.contextmanager
+def monitored(path: Path) -> Iterator[LiveMonitor]:
+    """Yield the QEMU whose monitor listens on a socket; raises PreconditionError when none answers there."""
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.settimeout(_CONNECT_SECONDS)
+        try:
+            connection.connect(str(path))
+        except OSError as error:
+            reason = (error.strerror or str(error)).lower()
+            raise PreconditionError(
+                f"no QEMU answers at {path}: {reason}", hint="`-qmp unix:PATH,server=on,wait=off` makes QEMU listen"
+            ) from None
+        pid, _, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+        connection.setblocking(False)  # noqa: FBT003 - the socket's own word
+        try:
+            with Monitor(connection) as monitor:
+                yield LiveMonitor(monitor, pid or None)
+        except RigError as error:
+            raise PreconditionError(
+                f"{path}: {error.message}", hint="a monitor serves one client at a time: give QEMU another `-qmp`"
+            ) from None

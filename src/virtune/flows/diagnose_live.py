@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A diagnosis of a VM under its own load: looked at for some seconds, nothing added, nothing changed."""
+
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from virtune.analyse.layers.bottleneck import judge
+from virtune.analyse.layers.live_path import live_path
+from virtune.analyse.layers.profile import rate_words, workload_words
+from virtune.analyse.trial.counters import read_counters
+from virtune.analyse.trial.usage import use
+from virtune.bench.counters import Sampler
+from virtune.bench.live.domain import LiveDomain
+from virtune.bench.live.monitor import monitored
+from virtune.bench.live.view import LiveView, LiveVm
+from virtune.model.bottleneck import Diagnosis
+from virtune.model.counters import Use
+from virtune.model.errors import PreconditionError, UsageError
+from virtune.model.live import DiskCount, DiskRates, LiveDisk, rates_between
+from virtune.probe.devices import backing_of
+from virtune.virsh import Virsh
+
+_IN_GUEST = (
+    "the guest's own part of an I/O: `virtune measure --rig libvirt:DOMAIN` measures it, with a disk of virtune's"
+)
+
+
+def diagnose_domain(uri: str, name: str, *, disk: str, seconds: float) -> tuple[Diagnosis, ...]:
+    """Look at a libvirt domain that runs; `disk` is a target, empty for all of its disks.
+
+    Raises PreconditionError when it does not run, UsageError when it has no such disk.
+    """
+    return look(LiveDomain(Virsh(uri), name), disk=disk, seconds=seconds)
+
+
+def diagnose_monitor(path: Path, *, disk: str, seconds: float) -> tuple[Diagnosis, ...]:
+    """Look at a QEMU through the QMP socket that it listens on; only questions are asked there."""
+    with monitored(path) as view:
+        return look(view, disk=disk, seconds=seconds)
+
+
+def look(view: LiveView, *, disk: str, seconds: float) -> tuple[Diagnosis, ...]:
+    """Look at the disks of a VM, or at the one of that name, for so long."""
+    chosen = _chosen(view.vm, disk)
+    devices = _devices(chosen)
+    names = tuple(dict.fromkeys(name for below in devices.values() for name in below))
+    before: Mapping[str, DiskCount] = {}
+    after: Mapping[str, DiskCount] = {}
+    pid = view.vm.pid
+    with Sampler(devices=names, processes={} if pid is None else {"guest": pid}) as sampler:
+        sampler.sample(mark="begin")
+        before = view.counts()
+        time.sleep(seconds)
+        after = view.counts()
+        sampler.sample(mark="stop")
+    counters = read_counters(sampler.content())
+    used = use(counters, begin_ns=counters.mark("begin"), end_ns=counters.mark("stop"))
+    return tuple(_diagnoses(view.vm, chosen, devices, before, after, used))
+
+
+def _diagnoses(
+    vm: LiveVm,
+    chosen: tuple[LiveDisk, ...],
+    devices: Mapping[str, tuple[str, ...]],
+    before: Mapping[str, DiskCount],
+    after: Mapping[str, DiskCount],
+    used: Use,
+) -> Iterator[Diagnosis]:
+    both = [name for name in after if name in before]
+    all_read = sum(after[name].read_bytes - before[name].read_bytes for name in both)
+    for disk in chosen:
+        if disk.target not in both:
+            continue
+        rates = rates_between(before[disk.target], after[disk.target])
+        path = live_path(disk, rates, _of_disk(used, devices[disk.target]), rings={}, all_read=all_read)
+        yield Diagnosis(
+            disk=f"{vm.name}:{disk.target}",
+            workload=workload_words(rates),
+            rate=rate_words(rates) if rates.requests > 0 else "",
+            seconds=rates.seconds,
+            path=path,
+            found=judge(path),
+            layers=path.layers,
+            missing=(*vm.missing, *_missing(vm, disk, devices[disk.target], used, rates), _IN_GUEST),
+        )
+
+
+def _missing(vm: LiveVm, disk: LiveDisk, devices: tuple[str, ...], used: Use, rates: DiskRates) -> Iterator[str]:
+    """Say what could not be seen of a disk, and what it would add."""
+    if disk.path is None:
+        yield "the host's device: the disk is no file and no block device of this host"
+    elif not devices:
+        yield f"the host's device: none is seen below {disk.path}"
+    role = used.role("guest")
+    if vm.pid is not None and role is not None and role.read_bytes is None:
+        yield f"how much of the reads reached a device: /proc/{vm.pid}/io is for root and its own user only"
+    if rates.requests > 0 and rates.total_ns == 0:
+        yield "the time of its requests: QEMU does not account them (account-done=off)"
+
+
+def _of_disk(used: Use, devices: tuple[str, ...]) -> Use:
+    """Leave only the devices below one disk, the first of the chain before those that it stands on."""
+    kept = [found for name in devices if (found := used.disk(name)) is not None]
+    return replace(used, disks=tuple(kept))
+
+
+def _devices(disks: tuple[LiveDisk, ...]) -> dict[str, tuple[str, ...]]:
+    return {one.target: () if one.path is None else tuple(backing_of(one.path).names) for one in disks}
+
+
+def _chosen(vm: LiveVm, disk: str) -> tuple[LiveDisk, ...]:
+    if not vm.disks:
+        raise PreconditionError(f"{vm.name} has no disk that could be looked at")
+    found = tuple(one for one in vm.disks if disk in ("", one.target))
+    if not found:
+        has = ", ".join(one.target for one in vm.disks)
+        raise UsageError(f"{vm.name} has no disk {disk!r}", hint=f"it has {has}")
+    return found

@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A live disk from what QEMU and the host counted: its layers, its limit, its load as a workload."""
+
+import json
+
+import pytest
+from tests.analyse.test_gates import HEADER, sample
+
+from virtune.analyse.layers.bottleneck import judge
+from virtune.analyse.layers.live_path import live_path
+from virtune.analyse.layers.profile import rate_words, workload_words
+from virtune.analyse.trial.counters import read_counters
+from virtune.analyse.trial.usage import use
+from virtune.bench.live.domain import counts_of
+from virtune.bench.live.monitor import name_of
+from virtune.fio.workloads import parse_workload
+from virtune.model.bottleneck import Cause
+from virtune.model.counters import Use
+from virtune.model.live import DiskCount, DiskRates, LiveDisk, rates_between
+
+STATS = """Domain: 'sql1'
+  block.count=2
+  block.0.name=vda
+  block.0.path=/images/sql1.raw
+  block.0.rd.reqs={reads}
+  block.0.rd.bytes={read_bytes}
+  block.0.rd.times={read_ns}
+  block.0.wr.reqs=200
+  block.0.wr.bytes=819200
+  block.0.wr.times=1000
+  block.0.fl.reqs=4
+  block.0.fl.times=9
+  block.1.name=sda
+"""
+
+
+def counted(second: int) -> DiskCount:
+    said = STATS.format(reads=10_000 * second, read_bytes=40_960_000 * second, read_ns=10_000 * 400_000 * second)
+    found = counts_of(said, second * 10**9)
+    assert list(found) == ["vda"], "a disk without counters is left out"
+    return found["vda"]
+
+
+def rates(**changed: int) -> DiskRates:
+    values = {"reads": 700, "writes": 300, "flushes": 0, "read_bytes": 700 * 8192, "written_bytes": 300 * 8192}
+    return DiskRates(seconds=1.0, total_ns=4_200_000_000, **(values | changed))
+
+
+def host() -> Use:
+    lines = [HEADER, sample(1, "begin"), sample(3, "stop")]
+    for one in lines[1:]:
+        second = one["t"] // 10**9
+        one["diskstats"] = [f"254 0 vda {10_000 * second} 0 {80_000 * second} {3_000 * second} 0 0 0 0 4 9 9"]
+        one["threads"] = {"guest": {
+            "7": ["qemu-system-x86", 0, 0, second * 10**8, 0], "8": ["IO iothread1", 0, 0, second * 10**8, 0],
+            "9": ["IO iothread2", 0, 0, second * 10**9, 0],
+        }}  # fmt: skip
+        one["processes"] = {"guest": one["processes"]["load"]}
+    counters = read_counters(b"".join(json.dumps(line).encode() + b"\n" for line in lines))
+    return use(counters, begin_ns=10**9, end_ns=3 * 10**9)
+
+
+def test_what_libvirt_counts_is_the_layers_of_a_live_disk() -> None:
+    disk = LiveDisk(target="vda", path="/images/sql1.raw", threads=("IO iothread1",))
+    between = rates_between(counted(1), counted(3))
+    assert (between.reads, between.writes, between.seconds) == (20_000, 0, 2.0)
+    path = live_path(disk, between, host(), rings={}, all_read=0)
+    assert path.layers is not None
+    assert [(one.boundary, round(one.mean_ns)) for one in path.layers.layers] == [
+        ("backend", 100_000), ("device", 300_000),
+    ]  # fmt: skip
+    assert path.layers.davg_ns == pytest.approx(300e3)
+    assert path.layers.top == "backend"
+    assert {one.name for one in path.threads} == {"qemu-system-x86", "IO iothread1"}, "the other disk's is left out"
+    assert judge(path).cause is Cause.DEVICE
+
+
+def test_limits_of_the_disk_are_held_against_what_it_did() -> None:
+    between = rates_between(counted(1), counted(3))
+    for limits, cause in (({"iops": 10_100.0}, Cause.THROTTLE), ({"read.bps": 41e6}, Cause.THROTTLE),
+                          ({"write.iops": 5.0, "iops": 20_000.0}, Cause.DEVICE)):  # fmt: skip
+        disk = LiveDisk(target="vda", path="/x", threads=("IO iothread1",), limits=limits)
+        assert judge(live_path(disk, between, host(), rings={}, all_read=0)).cause is cause, limits
+
+
+def test_a_disk_that_has_hardly_anything_to_do_is_not_bound() -> None:
+    quiet = DiskRates(seconds=10.0, reads=100, writes=0, flushes=0, read_bytes=1, written_bytes=0, total_ns=10**8)
+    path = live_path(LiveDisk(target="vda", path=None), quiet, None, rings={}, all_read=0)
+    assert judge(path).cause is Cause.NOT_BOUND
+    nothing = DiskRates(seconds=10.0, reads=0, writes=0, flushes=0, read_bytes=0, written_bytes=0, total_ns=0)
+    assert judge(live_path(LiveDisk(target="vda", path=None), nothing, None, rings={}, all_read=0)).cause is (
+        Cause.UNDECIDED
+    )
+
+
+@pytest.mark.parametrize(
+    ("seen", "words"),
+    [
+        (rates(), "rw=randrw,rwmixread=70,bs=8k,iodepth=4"),
+        (rates(writes=0, written_bytes=0), "rw=randread,bs=8k,iodepth=4"),
+        (rates(reads=0, read_bytes=0, flushes=300), "rw=randwrite,bs=8k,iodepth=4,fsync=1"),
+        (rates(read_bytes=700 * 60_000), "rw=randrw,rwmixread=70,bs=64k,8k,iodepth=4"),
+        (rates(reads=1, writes=999), "rw=randrw,rwmixread=1,bs=1024k,2k,iodepth=4"),
+        (rates(reads=0, writes=0), ""),
+    ],
+)
+def test_a_live_load_is_a_workload_that_compare_takes(seen: DiskRates, words: str) -> None:
+    assert workload_words(seen) == words
+    if words:
+        (read,) = parse_workload(f"{words},{rate_words(seen)}")
+        assert read.reads or read.writes
+
+
+def test_a_disk_is_called_by_its_device() -> None:
+    assert name_of({"qdev": "/machine/peripheral/disk0/virtio-backend"}) == "disk0"
+    assert name_of({"qdev": "", "device": "ide0-hd0"}) == "ide0-hd0"
+    assert name_of({"device": ""}) == ""
