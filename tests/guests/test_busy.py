@@ -18,7 +18,7 @@ from virtune.bench.live.monitor import LiveMonitor
 from virtune.bench.qemu.rig import GuestBench, GuestSession
 from virtune.dialects.qemu.guest import SLOTS
 from virtune.flows.diagnose_live import look
-from virtune.model.errors import UsageError
+from virtune.model.errors import PreconditionError, UsageError
 from virtune.model.stack import Device, Disk
 
 pytestmark = [pytest.mark.real, pytest.mark.xdist_group("guests")]
@@ -73,6 +73,9 @@ def test_disks_come_and_go_while_another_is_loaded(session: GuestSession, image:
     with session.up(GUEST, ground(image)) as bench:
         load_another_disk(bench)
         assert eventually(lambda: completed(bench) > 100, seconds=60)
+        look_at_the_other_disk(bench)
+    with pytest.raises(PreconditionError, match="paused"):  # a guest of ours stands still between two stacks
+        LiveMonitor(bench.vm.monitor, None)
     devices = (Device(bus="virtio-scsi"), Device(bus="nvme"), Device(num_queues=2))
     for device, aio in zip(devices, ("io_uring", "threads", "native"), strict=True):
         before = completed(bench)
