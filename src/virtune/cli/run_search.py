@@ -18,6 +18,7 @@ from virtune.cli.progress import Face
 from virtune.cli.run_study import interrupt
 from virtune.cli.thresholds import STDOUT, require_outputs, write_markdown
 from virtune.flows.preconditions import Leave
+from virtune.flows.seen_costs import seen_costs
 from virtune.flows.tune import beforehand, finished_tuning, tune
 from virtune.flows.tune_question import TuneQuestion, tuning_study
 from virtune.model.errors import Interrupted, LoadError, NotInForceError, StoreError
@@ -72,7 +73,7 @@ def tune_for(asked: dict[str, Any]) -> None:
     leave = Leave(write_to=asked["allow_write_to"], in_use=asked["allow_in_use"])
     with Store(asked["store"]) as store:
         if not asked["quiet"]:
-            click.echo(beforehand(study), err=True)
+            click.echo(beforehand(study, seen_costs(store, study)), err=True)
         searching(
             store,
             study,

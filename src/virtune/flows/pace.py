@@ -11,7 +11,7 @@ from virtune.bench.scratch import bytes_to_fill
 from virtune.model.event import TrialPlace
 from virtune.model.facts import Unknown
 from virtune.model.study import Study, Trial
-from virtune.plan.forecast import attempts_for, beside_seconds, setup_seconds
+from virtune.plan.forecast import NOTHING_SEEN, Seen, attempts_for, beside_seconds, setup_seconds, trial_seconds
 from virtune.plan.interleave import most_rounds
 from virtune.probe.host import busy_facts
 
@@ -36,10 +36,13 @@ _BUSY_FACTOR = 2.0
 class Pace:
     """The clock of a study: what its trials took, and what those that are left will take."""
 
-    def __init__(self, study: Study, *, done: int, busy: bool) -> None:
-        """`done` trials were kept by an earlier run, and count with what such trials are expected to take."""
+    def __init__(self, study: Study, *, done: int, busy: bool, seen: Seen = NOTHING_SEEN) -> None:
+        """`done` trials were kept by an earlier run, and count with what such trials are expected to take; `seen` is
+        what this host's studies say of that.
+        """
         self._study = study
         self._busy = busy
+        self._seen = seen
         self._beside: dict[str, list[float]] = {}
         self._repeated: list[bool] = []
         self._done = done
@@ -77,12 +80,15 @@ class Pace:
         mine = self._beside.get(arm)
         if mine:
             return max(0.0, asked + fmean(mine))
-        expected = beside_seconds(self._study.arm(arm).stack)
         if not self._beside:
-            return asked + expected * (_BUSY_FACTOR if self._busy else 1.0)
+            busy = _BUSY_FACTOR if self._busy else 1.0
+            return trial_seconds(self._study, self._study.arm(arm).stack, self._seen, busy=busy)
         # what this host adds to the expectation for other arms it adds to that for this one
-        more = [fmean(found) - beside_seconds(self._study.arm(name).stack) for name, found in self._beside.items()]
-        return max(0.0, asked + expected + fmean(more))
+        more = [fmean(found) - self._usual(name) for name, found in self._beside.items()]
+        return max(0.0, asked + self._usual(arm) + fmean(more))
+
+    def _usual(self, arm: str) -> float:
+        return beside_seconds(self._study.arm(arm).stack, self._seen)
 
 
 def place_of(study: Study, trial: Trial, pace: Pace) -> TrialPlace:
@@ -110,14 +116,14 @@ def seconds_left(study: Study, left: tuple[Trial, ...], pace: Pace) -> float:
     return most if study.budget_seconds is None else max(0.0, min(most, study.budget_seconds - pace.seconds))
 
 
-def all_seconds(study: Study) -> float:
+def all_seconds(study: Study, seen: Seen = NOTHING_SEEN) -> float:
     """Return about how long a study takes from its first step on; at most, of one that stops when it knows."""
-    pace = Pace(study, done=0, busy=host_is_busy())
-    return before_seconds(study) + seconds_left(study, study.trials, pace)
+    pace = Pace(study, done=0, busy=host_is_busy(), seen=seen)
+    return before_seconds(study, seen) + seconds_left(study, study.trials, pace)
 
 
-def before_seconds(study: Study) -> float:
+def before_seconds(study: Study, seen: Seen = NOTHING_SEEN) -> float:
     """Return about how long it takes until the first trial can begin."""
     disks = [] if study.target else [arm.stack.disk for arm in study.arms if arm.stack.disk.backend == "file"]
     to_fill = bytes_to_fill(Path(study.scratch), disks, span_bytes=study.span_bytes)
-    return setup_seconds(study, bytes_to_fill=to_fill)
+    return setup_seconds(study, bytes_to_fill=to_fill, seen=seen)

@@ -24,6 +24,7 @@ from virtune.flows.attempt import Attempts, still_to_run
 from virtune.flows.last_check import last_check
 from virtune.flows.pace import Pace, all_seconds, host_is_busy, place_of, rounds_at_most, seconds_left
 from virtune.flows.preconditions import Leave, admitted, require_programs
+from virtune.flows.seen_costs import seen_costs
 from virtune.flows.show import by_todays_method, current
 from virtune.flows.simulated_study import simulated_tools
 from virtune.flows.spread_images import spread_images
@@ -127,7 +128,8 @@ def run_study(study: Study, *, store: Store, say: Callable[[Event], None], leave
     Raises Interrupted when the user stopped it (what was finished is kept), LoadError when fewer than two arms gave
     anything, or the only one did not.
     """
-    with prepared(study, say, leave, announced=StudyPlanned(study=study, seconds=all_seconds(study))) as tools:
+    planned = StudyPlanned(study=study, seconds=all_seconds(study, seen_costs(store, study)))
+    with prepared(study, say, leave, announced=planned) as tools:
         study = replace(study, images=identities(loaded(study, tools)), checked=last_check(store, study))
         store.add_study(study, facts=facts)
         _run_all(study, study.trials, tools, store=store, say=say)
@@ -301,7 +303,7 @@ def _run_all(
 def _run(study: Study, left: tuple[Trial, ...], tools: Tools, *, store: Store, say: Callable[[Event], None]) -> None:
     """Run the trials that are left, and those that are proposed when they are over, until nothing more is."""
     ended = len(study.trials) - len(left)
-    pace = Pace(study, done=ended, busy=host_is_busy())
+    pace = Pace(study, done=ended, busy=host_is_busy(), seen=seen_costs(store, study))
     say(StudyStarted(study=study, done=ended, seconds_left=seconds_left(study, left, pace)))
     if study.sequential and not study.unsettled and study.rounds_begun <= ROUNDS_MIN and left:
         say(Noticed(text=shows(study)))

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from virtune.analyse.search.blocks import search_of
 from virtune.analyse.search.pilot import (
     BLOCKS_IN_BUDGET,
+    OVERHEAD_SECONDS,
     PROBE_SLICES,
     SLICES,
     confirm_seconds,
@@ -48,7 +49,7 @@ from virtune.model.stack import Stack
 from virtune.model.study import Study, Trial
 from virtune.model.tuning import Tuning
 from virtune.model.units import format_seconds, format_share
-from virtune.plan.forecast import attempts_for
+from virtune.plan.forecast import NOTHING_SEEN, Seen, attempts_for, trial_seconds
 from virtune.plan.search import next_block
 from virtune.store.sqlite import Store
 
@@ -350,11 +351,13 @@ def _reasons(records: Iterable[TrialRecord]) -> str:
     return "; ".join(sorted(found))
 
 
-def beforehand(study: Study) -> str:
-    """Say before anything is measured how much is searched, and about how long it takes, set-up included."""
+def beforehand(study: Study, seen: Seen = NOTHING_SEEN) -> str:
+    """Say before anything is measured how much is searched, and how long it takes at most, set-up included.
+
+    `seen` is what this host's studies say of what a slice costs beside its run.
+    """
     search = search_of(study)
-    record = StudyRecord(study=study, facts="", finished=False, trials=())
-    left = seconds_left(tuning(record))
+    left = _forecast(tuning(StudyRecord(study=study, facts="", finished=False, trials=())), seen)
     words = f"{len(search.ranked)} configurations that promise `{search.promise}`, {search.goal.words}"
     if search.tries is not None:
         words += f"; {search.racing} of them race, as Optuna's TPE proposes them from what the others did"
@@ -364,6 +367,18 @@ def beforehand(study: Study) -> str:
     if left is None:
         return f"{words}; until certified: the probe will say how long that may take"
     return (
-        f"{words}; about {format_seconds(left + before_seconds(study))}, set-up included; the classic grid takes"
-        f" {format_seconds(search.grid_seconds)}"
+        f"{words}; at most about {format_seconds(left + before_seconds(study, seen))}, set-up included; the classic"
+        f" grid takes {format_seconds(search.grid_seconds)}"
     )
+
+
+def _forecast(known: Tuning, seen: Seen) -> float | None:
+    """Return about how long a search takes that has not begun, by what slices cost on this host."""
+    left, study = seconds_left(known), known.study
+    if left is None:
+        return None
+    one = replace(study, seconds=known.probed.slice_seconds)
+    here = trial_seconds(one, study.arm(study.baseline).stack, seen)
+    left *= here / (one.seconds + one.ramp_seconds + OVERHEAD_SECONDS)
+    budget = search_of(study).budget_seconds
+    return left if budget is None else min(left, budget)

@@ -1,7 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How long trials take: what is asked of them, what each costs besides, and how many have to be repeated."""
+"""How long trials take: what is asked of them, what each costs besides, and how many have to be repeated.
 
-from collections.abc import Sequence
+What a rig costs is in its row (`model.rig`), as measured on one host; what the store has seen of this host is better.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from statistics import fmean, median
 
 from virtune.model.rig import RIGS
 from virtune.model.stack import Stack
@@ -26,8 +32,93 @@ _RECENT = 6
 """How many attempts back it counts what had to be repeated: a disturbance comes and goes."""
 
 
-def beside_seconds(stack: Stack) -> float:
+_INVENTED_SECONDS = 0.04
+"""What a trial takes that is only simulated, however long it says that it measured."""
+
+_PAUSE_SECONDS = 120.0
+"""A longer silence between two attempts than their length and this was an interruption."""
+
+_LATEST = 3
+"""Of so many of the newest studies of a kind the median counts."""
+
+_ATTEMPTS = 3
+"""Moments are kept in whole seconds, so of fewer attempts nothing is learnt."""
+
+Kind = tuple[str, str | None, str | None, int]
+"""What decides what a stack costs: its rig, its export, its domain, and its guests."""
+
+
+def kind_of(stack: Stack) -> Kind:
+    """Return what decides what a stack costs."""
+    return stack.rig, stack.export if RIGS[stack.rig].front == "export" else None, stack.domain, stack.guests
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Past:
+    """A study of this host: of every attempt its arm, and the seconds from the study's beginning to its end.
+
+    `filled`: scratch images were made for it, as far as one can tell.
+    """
+
+    study: Study
+    attempts: tuple[tuple[str, float], ...]
+    filled: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """What stacks of each kind cost on this host: `beside` an attempt's warm-up and run, and `ready` before the first
+    trial without the images; seconds. Empty where nothing is known.
+    """
+
+    beside: Mapping[Kind, float] = field(default_factory=dict)
+    ready: Mapping[Kind, float] = field(default_factory=dict)
+
+
+NOTHING_SEEN = Seen()
+
+
+def seen_of(pasts: Sequence[Past]) -> Seen:
+    """Return what studies, the newest first, show of what stacks cost."""
+    beside: dict[Kind, list[float]] = {}
+    ready: dict[Kind, list[float]] = {}
+    for past in pasts:
+        if past.study.search is not None:  # its trials are not all of one length
+            continue
+        kinds = {arm.name: kind_of(arm.stack) for arm in past.study.arms}
+        for kind, seconds in _beside(past, kinds):
+            beside.setdefault(kind, []).append(seconds)
+        if len(set(kinds.values())) == 1 and past.attempts:
+            kind = next(iter(kinds.values()))
+            ready.setdefault(kind, []).append(_ready(past))
+    return Seen(
+        beside={kind: median(found[:_LATEST]) for kind, found in beside.items()},
+        ready={kind: median(found[:_LATEST]) for kind, found in ready.items()},
+    )
+
+
+def _beside(past: Past, kinds: Mapping[str, Kind]) -> Iterator[tuple[Kind, float]]:
+    asked = past.study.seconds + past.study.ramp_seconds
+    gaps: dict[Kind, list[float]] = {}
+    for (_, before), (arm, after) in pairwise(past.attempts):
+        if arm in kinds and after - before <= asked + _PAUSE_SECONDS:
+            gaps.setdefault(kinds[arm], []).append(after - before - asked)
+    return ((kind, max(0.0, fmean(found))) for kind, found in gaps.items() if len(found) >= _ATTEMPTS)
+
+
+def _ready(past: Past) -> float:
+    """Return what came before a study's first trial, without its images."""
+    study, (arm, ended) = past.study, past.attempts[0]
+    trial = study.seconds + study.ramp_seconds + beside_seconds(study.arm(arm).stack)
+    images = study.span_bytes / FILL_BYTES_PER_SECOND if past.filled else 0.0
+    return max(0.0, ended - trial - images)
+
+
+def beside_seconds(stack: Stack, seen: Seen = NOTHING_SEEN) -> float:
     """Return what an attempt with this stack costs beside its warm-up and run."""
+    known = seen.beside.get(kind_of(stack))
+    if known is not None:
+        return known
     rig = RIGS[stack.rig]
     if rig.front == "export" and stack.export == "vhost-user-blk":
         return _GENERATOR_SECONDS
@@ -40,10 +131,22 @@ def round_seconds(study: Study) -> float:
     return len(study.workloads) * arms
 
 
-def setup_seconds(study: Study, *, bytes_to_fill: int) -> float:
+def trial_seconds(study: Study, stack: Stack, seen: Seen = NOTHING_SEEN, *, busy: float = 1.0) -> float:
+    """Return what an attempt takes; `busy` is by how much longer what it costs beside its run takes now."""
+    if not RIGS[stack.rig].measures:
+        return _INVENTED_SECONDS
+    return study.seconds + study.ramp_seconds + busy * beside_seconds(stack, seen)
+
+
+def setup_seconds(study: Study, *, bytes_to_fill: int, seen: Seen = NOTHING_SEEN) -> float:
     """Return about what a study takes before its first trial: images filled, guests booted, every arm up once."""
+    if study.simulated:
+        return START_SECONDS
+    kinds = {kind_of(arm.stack): arm.stack for arm in study.arms}
     rigs = [RIGS[arm.stack.rig] for arm in study.arms]
     up, boot = sum(rig.up_seconds for rig in rigs), max(rig.boot_seconds for rig in rigs)
+    if all(kind in seen.ready for kind in kinds):
+        return START_SECONDS + bytes_to_fill / FILL_BYTES_PER_SECOND + max(seen.ready[kind] for kind in kinds)
     return START_SECONDS + bytes_to_fill / FILL_BYTES_PER_SECOND + boot + up
 
 

@@ -206,6 +206,14 @@ class Store:
             attempts=attempts,
         )
 
+    def moments(self, study_id: str) -> tuple[str, tuple[tuple[str, str], ...]]:
+        """Return a study's facts as they are kept, and of every attempt in order its arm and when it ended."""
+        where = TRIALS.c.study_id == study_id
+        with self._transaction() as db:
+            facts = db.execute(sa.select(STUDIES.c.facts).where(STUDIES.c.id == study_id)).scalar_one_or_none()
+            rows = db.execute(sa.select(TRIALS.c.arm, TRIALS.c.ended).where(where).order_by(TRIALS.c.id)).all()
+        return str(facts), tuple((str(row.arm), str(row.ended)) for row in rows)
+
     def captures(self, study_id: str, number: int, *, attempt: int | None = None) -> tuple[Capture, ...]:
         """Return the raw evidence of one attempt at a trial, the last one by default."""
         with self._transaction() as db:
