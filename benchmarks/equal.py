@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """The same stack twice or four times, many times over: how often is an arm called better or worse than the baseline?
 
-    python benchmarks/equal.py [RUNS] [--arms 2 4] [--budget TIME] [--seconds TIME] [--keep FILE]
+    python benchmarks/equal.py [RUNS] [--arms 2 4] [--budget TIME | --rounds N] [--seconds TIME] [--keep FILE]
     python benchmarks/equal.py --told FILE        # the table of a kept file
 
 Each run is what a user would type, `virtune compare --rig metal --arm a: --arm b:`, which takes five minutes where it
 is not decided sooner. Shorter trials in a shorter budget have as many rounds and looks, and how long a trial is does
-not change how often equal arms are called different: `equal.py 40 --arms 2 4 --budget 60s --seconds 400ms` takes 100
-minutes at most. Where one in twenty is promised, more than 5 of 40 runs are called different with probability 0.01; a
-test that is broken on purpose (an ordinary t at every look) shows none in 40 runs of five minutes with probability
-0.02.
+not change how often equal arms are called different: `equal.py 20 --arms 2 4 --rounds 16 --seconds 300ms` takes 40
+minutes on a quiet machine. Where one in twenty is promised, more than 5 of 40 runs are called different with
+probability 0.01; a test that is broken on purpose (an ordinary t at every look) shows none in 40 runs of five minutes
+with probability 0.02.
 
 `--keep` adds a line for each run: the verdicts, and ln IOPS of every arm in every round, which `benchmarks.decide
 recorded` judges again.
@@ -35,6 +35,7 @@ def main() -> None:
     parser.add_argument("runs", type=int, nargs="?", default=20, help="of each number of arms")
     parser.add_argument("--arms", type=int, nargs="+", default=[2])
     parser.add_argument("--budget", default="5m")
+    parser.add_argument("--rounds", help="in place of a budget: under a heavy load a budget ends after a few")
     parser.add_argument("--seconds", default="2s")
     parser.add_argument("--ramp", default="500ms")
     parser.add_argument("--span", default="1G")
@@ -61,7 +62,8 @@ def run(arms: int, asked: argparse.Namespace) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as directory:
         words = [sys.executable, "-m", "virtune", "compare", "--rig", "metal", "-q", "--json"]
         words += [word for arm in range(arms) for word in ("--arm", f"{chr(ord('a') + arm)}:")]
-        words += ["--budget", asked.budget, "--seconds", asked.seconds, "--ramp", asked.ramp, "--span", asked.span]
+        words += ["--rounds", asked.rounds] if asked.rounds else ["--budget", asked.budget]
+        words += ["--seconds", asked.seconds, "--ramp", asked.ramp, "--span", asked.span]
         words += ["--scratch", f"{directory}/scratch", "--store", f"{directory}/store.sqlite"]
         found = json.loads(subprocess.run(words, capture_output=True, text=True, check=True).stdout)
     return {
