@@ -11,7 +11,7 @@ from virtune.bench.scratch import bytes_to_fill
 from virtune.model.event import TrialPlace
 from virtune.model.facts import Unknown
 from virtune.model.study import Study, Trial
-from virtune.plan.forecast import NOTHING_SEEN, Seen, attempts_for, beside_seconds, setup_seconds, trial_seconds
+from virtune.plan.forecast import NOTHING_SEEN, SeenCosts, attempts_for, beside_seconds, setup_seconds, trial_seconds
 from virtune.plan.interleave import most_rounds
 from virtune.probe.host import busy_facts
 
@@ -36,7 +36,7 @@ _BUSY_FACTOR = 2.0
 class Pace:
     """The clock of a study: what its trials took, and what those that are left will take."""
 
-    def __init__(self, study: Study, *, done: int, busy: bool, seen: Seen = NOTHING_SEEN) -> None:
+    def __init__(self, study: Study, *, done: int, busy: bool, seen: SeenCosts = NOTHING_SEEN) -> None:
         """`done` trials were kept by an earlier run, and count with what such trials are expected to take; `seen` is
         what this host's studies say of that.
         """
@@ -116,13 +116,13 @@ def seconds_left(study: Study, left: tuple[Trial, ...], pace: Pace) -> float:
     return most if study.budget_seconds is None else max(0.0, min(most, study.budget_seconds - pace.seconds))
 
 
-def all_seconds(study: Study, seen: Seen = NOTHING_SEEN) -> float:
+def all_seconds(study: Study, seen: SeenCosts = NOTHING_SEEN) -> float:
     """Return about how long a study takes from its first step on; at most, of one that stops when it knows."""
     pace = Pace(study, done=0, busy=host_is_busy(), seen=seen)
     return before_seconds(study, seen) + seconds_left(study, study.trials, pace)
 
 
-def before_seconds(study: Study, seen: Seen = NOTHING_SEEN) -> float:
+def before_seconds(study: Study, seen: SeenCosts = NOTHING_SEEN) -> float:
     """Return about how long it takes until the first trial can begin."""
     disks = [] if study.target else [arm.stack.disk for arm in study.arms if arm.stack.disk.backend == "file"]
     to_fill = bytes_to_fill(Path(study.scratch), disks, span_bytes=study.span_bytes)

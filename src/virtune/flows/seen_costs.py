@@ -10,7 +10,7 @@ from virtune.model.errors import StoreError
 from virtune.model.evidence import Listed
 from virtune.model.facts import Unknown
 from virtune.model.study import Study
-from virtune.plan.forecast import NOTHING_SEEN, Past, Seen, kind_of, seen_of
+from virtune.plan.forecast import NOTHING_SEEN, TimedStudy, SeenCosts, kind_of, seen_of
 from virtune.probe.cpu import cpu_facts
 from virtune.store.sqlite import Store
 
@@ -18,7 +18,7 @@ STUDIES_MAX = 8
 """So many of the newest studies with stacks of the same kinds are looked at."""
 
 
-def seen_costs(store: Store, study: Study) -> Seen:
+def seen_costs(store: Store, study: Study) -> SeenCosts:
     """Return what the newest studies of this host show of what the stacks of a study cost; nothing where none do."""
     if study.simulated:
         return NOTHING_SEEN
@@ -31,7 +31,7 @@ def seen_costs(store: Store, study: Study) -> Seen:
     return NOTHING_SEEN
 
 
-def _past(store: Store, study: Study, studies: Sequence[Study]) -> Past | None:
+def _past(store: Store, study: Study, studies: Sequence[Study]) -> TimedStudy | None:
     """Return when a study's attempts ended; None for one of another host. `studies` are all, the newest first."""
     facts, moments = store.moments(study.id)
     if not _here(facts):
@@ -39,7 +39,7 @@ def _past(store: Store, study: Study, studies: Sequence[Study]) -> Past | None:
     begun = datetime.fromisoformat(study.created)
     place = (study.scratch, study.span_bytes)
     older = studies[studies.index(study) + 1 :]
-    return Past(
+    return TimedStudy(
         study=study,
         attempts=tuple((arm, (datetime.fromisoformat(ended) - begun).total_seconds()) for arm, ended in moments),
         filled=study.connect is not None or all((one.scratch, one.span_bytes) != place for one in older),

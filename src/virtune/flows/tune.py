@@ -49,7 +49,7 @@ from virtune.model.stack import Stack
 from virtune.model.study import Study, Trial
 from virtune.model.tuning import Tuning
 from virtune.model.units import format_seconds, format_share
-from virtune.plan.forecast import NOTHING_SEEN, Seen, attempts_for, trial_seconds
+from virtune.plan.forecast import NOTHING_SEEN, SeenCosts, attempts_for, trial_seconds
 from virtune.plan.search import next_block
 from virtune.store.sqlite import Store
 
@@ -351,7 +351,7 @@ def _reasons(records: Iterable[TrialRecord]) -> str:
     return "; ".join(sorted(found))
 
 
-def beforehand(study: Study, seen: Seen = NOTHING_SEEN) -> str:
+def beforehand(study: Study, seen: SeenCosts = NOTHING_SEEN) -> str:
     """Say before anything is measured how much is searched, and how long it takes at most, set-up included.
 
     `seen` is what this host's studies say of what a slice costs beside its run.
@@ -372,7 +372,7 @@ def beforehand(study: Study, seen: Seen = NOTHING_SEEN) -> str:
     )
 
 
-def _forecast(known: Tuning, seen: Seen) -> float | None:
+def _forecast(known: Tuning, seen: SeenCosts) -> float | None:
     """Return about how long a search takes that has not begun, by what slices cost on this host."""
     left, study = seconds_left(known), known.study
     if left is None:

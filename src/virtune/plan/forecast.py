@@ -54,7 +54,7 @@ def kind_of(stack: Stack) -> Kind:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Past:
+class TimedStudy:
     """A study of this host: of every attempt its arm, and the seconds from the study's beginning to its end.
 
     `filled`: scratch images were made for it, as far as one can tell.
@@ -66,7 +66,7 @@ class Past:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
+class SeenCosts:
     """What stacks of each kind cost on this host: `beside` an attempt's warm-up and run, and `ready` before the first
     trial without the images; seconds. Empty where nothing is known.
     """
@@ -75,10 +75,10 @@ class Seen:
     ready: Mapping[Kind, float] = field(default_factory=dict)
 
 
-NOTHING_SEEN = Seen()
+NOTHING_SEEN = SeenCosts()
 
 
-def seen_of(pasts: Sequence[Past]) -> Seen:
+def seen_of(pasts: Sequence[TimedStudy]) -> SeenCosts:
     """Return what studies, the newest first, show of what stacks cost."""
     beside: dict[Kind, list[float]] = {}
     ready: dict[Kind, list[float]] = {}
@@ -91,13 +91,13 @@ def seen_of(pasts: Sequence[Past]) -> Seen:
         if len(set(kinds.values())) == 1 and past.attempts:
             kind = next(iter(kinds.values()))
             ready.setdefault(kind, []).append(_ready(past))
-    return Seen(
+    return SeenCosts(
         beside={kind: median(found[:_LATEST]) for kind, found in beside.items()},
         ready={kind: median(found[:_LATEST]) for kind, found in ready.items()},
     )
 
 
-def _beside(past: Past, kinds: Mapping[str, Kind]) -> Iterator[tuple[Kind, float]]:
+def _beside(past: TimedStudy, kinds: Mapping[str, Kind]) -> Iterator[tuple[Kind, float]]:
     asked = past.study.seconds + past.study.ramp_seconds
     gaps: dict[Kind, list[float]] = {}
     for (_, before), (arm, after) in pairwise(past.attempts):
@@ -106,7 +106,7 @@ def _beside(past: Past, kinds: Mapping[str, Kind]) -> Iterator[tuple[Kind, float
     return ((kind, max(0.0, fmean(found))) for kind, found in gaps.items() if len(found) >= _ATTEMPTS)
 
 
-def _ready(past: Past) -> float:
+def _ready(past: TimedStudy) -> float:
     """Return what came before a study's first trial, without its images."""
     study, (arm, ended) = past.study, past.attempts[0]
     trial = study.seconds + study.ramp_seconds + beside_seconds(study.arm(arm).stack)
@@ -114,7 +114,7 @@ def _ready(past: Past) -> float:
     return max(0.0, ended - trial - images)
 
 
-def beside_seconds(stack: Stack, seen: Seen = NOTHING_SEEN) -> float:
+def beside_seconds(stack: Stack, seen: SeenCosts = NOTHING_SEEN) -> float:
     """Return what an attempt with this stack costs beside its warm-up and run."""
     known = seen.beside.get(kind_of(stack))
     if known is not None:
@@ -131,14 +131,14 @@ def round_seconds(study: Study) -> float:
     return len(study.workloads) * arms
 
 
-def trial_seconds(study: Study, stack: Stack, seen: Seen = NOTHING_SEEN, *, busy: float = 1.0) -> float:
+def trial_seconds(study: Study, stack: Stack, seen: SeenCosts = NOTHING_SEEN, *, busy: float = 1.0) -> float:
     """Return what an attempt takes; `busy` is by how much longer what it costs beside its run takes now."""
     if not RIGS[stack.rig].measures:
         return _INVENTED_SECONDS
     return study.seconds + study.ramp_seconds + busy * beside_seconds(stack, seen)
 
 
-def setup_seconds(study: Study, *, bytes_to_fill: int, seen: Seen = NOTHING_SEEN) -> float:
+def setup_seconds(study: Study, *, bytes_to_fill: int, seen: SeenCosts = NOTHING_SEEN) -> float:
     """Return about what a study takes before its first trial: images filled, guests booted, every arm up once."""
     if study.simulated:
         return START_SECONDS
