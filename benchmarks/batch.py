@@ -110,7 +110,8 @@ def _planned(found: Rounds, arms: int, level: float) -> tuple[Rounds, Rounds]:
     count = found.shape[1]
     weighed = _pseudo_values(found, CLIP)
     own = weighed.var(axis=1, ddof=1)
-    variance, df = _moderated(own, count - 1.0, arms, LENT, apart=_apart_arms(own, arms, count - 1.0))
+    alike = _alike_arms(own, arms, count - 1.0)
+    variance, df = _moderated(own, count - 1.0, alike, LENT)
     grid = np.linspace(-1, 1, 161)
     lag1 = _lag1(weighed)[:, None]
     sds = np.zeros_like(df)
@@ -123,7 +124,7 @@ def _planned(found: Rounds, arms: int, level: float) -> tuple[Rounds, Rounds]:
 def _whenever(found: Rounds, arms: int, alpha: float) -> tuple[Rounds, Rounds]:
     count = found.shape[1]
     weighed = _pseudo_values(found, HUBER_K)
-    variance, df = _moderated(weighed.var(axis=1, ddof=1), count - 1.0, arms, 2.0)
+    variance, df = _moderated(weighed.var(axis=1, ddof=1), count - 1.0, np.ones((len(found), arms), bool), 2.0)
     lag1 = np.clip(_lag1(weighed) + LAG1_DOUBT / math.sqrt(count * (arms - 1)), 0, LAG1_MAX)[:, None]
     sds = np.zeros_like(df)
     for one in np.unique(df):
@@ -150,27 +151,42 @@ def _pseudo_values(found: Rounds, clip: float) -> Rounds:
     return pseudo
 
 
-def _apart_arms(own: Rounds, arms: int, df: float) -> Rounds:
-    """Whether an arm of a run is noisier than the others: such a run lends nothing."""
-    if arms < 3:
-        return np.zeros((len(own), 1))
-    with_arm = np.zeros((len(own), arms))
-    for number, pair in enumerate(pairs_of(arms, every=True)):
-        for arm in pair:
-            with_arm[:, arm] += own[:, number]
-    each = (with_arm - own.sum(axis=1, keepdims=True) / (arms - 1)) / (arms - 2)
-    others = np.maximum((each.sum(axis=1, keepdims=True) - each) / (arms - 1), 0.0)
-    limit = special.fdtri(df, (arms - 1) * df, 1 - APART_LEVEL / arms)
-    apart: Rounds = (each > limit * others).any(axis=1, keepdims=True).astype(float)
-    return apart
+def _alike_arms(own: Rounds, arms: int, df: float) -> NDArray[np.bool_]:
+    """Which arms of each run are no noisier than the others: runs x arms; the noisiest goes first."""
+    alike = np.ones((len(own), arms), bool)
+    one, other = (np.array(ends) for ends in zip(*pairs_of(arms, every=True), strict=True))
+    for _ in range(arms - 2):
+        left = alike.sum(axis=1, keepdims=True)
+        known = np.where(alike[:, one] & alike[:, other], own, 0.0)
+        with_arm = np.zeros((len(own), arms))
+        for number, pair in enumerate(zip(one, other, strict=True)):
+            for arm in pair:
+                with_arm[:, arm] += known[:, number]
+        each = (with_arm - known.sum(axis=1, keepdims=True) / (left - 1)) / np.maximum(left - 2, 1)
+        each = np.where(alike, each, -math.inf)
+        total = np.where(alike, each, 0.0).sum(axis=1, keepdims=True)
+        certain = df / (1 + 2 / (left - 1) + 1 / np.maximum((left - 1) * (left - 2), 1))
+        limit = special.fdtri(certain, (left - 1) * certain, 1 - APART_LEVEL / left)
+        noisy = each > limit * np.maximum((total - each) / (left - 1), 0.0)
+        worst = each == each.max(axis=1, keepdims=True)
+        gone = noisy & worst & (left >= 3)
+        if not gone.any():
+            break
+        alike &= ~gone
+    return alike
 
 
-def _moderated(own: Rounds, df: float, arms: int, most: float, apart: Rounds | float = 0.0) -> tuple[Rounds, Rounds]:
+def _moderated(own: Rounds, df: float, alike: NDArray[np.bool_], most: float) -> tuple[Rounds, Rounds]:
     if own.shape[1] < 2:
         return own, np.full_like(own, df)
-    pooled = own.mean(axis=1, keepdims=True)
-    noisy = own > pooled * special.fdtri(df, max(1.0, (arms - 1) * df), 0.99)
-    lent = np.where(noisy | (apart > 0), 0.0, min((arms - 2) * df, most * df + 4))
+    one, other = (np.array(ends) for ends in zip(*pairs_of(alike.shape[1], every=True), strict=True))
+    if own.shape[1] < len(one):  # only the pairs with the first arm
+        one, other = np.arange(1, alike.shape[1]), np.zeros(own.shape[1], int)
+    among = alike[:, one] & alike[:, other]
+    pooled = np.where(among, own, 0.0).sum(axis=1, keepdims=True) / np.maximum(among.sum(axis=1, keepdims=True), 1)
+    arms = alike.sum(axis=1, keepdims=True).astype(float)
+    noisy = own > pooled * special.fdtri(df, np.maximum(1.0, (arms - 1) * df), 0.99)
+    lent = np.where(noisy | ~among, 0.0, np.minimum((arms - 2) * df, most * df + 4))
     return (lent * pooled + df * own) / (lent + df), df + lent
 
 

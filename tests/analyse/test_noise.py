@@ -6,7 +6,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from virtune.analyse.stats.noise import arms_alike
+from virtune.analyse.stats.noise import noisy_arms
 from virtune.analyse.stats.planned import APART_LEVEL, planned_contrasts
 
 ARMS, ROUNDS, RUNS = 5, 12, 300
@@ -18,21 +18,38 @@ def drawn(chance: np.random.Generator, *, baseline: float) -> np.ndarray[tuple[i
     return noise
 
 
-def alike(values: np.ndarray[tuple[int, int], np.dtype[np.float64]]) -> bool:
+def found_noisy(values: np.ndarray[tuple[int, int], np.dtype[np.float64]]) -> frozenset[int]:
     pairs = list(combinations(range(ARMS), 2))
     own = np.array([np.var(values[:, a] - values[:, b], ddof=1) for a, b in pairs])
-    return arms_alike(own, pairs, np.full(len(pairs), ROUNDS - 1.0), level=APART_LEVEL)
+    return noisy_arms(own, pairs, np.full(len(pairs), ROUNDS - 1.0), level=APART_LEVEL)
 
 
-@pytest.mark.parametrize(("baseline", "low", "high"), [(1.0, 0.0, 0.2), (3.0, 0.8, 1.0), (10.0, 0.99, 1.0)])
+@pytest.mark.parametrize(("baseline", "low", "high"), [(1.0, 0.0, 0.08), (3.0, 0.8, 1.0), (10.0, 0.99, 1.0)])
 def test_an_arm_that_is_noisier_is_found_and_equal_ones_seldom_are(baseline: float, low: float, high: float) -> None:
     chance = np.random.default_rng(1)
-    apart = sum(not alike(drawn(chance, baseline=baseline)) for _ in range(RUNS)) / RUNS
+    apart = sum(bool(found_noisy(drawn(chance, baseline=baseline))) for _ in range(RUNS)) / RUNS
     assert low <= apart <= high
 
 
+def test_only_the_noisy_arms_are_found_and_two_of_them_both() -> None:
+    chance, found = np.random.default_rng(3), []
+    for _ in range(100):
+        noise = drawn(chance, baseline=10.0)
+        noise[:, 3] *= 40.0
+        found.append(found_noisy(noise))
+    assert found.count(frozenset({0, 3})) > 90
+
+
 def test_two_arms_lend_nothing_and_are_alike() -> None:
-    assert arms_alike(np.array([1.0]), [(0, 1)], np.array([11.0]), level=APART_LEVEL)
+    assert noisy_arms(np.array([1.0]), [(0, 1)], np.array([11.0]), level=APART_LEVEL) == frozenset()
+
+
+def test_arms_that_are_alike_lend_one_another_their_noise_beside_a_noisy_one() -> None:
+    noise = drawn(np.random.default_rng(4), baseline=10.0)
+    beside, noisy = planned_contrasts(noise, [(1, 2), (1, 0)], level=0.01)
+    without = planned_contrasts(noise[:, 1:], [(0, 1)], level=0.01)[0]
+    assert beside.df == without.df > ROUNDS - 1.0
+    assert noisy.df == ROUNDS - 1.0
 
 
 def test_the_pairs_of_a_noisy_baseline_are_judged_by_their_own_noise() -> None:

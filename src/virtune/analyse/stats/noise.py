@@ -56,48 +56,65 @@ def median_of(found: Values) -> Values:
     return middle
 
 
-def moderated(own: Values, df: Values, *, arms: int, lent: Callable[[float, int], float]) -> tuple[Values, Values]:
+def moderated(
+    own: Values,
+    df: Values,
+    *,
+    arms: int,
+    lent: Callable[[float, int], float],
+    among: NDArray[np.bool_] | None = None,
+) -> tuple[Values, Values]:
     """Return each pair's variance and degrees of freedom, mended by what the other pairs know of the same noise.
 
     All pairs of N arms hold only N - 1 arms' worth of independent differences. `lent` says how many degrees of
     freedom a pair takes from them, by its own and the arms, so that its own noise has a say (Smyth 2004, with fixed
-    weights).
+    weights). Only the pairs `among` lend and borrow, those of `arms` arms that are alike; all of them without it.
     """
-    if len(own) < 2:
+    borrows = np.ones(len(own), dtype=bool) if among is None else among
+    if borrows.sum() < 2:
         return own, df
     from_others = np.array([lent(float(one), arms) for one in df])
-    pooled = float((own * df).sum() / df.sum())
+    pooled = float((own * df)[borrows].sum() / df[borrows].sum())
     if pooled <= 0:
         return own, df
     # scipy takes longer to load than a study of a thousand trials takes to be read, so only who compares pays
     from scipy.special import fdtri
 
     total = max(1.0, (arms - 1) * float(df.max()))
-    from_others = np.where(own > pooled * fdtri(df, total, _ALIKE_LEVEL), 0.0, from_others)
+    noisy = own > pooled * fdtri(df, total, _ALIKE_LEVEL)
+    from_others = np.where(noisy | ~borrows, 0.0, from_others)
     return (from_others * pooled + df * own) / (from_others + df), df + from_others
 
 
-def arms_alike(own: Values, pairs: Sequence[tuple[int, int]], df: Values, *, level: float) -> bool:
-    """Whether no arm is noisier than the others together, tested at this level over all arms.
+def noisy_arms(own: Values, pairs: Sequence[tuple[int, int]], df: Values, *, level: float) -> frozenset[int]:
+    """Return the arms that are noisier than the others together, tested at this level over all arms, worst first.
 
     Each arm's own variance follows from those of all pairs, since that of a difference is the sum of its two arms'
-    (Grubbs, J. Am. Stat. Assoc. 43, 1948). With fewer than three arms, or pairs that are missing, nothing can be told
-    and nothing is said against them. The level is nominal: an arm's variance from differences is less certain than
-    its own would be, so of equal arms about four times as many are found apart, which costs some width.
+    (Grubbs, J. Am. Stat. Assoc. 43, 1948). Of k equal arms with n degrees of freedom it is as certain as one with
+    n / (1 + 2 / (k - 1) + 1 / ((k - 1) (k - 2))): the estimate is a sum of elements of the sample covariance matrix,
+    with variances 2 / n on its diagonal and 1 / n beside it. An arm that is found is left out, and the rest are held
+    against one another again. With fewer than three arms, or pairs that are missing, nothing can be told.
     """
     arms = sorted({arm for pair in pairs for arm in pair})
-    if len(arms) < 3 or len(pairs) != len(arms) * (len(arms) - 1) // 2:
-        return True
+    if len(pairs) != len(arms) * (len(arms) - 1) // 2:
+        return frozenset()
     # scipy takes longer to load than a study of a thousand trials takes to be read, so only who compares pays
     from scipy.special import fdtri
 
-    half = float(own.sum()) / (len(arms) - 1)
-    with_arm = np.array([sum(own[n] for n, pair in enumerate(pairs) if arm in pair) for arm in arms])
-    each = (with_arm - half) / (len(arms) - 2)
-    others = (each.sum() - each) / (len(arms) - 1)
-    free = float(df.max())
-    limit = float(fdtri(free, (len(arms) - 1) * free, 1 - level / len(arms)))
-    return bool((each <= limit * np.maximum(others, 0.0)).all())
+    known, free, noisy = dict(zip(pairs, own, strict=True)), float(df.max()), frozenset[int]()
+    while (count := len(arms)) >= 3:
+        half = sum(known.values()) / (count - 1)
+        with_arm = np.array([sum(one for pair, one in known.items() if arm in pair) for arm in arms])
+        each = (with_arm - half) / (count - 2)
+        worst = int(each.argmax())
+        others = max(0.0, float(each.sum() - each[worst]) / (count - 1))
+        certain = free / (1 + 2 / (count - 1) + 1 / ((count - 1) * (count - 2)))
+        if each[worst] <= float(fdtri(certain, (count - 1) * certain, 1 - level / count)) * others:
+            return noisy
+        gone = arms.pop(worst)
+        noisy |= {gone}
+        known = {pair: one for pair, one in known.items() if gone not in pair}
+    return noisy
 
 
 def lag1_of(weighed: Values) -> float:

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from virtune.analyse.stats.anytime import FORESEEN, FOUND_SDS, LN_FAR, LN_MAX, too_few
 from virtune.analyse.stats.anytime import quantile as anytime_quantile
 from virtune.analyse.stats.group_sequential import final_level
-from virtune.analyse.stats.noise import EQUAL, Values, arms_alike, lag1_of, moderated, pseudo_values
+from virtune.analyse.stats.noise import EQUAL, Values, lag1_of, moderated, noisy_arms, pseudo_values
 from virtune.model.standing import Contrast
 
 CLIP = 2.0
@@ -31,13 +31,14 @@ LENT = 6.0
 own has a say."""
 
 APART_LEVEL = 0.03
-"""At this level an arm is found to be noisier than the others; then no pair borrows. Without this the pairs of a
-noisy baseline were judged by the noise of quiet arms: 10 to 14 % false alarms where 5 % are promised."""
+"""At this level an arm is found to be noisier than the others; its pairs then neither lend nor borrow. Without this
+the pairs of a noisy baseline were judged by the noise of quiet arms: 10 to 14 % false alarms where 5 % are
+promised."""
 
-LAG1_RANGE = -0.2, 0.6
+LAG1_RANGE = -0.3, 0.7
 """Before anything is measured every lag-1 autocorrelation of rounds between these is taken to be equally likely."""
 
-_LAG1_STEPS = 25
+_LAG1_STEPS = 41
 """So many of them are looked at; twice as many change no quantile by 0.1 %."""
 
 _ROUNDS_FAR = 10**6
@@ -70,8 +71,9 @@ def _known(
     own: Values = np.nanvar(weighed, axis=0, ddof=1)
     arms = len({arm for pair in pairs for arm in pair})
     free = rounds.astype(np.float64) - 1.0
-    lent = _lent if arms_alike(own, pairs, free, level=APART_LEVEL) else _nothing
-    variance, df = moderated(own, free, arms=arms, lent=lent)
+    noisy = noisy_arms(own, pairs, free, level=APART_LEVEL)
+    among = np.array([noisy.isdisjoint(pair) for pair in pairs])
+    variance, df = moderated(own, free, arms=arms - len(noisy), lent=_lent, among=among)
     lag1 = lag1_of(weighed)
     answers = {}
     for place, pair in enumerate(pairs):
@@ -90,11 +92,6 @@ def _known(
     return answers
 
 
-def _nothing(own: float, arms: int) -> float:  # noqa: ARG001 - as `_lent`
-    """Return what a pair takes from the others where an arm is noisier than they are: no degree of freedom."""
-    return 0.0
-
-
 def _lent(own: float, arms: int) -> float:
     """Return the degrees of freedom that a pair takes from the others."""
     return min((arms - 2) * own, LENT * own + 4)
@@ -105,28 +102,44 @@ def mixed_quantile(level: float, df: float, lag1: float, rounds: int, arms: int)
     """Return how many standard errors of independent rounds a mean is away with probability `level` at most.
 
     `lag1` is the autocorrelation that was measured over `rounds` rounds of `arms` arms. Of each that is possible the
-    standard error is sqrt((1 + r) / (1 - r)) times as large, and the variance that was measured is that much too
-    small: r is weighed by how likely what was measured is under it (normal, variance (1 - r^2) / n for each
-    independent pair; Bartlett 1946; the mean takes 4 r / n of it: Kendall, Biometrika 41, 1954). Infinite for level
-    0.
+    standard error is larger, and the variance that was measured too small, by what such a series' covariances say;
+    r is weighed by how likely what was measured is under it. Infinite for level 0.
     """
-    if level <= 0 or rounds < 3:
+    if level / 2 <= 0 or rounds < 3:  # half of the least double is none
         return math.inf
     from scipy.special import stdtr, stdtrit
 
-    r = np.linspace(*LAG1_RANGE, _LAG1_STEPS)
-    measured = min(max(lag1 * (1 + 4 / rounds), -0.95), 0.95)
-    error = np.sqrt((1 - r**2) / (rounds * (arms - 1)))
-    weight = np.exp(-(((measured - r) / error) ** 2) / 2) / error + 1e-300
+    worth, expected, error = _possible(rounds, arms)
+    weight = np.exp(-(((lag1 - expected) / error) ** 2) / 2) / error + 1e-300
     weight /= weight.sum()
-    longer = (1 + r) / (1 - r)
-    widths = np.sqrt(longer * (rounds - 1) / np.maximum(rounds - longer, 1.0))
+    widths = np.sqrt(worth * (rounds - 1) / (rounds - worth))
     low, high = 0.0, -float(stdtrit(df, level / 2)) * float(widths.max())
     while high - low > 1e-4 * high:
         middle = (low + high) / 2
         beyond = 2 * float(weight @ stdtr(df, -middle / widths))
         low, high = (middle, high) if beyond > level else (low, middle)
     return high
+
+
+@lru_cache(maxsize=1024)
+def _possible(rounds: int, arms: int) -> tuple[Values, Values, Values]:
+    """Return of each autocorrelation r that is possible how many times the variance of a mean it makes, what is
+    measured of it on average, and how far that is off (one standard deviation).
+
+    With covariances r^|s-t| a mean of n rounds has the variance L / n, where L = (1 + r) / (1 - r) less what a finite
+    series lacks, and squares about the mean add up to n - L. The lag-1 products about the mean follow in the same
+    way; their ratio is what many arms show on average, and a single pair shows r - (1 + 4 r) / n (Kendall,
+    Biometrika 41, 1954), to both of which `lag1_of` adds 1 / n. Of independent pairs of n rounds the variance of what
+    is measured is (n - 2)^2 / (n^2 (n - 1)) (Dufour, Roy, Biometrika 72, 1985), times 1 - r^2 (Bartlett 1946).
+    """
+    n, r = float(rounds), np.linspace(*LAG1_RANGE, _LAG1_STEPS)
+    past = r**rounds
+    worth = (1 + r) / (1 - r) - 2 * r * (1 - past) / (n * (1 - r) ** 2)
+    products = (n - 1) * (r + worth / n) - 2 * worth + 2 * (1 - past) / (n * (1 - r))
+    many = products / (n - worth) + 1 / n
+    expected = many - (many - r * (1 - 4 / n)) / (arms - 1)
+    error = (n - 2) / n * np.sqrt((1 - r**2) / ((n - 1) * (arms - 1)))
+    return worth, expected, error
 
 
 def smallest_planned(rounds: int, *, sd: float, alpha: float, arms: int = 2) -> float | None:

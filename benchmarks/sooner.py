@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The same recorded rounds judged by a plan and as before plans: which pairs are decided, after how many rounds?
+
+    python -m benchmarks.sooner                  # the table, from the recorded rounds in data/
+    python -m benchmarks.sooner --from STORE     # keep the rounds of a store's last comparison in data/
+
+Before: an interval that holds at any time for every pair of arms, all together at 95 %, and a sign test at 5 %. Now:
+the error spent over a plan of as many rounds as are recorded, for the pairs with the baseline. Both are the product's
+own code, on the same values, looking after every round from the sixth on. The records: a demo's comparison (bare
+metal, threads, native and io_uring), and stretches of 25 rounds of threads, writeback, native and io_uring, all on
+raw images, of the two recorded hours of `tune.py`.
+"""
+
+import argparse
+import json
+import math
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from virtune.analyse.stats.group_sequential import dunnett_alpha, level_of
+from virtune.analyse.stats.paired import Levels, compare_at_any_time, compare_planned
+from virtune.model.metric import BY_ID
+from virtune.model.verdict import ROUNDS_MIN, Comparison, Verdict
+
+DATA = Path(__file__).parent / "data"
+DEMO = DATA / "demo-rounds.json"
+ERROR, MARGIN = 0.05, 0.03
+STRETCH, APART = 25, 8
+"""Rounds of a stretch, five minutes of four arms, and how far apart two of them begin."""
+
+HOURS = ("tune-truth", "tune-truth-restless")
+ARMS = ("threads.raw.none.off", "threads.raw.writeback.off", "native.raw.none.off", "io_uring.raw.none.off")
+
+Rows = dict[str, list[float]]
+"""IOPS of every arm in every round, the baseline first; NaN where a trial gave none."""
+
+
+Judge = Callable[[Rows, int], list[Comparison]]
+
+
+def main() -> None:
+    """Keep rounds, or judge those that are kept."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--from", dest="store", type=Path)
+    asked = parser.parse_args()
+    if asked.store:
+        DEMO.write_text(json.dumps(kept(asked.store), indent=1) + "\n", encoding="utf-8")
+        return
+    print("| rounds | pair | before: decided after | now: decided after |\n|---|---|---|---|")
+    if DEMO.exists():
+        rows = json.loads(DEMO.read_text(encoding="utf-8"))
+        demo = {arm: [math.nan if one is None else one for one in values] for arm, values in rows.items()}
+        show("demo", demo)
+    totals: dict[str, list[int]] = {}
+    for hour in HOURS:
+        for begin, rows in stretches(hour):
+            first, second = decided(rows)
+            show(f"{hour}, from {begin}", rows)
+            for place, found in enumerate((first, second)):
+                some = [at for at, _ in found.values() if at is not None]
+                totals.setdefault(hour, [0, 0, 0, 0])[2 * place] += len(some)
+                totals[hour][2 * place + 1] += sum(some) + STRETCH * (len(found) - len(some))
+    for hour, (before, rounds_before, now, rounds_now) in totals.items():
+        print(f"\n{hour}: decided {before} before, {now} now; rounds {rounds_before} before, {rounds_now} now")
+
+
+def stretches(hour: str) -> list[tuple[int, Rows]]:
+    """Return stretches of a recorded hour with the round in which each begins."""
+    rounds = json.loads((DATA / f"{hour}.json").read_text(encoding="utf-8"))
+    return [
+        (begin, {arm: [one.get(arm, math.nan) for one in rounds[begin : begin + STRETCH]] for arm in ARMS})
+        for begin in range(0, len(rounds) - STRETCH + 1, APART)
+    ]
+
+
+def decided(rows: Rows) -> tuple[dict[str, tuple[int | None, str]], dict[str, tuple[int | None, str]]]:
+    """Return of each arm when it was decided against the baseline, and how: before plans, and by the plan."""
+    names = list(rows)
+    count = len(rows[names[0]])
+    return _first(rows, count, before), _first(rows, count, by_plan)
+
+
+def _first(rows: Rows, count: int, judge: Judge) -> dict[str, tuple[int | None, str]]:
+    found: dict[str, tuple[int | None, str]] = dict.fromkeys(list(rows)[1:], (None, "undecided"))
+    for seen in range(ROUNDS_MIN, count + 1):
+        for one in judge({name: values[:seen] for name, values in rows.items()}, count):
+            if found[one.candidate][0] is None and one.verdict is not Verdict.UNDECIDED:
+                found[one.candidate] = (seen, one.verdict.value)
+    return found
+
+
+def before(rows: Rows, planned: int) -> list[Comparison]:  # noqa: ARG001 - as `by_plan`
+    """Judge as before plans: all pairs of arms shared the error, at any time."""
+    names = list(rows)
+    pairs = len(names) * (len(names) - 1) // 2
+    against = [(names[0], name) for name in names[1:]]
+    return compare_at_any_time(
+        BY_ID["iops"], rows, against, workload="w", margin=MARGIN, confidence=1 - ERROR / pairs
+    )
+
+
+def by_plan(rows: Rows, planned: int) -> list[Comparison]:
+    """Judge by a plan of so many rounds, looked at after each from the sixth on."""
+    names = list(rows)
+    alpha = dunnett_alpha(len(names) - 1, ERROR)
+    looks = tuple((float(n), n / planned) for n in range(ROUNDS_MIN, len(rows[names[0]]) + 1))
+    levels = Levels(alpha=alpha, level=level_of(looks, alpha))
+    against = [(names[0], name) for name in names[1:]]
+    return compare_planned(BY_ID["iops"], rows, against, workload="w", margin=MARGIN, levels=levels)
+
+
+def show(name: str, rows: Rows) -> None:
+    """Print a row of the table for every pair."""
+    first, second = decided(rows)
+    baseline = next(iter(rows))
+    for arm in first:
+        cells = (f"{word}, {at}" if at else word for at, word in (first[arm], second[arm]))
+        print(f"| {name} | {arm} against {baseline} | {' | '.join(cells)} |")
+
+
+def kept(store: Path) -> dict[str, list[float | None]]:
+    """Return IOPS of the last comparison in a store, arm by arm, the baseline first; None where a trial gave none."""
+    words = [sys.executable, "-m", "virtune", "show", "last", "--json", "--store", str(store)]
+    found = json.loads(subprocess.run(words, check=True, stdout=subprocess.PIPE, text=True).stdout)
+    arms = sorted(found["arms"], key=lambda arm: arm["name"] != found["study"]["baseline"])
+    rounds = range(1, found["study"]["looks"][-1]["round"] + 1)
+    each = {arm["name"]: {one["round"]: one["measurement"] for one in arm["rounds"]} for arm in arms}
+    return {
+        name: [ran[number]["values"].get("iops") if ran.get(number) else None for number in rounds]
+        for name, ran in each.items()
+    }
+
+
+if __name__ == "__main__":
+    main()
