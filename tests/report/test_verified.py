@@ -150,3 +150,13 @@ def test_every_check_of_every_guest_is_listed() -> None:
     assert isinstance(console.file, io.StringIO)
     page = console.file.getvalue()
     assert [page.count(words) for words in ("first guest", "second guest", "asked otherwise")] == [1, 1, 1]
+
+
+def test_the_list_of_checks_says_of_which_guest_each_is() -> None:
+    kept = with_checks(record(2), [replace(one, guest=guest) for guest in (0, 1) for one in SEEN])
+    two = tuple(replace(arm, stack=replace(arm.stack, guests=2)) for arm in kept.study.arms)
+    console = Console(file=io.StringIO(), width=200)
+    console.print(all_checks(summarise(replace(kept, study=replace(kept.study, arms=two)))))
+    assert isinstance(console.file, io.StringIO)
+    for number in (1, 2):
+        assert f"threads, guest {number}  ok  disk.aio=threads" in " ".join(console.file.getvalue().split(" "))

@@ -25,7 +25,7 @@ BREACHED = 4
               help="Exit 4 if a 5-minute comparison could not detect a difference of this size (0.03 is 3"
                    " %).")  # fmt: skip
 @target_options
-@click.option("--quiet", "-q", is_flag=True, help="No progress.")
+@click.option("--quiet", "-q", is_flag=True, help="Print the result only: no progress and no notes.")
 @json_option
 @store_option
 def command(

@@ -158,7 +158,7 @@ def report_option(command: Command) -> Command:
 def progress_options(command: Command) -> Command:
     """Add --quiet and --verbose."""
     options = (
-        click.option("--quiet", "-q", is_flag=True, help="No progress."),
+        click.option("--quiet", "-q", is_flag=True, help="Print the result only: no progress and no notes."),
         click.option("--verbose", "-v", is_flag=True,
                      help="A line for each trial, and the whole result: all tables, settings and notes."),
     )  # fmt: skip

@@ -73,7 +73,8 @@ def all_checks(result: Result) -> RenderableType:
         for check in _checks_of(summary for summary in result.arms if summary.arm == arm.name):
             mark = {True: "ok", False: "NOT", None: "?"}[check.agrees]
             found = "cannot be verified" if check.found is None else check.found
-            rows.append((arm.name, mark, f"{check.setting}={check.asked}", found, check.proof))
+            name = arm.name if arm.stack.guests == 1 else f"{arm.name}, guest {check.guest + 1}"
+            rows.append((name, mark, f"{check.setting}={check.asked}", found, check.proof))
     titles = ("arm", "", "requested", "found")
     return Records([*(Column(title=title) for title in titles), Column(title="proof", wraps=True)], rows)
 
