@@ -272,6 +272,15 @@ def test_the_disks_of_all_guests_answer_for_the_loads_of_all() -> None:
     assert found.get("iops") == pytest.approx(3 * (alone.get("iops") or 0))
 
 
+@pytest.mark.parametrize(("skew", "said"), [(0.0501, "51 ms apart, more than 50 ms"), (0.05, ""), (2.0, "2000 ms")])
+def test_guests_that_did_not_begin_together_are_never_said_to_be_apart_by_the_limit(skew: float, said: str) -> None:
+    parts = edited("randread.both") | {"barrier.json": json.dumps({"skew_seconds": skew}).encode()}
+    found = derive(parts, stack=Stack(rig="qemu", guests=2), workload=WORKLOAD)
+    told = " ".join(remark.text for remark in found.remarks if remark.id == "start-skew")
+    assert said in told
+    assert bool(said) == bool(told)
+
+
 @pytest.mark.parametrize(
     ("disks", "shared"),
     [([["sda"], ["sda"]], "sda"), ([["sda", "sdb"], ["sdb", "sdc"]], "sdb"), ([["sda"], ["sdb"]], "")],

@@ -31,7 +31,7 @@ from virtune.model.evidence import BARRIER, DISKS, FIO_OUTPUTS, Check, of_guest
 from virtune.model.measurement import FioResult, Measurement
 from virtune.model.remark import EMULATED, SIMULATED, Remark, Weight
 from virtune.model.stack import Stack
-from virtune.model.units import format_seconds, format_share
+from virtune.model.units import format_share
 from virtune.model.verification import unverified_remarks
 from virtune.model.workload import BACKGROUND, Workload
 
@@ -159,10 +159,11 @@ def _skew(parts: Mapping[str, bytes]) -> float | None:
 
 def _apart(skew: float | None) -> Iterator[Remark]:
     if skew is not None and skew > SKEW_SECONDS:
+        # rounded up, so that it never reads as if it were the limit itself
         yield Remark(
             id="start-skew",
             weight=Weight.WARNING,
-            text=f"the guests began {format_seconds(skew)} apart, more than {format_seconds(SKEW_SECONDS)}",
+            text=f"the guests began {math.ceil(skew * 1e3)} ms apart, more than {SKEW_SECONDS * 1e3:.0f} ms",
             advice="fewer guests than CPUs, or a ramp that is longer than that",
         )
 

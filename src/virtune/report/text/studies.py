@@ -5,6 +5,7 @@ The figures are always this host's. What the table says in words rests on the sa
 these show no difference, none is told.
 """
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from rich.console import RenderableType
@@ -12,6 +13,7 @@ from rich.text import Text
 
 from virtune.model.metric import BY_ID
 from virtune.model.published import PublishedStudy
+from virtune.model.remark import Weight
 from virtune.model.result import ArmSummary, Result, Value
 from virtune.model.study import Arm
 from virtune.model.units import format_seconds, format_share
@@ -57,6 +59,11 @@ _DATAPATH: tuple[Row, ...] = (
     ("cpu_per_io", "CPU per I/O"),
 )
 
+_IN_PARENTHESES = "in parentheses: every trial of it was disturbed, and no verdict rests on it"
+
+SIGNIFICANT = 0.05
+"""Below this share chance is not held to have done it, as in the verdicts."""
+
 _ENGINE_NAMES = "fio-engines-"
 
 
@@ -77,7 +84,8 @@ def ending(result: Result, published: PublishedStudy | None = None, facts: str =
         return []
     first, *_ = result.study.compared
     title = Text(f"\nstudy {result.study.builtin}", style="bold").append(standing(result, first))
-    return [title, *arrange(result), *([] if published is None else beside(result, published, facts))]
+    note = _lines(_IN_PARENTHESES) if any(map(_disturbed, result.arms)) else ()
+    return [title, *arrange(result), *note, *([] if published is None else beside(result, published, facts))]
 
 
 def _before_after(result: Result) -> Iterator[RenderableType]:
@@ -85,12 +93,12 @@ def _before_after(result: Result) -> Iterator[RenderableType]:
     study, workload = result.study, result.study.compared[0]
     base, *others = _arms(result)
     table = _table(base.name, *(word for other in others for word in (other.name, "difference")))
-    before, after = (_summary(result, arm, workload) for arm in (base, others[0]))
+    after = _summary(result, others[0], workload)
     for metric, label in _BEFORE_AFTER:
-        cells: list[str | Text] = [value_text(BY_ID[metric], None if before is None else before.get(metric))]
+        cells: list[str | Text] = [_cell(result, base, workload, metric)]
         for other in others:
             cells += [
-                value_text(BY_ID[metric], _value(result, other, workload, metric)),
+                _cell(result, other, workload, metric),
                 _difference(result, other, workload, metric),
             ]
         if any(cell != "-" for cell in cells[:2]):
@@ -123,7 +131,7 @@ def _configurations(result: Result) -> Iterator[RenderableType]:
     arms, workload = _arms(result), result.study.compared[0]
     table = _table(*(label for _, label in _DATAPATH), f"IOPS against {arms[0].name}")
     for arm in arms:
-        cells = [value_text(BY_ID[metric], _value(result, arm, workload, metric)) for metric, _ in _DATAPATH]
+        cells = [_cell(result, arm, workload, metric) for metric, _ in _DATAPATH]
         table.add_row(arm.name, *cells, "" if arm == arms[0] else _difference(result, arm, workload, "iops"))
     yield table
     if any(arm.stack.poll_max_ns for arm in arms):
@@ -175,15 +183,26 @@ def _structures(result: Result) -> Iterator[RenderableType]:
         bare = _value(result, arms[0], workload, "iops")
         for arm in arms:
             done = _value(result, arm, workload, "iops")
-            share = f"{done.value / bare.value:.2f} x" if done is not None and bare is not None else "-"
+            share = _share_of(result, workload, arm, bare, done)
             rest = ("device.util", "cpu.load.usr", "cpu.load.sys", "cpu_per_io")
-            cells = (value_text(BY_ID[metric], _value(result, arm, workload, metric)) for metric in rest)
-            table.add_row(arm.name, value_text(BY_ID["iops"], done), share, *cells)
+            cells = (_cell(result, arm, workload, metric) for metric in rest)
+            table.add_row(arm.name, _cell(result, arm, workload, "iops"), share, *cells)
         yield table
     yield from _lines(
         "load CPU usr and sys: of the fio jobs, inside the guest where there is one; CPU per I/O: of the whole host",
         "a drive that is 100 % busy may still take more: it has several queues",
     )
+
+
+def _share_of(result: Result, workload: Workload, arm: Arm, bare: Value | None, done: Value | None) -> str:
+    """Write what part of bare metal's IOPS an arm reaches, with its interval where there is one."""
+    if done is None or bare is None:
+        return "-"
+    found = _find(result, workload, "iops", arm) if arm.name != result.study.baseline else None
+    if found is None or found.ratio is None:
+        return f"{done.value / bare.value:.2f} x"
+    ratio = found.ratio
+    return f"{ratio.estimate:.2f} x [{ratio.low:.2f}, {ratio.high:.2f}]"
 
 
 def _single_operations(result: Result) -> Iterator[RenderableType]:
@@ -207,26 +226,35 @@ def _single_operations(result: Result) -> Iterator[RenderableType]:
 def _extent(result: Result, arm: Arm, workload: Workload) -> str:
     """Write the least, mean and greatest latency in us."""
     values = (_value(result, arm, workload, f"latency.{name}") for name in ("min", "mean", "max"))
-    return " / ".join("-" if one is None else f"{one.value / 1e3:,.0f}" for one in values)
+    text = " / ".join("-" if one is None else f"{one.value / 1e3:,.0f}" for one in values)
+    return f"({text})" if _disturbed(_summary(result, arm, workload)) else text
 
 
 def _with_load(result: Result, arm: Arm) -> str | None:
-    """Say in how many workloads of a system the greatest time is greater beside background load than alone."""
-    greater = cells = 0
+    """Say for how many kinds of I/O the greatest time is greater beside the most background load than alone, and
+    whether chance does as much: by a sign test, since each kind is alone and beside load once.
+    """
+    kinds: dict[str, list[float | None]] = {}
     for workload in result.study.compared:
         stem, marked, _ = workload.name.partition("-load")
-        alone = next((one for one in result.study.compared if one.name == f"{stem}-load0"), None)
-        if not marked or alone is None or alone == workload:
-            continue
-        pair = [_value(result, arm, one, "latency.max") for one in (alone, workload)]
-        if pair[0] is not None and pair[1] is not None:
-            cells += 1
-            greater += pair[1].value > pair[0].value
-    return (
-        f"{arm.name}: maximum higher with background load than without in {greater} of {cells} cases"
-        if cells
-        else None
-    )
+        found = _value(result, arm, workload, "latency.max") if marked else None
+        if marked:
+            kinds.setdefault(stem, []).append(None if found is None else found.value)
+    pairs = [(of[0], of[-1]) for of in kinds.values() if len(of) > 1]  # from no background load to the most of it
+    seen = [(alone, beside) for alone, beside in pairs if alone is not None and beside is not None]
+    if not seen:
+        return None
+    greater, count = sum(beside > alone for alone, beside in seen), len(seen)
+    chance = _sign_test(greater, count)
+    told = f"sign test: p = {chance:.2f}" + ("" if chance < SIGNIFICANT else ", so chance may do it")
+    return f"{arm.name}: maximum higher beside the most background load in {greater} of {count} kinds of I/O ({told})"
+
+
+def _sign_test(greater: int, count: int) -> float:
+    """Return how often chance alone gives so one-sided a count, on either side."""
+    extreme = max(greater, count - greater)
+    tail = math.fsum(math.comb(count, one) for one in range(extreme, count + 1)) / 2**count
+    return float(min(1.0, 2 * tail))
 
 
 _ARRANGED: Mapping[str, Callable[[Result], Iterator[RenderableType]]] = {
@@ -247,6 +275,21 @@ def _arms(result: Result) -> list[Arm]:
 
 def _summary(result: Result, arm: Arm, workload: Workload) -> ArmSummary | None:
     return result.summary(arm.name, workload.name)
+
+
+def _disturbed(summary: ArmSummary | None) -> bool:
+    """Whether every round of an arm was disturbed, so that no verdict rests on it."""
+    return summary is not None and any(
+        one.remark.weight is Weight.INVALID and one.rounds >= summary.rounds > 0 for one in summary.remarks
+    )
+
+
+def _cell(result: Result, arm: Arm, workload: Workload, metric: str) -> Text | str:
+    """Write a figure; in parentheses where no verdict rests on it."""
+    value = _value(result, arm, workload, metric)
+    text = value_text(BY_ID[metric], value)
+    disturbed = value is not None and _disturbed(_summary(result, arm, workload))
+    return Text(f"({text})", style="dim") if disturbed else text
 
 
 def _value(result: Result, arm: Arm, workload: Workload, metric: str) -> Value | None:
