@@ -33,7 +33,7 @@ from benchmarks.runs import CALLS, Call, Runs
 WARM = 0.9
 """The share of calls that are forked from this process."""
 
-EXPECTED = (".partial", "-passing", "note that a run measured in", "from the domain")
+EXPECTED = (".partial", "-passing", "note that a run measured in", "from the domain", "virtune-run-ask-")
 """What `virtune clean` removes after a kill by design: nobody but virtune can take a disk out of a domain, and half a
 scratch image is in nobody's way until the next run."""
 

@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Every verb under limits of memory, processes, files, sizes, stack and time: a sentence, or a traceback?
 
-    python -m benchmarks.limits [VERB...]
+    nice -n 15 python -m benchmarks.limits [CALL...]
 
-Each verb of `benchmarks.runs` (or those whose name begins with what is given) is run under each limit. Prints a
-table: verb, limit, exit code, whether there was a traceback, what was left behind, and the last thing that was said.
-Limits of processes do not hold for root, so root runs those rows as `nobody` with Debian's Python, where that can
+Some calls of `benchmarks.runs` (or those that are named) are run under each limit. Prints a table of the exit codes,
+and on stderr what was said where that is not 0, every traceback, and what was left behind. A `-` ran to no end. Limits of processes do not hold for root, so root runs those rows as `nobody` with Debian's Python, where that can
 load virtune.
 """
 
@@ -29,6 +28,11 @@ LIMITS: dict[str, tuple[int, ...]] = {
     "t": (1, 2, 3, 5, 8),
 }
 """37 limits: memory in KiB, processes, open files, the size of a file in KiB, stack in KiB, CPU seconds."""
+
+FEW = ("list", "show", "import", "measure metal", "compare nbd", "compare simulated")
+"""The calls that stand for the others: small ones, one that writes, and three that load."""
+
+NOBODY = 65534
 
 TIMEOUT_SECONDS = 240.0
 
@@ -69,39 +73,41 @@ def under(runs: Runs, call: Call, kind: str, value: int) -> tuple[int | None, st
 
 
 def rows(runs: Runs, calls: list[Call]) -> Iterator[tuple[bool, bool]]:
-    """Run all, print a row each, and yield whether there was a traceback and whether anything was left."""
+    """Run all, print a row of a table for each limit and say in a line of its own what was wrong; yield of each run
+    whether there was a traceback and whether anything was left.
+    """
+    print("| limit |", " | ".join(call.name for call in calls), "|\n|---|" + "---|" * len(calls))
     for kind, values in LIMITS.items():
         for value in values:
+            cells, notes = [], []
             for call in calls:
-                if kind == "u":
-                    _give_away(runs.home)
+                _give(runs.home, NOBODY if kind == "u" else os.geteuid())
                 code, said = under(runs, call, kind, value)
                 _, left = runs.wait_for_nothing()
                 traceback = "Traceback" in said and "virtune" in said
                 last = next((line for line in said.splitlines() if line.startswith("error:")), said.strip()[-80:])
-                print(
-                    f"{call.name:16} -{kind} {value:<8} exit {code!s:4} traceback {'YES' if traceback else 'no ':3} "
-                    f"left {'; '.join(left) or 'nothing'}  {last[:110]}",
-                    flush=True,
-                )
-                if traceback:
-                    print(said[-2000:], flush=True)
+                cells.append("-" if code is None else str(code))
+                notes += [] if code == 0 else [f"  {call.name}, -{kind} {value}: {last[:140]}"]
+                notes += [f"TRACEBACK of {call.name} under -{kind} {value}: {said[-2000:]}"] if traceback else []
+                notes += [f"LEFT by {call.name} under -{kind} {value}: {'; '.join(left)}"] if left else []
                 if left:
                     runs.run("clean", "--scratch", str(runs.scratch), ok=(0, 1))
                 yield traceback, bool(left)
+            print(f"| `ulimit -{kind} {value}` | {' | '.join(cells)} |", flush=True)
+            print("\n".join(notes), file=sys.stderr, flush=True)
 
 
-def _give_away(home: Path) -> None:
-    """Let everybody write where the runs keep their things."""
+def _give(home: Path, user: int) -> None:
+    """Let a user own where the runs keep their things."""
     if os.geteuid() == 0:
         for path in (home, *home.rglob("*")):
-            os.chown(path, 65534, 65534, follow_symlinks=False)
+            os.chown(path, user, user, follow_symlinks=False)
 
 
 def main() -> None:
     """Run what is asked for and count."""
-    asked = tuple(sys.argv[1:])
-    calls = [call for call in CALLS if not asked or call.name.startswith(asked)]
+    asked = tuple(sys.argv[1:]) or FEW
+    calls = [call for call in CALLS if call.name in asked]
     count: Counter[str] = Counter()
     with tempfile.TemporaryDirectory(dir="/var/tmp", prefix="vl") as directory:
         Path(directory).chmod(0o755)
@@ -110,7 +116,7 @@ def main() -> None:
         assert shutil.which("setpriv")
         for traceback, left in rows(runs, calls):
             count.update(rows=1, tracebacks=traceback, left=left)
-    print(f"{count['rows']} runs, {count['tracebacks']} with a traceback, {count['left']} left something behind")
+    print(f"\n{count['rows']} runs, {count['tracebacks']} with a traceback, {count['left']} left something behind")
 
 
 if __name__ == "__main__":

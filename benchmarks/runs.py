@@ -25,6 +25,10 @@ PATIENCE_SECONDS = 15.0
 KEPT = "20261122-184255-3883"
 """A comparison that is in the store from the beginning."""
 
+SWEPT_LATER = (".virtune-run-", "virtune-run-ask-")
+"""Directories that have no guard: of a run that was killed while it made its own, which the first `clean` or run a
+minute later removes, and of a question to QEMU, which the next one removes."""
+
 _SHORT = ("--rounds", "2", "--seconds", "0.5", "--ramp", "0.1", "-q")
 
 
@@ -148,7 +152,8 @@ class Runs:
         mounts = [line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines() if home in line]
         backing = Path("/sys/block").glob("loop*/loop/backing_file")
         loops = [path.parts[3] for path in backing if home in path.read_text()]
-        return [*self.processes(), *(path.name for path in self.temporary.iterdir()), *mounts, *loops]
+        files = (path.name for path in self.temporary.iterdir() if not path.name.startswith(SWEPT_LATER))
+        return [*self.processes(), *files, *mounts, *loops]
 
     def litter(self) -> list[str]:
         """Files in the scratch directory that are neither an image with its witness nor the lock."""
