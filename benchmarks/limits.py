@@ -4,7 +4,8 @@
     nice -n 15 python -m benchmarks.limits [CALL...]
 
 Some calls of `benchmarks.runs` (or those that are named) are run under each limit. Prints a table of the exit codes,
-and on stderr what was said where that is not 0, every traceback, and what was left behind. A `-` ran to no end. Limits of processes do not hold for root, so root runs those rows as `nobody` with Debian's Python, where that can
+and on stderr what was said where that is not 0, every traceback, and what was left behind. A `-` ran to no end.
+Limits of processes do not hold for root, so root runs those rows as `nobody` with Debian's Python, where that can
 load virtune.
 """
 
