@@ -2,6 +2,7 @@
 """The HTML report: nothing from elsewhere, nobody's markup, the numbers of the other outputs, tables for pictures."""
 
 import gzip
+import html
 import json
 import re
 from dataclasses import replace
@@ -9,15 +10,19 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+from tests.report.test_documents import study
 
 from virtune.cli import run
-from virtune.flows.report import charts, report_html
+from virtune.flows.report import charts, report_html, svgs
 from virtune.flows.show import current
+from virtune.model.sweep import LoadEstimate, LoadPoint, LoadSweep
 from virtune.report.charts import charts_of
+from virtune.report.charts.loads import sweep_curve
 from virtune.store.sqlite import Store
 
 KEPT = Path(__file__).parents[1] / "store" / "data" / "format-1-method-7.sqlite.gz"
 COMPARE = "20261122-184255-3883"
+SEARCH = "20261122-184358-4b1a"
 HOSTILE = '<script>alert(1)</script>"\x1b[31m' + "x" * 10_000
 
 
@@ -119,11 +124,49 @@ def test_the_pictures_take_an_svg_a_png_or_their_specification(
     assert place.read_bytes().startswith(b"SQLite")
 
 
-def test_a_search_says_that_it_has_no_page(store: Store) -> None:
-    from virtune.model.errors import UsageError
+def test_a_search_has_its_race_and_every_configuration(store: Store) -> None:
+    from virtune.flows.tune import finished_tuning
 
-    with pytest.raises(UsageError, match="a search has no page"):
-        report_html(store, "20261122-184358-4b1a")
+    page, known = report_html(store, SEARCH), finished_tuning(store, SEARCH)
+    assert known.winner is not None
+    assert page.count(known.winner) > 2
+    text = re.sub(r"<[^>]+>", " ", page)
+    for runner in known.standing.runners:
+        assert runner.arm in text
+    names = [chart.name.partition("-")[0] for chart in charts(store, SEARCH)]
+    assert names[0] == "race"
+    for chart in charts(store, SEARCH):
+        assert len(chart.rows) == len(known.standing.runners) + len(known.broken)
+
+
+def test_an_audit_of_many_vms_is_a_table_of_vms_by_rules(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    page, domains = tmp_path / "audit.html", Path(__file__).parents[1] / "captures" / "domains"
+    assert run(["audit", str(domains), "--html", str(page), "--json", "--fail-on", "never"]) in (0, 2)
+    found = json.loads(capsys.readouterr().out)
+    text = html.unescape(re.sub(r"<[^>]+>", " ", page.read_text()))
+    severities = [one["severity"] for vm in found["domains"] for one in vm["findings"]]
+    assert f"{severities.count('error')} errors" in text
+    assert f"{severities.count('try')} things worth measuring" in text
+    assert page.read_text().count("<svg") == 1
+    for vm in found["domains"]:
+        for one in vm["findings"]:
+            assert one["rule"] in text
+
+
+def test_a_sweep_draws_its_curve_with_the_knee() -> None:
+    points = tuple(
+        LoadPoint(
+            workload="w", offered=1000.0 * n, achieved=(990.0 * n,), met=n < 5, latency_ns=1e5 * n * n, power=()
+        )
+        for n in range(1, 6)
+    )
+    knee = LoadEstimate(iops=3000.0, low=2500.0, high=None)
+    known = LoadSweep(study=study(1), finished=True, points=points, saturation=None, knee=knee, most=None, why=())
+    chart = sweep_curve(known)
+    assert chart is not None
+    assert "the knee is at 3,000 IOPS" in chart.title
+    assert [row[3] for row in chart.rows] == ["yes"] * 4 + ["no"]
+    assert "<svg" in next(svgs([chart]))
 
 
 def test_a_page_replaces_a_page_and_nothing_else(

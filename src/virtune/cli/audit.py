@@ -8,6 +8,8 @@ from pathlib import Path
 import click
 
 from virtune.cli.options import json_option, store_option
+from virtune.cli.output import require_report
+from virtune.cli.writing import write_text
 from virtune.flows.audit import audit_all
 from virtune.flows.domains import everywhere
 from virtune.model.errors import UsageError
@@ -32,6 +34,8 @@ BREACHED, UNREADABLE = 4, 2
 )
 @click.option("--ignore", metavar="RULE", multiple=True, help="Leave this rule out (R25); repeatable.")
 @click.option("--brief", is_flag=True, help="Only a table of VMs and rules.")
+@click.option("--html", type=click.Path(path_type=Path, dir_okay=False), default=None, metavar="FILE",
+              help="Write the audit with a table of VMs by rules as one HTML file.")  # fmt: skip
 @store_option
 @json_option
 @click.option("--sarif", "as_sarif", is_flag=True, help="Write SARIF 2.1.0 to stdout, for code scanners.")
@@ -44,6 +48,7 @@ def command(
     fail_on: str,
     ignore: tuple[str, ...],
     brief: bool,
+    html: Path | None,
     store: Path,
     as_json: bool,
     as_sarif: bool,
@@ -67,6 +72,7 @@ def command(
     if as_json + as_sarif + brief > 1:
         raise UsageError("--json, --sarif and --brief cannot be together: each is all that is written to stdout")
     _require_something(paths, connect, domains)
+    require_report(html)
     from virtune.flows.earlier_studies import Past
     from virtune.report.text.audit import SHOWN_IN_FULL
 
@@ -77,12 +83,22 @@ def command(
     results = list(audit_all(found, diffs=diffs, each=each, ignored=ignore, past=past))
     audited = [one for one in results if isinstance(one, Audited)]
     unread = [one for one in results if isinstance(one, Unread)]
+    if html is not None:
+        _write_page(html, audited, unread)
     _show(audited, unread, as_json=as_json, as_sarif=as_sarif, brief=brief)
     if fail_on != "never":
         limit = Severity(fail_on).rank
         if any(finding.rule.severity.rank >= limit for one in audited for finding in one.findings):
             return BREACHED
     return UNREADABLE if unread else 0
+
+
+def _write_page(path: Path, audited: list[Audited], unread: list[Unread]) -> None:
+    from virtune.flows.report import page_html
+    from virtune.report.html.other_pages import audit_page
+
+    write_text(path, page_html(audit_page(audited, unread)))
+    click.echo(f"page: {path}", err=True)
 
 
 def _require_something(paths: tuple[Path, ...], connect: str | None, domains: tuple[str, ...]) -> None:

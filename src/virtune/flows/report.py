@@ -6,14 +6,14 @@ import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from virtune.flows.show import current
-from virtune.model.errors import MissingToolError, UsageError
+from virtune.flows.show import by_todays_method, current
+from virtune.model.errors import MissingToolError
 from virtune.model.evidence import StudyRecord
 from virtune.model.result import Result
 from virtune.model.text import printable
-from virtune.report.charts import charts_of
 from virtune.report.charts.chart import Chart
-from virtune.report.html.page import page_of
+from virtune.report.html.other_pages import search_page, sweep_page
+from virtune.report.html.page import ReportPage, page_of
 from virtune.store.sqlite import Store
 
 _TEMPLATE = Path(__file__).parent.parent / "report" / "html" / "page.html"
@@ -22,18 +22,36 @@ _INK, _PAPER = "#1b1b1b", "#ffffff"
 """What a picture that stands by itself is drawn with; within a page it takes the page's colours."""
 
 
-def report_html(store: Store, study: str) -> str:
-    """Return a study as HTML that needs nothing else: no network, no script.
+def report_html(store: Store, study: str, *, home: str = "") -> str:
+    """Return a study as HTML that needs nothing else: no network, no script; `home` is where a link leads back to.
 
-    Raises UsageError for a study that has no such report, and MissingToolError without the libraries that draw.
+    Raises MissingToolError without the libraries that draw.
     """
-    record, result = current(store, _comparable(store, study))
-    return page_text(result, record)
+    return page_html(_page(store, store.find(study)), home=home)
+
+
+def _page(store: Store, name: str) -> ReportPage:
+    """Return the page that a study's kind has."""
+    study = store.get(name).study
+    if study.search is not None:
+        from virtune.flows.tune import finished_tuning
+
+        return search_page(finished_tuning(store, name), by_todays_method(store, name))
+    record, result = current(store, name)
+    if study.sweep is not None:
+        from virtune.flows.sweep import finished_sweep
+
+        return sweep_page(finished_sweep(store, name), result, record)
+    return page_of(result, record)
 
 
 def page_text(result: Result, record: StudyRecord) -> str:
     """Return the page of a result as HTML."""
-    page = page_of(result, record)
+    return page_html(page_of(result, record))
+
+
+def page_html(page: ReportPage, *, home: str = "") -> str:
+    """Return a page as HTML; `home` is where a link leads back to."""
     try:
         from jinja2 import Environment, StrictUndefined
         from markupsafe import Markup
@@ -44,7 +62,7 @@ def page_text(result: Result, record: StudyRecord) -> str:
     template = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, finalize=_shown).from_string(
         _TEMPLATE.read_text(encoding="utf-8")
     )
-    return template.render(page=page, figures=figures)
+    return template.render(page=page, figures=figures, home=home)
 
 
 def _shown(value: object) -> object:
@@ -54,8 +72,7 @@ def _shown(value: object) -> object:
 
 def charts(store: Store, study: str) -> tuple[Chart, ...]:
     """Return the pictures of a study as values."""
-    record, result = current(store, _comparable(store, study))
-    return tuple(charts_of(result, record))
+    return _page(store, store.find(study)).charts
 
 
 def svgs(made: Sequence[Chart]) -> Iterator[str]:
@@ -86,13 +103,6 @@ def require_libraries() -> None:
     for module, name in (("jinja2", "jinja2"), ("vl_convert", "vl-convert-python")):
         if importlib.util.find_spec(module) is None:
             raise _missing(name)
-
-
-def _comparable(store: Store, study: str) -> str:
-    name = store.find(study)
-    if store.get(name).study.search is not None:
-        raise UsageError("a search has no page of its own yet", hint=f"`virtune show {name}` shows it")
-    return name
 
 
 def _missing(name: str) -> MissingToolError:

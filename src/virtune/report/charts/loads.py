@@ -5,6 +5,8 @@ from typing import Any
 
 from virtune.model.metric import BY_ID
 from virtune.model.result import Result
+from virtune.model.sweep import LoadSweep
+from virtune.model.units import format_count, format_ns
 from virtune.report.charts.chart import Chart, arms_scale, axis_ticks, dash_scale, file_name, specification
 from virtune.report.text.result import value_text
 
@@ -38,6 +40,71 @@ def load_curve(result: Result) -> Chart | None:
         columns=("arm", "offered load", "IOPS", "latency p99"),
         rows=tuple(shown),
     )
+
+
+def sweep_curve(known: LoadSweep) -> Chart | None:
+    """Draw mean latency over achieved IOPS of a sweep with its knee; None before there are two loads."""
+    points = sorted(known.points, key=lambda one: one.offered)
+    if len(points) < 2:
+        return None
+    rows = [
+        {"offered": one.offered, "iops": one.iops, "latency": one.latency_ns / 1e6,
+         "state": "load carried" if one.met else "less was done than offered"}
+        for one in points
+    ]  # fmt: skip
+    told = [("knee", known.knee), ("most within the limit", known.most), ("saturation", known.saturation)]
+    marks = [
+        {"iops": one.iops, "low": one.low or one.iops, "high": one.high or one.iops, "what": what}
+        for what, one in told
+        if one is not None
+    ]
+    knee = "no knee found" if known.knee is None else f"the knee is at {format_count(known.knee.iops)} IOPS"
+    return Chart(
+        name="sweep",
+        title=f"{known.study.workloads[0].name}: {knee}",
+        reading=(
+            "Each mark is an offered load: to the right more I/Os a second were carried, upwards each took longer. "
+            "Vertical lines stand at what was found, with a band for its interval. A hollow mark is a load of which "
+            "less was done than offered."
+        ),
+        spec=specification(_sweep_spec(rows, marks), height=300),
+        columns=("offered IOPS", "achieved IOPS", "latency mean", "carried"),
+        rows=tuple(
+            (format_count(one.offered), format_count(one.iops), format_ns(one.latency_ns), "yes" if one.met else "no")
+            for one in points
+        ),
+    )
+
+
+def _sweep_spec(rows: list[dict[str, Any]], marks: list[dict[str, Any]]) -> dict[str, Any]:
+    x = {
+        "field": "iops",
+        "type": "quantitative",
+        "axis": {"title": "achieved IOPS, higher is better", "format": "~s"},
+    }
+    y = {"field": "latency", "type": "quantitative", "scale": {"type": "log", "nice": False},
+         "axis": {"title": "latency mean in ms, lower is better", "format": "~g",
+                  "values": axis_ticks([row["latency"] for row in rows])}}  # fmt: skip
+    point = {"type": "point", "size": 60, "opacity": 1, "color": "currentColor"}
+    return {
+        "data": {"values": rows},
+        "encoding": {"x": x},
+        "layer": [
+            {"data": {"values": marks}, "mark": {"type": "rect", "color": "#888888", "opacity": 0.2},
+             "encoding": {"x": {**x, "field": "low"}, "x2": {"field": "high"}}},
+            {"data": {"values": marks}, "mark": {"type": "rule", "strokeDash": [4, 3], "color": "currentColor"}},
+            {"data": {"values": marks},
+             "mark": {"type": "text", "align": "left", "baseline": "top", "dx": 4, "fontSize": 11, "angle": 90,
+                      "color": "currentColor"},
+             "encoding": {"y": {"value": 4}, "text": {"field": "what"}}},
+            {"mark": {"type": "line", "strokeWidth": 1.5, "color": "currentColor"},
+             "encoding": {"y": y, "order": {"field": "offered"}}},
+            {"transform": [{"filter": "datum.state == 'load carried'"}], "mark": {**point, "filled": True},
+             "encoding": {"y": y}},
+            {"transform": [{"filter": "datum.state != 'load carried'"}], "mark": {**point, "filled": False},
+             "encoding": {"y": y}},
+        ],
+    }  # fmt: skip
 
 
 def _spec(result: Result, rows: list[dict[str, Any]]) -> dict[str, Any]:

@@ -48,7 +48,9 @@ class VerdictLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportPage:
-    """A whole page. `charts` are in the order of the page; `label` is shown where figures rank nothing."""
+    """A whole page. `charts` are in the order of the page; `label` is shown where figures rank
+    nothing, `unsettled` where there are no settings to show.
+    """
 
     title: str
     question: str
@@ -56,6 +58,7 @@ class ReportPage:
     label: str
     verdicts: tuple[VerdictLine, ...]
     settings: Table | None
+    unsettled: str = "These results were made elsewhere: nothing was verified."
     warnings: tuple[tuple[str, str], ...]
     notes: tuple[str, ...]
     charts: tuple[Chart, ...]
