@@ -69,10 +69,10 @@ def command(
     virtune audit --connect qemu:///system --brief --ignore R25
     virtune audit domains/ --sarif > audit.sarif
     """  # noqa: D301 - \b is click's mark for lines to keep
+    require_report(html)
     if as_json + as_sarif + brief > 1:
         raise UsageError("--json, --sarif and --brief cannot be together: each is all that is written to stdout")
     _require_something(paths, connect, domains)
-    require_report(html)
     from virtune.flows.earlier_studies import Past
     from virtune.report.text.audit import SHOWN_IN_FULL
 
@@ -83,17 +83,22 @@ def command(
     results = list(audit_all(found, diffs=diffs, each=each, ignored=ignore, past=past))
     audited = [one for one in results if isinstance(one, Audited)]
     unread = [one for one in results if isinstance(one, Unread)]
-    if html is not None:
-        _write_page(html, audited, unread)
+    _write_page(html, audited, unread)
     _show(audited, unread, as_json=as_json, as_sarif=as_sarif, brief=brief)
-    if fail_on != "never":
-        limit = Severity(fail_on).rank
-        if any(finding.rule.severity.rank >= limit for one in audited for finding in one.findings):
-            return BREACHED
-    return UNREADABLE if unread else 0
+    return BREACHED if _reaches(audited, fail_on) else UNREADABLE if unread else 0
 
 
-def _write_page(path: Path, audited: list[Audited], unread: list[Unread]) -> None:
+def _reaches(audited: list[Audited], severity: str) -> bool:
+    """Whether there is a finding of at least this severity; `never` is reached by none."""
+    if severity == "never":
+        return False
+    limit = Severity(severity).rank
+    return any(finding.rule.severity.rank >= limit for one in audited for finding in one.findings)
+
+
+def _write_page(path: Path | None, audited: list[Audited], unread: list[Unread]) -> None:
+    if path is None:
+        return
     from virtune.flows.report import page_html
     from virtune.report.html.other_pages import audit_page
 
