@@ -76,3 +76,12 @@ def test_a_setting_without_a_disk_is_told_which_there_are(user: User) -> None:
     ran = user.run("advise", file("vagrant-sata"), "--set", "disk.cache=none", status=2)
     assert "disk.cache needs a disk: write disk.cache@DISK=none" in ran.stderr
     assert "its disks: sda" in ran.stderr
+
+
+def test_the_structure_for_requirements_is_told_question_by_question(user: User) -> None:
+    said = user.run("advise", "--for-requirements", "scale-out=no,own=no,virtio=yes").stdout
+    assert "does the guest use virtio-blk? yes" in said
+    assert "structure 4: one VM, an IOThread for each disk" in said
+    assert "0.78 of bare metal's reads" in said
+    assert "not a requirement" in user.run("advise", "--for-requirements", "fast=yes", status=2).stderr
+    assert "question of its own" in user.run("advise", "--for-requirements", "own=yes", "x.xml", status=2).stderr

@@ -3,7 +3,7 @@
 
 from tools.schemas.layers import layers
 from tools.schemas.parts import identity, program_version
-from tools.schemas.shape import maybe, number, rows, table, text, whole, word, written
+from tools.schemas.shape import Schema, maybe, number, rows, switch, table, text, whole, word, written
 from virtune.model.bottleneck import Cause
 from virtune.model.threads import THREAD_ROLES
 from virtune.report.json.diagnose import SCHEMA
@@ -47,6 +47,7 @@ def schema() -> str:
             "bottleneck": bottleneck,
             "layers": layers(),
             "threads": rows("Threads of QEMU and of a load on this host.", thread),
+            "guideline": maybe(_guideline()),
             "missing": rows("What could not be seen, and what it would add.", text("A sentence.")),
         },
     )
@@ -55,3 +56,27 @@ def schema() -> str:
         {"schema": identity(SCHEMA), "virtune": program_version(), "disks": rows("The disks.", disk)},
     )
     return written(SCHEMA, "A diagnosis", body)
+
+
+def _guideline() -> Schema:
+    step = table(
+        "A question.",
+        {
+            "question": text("The question."),
+            "yes": switch("The answer."),
+            "evidence": text("By what it was answered."),
+            "assumed": switch("Whether nobody knows, and no was taken."),
+        },
+    )
+    return table(
+        "The way through the published tuning guideline; null where QEMU does not serve the disk.",
+        {
+            "id": text("Which guideline."),
+            "source": text("Where it comes from."),
+            "steps": rows("The questions that were asked.", step, minItems=1),
+            "leaf": text("The id of what it ends in."),
+            "text": text("What it ends in."),
+            "limit": switch("Whether nothing is left to gain."),
+            "ours": switch("Whether the study has no such leaf."),
+        },
+    )

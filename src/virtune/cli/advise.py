@@ -21,6 +21,13 @@ from virtune.model.errors import UsageError
 @click.option(
     "--here", is_flag=True, help="The files' domains run on this host: look at its kernel, QEMU and images."
 )
+@click.option(
+    "--for-requirements",
+    "needs",
+    metavar="ANSWERS",
+    default=None,
+    help="Which structure of VMs and drives fits: scale-out=yes|no,own=yes|no,virtio=yes|no.",
+)
 @wish_options
 @json_option
 def command(
@@ -29,6 +36,7 @@ def command(
     connect: str | None,
     domains: tuple[str, ...],
     here: bool,
+    needs: str | None,
     template: str | None,
     rules: tuple[str, ...],
     turns: tuple[str, ...],
@@ -45,9 +53,13 @@ def command(
     virtune advise --template flash --connect qemu:///system
     virtune advise --set disk.cache@vda=none vm.xml
     virtune advise --set disk.cache@scsi0=none /etc/pve/qemu-server/101.conf
+    virtune advise --for-requirements scale-out=no,own=no,virtio=yes
     """  # noqa: D301 - \b is click's mark for lines to keep
     from virtune.report.text.advice import document
 
+    if needs is not None:
+        _structure(needs, alone=not (paths or connect or as_json))
+        return 0
     if domains and not connect:
         raise UsageError("--domain names a domain of a libvirt", hint="add --connect qemu:///system")
     if not paths and not connect:
@@ -63,6 +75,24 @@ def command(
     for found, advice in () if as_json else known:
         click.echo("\n".join(advice_lines(found.subject.domain.name, advice)))
     return 0 if len(known) == len(read) else 2
+
+
+def _structure(needs: str, *, alone: bool) -> None:
+    """Show which structure the published guideline ends in, question by question."""
+    from rich.console import Group
+
+    from virtune.advise.guidelines import CONFIGURATION, requirements
+    from virtune.cli.output import put
+    from virtune.model.guideline import walk
+    from virtune.report.text.guideline import guideline_lines
+
+    if not alone:
+        raise UsageError("--for-requirements is a question of its own", hint="leave out files, --connect and --json")
+    try:
+        answers = requirements(needs.split(","))
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+    put(Group(*guideline_lines(walk(CONFIGURATION, answers))))
 
 
 def _part(found: FoundDomain, advice: Advice) -> dict[str, Any]:

@@ -1,16 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """A diagnosis of stored trials: what limited each arm under each workload, from the captures of its rounds."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from statistics import fmean
 
+from virtune.advise.guidelines import TUNING
 from virtune.analyse.layers.bottleneck import judge
 from virtune.analyse.layers.measured import layers_of
 from virtune.analyse.layers.trial_path import bottleneck_of, path_of
+from virtune.analyse.layers.tuning import answers_of
 from virtune.analyse.trial.derive import derive
-from virtune.model.bottleneck import Diagnosis
+from virtune.model.bottleneck import DataPath, Diagnosis
 from virtune.model.errors import LoadError, StoreError
 from virtune.model.evidence import TrialRecord
+from virtune.model.guideline import Walk, walk
 from virtune.model.measurement import Measurement
+from virtune.model.stack import Stack
 from virtune.model.study import Study
 from virtune.store.sqlite import Store
 
@@ -55,8 +60,29 @@ def _diagnoses(store: Store, study: Study, done: list[TrialRecord]) -> Iterator[
                 seconds=study.seconds * len(rounds),
                 path=paths[index],
                 found=found,
+                guideline=_guideline([measured for _, measured in rounds], paths[index], arm.stack),
                 layers=layers_of([measured for _, measured in rounds], arm.stack, workload),
             )
+
+
+def _guideline(measured: Sequence[Measurement], path: DataPath, stack: Stack) -> Walk | None:
+    """Walk through the tuning guideline with the means over rounds; it is of disks of VMs."""
+    if not stack.kind.in_guest:
+        return None
+
+    def mean(metric: str) -> float | None:
+        found = [value for one in measured if (value := one.get(metric)) is not None]
+        return fmean(found) if found else None
+
+    done, written = mean("iops"), mean("write.iops")
+    answers = answers_of(
+        path,
+        write_share=None if not done else (written or 0.0) / done,
+        host_usr=mean("cpu.host.usr"),
+        host_sys=mean("cpu.host.sys"),
+    )
+    own = {"assigned": (True, "its PCI address was passed through")} if stack.device.vfio_pci else {}
+    return walk(TUNING, answers | own)
 
 
 def _derived(store: Store, study: Study, one: TrialRecord) -> tuple[dict[str, bytes], Measurement] | None:

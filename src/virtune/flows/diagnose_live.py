@@ -6,9 +6,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from virtune.advise.guidelines import TUNING
 from virtune.analyse.layers.bottleneck import judge
 from virtune.analyse.layers.live_path import live_path
 from virtune.analyse.layers.profile import rate_words, workload_words
+from virtune.analyse.layers.tuning import answers_of
 from virtune.analyse.trial.counters import read_counters
 from virtune.analyse.trial.usage import use
 from virtune.bench.counters import Sampler
@@ -18,6 +20,7 @@ from virtune.bench.live.view import LiveView, LiveVm
 from virtune.model.bottleneck import Diagnosis
 from virtune.model.counters import Use
 from virtune.model.errors import PreconditionError, UsageError
+from virtune.model.guideline import walk
 from virtune.model.live import DiskCount, DiskRates, LiveDisk, rates_between
 from virtune.probe.devices import backing_of
 from virtune.virsh import Virsh
@@ -83,6 +86,15 @@ def _diagnoses(
             path=path,
             found=judge(path),
             layers=path.layers,
+            guideline=walk(
+                TUNING,
+                answers_of(
+                    path,
+                    write_share=rates.writes / rates.requests if rates.requests > 0 else None,
+                    host_usr=None if used.cpu is None else used.cpu.user_percent,
+                    host_sys=None if used.cpu is None else used.cpu.system_percent,
+                ),
+            ),
             missing=(*vm.missing, *_missing(vm, disk, devices[disk.target], used, rates), _IN_GUEST),
         )
 

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from virtune.model.guideline import Walk
 from virtune.model.layers import Layers
 from virtune.model.threads import ThreadCost
 
@@ -100,6 +101,7 @@ class Diagnosis:
 
     `missing` says what could not be seen and what it would add. `workload` is the load: its name, or of a live disk
     what was seen of it, in fio's words; `rate` is then the rate at which its I/Os came, in the same words.
+    `guideline` is the way through the published tuning guideline, of a disk that QEMU serves.
     """
 
     disk: str
@@ -110,3 +112,4 @@ class Diagnosis:
     layers: Layers | None
     missing: tuple[str, ...] = ()
     rate: str = ""
+    guideline: Walk | None = None

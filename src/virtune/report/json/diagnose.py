@@ -6,6 +6,7 @@ from typing import Any
 
 from virtune import __version__
 from virtune.model.bottleneck import CAUSE_WORDS, Diagnosis
+from virtune.model.guideline import Walk
 from virtune.model.threads import ThreadCost
 from virtune.report.json.layers import layers_document
 
@@ -36,7 +37,25 @@ def _disk(one: Diagnosis) -> dict[str, Any]:
         },
         "layers": layers_document(one.layers),
         "threads": [_thread(thread, path.iops) for thread in path.threads],
+        "guideline": _guideline(one.guideline),
         "missing": list(one.missing),
+    }
+
+
+def _guideline(found: Walk | None) -> dict[str, Any] | None:
+    if found is None:
+        return None
+    return {
+        "id": found.guideline.id,
+        "source": found.guideline.source,
+        "steps": [
+            {"question": one.question.text, "yes": one.yes, "evidence": one.evidence, "assumed": one.assumed}
+            for one in found.steps
+        ],
+        "leaf": found.leaf.id,
+        "text": found.leaf.text,
+        "limit": found.leaf.limit,
+        "ours": found.leaf.ours,
     }
 
 

@@ -9,6 +9,7 @@ from rich.text import Text
 from virtune.model.bottleneck import CAUSE_WORDS, Cause, Diagnosis
 from virtune.model.threads import ThreadCost
 from virtune.model.units import format_bandwidth, format_count, format_ns, format_seconds, format_share
+from virtune.report.text.guideline import guideline_lines
 from virtune.report.text.layers import layers_table
 from virtune.report.text.layout import Column, Paragraph, Records
 
@@ -40,6 +41,8 @@ def _one(one: Diagnosis) -> Iterator[RenderableType]:
     if threads:
         yield Text("\nthreads", style="bold")
         yield _threads(threads, path.iops)
+    if one.guideline is not None:
+        yield from guideline_lines(one.guideline)
     if one.rate:
         yield Text("\nits load as a workload", style="bold")
         again = Text(f"  virtune compare --vary disk.aio=threads,native,io_uring --workload '{one.workload}'")

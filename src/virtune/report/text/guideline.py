@@ -1,0 +1,29 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A way through a guideline, for a terminal: every question with its answer, and what it ends in."""
+
+from collections.abc import Iterator
+
+from rich.console import RenderableType
+from rich.text import Text
+
+from virtune.model.guideline import Walk
+from virtune.report.text.layout import Paragraph
+
+
+def guideline_lines(found: Walk) -> Iterator[RenderableType]:
+    """Yield the title, a line for each question, and the leaf with what was published of it."""
+    title = Text(f"\nguideline: {found.guideline.title}", style="bold")
+    yield title
+    yield Paragraph(Text(found.guideline.source, style="dim"), indent=2, hanging=2)
+    for step in found.steps:
+        answer = "yes" if step.yes else "no"
+        why = f" ({step.evidence})" if step.evidence else " (assumed)" if step.assumed else ""
+        yield Paragraph(Text(f"{step.question.text} {answer}{why}"), indent=2, hanging=2)
+    leaf = found.leaf
+    yield Paragraph(Text(f"so: {leaf.text}", style="bold"), indent=2, hanging=2)
+    for label, words in (
+        ("published", leaf.expected), ("to manage", leaf.cost), ("written", leaf.written),
+        ("", "this leaf is virtune's, not the study's" if leaf.ours else ""),
+    ):  # fmt: skip
+        if words:
+            yield Paragraph(Text(f"{label}: {words}" if label else words), indent=4, hanging=2)

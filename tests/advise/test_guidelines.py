@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The guidelines of the study nvme-scaling: every leaf is reached, its own figures give its own leaves."""
+
+import itertools
+
+import pytest
+
+from virtune.advise.guidelines import CONFIGURATION, GUIDELINES, TUNING, requirements
+from virtune.analyse.layers.tuning import answers_of
+from virtune.model.bottleneck import DataPath
+from virtune.model.guideline import Fork, Guideline, Leaf, walk
+
+
+@pytest.mark.parametrize("tree", GUIDELINES, ids=lambda one: one.id)
+def test_every_leaf_is_reached_and_every_question_asked(tree: Guideline) -> None:
+    leaves, asked = set(), set()
+    names = [fork.id for fork in tree.forks]
+    for answers in itertools.product((True, False), repeat=len(names)):
+        found = walk(tree, {name: (answer, "") for name, answer in zip(names, answers, strict=True)})
+        leaves.add(found.leaf.id)
+        asked |= {step.question.id for step in found.steps}
+    assert leaves == {node.id for node in tree.nodes.values() if isinstance(node, Leaf)}
+    assert asked == set(names)
+    for node in tree.nodes.values():
+        if isinstance(node, Fork):
+            assert {node.yes, node.no} <= tree.nodes.keys()
+
+
+@pytest.mark.parametrize(
+    ("words", "leaf"),
+    [
+        ("scale-out=yes", "structure-1"),
+        ("scale-out=no,own=yes", "structure-3"),
+        ("scale-out=no,own=no,virtio=yes", "structure-4"),
+        ("scale-out=no,own=no,virtio=no", "structure-2"),
+    ],
+)
+def test_the_configuration_guideline_ends_in_the_study_s_structures(words: str, leaf: str) -> None:
+    found = walk(CONFIGURATION, requirements(words.split(",")))
+    assert found.leaf.id == leaf
+    assert found.leaf.expected
+    assert found.leaf.cost
+    assert not any(step.assumed for step in found.steps)
+
+
+def test_what_is_no_requirement_is_said() -> None:
+    for word in ("fast=yes", "own", "own=maybe"):
+        with pytest.raises(ValueError, match="not a requirement"):
+            requirements([word])
+
+
+def published(*, iothreads: bool = False, busy: float = 0.5) -> DataPath:
+    return DataPath(iops=89_000.0, serving="iothread" if iothreads else "main", device_busy=busy)
+
+
+@pytest.mark.parametrize(
+    ("path", "jobs", "writes", "usr", "sys", "known", "leaf"),
+    [
+        # one VM of many jobs: 0.21 of bare metal's reads without IOThreads, and its limit with them
+        (published(), True, 0.0, 10, 20, {}, "use-iothreads"),
+        (published(iothreads=True), True, 0.0, 10, 20, {}, "iothread-limit"),
+        # read-only: busy reaches 100 % from 600k offered, and %sys overtakes %usr
+        (published(busy=1.0), False, 0.0, 20, 30, {}, "read-limit"),
+        (published(busy=0.8), False, 0.0, 30, 20, {}, "scale-reads"),
+        # write-only: busy is always 100 %, so the CPU tells
+        (published(busy=1.0), False, 1.0, 30, 20, {}, "scale-writes"),
+        (published(busy=1.0), False, 1.0, 20, 30, {}, "write-limit"),
+        (published(), True, 0.0, 10, 20, {"free": (True, "")}, "spread"),
+        (published(), True, 0.0, 10, 20, {"own": (True, "")}, "assign"),
+    ],
+)
+def test_the_study_s_signs_lead_to_the_study_s_leaves(
+    path: DataPath, jobs: bool, writes: float, usr: float, sys: float, known: dict[str, tuple[bool, str]], leaf: str
+) -> None:
+    answers = answers_of(path, write_share=writes, host_usr=usr, host_sys=sys)
+    found = walk(TUNING, answers | {"jobs": (jobs, "")} | known)
+    assert found.leaf.id == leaf
+    told = [step for step in found.steps if step.question.id not in ("own", "free", "jobs")]
+    assert all(step.evidence and not step.assumed for step in told)
