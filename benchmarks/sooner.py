@@ -7,8 +7,8 @@
 Before: an interval that holds at any time for every pair of arms, all together at 95 %, and a sign test at 5 %. Now:
 the error spent over a plan of as many rounds as are recorded, for the pairs with the baseline. Both are the product's
 own code, on the same values, looking after every round from the sixth on. The records: a demo's comparison (bare
-metal, threads, native and io_uring), and stretches of 25 rounds of threads, writeback, native and io_uring, all on
-raw images, of the two recorded hours of `tune.py`.
+metal, threads, native and io_uring) on a loaded host, and threads, writeback, native and io_uring, all on raw images,
+in the two recorded hours of `tune.py`; each in stretches of rounds.
 """
 
 import argparse
@@ -16,7 +16,7 @@ import json
 import math
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from virtune.analyse.stats.group_sequential import dunnett_alpha, level_of
@@ -27,10 +27,13 @@ from virtune.model.verdict import ROUNDS_MIN, Comparison, Verdict
 DATA = Path(__file__).parent / "data"
 DEMO = DATA / "demo-rounds.json"
 ERROR, MARGIN = 0.05, 0.03
-STRETCH, APART = 25, 8
-"""Rounds of a stretch, five minutes of four arms, and how far apart two of them begin."""
+STRETCHES = (13, 25)
+"""Rounds of a stretch: the 150 s of the demo, and the five minutes of a default comparison, with four arms."""
 
-HOURS = ("tune-truth", "tune-truth-restless")
+APART = 6
+"""How many rounds apart two stretches begin."""
+
+HOURS = {"quiet hour": "tune-truth.json", "restless hour": "tune-truth-restless.json"}
 ARMS = ("threads.raw.none.off", "threads.raw.writeback.off", "native.raw.none.off", "io_uring.raw.none.off")
 
 Rows = dict[str, list[float]]
@@ -48,31 +51,43 @@ def main() -> None:
     if asked.store:
         DEMO.write_text(json.dumps(kept(asked.store), indent=1) + "\n", encoding="utf-8")
         return
-    print("| rounds | pair | before: decided after | now: decided after |\n|---|---|---|---|")
-    if DEMO.exists():
-        rows = json.loads(DEMO.read_text(encoding="utf-8"))
-        demo = {arm: [math.nan if one is None else one for one in values] for arm, values in rows.items()}
-        show("demo", demo)
-    totals: dict[str, list[int]] = {}
-    for hour in HOURS:
-        for begin, rows in stretches(hour):
-            first, second = decided(rows)
-            show(f"{hour}, from {begin}", rows)
-            for place, found in enumerate((first, second)):
-                some = [at for at, _ in found.values() if at is not None]
-                totals.setdefault(hour, [0, 0, 0, 0])[2 * place] += len(some)
-                totals[hour][2 * place + 1] += sum(some) + STRETCH * (len(found) - len(some))
-    for hour, (before, rounds_before, now, rounds_now) in totals.items():
-        print(f"\n{hour}: decided {before} before, {now} now; rounds {rounds_before} before, {rounds_now} now")
+    print("| rounds | stretches | pairs | decided before | decided now | rounds run before | rounds run now |")
+    print("|---|---|---|---|---|---|---|")
+    for length in STRETCHES:
+        for name, rows in records():
+            print(told(name, length, list(stretches(rows, length))))
 
 
-def stretches(hour: str) -> list[tuple[int, Rows]]:
-    """Return stretches of a recorded hour with the round in which each begins."""
-    rounds = json.loads((DATA / f"{hour}.json").read_text(encoding="utf-8"))
-    return [
-        (begin, {arm: [one.get(arm, math.nan) for one in rounds[begin : begin + STRETCH]] for arm in ARMS})
-        for begin in range(0, len(rounds) - STRETCH + 1, APART)
-    ]
+def records() -> Iterator[tuple[str, Rows]]:
+    """Yield every record with its name."""
+    rows = json.loads(DEMO.read_text(encoding="utf-8"))
+    yield (
+        "demo, loaded host",
+        {arm: [math.nan if one is None else one for one in found] for arm, found in rows.items()},
+    )
+    for name, file in HOURS.items():
+        rounds = json.loads((DATA / file).read_text(encoding="utf-8"))
+        yield name, {arm: [one.get(arm, math.nan) for one in rounds] for arm in ARMS}
+
+
+def stretches(rows: Rows, length: int) -> Iterator[Rows]:
+    """Yield stretches of so many rounds."""
+    for begin in range(0, len(next(iter(rows.values()))) - length + 1, APART):
+        yield {arm: found[begin : begin + length] for arm, found in rows.items()}
+
+
+def told(name: str, length: int, some: Sequence[Rows]) -> str:
+    """Return a row of the table: how many pairs are decided, and after how many rounds all are or the plan ends."""
+    pairs, rounds = [0, 0], [0, 0]
+    for rows in some:
+        for place, found in enumerate(decided(rows)):
+            moments = [at for at, _ in found.values()]
+            pairs[place] += sum(at is not None for at in moments)
+            rounds[place] += max(length if at is None else at for at in moments)
+    count = sum(len(rows) - 1 for rows in some)
+    return (
+        f"| {name}, {length} rounds | {len(some)} | {count} | {pairs[0]} | {pairs[1]} | {rounds[0]} | {rounds[1]} |"
+    )
 
 
 def decided(rows: Rows) -> tuple[dict[str, tuple[int | None, str]], dict[str, tuple[int | None, str]]]:
@@ -109,15 +124,6 @@ def by_plan(rows: Rows, planned: int) -> list[Comparison]:
     levels = Levels(alpha=alpha, level=level_of(looks, alpha))
     against = [(names[0], name) for name in names[1:]]
     return compare_planned(BY_ID["iops"], rows, against, workload="w", margin=MARGIN, levels=levels)
-
-
-def show(name: str, rows: Rows) -> None:
-    """Print a row of the table for every pair."""
-    first, second = decided(rows)
-    baseline = next(iter(rows))
-    for arm in first:
-        cells = (f"{word}, {at}" if at else word for at, word in (first[arm], second[arm]))
-        print(f"| {name} | {arm} against {baseline} | {' | '.join(cells)} |")
 
 
 def kept(store: Path) -> dict[str, list[float | None]]:
