@@ -249,13 +249,26 @@ def _require_truth(one: _Running) -> None:
     """Raise LoadError when a guest's clock or counts are not this host's."""
     seconds = int(one.said["ended"]) / 1e9
     most, least = one.ended - one.asked_to_go, one.seen_running - one.went - _CLOCK_SLACK_SECONDS
-    if not least * (1 - CLOCK_TOLERANCE) <= seconds <= most * (1 + CLOCK_TOLERANCE):
-        raise LoadError(
-            f"the guest's clock cannot be trusted: it counted {seconds:.3f} s where this host counted {most:.3f} s",
-            hint=f"its clock is {one.bench.seen.get('clock')} at {one.bench.seen.get('tsc_hz')} Hz",
-        )
-    counted, after = json.loads(one.said["counts"])["completed"], one.bench.vm.block_statistics()
+    if (wrong := wrong_clock(seconds, least=least, most=most)) is not None:
+        hint = f"its clock is {one.bench.seen.get('clock')} at {one.bench.seen.get('tsc_hz')} Hz"
+        raise LoadError(wrong, hint=hint)
+    counted = json.loads(one.said["counts"])["completed"]
+    if (wrong := miscounted(counted, one.before, one.bench.vm.block_statistics())) is not None:
+        raise LoadError(wrong)
+
+
+def wrong_clock(seconds: float, *, least: float, most: float) -> str | None:
+    """Say that a guest's clock is wrong: it counted more than went by here, or less than it was seen to run."""
+    if least * (1 - CLOCK_TOLERANCE) <= seconds <= most * (1 + CLOCK_TOLERANCE):
+        return None
+    here = f"{max(least, 0):.3f} to {most:.3f} s"
+    return f"the guest's clock cannot be trusted: it counted {seconds:.3f} s where this host counted {here}"
+
+
+def miscounted(counted: Mapping[str, int], before: Mapping[str, Any], after: Mapping[str, Any]) -> str | None:
+    """Say where a guest's counts of its disk are not QEMU's."""
     for ours, qemus in _COUNTED:
-        there = after.get(qemus, 0) - one.before.get(qemus, 0)
+        there = after.get(qemus, 0) - before.get(qemus, 0)
         if counted[ours] != there:
-            raise LoadError(f"the guest completed {counted[ours]} {ours.replace('_', ' ')}, and QEMU counted {there}")
+            return f"the guest counted {counted[ours]} {ours.replace('_', ' ')}, and QEMU {there}"
+    return None

@@ -283,10 +283,10 @@ class GuestSession(MachineSession[GuestBench]):
 class BareSession(MachineSession[BareBench]):
     """One machine without an operating system, and what stands in it now."""
 
-    def __init__(self, guest: Path, warden: shell.Warden, *, cache: Path | None = None) -> None:
+    def __init__(self, guest: Path, warden: shell.Warden, *, known: Accelerator | None = None) -> None:
         super().__init__()
-        self._guest, self._warden, self._cache = guest, warden, cache or shell.cache_directory()
-        self._accelerators: dict[str | None, Accelerator] = {}
+        self._guest, self._warden = guest, warden
+        self._accelerators: dict[str | None, Accelerator] = {} if known is None else {None: known}
 
     def _booted(
         self, stack: Stack, ground: DiskImageSpec, ends: contextlib.ExitStack, why: str
@@ -312,7 +312,7 @@ class BareSession(MachineSession[BareBench]):
             boot = functools.partial(
                 running_bare, self._guest, self._warden, kvm=True, asked=asked, boot_seconds=KVM_SECONDS
             )
-            found = bare_accelerator(self._guest, self._cache, boot, emulator=emulator)
+            found = bare_accelerator(self._guest, shell.cache_directory(), boot, emulator=emulator)
             self._accelerators[emulator] = found
         return self._accelerators[emulator]
 

@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From exec to the first I/O of a guest without an operating system, and the cost of the virtio path.
+
+    python -m benchmarks.bare start [TIMES]      exec to first I/O, with QEMU's own start told apart; KVM and TCG
+    python -m benchmarks.bare path [TIMES]       QD1 on a disk that answers at once, each in a new process
+
+`start` counts from the exec of QEMU until this host knows that the guest's first read has ended. QEMU's own start is
+the same QEMU with the same board and no guest, until its monitor answers.
+"""
+
+import contextlib
+import json
+import os
+import socket
+import statistics
+import sys
+import time
+from pathlib import Path
+
+from virtune.bench.qemu.accelerator import Accelerator
+from virtune.bench.qemu.bare import find_guest, running_bare
+from virtune.bench.qemu.machine import monitored
+from virtune.bench.qemu.rig import BareSession
+from virtune.dialects.qemu.guest import first_commands, parked_command
+from virtune.model.machine import Machine
+from virtune.model.stack import Device, Stack
+from virtune.shell import Warden, find
+
+SIZE = 64 * 1024**2
+BARE = Stack(rig="qemu", machine=Machine(system="bare"), device=Device(iothread="io1"))
+FIRST = first_commands(BARE, parked_command(SIZE, read_only=True))
+
+
+def accelerators(warden: Warden) -> list[Accelerator]:
+    """KVM where it runs the guest, and TCG."""
+    found = BareSession(find_guest(), warden).accelerator_for(None)
+    tcg = Accelerator(kvm=False, why="compared with KVM", tried=False)
+    return [found, tcg] if found.kvm else [tcg]
+
+
+def first_io(accelerator: Accelerator, warden: Warden) -> float:
+    """Return the seconds from exec to the end of the first read."""
+    begun = time.monotonic()
+    with running_bare(
+        find_guest(), warden, kvm=accelerator.kvm, host_cpu=accelerator.host_cpu, asked=BARE.machine, first=FIRST
+    ) as vm:
+        job = b"[a]\nioengine=virtio-blk\nfilename=disk0\nrw=randread\nbs=4k\nhipri=1\nnumber_ios=1\n"
+        vm.line.ask("job", job, expect="armed", timeout_seconds=20)
+        vm.line.ask("go", b"9000 0", expect="began", timeout_seconds=20)
+        frame = vm.line.receive(20)
+        assert frame is not None
+        assert frame.kind == "ended", frame
+        return time.monotonic() - begun
+
+
+def qemu_alone(accelerator: Accelerator, warden: Warden) -> float:
+    """Return the seconds from exec until the monitor of a QEMU without a guest answers."""
+    ours, theirs = socket.socketpair()
+    words = [
+        find("qemu-system-x86_64"),
+        "-M",
+        "q35,hpet=off",
+        "-nodefaults",
+        "-no-user-config",
+        "-display",
+        "none",
+        "-S",
+    ]
+    words += [
+        "-accel",
+        "kvm" if accelerator.kvm else "tcg",
+        "-cpu",
+        accelerator.host_cpu if accelerator.kvm else "max",
+    ]
+    words += ["-m", "512M", "-chardev", f"socket,id=m,fd={theirs.fileno()}", "-mon", "chardev=m,mode=control"]
+    with contextlib.ExitStack() as ends:
+        ends.enter_context(ours)
+        begun = time.monotonic()
+        child = ends.enter_context(warden.running(words, name="alone", keep=(theirs.fileno(),)))
+        theirs.close()
+        ends.enter_context(monitored(ours, child))
+        return time.monotonic() - begun
+
+
+def path_cost(accelerator: Accelerator, warden: Warden) -> float:
+    """Return the mean latency of QD1 reads in us on a disk that answers at once, in a new process."""
+    with running_bare(
+        find_guest(), warden, kvm=accelerator.kvm, host_cpu=accelerator.host_cpu, asked=BARE.machine, first=FIRST
+    ) as vm:
+        job = b"[a]\nioengine=virtio-blk\nfilename=disk0\nrw=randread\nbs=4k\nhipri=1\nruntime=1s\ntime_based=1\n"
+        vm.line.ask("job", job, expect="armed", timeout_seconds=20)
+        vm.line.ask("go", b"9000 0", expect="began", timeout_seconds=20)
+        while (frame := vm.line.receive(20)) is not None:
+            if frame.kind == "result":
+                read = json.loads(frame.body)["jobs"][0]["read"]
+                return float(read["clat_ns"]["percentile"]["50.000000"] + read["slat_ns"]["mean"]) / 1e3
+    raise AssertionError("the guest said nothing")
+
+
+def told(name: str, values: list[float], unit: str) -> None:
+    middle = statistics.median(values)
+    print(
+        f"{name}: median {middle:.3f} {unit}, {min(values):.3f} to {max(values):.3f}, {len(values)} times", flush=True
+    )
+
+
+def main() -> None:
+    what, times = sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else 20
+    print(f"load average {os.getloadavg()[0]:.1f}, guest of {Path(find_guest()).stat().st_size} bytes")
+    with Warden("bench-bare") as warden:
+        for accelerator in accelerators(warden):
+            print(f"{accelerator.name}: {accelerator.why}")
+            if what == "start":
+                alone, whole = [], []
+                for _ in range(times):
+                    alone.append(qemu_alone(accelerator, warden))
+                    whole.append(first_io(accelerator, warden))
+                told(f"{accelerator.name} QEMU alone", alone, "s")
+                told(f"{accelerator.name} exec to first I/O", whole, "s")
+            else:
+                told(f"{accelerator.name} QD1 path", [path_cost(accelerator, warden) for _ in range(times)], "us")
+
+
+if __name__ == "__main__":
+    main()

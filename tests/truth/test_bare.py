@@ -1,0 +1,161 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A guest without an operating system must reproduce numbers we know, and say why where its disk does not answer.
+
+It runs on KVM where that runs it and under TCG elsewhere: none of these numbers depends on which.
+"""
+
+import json
+import struct
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.bench.loading import Kept, raw_job
+from tests.conftest import bare_guest
+
+from virtune.bench.guest.channel import GuestError
+from virtune.bench.port import DiskImageSpec, LoadOutput, Window
+from virtune.bench.qemu.accelerator import Accelerator
+from virtune.bench.qemu.bare_load import miscounted, wrong_clock
+from virtune.bench.qemu.rig import BareSession
+from virtune.model.errors import LoadError
+from virtune.model.machine import Machine
+from virtune.model.stack import Device, Disk, Stack
+from virtune.shell import Warden
+
+pytestmark = [pytest.mark.real, pytest.mark.alone]
+
+SIZE = 16 * 1024**2
+BARE = Stack(rig="qemu", machine=Machine(system="bare"))
+NULL = replace(BARE, disk=Disk(backend="null-co"))
+TCG = Accelerator(kvm=False, why="this test runs anywhere", tried=False)
+
+
+@pytest.fixture(scope="module")
+def guests() -> Iterator[BareSession]:
+    """One machine: only what needs another starts another."""
+    with Warden("truth-bare") as warden:
+        found = BareSession(bare_guest(), warden)
+        yield found
+        found.give_up()
+
+
+@pytest.fixture
+def image(tmp_path: Path) -> Path:
+    path = tmp_path / "image"
+    path.write_bytes(bytes(SIZE))
+    return path
+
+
+def load(
+    guests: BareSession, stack: Stack, words: str, *, image: Path | None = None, seconds: float = 1.0
+) -> tuple[LoadOutput, dict[str, Any], Kept]:
+    """Run a job in the guest; returns what it left, its one job, and what was kept."""
+    writes = "rw=randread" not in words
+    text = f"[load]\nioengine=virtio-blk\nfilename=disk0\nbs=4k\nhipri=1\n{words}\n"
+    text += "" if "number_ios" in words else f"runtime={round(seconds * 1000)}ms\ntime_based=1\n"
+    kept = Kept()
+    with guests.up(stack, DiskImageSpec(image=image, size_bytes=SIZE, writes=writes)) as bench:
+        job = raw_job(text, engine="virtio-blk", program="virtune-load")
+        output = bench.run([job], Window(seconds=seconds, ramp_seconds=0.0), kept)
+    (found,) = json.loads(output.output)["jobs"]
+    return output, found, kept
+
+
+def test_a_disk_of_two_milliseconds_takes_two(guests: BareSession) -> None:
+    slow = replace(NULL, disk=Disk(backend="null-co", null_latency_ns=2_000_000))
+    _, job, kept = load(guests, slow, "rw=randread")
+    latency = job["read"]["lat_ns"]
+    assert 2_000_000 <= latency["min"] < 4_000_000, "on a busy host most take longer, the luckiest does not"
+    assert job["read"]["iops"] * latency["mean"] / 1e9 == pytest.approx(1, abs=0.05), "Little's law"
+    assert json.loads(kept.captures["guest-counts.json"])["completed"]["reads"] == job["read"]["total_ios"]
+
+
+def test_a_throttle_of_500_gives_500_and_its_bucket(guests: BareSession) -> None:
+    limited = replace(NULL, disk=Disk(backend="null-co", throttle_iops=500))
+    _, job, _ = load(guests, limited, "rw=randread\niodepth=8", seconds=2.0)
+    # 500 a second, and the bucket of a tenth of a second's worth (50) spread over the 2 s
+    assert job["read"]["iops"] == pytest.approx(525, abs=10)
+
+
+def test_every_write_lies_where_it_was_sent(guests: BareSession, image: Path) -> None:
+    # what a write holds without refill_buffers begins with its own place, in every sector
+    _, job, kept = load(guests, BARE, "rw=randwrite\niodepth=4\nnumber_ios=997\nfsync=100", image=image)
+    assert (job["write"]["total_ios"], job["sync"]["total_ios"]) == (997, 9)
+    assert json.loads(kept.captures["guest-counts.json"])["completed"]["flushes"] == 9
+    content = image.read_bytes()
+    written = 0
+    for place in range(0, SIZE, 512):
+        (said,) = struct.unpack_from("<Q", content, place)
+        if content[place : place + 512] != bytes(512):
+            written += 1
+            # the contents of a block carry the place of the block
+            assert said == place - place % 4096, f"sector {place} was written for {said}"
+    assert 0 < written <= 997 * 8
+
+
+def test_what_was_written_is_read_back_over_several_queues_in_an_iothread(guests: BareSession, image: Path) -> None:
+    several = replace(BARE, device=Device(iothread="io1", num_queues=2), disk=Disk(aio="native"))
+    output, job, _ = load(
+        guests, several, "rw=randrw\nnumjobs=2\ngroup_reporting=1\niodepth=2\nnumber_ios=211", image=image
+    )
+    assert job["read"]["total_ios"] + job["write"]["total_ios"] == 2 * 211
+    assert json.loads(output.output)["virtune-load"]["queues"] == 2
+
+
+def test_interrupts_tell_of_completions_as_polling_does(image: Path) -> None:
+    with Warden("truth-bare-tcg") as warden:
+        guests = BareSession(bare_guest(), warden, known=TCG)
+        older = replace(BARE, machine=Machine(system="bare", type="pc"))
+        _, job, _ = load(guests, older, "rw=randread\nhipri=0\niodepth=4\nnumber_ios=503", image=image)
+        guests.give_up()
+    assert job["read"]["total_ios"] == 503
+
+
+def test_a_disk_that_completes_nothing_for_longer_than_it_may_ends_the_load_with_words(guests: BareSession) -> None:
+    slow = replace(NULL, disk=Disk(backend="null-co", throttle_iops=1))
+    text = b"[a]\nioengine=virtio-blk\nfilename=disk0\nrw=randread\nruntime=9\ntime_based\nhipri=1\niodepth=3\n"
+    said: dict[str, bytes] = {}
+    with (
+        pytest.raises(LoadError, match="stuck"),
+        guests.up(slow, DiskImageSpec(image=None, size_bytes=SIZE, writes=False)) as bench,
+    ):
+        bench.vm.line.ask("job", text, expect="armed", timeout_seconds=9)
+        bench.vm.line.ask("go", b"400 0", expect="began", timeout_seconds=9)
+        begun = time.monotonic()
+        while "result" not in said:
+            frame = bench.vm.line.receive(9)
+            assert frame is not None
+            said[frame.kind] = frame.body
+        assert time.monotonic() - begun < 5
+        raise LoadError("stuck")  # as the rig does, so that the machine ends: its disk would not come off for seconds
+    own = json.loads(said["result"])["virtune-load"]
+    assert (own["ended_by"], own["message"]) == ("error", "the disk completed nothing for 0.4 s: it is stuck")
+    assert {one["kind"] for one in own["in_flight"]} == {"read"}
+
+
+def test_a_job_that_cannot_be_is_refused_and_the_guest_goes_on(guests: BareSession) -> None:
+    with guests.up(NULL, DiskImageSpec(image=None, size_bytes=SIZE, writes=False)) as bench:
+        line = bench.vm.line
+        for text, words in (
+            (b"[a]\nioengine=virtio-blk\nfilename=x\nrw=sideways\n", "rw: `sideways` is not one of"),
+            (b"[a]\nioengine=io_uring\nfilename=x\n", "all jobs must have ioengine=virtio-blk"),
+            (b"[a]\nioengine=virtio-blk\nfilename=x\nsize=1g\n", "reach beyond the end of the disk"),
+            (b"\xff\xfe", "not text"),
+        ):
+            with pytest.raises(GuestError, match=words):
+                line.ask("job", text, expect="armed", timeout_seconds=9)
+        assert json.loads(line.ask("look", expect="seen", timeout_seconds=9))["sectors"] == SIZE // 512
+
+
+def test_a_clock_that_is_wrong_is_not_trusted_nor_are_counts() -> None:
+    assert wrong_clock(1.0, least=0.95, most=1.02) is None
+    assert "cannot be trusted: it counted 1.030 s" in str(wrong_clock(1.03, least=0.95, most=1.02))
+    assert "cannot be trusted" in str(wrong_clock(0.9, least=0.95, most=1.02))
+    counted = {"reads": 5, "writes": 0, "read_bytes": 20480, "written_bytes": 0}
+    before, after = {"rd_operations": 7, "rd_bytes": 1}, {"rd_operations": 12, "rd_bytes": 20481}
+    assert miscounted(counted, before, after) is None
+    assert miscounted({**counted, "reads": 6}, before, after) == "the guest counted 6 reads, and QEMU 5"
