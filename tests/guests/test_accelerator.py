@@ -9,8 +9,9 @@ import pytest
 
 from virtune import shell
 from virtune.bench.appliance.build import Appliance
-from virtune.bench.qemu.accelerator import WITHOUT_HARDWARE, Accelerator, accelerator_for, kvm_kind
+from virtune.bench.qemu.accelerator import Accelerator, accelerator_for, kvm_kind
 from virtune.bench.qemu.machine import PROGRAM
+from virtune.model.remark import KVM_WITHOUT_HARDWARE
 
 NO_MEMORY = "cannot set up guest memory 'ram': Cannot allocate memory"
 
@@ -61,7 +62,7 @@ def test_a_qemu_that_trips_over_kvm_is_not_tried_again_until_it_is_asked_for(hos
 
 
 def test_the_kind_of_kvm_is_told_by_what_the_cpus_have() -> None:
-    assert kvm_kind("flags\t\t: fpu sse2 hypervisor\n") == WITHOUT_HARDWARE
+    assert kvm_kind("flags\t\t: fpu sse2 hypervisor\n") == KVM_WITHOUT_HARDWARE
     assert kvm_kind("flags\t\t: fpu vmx hypervisor\n") == "nested KVM"
     assert kvm_kind("flags\t\t: fpu svm\n") == "KVM with hardware virtualization"
 

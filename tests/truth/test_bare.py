@@ -16,11 +16,13 @@ import pytest
 from tests.bench.loading import Kept, raw_job
 from tests.conftest import bare_guest
 
+from virtune.analyse.trial.derive import derive
 from virtune.bench.guest.channel import GuestError
 from virtune.bench.port import DiskImageSpec, LoadOutput, Window
 from virtune.bench.qemu.accelerator import Accelerator
 from virtune.bench.qemu.bare_load import miscounted, wrong_clock
 from virtune.bench.qemu.rig import BareSession
+from virtune.fio.workloads import parse_workload
 from virtune.model.errors import LoadError
 from virtune.model.machine import Machine
 from virtune.model.stack import Device, Disk, Stack
@@ -67,11 +69,20 @@ def load(
 
 def test_a_disk_of_two_milliseconds_takes_two(guests: BareSession) -> None:
     slow = replace(NULL, disk=Disk(backend="null-co", null_latency_ns=2_000_000))
-    _, job, kept = load(guests, slow, "rw=randread")
+    output, job, kept = load(guests, slow, "rw=randread")
     latency = job["read"]["lat_ns"]
     assert 2_000_000 <= latency["min"] < 4_000_000, "on a busy host most take longer, the luckiest does not"
     assert job["read"]["iops"] * latency["mean"] / 1e9 == pytest.approx(1, abs=0.05), "Little's law"
     assert json.loads(kept.captures["guest-counts.json"])["completed"]["reads"] == job["read"]["total_ios"]
+    # what it ran on is said beside its figures
+    for said, remark in (
+        (b"tcg: there is no /dev/kvm\n", "functional-only"),
+        (b"kvm: a guest came up (KVM without hardware virtualization)\n", "kvm-without-hardware"),
+        (b"kvm: a guest came up (KVM with hardware virtualization)\n", None),
+    ):
+        parts = {"fio.json": output.output, "accelerator.txt": said}
+        remarks = {one.id for one in derive(parts, stack=slow, workload=parse_workload("randread-4k")[0]).remarks}
+        assert {"functional-only", "kvm-without-hardware"} & remarks == ({remark} if remark else set())
 
 
 def test_a_throttle_of_500_gives_500_and_its_bucket(guests: BareSession) -> None:

@@ -28,3 +28,6 @@ SIMULATED = "simulated"
 
 EMULATED = "functional-only"
 """The id of the remark that a guest ran under software emulation, so that its figures rank nothing."""
+
+KVM_WITHOUT_HARDWARE = "KVM without hardware virtualization"
+"""The kind of KVM that runs a guest's programs on the CPU and emulates its kernel, as results name it."""

@@ -29,7 +29,7 @@ from virtune.model.counters import RoleUse, Use
 from virtune.model.errors import LoadError, ReadError, StoreError
 from virtune.model.evidence import BARRIER, DISKS, FIO_OUTPUTS, Check, of_guest
 from virtune.model.measurement import FioResult, Measurement
-from virtune.model.remark import EMULATED, SIMULATED, Remark, Weight
+from virtune.model.remark import EMULATED, KVM_WITHOUT_HARDWARE, SIMULATED, Remark, Weight
 from virtune.model.stack import Stack
 from virtune.model.units import format_share
 from virtune.model.verification import unverified_remarks
@@ -110,6 +110,7 @@ def _of_rig(parts: Mapping[str, bytes], stack: Stack, checks: Sequence[Check] | 
             advice="any other rig measures",
         )
     yield from _emulated(parts)
+    yield from _without_hardware(parts)
     yield from _apart(_skew(parts))
     yield from _on_one_disk(parts)
 
@@ -252,6 +253,18 @@ def _emulated(parts: Mapping[str, bytes]) -> Iterator[Remark]:
             "emulator and rank nothing",
             advice="measure where KVM boots a guest (`virtune appliance build` tries again), or without one: "
             "rig=vhost-user",
+        )
+
+
+def _without_hardware(parts: Mapping[str, bytes]) -> Iterator[Remark]:
+    said = parts.get("accelerator.txt", b"")
+    if said.startswith(b"kvm") and KVM_WITHOUT_HARDWARE.encode() in said:
+        yield Remark(
+            id="kvm-without-hardware",
+            weight=Weight.WARNING,
+            text="the guest ran on KVM without hardware virtualization, where an exit to QEMU costs about 30 us "
+            "instead of 1 to 2 us: latencies at depth 1 are those of this KVM",
+            advice="compare settings on it, and take absolute figures on a host whose CPUs have VMX or SVM",
         )
 
 

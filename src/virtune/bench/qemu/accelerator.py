@@ -23,6 +23,7 @@ from virtune.bench.appliance.build import Appliance, appliances
 from virtune.bench.qemu.machine import PROGRAM, EndedError, HungError, QemuGuest, running
 from virtune.model.errors import MissingToolError, RigError
 from virtune.model.machine import Machine
+from virtune.model.remark import KVM_WITHOUT_HARDWARE
 
 TRIAL_SECONDS = 20.0
 """On KVM the appliance is ready within 2 s; ten times that is no matter of a busy host any more."""
@@ -35,10 +36,6 @@ they then refuse to set."""
 
 _OWN_FAULTS = frozenset({signal.SIGABRT, signal.SIGSEGV, signal.SIGILL, signal.SIGFPE, signal.SIGTRAP})
 """By which QEMU ends through its own doing; any other is sent by somebody, or by a host that has no memory left."""
-
-
-WITHOUT_HARDWARE = "KVM without hardware virtualization"
-"""The kind of KVM that runs a guest's programs on the CPU and emulates its kernel."""
 
 
 class Boot(Protocol):
@@ -151,7 +148,7 @@ def kvm_kind(cpuinfo: str | None = None) -> str:
             cpuinfo = Path("/proc/cpuinfo").read_text()
     flags = next((line for line in cpuinfo.splitlines() if line.startswith("flags")), "").split()
     if not {"vmx", "svm"} & set(flags):
-        return WITHOUT_HARDWARE
+        return KVM_WITHOUT_HARDWARE
     return "nested KVM" if "hypervisor" in flags else "KVM with hardware virtualization"
 
 
