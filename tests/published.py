@@ -26,7 +26,9 @@ SCHEMAS = (
     "tune",
 )
 
-OPEN = frozenset({"settings", "options", "values", "unknown", "spelled", "spelled_notes", "pins", "limits"})
+OPEN = frozenset(
+    {"metrics", "settings", "options", "values", "unknown", "spelled", "spelled_notes", "pins", "limits"}
+)
 """Objects whose keys are names: one fewer is as good a document."""
 
 Path_ = tuple[str | int, ...]

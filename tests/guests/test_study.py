@@ -121,6 +121,7 @@ def test_each_io_is_kept_at_the_same_places_everywhere_beside_others_that_count_
     assert seen["guests.idle"] == "1"
 
 
+@pytest.mark.long  # flows/test_builtin_studies.py runs two others, and the test above this rig
 def test_the_first_study_ends_in_its_table(user: User) -> None:
     words = ("study", "run", "io-engine", "--rounds", "1", "--span", str(SPAN), "--scratch", str(user.scratch))
     said = user.run(*words, *SHORT[2:], timeout=170).stdout

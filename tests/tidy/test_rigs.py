@@ -15,9 +15,8 @@ NAMES = {*RIGS, *rig_words()}
 
 
 def is_rig(node: ast.expr) -> bool:
-    return (isinstance(node, ast.Attribute) and node.attr == "rig") or (
-        isinstance(node, ast.Name) and node.id == "rig"
-    )
+    word = node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
+    return word in ("rig", "rigs")
 
 
 def names(node: ast.expr) -> bool:
@@ -27,8 +26,12 @@ def names(node: ast.expr) -> bool:
 
 
 def questions(tree: ast.AST) -> Iterator[str]:
-    """Yield every place that compares or matches a rig with a name."""
+    """Yield every place that compares or matches a rig, or rigs, with names."""
     for node in ast.walk(tree):
+        if isinstance(node, ast.BinOp):
+            sides = [node.left, node.right]
+            if any(map(is_rig, sides)) and any(map(names, sides)):
+                yield ast.unparse(node)
         if isinstance(node, ast.Compare):
             sides = [node.left, *node.comparators]
             if any(map(is_rig, sides)) and any(map(names, sides)):
@@ -44,7 +47,14 @@ def test_a_module_does_not_ask_for_a_rigs_name(path: Path) -> None:
 
 @pytest.mark.parametrize(
     "words",
-    ["stack.rig == 'metal'", "'qemu' != arm.stack.rig", "rig in ('metal', 'vhost-user')", "match s.rig:\n case _: 0"],
+    [
+        "stack.rig == 'metal'",
+        "'qemu' != arm.stack.rig",
+        "rig in ('metal', 'vhost-user')",
+        "'qemu' in rigs",
+        "rigs & {'metal'}",
+        "match s.rig:\n case _: 0",
+    ],
 )
 def test_a_question_is_noticed(words: str) -> None:
     assert list(questions(ast.parse(words)))

@@ -12,7 +12,10 @@ from tests.conftest import User, generator
 
 from virtune.probe.devices import backing_of
 
-pytestmark = [pytest.mark.real, pytest.mark.alone]
+pytestmark = pytest.mark.real
+
+alone = pytest.mark.alone
+"""Of all but those that count, or are refused: others would upset what is measured."""
 
 NULL = ("--set", "disk.backend=null-co")
 
@@ -53,6 +56,7 @@ def test_count_a_slow_disk_does_all_of_them(user: User) -> None:
     assert "cut-short" not in [one["id"] for one in ran.json()["arms"][0]["workloads"][0]["remarks"]]
 
 
+@alone
 def test_rate_a_throttle_of_500_gives_510(user: User) -> None:
     # 500 a second, and the bucket of a tenth of a second's worth (50) spread over the 5 s
     ran = measure(user, *NULL, "--set", "disk.throttle_iops=500", workload="rw=randread,bs=4k,iodepth=8", seconds="5")
@@ -60,6 +64,7 @@ def test_rate_a_throttle_of_500_gives_510(user: User) -> None:
     assert limited_by(user) == "throttle"
 
 
+@alone
 def test_rate_a_ramp_and_a_deep_queue_leave_nothing_out(user: User) -> None:
     # fio's own figure leaves out the 32 that are in flight at the end of the ramp: 186 instead of 200
     ran = user.run("measure", *NULL, "--set", "disk.throttle_iops=200", "--workload", "rw=randread,bs=4k,iodepth=32",
@@ -69,6 +74,7 @@ def test_rate_a_ramp_and_a_deep_queue_leave_nothing_out(user: User) -> None:
     assert found["bandwidth"] / 4096 == pytest.approx(found["iops"], rel=0.01)
 
 
+@alone
 def test_latency_a_device_of_2_ms_takes_2_ms(user: User) -> None:
     ran = measure(user, *NULL, "--set", "disk.null_latency_ns=2000000", workload="rw=randread,bs=4k,iodepth=1")
     found = values(ran)
@@ -81,6 +87,7 @@ def test_latency_a_device_of_2_ms_takes_2_ms(user: User) -> None:
 VHOST = ("--rig", "vhost-user", *NULL)
 
 
+@alone
 def test_rate_a_throttle_of_5000_over_vhost_user_gives_its_arithmetic(user: User) -> None:
     generator()
     # 5000 a second, and the bucket of a tenth of a second's worth (500) spread over the 3 s
@@ -90,6 +97,7 @@ def test_rate_a_throttle_of_5000_over_vhost_user_gives_its_arithmetic(user: User
     assert values(ran)["iops"] == pytest.approx(5167, rel=0.01)
 
 
+@alone
 @pytest.mark.parametrize("iothread", ["on", "off"])
 def test_latency_a_device_of_2_ms_takes_2_ms_over_vhost_user(iothread: str, user: User) -> None:
     generator()
@@ -100,6 +108,7 @@ def test_latency_a_device_of_2_ms_takes_2_ms_over_vhost_user(iothread: str, user
     assert found["iops"] == pytest.approx(1e9 / found["latency.mean"], rel=0.03)
 
 
+@alone
 def test_latency_of_an_offered_rate_counts_from_when_a_request_was_due(user: User) -> None:
     generator()
     # 400 a second are due and 200 are served, of which 4 wait at the device: the others wait to be sent
@@ -111,6 +120,7 @@ def test_latency_of_an_offered_rate_counts_from_when_a_request_was_due(user: Use
     assert found["latency.p50"] > 100e6
 
 
+@alone
 @pytest.mark.parametrize("queues", ["1", "2"])
 def test_little_s_law_holds_of_two_clones_on_two_queues_and_on_one(queues: str, user: User) -> None:
     generator()
@@ -119,6 +129,7 @@ def test_little_s_law_holds_of_two_clones_on_two_queues_and_on_one(queues: str, 
     assert found["iops"] * found["latency.mean"] / 1e9 == pytest.approx(8, rel=0.03)
 
 
+@alone
 @pytest.mark.parametrize("depth", [1, 8])
 def test_little_s_law_holds_of_a_closed_loop(depth: int, user: User) -> None:
     ran = measure(user, *NULL, "--set", "disk.null_latency_ns=500000", workload=f"rw=randread,bs=4k,iodepth={depth}")
@@ -127,6 +138,7 @@ def test_little_s_law_holds_of_a_closed_loop(depth: int, user: User) -> None:
     assert limited_by(user) in ("depth" if depth == 1 else "device", "host-cpu")
 
 
+@alone
 def test_sum_the_device_sees_the_requests_that_fio_made(user: User) -> None:
     ran = user.run("measure", "--rig", "metal", "--workload", "rw=randread,bs=4k,iodepth=4", "--rounds", "1",
                    "--seconds", "3", "--json", "-q")  # fmt: skip
@@ -141,6 +153,7 @@ def test_sum_the_device_sees_the_requests_that_fio_made(user: User) -> None:
     assert (reads[1] - reads[0]) / seconds > 0.85 * used["iops"]
 
 
+@alone
 def test_a_planted_tenth_is_found_and_equal_arms_are_not_called_different(user: User) -> None:
     rates = {"full": 5000, "again": 5000, "less": 4500}
     arms = [word for arm, iops in rates.items() for word in ("--arm", f"{arm}:disk.throttle_iops={iops}")]
@@ -164,6 +177,7 @@ def test_a_planted_tenth_is_found_and_equal_arms_are_not_called_different(user: 
     assert verdicts["full", "again"]["verdict"] in ("same", "undecided")
 
 
+@alone
 def test_the_same_stack_twice_is_the_same(user: User) -> None:
     """At a throttle's rate rounds differ by little, so that "undecided" would be no answer."""
     arms = ("--arm", "a:disk.throttle_iops=5000", "--arm", "b:disk.throttle_iops=5000")
@@ -198,6 +212,7 @@ def test_reads_of_unwritten_blocks_are_refused(user: User, tmp_path: Path) -> No
     assert f"64 MiB of {sparse} were never written" in ran.stderr
 
 
+@alone
 def test_split_writes_that_alone_are_slow_show_in_the_latency_of_writes_alone(user: User) -> None:
     # 60 writes a second and no limit for the 140 reads that come with them: what waits is the writes
     ran = measure(

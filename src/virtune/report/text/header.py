@@ -34,9 +34,9 @@ def _host(study: Study, host: dict[str, Any]) -> Iterator[str]:
 
 def _qemu(study: Study, qemu: dict[str, Any]) -> Iterator[str]:
     """Name the QEMU that the rigs of this study run; a domain's own is not known from here."""
-    rigs = {arm.stack.rig for arm in study.arms}
-    daemon = qemu["storage_daemon"] if rigs & {"storage-daemon", "vhost-user"} else None
-    emulator = next(iter(qemu["emulators"] or ()), None) if "qemu" in rigs else None
+    kinds = [arm.stack.kind for arm in study.arms]
+    daemon = qemu["storage_daemon"] if any("qemu-storage-daemon" in kind.programs for kind in kinds) else None
+    emulator = next(iter(qemu["emulators"] or ()), None) if any(kind.own_guest for kind in kinds) else None
     versions = dict.fromkeys(one["version"] for one in (daemon, emulator) if one is not None and one["version"])
     if versions:
         yield f"QEMU {', '.join(versions)}"
