@@ -73,6 +73,9 @@ def figures(words: tuple[str, ...]) -> None:
               help="Run it on another rig: `vhost-user` or `storage-daemon`, for studies that do not need a "
                    "guest.")  # fmt: skip
 @click.option("--quick", is_flag=True, help="A short trial run: few trials of 1 s, on 1 GiB.")
+@click.option("--at-load", multiple=True, metavar="25%,50%,...",
+              help="Offer these loads, shares of the baseline's saturation or rates such as 5000iops, instead of as "
+                   "much as goes: the x axis of nvme-scaling.")  # fmt: skip
 @timing_options(rounds="as the study says", seconds=60)
 @target_options
 @report_option
@@ -87,6 +90,7 @@ def run(name: str, **asked: Any) -> int:
     Examples:
       virtune study run io-engine --quick
       virtune study run datapath --rig vhost-user
+      virtune study run nvme-scaling --at-load 25%,50%,75%,100%,125%
     """  # noqa: D301 - click's own mark for lines that are not to be rewrapped
     from virtune.cli.run_study import StudyRequest, ask_for
     from virtune.flows.builtin_studies import builtin

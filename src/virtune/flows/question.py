@@ -202,13 +202,18 @@ def _compared(question: Question, plan: Plan, base: Stack, settings: tuple[tuple
     arms = list(arms_from_vary(base, vary, settings=settings)) if vary else []
     arms += [arm_from_text(text, base, settings=settings) for text in texts]
     if not own:
-        arms += [make_arm(name, words, base, settings=settings) for name, words in plan.arms]
+        arms += [make_arm(name, _on_rig(words, base), base, settings=settings) for name, words in plan.arms]
     if len(arms) < 2:
         hint = "`--vary disk.aio=threads,native,io_uring`, or `--arm` twice"
         raise PlanError(
             f"{len(arms) or 'no'} arm{'' if len(arms) == 1 else 's'} to compare: two are needed", hint=hint
         )
     return arms
+
+
+def _on_rig(words: tuple[str, ...], base: Stack) -> tuple[str, ...]:
+    """Return an arm's settings; where the whole plan is to be simulated, no arm has a rig of its own."""
+    return words if base.kind.measures else tuple(word for word in words if not word.startswith("rig="))
 
 
 def _workloads_of(question: Question, plan: Plan) -> tuple[Workload, ...]:

@@ -85,10 +85,9 @@ def settled(record: StudyRecord) -> Study:
 
 def at_loads(study: Study, probe: Workload, saturation: float) -> tuple[Workload, ...]:
     """Return what is compared of a workload whose saturation (IOPS) is known: one at a time, then at every load."""
-    return (
-        _one_at_a_time(probe),
-        *(offered_workload(probe, load, rate_of(load, saturation)) for load in study.at_load),
-    )
+    # one I/O at a time cannot be shared among guests
+    alone = () if any(arm.stack.guests > 1 for arm in study.arms) else (_one_at_a_time(probe),)
+    return (*alone, *(offered_workload(probe, load, rate_of(load, saturation)) for load in study.at_load))
 
 
 def spoiled(record: StudyRecord) -> Iterator[str]:

@@ -5,12 +5,12 @@ The figures are always this host's. What the table says in words rests on the sa
 these show no difference, none is told.
 """
 
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from rich.console import RenderableType
 from rich.text import Text
 
+from virtune.model.measurement import Histogram
 from virtune.model.metric import BY_ID
 from virtune.model.published import PublishedStudy
 from virtune.model.remark import Weight
@@ -24,7 +24,8 @@ from virtune.report.text.columns import SideBySide
 from virtune.report.text.layout import Column, Paragraph, Records
 from virtune.report.text.published import beside
 from virtune.report.text.result import standing, value_text
-from virtune.report.text.words import difference_text
+from virtune.report.text.sign_words import operation_findings
+from virtune.report.text.words import difference_text, quantity
 
 Row = tuple[str, str]
 """A metric's id, and what the study calls it."""
@@ -55,16 +56,35 @@ _DATAPATH: tuple[Row, ...] = (
     ("iops", "IOPS"),
     ("latency.mean", "mean"),
     ("latency.p99", "p99"),
-    ("cpu.rig", "QEMU CPU"),
-    ("cpu_per_io", "CPU per I/O"),
+    ("cpu.rig", "QEMU"),
+    ("cpu_per_io", "CPU/IO"),
 )
 
 _IN_PARENTHESES = "in parentheses: every trial of it was disturbed, and no verdict rests on it"
 
-SIGNIFICANT = 0.05
-"""Below this share chance is not held to have done it, as in the verdicts."""
+_HOST = "host usr/sys"
+
+ALWAYS_BUSY = 99.0
+"""Per cent of the time: the counters' window has edges."""
 
 _ENGINE_NAMES = "fio-engines-"
+
+_ENGINE_WORDS: Mapping[str, str] = {
+    "sync": "lseek, then read or write; the call returns when the I/O is over, so one is in flight per job",
+    "psync": "pread and pwrite, one call instead of two; what most programs do, and fio's default",
+    "libaio": "Linux' older asynchronous calls; asynchronous with direct=1 alone, else the submission waits",
+    "mmap": "the file is mapped into memory, and each access is a copy; reads cost page faults, writes go out later",
+    "splice": "moves pages through a pipe without a copy to the program; for sending files on rather than for load",
+    "io_uring": "two rings shared with the kernel; asynchronous for buffered and direct I/O, few calls per I/O",
+}
+"""What each engine is for."""
+
+_EXTREMES: tuple[tuple[str, Callable[[Histogram], float | None]], ...] = (
+    ("lat min", lambda histogram: float(histogram.bins[0][0])),
+    ("lat p99.95", lambda histogram: histogram.percentile(99.95)),
+    ("lat max", lambda histogram: float(histogram.bins[-1][0])),
+)
+"""What the study's author printed beside the means; from fio's bins, which are at most 0.8 % wide."""
 
 
 def listing(studies: Sequence[tuple[str, str, Sequence[str], Sequence[str]]]) -> RenderableType:
@@ -127,13 +147,19 @@ def _cpu_reading(result: Result, base: Arm, other: Arm, workload: Workload) -> I
 
 
 def _configurations(result: Result) -> Iterator[RenderableType]:
-    """Study 3: a line for each configuration."""
-    arms, workload = _arms(result), result.study.compared[0]
-    table = _table(*(label for _, label in _DATAPATH), f"IOPS against {arms[0].name}")
-    for arm in arms:
-        cells = [_cell(result, arm, workload, metric) for metric, _ in _DATAPATH]
-        table.add_row(arm.name, *cells, "" if arm == arms[0] else _difference(result, arm, workload, "iops"))
-    yield table
+    """Study 3: a line for each configuration, of reads and of writes; bare metal is the drive without a datapath."""
+    arms = _arms(result)
+    for workload in result.study.compared:
+        yield Text(f"{workload.name}, IOPS against {arms[0].name} last", style="dim")
+        table = _table(*(label for _, label in _DATAPATH), _HOST, "difference")
+        for arm in arms:
+            cells = [_cell(result, arm, workload, metric) for metric, _ in _DATAPATH]
+            change = "" if arm == arms[0] else _difference(result, arm, workload, "iops")
+            table.add_row(arm.name, *cells, _usr_sys(result, arm, workload, "host"), change)
+        yield table
+    yield from _lines(
+        "QEMU: its CPU; host: user and system time of all CPUs, in % of them; CPU/IO: CPU per I/O, all of it"
+    )
     if any(arm.stack.poll_max_ns for arm in arms):
         yield from _lines(
             "the IOThread's event loop polls for at most poll_max_ns after its last work; "
@@ -151,9 +177,23 @@ def _engines(result: Result) -> Iterator[RenderableType]:
         values = [_value(result, arm, workload, metric) for workload in workloads]
         if any(value is not None for value in values):
             table.add_row(label, *(value_text(BY_ID[metric], value) for value in values))
+    for label, read in _EXTREMES:
+        found = [_of_histogram(result, arm, workload, read) for workload in workloads]
+        if any(value is not None for value in found):
+            table.add_row(
+                label, *("-" if value is None else quantity(BY_ID["latency.mean"], value) for value in found)
+            )
     yield table
     for workload in workloads:
         yield from _lines(*_engine_reading(result, arm, workload))
+
+
+def _of_histogram(
+    result: Result, arm: Arm, workload: Workload, read: Callable[[Histogram], float | None]
+) -> float | None:
+    summary = _summary(result, arm, workload)
+    histogram = None if summary is None else summary.histogram
+    return None if histogram is None or not histogram.bins else read(histogram)
 
 
 def _engine_reading(result: Result, arm: Arm, workload: Workload) -> Iterator[str]:
@@ -162,6 +202,8 @@ def _engine_reading(result: Result, arm: Arm, workload: Workload) -> Iterator[st
     if summary is None:
         return
     name = workload.name.removeprefix(_ENGINE_NAMES)
+    if name in _ENGINE_WORDS:
+        yield f"{name}: {_ENGINE_WORDS[name]}"
     slat, clat = (_value(result, arm, workload, metric) for metric in ("slat.mean", "clat.mean"))
     if slat is not None and clat is not None:
         handing = slat.value > clat.value
@@ -178,19 +220,21 @@ def _structures(result: Result) -> Iterator[RenderableType]:
     """Study 5: a line for each way to place the jobs: its part of what bare metal does, how busy the drive is."""
     arms = _arms(result)
     for workload in result.study.compared:
-        yield Text(workload.name, style="dim")
-        table = _table("IOPS", f"of {arms[0].name}", "device busy", "load CPU usr", "load CPU sys", "CPU per I/O")
+        yield Text(workload.meaning if workload.offered_iops else workload.name, style="dim")
+        table = _table("IOPS", f"of {arms[0].name}", "busy", "load usr/sys", _HOST, "CPU/IO")
         bare = _value(result, arms[0], workload, "iops")
         for arm in arms:
             done = _value(result, arm, workload, "iops")
             share = _share_of(result, workload, arm, bare, done)
-            rest = ("device.util", "cpu.load.usr", "cpu.load.sys", "cpu_per_io")
-            cells = (_cell(result, arm, workload, metric) for metric in rest)
-            table.add_row(arm.name, _cell(result, arm, workload, "iops"), share, *cells)
+            busy, cost = (_cell(result, arm, workload, metric) for metric in ("device.util", "cpu_per_io"))
+            shares = (_usr_sys(result, arm, workload, of) for of in ("load", "host"))
+            table.add_row(arm.name, _cell(result, arm, workload, "iops"), share, busy, *shares, cost)
         yield table
     yield from _lines(
-        "load CPU usr and sys: of the fio jobs, inside the guest where there is one; CPU per I/O: of the whole host",
+        "of bare: the ratio with its interval, of rounds in which both ran",
+        "load usr/sys: CPU of the fio jobs, inside the guest where there is one; host: all CPUs; CPU/IO: CPU per I/O",
         "a drive that is 100 % busy may still take more: it has several queues",
+        *_saturation_signs(result),
     )
 
 
@@ -203,6 +247,28 @@ def _share_of(result: Result, workload: Workload, arm: Arm, bare: Value | None, 
         return f"{done.value / bare.value:.2f} x"
     ratio = found.ratio
     return f"{ratio.estimate:.2f} x [{ratio.low:.2f}, {ratio.high:.2f}]"
+
+
+def _usr_sys(result: Result, arm: Arm, workload: Workload, of: str) -> str:
+    """Write user and system time in one cell."""
+    found = [_value(result, arm, workload, f"cpu.{of}.{mode}") for mode in ("usr", "sys")]
+    return "-" if None in found else " / ".join(f"{one.value:.0f}" for one in found if one is not None) + " %"
+
+
+def _saturation_signs(result: Result) -> Iterator[str]:
+    """The authors' two signs: the drive is always busy, and the host's kernel takes more CPU than its programs."""
+    for workload in result.study.compared:
+        for arm in _arms(result):
+            busy, usr, system = (
+                _value(result, arm, workload, metric) for metric in ("device.util", "cpu.host.usr", "cpu.host.sys")
+            )
+            signs = (
+                [f"the drive is {busy.value:.0f} % busy"] if busy is not None and busy.value >= ALWAYS_BUSY else []
+            )
+            if usr is not None and system is not None and system.value > usr.value:
+                signs.append(f"sys {system.value:.0f} % is above usr {usr.value:.0f} %")
+            if len(signs) > 1:
+                yield f"sign of saturation, {arm.name} under {workload.name}: {' and '.join(signs)}"
 
 
 def _single_operations(result: Result) -> Iterator[RenderableType]:
@@ -220,7 +286,7 @@ def _single_operations(result: Result) -> Iterator[RenderableType]:
     yield from _lines(
         "latency min / mean / max in us; every single I/O: `virtune show --trial N --capture operations.log`"
     )
-    yield from _lines(*(line for arm in arms if (line := _with_load(result, arm)) is not None))
+    yield from _lines(*operation_findings(result, arms))
 
 
 def _extent(result: Result, arm: Arm, workload: Workload) -> str:
@@ -228,33 +294,6 @@ def _extent(result: Result, arm: Arm, workload: Workload) -> str:
     values = (_value(result, arm, workload, f"latency.{name}") for name in ("min", "mean", "max"))
     text = " / ".join("-" if one is None else f"{one.value / 1e3:,.0f}" for one in values)
     return f"({text})" if _disturbed(_summary(result, arm, workload)) else text
-
-
-def _with_load(result: Result, arm: Arm) -> str | None:
-    """Say for how many kinds of I/O the greatest time is greater beside the most background load than alone, and
-    whether chance does as much: by a sign test, since each kind is alone and beside load once.
-    """
-    kinds: dict[str, list[float | None]] = {}
-    for workload in result.study.compared:
-        stem, marked, _ = workload.name.partition("-load")
-        found = _value(result, arm, workload, "latency.max") if marked else None
-        if marked:
-            kinds.setdefault(stem, []).append(None if found is None else found.value)
-    pairs = [(of[0], of[-1]) for of in kinds.values() if len(of) > 1]  # from no background load to the most of it
-    seen = [(alone, beside) for alone, beside in pairs if alone is not None and beside is not None]
-    if not seen:
-        return None
-    greater, count = sum(beside > alone for alone, beside in seen), len(seen)
-    chance = _sign_test(greater, count)
-    told = f"sign test: p = {chance:.2f}" + ("" if chance < SIGNIFICANT else ", so chance may do it")
-    return f"{arm.name}: maximum higher beside the most background load in {greater} of {count} kinds of I/O ({told})"
-
-
-def _sign_test(greater: int, count: int) -> float:
-    """Return how often chance alone gives so one-sided a count, on either side."""
-    extreme = max(greater, count - greater)
-    tail = math.fsum(math.comb(count, one) for one in range(extreme, count + 1)) / 2**count
-    return float(min(1.0, 2 * tail))
 
 
 _ARRANGED: Mapping[str, Callable[[Result], Iterator[RenderableType]]] = {

@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Study 4's findings in words, each with a sign test behind it: in how many cells one is greater than the other.
+
+A cell is a workload. Cells of one study share a host, so the test counts them as one trial each and no more; where
+chance alone could give such a count, that is said and nothing is found.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+
+from virtune.model.result import Result
+from virtune.model.study import Arm
+from virtune.model.workload import Workload
+
+LEVEL = 0.05
+"""What chance alone must stay below, both sides together."""
+
+Cell = tuple[float, float]
+"""Two values of one cell: of what is asked about, and of what it is held against."""
+
+
+def sign_probability(greater: int, cells: int) -> float:
+    """Return how often a fair coin gives a count that far from the middle or farther, both sides together."""
+    if cells == 0:
+        return 1.0
+    far = max(greater, cells - greater)
+    tail = sum(math.comb(cells, count) for count in range(far, cells + 1))
+    return min(1.0, 2 * tail / float(2**cells))
+
+
+def operation_findings(result: Result, arms: Sequence[Arm]) -> Iterator[str]:
+    """Say of each finding of the paper whether it is seen here."""
+    for arm in arms:
+        yield from _beside_load(result, arm)
+    by_name, base = {arm.name: arm for arm in arms}, arms[0]
+    asked = [(f"{arm.name} is faster in the mean than {base.name}", base.name, arm.name) for arm in arms[1:]]
+    asked += [
+        ("one vCPU is faster in the mean than two", "KVM", "KVM-1-vCPU"),
+        ("KVM is faster in the mean without a second, idle VM", "KVM-beside-an-idle-VM", "KVM"),
+        ("virtio is faster in the mean than the emulated disk", "KVM-emulated-disk", "KVM"),
+    ]
+    for words, slow, fast in asked:
+        if slow in by_name and fast in by_name:
+            pairs = list(_between(result, by_name[slow], by_name[fast], "latency.mean"))
+            if pairs:
+                yield f"{words} in {_count(pairs, 'cells')}"
+
+
+def _beside_load(result: Result, arm: Arm) -> Iterator[str]:
+    """Say for how many kinds of I/O the greatest time is greater beside the most background load than alone; each kind
+    is alone and beside load once.
+    """
+    kinds: dict[str, list[float | None]] = {}
+    for workload in result.study.compared:
+        stem, marked, _ = workload.name.partition("-load")
+        if marked:
+            kinds.setdefault(stem, []).append(_value(result, arm, workload, "latency.max"))
+    ends = [(of[-1], of[0]) for of in kinds.values() if len(of) > 1]  # the most background load, and none of it
+    pairs = [(beside, alone) for beside, alone in ends if alone is not None and beside is not None]
+    if pairs:
+        yield f"{arm.name}: maximum higher beside the most background load in {_count(pairs, 'kinds of I/O')}"
+
+
+def _count(pairs: Sequence[Cell], of: str) -> str:
+    """Write in how many pairs the first is greater, and whether chance does as much; equal ones say nothing."""
+    apart = [pair for pair in pairs if pair[0] != pair[1]]
+    greater, count = sum(one > other for one, other in apart), len(apart)
+    chance = sign_probability(greater, count)
+    said = f"{greater} of {count} {of} (sign test: p = {chance:.2f}"
+    if chance >= LEVEL:
+        return f"{said}, so chance may do it)"
+    return f"{said})" if greater > count / 2 else f"{said}: the opposite is so)"
+
+
+def _between(result: Result, slow: Arm, fast: Arm, metric: str) -> Iterator[Cell]:
+    """Yield the value of the arm that is said to be slower, and of the one that is said to be faster."""
+    for workload in result.study.compared:
+        first, second = _value(result, slow, workload, metric), _value(result, fast, workload, metric)
+        if first is not None and second is not None:
+            yield first, second
+
+
+def _value(result: Result, arm: Arm, workload: Workload, metric: str) -> float | None:
+    summary = result.summary(arm.name, workload.name)
+    found = None if summary is None else summary.get(metric)
+    return None if found is None else found.value

@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The studies' own tables: what stands in them, and what their words rest on."""
+
+from pathlib import Path
+
+import pytest
+
+from virtune.cli import run
+from virtune.report.text.sign_words import sign_probability
+
+
+def ending(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], *more: str) -> str:
+    words = ("--rig", "simulated", "--quick", "--rounds", "6", "--seed", "7", "-q")
+    assert run(["study", "run", name, *words, *more, "--store", str(tmp_path / "store.sqlite")]) == 0
+    return capsys.readouterr().out.partition(f"study {name}")[2]
+
+
+def test_a_sign_test_has_the_chances_of_a_coin() -> None:
+    assert sign_probability(6, 6) == pytest.approx(2 / 64)
+    assert sign_probability(0, 6) == sign_probability(6, 6)
+    assert sign_probability(8, 12) == pytest.approx(0.3877, abs=1e-4)
+    assert sign_probability(3, 6) == 1.0
+    assert sign_probability(0, 0) == 1.0
+
+
+def test_datapath_shows_reads_and_writes_and_engine_and_iothread_apart(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said = ending("datapath", tmp_path, capsys)
+    assert said.index("randread-4k") < said.index("randwrite-4k")
+    arms = {line.split()[0] for line in said.splitlines() if line and not line.startswith(" ")}
+    assert arms >= {"bare", "native", "native-IOThread", "io_uring-main-loop", "io_uring", "io_uring-pinned"}
+    (native, *_) = [line for line in said.splitlines() if line.startswith("native-IOThread")]
+    assert "+1" in native.split("[")[0], "an IOThread alone is worth 15 % on this disk"
+    assert "410k" in said, "what the author printed of polling"
+
+
+def test_scaling_shows_its_parts_of_bare_metal_with_intervals_and_at_every_offered_load(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said = ending("nvme-scaling", tmp_path, capsys)
+    rows = [line for line in said.splitlines() if line.startswith("4-fio-per-VM-iothread")]
+    assert all(" x [" in row for row in rows[:2])
+    loads = ending("nvme-scaling", tmp_path, capsys, "--at-load", "50%,150iops")
+    assert "offered at" in loads
+    assert "50 % of the baseline's saturation" in " ".join(loads.split())
+
+
+def test_single_operations_are_judged_by_a_test_and_not_by_a_count(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said = " ".join(ending("vmm-latency", tmp_path, capsys, "--rounds", "1").split())
+    assert "bare: maximum higher beside the most background load in 6 of 6 kinds of I/O (sign test: p = 0.03)" in said
+    assert "virtio is faster in the mean than the emulated disk in 18 of 18 cells (sign test: p = 0.00)" in said
+    _, found, rest = said.partition("one vCPU is faster in the mean than two in ")
+    assert found
+    assert "so chance may do it" in rest[:80], "vCPUs change nothing on this disk"
+
+
+def test_engines_have_extremes_and_a_word_on_what_each_is_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said = ending("fio-engines", tmp_path, capsys, "--rounds", "1")
+    rows = {line.split()[0] + " " + line.split()[1] for line in said.splitlines() if line.startswith("lat ")}
+    assert rows >= {"lat min", "lat max", "lat p99.95"}
+    assert "splice: moves pages through a pipe" in said
