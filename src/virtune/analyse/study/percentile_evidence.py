@@ -61,6 +61,7 @@ def told_metrics(study: Study, workload: str, trials: Iterable[TrialRecord]) -> 
         if one.measurement is not None and one.trial.workload == workload
     )
     asked = {*study.judged, *(threshold.metric for threshold in study.conditions)}
+    asked |= {"cpu.host.usr", "cpu.host.sys"} if study.builtin else set()  # their tables have them
     return [one for one in METRICS if one.id in asked or (one.told and (mixed or one.direction is None))]
 
 
