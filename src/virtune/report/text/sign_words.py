@@ -47,9 +47,7 @@ def operation_findings(result: Result, arms: Sequence[Arm]) -> Iterator[str]:
 
 
 def _beside_load(result: Result, arm: Arm) -> Iterator[str]:
-    """Say for how many kinds of I/O the greatest time is greater beside the most background load than alone; each kind
-    is alone and beside load once.
-    """
+    """Say for how many kinds of I/O the greatest time is greater beside the most background load than alone."""
     kinds: dict[str, list[float | None]] = {}
     for workload in result.study.compared:
         stem, marked, _ = workload.name.partition("-load")
