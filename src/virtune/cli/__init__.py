@@ -35,6 +35,7 @@ VERBS: dict[str, str] = {
     "list": "List the stored studies: your measurements",
     "show": "Show a stored study: table, verdicts, report or JSON",
     "report": "Write a study as one HTML file with pictures",
+    "serve": "Show the stored studies as a read-only local page",
     "import": "Import existing fio results as a study",
     "diagnose": "Say what limits a disk: layers of a request, threads, bottleneck",
     "explain": "Explain a fio result (JSON, JSON+ or text)",

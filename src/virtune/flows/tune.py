@@ -117,7 +117,7 @@ def finished_tuning(store: Store, study_id: str) -> Tuning:
     """Mark a search as finished when nothing is left to run, and return what it says."""
     record = by_todays_method(store, study_id)
     known = tuning(record)
-    if known.finished and not record.finished:
+    if known.finished and not record.finished and store.writable:
         store.finish(study_id)
     return known
 

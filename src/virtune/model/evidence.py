@@ -167,3 +167,12 @@ class Damaged:
 
     id: str
     why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StudiesPage:
+    """Some of the studies in a store: those of one page, how many there are in all, and which kinds there are."""
+
+    rows: tuple[Listed | Damaged, ...]
+    total: int
+    kinds: tuple[str, ...]

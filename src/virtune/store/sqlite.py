@@ -20,7 +20,7 @@ import sqlalchemy as sa
 from sqlalchemy.exc import SQLAlchemyError
 
 from virtune.model.errors import ReadOnlyStoreError, StoreError, UsageError
-from virtune.model.evidence import Capture, Damaged, InForce, Listed, StudyRecord, TrialRecord
+from virtune.model.evidence import Capture, Damaged, InForce, Listed, StudiesPage, StudyRecord, TrialRecord
 from virtune.model.measurement import METHOD, Measurement
 from virtune.model.study import Study
 from virtune.plan.codec import study_to_json
@@ -153,10 +153,8 @@ class Store:
 
     def list(self) -> tuple[Listed | Damaged, ...]:
         """Return all studies, the newest first; one that is damaged spoils none of the others."""
-        done = sa.func.count(sa.distinct(sa.case((TRIALS.c.failure.is_(None), TRIALS.c.number))))
-        failed = sa.func.count(sa.case((TRIALS.c.failure.is_not(None), TRIALS.c.id)))
         query = (
-            sa.select(STUDIES.c.id, STUDIES.c.study, STUDIES.c.finished, done, failed)
+            sa.select(STUDIES.c.id, STUDIES.c.study, STUDIES.c.finished, *_DONE_AND_FAILED)
             .outerjoin(TRIALS, TRIALS.c.study_id == STUDIES.c.id)
             .group_by(STUDIES.c.id)
             .order_by(sa.literal_column("studies.rowid").desc())
@@ -164,6 +162,27 @@ class Store:
         with self._transaction() as db:
             rows = db.execute(query).all()
         return tuple(listed(*row) for row in rows)
+
+    def page(self, *, words: str, kind: str, limit: int, offset: int) -> StudiesPage:
+        """Return the newest studies from `offset` on that have these words in them and are of that kind; empty
+        words and an empty kind fit all. Reads no more studies than it returns.
+        """
+        fits = [STUDIES.c.kind == kind] if kind else []
+        if words:
+            # a study's text holds its id, title, arms and workloads
+            fits.append(sa.func.instr(sa.func.lower(STUDIES.c.study), words.lower()) > 0)
+        chosen = sa.select(STUDIES.c.id, STUDIES.c.study, STUDIES.c.finished).where(*fits)
+        chosen = chosen.order_by(sa.literal_column("studies.rowid").desc())
+        with self._transaction() as db:
+            total = db.execute(sa.select(sa.func.count()).select_from(STUDIES).where(*fits)).scalar_one()
+            kinds = db.execute(sa.select(STUDIES.c.kind).distinct().order_by(STUDIES.c.kind)).scalars().all()
+            rows = db.execute(chosen.limit(limit).offset(offset)).all()
+            counts = {row[0]: row[1:] for row in db.execute(_counts([row.id for row in rows]))}
+        return StudiesPage(
+            rows=tuple(listed(*row, *counts.get(row.id, (0, 0))) for row in rows),
+            total=total,
+            kinds=tuple(one for one in kinds if isinstance(one, str)),
+        )
 
     def find(self, name: str) -> str:
         """Return the id of the study that `name` means: an id, the beginning of one, or `last`."""
@@ -244,6 +263,18 @@ class Store:
             said = f"cannot write to the store {self.path}: it or its directory may only be read"
             return ReadOnlyStoreError(said, hint=_ELSEWHERE)
         return StoreError(f"cannot use the store {self.path}: {reason}", hint=_ELSEWHERE)
+
+
+_DONE_AND_FAILED = (
+    sa.func.count(sa.distinct(sa.case((TRIALS.c.failure.is_(None), TRIALS.c.number)))),
+    sa.func.count(sa.case((TRIALS.c.failure.is_not(None), TRIALS.c.id))),
+)
+
+
+def _counts(ids: Sequence[str]) -> sa.Select[Any]:
+    """Count of these studies the trials that are done and the attempts that failed."""
+    wanted = TRIALS.c.study_id.in_(ids)
+    return sa.select(TRIALS.c.study_id, *_DONE_AND_FAILED).where(wanted).group_by(TRIALS.c.study_id)
 
 
 def _engine(path: Path, how: str) -> sa.Engine:

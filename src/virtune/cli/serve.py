@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`virtune serve`: the stored studies as a local page that can only be read."""
+
+import importlib.util
+import socket
+from pathlib import Path
+
+import click
+
+from virtune.cli.options import require_store, store_option
+from virtune.model.errors import MissingToolError, PreconditionError
+
+HOST = "127.0.0.1"
+"""There is no login, so no other machine may ask."""
+
+_LIBRARIES = ("starlette", "uvicorn", "jinja2", "prometheus_client", "vl_convert")
+
+
+@click.command(name="serve")
+@click.option("--port", type=click.IntRange(0, 65535), default=8787, show_default=True, help="0: any free port.")
+@store_option
+def command(port: int, store: Path) -> None:
+    """Show the stored studies in a browser, at http://127.0.0.1:8787/ until Ctrl-C.
+
+    Studies with filters, each one's report, two side by side, the host over time, and /metrics for Prometheus. The
+    page changes nothing, answers this machine only, runs no script and fetches nothing. From another machine:
+    `ssh -L 8787:127.0.0.1:8787 HOST`.
+
+    \b
+    Examples:
+      virtune serve
+      virtune serve --port 9000 --store results.sqlite
+    """  # noqa: D301 - click's own mark for lines that are not to be rewrapped
+    for name in _LIBRARIES:
+        if importlib.util.find_spec(name) is None:
+            raise MissingToolError(
+                f"the Python package {name} is not installed, and the local page needs it",
+                hint="`pip install 'virtune[serve]'`",
+            )
+    import uvicorn
+
+    from virtune.web.app import application
+
+    require_store(store, "last")
+    listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    with listening:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listening.bind((HOST, port))
+        except OSError as error:
+            hint = "`--port 0` takes any free one"
+            raise PreconditionError(f"cannot listen on {HOST}:{port}: {error.strerror}", hint=hint) from None
+        click.echo(f"http://{HOST}:{listening.getsockname()[1]}/", err=True)
+        config = uvicorn.Config(application(store), log_level="warning", access_log=False, server_header=False)
+        uvicorn.Server(config).run(sockets=[listening])

@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The routes of the local page, over one store that is only read."""
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, JSONResponse, Response
+from starlette.routing import Route
+
+from virtune.flows.metrics import exposition
+from virtune.flows.report import report_html
+from virtune.flows.show import current
+from virtune.model.errors import VirtuneError
+from virtune.model.evidence import Damaged, Listed
+from virtune.model.text import printable
+from virtune.report.json.result import result_document
+from virtune.report.text.listing import listing_document
+from virtune.store.sqlite import Store
+from virtune.web.guard import Guard
+from virtune.web.host_page import host_rows
+from virtune.web.pair_page import pair_of
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp
+
+PAGE_ROWS = 50
+_REPORTS_KEPT = 16
+_PAGES_MAX = 1_000_000
+_NAME_MAX = 200
+"""A longer word of a filter finds nothing that a shorter one would not."""
+
+
+class LocalPage:
+    """The pages over one store. Reports are drawn once and kept while their study has not changed."""
+
+    def __init__(self, store: Path) -> None:
+        self.path = store
+        self._reports: OrderedDict[tuple[str, int, bool], str] = OrderedDict()
+        self._drawing = threading.Lock()
+        self._templates = Environment(
+            loader=FileSystemLoader(Path(__file__).parent / "templates"), autoescape=True, undefined=StrictUndefined,
+            trim_blocks=True, finalize=lambda value: printable(value, most=400) if type(value) is str else value,
+        )  # fmt: skip
+
+    def studies(self, request: Request) -> Response:
+        """List studies, the newest first, those that fit the filters."""
+        query, found = self._found(request)
+        rows = [_row(one) for one in found.rows]
+        page = {"rows": rows, "total": found.total, "query": query, "pages": -(-found.total // PAGE_ROWS)}
+        return self._html("studies.html", **page, kinds=found.kinds)
+
+    def studies_json(self, request: Request) -> Response:
+        """Return the same studies as `virtune list --json` does."""
+        _, found = self._found(request)
+        return JSONResponse(listing_document(found.rows))
+
+    def study(self, request: Request) -> Response:
+        """Show a study's report, the one that `virtune report` writes."""
+        with self._store() as store:
+            name = store.find(request.path_params["study"])
+            record = store.get(name)
+            key = (name, len(record.attempts), record.finished)
+            with self._drawing:
+                if key not in self._reports:
+                    self._reports[key] = report_html(store, name, home="/")
+                    while len(self._reports) > _REPORTS_KEPT:
+                        self._reports.popitem(last=False)
+                return HTMLResponse(self._reports[key])
+
+    def study_json(self, request: Request) -> Response:
+        """Return a study as `virtune show --json` does."""
+        with self._store() as store:
+            record, result = current(store, store.find(request.path_params["study"]))
+        return JSONResponse(result_document(result, record))
+
+    def pair(self, request: Request) -> Response:
+        """Show two studies side by side."""
+        with self._store() as store:
+            names = [store.find(request.query_params.get(side, "")) for side in ("a", "b")]
+            sides = [current(store, name)[1] for name in names]
+        return self._html("pair.html", pair=pair_of(*sides))
+
+    def host(self, _: Request) -> Response:
+        """Show how a host changed: its checks in order of time."""
+        with self._store() as store:
+            return self._html("host.html", rows=host_rows(store))
+
+    def metrics(self, request: Request) -> Response:
+        """Return the store's figures in Prometheus' or OpenMetrics' text."""
+        with self._store() as store:
+            text, kind = exposition(store, request.headers.get("accept", ""))
+        return Response(text, headers={"content-type": kind})
+
+    def _store(self) -> Store:
+        store = Store(self.path, reading=True)
+        store.writable = False  # what a newer method derives is shown, and not kept
+        return store
+
+    def _found(self, request: Request) -> tuple[dict[str, Any], Any]:
+        asked = request.query_params
+        words, kind = asked.get("q", "")[:_NAME_MAX], asked.get("kind", "")[:_NAME_MAX]
+        try:
+            number = max(1, int(asked.get("page", "1")))
+        except ValueError:
+            raise HTTPException(400, "page is a number") from None
+        with self._store() as store:
+            found = store.page(
+                words=words, kind=kind, limit=PAGE_ROWS, offset=min(number, 10**6) * PAGE_ROWS - PAGE_ROWS
+            )
+        return {"q": words, "kind": kind, "page": number}, found
+
+    def _html(self, template: str, **values: Any) -> Response:
+        return HTMLResponse(self._templates.get_template(template).render(**values))
+
+
+def _row(one: Listed | Damaged) -> dict[str, Any]:
+    if isinstance(one, Damaged):
+        return {"id": one.id, "damaged": one.why}
+    study = one.study
+    arms = (
+        f"{len(study.arms)} configurations" if study.search is not None else ", ".join(arm.name for arm in study.arms)
+    )
+    return {
+        "id": study.id, "damaged": "", "created": study.created[:16].replace("T", " "), "kind": study.label,
+        "arms": arms, "workloads": ", ".join(workload.name for workload in study.workloads),
+        "trials": f"{one.done}/{len(study.trials) or one.done}", "finished": one.finished,
+    }  # fmt: skip
+
+
+def application(store: Path) -> "ASGIApp":
+    """Return the page over a store as an application for an ASGI server."""
+    page = LocalPage(store)
+    routes: dict[str, Callable[[Request], Response]] = {
+        "/": page.studies,
+        "/study/{study}": page.study,
+        "/pair": page.pair,
+        "/host": page.host,
+        "/metrics": page.metrics,
+        "/api/studies.json": page.studies_json,
+        "/api/study/{study}.json": page.study_json,
+    }
+    return Starlette(
+        routes=[Route(path, endpoint, methods=["GET"]) for path, endpoint in routes.items()],
+        middleware=[Middleware(Guard)],
+        exception_handlers={VirtuneError: _said},
+    )
+
+
+def _said(_: Request, error: Exception) -> Response:
+    """Answer with virtune's own sentence where a study is not there or cannot be read."""
+    assert isinstance(error, VirtuneError)  # noqa: S101 - it is called for nothing else
+    return Response(f"{printable(error.message)}\n", 404, media_type="text/plain; charset=utf-8")

@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The local page, asked over a real socket: every route, who is refused, hostile names, and Prometheus' text."""
+
+import contextlib
+import gzip
+import http.client
+import json
+import re
+import socket
+import sqlite3
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import uvicorn
+from prometheus_client.parser import text_string_to_metric_families
+
+from virtune.flows.metrics import DESCRIPTIONS
+from virtune.web.app import application
+from virtune.web.guard import refusal
+
+KEPT = Path(__file__).parents[1] / "store" / "data" / "format-1-method-7.sqlite.gz"
+COMPARE, SEARCH = "20261122-184255-3883", "20261122-184358-4b1a"
+HOSTILE = "<script>alert(1)</script>\"'\x1b[31m{{7*7}}"
+DASHBOARD = Path(__file__).parents[2] / "docs" / "grafana-dashboard.json"
+
+
+class Page:
+    """A running page, and how to ask it."""
+
+    def __init__(self, port: int, store: Path) -> None:
+        self.port, self.store = port, store
+
+    def get(self, path: str, method: str = "GET", **headers: str) -> tuple[int, str, dict[str, str]]:
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        connection.request(method, path, headers=named)
+        answer = connection.getresponse()
+        text = answer.read().decode()
+        connection.close()
+        return answer.status, text, {name.lower(): value for name, value in answer.getheaders()}
+
+
+@contextlib.contextmanager
+def served(store: Path) -> Iterator[Page]:
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        listening.listen()
+        port = listening.getsockname()[1]
+        server = uvicorn.Server(uvicorn.Config(application(store), log_level="error", access_log=False))
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
+        thread.start()
+        try:
+            yield Page(port, store)
+        finally:
+            server.should_exit = True
+            thread.join(30)
+            assert not thread.is_alive()
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
+    store = tmp_path_factory.mktemp("serve") / "before.sqlite"
+    store.write_bytes(gzip.decompress(KEPT.read_bytes()))
+    with served(store) as found:
+        yield found
+
+
+def test_every_page_answers_runs_no_script_and_fetches_nothing(page: Page) -> None:
+    before = page.store.read_bytes()
+    for path in ("/", f"/study/{COMPARE}", f"/study/{SEARCH}", f"/pair?a={COMPARE}&b={COMPARE}", "/host"):
+        status, text, headers = page.get(path)
+        assert status == 200, (path, text)
+        assert "default-src 'none'" in headers["content-security-policy"]
+        assert "frame-ancestors 'none'" in headers["content-security-policy"]
+        assert "<script" not in text
+        for link in re.findall(r'(?:href|src|action)="([^"]*)"', text):
+            assert link.startswith(("/", "#")), (path, link)
+            assert not link.startswith("//")
+    assert page.store.read_bytes() == before
+
+
+def test_the_list_has_filters_and_its_json_is_that_of_the_command_line(page: Page) -> None:
+    _, every, _ = page.get("/")
+    assert COMPARE in every
+    assert SEARCH in every
+    _, some, _ = page.get("/?kind=tune")
+    assert COMPARE not in some
+    assert SEARCH in some
+    _, none, _ = page.get("/?q=nothing-has-this")
+    assert "No study fits" in none
+    status, text, _ = page.get("/api/studies.json?kind=compare")
+    assert (status, {one["kind"] for one in json.loads(text)["studies"]}) == (200, {"compare"})
+    status, text, _ = page.get(f"/api/study/{COMPARE}.json")
+    assert json.loads(text)["study"]["id"] == COMPARE
+    assert page.get("/study/none-of-them")[0] == 404
+    assert page.get("/?page=x")[0] == 400
+    assert page.get("/?page=99999999999999999999")[0] == 200
+
+
+def test_strangers_are_refused(page: Page) -> None:
+    own = f"127.0.0.1:{page.port}"
+    assert page.get("/", Host=f"evil.example:{page.port}")[0] == 421
+    assert page.get("/", Host=f"127.0.0.1.evil.example:{page.port}")[0] == 421
+    assert page.get("/", Origin="https://evil.example")[0] == 403
+    assert page.get("/", Origin=f"http://{own}")[0] == 200
+    assert page.get("/", Sec_Fetch_Site="cross-site")[0] == 403
+    assert page.get("/", Sec_Fetch_Site="same-site")[0] == 403
+    assert page.get("/", Sec_Fetch_Site="same-origin")[0] == 200
+    assert page.get("/", "POST")[0] == 405
+    assert page.get(f"/study/{COMPARE}", "DELETE")[0] == 405
+    assert refusal("GET", {"host": "[::1]:80"}, ("::1",)) == (0, "")
+    assert refusal("GET", {"host": "[::1"}, ("::1",))[0] == 421
+    assert refusal("GET", {}, ("localhost",))[0] == 421
+
+
+def test_prometheus_reads_the_metrics_and_the_dashboard_names_no_other(page: Page) -> None:
+    status, text, headers = page.get("/metrics")
+    assert status == 200
+    assert headers["content-type"].startswith("text/plain")
+    families = {one.name: one for one in text_string_to_metric_families(text)}
+    assert set(families) == set(DESCRIPTIONS)
+    document = json.loads(page.get(f"/api/study/{COMPARE}.json")[1])
+    verdict = document["comparisons"][0]
+    mid = [one.value for one in families["virtune_study_difference_ratio"].samples if one.labels["bound"] == "mid"
+           and one.labels["study"] == COMPARE and one.labels["arm"] == verdict["candidate"]]  # fmt: skip
+    assert mid == [pytest.approx(verdict["ratio"]["estimate"])]
+    said = [one.labels["verdict"] for one in families["virtune_study_verdict"].samples if one.value == 1]
+    assert verdict["verdict"] in said
+    opened = page.get("/metrics", Accept="application/openmetrics-text; version=1.0.0")
+    assert opened[1].endswith("# EOF\n")
+    named = set(re.findall(r"\bvirtune_\w+", DASHBOARD.read_text()))
+    assert named
+    assert named <= set(DESCRIPTIONS), named - set(DESCRIPTIONS)
+
+
+def test_hostile_names_do_no_harm(page: Page, tmp_path: Path) -> None:
+    changed = tmp_path / "hostile.sqlite"
+    changed.write_bytes(page.store.read_bytes())
+    with sqlite3.connect(changed) as db:
+        quoted = json.dumps(HOSTILE + "x" * 10_000)[1:-1]
+        for name, text in db.execute("select id, study from studies").fetchall():
+            db.execute("update studies set study = ? where id = ?", (text.replace('"slow"', f'"{quoted}"'), name))
+        db.execute("update trials set arm = ? where arm = 'slow'", (HOSTILE + "x" * 10_000,))
+    with served(changed) as hostile:
+        for path in ("/", f"/study/{COMPARE}", f"/pair?a={COMPARE}&b={COMPARE}", "/metrics"):
+            status, text, _ = hostile.get(path)
+            assert status == 200, (path, text[:500])
+            assert "alert(1)" in text, path
+            assert "\x1b" not in text, path
+            assert "<script" not in text or path == "/metrics", path
+            assert "{{7*7}}" in text, "a name is no template"
+        assert list(text_string_to_metric_families(text))
