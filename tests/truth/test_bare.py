@@ -22,6 +22,7 @@ from virtune.bench.port import DiskImageSpec, LoadOutput, Window
 from virtune.bench.qemu.accelerator import Accelerator
 from virtune.bench.qemu.bare_load import miscounted, wrong_clock
 from virtune.bench.qemu.rig import BareSession
+from virtune.fio.results import read_result
 from virtune.fio.workloads import parse_workload
 from virtune.model.errors import LoadError
 from virtune.model.machine import Machine
@@ -94,7 +95,8 @@ def test_a_throttle_of_500_gives_500_and_its_bucket(guests: BareSession) -> None
 
 def test_every_write_lies_where_it_was_sent(guests: BareSession, image: Path) -> None:
     # what a write holds without refill_buffers begins with its own place, in every sector
-    _, job, kept = load(guests, BARE, "rw=randwrite\niodepth=4\nnumber_ios=997\nfsync=100", image=image)
+    output, job, kept = load(guests, BARE, "rw=randwrite\niodepth=4\nnumber_ios=997\nfsync=100", image=image)
+    assert read_result(output.output.decode()).loads[0].direct is None, "nothing of it is a page cache's"
     assert (job["write"]["total_ios"], job["sync"]["total_ios"]) == (997, 9)
     assert json.loads(kept.captures["guest-counts.json"])["completed"]["flushes"] == 9
     content = image.read_bytes()

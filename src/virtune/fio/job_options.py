@@ -25,9 +25,9 @@ MOST_JOBS = 4096
 
 _REMOTE = frozenset(
     {"nbd", "libblkio", "rbd", "rados", "http", "libiscsi", "gfapi", "gfapi_async", "nfs", "null", "net",
-     "virtio-blk-vhost-user"}
+     "virtio-blk-vhost-user", "virtio-blk"}
 )  # fmt: skip
-"""Engines whose load goes over a protocol, or nowhere."""
+"""Engines whose load goes over a protocol, from a guest's own driver, or nowhere: no page cache is before them."""
 
 _ALIASES = {"readwrite": "rw", "blocksize": "bs", "odirect": "direct"}
 _MOST = 1_000_000
