@@ -89,8 +89,9 @@ def test_a_disk_of_two_milliseconds_takes_two(guests: BareSession) -> None:
 def test_a_throttle_of_500_gives_500_and_its_bucket(guests: BareSession) -> None:
     limited = replace(NULL, disk=Disk(backend="null-co", throttle_iops=500))
     _, job, _ = load(guests, limited, "rw=randread\niodepth=8", seconds=2.0)
-    # 500 a second, and the bucket of a tenth of a second's worth (50) spread over the 2 s
-    assert job["read"]["iops"] == pytest.approx(525, abs=10)
+    # 500 a second, and at most the bucket of a tenth of a second's worth (50) spread over the 2 s: a busy host that
+    # takes the CPU away from the guest takes some of that
+    assert 490 <= job["read"]["iops"] <= 530
 
 
 def test_every_write_lies_where_it_was_sent(guests: BareSession, image: Path) -> None:
