@@ -26,7 +26,7 @@ from virtune.model.knob import Answer, Support
 from virtune.model.measurement import Measurement
 from virtune.model.search import Search, phase_of
 from virtune.model.space import Space
-from virtune.model.study import Study, Trial
+from virtune.model.study import Study, StudyKind, Trial
 from virtune.model.tuning import Tuning
 from virtune.model.workload import Workload, job
 from virtune.plan import search as planned
@@ -78,7 +78,7 @@ def study_of(found: Space, seed: int) -> Study:
     ranked = tuple(arm.name for arm in found.ranked)
     asked = Search(goal=Goal(), mode="quick", promise=Promise.FLUSH, ranked=ranked, factors=found.factors,
                    slice_seconds=1.0, tries=TRIES, confirm_pairs=0)  # fmt: skip
-    return Study(id="simulated", created="2026-01-01T00:00:00+00:00", kind="tune", arms=found.arms,
+    return Study(id="simulated", created="2026-01-01T00:00:00+00:00", kind=StudyKind.TUNE, arms=found.arms,
                   baseline=found.baseline, workloads=(PLACE,), rounds=1, seconds=1.0, ramp_seconds=0.5, seed=seed,
                   scratch="/nowhere", span_bytes=1, confidence=0.95, search=asked)  # fmt: skip
 

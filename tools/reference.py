@@ -9,13 +9,14 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from tools.pages import cli, dialects, exit_codes, knobs, metrics, plan, remarks, rules, workloads
+from tools.pages import cli, dialects, exit_codes, knobs, metrics, options, plan, remarks, rules, workloads
 from tools.schemas import advice as advice_schema
 from tools.schemas import audit as audit_schema
 from tools.schemas import check as check_schema
 from tools.schemas import diagnose as diagnose_schema
 from tools.schemas import domains as domains_schema
 from tools.schemas import explain as explain_schema
+from tools.schemas import keys
 from tools.schemas import knobs as knobs_schema
 from tools.schemas import listing as list_schema
 from tools.schemas import plan as plan_schema
@@ -33,6 +34,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "exit-codes.md": exit_codes.page,
     "knobs.md": knobs.page,
     "metrics.md": metrics.page,
+    "options.md": options.page,
     "plan.md": plan.page,
     "remarks.md": remarks.page,
     "rules.md": rules.page,
@@ -53,6 +55,9 @@ PAGES: dict[str, Callable[[], str]] = {
 }
 """Every generated page by its file name in docs/reference."""
 
+KEYS = "keys.json"
+"""The page that holds the keys of every schema's number, which the next number alone may change."""
+
 
 def main(arguments: Sequence[str]) -> int:
     """Write all pages, or say which are out of date; returns the exit status."""
@@ -60,6 +65,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--check", action="store_true", help="write nothing; fail when a page is out of date")
     only_check = parser.parse_args(arguments).check
     pages = {name: page() for name, page in PAGES.items()}
+    pages[KEYS] = keys.record({name: text for name, text in pages.items() if name.endswith(".schema.json")})
     stale = [name for name, text in pages.items() if _stale(REFERENCE / name, text)]
     for name in stale:
         if only_check:

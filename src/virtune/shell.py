@@ -105,14 +105,16 @@ def find_generator(beyond: Sequence[Path] = GENERATOR_PLACES) -> str:
 
 def cache_directory() -> Path:
     """Return where virtune keeps what can be made again: the user's cache directory."""
-    home = os.environ.get("XDG_CACHE_HOME") or str(Path("~/.cache").expanduser())
-    return Path(home) / "virtune"
+    return _absolute(os.environ.get("XDG_CACHE_HOME", ""), "~/.cache") / "virtune"
 
 
 def data_directory() -> Path:
     """Return where virtune keeps what must not be lost: the user's data directory."""
-    home = os.environ.get("XDG_DATA_HOME") or str(Path("~/.local/share").expanduser())
-    return Path(home) / "virtune"
+    return _absolute(os.environ.get("XDG_DATA_HOME", ""), "~/.local/share") / "virtune"
+
+
+def _absolute(named: str, otherwise: str) -> Path:  # the XDG Base Directory Specification ignores relative paths
+    return Path(named) if named.startswith("/") else Path(otherwise).expanduser()
 
 
 def run(

@@ -12,11 +12,12 @@ from tests.analyse.test_tuning import World, landscape, study_of
 from virtune.analyse.search.pilot import seconds_of
 from virtune.analyse.search.tuning import tuning
 from virtune.flows.tune import no_room, probed_words, require_budget, seconds_left
-from virtune.flows.tune_question import TuneQuestion, tuning_study
+from virtune.flows.tune_question import tuning_study
 from virtune.model.errors import PlanError
 from virtune.model.evidence import StudyRecord
 from virtune.model.search import Phase, phase_of
 from virtune.model.study import Study, Trial
+from virtune.model.study_options import StudyOptions
 from virtune.model.tuning import Recommendation, Tuning
 from virtune.plan.search import next_block
 
@@ -143,7 +144,7 @@ def test_what_ran_again_is_part_of_what_a_search_measured() -> None:
 )
 def test_what_cannot_fit_into_a_budget_is_refused(asked: dict[str, float], said: str) -> None:
     with pytest.raises(PlanError) as caught:
-        tuning_study(TuneQuestion(budget=600.0, scratch=Path("/nowhere"), **asked))  # type: ignore[arg-type]
+        tuning_study(StudyOptions(budget=600.0, scratch=Path("/nowhere"), **asked))  # type: ignore[arg-type]
     assert said in caught.value.message
 
 

@@ -18,7 +18,7 @@ from virtune.model.evidence import InForce, StudyRecord, TrialRecord
 from virtune.model.fitness import Neighbour
 from virtune.model.measurement import Measurement
 from virtune.model.remark import Remark, Weight
-from virtune.model.study import CHECK
+from virtune.model.study import StudyKind
 from virtune.report.json.check import check_document
 from virtune.report.text.check import sentence
 
@@ -31,7 +31,7 @@ EACH = 5
 def host(*, sd: float, rho: float = 0.0, drift: float = 0.0, rounds: int = 6, seed: int = 1,
          gates: tuple[tuple[str, float], ...] = (), remarks: tuple[Remark, ...] = ()) -> StudyRecord:  # fmt: skip
     """A check on a host whose windows of 250 ms have a standard deviation of `sd` and remember by `rho` a window."""
-    asked = replace(study(rounds), kind=CHECK)
+    asked = replace(study(rounds), kind=StudyKind.CHECK)
     chance, level, made = Random(seed), 0.0, []
     for trial in asked.trials:
         profile = []

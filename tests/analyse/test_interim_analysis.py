@@ -15,7 +15,7 @@ from virtune.model.errors import LoadError
 from virtune.model.evidence import InForce, StudyRecord, TrialRecord
 from virtune.model.measurement import Measurement
 from virtune.model.stack import Stack
-from virtune.model.study import Arm, Study, Trial
+from virtune.model.study import Arm, Study, StudyKind, Trial
 from virtune.model.verdict import ROUNDS_MIN, Verdict
 from virtune.model.workload import Job, Workload
 from virtune.plan.interleave import propose
@@ -31,9 +31,9 @@ def workload(name: str, offered: float | None = None) -> Workload:
 
 def study(*workloads: Workload, arms: str = "ab", metric: str = "iops", rounds: int = 100) -> Study:
     return Study(
-        id="s", created="", kind="compare", arms=tuple(Arm(name=name, stack=Stack()) for name in arms), baseline="a",
-        workloads=workloads, rounds=rounds, seconds=2.0, ramp_seconds=0.0, seed=1, scratch="", span_bytes=1,
-        metric=metric, confidence=0.95, sequential=True,
+        id="s", created="", kind=StudyKind.COMPARE, arms=tuple(Arm(name=name, stack=Stack()) for name in arms),
+        baseline="a", workloads=workloads, rounds=rounds, seconds=2.0, ramp_seconds=0.0, seed=1, scratch="",
+        span_bytes=1, metric=metric, confidence=0.95, sequential=True,
     )  # fmt: skip
 
 

@@ -15,7 +15,7 @@ from virtune.model.errors import PlanError
 from virtune.model.evidence import InForce, StudyRecord, TrialRecord
 from virtune.model.measurement import Measurement
 from virtune.model.stack import Stack
-from virtune.model.study import Arm, Study, Trial
+from virtune.model.study import Arm, Study, StudyKind, Trial
 from virtune.model.sweep import LoadSweep
 from virtune.model.sweep_plan import SweepPlan
 from virtune.plan.goal import parse_limit
@@ -33,7 +33,7 @@ DENSE = tuple(f"{share / 2:g}%" for share in range(5, 201, 5)) + tuple(
 def study(plan: SweepPlan, seed: int) -> Study:
     (workload,) = parse_workload("randread-4k")
     asked = Study(
-        id="1", created="", kind="measure", arms=(Arm(name="one", stack=Stack()),), baseline="one",
+        id="1", created="", kind=StudyKind.MEASURE, arms=(Arm(name="one", stack=Stack()),), baseline="one",
         workloads=(workload,), rounds=3, seconds=2, ramp_seconds=0.5, seed=seed, scratch="/", span_bytes=2**30,
     )  # fmt: skip
     return sweep_study(asked, plan)

@@ -16,7 +16,7 @@ from virtune.model.errors import UsageError
 from virtune.model.evidence import InForce, StudyRecord, TrialRecord
 from virtune.model.measurement import Measurement
 from virtune.model.stack import Stack
-from virtune.model.study import Arm, Study, Trial
+from virtune.model.study import Arm, Study, StudyKind, Trial
 from virtune.model.workload import Job, Workload
 from virtune.plan.thresholds import parse_condition, parse_conditions
 
@@ -42,7 +42,7 @@ def study(base: list[float], other: list[float], *, paired: bool = True, confide
     asked = Study(
         id="s",
         created="2026-01-01T00:00:00+00:00",
-        kind="compare",
+        kind=StudyKind.COMPARE,
         arms=(Arm(name="a", stack=Stack()), Arm(name="b", stack=Stack())),
         baseline="a",
         workloads=(Workload(name="w", meaning="", jobs=(Job(name="j", options=()),)),),

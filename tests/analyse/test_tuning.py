@@ -21,7 +21,7 @@ from virtune.model.remark import Remark
 from virtune.model.search import Phase, Search, phase_of
 from virtune.model.stack import Stack
 from virtune.model.standing import Place
-from virtune.model.study import Arm, Study, Trial
+from virtune.model.study import Arm, Study, StudyKind, Trial
 from virtune.model.tuning import LimitState, Recommendation, Tuning
 from virtune.model.verdict import Verdict
 from virtune.model.workload import Workload, job
@@ -36,7 +36,7 @@ def study_of(arms: list[str], *, goal: Goal | None = None, seed: int = 1, **sear
     return Study(
         id="made-up",
         created="2026-01-01T00:00:00+00:00",
-        kind="tune",
+        kind=StudyKind.TUNE,
         arms=tuple(Arm(name=name, stack=Stack()) for name in arms),
         baseline=arms[0],
         workloads=(WORKLOAD,),

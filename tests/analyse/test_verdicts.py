@@ -15,7 +15,8 @@ from virtune.analyse.study.thresholds import rule
 from virtune.analyse.study.verdicts import confidence_of_one, judge, looks_of, pairs_of
 from virtune.model.evidence import StudyRecord, TrialRecord
 from virtune.model.remark import Remark, Weight
-from virtune.model.study import Pairs, Study
+from virtune.model.study import Study
+from virtune.model.study_options import Pairs
 from virtune.model.verdict import ROUNDS_MIN, Verdict
 from virtune.plan.interleave import propose
 from virtune.plan.looks import looked_at

@@ -10,7 +10,7 @@ from virtune.advise.audit import audit
 from virtune.cli.compare import command
 from virtune.fio.exported import Clients
 from virtune.fio.workloads import parse_workload
-from virtune.model.study import Study
+from virtune.model.study import Study, StudyKind
 from virtune.plan.arms import arm_from_text, arms_from_vary, base_stack
 from virtune.plan.fit import require_fit
 
@@ -39,7 +39,7 @@ def test_a_command_that_a_rule_prints_can_be_run(text: str) -> None:
     assert len(arms) == 2
     workloads = [one for words in asked["workloads"] or ("randread-4k",) for one in parse_workload(words)]
     study = Study(
-        id="s", created="", kind="compare", arms=tuple(arms), baseline=arms[0].name, workloads=tuple(workloads),
-        rounds=1, seconds=1, ramp_seconds=0, seed=1, scratch="/s", span_bytes=2**30,
+        id="s", created="", kind=StudyKind.COMPARE, arms=tuple(arms), baseline=arms[0].name,
+        workloads=tuple(workloads), rounds=1, seconds=1, ramp_seconds=0, seed=1, scratch="/s", span_bytes=2**30,
     )  # fmt: skip
     require_fit(study, clients=Clients(engines=ENGINES))

@@ -19,6 +19,7 @@ from virtune.analyse.trial.imported import differing, shape_of
 from virtune.model.durability import Promise
 from virtune.model.goal import Goal
 from virtune.model.search import Search
+from virtune.model.study import StudyKind
 from virtune.model.workload import Job, Workload
 from virtune.plan.thresholds import parse_condition
 from virtune.store.sqlite import Store
@@ -286,7 +287,7 @@ def test_arms_of_a_search_are_not_compared_as_if_nobody_had_chosen_among_them(
     asked = Search(goal=Goal(), mode="quick", promise=Promise.FLUSH, ranked=("before", "slower"))
     with Store(kept.store) as store:
         record = store.get(store.find("last"))
-        store.replace_study(replace(record.study, kind="tune", paired=True, seconds=1.0, search=asked))
+        store.replace_study(replace(record.study, kind=StudyKind.TUNE, paired=True, seconds=1.0, search=asked))
     for names in (("last:before", "last:slower"), ("last:before", str(slower))):
         kept("compare", *names, status=2)
         assert "is a search, which measured the better arms longer" in kept.err
@@ -357,7 +358,7 @@ def test_an_absolute_limit_is_held_against_every_arm(kept: Kept, before: Path, s
     one = kept(
         "compare", *(str(folder / "run-1.json") for folder in (before, slower)), "--fail-if", "iops < 1", status=5
     )
-    assert "1 run; 4 are the fewest that can decide" in " ".join(one.split())
+    assert "1 run; 4 are the minimum for a verdict" in " ".join(one.split())
 
 
 def test_a_percentile_that_too_few_ios_lie_beyond_says_how_many_it_needs(kept: Kept, tmp_path: Path) -> None:

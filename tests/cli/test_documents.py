@@ -74,10 +74,10 @@ def test_the_example_of_the_plan_page_runs(user: User) -> None:
     assert complaints("plan", parsed) == []
     assert not validator("plan").is_valid(parsed | {"wrokload": "randread-4k"})
     plan = read_plan(text)
-    assert [len(parse_workload(words)) for words in plan.workload] == [1, 1]
+    assert [len(parse_workload(words)) for words in plan.workloads] == [1, 1]
     (user.home / "plan.toml").write_text(text)
     # flags go over the plan's own keys, as the page says: shorter, and the first of its workloads only
-    ran = user.run("compare", "plan.toml", *SHORT, "--workload", plan.workload[0], "--json")
+    ran = user.run("compare", "plan.toml", *SHORT, "--workload", plan.workloads[0], "--json")
     found = strictly(ran.stdout)
     assert complaints("result", found) == []
     assert [arm["name"] for arm in found["arms"]] == ["threads", "io_uring", "writeback", "bare"]

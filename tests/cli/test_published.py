@@ -24,8 +24,8 @@ def test_the_authors_values_are_of_arms_workloads_and_metrics_that_there_are() -
     for study in builtins():
         authors = published_study(study.name)
         assert authors is not None, study.name
-        arms = {name for name, _ in builtin(study.name).plan.arms}
-        workloads = [one.name for word in study.plan.workload for one in parse_workload(word)]
+        arms = {arm[0] for arm in builtin(study.name).plan.arms}
+        workloads = [one.name for word in study.plan.workloads for one in parse_workload(word)]
         for one in authors.figures:
             assert one.metric in BY_ID
             assert not one.arm or one.arm in arms, one

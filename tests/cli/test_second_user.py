@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from tests.another_user import as_user
 
-from virtune.cli.options import default_scratch
+from virtune.flows.scratch_default import default_scratch
 
 pytestmark = pytest.mark.real
 

@@ -20,7 +20,7 @@ from virtune.model.errors import LoadError, NotInForceError
 from virtune.model.evidence import Changeover, Check, InForce
 from virtune.model.facts import Unknown
 from virtune.model.stack import Disk, Stack
-from virtune.model.study import Arm, Study, Trial
+from virtune.model.study import Arm, Study, StudyKind, Trial
 from virtune.model.target import FileTarget, Target
 from virtune.model.verification import UNVERIFIED, to_verify
 from virtune.probe.residency import cachestat
@@ -70,7 +70,7 @@ class ToldRig:
 
 def study(*, seed: int = 40) -> Study:
     return Study(
-        id="told", created="2026-01-02T03:04:05+00:00", kind="measure", arms=(Arm(name="a", stack=STACK),),
+        id="told", created="2026-01-02T03:04:05+00:00", kind=StudyKind.MEASURE, arms=(Arm(name="a", stack=STACK),),
         baseline="a", workloads=parse_workload("randread-4k"), rounds=3, seconds=1.0, ramp_seconds=0.5, seed=seed,
         scratch="/nowhere", span_bytes=2**20,
     )  # fmt: skip

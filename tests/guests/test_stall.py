@@ -22,6 +22,7 @@ from virtune.flows.study import finished_result
 from virtune.flows.trial import Tools, run_trial
 from virtune.model.event import Event
 from virtune.model.stack import Stack
+from virtune.model.study import StudyKind
 from virtune.model.verdict import Verdict
 from virtune.shell import Warden, find
 from virtune.store.sqlite import Store
@@ -81,7 +82,7 @@ def test_a_load_that_breaks_off_ends_in_evidence_and_the_rest_is_measured(
 ) -> None:
     said: list[Event] = []
     asked = Question(
-        kind="compare", rig="qemu", arms=("a:", "b:disk.aio=native"), rounds=1, seconds=1.5, ramp=0.2,
+        kind=StudyKind.COMPARE, rig="qemu", arms=("a:", "b:disk.aio=native"), rounds=1, seconds=1.5, ramp=0.2,
         span=SPAN, scratch=scratch_directory, seed=1,
     )  # fmt: skip
     study, facts = study_for(asked)

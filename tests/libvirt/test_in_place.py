@@ -23,6 +23,7 @@ from virtune.bench.scratch import Scratch
 from virtune.flows.question import Question, study_for
 from virtune.model.errors import PlanError, PreconditionError
 from virtune.model.stack import Disk, Stack
+from virtune.model.study import StudyKind
 from virtune.model.units import Bytes
 from virtune.shell import Warden
 from virtune.virsh import Virsh
@@ -148,7 +149,7 @@ def test_what_cannot_be_asked_of_a_domain_is_said_at_once(tmp_path: Path, more: 
         "scratch": tmp_path,
     }
     with pytest.raises(PlanError, match=says):
-        study_for(Question(kind="compare", **asked_for | more))
+        study_for(Question(kind=StudyKind.COMPARE, **asked_for | more))
 
 
 def test_a_way_that_is_none_is_said(guest1: Inside) -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from virtune.model.condition import Threshold
 from virtune.model.errors import PlanError
 from virtune.model.stack import Disk, Stack
-from virtune.model.study import Arm, Study, Trial
+from virtune.model.study import Arm, Study, StudyKind, Trial
 from virtune.model.workload import Job, Workload
 from virtune.plan import codec
 
@@ -32,7 +32,7 @@ studies = st.builds(
     Study,
     id=words,
     created=words,
-    kind=words,
+    kind=st.sampled_from(StudyKind),
     arms=st.lists(arms, max_size=2).map(tuple),
     baseline=words,
     workloads=st.lists(workloads, max_size=2).map(tuple),
@@ -52,7 +52,7 @@ studies = st.builds(
 STUDY = Study(
     id="s1",
     created="2026-01-01T00:00:00Z",
-    kind="compare",
+    kind=StudyKind.COMPARE,
     arms=(Arm(name="threads", stack=Stack(disk=Disk(aio="native")), settings=(("disk.aio", "native"),)),),
     baseline="threads",
     workloads=(Workload(name="w", meaning="m", jobs=(Job(name="j", options=(("rw", "read"),)),)),),

@@ -9,7 +9,7 @@ from virtune.fio.exported import Clients
 from virtune.fio.jobfile import read_job_file
 from virtune.fio.workloads import parse_workload
 from virtune.model.errors import PlanError, PreconditionError
-from virtune.model.study import Study
+from virtune.model.study import Study, StudyKind
 from virtune.model.workload import Workload
 from virtune.plan.arms import arm_from_text
 from virtune.plan.fit import require_fit
@@ -22,7 +22,7 @@ def study(*workloads: Workload, arms: tuple[str, ...] = ("bare:rig=metal", "nbd:
     return Study(
         id="s",
         created="",
-        kind="compare",
+        kind=StudyKind.COMPARE,
         arms=tuple(arm_from_text(text) for text in arms),
         baseline="bare",
         workloads=workloads,

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from virtune.model.stack import Disk, Stack
-from virtune.model.study import Arm, Study
+from virtune.model.study import Arm, Study, StudyKind
 from virtune.model.workload import Workload
 from virtune.plan.forecast import attempts_for, beside_seconds, round_seconds, setup_seconds
 
@@ -15,7 +15,7 @@ def study_on(*stacks: Stack) -> Study:
     return Study(
         id="s",
         created="2026-01-01T00:00:00Z",
-        kind="compare",
+        kind=StudyKind.COMPARE,
         arms=tuple(Arm(name=f"arm{number}", stack=stack) for number, stack in enumerate(stacks)),
         baseline="arm0",
         workloads=(Workload(name="w", meaning="", jobs=()),),

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from virtune.model.errors import PlanError
 from virtune.model.stack import Stack
-from virtune.model.study import Arm, Study
+from virtune.model.study import Arm, Study, StudyKind
 from virtune.model.workload import Workload
 from virtune.plan.interleave import propose, trial_seed, trials
 
@@ -66,7 +66,7 @@ def study_of(*arms: str, rounds: int) -> Study:
     return Study(
         id="s",
         created="2026-01-01T00:00:00Z",
-        kind="compare",
+        kind=StudyKind.COMPARE,
         arms=tuple(Arm(name=name, stack=Stack()) for name in arms),
         baseline="a",
         workloads=(Workload(name="w", meaning="", jobs=()),),
@@ -91,7 +91,7 @@ def test_a_lost_arm_goes_on_no_more_and_the_others_keep_their_order() -> None:
 
 def sequential(rounds: int, seed: int, *, arms: int = 2, workloads: int = 2) -> Study:
     return Study(
-        id="s", created="", kind="compare", baseline="a0", seconds=1, ramp_seconds=0, scratch="/s",
+        id="s", created="", kind=StudyKind.COMPARE, baseline="a0", seconds=1, ramp_seconds=0, scratch="/s",
         arms=tuple(Arm(name=f"a{number}", stack=Stack()) for number in range(arms)),
         workloads=tuple(Workload(name=f"w{number}", meaning="", jobs=()) for number in range(workloads)),
         rounds=rounds, seed=seed, span_bytes=1, sequential=True,

@@ -12,9 +12,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from virtune.model.errors import PlanError
+from virtune.model.study_options import OPTIONS, StudyOptions
 from virtune.plan import planfile
-from virtune.plan.arms import arms_from_vary, base_stack, make_arm
-from virtune.plan.planfile import Plan, plan_schema, read_plan
+from virtune.plan.arms import arm_as_written, arms_from_vary, base_stack
+from virtune.plan.planfile import plan_schema, read_plan
 
 FULL = """
 title = "Which AIO engine for qcow2?"
@@ -51,10 +52,10 @@ throttle_iops = 500
 
 
 def test_a_plan_says_what_it_says() -> None:
-    assert read_plan(FULL) == Plan(
+    assert read_plan(FULL) == StudyOptions(
         title="Which AIO engine for qcow2?",
         rig="storage-daemon",
-        workload=("randread-4k", "rw=randrw,bs=8k"),
+        workloads=("randread-4k", "rw=randrw,bs=8k"),
         settings=("disk.format=qcow2", "disk.cluster_size=65536", "disk.extended_l2=on"),
         vary=("disk.aio=threads,native", "disk.l2_cache_size=1M,4194304"),
         arms=(("bare", ("rig=metal",)), ("slow", ("disk.throttle_iops=500",))),
@@ -75,15 +76,15 @@ def test_a_plan_becomes_arms() -> None:
     base, settings = base_stack(plan.settings)
     arms = arms_from_vary(base, plan.vary, settings=settings)
     assert len(arms) == 4
-    assert [make_arm(name, words, base, settings=settings).stack.rig for name, words in plan.arms] == [
+    assert [arm_as_written(arm, base, settings=settings).stack.rig for arm in plan.arms] == [
         "metal",
         "storage-daemon",
     ]
 
 
 def test_an_empty_plan_says_nothing() -> None:
-    assert read_plan("") == Plan()
-    assert read_plan('workload = "randread-4k"').workload == ("randread-4k",)
+    assert read_plan("") == StudyOptions()
+    assert read_plan('workload = "randread-4k"').workloads == ("randread-4k",)
 
 
 def test_the_example_in_the_modules_docstring_is_a_plan() -> None:
@@ -191,7 +192,7 @@ values: st.SearchStrategy[Any] = st.recursive(
     ),
     max_leaves=6,
 )
-keys = st.sampled_from([*Plan.__dataclass_fields__, "set", "arm", "x"])
+keys = st.sampled_from([*(row.plan for row in OPTIONS.values() if row.plan), "x"])
 
 
 def toml(value: Any) -> str:

@@ -16,7 +16,7 @@ from virtune.fio.jobfile import read_job_file
 from virtune.fio.options import IN_FILES, SHAPING
 from virtune.fio.workloads import GROUPS, PROFILES, parse_workload
 from virtune.model.errors import PlanError, PreconditionError
-from virtune.model.study import Study
+from virtune.model.study import Study, StudyKind
 from virtune.model.target import FileTarget, GuestTarget, Target, VhostUserTarget
 from virtune.model.workload import Workload
 from virtune.plan.arms import arm_from_text
@@ -231,8 +231,9 @@ def test_a_job_file_is_written_anew_for_our_generator_and_says_the_same() -> Non
 def study_of(workload: str, *arms: str) -> Study:
     made = tuple(arm_from_text(arm) for arm in arms)
     return Study(
-        id="s", created="", kind="compare", arms=made, baseline=made[0].name, workloads=parse_workload(workload),
-        rounds=1, seconds=1, ramp_seconds=0, seed=1, scratch="/s", span_bytes=2**24,
+        id="s", created="", kind=StudyKind.COMPARE, arms=made, baseline=made[0].name,
+        workloads=parse_workload(workload), rounds=1, seconds=1, ramp_seconds=0, seed=1, scratch="/s",
+        span_bytes=2**24,
     )  # fmt: skip
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from virtune.fio.options import ALIASES, IN_FILES, REFUSED, SHAPING
 from virtune.fio.workloads import GROUPS, PROFILES, parse_workload
 from virtune.model.errors import PlanError
-from virtune.model.study import Study
+from virtune.model.study import Study, StudyKind
 from virtune.plan.arms import arm_from_text
 from virtune.report.reproduce import command_again
 
@@ -173,8 +173,8 @@ def test_a_study_s_workload_can_be_asked_for_again(asked: str) -> None:
     (workload,) = parse_workload(asked)
     arm = arm_from_text("a:rig=metal")
     study = Study(
-        id="s", created="", kind="measure", arms=(arm,), baseline="a", workloads=(workload,), rounds=1, seconds=1,
-        ramp_seconds=0, seed=1, scratch="/s", span_bytes=2**24,
+        id="s", created="", kind=StudyKind.MEASURE, arms=(arm,), baseline="a", workloads=(workload,), rounds=1,
+        seconds=1, ramp_seconds=0, seed=1, scratch="/s", span_bytes=2**24,
     )  # fmt: skip
     words = shlex.split(command_again(study))
     (again,) = parse_workload(words[words.index("--workload") + 1])

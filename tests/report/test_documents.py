@@ -22,7 +22,7 @@ from virtune.model.evidence import Check, InForce, Listed, StudyRecord, TrialRec
 from virtune.model.knobs import KNOBS
 from virtune.model.measurement import Measurement
 from virtune.model.remark import Remark, Weight
-from virtune.model.study import Study, Trial
+from virtune.model.study import Study, StudyKind, Trial
 from virtune.plan.arms import arms_from_vary, base_stack
 from virtune.probe.host import host_facts
 from virtune.report.json.probe import probe_document
@@ -45,7 +45,7 @@ def study(rounds: int) -> Study:
     return Study(
         id="20260102-030405-abcd",
         created=WHEN,
-        kind="compare",
+        kind=StudyKind.COMPARE,
         arms=arms_from_vary(base_stack(())[0], ["disk.aio=threads,native"]),
         baseline="threads",
         workloads=parse_workload("randread-4k"),

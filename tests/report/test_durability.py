@@ -11,7 +11,7 @@ from tests.report.test_documents import as_read, record
 
 from virtune.analyse.study.summarise import summarise
 from virtune.model.evidence import StudyRecord
-from virtune.model.study import IMPORT
+from virtune.model.study import StudyKind
 from virtune.plan.arms import arms_from_vary, base_stack
 from virtune.report.json.result import result_document
 from virtune.report.markdown import markdown
@@ -62,7 +62,7 @@ def test_arms_of_one_class_need_no_word(vary: str) -> None:
 
 def test_of_an_imported_arm_nothing_is_claimed() -> None:
     kept = caches("none,directsync")
-    kept = replace(kept, study=replace(kept.study, kind=IMPORT, paired=False))
+    kept = replace(kept, study=replace(kept.study, kind=StudyKind.IMPORT, paired=False))
     document = as_read(result_document(summarise(kept), kept))
     assert [arm["durability"] for arm in document["arms"]] == [None, None]
     assert not any("promise different" in text for text in reading_notes(kept.study))

@@ -15,6 +15,7 @@ from virtune.analyse.study.summarise import summarise
 from virtune.model.evidence import StudyRecord
 from virtune.model.fitness import Drift
 from virtune.model.metric import BY_ID
+from virtune.model.reason import Reason
 from virtune.model.remark import Remark, Weight
 from virtune.model.result import Basis, Value
 from virtune.model.verdict import Comparison, Interval, Verdict
@@ -77,6 +78,7 @@ def test_every_value_is_written_with_what_is_known_of_it() -> None:
 def test_a_verdict_names_its_arms_its_metric_and_its_reason(verdict: Verdict, text: str) -> None:
     found = Comparison(
         workload="w", metric="latency.p99", baseline="a", candidate="b", rounds=9, verdict=verdict, why="why",
+        reason=Reason.NOT_SETTLED,
         ratio=Interval(estimate=0.8, low=0.7, high=0.9, confidence=0.95),
     )  # fmt: skip
     assert verdict_sentence(found).plain == text

@@ -10,6 +10,7 @@ from tests.report.test_documents import record
 from virtune.analyse.study.summarise import summarise
 from virtune.model.evidence import Check, StudyRecord, TrialRecord
 from virtune.model.remark import Remark, Weight
+from virtune.model.study import StudyKind
 from virtune.report.text.screen import Screen
 
 ROOM = 20
@@ -81,7 +82,7 @@ def test_several_workloads_are_a_row_each_and_a_single_stack_is_its_figures() ->
     assert lines[1] == "30 pairs against threads: 30 better"
     assert any(line.split()[:2] == ["job-1", "better"] for line in lines)
     assert any("more workloads" in line for line in lines)
-    alone = replace(kept.study, arms=kept.study.arms[:1], kind="measure")
+    alone = replace(kept.study, arms=kept.study.arms[:1], kind=StudyKind.MEASURE)
     (row,) = (line for line in screen(replace(kept, study=alone)) if line.startswith("threads "))
     assert row.split()[1] == "1,002"
 

@@ -16,12 +16,13 @@ from tests.published import complaints
 
 from virtune.analyse.search.tuning import tuning
 from virtune.analyse.study.host_rules import judge_host
-from virtune.cli.run_search import question_of
+from virtune.cli.options import read_options
 from virtune.cli.tune import command
-from virtune.flows.tune_question import TuneQuestion, study_for
+from virtune.flows.tune_question import study_for
 from virtune.model.evidence import Changeover, InForce, TrialRecord
 from virtune.model.remark import Remark, Weight
 from virtune.model.study import Trial
+from virtune.model.study_options import StudyOptions
 from virtune.model.tuning import Tuning
 from virtune.plan.space import Host
 from virtune.probe.host import host_facts
@@ -89,11 +90,11 @@ def test_that_the_best_is_not_known_is_said_as_long_as_another_may_be_better() -
 HOST = Host(answers={}, program="qemu-storage-daemon", io_uring=True, cpus=4, memory_bytes=8 * 1024**3)
 
 
-def asked_by(line: str) -> TuneQuestion:
+def asked_by(line: str) -> StudyOptions:
     """What a command line asks, by the program's own options."""
     words = shlex.split(line)
     assert words[:2] == ["virtune", "tune"]
-    return question_of(command.make_context("tune", words[2:]).params)
+    return read_options("tune", command.make_context("tune", words[2:]).params)
 
 
 @pytest.mark.parametrize(

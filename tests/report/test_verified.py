@@ -15,7 +15,7 @@ from virtune.model.evidence import Check, InForce, StudyRecord, TrialRecord
 from virtune.model.remark import Remark, Weight
 from virtune.model.result import Result
 from virtune.model.stack import Stack
-from virtune.model.study import Arm, Trial
+from virtune.model.study import Arm, StudyKind, Trial
 from virtune.model.verification import to_verify, unverified_remarks
 from virtune.report.html.page import page_of
 from virtune.report.text.notes import notes
@@ -97,7 +97,7 @@ def of_two_workloads(engines: tuple[str, str], *, remark: bool = False) -> Study
                 measurement=replace(first.measurement, remarks=told),
             )
         )
-    study = replace(kept.study, arms=(arm,), baseline="metal", workloads=workloads, kind="measure")
+    study = replace(kept.study, arms=(arm,), baseline="metal", workloads=workloads, kind=StudyKind.MEASURE)
     study = replace(study, trials=tuple(one.trial for one in trials))
     return replace(kept, study=study, trials=tuple(trials))
 

@@ -20,7 +20,7 @@ from virtune.model.evidence import Capture, Changeover, Check, InForce, Listed, 
 from virtune.model.measurement import METHOD, Histogram, Measurement
 from virtune.model.remark import Remark, Weight
 from virtune.model.stack import Disk, Stack
-from virtune.model.study import Arm, Study, Trial
+from virtune.model.study import Arm, Study, StudyKind, Trial
 from virtune.model.workload import Job, Workload
 from virtune.store.sqlite import Store
 
@@ -29,7 +29,7 @@ TRIALS = tuple(Trial(number=n, round=1 + n // 3, arm="ab"[n % 2], workload="w") 
 STUDY = Study(
     id="20260101-000000-aaaa",
     created="2026-01-01T00:00:00+00:00",
-    kind="compare",
+    kind=StudyKind.COMPARE,
     arms=(
         Arm(name="a", stack=Stack()),
         Arm(name="b", stack=Stack(disk=Disk(aio="native")), settings=(("disk.aio", "native"),)),

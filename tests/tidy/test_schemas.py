@@ -2,6 +2,7 @@
 """The published schemas are sound, strict, and say what every key means."""
 
 import importlib
+import json
 import pkgutil
 from collections.abc import Iterator
 from typing import Any
@@ -11,6 +12,7 @@ from jsonschema import Draft202012Validator
 from tests.published import REFERENCE, SCHEMAS, schema
 from tools.pages.said import said_in
 from tools.schemas.facts_words import FACTS
+from tools.schemas.keys import RECORD, keys_of, record
 from tools.schemas.result import CAUSES
 from tools.schemas.shape import Shapes
 
@@ -55,7 +57,7 @@ def objects(part: Any, path: str = "$") -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def test_there_is_a_schema_for_every_document() -> None:
-    assert {path.name for path in REFERENCE.glob("*.json")} == {f"{name}.schema.json" for name in SCHEMAS}
+    assert {path.name for path in REFERENCE.glob("*.schema.json")} == {f"{name}.schema.json" for name in SCHEMAS}
     for name, identity in WRITTEN.items():
         found = schema(name)
         assert found["properties"]["schema"]["const"] == identity
@@ -104,3 +106,24 @@ def test_every_remark_that_makes_a_trial_invalid_is_in_the_schema() -> None:
     said = {one.id for module in modules for one in said_in(module) if Weight.INVALID in one.weights}
     assert "unverified" in said
     assert said <= {*CAUSES}
+
+
+def test_a_key_that_is_renamed_comes_or_goes_needs_the_next_number() -> None:
+    """What other programs read by `virtune/result/3` keeps its keys; `tools.schemas.keys` says how to change them."""
+    texts = {name: (REFERENCE / f"{name}.schema.json").read_text() for name in SCHEMAS}
+    assert record(texts) == RECORD.read_text()
+    for name, text in texts.items():
+        (identity,) = {value for key, value in json.loads(text).items() if key == "$id"}
+        keys = keys_of(json.loads(text))
+        assert len(keys) >= 9, name
+        for key in ("study", "schema", "title"):
+            if f'"{key}": {{' not in text:
+                continue
+            renamed = text.replace(f'"{key}": {{', f'"{key}s": {{')
+            with pytest.raises(ValueError, match="raise its number"):
+                record({name: renamed})
+            later = renamed.replace(identity, f"{identity}0")
+            assert f"{key}s" in record({name: later}), "with another number it is another document"
+    fewer = texts["check"].replace('"drift": {', '"metrics": {')
+    with pytest.raises(ValueError, match="drift"):
+        record({"check": fewer})

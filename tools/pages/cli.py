@@ -19,7 +19,7 @@ def _lines() -> Iterator[str]:
     yield "What `virtune --help` and `virtune VERB --help` print. How virtune ends: [exit"
     yield "codes](exit-codes.md). What goes behind `--workload`: [workloads](workloads.md); behind `--set`,"
     yield "`--vary` and `--arm`: [knobs](knobs.md); behind `--metric`: [metrics](metrics.md). The file that"
-    yield "`compare` takes: [plan](plan.md).\n"
+    yield "`compare` takes: [plan](plan.md). Units, defaults and their reasons: [options](options.md).\n"
     yield "Environment: `XDG_DATA_HOME` moves the store (`virtune/virtune.sqlite` in it, `~/.local/share` by"
     yield "default); `NO_COLOR` switches the colours of tables off; `VIRTUNE_DEBUG` shows tracebacks.\n"
     root = cli.make_context("virtune", [], resilient_parsing=True, terminal_width=_COLUMNS)

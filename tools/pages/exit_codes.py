@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """The page of exit codes: what virtune ends with, and which errors end with which."""
 
+import importlib
 import inspect
+import pkgutil
 from collections.abc import Iterator
 
+import virtune
 from tools.pages.markdown import code, plain, table, whole
 from virtune.model import errors
 from virtune.model.errors import VirtuneError
@@ -28,7 +31,10 @@ def page() -> str:
 
 
 def _lines() -> Iterator[str]:
-    kinds = list(_below(VirtuneError))
+    for module in pkgutil.walk_packages(virtune.__path__, "virtune."):
+        if not module.name.endswith("__main__"):
+            importlib.import_module(module.name)  # errors are found below their class once their module is read
+    kinds = sorted(_below(VirtuneError), key=lambda kind: (kind is not VirtuneError, kind.exit_code, kind.__name__))
     unknown = {kind.exit_code for kind in kinds} - MEANINGS.keys()
     if unknown:
         raise KeyError(f"exit codes without a meaning: {unknown}")

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from tools.pages.markdown import code, plain, table, whole
-from tools.schemas.plan import KEYS, begins_with, document
+from tools.schemas.plan import begins_with, document
 from virtune.model.knob import describe_domain
 from virtune.model.knobs import KNOBS
 
@@ -63,7 +63,7 @@ def _keys() -> Iterator[str]:
     yield "All may be left out, as long as `[vary]` and `[[arm]]` make two arms together.\n"
     yield from table(
         ("key", "value", "means"),
-        ((code(name), _kind(name, properties[name]), plain(meaning)) for name, meaning in KEYS.items()),
+        ((code(name), _kind(name, one), plain(one["description"])) for name, one in properties.items()),
     )
 
 

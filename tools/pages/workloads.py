@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from tools.pages.markdown import code, plain, table, whole
 from virtune.fio import jobfile, workloads
 from virtune.fio.job import PERCENTILES
-from virtune.fio.options import ALIASES, ENGINE_OPTIONS, ENGINES, IN_FILES, REFUSED, SHAPING, Option
+from virtune.fio.options import ALIASES, ENGINE_OPTIONS, ENGINES, IN_FILES, REFUSED, SHAPING, FioOption
 from virtune.fio.workloads import GROUPS, JOBS_MAX, LONGEST, PROFILES
 
 _OUTSIDE = "is outside "
@@ -91,7 +91,7 @@ def _refused() -> Iterator[str]:
     )
 
 
-def _options(options: Mapping[str, Option]) -> Iterator[str]:
+def _options(options: Mapping[str, FioOption]) -> Iterator[str]:
     yield from table(
         ("option", "values", "only with"),
         (
@@ -105,7 +105,7 @@ def _options(options: Mapping[str, Option]) -> Iterator[str]:
     )
 
 
-def _values(name: str, option: Option) -> str:
+def _values(name: str, option: FioOption) -> str:
     """Say what may be written, in the words in which virtune refuses what may not."""
     if name == "ioengine":
         return "one of the engines"
@@ -120,7 +120,7 @@ def _values(name: str, option: Option) -> str:
     return plain(", ".join(words) + ("; alone it means 1" if option.flag else ""))
 
 
-def _answer(option: Option, wrong: str) -> str:
+def _answer(option: FioOption, wrong: str) -> str:
     try:
         option.check(wrong)
     except ValueError as error:

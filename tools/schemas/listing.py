@@ -2,8 +2,8 @@
 """The schema of the list of studies: what `virtune list --json` writes."""
 
 from tools.schemas.parts import identity
-from tools.schemas.result import KINDS
 from tools.schemas.shape import maybe, moment, rows, switch, table, text, whole, word, written
+from virtune.model.study import StudyKind
 from virtune.report.text.listing import SCHEMA
 
 
@@ -14,7 +14,7 @@ def schema() -> str:
         {
             "id": text("By which `show`, `resume` and `explain` find it; the beginning of it is enough."),
             "created": moment("When it was begun, in UTC."),
-            "kind": word("The verb that made it.", (*KINDS, "sweep", "tune")),
+            "kind": word("The verb that made it.", StudyKind),
             "arms": rows("The names of its arms, in the order they were given.", text("A name."), minItems=1),
             "workloads": rows("The names of its workloads.", text("A name."), minItems=1),
             "trials": maybe(whole("Trials that it consists of; null of a search, which chooses them.", minimum=1)),

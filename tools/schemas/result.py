@@ -34,22 +34,22 @@ from tools.schemas.shape import (
 from virtune.analyse.trial import cache_rules as answered
 from virtune.analyse.trial import derive
 from virtune.analyse.trial import validity_rules as doubts
-from virtune.flows.question import ROUNDS
 from virtune.model import verification
 from virtune.model.condition import Outcome
 from virtune.model.durability import Promise
 from virtune.model.gate import GATES
 from virtune.model.knobs import KNOBS
 from virtune.model.metric import METRICS
+from virtune.model.reason import Reason
 from virtune.model.remark import Weight
 from virtune.model.result import Stopped
 from virtune.model.stack import Stack
-from virtune.model.study import IMPORT
+from virtune.model.study import StudyKind
 from virtune.model.verdict import Interval, Verdict
 from virtune.report.json.result import SCHEMA
 
-KINDS = (*ROUNDS, IMPORT)
-"""The verbs that make studies."""
+KINDS = tuple(kind for kind in StudyKind if kind not in (StudyKind.TUNE, StudyKind.SWEEP))
+"""The kinds of studies that this document is about: a search and a sweep have their own."""
 
 GATE_UNITS = {
     "share": "as a share (0 to 1)",
@@ -187,8 +187,14 @@ def _condition() -> Schema:
             "outcome": word("`breached`: the whole interval lies beyond the limit; `held`: on the near side of it;"
                             " `undecided`: it straddles the limit, or nothing can be concluded.", Outcome),
             "why": text("The reason, in words."),
+            "reason": reason(),
         },
     )  # fmt: skip
+
+
+def reason() -> Schema:
+    """Return the code of a reason."""
+    return word("The same as a code, which stays the same whatever the words are.", Reason)
 
 
 def measured_as() -> Schema:
@@ -469,6 +475,7 @@ def _comparison(key: str, ratio: Schema) -> Schema:
             ),
             "measured_as": measured_as(),
             "why": text("The reason of the verdict, in words."),
+            "reason": reason(),
             key: word("What may be said of the candidate. `undecided` is an answer.", Verdict),
         },
     )

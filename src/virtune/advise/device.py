@@ -11,6 +11,7 @@ from virtune.advise.rule import below, rule
 from virtune.model.domain import IOTHREAD_BUSES, Domain, DomainDisk, SettingChange
 from virtune.model.finding import Confidence, Seen, Severity, Subject, Version
 from virtune.model.knob import Change, Risk
+from virtune.model.stack import POLL_DEFAULT_NS
 
 _MACHINE = re.compile(r"(?:pc|q35|i440fx|virt)-(\d+)\.(\d+)$")
 
@@ -124,7 +125,7 @@ def idle_iothread(subject: Subject) -> Iterator[Seen]:
     )
 
 
-_POLLED = ({"iothread.poll_max_ns": "0"}, {"iothread.poll_max_ns": "32768"})
+_POLLED = ({"iothread.poll_max_ns": "0"}, {"iothread.poll_max_ns": str(POLL_DEFAULT_NS)})
 _ON_AND_OFF = ({"export.iothread": "off"}, {"export.iothread": "on"})
 
 
@@ -251,8 +252,12 @@ def polling_is_off(subject: Subject) -> Iterator[Seen]:
             served = next((one for one in subject.disks if thread.number in subject.domain.threads_of(one)), None)
             yield Seen(
                 seen=f"IOThread {thread.number} polls 0 ns",
-                advice="at depth 1 on flash, compare with 32768 ns",
-                turns=(SettingChange(knob="iothread.poll_max_ns", at=f"iothread:{thread.number}", value="32768"),),
+                advice=f"at depth 1 on flash, compare with {POLL_DEFAULT_NS} ns",
+                turns=(
+                    SettingChange(
+                        knob="iothread.poll_max_ns", at=f"iothread:{thread.number}", value=str(POLL_DEFAULT_NS)
+                    ),
+                ),
                 measure=measuring(subject, served, *_POLLED, rig="vhost-user") if served else None,
             )
 

@@ -4,6 +4,7 @@
 from collections.abc import Iterator
 
 from virtune.advise.measuring import measuring
+from virtune.advise.qemu_versions import io_uring_crawls_on_ahci, io_uring_hangs
 from virtune.advise.rule import below, rule, words
 from virtune.model.domain import DomainDisk, SettingChange, cache_of
 from virtune.model.finding import Confidence, Seen, Severity, Subject
@@ -101,8 +102,7 @@ def io_uring_known_bad(subject: Subject) -> Iterator[Seen]:
     for disk in subject.disks:
         if disk.io != "io_uring" or version is None or not disk.opened_here:
             continue
-        ahci = version in ((10, 2, 0), (10, 2, 1)) and disk.bus in ("ide", "sata")
-        if version[:2] in ((7, 1), (10, 1)) or ahci:
+        if io_uring_hangs(version) or (io_uring_crawls_on_ahci(version) and disk.bus in ("ide", "sata")):
             yield Seen(
                 at=disk,
                 seen=f"io=io_uring on {disk.bus} under QEMU {words(version)}",

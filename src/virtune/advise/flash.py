@@ -11,6 +11,7 @@ import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from virtune.advise.qemu_versions import io_uring_crawls_on_ahci, io_uring_hangs
 from virtune.advise.rule import below, words
 from virtune.model.domain import IOTHREAD_BUSES, Domain, DomainDisk, SettingChange
 from virtune.model.finding import Subject
@@ -19,9 +20,6 @@ NAME = "flash"
 
 KERNEL_MIN, QEMU_MIN = (5, 10), (5, 0)
 """The study: io_uring from kernel 5.1 on, 5.10 advised; QEMU has it since 5.0."""
-
-KNOWN_BAD = ((7, 1), (10, 1))
-"""QEMU versions in which io_uring hangs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,9 +64,9 @@ def _engine(subject: Subject, disk: DomainDisk, left: list[str]) -> Iterator[Set
     reasons = (
         (below(host.kernel, KERNEL_MIN), f"kernel {words(host.kernel)} is older than {words(KERNEL_MIN)}"),
         (below(host.qemu, QEMU_MIN), f"QEMU {words(host.qemu)} has no io_uring"),
-        (host.qemu is not None and host.qemu[:2] in KNOWN_BAD, f"QEMU {words(host.qemu)} hangs with io_uring"),
+        (host.qemu is not None and io_uring_hangs(host.qemu), f"QEMU {words(host.qemu)} hangs with io_uring"),
         (
-            host.qemu in ((10, 2, 0), (10, 2, 1)) and disk.bus in ("ide", "sata"),
+            host.qemu is not None and io_uring_crawls_on_ahci(host.qemu) and disk.bus in ("ide", "sata"),
             "QEMU 10.2 is slow with it on this bus",
         ),
         (host.io_uring_disabled == 2 or host.io_uring_usable is False, "this host does not allow io_uring"),

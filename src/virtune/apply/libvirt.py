@@ -8,6 +8,7 @@ from itertools import count, islice
 from virtune.dialects.libvirt.domain import read_domain
 from virtune.model.domain import Domain, SettingChange
 from virtune.model.errors import PreconditionError
+from virtune.model.stack import POLL_DEFAULT_NS
 from virtune.virsh import DumpedDomain, LibvirtRefused, Virsh, as_file
 
 _LIMITS = {
@@ -114,7 +115,7 @@ class LibvirtDomain:
             )
         elif turn.knob == "iothread.poll_max_ns" and turn.value is not None:
             words = ("iothreadset", self.uuid, number, "--poll-max-ns")
-            yield (*words, turn.value, "--live"), (*words, self._polls(turn.at) or "32768", "--live")
+            yield (*words, turn.value, "--live"), (*words, self._polls(turn.at) or str(POLL_DEFAULT_NS), "--live")
 
     def _limits(self, turns: Sequence[SettingChange], live: Domain) -> Iterator[tuple[SettingChange, Pair]]:
         """Limits of disks, those first that are lifted: one on the total cannot stand beside one on reads."""

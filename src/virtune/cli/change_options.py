@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What `advise` and `apply` have in common: what is wished for, of which domains, and how that is shown."""
 
-import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -10,6 +9,7 @@ import click
 
 from virtune.flows.advise import TEMPLATES, Advice, Wish, read_turn
 from virtune.model.errors import UsageError
+from virtune.shell import data_directory
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -39,8 +39,7 @@ def wish_of(template: str | None, rules: tuple[str, ...], turns: tuple[str, ...]
 
 def default_journal() -> Path:
     """Return where changes are journalled: the user's data directory."""
-    home = os.environ.get("XDG_DATA_HOME") or str(Path("~/.local/share").expanduser())
-    return Path(home) / "virtune" / "journal"
+    return data_directory() / "journal"
 
 
 def journal_option(command: Command) -> Command:

@@ -7,33 +7,26 @@ from typing import Any
 
 import click
 
-from virtune.cli.options import RigType, SecondsType, json_option, store_option, target_options
+from virtune.cli.options import json_option, read_options, say_options, store_option, study_options, verbose_option
 
 BREACHED = 4
 """The exit code when a limit was asked for and is not kept."""
 
 
 @click.command(name="check")
-@click.option("--seconds", type=SecondsType(), default=60.0, help="About how long.  [default: 60s]")
-@click.option("--rig", type=RigType("storage-daemon", "vhost-user", "metal", with_where=False), default=None,
-              help="What runs the disk stack.  [default: metal]")  # fmt: skip
-@click.option("--set", "settings", multiple=True, metavar="KNOB=VALUE", help="A setting of the stack.")
-@click.option("--workload", default=None, metavar="NAME|FIO WORDS|FILE", help="One workload.  [default: randread-4k]")
-@click.option("--seed", type=click.IntRange(0, 2**63 - 1), default=None,
-              help="Seed of the random order and offsets.  [default: random; stored with the result]")  # fmt: skip
+@study_options("check")
 @click.option("--fail-if-noisier", type=click.FloatRange(0.001, 10), default=None, metavar="SHARE",
               help="Exit 4 if a 5-minute comparison could not detect a difference of this size (0.03 is 3"
                    " %).")  # fmt: skip
-@target_options
 @click.option("--quiet", "-q", is_flag=True, help="Print the result only: no progress and no notes.")
+@verbose_option
 @json_option
 @store_option
 def command(
     *,
     fail_if_noisier: float | None,
-    allow_write_to: str | None,
-    allow_in_use: bool,
     quiet: bool,
+    verbose: bool,
     as_json: bool,
     store: Path,
     **asked: Any,
@@ -57,11 +50,14 @@ def command(
     from virtune.flows.preconditions import Leave
     from virtune.store.sqlite import Store
 
-    study, facts = check_study(**asked)
+    options = read_options("check", asked)
+    study, facts = check_study(options)
+    if verbose:
+        say_options(study)
     signal.signal(signal.SIGTERM, interrupt)
     with Store(store) as kept:
         with Face(quiet=quiet) as face:
-            leave = Leave(write_to=allow_write_to, in_use=allow_in_use)
+            leave = Leave(write_to=options.allow_write_to, in_use=options.allow_in_use)
             around = run_check(study, store=kept, say=face, leave=leave, facts=facts)
         record = kept.get(study.id)
     show_check(record, as_json=as_json, around=around)

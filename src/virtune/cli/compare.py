@@ -7,74 +7,18 @@ from typing import Any
 
 import click
 
-from virtune.cli.options import (
-    RigType,
-    SecondsType,
-    connect_option,
-    json_option,
-    progress_options,
-    report_option,
-    store_option,
-    target_options,
-    timing_options,
-)
+from virtune.cli.options import json_option, progress_options, report_option, store_option, study_options
 from virtune.cli.thresholds import Thresholds, threshold_options
 from virtune.model.errors import ReadError, UsageError
-from virtune.model.study import CONFIDENCE_BELOW, CONFIDENCE_MIN, MARGIN_MAX, MARGIN_MIN
+from virtune.model.study_options import OPTIONS, flag_of, options_of, was_said
 
-_LIVE = {
-    name: name.replace("_", "-")
-    for name in ("rig", "connect", "vary", "rounds", "budget", "seconds", "ramp", "seed", "quick", "span", "target",
-                 "allow_write_to", "allow_in_use", "restart", "at_load", "pairs")
-} | {"arms": "arm", "settings": "set", "workloads": "workload"}  # fmt: skip
-"""What only a comparison that is yet to be measured can be told, by the word in its option."""
+_EXISTING = ("baseline", "metric", "margin", "confidence", "fail_if", "scratch")
+"""The options that a comparison of what exists already has as well; a scratch directory does no harm."""
 
 
 @click.command(name="compare")
 @click.argument("inputs", metavar="[PLAN.toml | BEFORE AFTER...]", nargs=-1)
-@click.option("--rig", type=RigType("storage-daemon", "vhost-user", "qemu", "metal"), default=None,
-              help="What runs the disk stack. storage-daemon: QEMU's block layer without a guest; vhost-user: the "
-                   "same, loaded through virtio queues; qemu: a test guest; libvirt:DOMAIN: your running VM; "
-                   "metal: no QEMU.  "
-                   "[default: storage-daemon]")  # fmt: skip
-@connect_option
-@click.option(
-    "--vary",
-    multiple=True,
-    metavar="KNOB=A,B,...",
-    help="One arm (configuration) for each value; repeat for combinations.",
-)
-@click.option(
-    "--arm",
-    "arms",
-    multiple=True,
-    metavar="NAME:KNOB=VALUE,...",
-    help="One arm (configuration); `rig=metal` is a setting too.",
-)
-@click.option("--set", "settings", multiple=True, metavar="KNOB=VALUE", help="A setting of every arm.")
-@click.option("--workload", "workloads", multiple=True, metavar="NAME|FIO WORDS|FILE",
-              help="A named workload, fio's own words (`rw=randread,bs=4k,iodepth=32`), or a fio job file.  "
-                   "[default: randread-4k]")  # fmt: skip
-@click.option("--baseline", metavar="ARM", help="The arm to compare the others with.  [default: the first]")
-@click.option(
-    "--metric", default=None, help="The metric of the verdicts, such as iops or latency.p99.  [default: iops]"
-)
-@click.option("--pairs", type=click.Choice(["baseline", "all"]), default=None,
-              help="Which pairs of arms get verdicts: those with the baseline, or all, which takes longer.  "
-                   "[default: baseline]")  # fmt: skip
-@click.option("--margin", type=click.FloatRange(MARGIN_MIN, MARGIN_MAX), default=None,
-              help="The smallest relevant difference; 0.03 is 3 %.  [default: 0.03]")  # fmt: skip
-@click.option("--confidence", type=click.FloatRange(CONFIDENCE_MIN, CONFIDENCE_BELOW, max_open=True), default=None,
-              help="Confidence of all verdicts together, at every interim analysis.  [default: 0.95]")  # fmt: skip
-@click.option("--at-load", multiple=True, metavar="50%,70%,90%",
-              help="Compare latencies at these offered loads, shares of the baseline's saturation (which is measured "
-                   "first) or rates such as 5000iops, and one I/O at a time.")  # fmt: skip
-@click.option("--quick", is_flag=True, help="At most 10 rounds of 1 s: shows large differences only.")
-@click.option("--budget", type=SecondsType(), default=None,
-              help="Time limit for all trials.  [default: 5m or 8 rounds, "
-                   "whichever is longer; no limit with --rounds]")  # fmt: skip
-@timing_options(rounds="at most 100; what the budget has room for with --budget", seconds=2)
-@target_options
+@study_options("compare")
 @report_option
 @click.option("--different-jobs", is_flag=True,
               help="Compare results of different jobs (e.g. another iodepth) anyway, with a warning.")  # fmt: skip
@@ -107,6 +51,7 @@ def command(**asked: Any) -> int:
       virtune compare --vary disk.aio=native,io_uring --at-load 50%,70%,90%
     """  # noqa: D301 - click's own mark for lines that are not to be rewrapped
     from virtune.cli.run_study import StudyRequest, ask_for
+    from virtune.model.study import StudyKind
 
     thresholds = Thresholds.read(asked)
     inputs, different_jobs = asked.pop("inputs"), asked.pop("different_jobs")
@@ -114,8 +59,8 @@ def command(**asked: Any) -> int:
         return _existing(inputs, asked, thresholds, different_jobs=different_jobs)
     if different_jobs:
         raise UsageError("--different-jobs is for results that exist already", hint="`virtune compare BEFORE AFTER`")
-    asked["plan"] = Path(inputs[0]) if inputs else None
-    return ask_for(StudyRequest.read("compare", asked, thresholds=thresholds))
+    plan = Path(inputs[0]) if inputs else None
+    return ask_for(StudyRequest.read(StudyKind.COMPARE, asked, thresholds=thresholds, plan=plan))
 
 
 def _is_plan(path: Path) -> bool:
@@ -140,12 +85,12 @@ def _existing(inputs: Sequence[str], asked: dict[str, Any], thresholds: Threshol
     from virtune.cli.output import show_result
     from virtune.flows.compare_existing import hold_against
     from virtune.flows.import_results import Terms
-    from virtune.flows.question import CONFIDENCE, MARGIN, checked_metric
+    from virtune.flows.question import checked_metric
 
-    for name in _LIVE:
-        if asked.get(name):
+    for name in options_of("compare"):
+        if name not in _EXISTING and was_said(asked.get(name)):
             raise UsageError(
-                f"--{_LIVE[name]} is for what is measured now, and {inputs[0]} exists already",
+                f"{flag_of(name)} is for what is measured now, and {inputs[0]} exists already",
                 hint="`virtune compare BEFORE AFTER`, or a plan alone",
             )
     if len(inputs) == 1:
@@ -158,8 +103,8 @@ def _existing(inputs: Sequence[str], asked: dict[str, Any], thresholds: Threshol
     terms = Terms(
         baseline=asked["baseline"],
         metric=checked_metric(asked["metric"] or "iops"),
-        margin=asked["margin"] or MARGIN,
-        confidence=asked["confidence"] or CONFIDENCE,
+        margin=asked["margin"] or OPTIONS["margin"].default,
+        confidence=asked["confidence"] or OPTIONS["confidence"].default,
     )
     record = hold_against(inputs, asked["store"], terms, different_jobs=different_jobs, say=say)
     return show_result(

@@ -44,15 +44,21 @@ def command(
     from virtune.cli.output import show_result
     from virtune.flows.find_results import find_results
     from virtune.flows.import_results import Terms, keep
-    from virtune.flows.question import CONFIDENCE, MARGIN, checked_metric
+    from virtune.flows.question import checked_metric
     from virtune.flows.show import current
+    from virtune.model.study_options import OPTIONS
     from virtune.store.sqlite import Store
 
     def say(text: str) -> None:
         if not quiet:
             click.echo(text, err=True)
 
-    terms = Terms(baseline=baseline, metric=checked_metric(metric), margin=MARGIN, confidence=CONFIDENCE)
+    terms = Terms(
+        baseline=baseline,
+        metric=checked_metric(metric),
+        margin=OPTIONS["margin"].default,
+        confidence=OPTIONS["confidence"].default,
+    )
     found = find_results(inputs, arms, each=False, say=say)
     with Store(store) as kept:
         kept_as = keep(found, terms, kept, say)

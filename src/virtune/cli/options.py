@@ -1,17 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Options that several verbs share, and the readers of their values."""
+"""Options that several verbs share: those of a study by their rows in `model/study_options`, and the others."""
 
-import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
+from virtune.flows.scratch_default import SCRATCH, default_scratch
 from virtune.model.errors import UsageError
-from virtune.model.rig import read_rig, rig_words_with_where
-from virtune.model.study import DEFAULT_SPAN, ROUNDS_MAX, SEED_MAX
-from virtune.model.units import format_bytes, parse_bytes, parse_seconds
+from virtune.model.option import OptionRow, Takes, for_verb
+from virtune.model.rig import read_rig
+from virtune.model.study import Study
+from virtune.model.study_options import OPTIONS, StudyOptions, default_words, flag_of, options_of
+from virtune.model.units import parse_bytes, parse_seconds
+from virtune.shell import data_directory
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -60,56 +63,37 @@ class SecondsType(click.ParamType[float]):
 
 def default_store() -> Path:
     """Return where studies are kept unless told otherwise: the user's data directory."""
-    home = os.environ.get("XDG_DATA_HOME") or str(Path("~/.local/share").expanduser())
-    return Path(home) / "virtune" / "virtune.sqlite"
-
-
-_SCRATCH = "/var/tmp/virtune-"  # noqa: S108 - whoever makes it first, it is looked at before it is used
-
-
-def default_scratch() -> Path:
-    """Return where scratch images lie unless told otherwise: on a disk, unlike /tmp, and kept between runs.
-
-    Each user has a directory, since nobody may use one in which another user could exchange what lies there.
-    """
-    return Path(f"{_SCRATCH}{os.geteuid()}")
+    return data_directory() / "virtune.sqlite"
 
 
 def scratch_option(help_text: str) -> Callable[[Command], Command]:
     """Add --scratch."""
     return click.option(
         "--scratch", type=PlaceType(), default=default_scratch,
-        help=f"{help_text}  [default: {_SCRATCH}UID]",
+        help=f"{help_text}  [default: {SCRATCH}UID]",
     )  # fmt: skip
 
 
 class RigType(click.ParamType[str]):
-    """A rig by its name, or with what it is for (`libvirt:DOMAIN`) where `with_where`."""
+    """A rig by its name, or with what it is for (`libvirt:DOMAIN`) where that is among the words offered."""
 
     name = "rig"
 
-    def __init__(self, *names: str, with_where: bool = True) -> None:
-        self._names = names
-        self._said = (*names, *(rig_words_with_where() if with_where else ()))
+    def __init__(self, *offered: str) -> None:
+        self._offered = offered
 
     def get_metavar(self, param: click.Parameter, ctx: click.Context | None = None) -> str:  # noqa: ARG002
-        return f"[{'|'.join(self._said)}]"
+        return f"[{'|'.join(self._offered)}]"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         found = read_rig(str(value))
         hidden = found is not None and found.kind.hidden
-        placed = found is not None and found.where is not None and len(self._said) > len(self._names)
-        if value not in self._names and not placed and not hidden:
-            self.fail(f"{value!r} is not one of {', '.join(self._said)}", param, ctx)
+        placed = found is not None and f"{found.kind.name}:{found.kind.where}" in self._offered
+        if ":" not in str(value) and value in self._offered:
+            return str(value)
+        if not placed and not hidden:
+            self.fail(f"{value!r} is not one of {', '.join(self._offered)}", param, ctx)
         return str(value)
-
-
-def connect_option(command: Command) -> Command:
-    """Add --connect."""
-    return click.option(
-        "--connect", metavar="URI", default=None,
-        help="libvirt URI for --rig libvirt:DOMAIN.  [default: virsh's]",
-    )(command)  # fmt: skip
 
 
 def store_option(command: Command) -> Command:
@@ -142,6 +126,21 @@ def require_store(store: Path, study: str) -> None:
         raise UsageError(f"no study {study!r}, and no studies yet", hint=hint)
 
 
+def verbose_option(command: Command) -> Command:
+    """Add -v where nothing runs."""
+    return click.option(
+        "--verbose", "-v", is_flag=True, help="Also say the value of every option and where it came from."
+    )(command)
+
+
+def say_options(study: Study) -> None:
+    """Write the options of a study to stderr."""
+    from virtune.report.text.chosen_options import option_lines
+
+    for line in option_lines(study):
+        click.echo(line, err=True)
+
+
 def json_option(command: Command) -> Command:
     """Add --json."""
     return click.option("--json", "as_json", is_flag=True, help="Write one JSON document to stdout.")(command)
@@ -160,53 +159,73 @@ def progress_options(command: Command) -> Command:
     options = (
         click.option("--quiet", "-q", is_flag=True, help="Print the result only: no progress and no notes."),
         click.option("--verbose", "-v", is_flag=True,
-                     help="A line for each trial, and the whole result: all tables, settings and notes."),
+                     help="Where the value of each option came from, a line for each trial, and the whole result: "
+                          "all tables, settings and notes."),
     )  # fmt: skip
     for option in reversed(options):
         command = option(command)
     return command
 
 
-def target_options(command: Command) -> Command:
-    """Add what says where the load lands."""
-    options = (
-        scratch_option("Directory for scratch images; virtune measures the disk it lies on."),
-        click.option("--span", type=SizeType(), default=None,
-                     help=f"Size of the scratch image, or how much of a target is used.  "
-                          f"[default: {format_bytes(DEFAULT_SPAN)}: quick to fill; smaller than RAM, so buffered "
-                          f"stacks are served from the page cache, and virtune says so]"),
-        click.option("--target", type=PlaceType(), default=None, metavar="FILE|DEVICE",
-                     help="Load this existing file or block device instead of a scratch image."),
-        click.option("--allow-write-to", metavar="FILE|DEVICE", default=None,
-                     help="Name the target again to allow writes to it: its contents are lost."),
-        click.option("--allow-in-use", is_flag=True,
-                     help="Allow writes even if it is mounted, in use, or carries a filesystem or partition table."),
-    )  # fmt: skip
-    for option in reversed(options):
-        command = option(command)
-    return command
-
-
-def timing_options(*, rounds: int | str, seconds: float) -> Callable[[Command], Command]:
-    """Add how often and how long; the defaults differ by verb."""
+def study_options(verb: str, *, besides: tuple[str, ...] = ("fail_if",)) -> Callable[[Command], Command]:
+    """Add the options of a verb by their rows, without those `besides`, which stand elsewhere in its help."""
 
     def add(command: Command) -> Command:
-        options = (
-            click.option("--rounds", type=click.IntRange(1, ROUNDS_MAX), default=None,
-                         help=f"Rounds; each round runs every arm once, in random order.  [default: {rounds}]"),
-            click.option("--seconds", type=SecondsType(), default=None,
-                         help=f"Measured time of one trial.  [default: {seconds:g}s]"),
-            click.option("--ramp", type=SecondsType(), default=None,
-                         help="Warm-up before each trial, not measured.  [default: 500ms]"),
-            click.option("--seed", type=click.IntRange(0, SEED_MAX), default=None,
-                         help="Seed of the random order and offsets.  [default: random; stored with the result]"),
-            click.option("--restart", is_flag=True,
-                         help="Start a new QEMU process for every trial, so that the result includes the variation "
-                              "between starts; a test guest (rig=qemu) keeps its machine and gets a new disk. "
-                              "Otherwise one process runs all arms."),
-        )  # fmt: skip
-        for option in reversed(options):
-            command = option(command)
+        for name in reversed([name for name in options_of(verb) if name not in besides]):
+            command = study_option(name, verb)(command)
         return command
 
     return add
+
+
+def study_option(name: str, verb: str) -> Callable[[Command], Command]:
+    """Add one option of a verb by its row. What nobody said is None, so that plan files and defaults follow."""
+    row = OPTIONS[name]
+    settings: dict[str, Any] = {"help": help_of(name, verb), "metavar": for_verb(row.metavar, verb)}
+    if row.takes is Takes.SWITCH:
+        return click.option(flag_of(name), name, is_flag=True, help=settings["help"])
+    if row.many and verb not in row.once:
+        settings["multiple"] = True
+    else:
+        settings["default"] = None
+    return click.option(flag_of(name), name, type=_type_of(row, verb), **settings)
+
+
+def help_of(name: str, verb: str) -> str:
+    """Return an option's help for a verb, with its default."""
+    row = OPTIONS[name]
+    default = default_words(row, verb)
+    return f"{for_verb(row.help, verb)}{f'  [default: {default}]' if default else ''}"
+
+
+def read_options(verb: str, words: Mapping[str, Any]) -> StudyOptions:
+    """Sort what click parsed for a verb into what was said of the study."""
+    said: dict[str, Any] = {}
+    for name, row in options_of(verb).items():
+        value = words.get(name)
+        said[name] = (() if value is None else (value,)) if row.many and verb in row.once else value
+    return StudyOptions(**{name: value for name, value in said.items() if value is not None})
+
+
+def _type_of(row: OptionRow, verb: str) -> Any:
+    match row.takes:
+        case Takes.TIME:
+            return SecondsType()
+        case Takes.SIZE:
+            return SizeType()
+        case Takes.WHOLE:
+            return click.IntRange(_whole(row.low), _whole(row.high))
+        case Takes.SHARE:
+            return click.FloatRange(row.low, row.high, max_open=row.below)
+        case Takes.PLACE:
+            return PlaceType()
+        case Takes.CHOICE:
+            return click.Choice(for_verb(row.choices, verb) or ())
+        case Takes.RIG if offered := for_verb(row.choices, verb):
+            return RigType(*offered)
+        case _:
+            return str
+
+
+def _whole(bound: float | None) -> int | None:
+    return None if bound is None else int(bound)

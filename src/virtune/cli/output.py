@@ -17,7 +17,7 @@ from virtune.cli.writing import require_writable, write_text
 from virtune.model.evidence import StudyRecord
 from virtune.model.fitness import Neighbour
 from virtune.model.result import Result
-from virtune.model.study import CHECK
+from virtune.model.study import StudyKind
 from virtune.model.text import printable
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ def show_result(
 
     With `brief` a terminal shows one screen of it.
     """
-    if record.study.kind == CHECK and report is None and thresholds in (None, Thresholds()):
+    if record.study.kind is StudyKind.CHECK and report is None and thresholds in (None, Thresholds()):
         show_check(record, as_json=as_json)
         return 0
     thresholds = thresholds or Thresholds()

@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from virtune.cli.options import json_option, progress_options, report_option, require_store, store_option
+from virtune.cli.options import (
+    json_option,
+    progress_options,
+    report_option,
+    require_store,
+    store_option,
+    study_options,
+)
 from virtune.cli.thresholds import Thresholds, threshold_options
 from virtune.model.errors import UsageError
 
@@ -19,8 +26,7 @@ if TYPE_CHECKING:
 
 @click.command(name="resume")
 @click.argument("study", default="last")
-@click.option("--allow-write-to", metavar="FILE|DEVICE", default=None, help="As given when the study began.")
-@click.option("--allow-in-use", is_flag=True, help="As given when the study began.")
+@study_options("resume")
 @report_option
 @progress_options
 @json_option

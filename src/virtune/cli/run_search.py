@@ -13,6 +13,7 @@ from typing import Any
 import click
 from rich.live import Live
 
+from virtune.cli.options import read_options, say_options
 from virtune.cli.output import put, screen_lines, write_plain
 from virtune.cli.progress import Face
 from virtune.cli.run_study import interrupt
@@ -20,7 +21,7 @@ from virtune.cli.thresholds import STDOUT, require_outputs, write_markdown
 from virtune.flows.preconditions import Leave
 from virtune.flows.seen_costs import seen_costs
 from virtune.flows.tune import beforehand, finished_tuning, tune
-from virtune.flows.tune_question import TuneQuestion, tuning_study
+from virtune.flows.tune_question import tuning_study
 from virtune.model.errors import Interrupted, LoadError, NotInForceError, StoreError
 from virtune.model.event import Event, Noticed, SearchMoved
 from virtune.model.study import Study
@@ -69,7 +70,9 @@ class RaceFace(Face):
 
 def tune_for(asked: dict[str, Any]) -> None:
     """Run the search that was asked for and show what it says."""
-    study, facts = tuning_study(question_of(asked))
+    study, facts = tuning_study(read_options("tune", asked))
+    if asked["verbose"]:
+        say_options(study)
     leave = Leave(write_to=asked["allow_write_to"], in_use=asked["allow_in_use"])
     with Store(asked["store"]) as store:
         if not asked["quiet"]:
@@ -82,34 +85,6 @@ def tune_for(asked: dict[str, Any]) -> None:
             quiet=asked["quiet"],
             verbose=asked["verbose"],
         )
-
-
-def question_of(asked: dict[str, Any]) -> TuneQuestion:
-    """Return what the words of `tune` ask."""
-    return TuneQuestion(
-        rig=asked["rig"],
-        vary=asked["vary"],
-        fix=asked["fix"],
-        baseline=asked["baseline"],
-        durability=asked["durability"],
-        maximize=asked["maximize"],
-        minimize=asked["minimize"],
-        subject_to=asked["subject_to"],
-        mode=asked["mode"],
-        budget=asked["budget"],
-        confirm=asked["confirm"],
-        confirm_seconds=asked["confirm_seconds"],
-        soak=asked["soak"],
-        spread=asked["spread"],
-        workloads=asked["workloads"],
-        margin=asked["margin"],
-        seconds=asked["seconds"],
-        ramp=asked["ramp"],
-        seed=asked["seed"],
-        scratch=asked["scratch"],
-        span=asked["span"],
-        target=asked["target"],
-    )
 
 
 def searching(

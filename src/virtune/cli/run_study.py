@@ -4,13 +4,14 @@
 import contextlib
 import signal
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
 import click
 
+from virtune.cli.options import read_options, say_options
 from virtune.cli.output import require_report, show_result
 from virtune.cli.progress import Face
 from virtune.cli.thresholds import Thresholds
@@ -21,11 +22,8 @@ from virtune.flows.study import run_study
 from virtune.model.errors import Interrupted, LoadError, NotInForceError, StoreError
 from virtune.model.event import Event
 from virtune.model.result import Result
-from virtune.model.study import Study
+from virtune.model.study import Study, StudyKind
 from virtune.store.sqlite import Store
-
-QUICK_ROUNDS, QUICK_SECONDS = 10, 1.0
-"""A few more rounds than the fewest that can decide, and the shortest run that still holds thousands of I/Os."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,38 +40,26 @@ class StudyRequest:
     thresholds: Thresholds | None = None
 
     @classmethod
-    def read(cls, kind: str, words: dict[str, Any], *, thresholds: Thresholds | None = None) -> "StudyRequest":
+    def read(
+        cls,
+        kind: StudyKind,
+        words: dict[str, Any],
+        *,
+        thresholds: Thresholds | None = None,
+        plan: Path | None = None,
+        builtin: str = "",
+    ) -> "StudyRequest":
         """Sort what click parsed."""
-        quick = words.get("quick", False)
+        options = read_options("study" if builtin else kind, words)
         return cls(
             question=Question(
                 kind=kind,
-                plan=words.get("plan"),
-                builtin=words.get("builtin", ""),
-                rig=words.get("rig"),
-                settings=words.get("settings", ()),
-                vary=words.get("vary", ()),
-                arms=words.get("arms", ()),
-                workloads=words.get("workloads", ()),
-                baseline=words.get("baseline"),
-                metric=words.get("metric"),
-                pairs=words.get("pairs"),
-                margin=words.get("margin"),
-                confidence=words.get("confidence"),
-                at_load=words.get("at_load", ()),
-                rounds=QUICK_ROUNDS if quick and words["rounds"] is None else words["rounds"],
-                budget=words.get("budget"),
-                seconds=QUICK_SECONDS if quick and words["seconds"] is None else words["seconds"],
-                ramp=words["ramp"],
-                seed=words["seed"],
-                scratch=words["scratch"],
-                span=words["span"],
-                target=words["target"],
-                restart=words["restart"],
-                connect=words.get("connect"),
+                plan=plan,
+                builtin=builtin,
                 conditions=() if thresholds is None else thresholds.conditions,
+                **{one.name: getattr(options, one.name) for one in fields(options)},
             ),
-            leave=Leave(write_to=words["allow_write_to"], in_use=words["allow_in_use"]),
+            leave=Leave(write_to=options.allow_write_to, in_use=options.allow_in_use),
             store=words["store"],
             as_json=words["as_json"],
             report=words["report"],
@@ -87,6 +73,8 @@ def ask_for(asked: StudyRequest) -> int:
     """Run the study that was asked for and show what it says; returns the exit code."""
     require_report(asked.report)
     study, facts = study_for(asked.question)
+    if asked.verbose:
+        say_options(study)
     with Store(asked.store) as store:
         return going_on(
             store,

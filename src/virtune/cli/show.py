@@ -3,13 +3,16 @@
 
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from virtune.cli.options import json_option, report_option, require_store, store_option
+from virtune.cli.options import json_option, report_option, require_store, say_options, store_option, verbose_option
 from virtune.cli.thresholds import Thresholds, threshold_options
 from virtune.model.errors import UsageError
+
+if TYPE_CHECKING:
+    from virtune.store.sqlite import Store
 
 
 def require_no_more(asked: dict[str, Any]) -> None:
@@ -26,6 +29,7 @@ def require_no_more(asked: dict[str, Any]) -> None:
 @click.option("--capture", default=None, metavar="NAME", help="With --trial: print one capture, byte for byte.")
 @report_option
 @threshold_options
+@verbose_option
 @json_option
 @store_option
 def command(
@@ -33,15 +37,14 @@ def command(
     trial: int | None,
     capture: str | None,
     report: Path | None,
+    verbose: bool,  # noqa: FBT001
     as_json: bool,  # noqa: FBT001
     store: Path,
     **asked: Any,
 ) -> int:
     """Show STUDY (an id, the beginning of one, or `last`): table, verdicts, verified settings."""
-    from virtune.cli.output import put, show_result
-    from virtune.flows.show import captures_of, current
-    from virtune.model.text import printable
-    from virtune.report.text.layout import Column, Records
+    from virtune.cli.output import show_result
+    from virtune.flows.show import current
     from virtune.store.sqlite import Store
 
     thresholds = Thresholds.read({**asked, "as_json": as_json})
@@ -49,15 +52,9 @@ def command(
     with Store(store, reading=True) as kept:
         name = kept.find(study)
         if trial is not None:
-            captures = captures_of(kept, name, trial, capture)
-            if capture is not None:
-                sys.stdout.buffer.write(captures[0].content)
-                sys.stdout.buffer.flush()
-                return 0
-            rows = [(printable(one.name), f"{len(one.content):,} bytes") for one in captures]
-            put(Records((Column(title="capture"), Column(title="size", right=True)), rows))
-            click.echo(f"\n`virtune show {name} --trial {trial} --capture NAME` prints one", err=True)
-            return 0
+            return _captures(kept, name, trial, capture)
+        if verbose:
+            say_options(kept.get(name).study)
         if kept.get(name).facts_damaged:
             click.echo(f"the facts of this study's host are damaged in {store}, and left out", err=True)
         if kept.get(name).study.search is not None:
@@ -77,3 +74,21 @@ def command(
             return show_sweep(kept, name, as_json=as_json, report=report)
         record, result = current(kept, name)
     return show_result(result, record, as_json=as_json, report=report, thresholds=thresholds)
+
+
+def _captures(kept: "Store", name: str, trial: int, capture: str | None) -> int:
+    """Write one capture of a trial, or list them all."""
+    from virtune.cli.output import put
+    from virtune.flows.show import captures_of
+    from virtune.model.text import printable
+    from virtune.report.text.layout import Column, Records
+
+    captures = captures_of(kept, name, trial, capture)
+    if capture is not None:
+        sys.stdout.buffer.write(captures[0].content)
+        sys.stdout.buffer.flush()
+        return 0
+    rows = [(printable(one.name), f"{len(one.content):,} bytes") for one in captures]
+    put(Records((Column(title="capture"), Column(title="size", right=True)), rows))
+    click.echo(f"\n`virtune show {name} --trial {trial} --capture NAME` prints one", err=True)
+    return 0

@@ -5,14 +5,7 @@ from typing import Any
 
 import click
 
-from virtune.cli.options import (
-    json_option,
-    progress_options,
-    report_option,
-    store_option,
-    target_options,
-    timing_options,
-)
+from virtune.cli.options import json_option, progress_options, report_option, store_option, study_options
 from virtune.cli.thresholds import Thresholds, threshold_options
 
 QUICK_TRIALS = 40
@@ -69,15 +62,7 @@ def figures(words: tuple[str, ...]) -> None:
 
 @command.command(name="run")
 @click.argument("name")
-@click.option("--rig", default=None,
-              help="Run it on another rig: `vhost-user` or `storage-daemon`, for studies that do not need a "
-                   "guest.")  # fmt: skip
-@click.option("--quick", is_flag=True, help="A short trial run: few trials of 1 s, on 1 GiB.")
-@click.option("--at-load", multiple=True, metavar="25%,50%,...",
-              help="Offer these loads, shares of the baseline's saturation or rates such as 5000iops, instead of as "
-                   "much as goes: the x axis of nvme-scaling.")  # fmt: skip
-@timing_options(rounds="as the study says", seconds=60)
-@target_options
+@study_options("study")
 @report_option
 @threshold_options
 @progress_options
@@ -94,11 +79,11 @@ def run(name: str, **asked: Any) -> int:
     """  # noqa: D301 - click's own mark for lines that are not to be rewrapped
     from virtune.cli.run_study import StudyRequest, ask_for
     from virtune.flows.builtin_studies import builtin
-    from virtune.model.study import DEFAULT_SPAN
+    from virtune.model.study_options import DEFAULT_SPAN
 
     thresholds = Thresholds.read(asked)
     study = builtin(name, asked["rig"])
     if asked["quick"]:
         asked["span"] = asked["span"] or DEFAULT_SPAN
         asked["rounds"] = asked["rounds"] or max(1, min(10, QUICK_TRIALS // study.cells))
-    return ask_for(StudyRequest.read(study.kind, {**asked, "builtin": name}, thresholds=thresholds))
+    return ask_for(StudyRequest.read(study.kind, asked, thresholds=thresholds, builtin=name))

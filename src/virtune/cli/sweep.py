@@ -10,40 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from virtune.cli.options import (
-    RigType,
-    connect_option,
-    json_option,
-    progress_options,
-    store_option,
-    target_options,
-    timing_options,
-)
-from virtune.model.study import Study
+from virtune.cli.options import json_option, progress_options, say_options, store_option, study_options
+from virtune.model.study import Study, StudyKind
 
 if TYPE_CHECKING:
     from virtune.model.event import Event
     from virtune.store.sqlite import Store
 
-ROUNDS = 3
-
 
 @click.command(name="sweep")
-@click.option("--rig", type=RigType("storage-daemon", "vhost-user", "qemu", "metal"), default=None,
-              help="What runs the disk stack, as in `virtune measure`.  [default: storage-daemon]")  # fmt: skip
-@connect_option
-@click.option("--set", "settings", multiple=True, metavar="KNOB=VALUE", help="A setting of the stack.")
-@click.option("--workload", "workloads", multiple=True, metavar="NAME|FIO WORDS",
-              help="A named workload or fio's own words; one job, offered at a rate.  "
-                   "[default: randread-4k]")  # fmt: skip
-@click.option("--subject-to", metavar="LIMIT", default=None,
-              help="Find the greatest load at which this holds, such as 'latency.p99<=1ms' or "
-                   "'write.latency.p99<=5ms'.")  # fmt: skip
-@click.option("--loads", multiple=True, metavar="20%,5000iops,...",
-              help="Offer exactly these loads: shares of what the workload does unlimited, or rates.  "
-                   "[default: chosen by what the curve shows]")  # fmt: skip
-@timing_options(rounds=f"{ROUNDS} of each load", seconds=2)
-@target_options
+@study_options("sweep")
 @progress_options
 @json_option
 @store_option
@@ -64,11 +40,10 @@ def command(**asked: Any) -> int:
     from virtune.flows.sweep import run_sweep, sweep_for
     from virtune.store.sqlite import Store
 
-    rounds = asked["rounds"] or ROUNDS
-    subject_to, loads = asked.pop("subject_to"), asked.pop("loads")
-    asked |= {"rounds": rounds, "seconds": asked["seconds"] or 2.0, "report": None}
-    request = StudyRequest.read("measure", asked)
-    study, facts = sweep_for(request.question, subject_to=subject_to, loads=loads, rounds=rounds)
+    request = StudyRequest.read(StudyKind.SWEEP, asked | {"report": None})
+    study, facts = sweep_for(request.question)
+    if request.verbose:
+        say_options(study)
     with Store(request.store) as store:
         return going_on(
             store,

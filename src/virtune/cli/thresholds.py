@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from virtune.cli.options import study_option
 from virtune.cli.writing import require_writable, write_text
 from virtune.model.condition import Outcome, Threshold, ThresholdResult
 from virtune.model.errors import UsageError
@@ -101,10 +102,7 @@ def exit_code(rulings: tuple[ThresholdResult, ...]) -> int:
 def threshold_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add --fail-if, --markdown and --junit."""
     options = (
-        click.option("--fail-if", "fail_if", multiple=True, metavar="CONDITION",
-                     help="Fail on this change against the baseline ('latency.p99 > +5%', 'iops < -3%') or on this "
-                          "value in any arm ('latency.p99 > 2ms'), or a published limit by its name (etcd-fsync, "
-                          "sql-log, sql-data, vdi, cloud-p99); repeatable. Exit 4: breached, 5: undecided."),
+        study_option("fail_if", "compare"),
         click.option("--markdown", metavar="FILE|-", help=MARKDOWN_HELP),
         click.option("--junit", type=click.Path(path_type=Path, dir_okay=False),
                      help="Write JUnit XML: one test for each condition, workload and arm."),

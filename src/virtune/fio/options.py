@@ -52,7 +52,7 @@ _SHARE = re.compile(r"(100|[1-9]?[0-9])%", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Option:
+class FioOption:
     """One fio option: what its value must look like, whether it may stand without one, and who may use it."""
 
     check: Check
@@ -61,17 +61,17 @@ class Option:
     word: bool = False
 
 
-def _whole(low: int, high: int) -> Option:
+def _whole(low: int, high: int) -> FioOption:
     def check(value: str) -> None:
         if not _COUNT.fullmatch(value):
             raise ValueError("is not a whole number")
         if not low <= int(value) <= high:
             raise ValueError(f"is outside {low}..{high}")
 
-    return Option(check=check)
+    return FioOption(check=check)
 
 
-def _each(low: int, high: int, shape: re.Pattern[str], says: str, *, blank: bool = False) -> Option:
+def _each(low: int, high: int, shape: re.Pattern[str], says: str, *, blank: bool = False) -> FioOption:
     """Up to three values for reads, writes and trims, each a number that may carry a suffix; with `blank`, one of
     them may be left out.
     """
@@ -84,7 +84,7 @@ def _each(low: int, high: int, shape: re.Pattern[str], says: str, *, blank: bool
         if not all(low <= _size(part) <= high for part in parts):
             raise ValueError(f"is outside {low}..{high}")
 
-    return Option(check=check)
+    return FioOption(check=check)
 
 
 def _size(text: str) -> int:
@@ -112,15 +112,15 @@ def _extent(value: str) -> None:
         _size(value)
 
 
-def _word(*words: str) -> Option:
+def _word(*words: str) -> FioOption:
     def check(value: str) -> None:
         if value not in words:
             raise ValueError(f"is not one of {', '.join(words)}")
 
-    return Option(check=check, word=True)
+    return FioOption(check=check, word=True)
 
 
-def _shaped(shape: re.Pattern[str], says: str, *, word: bool = False, many: bool = False) -> Option:
+def _shaped(shape: re.Pattern[str], says: str, *, word: bool = False, many: bool = False) -> FioOption:
     """Text of a shape; `many` allows one for reads, writes and trims each."""
 
     def check(value: str) -> None:
@@ -128,7 +128,7 @@ def _shaped(shape: re.Pattern[str], says: str, *, word: bool = False, many: bool
         if len(parts) > 3 or not all(shape.fullmatch(part) for part in parts):
             raise ValueError(f"is not {says}")
 
-    return Option(check=check, word=word)
+    return FioOption(check=check, word=word)
 
 
 def _switch(value: str) -> None:
@@ -152,19 +152,19 @@ def _text(value: str) -> None:
         raise ValueError("is not a short line of text")
 
 
-_FLAG = Option(check=_switch, flag=True)
-_BOOL = Option(check=_switch)
-_EXTENT = Option(check=_extent)
+_FLAG = FioOption(check=_switch, flag=True)
+_BOOL = FioOption(check=_switch)
+_EXTENT = FioOption(check=_extent)
 _PERIOD = _shaped(_TIME, "a time such as 500us, 10ms or 2s")
 _PERCENT = _whole(0, 100)
 _RATES = _each(1, 10**15, _RATE, "a rate greater than 0 such as 500, 10k or 1000,500", blank=True)
 _NUMBER = _whole(0, 10**9)
 _SIZE = _each(0, 2**60, re.compile(r"[0-9]{1,18}[kmgtKMGT]?"), "a size such as 4k")
 
-SHAPING: Mapping[str, Option] = {
+SHAPING: Mapping[str, FioOption] = {
     "rw": _shaped(_RW, "an access pattern such as read, randwrite or randrw", word=True),
-    "bs": Option(check=_blocks),
-    "bsrange": Option(check=_range),
+    "bs": FioOption(check=_blocks),
+    "bsrange": FioOption(check=_range),
     "bssplit": _shaped(_SPLIT, "a split such as 4k/60:64k/40", many=True),
     "bs_unaligned": _FLAG,
     "ba": _SIZE,
@@ -179,7 +179,7 @@ SHAPING: Mapping[str, Option] = {
     "io_submit_mode": _word("inline", "offload"),
     "serialize_overlap": _BOOL,
     "numjobs": _whole(1, 4096),
-    "ioengine": Option(check=_engine, word=True),
+    "ioengine": FioOption(check=_engine, word=True),
     "direct": _BOOL,
     "sync": _word("none", "0", "sync", "1", "dsync"),
     "fsync": _NUMBER,
@@ -241,17 +241,17 @@ SHAPING: Mapping[str, Option] = {
 }
 """What shapes the load: allowed inline, in plan files and in job files."""
 
-IN_FILES: Mapping[str, Option] = {
-    "description": Option(check=_text),
+IN_FILES: Mapping[str, FioOption] = {
+    "description": FioOption(check=_text),
     "runtime": _PERIOD,
     "ramp_time": _PERIOD,
     "time_based": _FLAG,
     "loops": _whole(1, 10**9),
     "io_size": _SIZE,
-    "thread": Option(check=_on, flag=True),
+    "thread": FioOption(check=_on, flag=True),
     "group_reporting": _FLAG,
     "new_group": _FLAG,
-    "clat_percentiles": Option(check=_on),
+    "clat_percentiles": FioOption(check=_on),
     "lat_percentiles": _BOOL,
     "slat_percentiles": _BOOL,
     "percentile_list": _shaped(re.compile(r"[0-9.]{1,12}(:[0-9.]{1,12}){0,19}"), "percentiles such as 50:99:99.9"),

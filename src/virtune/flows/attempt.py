@@ -16,13 +16,13 @@ from virtune.flows.show import by_todays_method
 from virtune.flows.trial import Tools, run_trial
 from virtune.model.event import Event, Noticed
 from virtune.model.evidence import StudyRecord, TrialRecord
-from virtune.model.study import CHECK, Study, Trial
+from virtune.model.study import Study, StudyKind, Trial
 from virtune.store.sqlite import Store
 
 
 def still_to_run(record: StudyRecord) -> tuple[Trial, ...]:
     """Return the trials that are left, first the one that was interrupted between two attempts."""
-    pending = None if record.study.kind == CHECK else unsettled(record.attempts)
+    pending = None if record.study.kind is StudyKind.CHECK else unsettled(record.attempts)
     return record.left if pending is None or pending in record.left else (pending, *record.left)
 
 
@@ -60,7 +60,8 @@ class Attempts:
             self._made.append(record)
             self._stand[trial.number] = record
             # a check is to see the host as it is, and for about as long as was asked for
-            again = None if self._study.kind == CHECK and record.failure is None else why_again(trial, self._made)
+            as_it_is = self._study.kind is StudyKind.CHECK and record.failure is None
+            again = None if as_it_is else why_again(trial, self._made)
             if self._pace is not None:
                 took = time.monotonic() - begun
                 seconds = asked.seconds + asked.ramp_seconds

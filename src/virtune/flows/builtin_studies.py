@@ -8,7 +8,9 @@ from virtune.fio.workloads import parse_workload
 from virtune.model.errors import PlanError
 from virtune.model.rig import on_export
 from virtune.model.spelling import did_you_mean, quoted
-from virtune.plan.planfile import Plan, read_plan
+from virtune.model.study import StudyKind
+from virtune.model.study_options import StudyOptions
+from virtune.plan.planfile import read_plan
 
 _PLACE = Path(__file__).parent.parent / "studies"
 
@@ -21,24 +23,24 @@ class Builtin:
     """A study that ships with virtune: its name, its plan, and the rigs that it can be run on."""
 
     name: str
-    plan: Plan
+    plan: StudyOptions
     rigs: tuple[str, ...]
 
     @property
-    def kind(self) -> str:
+    def kind(self) -> StudyKind:
         """What it runs as: a comparison, or the measurement of one stack under several workloads."""
-        return "compare" if self.plan.arms or self.plan.vary else "measure"
+        return StudyKind.COMPARE if self.plan.arms or self.plan.vary else StudyKind.MEASURE
 
     @property
     def cells(self) -> int:
         """How many trials a round of it has."""
-        workloads = [found for word in self.plan.workload for found in parse_workload(word)]
+        workloads = [found for word in self.plan.workloads for found in parse_workload(word)]
         return max(1, len(self.plan.arms)) * len(workloads)
 
     @property
     def compared(self) -> tuple[str, ...]:
         """What stands side by side in it: its arms, or the workloads of its one stack."""
-        return tuple(name for name, _ in self.plan.arms) or self.plan.workload
+        return tuple(arm[0] for arm in self.plan.arms) or self.plan.workloads
 
 
 def builtins() -> tuple[Builtin, ...]:

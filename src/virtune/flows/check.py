@@ -3,24 +3,24 @@
 
 import json
 from collections.abc import Callable
-from pathlib import Path
+from dataclasses import replace
 
 from virtune.analyse.study.host_fitness import fitness_of
 from virtune.flows.preconditions import Leave
-from virtune.flows.question import RAMP_SECONDS, Question, study_for
+from virtune.flows.question import TRIAL_SECONDS, Question, study_for
 from virtune.flows.study import run_study
 from virtune.model.errors import PlanError
 from virtune.model.event import Event
 from virtune.model.evidence import StudyRecord
 from virtune.model.fitness import Fitness, Neighbour
+from virtune.model.option import Provenance
 from virtune.model.remark import Remark, Weight
 from virtune.model.rig import STORAGE_DAEMON
-from virtune.model.study import CHECK, Study
+from virtune.model.study import Study, StudyKind
+from virtune.model.study_options import OPTIONS, StudyOptions
+from virtune.plan.chosen import layered, recorded
 from virtune.probe.neighbours import look, neighbours
 from virtune.store.sqlite import Store
-
-TRIAL_SECONDS = 4.0
-"""Long enough for slices of all lengths that are tried."""
 
 SECONDS_MIN = 10.0
 """Less is three rounds of a second: nothing to be said from that."""
@@ -28,37 +28,31 @@ SECONDS_MIN = 10.0
 ROUNDS_MIN = 3
 
 
-def check_study(
-    *,
-    seconds: float,
-    rig: str | None,
-    settings: tuple[str, ...],
-    workload: str | None,
-    scratch: Path,
-    span: int | None,
-    target: Path | None,
-    seed: int | None,
-) -> tuple[Study, str]:
-    """Return the study of a check that takes about so many seconds, and the facts of this host as JSON text."""
+def check_study(asked: StudyOptions) -> tuple[Study, str]:
+    """Return the study of a check that takes about `asked.seconds`, and the facts of this host as JSON text."""
+    seconds = OPTIONS["seconds"].default_for("check") if asked.seconds is None else asked.seconds
     if not SECONDS_MIN <= seconds <= 86_400:
         raise PlanError("--seconds of a check must be between 10 s and one day", hint="`--seconds 60s`")
-    each = min(TRIAL_SECONDS, seconds / 8)
-    block = 2 * (each + RAMP_SECONDS + STORAGE_DAEMON.beside_seconds)
-    return study_for(
+    each = min(TRIAL_SECONDS["check"], seconds / 8)
+    block = 2 * (each + OPTIONS["ramp"].default + STORAGE_DAEMON.beside_seconds)
+    study, facts = study_for(
         Question(
-            kind=CHECK,
-            rig=rig or "metal",
-            settings=settings,
+            kind=StudyKind.CHECK,
+            rig=asked.rig or OPTIONS["rig"].default_for("check"),
+            settings=asked.settings,
             arms=("A:", "B:"),
-            workloads=(workload,) if workload else (),
+            workloads=asked.workloads,
             rounds=max(ROUNDS_MIN, round(seconds / block)),
             seconds=each,
-            seed=seed,
-            scratch=scratch,
-            span=span,
-            target=target,
+            seed=asked.seed,
+            scratch=asked.scratch,
+            span=asked.span,
+            target=asked.target,
         )
     )
+    options, sources = layered((Provenance.FLAG, asked))
+    values = {"seed": study.seed, "scratch": None if study.target else study.scratch}
+    return replace(study, options=recorded("check", options, sources, values)), facts
 
 
 def run_check(

@@ -20,7 +20,7 @@ from virtune.model.evidence import IMPORTED, Capture, InForce, StudyRecord, Tria
 from virtune.model.measurement import Measurement
 from virtune.model.remark import Remark, Weight
 from virtune.model.stack import Stack
-from virtune.model.study import IMPORT, Arm, Study, Trial
+from virtune.model.study import Arm, Study, StudyKind, Trial
 from virtune.model.workload import Job, Workload
 from virtune.store.sqlite import Store
 
@@ -110,7 +110,7 @@ def record_of(
     study = Study(
         id=study_id(now),
         created=now.isoformat(timespec="seconds"),
-        kind=IMPORT,
+        kind=StudyKind.IMPORT,
         arms=tuple(_arm(name, [run for run in runs if run.arm == name]) for name in arms),
         baseline=terms.baseline or arms[0],
         workloads=_workloads(runs, names),

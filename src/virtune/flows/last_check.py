@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from virtune.flows.show import current
 from virtune.model.errors import StoreError
 from virtune.model.evidence import Listed
-from virtune.model.study import CHECK, Checked, Study
+from virtune.model.study import Checked, Study, StudyKind
 from virtune.store.sqlite import Store
 
 LATEST = timedelta(days=1)
@@ -18,7 +18,9 @@ def last_check(store: Store, study: Study) -> Checked | None:
     if study.simulated:
         return None
     begun = datetime.fromisoformat(study.created)
-    known = [one for one in store.list() if isinstance(one, Listed) and one.study.kind == CHECK and one.finished]
+    known = [
+        one for one in store.list() if isinstance(one, Listed) and one.study.kind is StudyKind.CHECK and one.finished
+    ]
     checks = [one for one in known if not one.study.simulated]
     recent = [one.study for one in checks if timedelta() <= begun - _begun(one.study) <= LATEST]
     if not recent:

@@ -16,7 +16,7 @@ from virtune.model.errors import MissingToolError, StoreError
 from virtune.model.evidence import Listed
 from virtune.model.measurement import METHOD
 from virtune.model.result import Result
-from virtune.model.study import CHECK
+from virtune.model.study import StudyKind
 from virtune.model.text import printable
 from virtune.model.verdict import Verdict
 from virtune.store.sqlite import Store
@@ -125,7 +125,9 @@ def _add(families: dict[str, Any], result: Result) -> None:
 
 
 def _add_host(families: dict[str, Any], store: Store) -> None:
-    checks = (one for one in store.page(words="", kind=CHECK, limit=1, offset=0).rows if isinstance(one, Listed))
+    checks = (
+        one for one in store.page(words="", kind=StudyKind.CHECK, limit=1, offset=0).rows if isinstance(one, Listed)
+    )
     for one in checks:
         if not one.done:
             continue

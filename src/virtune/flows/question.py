@@ -3,100 +3,71 @@
 
 import json
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import assert_never
 
 from virtune.fio.jobfile import own_times, read_job_file
 from virtune.fio.workloads import parse_workload
 from virtune.flows.builtin_studies import builtin
 from virtune.flows.probe import probe
+from virtune.flows.scratch_default import default_scratch
 from virtune.flows.study import new_study, random_seed
 from virtune.model.condition import Threshold
 from virtune.model.errors import PlanError, PreconditionError
 from virtune.model.metric import ALIASES, BY_ID, FAMILIES, metric_id
+from virtune.model.option import ChosenOption, Provenance
 from virtune.model.spelling import did_you_mean
 from virtune.model.stack import Stack
-from virtune.model.study import (
+from virtune.model.study import Arm, Study, StudyKind
+from virtune.model.study_options import (
     BUDGET_MAX,
-    DEFAULT_SPAN,
+    BUDGET_ROUNDS,
+    BUDGET_SECONDS,
+    OPTIONS,
+    QUICK_ROUNDS,
+    QUICK_SECONDS,
     RAMP_MAX,
     ROUNDS_MAX,
     SECONDS_MAX,
     SECONDS_MIN,
-    Arm,
-    Pairs,
-    Study,
+    NamedArm,
+    StudyOptions,
 )
 from virtune.model.units import format_seconds
 from virtune.model.workload import Workload
-from virtune.plan.arms import arm_from_text, arms_from_vary, base_stack, check_arms, choose_baseline, make_arm
+from virtune.plan.arms import arm_as_written, arms_from_vary, base_stack, check_arms, choose_baseline
+from virtune.plan.chosen import Sources, layered, recorded
 from virtune.plan.forecast import round_seconds
 from virtune.plan.loads import read_loads
-from virtune.plan.planfile import Plan, read_plan
+from virtune.plan.planfile import read_plan
 from virtune.probe.reading import read_up_to
 from virtune.report.json.probe import probe_document
 from virtune.virsh import default_uri
 
-ROUNDS = {"compare": 100, "measure": 3, "check": 6}
-"""A comparison stops when it knows, so this is only its end; a single stack needs only its spread shown."""
-
-BUDGET_SECONDS = 300.0
-"""Five minutes of trials: two arms then have 50 rounds, which show 3 % under a noise of 5 % (method, 4.2)."""
-
-BUDGET_ROUNDS = 8
-"""Where trials are long or many, the default budget has room for these: two more than the fewest that can decide."""
-
-SECONDS = {"compare": 2.0, "measure": 4.0, "check": 4.0}
-"""Short and interleaved beats long: with 0.4 s to bring a stack and fio up, 1 to 2 s is the best slice under every
-noise that was simulated (method, 4.2). A single stack is not compared, so its start and end should weigh less."""
-
-RAMP_SECONDS = 0.5
-"""No start-up transient was seen beyond the first 250 ms of a load (method, 1)."""
-
-MARGIN = 0.03
-"""A difference of less than 3 % is not worth a restart (method, 5)."""
-
-CONFIDENCE = 0.95
-"""Of all verdicts together, however often one looks (method, 5)."""
+TRIAL_SECONDS: Mapping[str, float] = OPTIONS["seconds"].default | {"check": 4.0}
+"""By the kind of study. The trials of a check are long enough for slices of all lengths that are tried."""
 
 AT_LOAD = ("latency.p99", "latency.p50", "latency.mean")
 """What is judged at equal offered load unless one metric is named."""
 
-DEFAULT_WORKLOADS = ("randread-4k",)
-
-SPAN_MIN = 8 * 1024**2
 _FILE_BYTES_MAX = 1024**2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
-    """What was asked, as it was written; None and empty where nothing was said."""
+class Question(StudyOptions):
+    """What was asked, as it was written, of a study of a kind; `plan` is a plan file, `builtin` a built-in study."""
 
-    kind: str
+    kind: StudyKind
     plan: Path | None = None
     builtin: str = ""
-    rig: str | None = None
-    settings: tuple[str, ...] = ()
-    vary: tuple[str, ...] = ()
-    arms: tuple[str, ...] = ()
-    workloads: tuple[str, ...] = ()
-    baseline: str | None = None
-    metric: str | None = None
-    pairs: Pairs | None = None
-    margin: float | None = None
-    confidence: float | None = None
-    at_load: tuple[str, ...] = ()
-    rounds: int | None = None
-    budget: float | None = None
-    seconds: float | None = None
-    ramp: float | None = None
-    seed: int | None = None
-    scratch: Path
-    span: int | None = None
-    target: Path | None = None
-    restart: bool = False
-    connect: str | None = None
     conditions: tuple[Threshold, ...] = ()
+
+    @property
+    def verb(self) -> str:
+        """The verb whose options they are."""
+        return "study" if self.builtin else self.kind
 
 
 def study_for(question: Question) -> tuple[Study, str]:
@@ -105,66 +76,112 @@ def study_for(question: Question) -> tuple[Study, str]:
     Raises PlanError, with what is wrong and a hint, before anything is made or run.
     """
     plan = _plan(question)
-    arms = _arms(question, plan)
-    at_load = read_loads(question.at_load or plan.at_load)
-    said = question.metric or plan.metric
-    metric = checked_metric(said or (AT_LOAD[0] if at_load else "iops"))
-    span = int(_or(question.span, plan.span, DEFAULT_SPAN))
-    if span < SPAN_MIN:
-        raise PlanError("--span below 8 MiB fits into any cache", hint="use at least `--span 64M`")
-    seed = question.seed if question.seed is not None else plan.seed
+    written = Provenance.BUILTIN if question.builtin else Provenance.PLAN
+    asked, sources = layered((Provenance.FLAG, _quickly(question)), (written, plan))
+    arms = _arms(question.kind, asked)
+    at_load = read_loads(asked.at_load)
+    metric = checked_metric(asked.metric or (AT_LOAD[0] if at_load else OPTIONS["metric"].default))
+    span = checked_span(asked)
     workloads = _workloads_of(question, plan)
     own_seconds, own_ramp = _own_times(workloads)
+    scratch = asked.scratch or default_scratch()
     study = Study(
         id="",
         created="",
         kind=question.kind,
         arms=arms,
-        baseline=choose_baseline(arms, question.baseline or plan.baseline),
+        baseline=choose_baseline(arms, asked.baseline),
         workloads=workloads,
-        rounds=_rounds(question, plan),
-        seconds=_or(question.seconds, plan.seconds, own_seconds, SECONDS[question.kind]),
-        ramp_seconds=_or(question.ramp, plan.ramp, own_ramp, RAMP_SECONDS),
-        seed=random_seed() if seed is None else seed,
-        scratch=str(question.scratch.absolute()),
-        span_bytes=span // 4096 * 4096,
-        target=None if question.target is None else str(question.target.absolute()),
-        connect=_connect(question, plan, arms),
-        title=plan.title or "",
+        rounds=_rounds(question.kind, asked),
+        seconds=_or(asked.seconds, own_seconds, TRIAL_SECONDS[question.kind]),
+        ramp_seconds=_or(asked.ramp, own_ramp, OPTIONS["ramp"].default),
+        seed=random_seed() if asked.seed is None else asked.seed,
+        scratch=str(scratch.absolute()),
+        span_bytes=span,
+        target=None if asked.target is None else str(asked.target.absolute()),
+        connect=_connect(asked, arms),
+        title=asked.title or "",
         metric=metric,
-        also=AT_LOAD[1:] if at_load and not said else (),
+        also=AT_LOAD[1:] if at_load and not asked.metric else (),
         at_load=at_load,
-        margin=_or(question.margin, plan.margin, MARGIN),
-        confidence=_or(question.confidence, plan.confidence, CONFIDENCE),
+        margin=_or(asked.margin, OPTIONS["margin"].default),
+        confidence=_or(asked.confidence, OPTIONS["confidence"].default),
         builtin=question.builtin,
         conditions=question.conditions,
     )
-    if question.kind == "compare":
-        study = _budgeted(study, question, plan)
-    elif question.budget is not None or plan.budget is not None:
+    if question.kind is StudyKind.COMPARE:
+        study = _budgeted(study, asked)
+    elif asked.budget is not None:
         raise PlanError("--budget is for `compare`, which stops when every pair is decided")
     _sensible(study)
-    return new_study(study, restart=question.restart), facts_text(question.scratch)
+    study = replace(study, options=_options(question.verb, study, asked, sources))
+    return new_study(study, restart=asked.restart), facts_text(scratch)
 
 
-def _connect(question: Question, plan: Plan, arms: tuple[Arm, ...]) -> str | None:
+def _options(verb: str, study: Study, asked: StudyOptions, sources: Sources) -> tuple[ChosenOption, ...]:
+    """Return the value of every option and where it came from."""
+    own_seconds, own_ramp = _own_times(study.workloads)
+    job_file = {name: Provenance.JOB_FILE for name, own in (("seconds", own_seconds), ("ramp", own_ramp)) if own}
+    environment = {} if study.connect is None else {"connect": Provenance.ENVIRONMENT}
+    return recorded(verb, asked, {**job_file, **environment, **sources}, _values(study))
+
+
+def _quickly(question: Question) -> StudyOptions:
+    """Return what was said on the command line, of which `--quick` says two things at once."""
+    if not question.quick:
+        return question
+    return replace(
+        question,
+        rounds=QUICK_ROUNDS if question.rounds is None else question.rounds,
+        seconds=QUICK_SECONDS if question.seconds is None else question.seconds,
+    )
+
+
+def _values(study: Study) -> dict[str, object]:
+    """Return the values of a study by the options that ask for them."""
+    return {
+        "workloads": tuple(workload.name for workload in study.workloads),
+        "baseline": study.baseline,
+        "metric": study.metric,
+        "pairs": study.pairs,
+        "margin": study.margin,
+        "confidence": study.confidence,
+        "budget": study.budget_seconds,
+        "rounds": study.rounds,
+        "seconds": study.seconds,
+        "ramp": study.ramp_seconds,
+        "seed": study.seed,
+        "scratch": None if study.target else study.scratch,
+        "span": study.span_bytes,
+        "connect": study.connect,
+    }
+
+
+def checked_span(asked: StudyOptions) -> int:
+    """Return how many bytes of the disk are touched, in whole pages; raises PlanError where they are too few."""
+    span = int(asked.span or OPTIONS["span"].default)
+    if span < (OPTIONS["span"].low or 0):
+        raise PlanError("--span below 8 MiB fits into any cache", hint="use at least `--span 64M`")
+    return span // 4096 * 4096
+
+
+def _connect(asked: StudyOptions, arms: tuple[Arm, ...]) -> str | None:
     """Return the libvirt that has the arms' domains: the one that was said, else the one that `virsh` takes."""
-    said = question.connect or plan.connect
     if not any(arm.stack.kind.users_guest for arm in arms):
-        if said is not None:
+        if asked.connect is not None:
             raise PlanError("--connect was given, but no arm runs in a libvirt domain", hint="`--rig libvirt:DOMAIN`")
         return None
-    if question.target is not None:
+    if asked.target is not None:
         raise PlanError(
             "--target cannot be used in a libvirt domain: virtune attaches only its own scratch disks there",
             hint="omit --target; `--scratch DIR` chooses the disk of the scratch image",
         )
-    if question.restart:
+    if asked.restart:
         raise PlanError(
             "--restart does not apply: virtune does not restart your VM, and attaches a new disk for every trial",
             hint="leave out --restart",
         )
-    return said or default_uri()
+    return asked.connect or default_uri()
 
 
 def checked_metric(name: str) -> str:
@@ -180,29 +197,30 @@ def facts_text(scratch: Path) -> str:
     return json.dumps(probe_document(*probe(scratch)))
 
 
-def _plan(question: Question) -> Plan:
+def _plan(question: Question) -> StudyOptions:
     if question.builtin:
         return builtin(question.builtin, question.rig).plan
-    return Plan() if question.plan is None else read_plan(_text(question.plan))
+    return StudyOptions() if question.plan is None else read_plan(_text(question.plan))
 
 
-def _arms(question: Question, plan: Plan) -> tuple[Arm, ...]:
-    rig = question.rig or plan.rig
-    words = [*([f"rig={rig}"] if rig else []), *(question.settings or plan.settings)]
+def _arms(kind: StudyKind, asked: StudyOptions) -> tuple[Arm, ...]:
+    words = [*([f"rig={asked.rig}"] if asked.rig else []), *asked.settings]
     base, settings = base_stack(words)
-    if question.kind == "measure":
-        name = base.disk.aio if base.kind.front == "export" else base.rig
-        return check_arms([Arm(name=name, stack=base, settings=settings)])
-    return check_arms(_compared(question, plan, base, settings))
+    match kind:
+        case StudyKind.MEASURE | StudyKind.SWEEP:
+            name = base.disk.aio if base.kind.front == "export" else base.rig
+            return check_arms([Arm(name=name, stack=base, settings=settings)])
+        case StudyKind.COMPARE | StudyKind.CHECK:
+            return check_arms(_compared(asked, base, settings))
+        case StudyKind.TUNE | StudyKind.IMPORT:
+            raise AssertionError(f"{kind} has a question of its own")
+        case _:
+            assert_never(kind)
 
 
-def _compared(question: Question, plan: Plan, base: Stack, settings: tuple[tuple[str, str], ...]) -> list[Arm]:
-    own = bool(question.vary or question.arms)
-    vary, texts = (question.vary, question.arms) if own else (plan.vary, ())
-    arms = list(arms_from_vary(base, vary, settings=settings)) if vary else []
-    arms += [arm_from_text(text, base, settings=settings) for text in texts]
-    if not own:
-        arms += [make_arm(name, _on_rig(words, base), base, settings=settings) for name, words in plan.arms]
+def _compared(asked: StudyOptions, base: Stack, settings: tuple[tuple[str, str], ...]) -> list[Arm]:
+    arms = list(arms_from_vary(base, asked.vary, settings=settings)) if asked.vary else []
+    arms += [arm_as_written(_on_rig(one, base), base, settings=settings) for one in asked.arms]
     if len(arms) < 2:
         hint = "`--vary disk.aio=threads,native,io_uring`, or `--arm` twice"
         raise PlanError(
@@ -211,18 +229,21 @@ def _compared(question: Question, plan: Plan, base: Stack, settings: tuple[tuple
     return arms
 
 
-def _on_rig(words: tuple[str, ...], base: Stack) -> tuple[str, ...]:
-    """Return an arm's settings; where the whole plan is to be simulated, no arm has a rig of its own."""
-    return words if base.kind.measures else tuple(word for word in words if not word.startswith("rig="))
+def _on_rig(written: str | NamedArm, base: Stack) -> str | NamedArm:
+    """Return an arm; where the whole plan is to be simulated, no arm of it has a rig of its own."""
+    if isinstance(written, str) or base.kind.measures:
+        return written
+    name, words = written
+    return name, tuple(word for word in words if not word.startswith("rig="))
 
 
-def _workloads_of(question: Question, plan: Plan) -> tuple[Workload, ...]:
+def _workloads_of(question: Question, plan: StudyOptions) -> tuple[Workload, ...]:
     """Read the workloads; job files that a plan file names lie where it lies, wherever virtune is called from."""
     if question.builtin and not question.workloads:
-        return tuple(found for word in plan.workload for found in parse_workload(word))
+        return tuple(found for word in plan.workloads for found in parse_workload(word))
     if question.plan is not None and not question.workloads:
-        return read_workloads(plan.workload or DEFAULT_WORKLOADS, question.plan.parent)
-    return read_workloads(question.workloads or DEFAULT_WORKLOADS, Path())
+        return read_workloads(plan.workloads or OPTIONS["workloads"].default, question.plan.parent)
+    return read_workloads(question.workloads or OPTIONS["workloads"].default, Path())
 
 
 def read_workloads(words: tuple[str, ...], folder: Path) -> tuple[Workload, ...]:
@@ -267,21 +288,20 @@ def _sensible(study: Study) -> None:
         raise PreconditionError("backend=null-co has no disk below it, so it cannot be compared on a target")
 
 
-def _budgeted(study: Study, question: Question, plan: Plan) -> Study:
+def _budgeted(study: Study, asked: StudyOptions) -> Study:
     """Return the study with the most seconds of trials that was said; the default gives way to a number of rounds."""
-    said = question.budget if question.budget is not None else plan.budget
-    if said is None and question.rounds is None and plan.rounds is None:
+    said = asked.budget
+    if said is None and asked.rounds is None:
         loads = len(study.at_load) + 1  # one I/O at a time besides
         said = max(BUDGET_SECONDS, BUDGET_ROUNDS * loads * round_seconds(study))
-    pairs: Pairs = "all" if (question.pairs or plan.pairs) == "all" else "baseline"
+    pairs = asked.pairs or OPTIONS["pairs"].default
     return replace(study, sequential=True, budget_seconds=said, looks=(), pairs=pairs)
 
 
-def _rounds(question: Question, plan: Plan) -> int:
+def _rounds(kind: StudyKind, asked: StudyOptions) -> int:
     """Return how many rounds, at most; who gives a budget and no rounds means as many as it has room for."""
-    said = question.rounds or plan.rounds
-    budget = question.kind == "compare" and (question.budget is not None or plan.budget is not None)
-    return said or (ROUNDS_MAX if budget else ROUNDS[question.kind])
+    budget = kind is StudyKind.COMPARE and asked.budget is not None
+    return asked.rounds or (ROUNDS_MAX if budget else int(OPTIONS["rounds"].default[kind]))
 
 
 def _own_times(workloads: tuple[Workload, ...]) -> tuple[float | None, float | None]:

@@ -30,13 +30,11 @@ LIKELY_LOADS = 5
 """How many loads a curve is likely to need beyond the first ones: a gap of 1.25 is halved three times."""
 
 
-def sweep_for(
-    question: Question, *, subject_to: str | None, loads: tuple[str, ...], rounds: int
-) -> tuple[Study, str]:
+def sweep_for(question: Question) -> tuple[Study, str]:
     """Return the sweep that was asked for, and the facts of this host as JSON text; raises PlanError."""
-    limit = None if subject_to is None else parse_limit(subject_to)
+    limit = next((parse_limit(text) for text in question.subject_to), None)
     study, facts = study_for(question)
-    return sweep_study(study, SweepPlan(limit=limit, loads=loads, rounds=rounds)), facts
+    return sweep_study(study, SweepPlan(limit=limit, loads=question.loads, rounds=study.rounds)), facts
 
 
 def run_sweep(study: Study, *, store: Store, say: Callable[[Event], None], leave: Leave, facts: str) -> LoadSweep:

@@ -3,22 +3,26 @@
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 from virtune.analyse.search.pilot import BLOCKS_IN_BUDGET
-from virtune.flows.question import DEFAULT_WORKLOADS, MARGIN, RAMP_SECONDS, SPAN_MIN, facts_text, read_workloads
+from virtune.flows.question import checked_span, facts_text, read_workloads
+from virtune.flows.scratch_default import default_scratch
 from virtune.flows.study import random_seed
 from virtune.flows.study_id import study_id
 from virtune.model.durability import Promise
 from virtune.model.errors import PlanError, PreconditionError
 from virtune.model.goal import Goal
 from virtune.model.knobs import KNOBS
-from virtune.model.search import Mode, Search, SetApart
+from virtune.model.option import ChosenOption, Provenance
+from virtune.model.search import Search, SetApart
 from virtune.model.space import Apart, Space
-from virtune.model.study import DEFAULT_SPAN, Study
+from virtune.model.study import Study, StudyKind
+from virtune.model.study_options import OPTIONS, SPREAD_SECONDS, StudyOptions
 from virtune.model.units import format_seconds
+from virtune.plan.chosen import layered, recorded
 from virtune.plan.goal import parse_goal
 from virtune.plan.propose import tries_for
 from virtune.plan.space import Asked, Host, space_of
@@ -27,11 +31,6 @@ from virtune.probe.qemu_knobs import DAEMON, ask
 
 SLICE_SECONDS = 1.0
 """The slice of the probe, and of a race on a disk of more than 2,000 IOPS."""
-
-SPREAD_SECONDS = 30.0
-"""A certificate for eight to sixteen configurations then takes ten minutes. On a host that warms up, one that was had
-in two minutes is for the host as it was: within 3 % of the best in 96 to 98 % of simulated searches, and in 99 % with
-the same slices spread out (benchmarks/README.md)."""
 
 SPREAD_BLOCKS = 20
 """A budget is for so many blocks at least, so blocks are closer together where it is below ten minutes."""
@@ -42,50 +41,20 @@ ERROR = 0.05
 """The probability that anything said of the race is not so (method, 5)."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TuneQuestion:
-    """What was asked, as it was written; None and empty where nothing was said."""
-
-    rig: str | None = None
-    vary: tuple[str, ...] = ()
-    fix: tuple[str, ...] = ()
-    baseline: str | None = None
-    durability: str | None = None
-    maximize: str | None = None
-    minimize: str | None = None
-    subject_to: tuple[str, ...] = ()
-    mode: Mode = "quick"
-    budget: float | None = None
-    confirm: int = 6
-    confirm_seconds: float = 5.0
-    soak: float | None = None
-    spread: float | None = None
-    workloads: tuple[str, ...] = ()
-    margin: float | None = None
-    seconds: float | None = None
-    ramp: float | None = None
-    seed: int | None = None
-    scratch: Path
-    span: int | None = None
-    target: Path | None = None
-
-
-def tuning_study(asked: TuneQuestion) -> tuple[Study, str]:
+def tuning_study(asked: StudyOptions) -> tuple[Study, str]:
     """Return the study that searches, and the facts of this host as JSON text.
 
     Raises PlanError, with what is wrong and a hint, before anything is made or run.
     """
-    return study_for(asked, host), facts_text(asked.scratch)
+    return study_for(asked, host), facts_text(asked.scratch or default_scratch())
 
 
-def study_for(asked: TuneQuestion, what: Callable[[], Host]) -> Study:
+def study_for(asked: StudyOptions, what: Callable[[], Host]) -> Study:
     """Return the study that searches on a host that has this; raises PlanError with what is wrong and a hint."""
     _require_time(asked)
     goal = parse_goal(asked.maximize, asked.minimize, asked.subject_to)
-    workloads = read_workloads(asked.workloads or DEFAULT_WORKLOADS, Path())
-    span = asked.span or DEFAULT_SPAN
-    if span < SPAN_MIN:
-        raise PlanError("--span below 8 MiB fits into any cache", hint="use at least `--span 64M`")
+    workloads = read_workloads(asked.workloads or OPTIONS["workloads"].default, Path())
+    span = checked_span(asked)
     space = _space(asked, span, what)
     if asked.soak and not any(workload.writes for workload in workloads):
         raise PlanError("--soak needs a workload that writes", hint="leave out --soak")
@@ -94,28 +63,42 @@ def study_for(asked: TuneQuestion, what: Callable[[], Host]) -> Study:
     if asked.spread is not None and asked.spread > SPREAD_MAX:
         raise PlanError("--spread is at most one hour", hint="`--spread 30s`")
     now = datetime.now(UTC)
-    return Study(
+    study = Study(
         id=study_id(now, simulated=any(not arm.stack.kind.measures for arm in space.arms)),
         created=now.isoformat(timespec="seconds"),
-        kind="tune",
+        kind=StudyKind.TUNE,
         arms=space.arms,
         baseline=space.baseline,
         workloads=workloads,
         rounds=1,
         seconds=asked.seconds or SLICE_SECONDS,
-        ramp_seconds=RAMP_SECONDS if asked.ramp is None else asked.ramp,
+        ramp_seconds=OPTIONS["ramp"].default if asked.ramp is None else asked.ramp,
         seed=random_seed() if asked.seed is None else asked.seed,
-        scratch=str(asked.scratch.absolute()),
-        span_bytes=span // 4096 * 4096,
+        scratch=str((asked.scratch or default_scratch()).absolute()),
+        span_bytes=span,
         target=None if asked.target is None else str(asked.target.absolute()),
         metric=goal.metric,
-        margin=asked.margin or MARGIN,
+        margin=asked.margin or OPTIONS["margin"].default,
         confidence=1 - ERROR,
         search=_search(asked, goal, space),
     )
+    return replace(study, options=_options(study, asked))
 
 
-def _require_time(asked: TuneQuestion) -> None:
+def _options(study: Study, asked: StudyOptions) -> tuple[ChosenOption, ...]:
+    """Return the value of every option of `tune`, and where it came from."""
+    options, sources = layered((Provenance.FLAG, asked))
+    values = {
+        "workloads": tuple(workload.name for workload in study.workloads),
+        "maximize": None if asked.minimize else study.metric,
+        "seed": study.seed,
+        "scratch": None if study.target else study.scratch,
+        "spread": study.search.spread_seconds if study.search else None,
+    }
+    return recorded("tune", options, sources, values)
+
+
+def _require_time(asked: StudyOptions) -> None:
     """Raise PlanError for a soak, or blocks that far apart, that leave nothing of the budget."""
     spread, soak, budget = asked.spread or 0.0, asked.soak or 0.0, asked.budget
     if budget is None:
@@ -133,7 +116,7 @@ def _require_time(asked: TuneQuestion) -> None:
         )
 
 
-def _space(asked: TuneQuestion, span: int, what: Callable[[], Host]) -> Space:
+def _space(asked: StudyOptions, span: int, what: Callable[[], Host]) -> Space:
     durability = None if asked.durability is None else Promise(asked.durability)
     words = Asked(
         rig=asked.rig,
@@ -146,10 +129,10 @@ def _space(asked: TuneQuestion, span: int, what: Callable[[], Host]) -> Space:
     return space_of(words, what())
 
 
-def _search(asked: TuneQuestion, goal: Goal, space: Space) -> Search:
+def _search(asked: StudyOptions, goal: Goal, space: Space) -> Search:
     return Search(
         goal=goal,
-        mode=asked.mode,
+        mode=asked.mode or OPTIONS["mode"].default,
         promise=space.promise,
         ranked=tuple(arm.name for arm in space.ranked),
         factors=space.factors,
@@ -158,8 +141,8 @@ def _search(asked: TuneQuestion, goal: Goal, space: Space) -> Search:
         error=ERROR,
         slice_seconds=asked.seconds,
         budget_seconds=asked.budget,
-        confirm_pairs=asked.confirm,
-        confirm_seconds=asked.confirm_seconds,
+        confirm_pairs=OPTIONS["confirm"].default if asked.confirm is None else asked.confirm,
+        confirm_seconds=asked.confirm_seconds or OPTIONS["confirm_seconds"].default,
         soak_seconds=asked.soak or 0.0,
         spread_seconds=_spread_of(asked),
         vary=asked.vary,
@@ -180,7 +163,7 @@ def host() -> Host:
     )
 
 
-def _spread_of(asked: TuneQuestion) -> float:
+def _spread_of(asked: StudyOptions) -> float:
     if asked.spread is not None:
         return asked.spread
     if asked.mode != "certify":

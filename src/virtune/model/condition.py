@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal
 
+from virtune.model.reason import Reason
 from virtune.model.verdict import Comparison
 
 
@@ -34,7 +35,7 @@ class Threshold:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ThresholdResult:
-    """One condition held against one comparison: the outcome, and why in words.
+    """One condition held against one comparison: the outcome, and why in words and as a code.
 
     Of a condition on a value the comparison is one of an arm with that value, in the baseline's place.
     """
@@ -43,3 +44,4 @@ class ThresholdResult:
     comparison: Comparison
     outcome: Outcome
     why: str
+    reason: Reason

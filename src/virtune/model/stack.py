@@ -46,6 +46,10 @@ DIRECT_CACHES: frozenset[str] = frozenset({"none", "directsync"})
 """The cache modes that open the image with O_DIRECT."""
 
 
+POLL_DEFAULT_NS = 32768
+"""How long an IOThread of QEMU polls at most unless told otherwise."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Disk:
     """One disk: back end, format and the options QEMU's block layer gives it.

@@ -5,6 +5,8 @@ import math
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
+from virtune.model.reason import Why
+
 _LOG_MAX = 700.0
 """exp() of more than this is no number any more."""
 
@@ -25,7 +27,7 @@ class Contrast:
     sd: float | None = None
     df: float = 0.0
     lag1: float = 0.0
-    why: str | None = None
+    why: Why | None = None
 
     @property
     def low(self) -> float:

@@ -2,38 +2,35 @@
 """A Study: a question with its arms, workloads and trials."""
 
 from dataclasses import dataclass
-from typing import Literal
+from enum import StrEnum
 
 from virtune.model.condition import Threshold
+from virtune.model.option import ChosenOption
 from virtune.model.search import Search
 from virtune.model.stack import Stack
+from virtune.model.study_options import Pairs
 from virtune.model.sweep_plan import SweepPlan
-from virtune.model.units import Bytes
 from virtune.model.verdict import Verdict
 from virtune.model.workload import Workload
 
-Pairs = Literal["all", "baseline"]
 
-IMPORT = "import"
-"""The kind of a study whose results were read from files."""
+class StudyKind(StrEnum):
+    """The kinds of studies, by the verbs that make them. Who does something else for one of them asks by `match` and
+    ends it with `assert_never`, so that a new kind is not passed over anywhere.
+    """
 
-CHECK = "check"
-"""The kind of a study of one stack against itself, which says how fit the host is."""
-
-DEFAULT_SPAN = Bytes(1024**3)
-"""1 GiB: fills in a few seconds, is larger than any drive's or controller's own cache segment that a demo would
-meet, and fits on any disk. It does NOT exceed the host's RAM: a stack that goes through the page cache will be
-served from RAM, which virtune detects and says."""
-
-
-ROUNDS_MAX = 10_000
-SEED_MAX = 2**63 - 1
-SECONDS_MIN, SECONDS_MAX = 0.05, 86_400.0
-RAMP_MAX = 3600.0
-BUDGET_MIN, BUDGET_MAX = 1.0, 7 * 86_400.0
-MARGIN_MIN, MARGIN_MAX = 0.001, 0.5
-CONFIDENCE_MIN, CONFIDENCE_BELOW = 0.5, 1.0
-"""What may be asked for, in flags and in plan files alike; times in seconds."""
+    MEASURE = "measure"
+    """One stack, for its figures."""
+    COMPARE = "compare"
+    """Arms against each other, in rounds."""
+    CHECK = "check"
+    """One stack against itself, which says how fit the host is."""
+    TUNE = "tune"
+    """A search: it chooses its trials as it goes."""
+    SWEEP = "sweep"
+    """One stack under more and more offered load."""
+    IMPORT = "import"
+    """Results that were read from files."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,15 +115,16 @@ class Study:
     was done, by which the error is spent. None for older studies, which are judged as they were. `pairs` are those
     that get verdicts: all, or those with the baseline.
 
-    `checked` is the last A/A of this host in the day before, None without one.
+    `checked` is the last A/A of this host in the day before, None without one. `options` say of every option its
+    value and where it came from; empty for studies from before that was kept.
 
-    A study of kind IMPORT holds results that were made elsewhere. It has no seed, times, scratch or span of its own
-    (all are zero or empty), and `paired` is False: its rounds are repeats, of which no two arms share one.
+    A study of the kind IMPORT holds results that were made elsewhere. It has no seed, times, scratch or span of its
+    own (all are zero or empty), and `paired` is False: its rounds are repeats, of which no two arms share one.
     """
 
     id: str
     created: str
-    kind: str
+    kind: StudyKind
     arms: tuple[Arm, ...]
     baseline: str
     workloads: tuple[Workload, ...]
@@ -156,6 +154,7 @@ class Study:
     checked: Checked | None = None
     pairs: Pairs = "all"
     looks: tuple[tuple[int, float], ...] | None = None
+    options: tuple[ChosenOption, ...] = ()
 
     @property
     def rounds_begun(self) -> int:
@@ -175,7 +174,7 @@ class Study:
     @property
     def imported(self) -> bool:
         """Whether its results were made elsewhere and only read."""
-        return self.kind == IMPORT
+        return self.kind is StudyKind.IMPORT
 
     @property
     def compared(self) -> tuple[Workload, ...]:

@@ -5,9 +5,6 @@ from dataclasses import dataclass
 
 from virtune.model.goal import Limit
 
-SWEEP = "sweep"
-"""The kind of a study that offers one stack more and more load."""
-
 RESOLUTION = 0.05
 """Neighbouring loads around a knee or a limit lie no further apart than this, so a point between is within 5 %."""
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from virtune.model.metric import BY_ID, Metric
+from virtune.model.reason import Reason
 
 ROUNDS_MIN = 6
 """With n paired rounds a two-sided sign test cannot get below p = 2 * 0.5**n. Six is the first n under 0.05 (0.031),
@@ -41,9 +42,9 @@ class Interval:
 class Comparison:
     """One candidate arm against the baseline, one workload, one metric, paired by round.
 
-    `ratio` is None when there were too few rounds to compute one; `why` is the reason in words. Of arms that are not
-    paired (results read from files) `rounds` counts the runs of the arm with fewer, and `change` is the ratio of
-    their geometric means, which even one run each has.
+    `ratio` is None when there were too few rounds to compute one; `why` is the reason in words, `reason` its code. Of
+    arms that are not paired (results read from files) `rounds` counts the runs of the arm with fewer, and `change` is
+    the ratio of their geometric means, which even one run each has.
 
     `noise` is the standard deviation of one round's difference (ln: 0.05 is about 5 %) as it went into the interval,
     `lag1` how alike neighbouring rounds were taken to be, and `rounds_left` a forecast for an undecided one: so many
@@ -60,6 +61,7 @@ class Comparison:
     ratio: Interval | None
     verdict: Verdict
     why: str
+    reason: Reason
     change: float | None = None
     noise: float | None = None
     lag1: float | None = None

@@ -25,6 +25,7 @@ from virtune.model.rig import RIGS, RigWord, read_rig, rig_words, rig_words_with
 from virtune.model.spelling import did_you_mean, quoted
 from virtune.model.stack import Stack, with_setting
 from virtune.model.study import Arm
+from virtune.model.study_options import NamedArm
 
 _KNOB_AT = {".".join(knob.place): knob.id for knob in BY_ID.values() if knob.place}
 _PLACE = re.compile(r"\b(?:pins|device|machine)\.\w+|^\w+(?= belongs to )")
@@ -112,6 +113,14 @@ def arm_from_text(text: str, base: Stack | None = None, *, settings: tuple[Setti
     if not colon:
         raise PlanError(f"unknown arm {quoted(text)}", hint="write NAME:knob=value,knob=value, or NAME: for the base")
     return make_arm(name.strip(), [word for word in words.split(",") if word.strip()], base, settings=settings)
+
+
+def arm_as_written(written: str | NamedArm, base: Stack, *, settings: tuple[Setting, ...]) -> Arm:
+    """Read an arm of the command line (`NAME:knob=value`), or one of a plan file."""
+    if isinstance(written, str):
+        return arm_from_text(written, base, settings=settings)
+    name, words = written
+    return make_arm(name, words, base, settings=settings)
 
 
 def make_arm(

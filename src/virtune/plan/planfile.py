@@ -27,37 +27,25 @@ the plan file lies. Whatever is not known here is refused by its name.
 """
 
 import math
+import re
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import partial
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any, Literal, NoReturn
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, WithJsonSchema
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, WithJsonSchema, create_model
 
 from virtune.fio.workloads import check_name
 from virtune.model.errors import PlanError
 from virtune.model.knob import Choice, Domain, Number, Size, Switch, Text
 from virtune.model.knobs import KNOBS
 from virtune.model.metric import BY_ID
+from virtune.model.option import OptionRow, Takes, for_verb, value_text
 from virtune.model.rig import read_rig, rig_words, rig_words_with_where
 from virtune.model.spelling import did_you_mean, quoted
 from virtune.model.stack import Stack
-from virtune.model.study import (
-    BUDGET_MAX,
-    BUDGET_MIN,
-    CONFIDENCE_BELOW,
-    CONFIDENCE_MIN,
-    MARGIN_MAX,
-    MARGIN_MIN,
-    RAMP_MAX,
-    ROUNDS_MAX,
-    SECONDS_MAX,
-    SECONDS_MIN,
-    SEED_MAX,
-    Pairs,
-)
-from virtune.model.units import parse_bytes, parse_seconds
+from virtune.model.study_options import OPTIONS, StudyOptions, Words, default_words
+from virtune.model.units import format_bytes, parse_bytes, parse_seconds
 from virtune.plan.arms import ARMS_MAX, apply_settings
 from virtune.plan.loads import read_loads
 
@@ -67,38 +55,8 @@ CHARACTERS_MAX = 64 * 1024
 LINE_MAX = 4200
 """Room for the longest inline workload. Python's TOML reader takes a minute for one key of 50,000 dots."""
 
-Words = tuple[str, ...]
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
-    """What a plan file says; None and empty where it says nothing.
-
-    `settings`, `vary` and the words of `arms` are written as on the command line: `disk.aio=native`.
-    """
-
-    title: str | None = None
-    rig: str | None = None
-    connect: str | None = None
-    workload: Words = ()
-    settings: Words = ()
-    vary: Words = ()
-    arms: tuple[tuple[str, Words], ...] = ()
-    baseline: str | None = None
-    rounds: int | None = None
-    budget: float | None = None
-    seconds: float | None = None
-    ramp: float | None = None
-    seed: int | None = None
-    metric: str | None = None
-    pairs: Pairs | None = None
-    margin: float | None = None
-    confidence: float | None = None
-    at_load: Words = ()
-    span: int | None = None
-
-
-def read_plan(text: str) -> Plan:
+def read_plan(text: str) -> StudyOptions:
     """Read a plan file's text; raises PlanError with the key's path, the reason and, where close, what was meant."""
     if len(text) > CHARACTERS_MAX:
         raise PlanError(f"a plan is at most {CHARACTERS_MAX // 1024} KiB of text", hint="is it the file you meant?")
@@ -116,17 +74,14 @@ def read_plan(text: str) -> Plan:
         file = _File.model_validate(parsed)
     except ValidationError as error:
         _explain(error)
-    arms = tuple((arm.name, tuple(_settings(arm.model_extra or {}, f"arm {arm.name}"))) for arm in file.arm)
+    said: dict[str, Any] = {name: getattr(file, row.plan) for name, row in OPTIONS.items() if row.plan}
+    arms = tuple((arm.name, tuple(_settings(arm.model_extra or {}, f"arm {arm.name}"))) for arm in said["arms"])
     names = [name for name, _ in arms]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
         raise PlanError(f"arm: two are named {twice}", hint="give each its own name")
-    return Plan(
-        **{key: getattr(file, key) for key in _File.model_fields if key not in ("set", "vary", "arm")},
-        settings=tuple(_settings(file.set, "set")),
-        vary=tuple(_varied(file.vary)),
-        arms=arms,
-    )
+    settings, vary = tuple(_settings(said["settings"], "set")), tuple(_varied(said["vary"]))
+    return StudyOptions(**said | {"arms": arms, "settings": settings, "vary": vary})
 
 
 def plan_schema() -> dict[str, Any]:
@@ -135,12 +90,31 @@ def plan_schema() -> dict[str, Any]:
     schema.pop("$defs", None)
     one = {"rig": _RIGS, **_knob_schemas(lambda value: value)}
     many = {"rig": _list_of(_RIGS), **_knob_schemas(_list_of)}
-    own = {"name": {"type": "string", "description": "the name of the arm"}}
-    schema["properties"]["set"] = _table(one, "knobs of the base, which every arm starts from")
-    schema["properties"]["vary"] = _table(many, "one arm per value, all combinations of several knobs")
-    arm = {**_table({**own, **one}, "a stack of its own"), "required": ["name"]}
-    schema["properties"]["arm"] = {"type": "array", "maxItems": ARMS_MAX, "items": arm}
+    own = {"name": {"type": "string", "description": "The name of the arm."}}
+    schema["properties"]["set"] = _table(one, plan_words("settings"))
+    schema["properties"]["vary"] = _table(many, plan_words("vary"))
+    arm = {**_table({**own, **one}, "A stack of its own."), "required": ["name"]}
+    many_arms = {"type": "array", "maxItems": ARMS_MAX, "items": arm, "description": plan_words("arms")}
+    schema["properties"]["arm"] = many_arms
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema, "title": "A plan of virtune"}
+
+
+def plan_words(name: str) -> str:
+    """Say what an option means in a plan file: what it asks, what may be written, what it is otherwise."""
+    row = OPTIONS[name]
+    means = [row.plan_help or str(for_verb(row.help, "compare"))]
+    if row.takes is Takes.TIME:
+        between = f"from {value_text(row.takes, row.low or 0)} to {value_text(row.takes, row.high or 0)}"
+        means.append(f"A number of seconds, or a text with its unit (500ms, 2m), {between}.")
+    if row.takes is Takes.SIZE:
+        means.append(f"A number of bytes, or a text (4G; powers of 1024), at least {format_bytes(row.low or 0)}.")
+    if default := default_words(row, "compare"):
+        means.append(f"Default: {default}.")
+    return _FLAG.sub(lambda found: f"`{found[1].replace('-', '_')}`", " ".join(means))
+
+
+_FLAG = re.compile(r"--([a-z][a-z-]*)")
+"""A flag in the help of the command line, which is a key here."""
 
 
 def _seconds(low: float, high: float, value: object) -> float:
@@ -222,59 +196,41 @@ class _Arm(BaseModel):
     name: Annotated[str, BeforeValidator(_arm_name)]
 
 
-class _File(BaseModel):
-    """A comparison of stacks, written down."""
+def _field(name: str, row: OptionRow) -> tuple[Any, Any]:
+    """Return the type and the default of a key, as pydantic takes them."""
+    nothing: Any = {} if row.takes is Takes.SETTINGS else [] if row.takes is Takes.ARMS else () if row.many else None
+    return Annotated[_TYPES[row.takes](row), Field(description=plan_words(name))], nothing
 
-    model_config = ConfigDict(extra="forbid", strict=True)
 
-    title: Annotated[str | None, Field(max_length=200, description="what is to be found out")] = None
-    rig: Annotated[str | None, BeforeValidator(_rig), _RIG, Field(description="what brings stacks up")] = None
-    connect: Annotated[
-        str | None, Field(max_length=1000, description="the libvirt that has the domain of `rig = libvirt:DOMAIN`")
-    ] = None
-    workload: Annotated[
-        Words, BeforeValidator(_words), _WORKLOAD, Field(description="profiles, fio's words, job files")
-    ] = ()
-    baseline: Annotated[
-        str | None, Field(description="the arm the others are held against; the first one if unsaid")
-    ] = None
-    rounds: Annotated[int | None, Field(ge=1, le=ROUNDS_MAX, description="how often every arm is tried")] = None
-    budget: Annotated[
-        float | None,
-        BeforeValidator(partial(_seconds, BUDGET_MIN, BUDGET_MAX)),
-        _TIME,
-        Field(description="time of all trials"),
-    ] = None
-    seconds: Annotated[
-        float | None,
-        BeforeValidator(partial(_seconds, SECONDS_MIN, SECONDS_MAX)),
-        _TIME,
-        Field(description="measured time"),
-    ] = None
-    ramp: Annotated[
-        float | None, BeforeValidator(partial(_seconds, 0.0, RAMP_MAX)), _TIME, Field(description="time before that")
-    ] = None
-    seed: Annotated[int | None, Field(ge=0, le=SEED_MAX, description="of the order of trials and of offsets")] = None
-    pairs: Pairs | None = None
-    metric: Annotated[
-        str | None, BeforeValidator(partial(_one_of, tuple(BY_ID))), _METRIC, Field(description="compared")
-    ] = None
-    margin: Annotated[
-        float | None,
-        Field(ge=MARGIN_MIN, le=MARGIN_MAX, description="the smallest relative difference worth knowing"),
-    ] = None
-    confidence: Annotated[
-        float | None, Field(ge=CONFIDENCE_MIN, lt=CONFIDENCE_BELOW, description="of all verdicts together")
-    ] = None
-    at_load: Annotated[
-        Words, BeforeValidator(_loads), _WORKLOAD, Field(description="offered loads at which latency is compared")
-    ] = ()
-    span: Annotated[int | None, BeforeValidator(_size), _SIZE, Field(description="how much of a disk is touched")] = (
-        None
-    )
-    set: dict[str, Any] = {}
-    vary: dict[str, Any] = {}
-    arm: Annotated[list[_Arm], Field(max_length=ARMS_MAX)] = []
+def _time(row: OptionRow) -> Any:
+    return Annotated[float | None, BeforeValidator(partial(_seconds, row.low or 0.0, row.high or math.inf)), _TIME]
+
+
+def _share(row: OptionRow) -> Any:
+    return Annotated[float | None, Field(ge=row.low, lt=row.high) if row.below else Field(ge=row.low, le=row.high)]
+
+
+_TYPES: Mapping[Takes, Callable[[OptionRow], Any]] = {
+    Takes.SETTINGS: lambda _: dict[str, Any],
+    Takes.ARMS: lambda _: Annotated[list[_Arm], Field(max_length=ARMS_MAX)],
+    Takes.WORKLOADS: lambda _: Annotated[Words, BeforeValidator(_words), _WORKLOAD],
+    Takes.LOADS: lambda _: Annotated[Words, BeforeValidator(_loads), _WORKLOAD],
+    Takes.TIME: _time,
+    Takes.SIZE: lambda _: Annotated[int | None, BeforeValidator(_size), _SIZE],
+    Takes.RIG: lambda _: Annotated[str | None, BeforeValidator(_rig), _RIG],
+    Takes.METRIC: lambda _: Annotated[str | None, BeforeValidator(partial(_one_of, tuple(BY_ID))), _METRIC],
+    Takes.CHOICE: lambda row: Literal[for_verb(row.choices, "compare")] | None,
+    Takes.WHOLE: lambda row: Annotated[int | None, Field(ge=row.low, le=row.high)],
+    Takes.SHARE: _share,
+    Takes.TEXT: lambda row: Annotated[str | None, Field(max_length=None if row.high is None else int(row.high))],
+}
+"""How pydantic reads the value of a key; a switch or a path has not been one yet."""
+
+_KEYS: dict[str, Any] = {row.plan: _field(name, row) for name, row in OPTIONS.items() if row.plan}
+_File: type[BaseModel] = create_model(
+    "_File", __config__=ConfigDict(extra="forbid", strict=True), __doc__="A comparison of stacks.", **_KEYS
+)
+"""A comparison of stacks, written down: its keys are those of the table of options."""
 
 
 def _explain(error: ValidationError) -> NoReturn:

@@ -21,7 +21,7 @@ from virtune.model.knobs import BY_ID, whole_plot
 from virtune.model.search import Factor, Removed
 from virtune.model.space import Apart, Space
 from virtune.model.spelling import quoted
-from virtune.model.stack import DIRECT_CACHES, Stack
+from virtune.model.stack import DIRECT_CACHES, POLL_DEFAULT_NS, Stack
 from virtune.model.study import Arm
 from virtune.model.units import Bytes, format_bytes
 from virtune.plan.arms import apply_settings, labels, objections, parse_setting
@@ -35,7 +35,6 @@ CONFIGURATIONS_MAX = 20_000
 QUEUES_MAX = 8
 """More queues than this serve no disk that a storage daemon serves from one thread (knob K22)."""
 
-POLL_DEFAULT_NS = 32768
 """QEMU's own poll-max-ns of an IOThread on Linux (knob K36)."""
 
 _CLUSTER_DEFAULT = Bytes(65536)

@@ -13,9 +13,9 @@ from random import Random
 
 from virtune.model.errors import PlanError
 from virtune.model.evidence import StudyRecord
-from virtune.model.study import Study, Trial
+from virtune.model.study import Study, StudyKind, Trial
 from virtune.model.sweep import LoadSweep
-from virtune.model.sweep_plan import LOADS_MAX, SWEEP, SweepPlan
+from virtune.model.sweep_plan import LOADS_MAX, SweepPlan
 from virtune.plan.loads import LIKELY_SATURATION, RATE_MAX, offered_workload, rate_of, read_loads, saturation_iops
 
 ASKED_MAX = 100
@@ -43,7 +43,8 @@ def sweep_study(study: Study, plan: SweepPlan) -> Study:
     plan = replace(plan, loads=read_loads(plan.loads, most=ASKED_MAX))
     probe = replace(workload, probe=True)
     return _with(
-        replace(study, kind=SWEEP, sweep=plan, workloads=(probe,), rounds=plan.rounds, trials=()), [probe.name]
+        replace(study, kind=StudyKind.SWEEP, sweep=plan, workloads=(probe,), rounds=plan.rounds, trials=()),
+        [probe.name],
     )
 
 

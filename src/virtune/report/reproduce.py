@@ -3,11 +3,12 @@
 
 import shlex
 from collections.abc import Iterator
+from typing import assert_never
 
 from virtune.model.durability import durability_of
 from virtune.model.metric import BY_ID
 from virtune.model.search import Search
-from virtune.model.study import CHECK, Study
+from virtune.model.study import Study, StudyKind
 from virtune.model.workload import INLINE, Workload
 
 
@@ -22,16 +23,31 @@ def question_of(study: Study) -> str:
 
 
 def command_again(study: Study) -> str:
-    """Write the command line that asks the same question with the same seed."""
-    kind = "compare" if study.kind == CHECK else study.kind  # a check is a comparison of one stack with itself
-    words = ["virtune", kind]
+    """Write the command line that asks the same question with the same seed; nothing for imported results."""
+    match study.kind:
+        case StudyKind.COMPARE | StudyKind.CHECK:  # a check is a comparison of one stack with itself
+            return _rounds_again(study, compares=True)
+        case StudyKind.MEASURE:
+            return _rounds_again(study, compares=False)
+        case StudyKind.TUNE:
+            return tune_again(study)
+        case StudyKind.SWEEP:
+            return sweep_again(study)
+        case StudyKind.IMPORT:
+            return ""
+        case _:
+            assert_never(study.kind)
+
+
+def _rounds_again(study: Study, *, compares: bool) -> str:
+    words = ["virtune", "compare" if compares else "measure"]
     for arm in study.arms:
         settings = ",".join(f"{name}={value}" for name, value in arm.settings)
-        if kind == "compare":
+        if compares:
             words += ["--arm", f"{arm.name}:{settings}"]
         else:
             words += [word for name, value in arm.settings for word in ("--set", f"{name}={value}")]
-    if kind == "compare":
+    if compares:
         words += ["--baseline", study.baseline]
     for workload in [one for one in study.workloads if one.probe] or study.workloads:
         words += ["--workload", _asked(workload)]
@@ -40,7 +56,7 @@ def command_again(study: Study) -> str:
     words += ["--seed", str(study.seed), "--span", str(study.span_bytes)]
     for load in study.at_load:
         words += ["--at-load", load]
-    if kind == "compare":
+    if compares:
         words += [] if study.also else ["--metric", study.metric]
         words += ["--pairs", "all"] if study.pairs == "all" and len(study.arms) > 2 else []
         words += ["--margin", f"{study.margin:g}", "--confidence", f"{study.confidence:g}"]

@@ -3,7 +3,7 @@
 
 from virtune.flows.check import fitness
 from virtune.model.evidence import Listed
-from virtune.model.study import CHECK
+from virtune.model.study import StudyKind
 from virtune.model.units import format_count
 from virtune.report.text.basis import drift_text
 from virtune.report.text.check import sentence
@@ -18,7 +18,7 @@ CHECKS_SHOWN = 25
 def host_rows(store: Store) -> list[dict[str, str]]:
     """Return a row for each of the newest checks: when, on which host, how noisy, how it drifted, fit or not."""
     rows = []
-    for one in store.page(words="", kind=CHECK, limit=CHECKS_SHOWN, offset=0).rows:
+    for one in store.page(words="", kind=StudyKind.CHECK, limit=CHECKS_SHOWN, offset=0).rows:
         if not isinstance(one, Listed) or not one.done:
             continue
         record = store.get(one.study.id)

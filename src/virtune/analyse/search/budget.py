@@ -34,7 +34,7 @@ _BEFORE_RACE = (Phase.PROBE, Phase.RACE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Spent:
+class BudgetSpent:
     """The time of a search up to now, and what is left of it, in seconds.
 
     `beside` is what a slice costs beside its run: the ramp, and what those that ran took besides. `race_left` is what
@@ -56,7 +56,7 @@ def elapsed_seconds(study: Study, attempts: Sequence[TrialRecord]) -> float:
     return math.fsum(step for step in steps if step <= longest)
 
 
-def spent_by(study: Study, probed: Probed, attempts: Sequence[TrialRecord], ramp: Ramp) -> Spent:
+def spent_by(study: Study, probed: Probed, attempts: Sequence[TrialRecord], ramp: Ramp) -> BudgetSpent:
     """Return what the attempts so far took.
 
     What is left for the race follows from its own trials and the probe's: those that come after do not move its end.
@@ -70,11 +70,11 @@ def spent_by(study: Study, probed: Probed, attempts: Sequence[TrialRecord], ramp
         after = pairs + soak_seconds(study, probed.slice_seconds, beside=beside)
         before = elapsed_seconds(study, racing) + probe_seconds(study, slices=max(0, PROBE_SLICES - probed.slices))
         left = search.budget_seconds - before - after
-    return Spent(elapsed=elapsed_seconds(study, attempts), beside=beside, race_left=left, confirming=pairs)
+    return BudgetSpent(elapsed=elapsed_seconds(study, attempts), beside=beside, race_left=left, confirming=pairs)
 
 
 def block_fits(
-    study: Study, probed: Probed, spent: Spent, *, arms: int, before: int, unconfirmed: bool = False
+    study: Study, probed: Probed, spent: BudgetSpent, *, arms: int, before: int, unconfirmed: bool = False
 ) -> bool:
     """Whether a block of so many arms is within the budget, after one of `before` arms (0 for the first).
 
@@ -87,7 +87,7 @@ def block_fits(
     return wait + arms * each <= spent.race_left + (spent.confirming if unconfirmed else 0.0)
 
 
-def pair_fits(study: Study, probed: Probed, spent: Spent) -> bool:
+def pair_fits(study: Study, probed: Probed, spent: BudgetSpent) -> bool:
     """Whether one more pair of the confirmation, and the soak, are within the budget."""
     budget = search_of(study).budget_seconds
     pair = confirm_seconds(study, probed.slice_seconds, beside=spent.beside)

@@ -8,7 +8,7 @@ from statistics import median
 
 from virtune.analyse.search.admission import entrants_of, levels_of, to_join
 from virtune.analyse.search.blocks import Rows, block_of, log_of, mean_of, rows_of, search_of, values_of
-from virtune.analyse.search.budget import Spent, block_fits, pair_fits, spent_by
+from virtune.analyse.search.budget import BudgetSpent, block_fits, pair_fits, spent_by
 from virtune.analyse.search.confirm import confirmed, soak_slices, soaked
 from virtune.analyse.search.constraints import check_limits, state_of
 from virtune.analyse.search.pilot import BLOCKS_LEAST, PROBE_SLICES, probed_by, seconds_of, slices_least
@@ -140,7 +140,7 @@ def _until_bounded(standing: Standing, cap: int | None, arms: int) -> Standing:
 
 
 def _within_budget(
-    study: Study, probed: Probed, spent: Spent, standing: Standing, wanted: int, rows: Rows
+    study: Study, probed: Probed, spent: BudgetSpent, standing: Standing, wanted: int, rows: Rows
 ) -> tuple[Standing, int]:
     """End the race where its next block would leave too little time for what comes after it.
 
@@ -223,7 +223,7 @@ def _tied(standing: Standing, margin: float) -> tuple[str, ...]:
     )
 
 
-def _pairs_wanted(study: Study, probed: Probed, spent: Spent, found: Confirmation | None, tried: int) -> bool:
+def _pairs_wanted(study: Study, probed: Probed, spent: BudgetSpent, found: Confirmation | None, tried: int) -> bool:
     """Whether the confirmation needs another pair, and there is time for it: those that were asked for, and as many
     again at most in place of those that gave no values of both.
     """

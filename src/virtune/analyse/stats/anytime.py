@@ -16,6 +16,7 @@ from collections.abc import Hashable, Sequence
 import numpy as np
 
 from virtune.analyse.stats.noise import EQUAL, Values, lag1_of, moderated, pseudo_values
+from virtune.model.reason import NO_MEASUREMENT, Reason, Why, because
 from virtune.model.standing import Contrast
 
 LN_MAX = 745.2
@@ -108,13 +109,11 @@ def contrasts(
     for place, index in enumerate(np.flatnonzero(known)):
         n = int(blocks[index])
         if own[place] < EQUAL**2:
-            answers[index] = Contrast(
-                blocks=n, mean=float(mean[place]), why="every block gave exactly the same ratio"
-            )
+            answers[index] = Contrast(blocks=n, mean=float(mean[place]), why=EQUAL_BLOCKS)
             continue
         sd = math.sqrt(float(variance[place]) * (1 + lag1) / (1 - lag1))
         radius = quantile(n, float(df[place]), alpha) * sd / math.sqrt(n)
-        why = None if math.isfinite(radius) else f"{n} blocks are too few for an interval"
+        why = None if math.isfinite(radius) else no_interval(n, "blocks")
         answers[index] = Contrast(
             blocks=n, mean=float(mean[place]), radius=radius, sd=sd, df=float(df[place]), lag1=lag1, why=why
         )
@@ -209,8 +208,18 @@ def _sd_after(found: Contrast, blocks: float, arms: int) -> float:
     return sd * math.sqrt((1 - found.lag1) / (1 + found.lag1) * (1 + lag1) / (1 - lag1))
 
 
-def too_few(blocks: int) -> str:
-    return "no block has a usable value of both" if blocks == 0 else "one block cannot show how blocks differ"
+EQUAL_BLOCKS = because(Reason.NO_NOISE, unit="block", what="ratio", so=NO_MEASUREMENT)
+
+
+def too_few(blocks: int) -> Why:
+    """Return why so few blocks bear no interval."""
+    words = "no block has a usable value of both" if blocks == 0 else "one block cannot show how blocks differ"
+    return because(Reason.NO_VALUE, which=words)
+
+
+def no_interval(count: int, units: str) -> Why:
+    """Return why the interval of so many blocks or rounds has no end."""
+    return Why(reason=Reason.NO_INTERVAL, text=f"{count} {units} are too few for an interval")
 
 
 def _lent(own: float, arms: int) -> float:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from statistics import fmean, stdev
 
 from virtune.model.metric import Metric
+from virtune.model.reason import NO_MEASUREMENT, Reason, Why, because
 from virtune.model.standing import Contrast
 from virtune.model.units import format_share
 from virtune.model.verdict import ROUNDS_MIN, Comparison, Interval, Verdict
@@ -21,7 +22,6 @@ from virtune.model.verdict import ROUNDS_MIN, Comparison, Interval, Verdict
 _LOG_MAX = 700.0
 """exp() of more than this is no number any more."""
 
-_NO_MEASUREMENT = ", which no measurement does"
 
 _SIGN_LEVEL = 0.05
 """A difference must also pass the sign test at this level, so that one wild round cannot make it."""
@@ -66,7 +66,8 @@ def compare(
         rounds=len(pairs),
         ratio=ratio,
         verdict=verdict,
-        why=why,
+        why=why.text,
+        reason=why.reason,
     )
 
 
@@ -169,7 +170,7 @@ def _compared(
         ends = (math.exp(found.mean), math.exp(found.low), math.exp(found.high))
         ratio = Interval(estimate=ends[0], low=ends[1], high=ends[2], confidence=rules.confidence)
     if found.why is not None and found.blocks >= ROUNDS_MIN:
-        verdict, why = Verdict.UNDECIDED, found.why + (_NO_MEASUREMENT if found.sd is None else "")
+        verdict, why = Verdict.UNDECIDED, found.why
     else:
         sign_level = _SIGN_LEVEL_PLANNED if rules.planned else _SIGN_LEVEL
         verdict, why = _judge(metric, pairs, ratio, margin=rules.margin, asked=asked, sign_level=sign_level)
@@ -181,7 +182,8 @@ def _compared(
         rounds=found.blocks,
         ratio=ratio,
         verdict=verdict,
-        why=why,
+        why=why.text,
+        reason=why.reason,
         noise=found.sd,
         lag1=None if found.sd is None else found.lag1,
         rounds_left=_rounds_left(found, rules) if verdict is Verdict.UNDECIDED else None,
@@ -245,22 +247,21 @@ def _judge(
     margin: float,
     asked: int,
     sign_level: float = _SIGN_LEVEL,
-) -> tuple[Verdict, str]:
+) -> tuple[Verdict, Why]:
     if ratio is None and len(pairs) >= ROUNDS_MIN:
-        return Verdict.UNDECIDED, "the rounds vary too much for an interval"
+        return Verdict.UNDECIDED, because(Reason.NO_INTERVAL, units="rounds")
     if ratio is None or len(pairs) < ROUNDS_MIN:
         lost = f" ({asked - len(pairs)} of {asked} had no usable value)" if len(pairs) < asked else ""
         rounds = "1 paired round" if len(pairs) == 1 else f"{len(pairs)} paired rounds"
-        return Verdict.UNDECIDED, f"{rounds}{lost}; {ROUNDS_MIN} are the minimum for a verdict"
+        return Verdict.UNDECIDED, because(Reason.TOO_FEW, had=f"{rounds}{lost}", least=ROUNDS_MIN)
     if ratio.low == ratio.high:
-        # Counters and clocks never agree to the last digit: equal values are a sign of a stuck source.
-        return Verdict.UNDECIDED, f"every round gave exactly the same ratio{_NO_MEASUREMENT}"
+        return Verdict.UNDECIDED, because(Reason.NO_NOISE, unit="round", what="ratio", so=NO_MEASUREMENT)
     if ratio.within(margin):
-        return Verdict.SAME, f"any difference is smaller than {format_share(margin)}"
+        return Verdict.SAME, because(Reason.WITHIN_MARGIN, margin=format_share(margin))
     if ratio.low <= 1.0 <= ratio.high:
-        return Verdict.UNDECIDED, f"could be no change or more than the {format_share(margin)} margin"
+        return Verdict.UNDECIDED, because(Reason.NOT_SETTLED, margin=format_share(margin))
     if sign_test(pairs) > sign_level:
-        return Verdict.UNDECIDED, "the sign test is not significant: a few rounds carry the difference"
+        return Verdict.UNDECIDED, because(Reason.SIGN_TEST)
     if (ratio.low > 1.0) == (metric.better == "higher"):
-        return Verdict.BETTER, "the whole interval is on the better side"
-    return Verdict.WORSE, "the whole interval is on the worse side"
+        return Verdict.BETTER, because(Reason.BETTER_SIDE)
+    return Verdict.WORSE, because(Reason.WORSE_SIDE)

@@ -16,7 +16,7 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 
-from virtune.analyse.stats.anytime import FORESEEN, FOUND_SDS, LN_FAR, LN_MAX, too_few
+from virtune.analyse.stats.anytime import EQUAL_BLOCKS, FORESEEN, FOUND_SDS, LN_FAR, LN_MAX, no_interval, too_few
 from virtune.analyse.stats.anytime import quantile as anytime_quantile
 from virtune.analyse.stats.group_sequential import final_level
 from virtune.analyse.stats.noise import EQUAL, Values, lag1_of, moderated, noisy_arms, pseudo_values
@@ -79,11 +79,11 @@ def _known(
     for place, pair in enumerate(pairs):
         n, middle = int(rounds[place]), float(mean[place])
         if own[place] < EQUAL**2:
-            answers[pair] = Contrast(blocks=n, mean=middle, why="every block gave exactly the same ratio")
+            answers[pair] = Contrast(blocks=n, mean=middle, why=EQUAL_BLOCKS)
             continue
         sd = math.sqrt(float(variance[place]))
         radius = mixed_quantile(level, float(df[place]), lag1, n, arms) * sd / math.sqrt(n)
-        why = None if math.isfinite(radius) else f"{n} rounds are too few for an interval"
+        why = None if math.isfinite(radius) else no_interval(n, "rounds")
         likely = min(max(lag1, 0.0), LAG1_RANGE[1])
         worth = math.sqrt((1 + likely) / (1 - likely))
         answers[pair] = Contrast(

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from statistics import fmean, variance
 
 from virtune.model.metric import Metric
+from virtune.model.reason import NO_MEASUREMENT, Reason, Why, because
 from virtune.model.units import format_share
 from virtune.model.verdict import Comparison, Interval, Verdict
 
@@ -49,7 +50,8 @@ def compare_unpaired(
         rounds=fewest,
         ratio=ratio,
         verdict=verdict,
-        why=why + (f" ({lost} run{'' if lost == 1 else 's'} had no usable value)" if lost else ""),
+        why=why.text + (f" ({lost} run{'' if lost == 1 else 's'} had no usable value)" if lost else ""),
+        reason=why.reason,
         change=change,
     )
 
@@ -98,25 +100,25 @@ def _judge(
     *,
     margin: float,
     change: float | None,
-) -> tuple[Verdict, str]:
+) -> tuple[Verdict, Why]:
     fewest = min(len(base), len(other))
     if fewest == 0 or change is None:
-        return Verdict.UNDECIDED, "one of the two has no usable value"
+        return Verdict.UNDECIDED, because(Reason.NO_VALUE, which="one of the two has no usable value")
     if len(base) == len(other) == 1:
-        return Verdict.UNDECIDED, "one run each cannot decide"
+        return Verdict.UNDECIDED, because(Reason.ONE_RUN_EACH)
     if fewest < REPEATS_MIN:
-        runs = f"{len(base)} and {len(other)} runs; {REPEATS_MIN} of each are the minimum for a verdict"
-        return Verdict.UNDECIDED, runs
+        runs = f"{len(base)} and {len(other)} runs"
+        return Verdict.UNDECIDED, because(Reason.TOO_FEW, had=runs, least=f"{REPEATS_MIN} of each")
     if ratio is None:
-        return Verdict.UNDECIDED, "the runs vary too much for an interval"
+        return Verdict.UNDECIDED, because(Reason.NO_INTERVAL, units="runs")
     if ratio.low == ratio.high:
-        return Verdict.UNDECIDED, "every run gave exactly the same value, which no measurement does"
+        return Verdict.UNDECIDED, because(Reason.NO_NOISE, unit="run", what="value", so=NO_MEASUREMENT)
     if ratio.within(margin):
-        return Verdict.SAME, f"any difference is smaller than {format_share(margin)}"
+        return Verdict.SAME, because(Reason.WITHIN_MARGIN, margin=format_share(margin))
     if ratio.low <= 1.0 <= ratio.high:
-        return Verdict.UNDECIDED, f"could be no change or more than the {format_share(margin)} margin"
+        return Verdict.UNDECIDED, because(Reason.NOT_SETTLED, margin=format_share(margin))
     if rank_test(base, other) > _RANK_LEVEL:
-        return Verdict.UNDECIDED, "the rank test is not significant: a few runs carry the difference"
+        return Verdict.UNDECIDED, because(Reason.RANK_TEST)
     if (ratio.low > 1.0) == (metric.better == "higher"):
-        return Verdict.BETTER, "the whole interval is on the better side"
-    return Verdict.WORSE, "the whole interval is on the worse side"
+        return Verdict.BETTER, because(Reason.BETTER_SIDE)
+    return Verdict.WORSE, because(Reason.WORSE_SIDE)

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 
 from virtune.model.errors import LoadError
 from virtune.model.evidence import TrialRecord
+from virtune.model.reason import Reason, because
 
 LOST_ROUNDS = 3
 """An arm that gave nothing in so many rounds, tried twice in each, will give nothing in the next one."""
@@ -19,7 +20,7 @@ def lost_of(trials: Iterable[TrialRecord]) -> Lost:
     for record in trials:
         found.setdefault((record.trial.arm, record.trial.workload), []).append(record)
     return {
-        (arm, workload): f"{arm} gave no measurement in {len(mine)} rounds: {mine[-1].failure}"
+        (arm, workload): because(Reason.ARM_LOST, arm=arm, rounds=len(mine), failure=mine[-1].failure).text
         for (arm, workload), mine in found.items()
         if len(mine) >= LOST_ROUNDS and all(one.measurement is None for one in mine)
     }

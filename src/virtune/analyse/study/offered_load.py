@@ -7,6 +7,7 @@ from dataclasses import replace
 from virtune.analyse.trial.validity_rules import EDGE_SECONDS, RATE_MET
 from virtune.model.evidence import TrialRecord
 from virtune.model.metric import BY_ID
+from virtune.model.reason import Reason, because
 from virtune.model.study import Study
 from virtune.model.verdict import ROUNDS_MIN, Comparison, Verdict
 
@@ -53,7 +54,13 @@ def judged(comparison: Comparison, unmet: Unmet, rounds: int) -> Comparison:
     if not saturated:
         return comparison
     verb = "are" if len(saturated) > 1 else "is"
-    why = f"{' and '.join(saturated)} {verb} saturated at this load: latency not comparable"
+    why = because(Reason.SATURATED, arms=" and ".join(saturated), are=verb)
     return replace(
-        comparison, ratio=None, verdict=Verdict.UNDECIDED, why=why, rounds_left=None, closed=rounds >= ROUNDS_MIN
+        comparison,
+        ratio=None,
+        verdict=Verdict.UNDECIDED,
+        why=why.text,
+        reason=why.reason,
+        rounds_left=None,
+        closed=rounds >= ROUNDS_MIN,
     )

@@ -10,6 +10,7 @@ from dataclasses import replace
 from virtune.model.evidence import TrialRecord
 from virtune.model.measurement import Measurement
 from virtune.model.metric import BY_ID, DISTRIBUTIONS, METRICS, Distribution, Metric
+from virtune.model.reason import Reason, because
 from virtune.model.study import Study
 from virtune.model.verdict import ROUNDS_MIN, Comparison
 
@@ -79,11 +80,14 @@ def named(
         return so_named
     needed = math.ceil(round(BEYOND / (1 - actual.percent / 100), 6))
     times = math.ceil(needed / least)
-    why = (
-        f"p{actual.percent:g} needs {needed:,} I/Os a run, and these have {least:,} at most:"
-        f" let each run {'twice' if times == 2 else f'{times:,} times'} as long"
+    why = because(
+        Reason.TOO_FEW_IOS,
+        percent=f"{actual.percent:g}",
+        needed=f"{needed:,}",
+        had=f"{least:,}",
+        times="twice" if times == 2 else f"{times:,} times",
     )
-    return replace(so_named, why=why, closed=comparison.closed or rounds >= ROUNDS_MIN)
+    return replace(so_named, why=why.text, reason=why.reason, closed=comparison.closed or rounds >= ROUNDS_MIN)
 
 
 def _least_counted(comparison: Comparison, metric: Metric, trials: Iterable[TrialRecord]) -> int:

@@ -16,6 +16,7 @@ from virtune.model.condition import Outcome, Threshold, ThresholdResult
 from virtune.model.errors import UsageError
 from virtune.model.evidence import StudyRecord
 from virtune.model.metric import BY_ID
+from virtune.model.reason import Reason, Why, because
 from virtune.model.verdict import ROUNDS_MIN, Comparison, Interval, Verdict
 
 
@@ -63,26 +64,27 @@ def _rulings(evidence: Evidence, conditions: Sequence[Threshold]) -> Iterator[Th
         )
         for comparison in comparisons:
             outcome, why = _judge(condition, comparison, paired=study.paired)
-            yield ThresholdResult(condition=condition, comparison=comparison, outcome=outcome, why=why)
+            yield ThresholdResult(
+                condition=condition, comparison=comparison, outcome=outcome, why=why.text, reason=why.reason
+            )
 
 
-def _judge(condition: Threshold, comparison: Comparison, *, paired: bool) -> tuple[Outcome, str]:
+def _judge(condition: Threshold, comparison: Comparison, *, paired: bool) -> tuple[Outcome, Why]:
     ratio, limit = comparison.ratio, condition.limit
     if ratio is None or not _sound(comparison, ratio, paired=paired):
-        return (
-            Outcome.UNDECIDED,
-            comparison.why if comparison.rounds or comparison.closed else _missing(condition),
-        )
+        known = comparison.rounds or comparison.closed
+        why = Why(reason=comparison.reason, text=comparison.why) if known else _missing(condition)
+        return Outcome.UNDECIDED, why
     above, below = ratio.low > limit, ratio.high < limit
     if not (above or below):
-        return Outcome.UNDECIDED, "the interval crosses the limit; more rounds narrow it"
+        return Outcome.UNDECIDED, because(Reason.CROSSES_LIMIT)
     if above == (condition.relation == ">"):
-        return Outcome.BREACHED, "the whole interval is beyond the limit"
-    return Outcome.HELD, "the whole interval is within the limit"
+        return Outcome.BREACHED, because(Reason.BEYOND_LIMIT)
+    return Outcome.HELD, because(Reason.WITHIN_LIMIT)
 
 
-def _missing(condition: Threshold) -> str:
-    return "not measured in both arms" if condition.value is None else "not measured"
+def _missing(condition: Threshold) -> Why:
+    return because(Reason.NOT_MEASURED, where=" in both arms" if condition.value is None else "")
 
 
 def _sound(comparison: Comparison, ratio: Interval, *, paired: bool) -> bool:

@@ -24,6 +24,7 @@ from virtune.analyse.trial.rejection import pardons, rejected_for
 from virtune.model.evidence import StudyRecord, TrialRecord
 from virtune.model.measurement import Measurement
 from virtune.model.metric import BY_ID, METRICS, Metric
+from virtune.model.reason import Reason, because
 from virtune.model.result import Waiver
 from virtune.model.study import Arm, Study
 from virtune.model.verdict import ROUNDS_MIN, Comparison, Verdict
@@ -157,7 +158,8 @@ def against_value(evidence: Evidence, metric: Metric, value: float, *, confidenc
                 fewest = ROUNDS_MIN if study.paired else REPEATS_MIN
                 few = found.verdict is Verdict.UNDECIDED and 0 < found.rounds < fewest
                 runs = "1 run" if found.rounds == 1 else f"{found.rounds} runs"
-                yield replace(found, why=f"{runs}; {fewest} are the fewest that can decide") if few else found
+                why = because(Reason.TOO_FEW, had=runs, least=fewest)
+                yield replace(found, why=why.text, reason=why.reason) if few else found
 
 
 def comparable(measurement: Measurement) -> dict[str, float]:
@@ -198,7 +200,10 @@ def _compare(
         found = named(one, metric, actual, evidence.trials, rounds)
         lost = [why for arm in (found.baseline, found.candidate) if (why := evidence.lost.get((arm, workload.name)))]
         if lost:
-            yield replace(found, verdict=Verdict.UNDECIDED, why="; ".join(lost), rounds_left=None, closed=True)
+            why = "; ".join(lost)
+            yield replace(
+                found, verdict=Verdict.UNDECIDED, why=why, reason=Reason.ARM_LOST, rounds_left=None, closed=True
+            )
         else:
             yield judged(found, evidence.unmet, rounds)
 

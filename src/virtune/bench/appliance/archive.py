@@ -14,7 +14,7 @@ _TRAILER = "TRAILER!!!"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class ArchiveEntry:
     """One name in the archive, without a leading slash: a file, a directory, or a link with its target as content."""
 
     name: str
@@ -22,26 +22,26 @@ class Entry:
     content: bytes = b""
 
 
-def file(name: str, content: bytes, *, program: bool = False) -> Entry:
+def file(name: str, content: bytes, *, program: bool = False) -> ArchiveEntry:
     """Return a plain file, executable where it is a program."""
-    return Entry(name=name, mode=stat.S_IFREG | (0o755 if program else 0o644), content=content)
+    return ArchiveEntry(name=name, mode=stat.S_IFREG | (0o755 if program else 0o644), content=content)
 
 
-def link(name: str, target: str) -> Entry:
+def link(name: str, target: str) -> ArchiveEntry:
     """Return a symbolic link."""
-    return Entry(name=name, mode=stat.S_IFLNK | 0o777, content=target.encode())
+    return ArchiveEntry(name=name, mode=stat.S_IFLNK | 0o777, content=target.encode())
 
 
-def archive(entries: Iterable[Entry], *, directories: Iterable[str] = ()) -> bytes:
+def archive(entries: Iterable[ArchiveEntry], *, directories: Iterable[str] = ()) -> bytes:
     """Write the archive; the directories above each name are made, and those of `directories` as well, empty."""
     by_name = {entry.name: entry for entry in entries}
     for name in [*directories, *by_name]:
         for above in _above(name):
-            by_name.setdefault(above, Entry(name=above, mode=stat.S_IFDIR | 0o755))
+            by_name.setdefault(above, ArchiveEntry(name=above, mode=stat.S_IFDIR | 0o755))
     for name in directories:
-        by_name.setdefault(name, Entry(name=name, mode=stat.S_IFDIR | 0o755))
+        by_name.setdefault(name, ArchiveEntry(name=name, mode=stat.S_IFDIR | 0o755))
     written = [_record(number, by_name[name]) for number, name in enumerate(sorted(by_name), 1)]
-    return b"".join([*written, _record(0, Entry(name=_TRAILER, mode=0))])
+    return b"".join([*written, _record(0, ArchiveEntry(name=_TRAILER, mode=0))])
 
 
 def _above(name: str) -> Iterator[str]:
@@ -50,7 +50,7 @@ def _above(name: str) -> Iterator[str]:
         yield "/".join(parts[:count])
 
 
-def _record(number: int, entry: Entry) -> bytes:
+def _record(number: int, entry: ArchiveEntry) -> bytes:
     name = entry.name.encode() + b"\0"
     links = 2 if stat.S_ISDIR(entry.mode) else 1
     fields = (number, entry.mode, 0, 0, links, 0, len(entry.content), 0, 0, 0, 0, len(name), 0)

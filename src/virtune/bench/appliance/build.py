@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from virtune import shell
-from virtune.bench.appliance.archive import Entry, archive, file, link
+from virtune.bench.appliance.archive import ArchiveEntry, archive, file, link
 from virtune.bench.appliance.elf import libraries, stand_ins
 from virtune.bench.appliance.sources import Sources
 from virtune.model.errors import PreconditionError
@@ -146,7 +146,7 @@ def _read(place: Path) -> Appliance | None:
     return None
 
 
-def _description(sources: Sources, entries: list[Entry], size: int) -> dict[str, object]:
+def _description(sources: Sources, entries: list[ArchiveEntry], size: int) -> dict[str, object]:
     return {
         "format": _FORMAT,
         "release": sources.release,
@@ -164,7 +164,7 @@ def _description(sources: Sources, entries: list[Entry], size: int) -> dict[str,
     }
 
 
-def _entries(sources: Sources) -> list[Entry]:
+def _entries(sources: Sources) -> list[ArchiveEntry]:
     entries = [file("bin/busybox", sources.busybox.read_bytes(), program=True)]
     entries += [
         link(f"bin/{applet}", "busybox")
@@ -183,7 +183,7 @@ def _entries(sources: Sources) -> list[Entry]:
     return [*entries, *_modules(sources)]
 
 
-def _fio_libraries(fio: Path) -> Iterator[Entry]:
+def _fio_libraries(fio: Path) -> Iterator[ArchiveEntry]:
     found = libraries(fio)
     kept = {name: path for name, path in found.items() if _KEPT.fullmatch(name)}
     yield from (_library(path) for path in kept.values())
@@ -193,11 +193,11 @@ def _fio_libraries(fio: Path) -> Iterator[Entry]:
             yield file(str(beside / name).lstrip("/"), content)
 
 
-def _library(path: Path) -> Entry:
+def _library(path: Path) -> ArchiveEntry:
     return file(str(path).lstrip("/"), path.read_bytes(), program=True)
 
 
-def _modules(sources: Sources) -> Iterator[Entry]:
+def _modules(sources: Sources) -> Iterator[ArchiveEntry]:
     """Yield the modules that are wanted and what they depend on, and the lists in which order to load them."""
     at_hand = {path.name.partition(".")[0].replace("-", "_"): path for path in sources.modules.rglob("*.ko*")}
     contents: dict[str, bytes] = {}

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Into a guest by the QEMU guest agent, which people's own guests have: programs and files, by its JSON commands.
 
-What carries the commands is a Line: the libvirt that owns the agent's port, or the socket of a QEMU of ours. What
-comes back is the guest's, which may be hostile: every answer is bounded, and taken only in the form it must have.
+What carries the commands is an AgentLine: the libvirt that owns the agent's port, or the socket of a QEMU of ours.
+What comes back is the guest's, which may be hostile: every answer is bounded, and taken only in the form it must
+have.
 
 The agent catches at most 16 MiB of a program's output, and libvirt carries answers of at most 10 MiB, so what is
 large is written to a file in the guest and fetched in parts.
@@ -48,7 +49,7 @@ class Refused(GuestError):  # noqa: N818 - it is the agent that errs on us
     """The agent answered that it will not or cannot."""
 
 
-class Line(Protocol):
+class AgentLine(Protocol):
     """What carries commands to an agent."""
 
     def ask(self, command: str, arguments: Mapping[str, Any], *, timeout_seconds: float) -> Any:
@@ -156,7 +157,7 @@ class AgentProcess:
 class AgentGuest:
     """A guest by its agent."""
 
-    def __init__(self, line: Line) -> None:
+    def __init__(self, line: AgentLine) -> None:
         self._line = line
 
     def ping(self, *, timeout_seconds: float) -> None:

@@ -34,11 +34,8 @@ from virtune.dialects.qemu.guest import (
 )
 from virtune.dialects.qemu.qmp import Command, DaemonPlaces
 from virtune.model.evidence import Check
-from virtune.model.stack import PLUGGED, WRITABLE, Stack
+from virtune.model.stack import PLUGGED, POLL_DEFAULT_NS, WRITABLE, Stack
 from virtune.probe.process import Process, Ring, Rings
-
-POLL_MAX_NS = 32768
-"""QEMU's default for an IOThread, set again where an arm asks for no other."""
 
 THREAD_POOL_MAX = 64
 """QEMU's default for the workers of an IOThread, set again likewise."""
@@ -190,7 +187,7 @@ class Carried:
     def _make_threads(self, stack: Stack) -> None:
         """Make the IOThreads that the disk needs; those that there are get what the stack asks of them."""
         wanted = {
-            "poll-max-ns": POLL_MAX_NS if stack.poll_max_ns is None else stack.poll_max_ns,
+            "poll-max-ns": POLL_DEFAULT_NS if stack.poll_max_ns is None else stack.poll_max_ns,
             "thread-pool-max": THREAD_POOL_MAX if stack.thread_pool_max is None else stack.thread_pool_max,
         }
         for command in thread_commands(stack):

@@ -10,9 +10,8 @@ from dataclasses import dataclass
 from xml.sax.saxutils import escape
 
 from virtune.model.machine import Machine, Mapped, Pins, mapping_of
-from virtune.model.stack import LIMITS, Stack
+from virtune.model.stack import LIMITS, POLL_DEFAULT_NS, Stack
 
-POLL_DEFAULT_NS = 32768
 """What QEMU does unasked on Linux, and therefore is not written: `<poll>` needs libvirt 9.4."""
 
 

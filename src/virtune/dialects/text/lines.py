@@ -39,7 +39,7 @@ class Page:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class TextLine:
     """One line: its number from 1, its place, its text without the end."""
 
     number: int
@@ -58,7 +58,7 @@ class Setting:
 
     key: str
     value: str
-    line: Line
+    line: TextLine
     start: int
     end: int
     section: str = ""
@@ -80,11 +80,11 @@ def read_page(text: bytes, *, bytes_max: int = BYTES_MAX) -> Page:
         return Page(text.decode("latin-1"), "latin-1")  # every byte is a character, so nothing is lost
 
 
-def lines_of(page: Page) -> Iterator[Line]:
+def lines_of(page: Page) -> Iterator[TextLine]:
     """Yield the lines. Only a line feed ends one, whatever else Unicode calls a line's end."""
     at = 0
     for number, text in enumerate(page.text.split("\n"), 1):
-        yield Line(number, at, text.removesuffix("\r"))
+        yield TextLine(number, at, text.removesuffix("\r"))
         at += len(text) + 1
 
 

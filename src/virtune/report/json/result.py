@@ -6,6 +6,7 @@ History of the schema:
 virtune/result/1   first light
 virtune/result/2   `measured_as` says where completion latency stands for total latency; metrics of reads and writes;
                    limits on an arm's own value among the conditions
+virtune/result/3   `reason`: the code of why a verdict or a condition is what it is, beside its words
 """
 
 import json
@@ -29,7 +30,7 @@ from virtune.report.reproduce import command_again, question_of
 from virtune.report.text.imported import without_unknowns
 from virtune.report.text.thresholds import conditions_document
 
-SCHEMA = "virtune/result/2"
+SCHEMA = "virtune/result/3"
 
 
 def result_document(result: Result, record: StudyRecord, rulings: Sequence[ThresholdResult] = ()) -> dict[str, Any]:
@@ -205,5 +206,6 @@ def _comparison(comparison: Comparison, key: str) -> dict[str, Any]:
         "rounds_left": comparison.rounds_left,
         "measured_as": comparison.measured_as,
         "why": comparison.why,
+        "reason": comparison.reason.value,
     }
     return document | {key: comparison.verdict.value}

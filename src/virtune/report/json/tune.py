@@ -146,7 +146,7 @@ def _contrast(found: Contrast) -> dict[str, Any]:
         "blocks": found.blocks,
         "sd": found.sd,
         "lag1": None if found.sd is None else found.lag1,
-        "why": found.why,
+        "why": None if found.why is None else found.why.text,
     }
 
 

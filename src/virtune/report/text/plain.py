@@ -18,6 +18,7 @@ from virtune.model.study import Arm, Study
 from virtune.model.tuning import Tuning
 from virtune.model.units import format_seconds, format_share
 from virtune.report.text import imported, tune
+from virtune.report.text.chosen_options import option_lines
 from virtune.report.text.layout import Column, Records
 from virtune.report.text.result import render, value_text
 from virtune.report.text.studies import ending
@@ -34,6 +35,7 @@ def plain_report(result: Result, record: StudyRecord, published: PublishedStudy 
         *_section("single rounds", _rounds(result, record)),
         *_section("verified settings, check by check", all_checks(result)),
         *_section("how it was measured", Text("\n".join(_method(result, record)))),
+        *_section("options", Text("\n".join(option_lines(result.study)))),
         *_section("arms", _arms(result.study)),
         *_section("workloads", Text("\n".join(_workloads(result.study)))),
         *_section("host", Text("\n".join(_host(record.facts)))),
@@ -49,7 +51,8 @@ def plain_search(known: Tuning, facts: str, written: Sequence[tuple[str, str, tu
         (title, "\n".join([text, *(f"note: {note}" for note in notes)]).strip()) for title, text, notes in written
     ]
     pasted = (part for title, text in lines for part in _section(title, Text(text, no_wrap=True, overflow="ignore")))
-    return Group(tune.render(known, facts), *pasted, *_section("host", Text("\n".join(_host(facts)))))
+    options = _section("options", Text("\n".join(option_lines(known.study))))
+    return Group(tune.render(known, facts), *pasted, *options, *_section("host", Text("\n".join(_host(facts)))))
 
 
 def _section(title: str, body: RenderableType) -> tuple[RenderableType, RenderableType]:

@@ -78,6 +78,7 @@ def conditions_document(rulings: Sequence[ThresholdResult]) -> list[dict[str, An
             "confidence": None if ruling.comparison.ratio is None else ruling.comparison.ratio.confidence,
             "outcome": ruling.outcome.value,
             "why": ruling.why,
+            "reason": ruling.reason.value,
         }
         for ruling in rulings
     ]

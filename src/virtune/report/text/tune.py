@@ -205,7 +205,7 @@ def _cost(known: Tuning) -> Iterator[str]:
         f" {places[Place.PARKED]} no better than the leader, {places[Place.OPEN]} undecided"
         + (f", {places[Place.FAILED]} failed" if places[Place.FAILED] else "")
     )
-    each = known.probed.slice_seconds + known.study.ramp_seconds + 0.45
+    each = known.probed.slice_seconds + known.beside_seconds
     for basis in known.basis:
         yield "; ".join(steadiness(basis, known.study))
     yield checked_text(known.study)

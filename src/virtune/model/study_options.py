@@ -1,0 +1,356 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a study can be asked for: one row for each option, read by the command line, plan files, schema and docs.
+
+`StudyOptions` holds what was said, on the command line or in a plan file; its fields carry the rows. A new option is
+a field here, and a line where a study is made of it (`flows/question.py`, `flows/tune_question.py`).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any, Literal
+
+from virtune.model.durability import Promise
+from virtune.model.option import OptionRow, Takes, for_verb, value_text
+from virtune.model.rig import rig_words_with_where
+from virtune.model.search import Mode
+from virtune.model.units import Bytes
+
+Words = tuple[str, ...]
+NamedArm = tuple[str, Words]
+"""An arm of a plan file: its name, and its settings as on the command line (`disk.aio=native`)."""
+
+Pairs = Literal["all", "baseline"]
+
+ROUNDS_MAX = 10_000
+SEED_MAX = 2**63 - 1
+SECONDS_MIN, SECONDS_MAX = 0.05, 86_400.0
+RAMP_MAX = 3600.0
+BUDGET_MIN, BUDGET_MAX = 1.0, 7 * 86_400.0
+MARGIN_MIN, MARGIN_MAX = 0.001, 0.5
+CONFIDENCE_MIN, CONFIDENCE_BELOW = 0.5, 1.0
+"""What may be asked for, in flags and in plan files alike; times in seconds."""
+
+DEFAULT_SPAN = Bytes(1024**3)
+"""1 GiB: fills in a few seconds, is larger than any drive's or controller's own cache segment that a demo would
+meet, and fits on any disk. It does NOT exceed the host's RAM: a stack that goes through the page cache will be
+served from RAM, which virtune detects and says."""
+
+BUDGET_SECONDS = 300.0
+"""Five minutes of trials: two arms then have 50 rounds, which show 3 % under a noise of 5 % (method, 4.2)."""
+
+BUDGET_ROUNDS = 8
+"""Where trials are long or many, the default budget has room for these: two more than the fewest that can decide."""
+
+QUICK_ROUNDS, QUICK_SECONDS = 10, 1.0
+"""A few more rounds than the fewest that can decide, and the shortest run that still holds thousands of I/Os."""
+
+SPREAD_SECONDS = 30.0
+"""A certificate for eight to sixteen configurations then takes ten minutes. On a host that warms up, one that was had
+in two minutes is for the host as it was: within 3 % of the best in 96 to 98 % of simulated searches, and in 99 % with
+the same slices spread out (benchmarks/README.md)."""
+
+DEFAULT_WORKLOAD = "randread-4k"
+
+LIVE = ("measure", "compare", "sweep", "study")
+TESTS = (*LIVE, "check")
+ALL = (*TESTS, "tune")
+
+_THE_HOST = "a plan says what is compared, not on whose disk"
+_THE_CALL = "it is for one call, and the plan stays as it is"
+_SEARCHES = "plan files are for comparisons, and this is for searches"
+_STACKS = (
+    "What runs the disk stack. storage-daemon: QEMU's block layer without a guest; vhost-user: the same, loaded"
+    " through virtio queues; qemu: a test guest"
+)
+_WORKLOAD = "A named workload, fio's own words"
+
+
+def _row(**row: Any) -> Any:
+    """Return a field with its row; what nobody said is None, an empty tuple, or False."""
+    made = OptionRow(**row)
+    nothing = () if made.many else False if made.takes is Takes.SWITCH else None
+    return field(default=nothing, metadata={"row": made})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StudyOptions:
+    """What was said of a study, as it was written; None, empty or False where nothing was said."""
+
+    title: str | None = _row(
+        takes=Takes.TEXT, verbs=(), plan="title", high=200,
+        help="What is to be found out, in one line; tables and reports begin with it.",
+    )  # fmt: skip
+    rig: str | None = _row(
+        takes=Takes.RIG, verbs=ALL, plan="rig",
+        help={
+            "": f"{_STACKS}; libvirt:DOMAIN: your running VM; metal: no QEMU.",
+            "tune": f"{_STACKS}.",
+            "check": "What runs the disk stack.",
+            "study": "Run it on another rig: `vhost-user` or `storage-daemon`, for studies that do not need a guest.",
+        },
+        choices={
+            "": ("storage-daemon", "vhost-user", "qemu", "metal", *rig_words_with_where()),
+            "tune": ("storage-daemon", "vhost-user", "qemu"),
+            "check": ("storage-daemon", "vhost-user", "metal"),
+            "study": (),
+        },
+        default={"": "storage-daemon", "check": "metal", "study": None},
+        why="it runs QEMU's block layer on any host, without a guest",
+    )  # fmt: skip
+    connect: str | None = _row(
+        takes=Takes.TEXT, verbs=("measure", "compare", "sweep"), metavar="URI", high=1000, plan="connect",
+        help="libvirt URI for --rig libvirt:DOMAIN.", otherwise="virsh's",
+    )  # fmt: skip
+    vary: Words = _row(
+        takes=Takes.SETTINGS, verbs=("compare", "tune"), many=True, plan="vary",
+        metavar={"": "KNOB=A,B,...", "tune": "KNOB[=A,B,...]"},
+        help={
+            "": "One arm (configuration) for each value; repeat for combinations.",
+            "tune": "A knob to tune over these values, or over all its values that this host supports (a number or a"
+            " size needs values); repeat for combinations.",
+        },
+        otherwise={"tune": "what the rig can change without a new image"},
+        plan_help="Lists of values: one arm for each value, all combinations of several knobs.",
+    )  # fmt: skip
+    arms: tuple[str | NamedArm, ...] = _row(
+        takes=Takes.ARMS, verbs=("compare",), many=True, flag="--arm", metavar="NAME:KNOB=VALUE,...", plan="arm",
+        help="One arm (configuration); `rig=metal` is a setting too.",
+        plan_help="Arms with a name, each the base with the knobs beside the name turned.",
+    )  # fmt: skip
+    settings: Words = _row(
+        takes=Takes.SETTINGS, verbs=("measure", "compare", "sweep", "check"), many=True, flag="--set",
+        metavar="KNOB=VALUE",
+        help={"": "A setting of the stack.", "compare": "A setting of every arm."}, plan="set",
+        plan_help="Knobs of the base, which every arm starts from.",
+    )  # fmt: skip
+    fix: Words = _row(
+        takes=Takes.SETTINGS, verbs=("tune",), many=True, metavar="KNOB=VALUE",
+        help="A setting of every configuration.", not_in_plan=_SEARCHES,
+    )  # fmt: skip
+    workloads: Words = _row(
+        takes=Takes.WORKLOADS, verbs=("measure", "compare", "sweep", "tune", "check"), many=True, once=("check",),
+        flag="--workload", plan="workload",
+        metavar={"": "NAME|FIO WORDS|FILE", "sweep": "NAME|FIO WORDS"},
+        help={
+            "": f"{_WORKLOAD} (`rw=randread,bs=4k,iodepth=32`), or a fio job file.",
+            "tune": f"{_WORKLOAD}, or a fio job file; of several the mean counts.",
+            "check": "One workload.",
+            "sweep": "A named workload or fio's own words; one job, offered at a rate.",
+        },
+        default=(DEFAULT_WORKLOAD,), why="small random reads show what a stack adds to each I/O",
+        plan_help="What is asked of the disk: named workloads, fio's own words or fio job files, one or a list. A"
+        " path is looked for where the plan file lies.",
+    )  # fmt: skip
+    baseline: str | None = _row(
+        takes=Takes.TEXT, verbs=("compare", "tune"), plan="baseline",
+        metavar={"": "ARM", "tune": "KNOB=VALUE,..."},
+        help={
+            "": "The arm to compare the others with.",
+            "tune": "Your current settings, besides the fixed ones: the winner is compared with them.",
+        },
+        otherwise={"": "the first", "tune": ""},
+    )  # fmt: skip
+    durability: str | None = _row(
+        takes=Takes.CHOICE, verbs=("tune",),
+        choices=tuple(one.value for one in Promise if one is not Promise.NOTHING),
+        help="What a completed write must survive; configurations of another durability are listed, not ranked.",
+        otherwise="as the baseline", not_in_plan=_SEARCHES,
+    )  # fmt: skip
+    maximize: str | None = _row(
+        takes=Takes.METRIC, verbs=("tune",), metavar="METRIC", help="The goal, such as iops.", otherwise="iops",
+        not_in_plan=_SEARCHES,
+    )  # fmt: skip
+    minimize: str | None = _row(
+        takes=Takes.METRIC, verbs=("tune",), metavar="METRIC", help="The goal, such as latency.p99.",
+        not_in_plan=_SEARCHES,
+    )  # fmt: skip
+    subject_to: Words = _row(
+        takes=Takes.TEXT, verbs=("tune", "sweep"), many=True, once=("sweep",), metavar="LIMIT",
+        help={
+            "tune": "A constraint: 'latency.p99<=1ms', 'cpu_per_io<=20us'; repeatable.",
+            "sweep": "Find the greatest load at which this holds, such as 'latency.p99<=1ms' or"
+            " 'write.latency.p99<=5ms'.",
+        },
+        not_in_plan=_SEARCHES,
+    )  # fmt: skip
+    loads: Words = _row(
+        takes=Takes.LOADS, verbs=("sweep",), many=True, metavar="20%,5000iops,...", not_in_plan=_SEARCHES,
+        help="Offer exactly these loads: shares of what the workload does unlimited, or rates.",
+        otherwise="chosen by what the curve shows",
+    )  # fmt: skip
+    mode: Mode | None = _row(
+        takes=Takes.CHOICE, verbs=("tune",), choices=("quick", "certify"), default="quick", not_in_plan=_SEARCHES,
+        help="quick: a tenth of a full grid's time. certify: until the winner is proved to be within the margin of"
+        " the best.",
+    )  # fmt: skip
+    metric: str | None = _row(
+        takes=Takes.METRIC, verbs=("compare",), default="iops", plan="metric",
+        help="The metric of the verdicts, such as iops or latency.p99.",
+        otherwise="iops; with --at-load p99, p50 and the mean of latency",
+    )  # fmt: skip
+    pairs: Pairs | None = _row(
+        takes=Takes.CHOICE, verbs=("compare",), choices=("baseline", "all"), default="baseline", plan="pairs",
+        help="Which pairs of arms get verdicts: those with the baseline, or all, which takes longer.",
+    )  # fmt: skip
+    margin: float | None = _row(
+        takes=Takes.SHARE, verbs=("compare", "tune"), low=MARGIN_MIN, high=MARGIN_MAX, default=0.03, plan="margin",
+        help="The smallest relevant difference; 0.03 is 3 %.",
+        why="a difference of less than 3 % is not worth a restart (method, 5)",
+    )  # fmt: skip
+    confidence: float | None = _row(
+        takes=Takes.SHARE, verbs=("compare",), low=CONFIDENCE_MIN, high=CONFIDENCE_BELOW, below=True, default=0.95,
+        plan="confidence", help="Confidence of all verdicts together, at every interim analysis.",
+        why="of all verdicts together, however often one looks (method, 5)",
+    )  # fmt: skip
+    at_load: Words = _row(
+        takes=Takes.LOADS, verbs=("compare", "study"), many=True, plan="at_load",
+        metavar={"": "50%,70%,90%", "study": "25%,50%,..."},
+        help={
+            "": "Compare latencies at these offered loads, shares of the baseline's saturation (which is measured"
+            " first) or rates such as 5000iops, and one I/O at a time.",
+            "study": "Offer these loads, shares of the baseline's saturation or rates such as 5000iops, instead of as"
+            " much as goes: the x axis of nvme-scaling.",
+        },
+    )  # fmt: skip
+    quick: bool = _row(
+        takes=Takes.SWITCH, verbs=("compare", "study"), not_in_plan=_THE_CALL,
+        help={
+            "compare": f"At most {QUICK_ROUNDS} rounds of {QUICK_SECONDS:g} s: shows large differences only.",
+            "study": f"A short trial run: few trials of {QUICK_SECONDS:g} s, on 1 GiB.",
+        },
+    )  # fmt: skip
+    budget: float | None = _row(
+        takes=Takes.TIME, verbs=("compare", "tune"), low=BUDGET_MIN, high=BUDGET_MAX, plan="budget",
+        help={
+            "": "Time limit for all trials.",
+            "tune": "Time limit for everything, soak included, instead of the mode's own. Refused where it has no"
+            " room for four blocks.",
+        },
+        otherwise={
+            "": f"{BUDGET_SECONDS / 60:g}m or {BUDGET_ROUNDS} rounds, whichever is longer; no limit with --rounds",
+            "tune": "",
+        },
+        why="two arms then have 50 rounds, which show 3 % under a noise of 5 % (method, 4.2)",
+    )  # fmt: skip
+    confirm: int | None = _row(
+        takes=Takes.WHOLE, verbs=("tune",), low=0, high=100, default=6, not_in_plan=_SEARCHES,
+        help="Starts of winner and baseline in the final confirmation: new processes; with --rig qemu a new disk in"
+        " the guest.",
+    )  # fmt: skip
+    confirm_seconds: float | None = _row(
+        takes=Takes.TIME, verbs=("tune",), default=5.0, help="Time of each of these.", not_in_plan=_SEARCHES,
+    )  # fmt: skip
+    soak: float | None = _row(
+        takes=Takes.TIME, verbs=("tune",), not_in_plan=_SEARCHES,
+        help="Finally load winner and baseline for this long each: short slices cannot show a drive's cache filling"
+        " up.",
+    )  # fmt: skip
+    spread: float | None = _row(
+        takes=Takes.TIME, verbs=("tune",), not_in_plan=_SEARCHES,
+        help="Start blocks of the race at least this far apart, so that the result does not depend on one state of"
+        " the host.",
+        otherwise=f"{SPREAD_SECONDS:g}s with --mode certify and a twentieth of --budget at most, else 0",
+        why="on a host that warms up, slices side by side are all of one state (benchmarks/README.md)",
+    )  # fmt: skip
+    rounds: int | None = _row(
+        takes=Takes.WHOLE, verbs=LIVE, low=1, high=ROUNDS_MAX, plan="rounds",
+        help="Rounds; each round runs every arm once, in random order.",
+        default={"compare": 100, "measure": 3, "check": 6, "sweep": 3},
+        otherwise={
+            "compare": "at most 100; what the budget has room for with --budget",
+            "study": "as the study says",
+            "sweep": "3 of each load",
+        },
+        why="a comparison stops when it knows, so this is only its end; a single stack needs only its spread shown",
+    )  # fmt: skip
+    seconds: float | None = _row(
+        takes=Takes.TIME, verbs=ALL, low=SECONDS_MIN, high=SECONDS_MAX, plan="seconds",
+        help={"": "Measured time of one trial.", "check": "About how long.", "tune": "Measured time of a slice."},
+        default={"compare": 2.0, "measure": 4.0, "check": 60.0, "sweep": 2.0},
+        otherwise={
+            "study": "as the study says",
+            "tune": "1s and more, so that it holds 2,000 I/Os, or those that a percentile needs",
+        },
+        why="short and interleaved beats long: with 0.4 s to bring a stack and fio up, 1 to 2 s is the best slice"
+        " under every noise that was simulated (method, 4.2); a single stack is not compared, so its start and end"
+        " should weigh less",
+    )  # fmt: skip
+    ramp: float | None = _row(
+        takes=Takes.TIME, verbs=(*LIVE, "tune"), low=0.0, high=RAMP_MAX, default=0.5, plan="ramp",
+        help="Warm-up before each trial, not measured.",
+        why="no start-up transient was seen beyond the first 250 ms of a load (method, 1)",
+    )  # fmt: skip
+    seed: int | None = _row(
+        takes=Takes.WHOLE, verbs=ALL, low=0, high=SEED_MAX, plan="seed", help="Seed of the random order and offsets.",
+        otherwise="random; stored with the result",
+    )  # fmt: skip
+    restart: bool = _row(
+        takes=Takes.SWITCH, verbs=LIVE, not_in_plan=_THE_CALL,
+        help="Start a new QEMU process for every trial, so that the result includes the variation between starts; a"
+        " test guest (rig=qemu) keeps its machine and gets a new disk. Otherwise one process runs all arms.",
+    )  # fmt: skip
+    scratch: Path | None = _row(
+        takes=Takes.PLACE, verbs=ALL, not_in_plan=_THE_HOST, otherwise="/var/tmp/virtune-UID",  # noqa: S108 - it is shown
+        help="Directory for scratch images; virtune measures the disk it lies on.",
+    )  # fmt: skip
+    span: int | None = _row(
+        takes=Takes.SIZE, verbs=ALL, low=8 * 1024**2, default=int(DEFAULT_SPAN), plan="span",
+        help="Size of the scratch image, or how much of a target is used.",
+        otherwise="1 GiB: quick to fill; smaller than RAM, so buffered stacks are served from the page cache, and"
+        " virtune says so",
+        why="it fills in seconds and fits on any disk",
+    )  # fmt: skip
+    target: Path | None = _row(
+        takes=Takes.PLACE, verbs=ALL, metavar="FILE|DEVICE", not_in_plan=_THE_HOST,
+        help="Load this existing file or block device instead of a scratch image.",
+    )  # fmt: skip
+    allow_write_to: str | None = _row(
+        takes=Takes.TEXT, verbs=(*ALL, "resume"), metavar="FILE|DEVICE", not_in_plan=_THE_HOST,
+        help={
+            "": "Name the target again to allow writes to it: its contents are lost.",
+            "resume": "As given when the study began.",
+        },
+    )  # fmt: skip
+    allow_in_use: bool = _row(
+        takes=Takes.SWITCH, verbs=(*ALL, "resume"), not_in_plan=_THE_HOST,
+        help={
+            "": "Allow writes even if it is mounted, in use, or carries a filesystem or partition table.",
+            "resume": "As given when the study began.",
+        },
+    )  # fmt: skip
+    fail_if: Words = _row(
+        takes=Takes.TEXT, verbs=("measure", "compare", "study", "resume", "show"), many=True,
+        metavar="CONDITION", not_in_plan=_THE_CALL,
+        help="Fail on this change against the baseline ('latency.p99 > +5%', 'iops < -3%') or on this value in any"
+        " arm ('latency.p99 > 2ms'), or a published limit by its name (etcd-fsync, sql-log, sql-data, vdi,"
+        " cloud-p99); repeatable. Exit 4: breached, 5: undecided.",
+    )  # fmt: skip
+
+
+OPTIONS: Mapping[str, OptionRow] = {one.name: one.metadata["row"] for one in fields(StudyOptions)}
+"""Every option by its name, in the order in which help lists them."""
+
+ONE_QUESTION: tuple[str, ...] = ("vary", "arms")
+"""These say together which arms there are: who says one of them leaves out what the plan file says of both."""
+
+
+def options_of(verb: str) -> dict[str, OptionRow]:
+    """Return the options of a verb."""
+    return {name: row for name, row in OPTIONS.items() if verb in row.verbs}
+
+
+def flag_of(name: str) -> str:
+    """Return how an option is written on the command line."""
+    return OPTIONS[name].flag or f"--{name.replace('_', '-')}"
+
+
+def was_said(value: object) -> bool:
+    """Whether the value of a field of `StudyOptions` was said by somebody."""
+    return value is not None and value is not False and value != ()
+
+
+def default_words(row: OptionRow, verb: str) -> str:
+    """Say what a verb takes where nobody said a value; empty where that is nothing."""
+    value = row.default_for(verb)
+    return for_verb(row.otherwise, verb) or ("" if value is None else value_text(row.takes, value))

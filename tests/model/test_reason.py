@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The reasons of verdicts: a code for each, and its words in one place."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+from virtune.model.reason import WORDS, Reason, because
+
+SOURCE = Path(__file__).parents[2] / "src" / "virtune"
+
+PUBLISHED = {
+    "better-side", "worse-side", "within-margin", "not-settled", "sign-test", "rank-test", "too-few", "one-run-each",
+    "no-value", "no-interval", "no-noise", "too-few-ios", "saturated", "arm-lost", "beyond-limit", "within-limit",
+    "crosses-limit", "not-measured",
+}  # fmt: skip
+"""What programs may ask for. A code is added here and in the schema's next number, and none is taken away."""
+
+
+def test_codes_stay_and_every_one_has_words() -> None:
+    assert set(Reason) >= PUBLISHED
+    assert set(WORDS) == set(Reason)
+    assert because(Reason.WITHIN_MARGIN, margin="3 %").text == "any difference is smaller than 3 %"
+    with pytest.raises(KeyError):
+        because(Reason.WITHIN_MARGIN)
+
+
+def test_every_reason_is_given_somewhere() -> None:
+    given = {
+        node.attr
+        for path in (SOURCE / "analyse").rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Attribute) and ast.unparse(node.value) == "Reason"
+    }
+    assert given == set(Reason.__members__)
+
+
+def test_the_words_of_a_verdict_stand_in_one_place() -> None:
+    """The statistics say which reason it is, and write no sentence of their own."""
+    sentences = {
+        node.value
+        for name in ("paired", "unpaired", "planned")
+        for node in ast.walk(ast.parse((SOURCE / "analyse" / "stats" / f"{name}.py").read_text()))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and "whole interval" in node.value
+    }
+    assert sentences == set()
