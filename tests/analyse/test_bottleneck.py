@@ -1,17 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
 """What limits a disk, from planted facts: each cause by its own evidence, and nothing where nothing is."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 import pytest
+from tests.analyse.recordings import recorded
+from tests.analyse.test_gates import HEADER, STACK, WORKLOAD, sample
 
 from virtune.analyse.layers.bottleneck import judge
 from virtune.analyse.layers.split import split
-from virtune.analyse.layers.trial_path import bottleneck_of
+from virtune.analyse.layers.trial_path import bottleneck_of, path_of
+from virtune.analyse.trial.derive import derive
+from virtune.fio.workloads import parse_workload
 from virtune.model.bottleneck import CAUSE_WORDS, Bottleneck, Cause, DataPath
 from virtune.model.layers import Boundary, Layers
+from virtune.model.measurement import Measurement
+from virtune.model.stack import Stack
 from virtune.model.threads import ThreadCost
 
 SHARES: Mapping[Boundary, float] = {"application": 0.2, "guest": 0.2, "ring": 0.2, "backend": 0.2, "device": 0.2}
@@ -134,3 +141,32 @@ def test_rounds_that_do_not_agree_decide_nothing() -> None:
     assert found is not None
     assert found.cause is Cause.UNDECIDED
     assert "device 1, load-generator 1" in found.evidence[0]
+
+
+@pytest.mark.parametrize(
+    ("words", "offered"),
+    [("rw=randread,rate_iops=200", 200.0), ("rw=randread,rate_iops=200,numjobs=2", 400.0),
+     ("rw=randread", None), ("rw=randread,rate_iops=5,6", None)],
+)  # fmt: skip
+def test_a_load_that_is_offered_is_held_against_its_rate(words: str, offered: float | None) -> None:
+    measured = Measurement(values=(("iops", 199.0), ("latency.mean", 1e6)))
+    path = path_of({}, measured, Stack(), parse_workload(words)[0])
+    assert path.offered == offered
+    assert path.depth is None or offered is None
+
+
+def test_what_others_read_from_the_device_does_not_hide_a_page_cache() -> None:
+    begin, stop = sample(1, "begin"), sample(3, "stop")
+    parts = {"fio.json": recorded("randread.both").encode(), "counters.jsonl": lines(begin, stop)}
+    path = path_of(parts, derive(parts, stack=STACK, workload=WORKLOAD), STACK, WORKLOAD)
+    assert path.served == pytest.approx(1, abs=0.02)
+    for one in (begin, stop):
+        one["processes"]["load"]["7"]["io"] = "read_bytes: 4096\nwrite_bytes: 0"
+    parts["counters.jsonl"] = lines(begin, stop)
+    path = path_of(parts, derive(parts, stack=STACK, workload=WORKLOAD), STACK, WORKLOAD)
+    assert path.served == 0
+    assert judge(path).cause is Cause.PAGE_CACHE
+
+
+def lines(*samples: dict[str, Any]) -> bytes:
+    return b"".join(json.dumps(line).encode() + b"\n" for line in (HEADER, *samples))

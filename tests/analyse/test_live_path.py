@@ -13,10 +13,11 @@ from virtune.analyse.trial.counters import read_counters
 from virtune.analyse.trial.usage import use
 from virtune.bench.live.domain import counts_of
 from virtune.bench.live.monitor import name_of
+from virtune.bench.live.rings import RingSeen, add, ring_rates
 from virtune.fio.workloads import parse_workload
 from virtune.model.bottleneck import Cause
 from virtune.model.counters import Use
-from virtune.model.live import DiskCount, DiskRates, LiveDisk, rates_between
+from virtune.model.live import DiskCount, DiskRates, LiveDisk, RingRates, rates_between
 
 STATS = """Domain: 'sql1'
   block.count=2
@@ -64,7 +65,7 @@ def test_what_libvirt_counts_is_the_layers_of_a_live_disk() -> None:
     disk = LiveDisk(target="vda", path="/images/sql1.raw", threads=("IO iothread1",))
     between = rates_between(counted(1), counted(3))
     assert (between.reads, between.writes, between.seconds) == (20_000, 0, 2.0)
-    path = live_path(disk, between, host(), rings={}, all_read=0)
+    path = live_path(disk, between, host(), rings=(), all_read=0)
     assert path.layers is not None
     assert [(one.boundary, round(one.mean_ns)) for one in path.layers.layers] == [
         ("backend", 100_000), ("device", 300_000),
@@ -80,15 +81,15 @@ def test_limits_of_the_disk_are_held_against_what_it_did() -> None:
     for limits, cause in (({"iops": 10_100.0}, Cause.THROTTLE), ({"read.bps": 41e6}, Cause.THROTTLE),
                           ({"write.iops": 5.0, "iops": 20_000.0}, Cause.DEVICE)):  # fmt: skip
         disk = LiveDisk(target="vda", path="/x", threads=("IO iothread1",), limits=limits)
-        assert judge(live_path(disk, between, host(), rings={}, all_read=0)).cause is cause, limits
+        assert judge(live_path(disk, between, host(), rings=(), all_read=0)).cause is cause, limits
 
 
 def test_a_disk_that_has_hardly_anything_to_do_is_not_bound() -> None:
     quiet = DiskRates(seconds=10.0, reads=100, writes=0, flushes=0, read_bytes=1, written_bytes=0, total_ns=10**8)
-    path = live_path(LiveDisk(target="vda", path=None), quiet, None, rings={}, all_read=0)
+    path = live_path(LiveDisk(target="vda", path=None), quiet, None, rings=(), all_read=0)
     assert judge(path).cause is Cause.NOT_BOUND
     nothing = DiskRates(seconds=10.0, reads=0, writes=0, flushes=0, read_bytes=0, written_bytes=0, total_ns=0)
-    assert judge(live_path(LiveDisk(target="vda", path=None), nothing, None, rings={}, all_read=0)).cause is (
+    assert judge(live_path(LiveDisk(target="vda", path=None), nothing, None, rings=(), all_read=0)).cause is (
         Cause.UNDECIDED
     )
 
@@ -115,3 +116,47 @@ def test_a_disk_is_called_by_its_device() -> None:
     assert name_of({"qdev": "/machine/peripheral/disk0/virtio-backend"}) == "disk0"
     assert name_of({"qdev": "", "device": "ide0-hd0"}) == "ide0-hd0"
     assert name_of({"device": ""}) == ""
+
+
+def seen_ring(samples: list[tuple[int, int, int]], *, size: int = 128) -> RingSeen:
+    found = RingSeen(last=samples[0])
+    for one in samples[1:]:
+        add(found, one, 0.01, size=size)
+    return found
+
+
+def test_requests_in_a_virtqueue_are_counted_past_the_wrap_of_its_indices() -> None:
+    begin = 65_530
+    steps = [((begin + 8 + n) % 65_536, (begin + 5 + n) % 65_536, (begin + n) % 65_536) for n in range(101)]
+    rates = ring_rates([seen_ring(steps), seen_ring(steps)])
+    assert rates is not None
+    assert (rates.completed, rates.samples) == (200, 200)
+    assert rates.offered_mean == pytest.approx(16)
+    assert rates.taken_mean == pytest.approx(10)
+    assert rates.seconds == pytest.approx(1)
+    assert ring_rates([]) is None
+
+
+def test_torn_samples_are_left_out_and_a_device_that_does_not_tell_is_not_believed() -> None:
+    good = [(10 + n, 8 + n, 5 + n) for n in range(100)]
+    torn = [*good[:50], (5, 8, 70), *good[51:]]
+    rates = ring_rates([seen_ring(torn)])
+    assert rates is not None
+    assert rates.offered_mean == pytest.approx(5)
+    assert rates.taken_mean == pytest.approx(3, rel=0.02)
+    polling = ring_rates([seen_ring([(offered, 3, completed) for offered, _, completed in good])])
+    assert polling is not None
+    assert polling.taken_mean is None
+    assert polling.offered_mean == pytest.approx(5)
+
+
+def test_the_wait_in_the_virtqueue_is_a_layer() -> None:
+    between = rates_between(counted(1), counted(3))
+    rings = (RingRates(seconds=2.0, completed=20_000, offered_mean=7.0, taken_mean=4.0, samples=900),)
+    path = live_path(LiveDisk(target="vda", path="/x"), between, host(), rings=rings, all_read=0)
+    assert path.layers is not None
+    assert [(one.boundary, round(one.mean_ns)) for one in path.layers.layers] == [
+        ("ring", 300_000), ("backend", 100_000), ("device", 300_000),
+    ]  # fmt: skip
+    assert path.layers.qavg_ns == pytest.approx(300e3)
+    assert path.layers.gavg_ns == pytest.approx(700e3)

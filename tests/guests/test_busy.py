@@ -2,6 +2,7 @@
 """Hot-plug in a guest that is at work: a disk is exchanged while another one is loaded, which never notices."""
 
 import json
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +16,7 @@ from virtune import shell
 from virtune.bench.appliance.build import Appliance
 from virtune.bench.guest.disk import seen_in_guest
 from virtune.bench.live.monitor import LiveMonitor
+from virtune.bench.live.rings import RingReader, sampled
 from virtune.bench.qemu.rig import GuestBench, GuestSession
 from virtune.dialects.qemu.guest import SLOTS
 from virtune.flows.diagnose_live import look
@@ -60,7 +62,17 @@ def look_at_the_other_disk(bench: GuestBench) -> None:
     assert 0 < found.path.iops * found.seconds <= completed(bench) - before
     assert found.workload.startswith("rw=randread,bs=4k,iodepth=")
     assert found.layers is not None
-    assert found.layers.top == "backend", "what the guest adds is not seen from outside"
+    assert found.layers.top == "ring", "what the guest adds is not seen from outside"
+    (reader,) = (view.rings(OTHER),)
+    assert isinstance(reader, RingReader)
+    with sampled(reader) as rates:
+        served = completed(bench)
+        time.sleep(1)
+        served = completed(bench) - served
+    (seen,) = rates
+    assert seen.completed == pytest.approx(served, rel=0.2), "the ring counts what QEMU counts"
+    assert 0 < seen.offered_mean <= 8, "and holds no more than the load lets be in flight"
+    assert seen.taken_mean is None or seen.taken_mean <= seen.offered_mean
     assert {one.role for one in found.path.threads} >= {"vcpu", "main"}
     assert sum(one.cpu_seconds for one in found.path.threads if one.role == "vcpu") > 0
     assert any("no file and no block device" in line for line in found.missing)

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A diagnosis of a VM under its own load: looked at for some seconds, nothing added, nothing changed."""
 
+import contextlib
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,12 +17,13 @@ from virtune.analyse.trial.usage import use
 from virtune.bench.counters import Sampler
 from virtune.bench.live.domain import LiveDomain
 from virtune.bench.live.monitor import monitored
+from virtune.bench.live.rings import sampled
 from virtune.bench.live.view import LiveView, LiveVm
 from virtune.model.bottleneck import Diagnosis
 from virtune.model.counters import Use
 from virtune.model.errors import PreconditionError, UsageError
 from virtune.model.guideline import walk
-from virtune.model.live import DiskCount, DiskRates, LiveDisk, rates_between
+from virtune.model.live import DiskCount, DiskRates, LiveDisk, RingRates, rates_between
 from virtune.probe.devices import backing_of
 from virtune.virsh import Virsh
 
@@ -52,7 +54,10 @@ def look(view: LiveView, *, disk: str, seconds: float) -> tuple[Diagnosis, ...]:
     before: Mapping[str, DiskCount] = {}
     after: Mapping[str, DiskCount] = {}
     pid = view.vm.pid
-    with Sampler(devices=names, processes={} if pid is None else {"guest": pid}) as sampler:
+    readers = {one.target: view.rings(one.target) for one in chosen}
+    with contextlib.ExitStack() as ends:
+        sampler = ends.enter_context(Sampler(devices=names, processes={} if pid is None else {"guest": pid}))
+        seen = {name: ends.enter_context(sampled(one)) for name, one in readers.items() if not isinstance(one, str)}
         sampler.sample(mark="begin")
         before = view.counts()
         time.sleep(seconds)
@@ -60,24 +65,28 @@ def look(view: LiveView, *, disk: str, seconds: float) -> tuple[Diagnosis, ...]:
         sampler.sample(mark="stop")
     counters = read_counters(sampler.content())
     used = use(counters, begin_ns=counters.mark("begin"), end_ns=counters.mark("stop"))
-    return tuple(_diagnoses(view.vm, chosen, devices, before, after, used))
+    rings = {name: one if isinstance(one, str) else seen[name] for name, one in readers.items()}
+    return tuple(_diagnoses(view.vm, chosen, devices, (before, after), used, rings))
 
 
 def _diagnoses(
     vm: LiveVm,
     chosen: tuple[LiveDisk, ...],
     devices: Mapping[str, tuple[str, ...]],
-    before: Mapping[str, DiskCount],
-    after: Mapping[str, DiskCount],
+    counts: tuple[Mapping[str, DiskCount], Mapping[str, DiskCount]],
     used: Use,
+    rings: Mapping[str, Sequence[RingRates] | str],
 ) -> Iterator[Diagnosis]:
+    before, after = counts
     both = [name for name in after if name in before]
     all_read = sum(after[name].read_bytes - before[name].read_bytes for name in both)
     for disk in chosen:
         if disk.target not in both:
             continue
         rates = rates_between(before[disk.target], after[disk.target])
-        path = live_path(disk, rates, _of_disk(used, devices[disk.target]), rings={}, all_read=all_read)
+        ring = rings[disk.target]
+        seen, unseen = ((), (ring,)) if isinstance(ring, str) else (ring, ())
+        path = live_path(disk, rates, _of_disk(used, devices[disk.target]), rings=seen, all_read=all_read)
         yield Diagnosis(
             disk=f"{vm.name}:{disk.target}",
             workload=workload_words(rates),
@@ -95,7 +104,7 @@ def _diagnoses(
                     host_sys=None if used.cpu is None else used.cpu.system_percent,
                 ),
             ),
-            missing=(*vm.missing, *_missing(vm, disk, devices[disk.target], used, rates), _IN_GUEST),
+            missing=(*vm.missing, *_missing(vm, disk, devices[disk.target], used, rates), *unseen, _IN_GUEST),
         )
 
 

@@ -59,6 +59,19 @@ class DiskRates:
         return self.total_ns / 1e9 / self.seconds
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RingRates:
+    """What was seen of a disk's virtqueues: requests completed in so many seconds, how many were in them on average,
+    and how many of these QEMU had taken; None where the device does not tell.
+    """
+
+    seconds: float
+    completed: int
+    offered_mean: float
+    taken_mean: float | None
+    samples: int
+
+
 def rates_between(before: DiskCount, after: DiskCount) -> DiskRates:
     """Return what lies between two counts."""
     return DiskRates(

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A live disk's data path: the facts from which its bottleneck is told, out of what QEMU and the host counted."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from virtune.analyse.layers.split import split
 from virtune.analyse.trial.boundaries import Timed, timed_disk
@@ -9,7 +9,7 @@ from virtune.analyse.trial.thread_costs import thread_costs
 from virtune.model.bottleneck import DataPath
 from virtune.model.counters import Use
 from virtune.model.layers import BOUNDARIES, Boundary, Layers
-from virtune.model.live import DiskRates, LiveDisk
+from virtune.model.live import DiskRates, LiveDisk, RingRates
 from virtune.model.threads import ThreadCost
 
 _ENOUGH_BYTES = 1024**2
@@ -17,7 +17,7 @@ _ENOUGH_BYTES = 1024**2
 
 
 def live_path(
-    disk: LiveDisk, rates: DiskRates, used: Use | None, *, rings: Mapping[Boundary, Timed], all_read: int
+    disk: LiveDisk, rates: DiskRates, used: Use | None, *, rings: Sequence[RingRates], all_read: int
 ) -> DataPath:
     """Return the facts of a disk at work. `rings` is what was seen of its virtqueues, `all_read` the bytes that were
     read of all disks of its VM, as its process is not told apart by disks.
@@ -46,12 +46,16 @@ def live_path(
     )
 
 
-def _layers(disk: LiveDisk, rates: DiskRates, used: Use | None, rings: Mapping[Boundary, Timed]) -> Layers | None:
+def _layers(disk: LiveDisk, rates: DiskRates, used: Use | None, rings: Sequence[RingRates]) -> Layers | None:
     if rates.requests <= 0:
         return None
     timed: dict[Boundary, Timed] = {
-        "backend": Timed(requests=rates.requests, seconds=rates.seconds, total_ns=rates.total_ns), **rings
-    }  # fmt: skip
+        "backend": Timed(requests=rates.requests, seconds=rates.seconds, total_ns=rates.total_ns)
+    }
+    for one in rings:
+        if one.completed > 0:
+            whole = one.offered_mean * one.seconds * 1e9
+            timed["ring"] = Timed(requests=one.completed, seconds=one.seconds, total_ns=whole)
     if used is not None and used.disks and disk.path is not None:
         device = timed_disk(used.disks[0], used.seconds)
         timed |= {} if device is None else {"device": device}

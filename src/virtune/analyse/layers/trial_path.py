@@ -32,7 +32,7 @@ def path_of(parts: Mapping[str, bytes], measured: Measurement, stack: Stack, wor
         layers=layers,
         depth=depth,
         idle=None if depth is None or latency is None else max(0.0, depth - iops * latency / 1e9),
-        offered=workload.offered_iops,
+        offered=_offered(workload),
         threads=() if used is None else thread_costs(parts, used),
         serving="load" if stack.kind.front == "file" else "iothread" if stack.in_iothread else "main",
         polling=bool(stack.poll_max_ns) or (stack.in_iothread and stack.poll_max_ns is None),
@@ -81,6 +81,16 @@ def _workers(stack: Stack) -> int | None:
     return stack.thread_pool_max or WORKERS
 
 
+def _offered(workload: Workload) -> float | None:
+    """Return the rate at which I/Os are offered; None where any job sends the next one when one is done."""
+    if workload.offered_iops is not None:
+        return workload.offered_iops
+    rates = [(job.get("rate_iops", ""), int(job.get("numjobs", "1"))) for job in workload]
+    if not rates or not all(rate.isdecimal() for rate, _ in rates):
+        return None
+    return float(sum(int(rate) * clones for rate, clones in rates))
+
+
 def _limits(stack: Stack, measured: Measurement) -> dict[str, tuple[float, float]]:
     """Return each limit of QEMU's throttle with what was done of the same."""
     found = {}
@@ -101,7 +111,9 @@ def _served(measured: Measurement, used: Use | None, stack: Stack) -> float | No
     reads = measured.get("read.bandwidth")
     if used is None or not used.disks or not reads or stack.disk.backend != "file" or stack.spread is not None:
         return None
-    return medium(used).read_bytes / used.seconds / reads
+    # others may read from the device as well, so what our own processes made it read is the better bound
+    own = [role.read_bytes for role in used.roles if role.read_bytes is not None]
+    return min(medium(used).read_bytes, max(own, default=medium(used).read_bytes)) / used.seconds / reads
 
 
 def _load_busy(measured: Measurement) -> float | None:

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from virtune.bench.live.rings import RingReader
 from virtune.bench.live.view import LiveVm
 from virtune.bench.qmp import Monitor
 from virtune.model.errors import PreconditionError, RigError
@@ -49,6 +50,18 @@ class LiveMonitor:
             for one in shown
             if (name := name_of(one))
         }
+
+    def rings(self, target: str) -> RingReader | str:
+        """Return the virtqueues of a disk, or say why they cannot be seen."""
+        if self.vm.pid is None:
+            return "the wait in the virtqueue: QEMU's process is not seen from here"
+        try:
+            found = RingReader(self._monitor, self.vm.pid, target)
+        except OSError:
+            return "the wait in the virtqueue: QEMU's memory is for root and its own user to read"
+        if not len(found):
+            return "the wait in the virtqueue: it is no split ring of virtio, or QEMU is older than 7.2"
+        return found
 
     def _disks(self) -> Iterator[LiveDisk]:
         for one in self._monitor.execute("query-block"):

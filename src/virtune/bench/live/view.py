@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
+from virtune.bench.live.rings import RingReader
 from virtune.model.live import DiskCount, LiveDisk
 
 
@@ -25,4 +26,8 @@ class LiveView(Protocol):
 
     def counts(self) -> Mapping[str, DiskCount]:
         """Return what QEMU has counted of each disk by now, by its target."""
+        ...
+
+    def rings(self, target: str) -> RingReader | str:
+        """Return the virtqueues of a disk, or say why they cannot be seen."""
         ...

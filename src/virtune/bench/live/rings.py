@@ -1,0 +1,174 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The virtqueues of a disk from outside: how many requests are in them, read from QEMU's memory and never written.
+
+A split ring's indices lie in the guest's memory: how many requests the driver has offered, how many the device has
+taken (the `avail_event` that QEMU writes with each), how many it has completed. QEMU's own figures begin when a
+request is taken, so the wait before that is seen nowhere else. QEMU tells once where the rings are
+(`x-query-virtio-queue-status`, 7.2 and later, and `gpa2hva`); after that it is asked nothing.
+"""
+
+import contextlib
+import ctypes
+import errno
+import os
+import re
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from virtune.bench.qmp import Monitor
+from virtune.model.errors import RigError
+from virtune.model.live import RingRates
+
+_INTERVAL_SECONDS = 0.002
+_WRAP = 2**16
+_QUEUES_MAX = 64
+_TORN_MAX = 0.05
+"""Indices are read one by one, so a few samples do not fit; with more the device does not tell what it took."""
+
+_HOST_ADDRESS = re.compile(r" is (0x[0-9a-f]+)")
+
+
+class _Piece(ctypes.Structure):
+    _fields_ = (("base", ctypes.c_void_p), ("size", ctypes.c_size_t))
+
+
+@dataclass(frozen=True, slots=True)
+class _Ring:
+    """Where a ring's three indices are in QEMU's memory, and how many requests it holds."""
+
+    offered: int
+    taken: int
+    completed: int
+    size: int
+
+
+class RingReader:
+    """The rings of one disk; raises OSError when QEMU's memory may not be read."""
+
+    def __init__(self, monitor: Monitor, pid: int, device: str) -> None:
+        self._pid = pid
+        self._rings = tuple(_rings(monitor, device))
+        self._library = ctypes.CDLL(None, use_errno=True)
+        self.read()
+
+    def __len__(self) -> int:
+        return len(self._rings)
+
+    def read(self) -> list[tuple[int, int, int]]:
+        """Return for each ring how many requests were offered, taken and completed, each modulo 65536."""
+        if not self._rings:
+            return []
+        places = [place for one in self._rings for place in (one.offered, one.taken, one.completed)]
+        buffer = (ctypes.c_uint16 * len(places))()
+        local = _Piece(ctypes.addressof(buffer), ctypes.sizeof(buffer))
+        remote = (_Piece * len(places))(*(_Piece(place, 2) for place in places))
+        done = self._library.process_vm_readv(self._pid, ctypes.byref(local), 1, remote, len(places), 0)
+        if done != ctypes.sizeof(buffer):
+            number = ctypes.get_errno() or errno.EIO
+            raise OSError(number, os.strerror(number))
+        values = list(buffer)
+        return [(values[at], values[at + 1], values[at + 2]) for at in range(0, len(values), 3)]
+
+    def size(self, index: int) -> int:
+        """How many requests a ring holds."""
+        return self._rings[index].size
+
+
+@dataclass(slots=True)
+class RingSeen:
+    """What was seen of one ring: the time-weighted sums, and how far it has come."""
+
+    completed: int = 0
+    seconds: float = 0.0
+    offered: float = 0.0
+    taken: float = 0.0
+    samples: int = 0
+    torn: int = 0
+    last: tuple[int, int, int] = field(default=(0, 0, 0))
+
+
+@contextlib.contextmanager
+def sampled(reader: RingReader) -> Iterator[list[RingRates]]:
+    """Sample rings in a thread of its own while the block runs; the list has one entry when it is over."""
+    found: list[RingRates] = []
+    end = threading.Event()
+    seen = [RingSeen(last=one) for one in reader.read()]
+
+    def work() -> None:
+        before = time.monotonic()
+        with contextlib.suppress(OSError):
+            while not end.wait(_INTERVAL_SECONDS):
+                values, now = reader.read(), time.monotonic()
+                for index, (one, value) in enumerate(zip(seen, values, strict=True)):
+                    add(one, value, now - before, size=reader.size(index))
+                before = now
+
+    thread = threading.Thread(target=work, name="rings", daemon=True)
+    thread.start()
+    try:
+        yield found
+    finally:
+        end.set()
+        thread.join()
+        if (rates := ring_rates(seen)) is not None:
+            found.append(rates)
+
+
+def add(seen: RingSeen, value: tuple[int, int, int], seconds: float, *, size: int) -> None:
+    """Add a sample of one ring, that stands for so many seconds."""
+    offered, taken, completed = value
+    seen.completed += (completed - seen.last[2]) % _WRAP
+    seen.last = value
+    seen.samples += 1
+    seen.seconds += seconds
+    inside, at_work = (offered - completed) % _WRAP, (taken - completed) % _WRAP
+    if inside > size:  # read between two of the device's steps
+        seen.torn += 1
+        seen.seconds -= seconds
+        return
+    seen.offered += inside * seconds
+    if at_work <= inside:
+        seen.taken += at_work * seconds
+    else:
+        seen.torn += 1
+
+
+def ring_rates(seen: Sequence[RingSeen]) -> RingRates | None:
+    """Return what all rings of a disk had together; None where nothing was seen."""
+    used = [one for one in seen if one.seconds > 0]
+    samples = sum(one.samples for one in used)
+    if not samples:
+        return None
+    told = sum(one.torn for one in used) <= _TORN_MAX * samples
+    return RingRates(
+        seconds=max(one.seconds for one in used),
+        completed=sum(one.completed for one in used),
+        offered_mean=sum(one.offered / one.seconds for one in used),
+        taken_mean=sum(one.taken / one.seconds for one in used) if told else None,
+        samples=samples,
+    )
+
+
+def _rings(monitor: Monitor, device: str) -> Iterator[_Ring]:
+    """Yield the split rings of a virtio disk; none for another device, a packed ring, or an older QEMU."""
+    path = f"/machine/peripheral/{device}/virtio-backend"
+    with contextlib.suppress(RigError, KeyError, ValueError, TypeError):
+        status = monitor.execute("x-query-virtio-status", {"path": path})
+        if "PACKED" in str(status.get("guest-features", {}).get("transports")):
+            return
+        for number in range(min(int(status["num-vqs"]), _QUEUES_MAX)):
+            ring = monitor.execute("x-query-virtio-queue-status", {"path": path, "queue": number})
+            size, avail, used = (int(ring[name]) for name in ("vring-num", "vring-avail", "vring-used"))
+            if size and avail and used:
+                here = _address(monitor, avail), _address(monitor, used)
+                yield _Ring(here[0] + 2, here[1] + 4 + 8 * size, here[1] + 2, size)
+
+
+def _address(monitor: Monitor, physical: int) -> int:
+    said = monitor.execute("human-monitor-command", {"command-line": f"gpa2hva {physical:#x}"})
+    shown = _HOST_ADDRESS.search(str(said))
+    if shown is None:
+        raise ValueError(f"no address for {physical:#x}")
+    return int(shown[1], 16)
