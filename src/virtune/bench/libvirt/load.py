@@ -85,6 +85,10 @@ class LoadedDomain(Protocol):
         """Return how many requests the disk has completed."""
         ...
 
+    def block_statistics(self) -> dict[str, int]:
+        """Return what QEMU has counted of the disk, by QEMU's names."""
+        ...
+
     def trouble(self) -> str | None:
         """Say that the domain's process is gone, None while it runs."""
         ...
@@ -111,6 +115,7 @@ def run_in_domain(bench: LoadedDomain, load: LoadJob, window: Window, keep: Keep
     keep.capture("guest.json", json.dumps(dict(bench.seen)) + "\n")
     keep.capture("domain.xml", bench.xml)
     marks: list[tuple[str, float]] = []
+    looks: dict[str, object] = {}
     counters = b""
     with keep.host(processes=bench.processes, image=bench.image) as host:
         try:
@@ -122,7 +127,7 @@ def run_in_domain(bench: LoadedDomain, load: LoadJob, window: Window, keep: Keep
             started = (asked + time.monotonic()) / 2
             marks.append(("go", started))
             watched = _Watched(running, started, flushes=load.flushes)
-            checks = watch(watched, _moments(window, host, marks), started=started)
+            checks = watch(watched, _moments(window, host, marks, bench, looks), started=started)
             _require_success(bench, watched.output)
             result, log, each, counted = _collected(bench)
             counters = _counters(counted, running.clock, marks)
@@ -137,6 +142,8 @@ def run_in_domain(bench: LoadedDomain, load: LoadJob, window: Window, keep: Keep
             raise LoadError(trouble or error.message, hint=None if trouble else error.hint) from None
         finally:
             keep.capture("guest-counters.jsonl", counters)
+            if looks:
+                keep.capture("qemu-blockstats.json", json.dumps(looks) + "\n")
 
 
 def _armed(load: LoadJob, bench: LoadedDomain) -> _Running:
@@ -200,12 +207,22 @@ class _Watched:
         return self._running.bench.under_load(flushes=self._flushes)
 
 
-def _moments(window: Window, host: HostCounters, marks: list[tuple[str, float]]) -> Moments:
+def _moments(
+    window: Window,
+    host: HostCounters,
+    marks: list[tuple[str, float]],
+    bench: LoadedDomain,
+    looks: dict[str, object],
+) -> Moments:
     """Say when the counters are read, and note when they were, by the host's clock."""
 
     def look(mark: str) -> None:
         host.sample(mark=mark)
         marks.append((mark, time.monotonic()))
+        begun = time.monotonic_ns()
+        with contextlib.suppress(VirtuneError):  # without these a layer is not told, and nothing else is missing
+            stats = bench.block_statistics()
+            looks[mark] = {"t": (begun + time.monotonic_ns()) // 2, "stats": stats}
 
     return Moments(
         begin_seconds=window.begins(_SETTLE_SECONDS),

@@ -21,6 +21,8 @@ from virtune.bench.libvirt.attached import Plugged, alone_in, strike_out, write_
 from virtune.bench.libvirt.detach import sweep_guest, take_out, unplug
 from virtune.bench.libvirt.load import run_in_domain
 from virtune.bench.libvirt.settings import accelerator_of, cache_check, disk_checks, image_checks, serving
+from virtune.bench.live.domain import counts_of
+from virtune.bench.live.monitor import FIELDS
 from virtune.bench.port import DiskImageSpec, Keep, LoadJob, LoadOutput, Surroundings, Window
 from virtune.bench.verify.engine import (
     RingOwners,
@@ -118,6 +120,11 @@ class DomainBench:
         """Return how many requests the disk has completed, by QEMU's own count: what does not rise is stuck."""
         said = self.way.virsh.run("domblkstat", self.way.uuid, self.disk)
         return sum(int(count) for count in _REQUESTS.findall(said))
+
+    def block_statistics(self) -> dict[str, int]:
+        """Return what QEMU has counted of the disk, by QEMU's names."""
+        found = counts_of(self.way.virsh.run("domstats", "--block", self.way.uuid), 0).get(self.disk)
+        return {} if found is None else {theirs: getattr(found, ours) for ours, theirs in FIELDS.items()}
 
     def trouble(self) -> str | None:
         """Say that the domain's process is gone, None while it runs."""

@@ -17,11 +17,12 @@ from virtune.model.live import DiskCount, LiveDisk
 
 _CONNECT_SECONDS = 5.0
 
-_FIELDS = {
+FIELDS = {
     "reads": "rd_operations", "writes": "wr_operations", "flushes": "flush_operations", "read_bytes": "rd_bytes",
     "written_bytes": "wr_bytes", "read_ns": "rd_total_time_ns", "write_ns": "wr_total_time_ns",
     "flush_ns": "flush_total_time_ns",
 }  # fmt: skip
+"""What a DiskCount has, by the names of `query-blockstats`."""
 
 _LIMITS = {
     "iops": "iops", "iops_rd": "read.iops", "iops_wr": "write.iops", "bps": "bps", "bps_rd": "read.bps",
@@ -46,7 +47,7 @@ class LiveMonitor:
         shown = self._monitor.execute("query-blockstats")
         now = (begun + time.monotonic_ns()) // 2
         return {
-            name: DiskCount(t_ns=now, **{ours: int(one["stats"].get(theirs, 0)) for ours, theirs in _FIELDS.items()})
+            name: DiskCount(t_ns=now, **{ours: int(one["stats"].get(theirs, 0)) for ours, theirs in FIELDS.items()})
             for one in shown
             if (name := name_of(one))
         }
