@@ -58,7 +58,12 @@ def test_engines_are_compared_in_one_guest_and_marked(user: User) -> None:
         assert sum(one["mean_ns"] for one in layers["layers"]) == pytest.approx(seen["latency.mean"], rel=0.05)
         assert all(one["mean_ns"] > 0 for one in layers["layers"])
         assert 0 < seen["below.backend"] < seen["latency.mean"]
+        assert seen["below.ring"] > 0, "the virtqueue was seen from outside"
         assert seen["cpu.io.vcpu"] > 0
+    rings = [
+        round_["measurement"]["values"].get("below.ring", 0) for arm in found["arms"] for round_ in arm["rounds"]
+    ]
+    assert any(rings), "the virtqueues were seen from outside; a starved sampler may miss a trial of a second"
     counters = user.run(*of_trial, "guest-counters.jsonl").stdout.splitlines()
     marks = [json.loads(line).get("mark") for line in counters[1:]]
     assert {"start", "begin", "stop"} <= set(marks)

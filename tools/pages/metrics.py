@@ -67,8 +67,8 @@ SOURCES: dict[str, str] = {
         f"below.{boundary}": f"Mean time of a request from there down to its completion: {words}."
         for boundary, words in (
             ("guest", "/proc/diskstats of the guest"),
-            ("ring", "the numbers in the virtqueues, sampled, by Little's law"),
-            ("backend", "QEMU's query-blockstats, or the virtqueues where there is no QEMU"),
+            ("ring", "the requests in the virtqueues, sampled from QEMU's memory, by Little's law"),
+            ("backend", "QEMU's query-blockstats"),
             ("device", "/proc/diskstats of this host, the first device below the image"),
         )
     },

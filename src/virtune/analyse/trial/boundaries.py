@@ -47,9 +47,8 @@ def boundaries_of(parts: Mapping[str, bytes], used: Use | None, stack: Stack) ->
     found: dict[Boundary, Timed | None] = {}
     if stack.kind.in_guest:
         found["guest"] = _of_all(_guest_disk(parts, number) for number in range(stack.guests))
+        found["ring"] = _of_all(_ring(parts, number) for number in range(stack.guests))
         found["backend"] = _of_all(_qemu(parts, number) for number in range(stack.guests))
-    found["ring"], popped = _rings(parts)
-    found["backend"] = found.get("backend") or popped
     if used is not None and stack.spread is None:
         found["device"] = device_of(used)
     return {name: one for name, one in found.items() if one is not None and one.requests >= _MIN_REQUESTS}
@@ -147,21 +146,14 @@ def timed_by_qemu(begin: Mapping[str, int], stop: Mapping[str, int], seconds: fl
     return Timed(requests=requests, seconds=seconds, total_ns=rise("rd_total_time_ns", "wr_total_time_ns"))
 
 
-def _rings(parts: Mapping[str, bytes]) -> tuple[Timed | None, Timed | None]:
-    """Return how long requests were in the virtqueues, and how long of that the back end had them.
+def _ring(parts: Mapping[str, bytes], number: int) -> Timed | None:
+    """Return how long requests were in a guest's virtqueues.
 
-    Their numbers in flight were sampled; with their rate Little's law gives the times.
+    Their numbers were sampled; with their rate Little's law gives the times.
     """
     try:
-        seen = json.loads(parts[RINGS])
-        completed, seconds = seen["completed"], seen["seconds"]
-        if completed <= 0 or seconds <= 0:
-            return None, None
-        whole, popped = seen["offered_mean"], seen["popped_mean"]
-        nanoseconds = seconds * 1e9
-        return (
-            Timed(requests=completed, seconds=seconds, total_ns=whole * nanoseconds),
-            None if popped is None else Timed(requests=completed, seconds=seconds, total_ns=popped * nanoseconds),
-        )
+        seen = json.loads(parts[of_guest(RINGS, number)])
+        completed, seconds, offered = seen["completed"], seen["seconds"], seen["offered_mean"]
+        return Timed(requests=completed, seconds=seconds, total_ns=offered * seconds * 1e9) if seconds > 0 else None
     except (KeyError, ValueError, TypeError, RecursionError):
-        return None, None
+        return None

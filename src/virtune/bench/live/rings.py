@@ -21,7 +21,12 @@ from virtune.bench.qmp import Monitor
 from virtune.model.errors import RigError
 from virtune.model.live import RingRates
 
-_INTERVAL_SECONDS = 0.002
+INTERVAL_SECONDS = 0.002
+"""How often the rings of a live disk are read: 5 % of a CPU at most, as it is looked at for some seconds only."""
+
+TRIAL_INTERVAL_SECONDS = 0.01
+"""How often they are read in a trial, whose figures must not feel it: a read takes some 20 us."""
+
 _WRAP = 2**16
 _QUEUES_MAX = 64
 _TORN_MAX = 0.05
@@ -90,7 +95,7 @@ class RingSeen:
 
 
 @contextlib.contextmanager
-def sampled(reader: RingReader) -> Iterator[list[RingRates]]:
+def sampled(reader: RingReader, *, interval_seconds: float = INTERVAL_SECONDS) -> Iterator[list[RingRates]]:
     """Sample rings in a thread of its own while the block runs; the list has one entry when it is over."""
     found: list[RingRates] = []
     end = threading.Event()
@@ -99,7 +104,7 @@ def sampled(reader: RingReader) -> Iterator[list[RingRates]]:
     def work() -> None:
         before = time.monotonic()
         with contextlib.suppress(OSError):
-            while not end.wait(_INTERVAL_SECONDS):
+            while not end.wait(interval_seconds):
                 values, now = reader.read(), time.monotonic()
                 for index, (one, value) in enumerate(zip(seen, values, strict=True)):
                     add(one, value, now - before, size=reader.size(index))
@@ -172,3 +177,17 @@ def _address(monitor: Monitor, physical: int) -> int:
     if shown is None:
         raise ValueError(f"no address for {physical:#x}")
     return int(shown[1], 16)
+
+
+@contextlib.contextmanager
+def kept(monitor: Monitor, pid: int, device: str) -> Iterator[list[RingRates]]:
+    """Sample the rings of a trial's disk while the block runs, where they can be seen: a trial is none the worse
+    without.
+    """
+    with contextlib.ExitStack() as ends:
+        found: list[RingRates] = []
+        with contextlib.suppress(OSError):
+            reader = RingReader(monitor, pid, device)
+            if len(reader):
+                found = ends.enter_context(sampled(reader, interval_seconds=TRIAL_INTERVAL_SECONDS))
+        yield found

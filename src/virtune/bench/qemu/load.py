@@ -10,21 +10,24 @@ import json
 import shlex
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
 from virtune.bench.guest.channel import GuestError, GuestOutput, GuestProcess
 from virtune.bench.guest.counters import GuestSampler
 from virtune.bench.guest.shell import words_of
+from virtune.bench.live.rings import kept
 from virtune.bench.load import LOG_MS
 from virtune.bench.port import HostCounters, Keep, LoadJob, LoadOutput, Window
 from virtune.bench.qemu.machine import Vm
 from virtune.bench.verify.threads import Spent
 from virtune.bench.watch import TICK_SECONDS, Moments, watch
+from virtune.dialects.qemu.guest import DEVICE
 from virtune.fio.job import OPERATIONS
 from virtune.model.errors import LoadError, RigError
-from virtune.model.evidence import BARRIER, Check, of_guest
+from virtune.model.evidence import BARRIER, RINGS, Check, of_guest
+from virtune.model.live import RingRates
 
 STUCK_SECONDS = 15.0
 """A disk that completes nothing for so long while a load runs is stuck, not slow: a hard disk under TCG answers some
@@ -174,6 +177,8 @@ class _Moments:
         self._guests, self._host, self._samplers = guests, host, samplers
         self._counted: list[dict[str, object]] = [{} for _ in guests]
         self._spent: list[Spent] = []
+        self._rings: list[list[RingRates]] = []
+        self._sampled = contextlib.ExitStack()
 
     def of(self, window: Window) -> Moments:
         """Say when: a load in a guest begins when the barrier opens, give or take the guest's look at it."""
@@ -187,6 +192,10 @@ class _Moments:
 
     def keep(self, keep: Keep) -> None:
         """Keep what was read, also when the load broke off in between; `t` is the host's monotonic clock in ns."""
+        self._sampled.close()
+        for number, rings in enumerate(self._rings):
+            for rates in rings:
+                keep.capture(of_guest(RINGS, number), json.dumps(asdict(rates)) + "\n")
         for number, looks in enumerate(self._counted):
             if looks:
                 keep.capture(of_guest("qemu-blockstats.json", number), json.dumps(looks) + "\n")
@@ -200,8 +209,12 @@ class _Moments:
             looks[mark] = {"t": time.monotonic_ns(), "stats": guest.vm.block_statistics()}
         if mark == "begin":
             self._sample(mark)
+            for guest in self._guests:
+                rings = kept(guest.vm.monitor, guest.vm.child.pid, DEVICE)
+                self._rings.append(self._sampled.enter_context(rings))
 
     def _stop(self) -> None:
+        self._sampled.close()
         self._look("stop")
         self._spent = [guest.spent() for guest in self._guests]
         self._sample("stop")
