@@ -88,6 +88,10 @@ def test_the_list_has_filters_and_its_json_is_that_of_the_command_line(page: Pag
     _, some, _ = page.get("/?kind=tune")
     assert COMPARE not in some
     assert SEARCH in some
+    _, upper, _ = page.get("/?q=RANDREAD")
+    assert COMPARE in upper
+    _, literal, _ = page.get("/?q=%25")
+    assert "No study fits" in literal, "a percent sign is no wildcard"
     _, none, _ = page.get("/?q=nothing-has-this")
     assert "No study fits" in none
     status, text, _ = page.get("/api/studies.json?kind=compare")

@@ -35,6 +35,7 @@ VERBS: dict[str, str] = {
     "list": "List the stored studies: your measurements",
     "show": "Show a stored study: table, verdicts, report or JSON",
     "report": "Write a study as one HTML file with pictures",
+    "export": "Export measurements as CSV, a study as a bundle, figures for Prometheus",
     "serve": "Show the stored studies as a read-only local page",
     "import": "Import existing fio results as a study",
     "diagnose": "Say what limits a disk: layers of a request, threads, bottleneck",

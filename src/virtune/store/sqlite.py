@@ -169,18 +169,19 @@ class Store:
         """
         fits = [STUDIES.c.kind == kind] if kind else []
         if words:
-            # a study's text holds its id, title, arms and workloads
-            fits.append(sa.func.instr(sa.func.lower(STUDIES.c.study), words.lower()) > 0)
-        chosen = sa.select(STUDIES.c.id, STUDIES.c.study, STUDIES.c.finished).where(*fits)
-        chosen = chosen.order_by(sa.literal_column("studies.rowid").desc())
+            # a study's text holds its id, title, arms and workloads; LIKE reads it faster than lower() writes it anew
+            fits.append(STUDIES.c.study.contains(words, autoescape=True))
+        fitting = sa.select(STUDIES.c.id).where(*fits).order_by(sa.literal_column("studies.rowid").desc())
         with self._transaction() as db:
-            total = db.execute(sa.select(sa.func.count()).select_from(STUDIES).where(*fits)).scalar_one()
+            every = db.execute(fitting).scalars().all()
             kinds = db.execute(sa.select(STUDIES.c.kind).distinct().order_by(STUDIES.c.kind)).scalars().all()
-            rows = db.execute(chosen.limit(limit).offset(offset)).all()
-            counts = {row[0]: row[1:] for row in db.execute(_counts([row.id for row in rows]))}
+            ids = every[offset : offset + limit]
+            chosen = sa.select(STUDIES.c.id, STUDIES.c.study, STUDIES.c.finished).where(STUDIES.c.id.in_(ids))
+            rows = {row.id: row for row in db.execute(chosen)}
+            counts = {row[0]: row[1:] for row in db.execute(_counts(ids))}
         return StudiesPage(
-            rows=tuple(listed(*row, *counts.get(row.id, (0, 0))) for row in rows),
-            total=total,
+            rows=tuple(listed(*rows[one], *counts.get(one, (0, 0))) for one in ids if one in rows),
+            total=len(every),
             kinds=tuple(one for one in kinds if isinstance(one, str)),
         )
 

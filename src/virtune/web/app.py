@@ -31,7 +31,7 @@ from virtune.web.pair_page import pair_of
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
-PAGE_ROWS = 50
+PAGE_ROWS = 25
 _REPORTS_KEPT = 16
 _PAGES_MAX = 1_000_000
 _NAME_MAX = 200

@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`virtune export`: measurements as CSV, a bundle of a study, and figures for Prometheus' textfile collector."""
+
+import os
+import tempfile
+from pathlib import Path
+
+import click
+
+from virtune.cli.options import require_store, store_option
+from virtune.model.errors import PreconditionError, UsageError
+
+TEXTFILE = "virtune.prom"
+
+
+@click.command(name="export")
+@click.argument("study", default="last")
+@click.option("--csv", type=click.Path(path_type=Path, dir_okay=False), default=None, metavar="FILE",
+              help="Write every measured value to this new file instead of stdout.")  # fmt: skip
+@click.option("--bundle", type=click.Path(path_type=Path, dir_okay=False), default=None, metavar="FILE.zip",
+              help="Write result, measurements, facts, raw captures and report to this new file. It names this host, "
+                   "its paths and VMs.")  # fmt: skip
+@click.option("--textfile", metavar="DIR", default=None, type=click.Path(path_type=Path, exists=True),
+              help=f"Write the store's figures to DIR/{TEXTFILE} for Prometheus' node_exporter.")  # fmt: skip
+@store_option
+def command(study: str, csv: Path | None, bundle: Path | None, textfile: Path | None, store: Path) -> None:
+    """Export STUDY (an id, the beginning of one, or `last`) for other programs; CSV to stdout by default.
+
+    One row for each attempt and metric, in base units (ns, bytes, 1/s, CPU seconds per I/O).
+
+    \b
+    Examples:
+      virtune export > measurements.csv
+      virtune export 20261122 --bundle study.zip
+      virtune export --textfile /var/lib/prometheus/node-exporter
+    """  # noqa: D301 - click's own mark for lines that are not to be rewrapped
+    from virtune.flows import export
+    from virtune.store.sqlite import Store
+
+    if sum(one is not None for one in (csv, bundle, textfile)) > 1:
+        raise UsageError("one of --csv, --bundle and --textfile at a time")
+    require_store(store, study)
+    with Store(store, reading=True) as kept:
+        if textfile is not None:
+            from virtune.flows.metrics import exposition
+
+            _replace(textfile / TEXTFILE, exposition(kept)[0])
+            return
+        name = kept.find(study)
+        if bundle is not None:
+            _create(bundle, export.bundle(kept, name, pages=_can_draw()))
+        elif csv is not None:
+            _create(csv, export.measurements_csv(kept, name).encode())
+        else:
+            click.echo(export.measurements_csv(kept, name), nl=False)
+
+
+def _can_draw() -> bool:
+    from virtune.flows.report import require_libraries
+    from virtune.model.errors import MissingToolError
+
+    try:
+        require_libraries()
+    except MissingToolError as error:
+        click.echo(f"without the report: {error.message}", err=True)
+        return False
+    return True
+
+
+def _create(path: Path, content: bytes) -> None:
+    """Write a new file; one that is there is left as it is."""
+    try:
+        with path.open("xb") as file:
+            file.write(content)
+    except FileExistsError:
+        raise UsageError(f"{path} exists", hint="choose another name, or remove it") from None
+    except OSError as error:
+        raise PreconditionError(f"cannot write {path}: {error.strerror}") from None
+    click.echo(str(path), err=True)
+
+
+def _replace(path: Path, content: bytes) -> None:
+    """Replace a file at once, so that its reader sees the old or the new one whole."""
+    try:
+        descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+        with os.fdopen(descriptor, "wb") as file:
+            os.fchmod(descriptor, 0o644)  # the exporter is another user's
+            file.write(content)
+            file.flush()
+            os.fsync(descriptor)
+        Path(name).replace(path)
+    except OSError as error:
+        raise PreconditionError(f"cannot write {path}: {error.strerror}") from None

@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A study for other programs: its measurements as CSV, and a bundle of all that is kept of it."""
+
+import csv
+import io
+import json
+import zipfile
+from collections.abc import Iterator
+
+from virtune.flows.show import current
+from virtune.model.evidence import StudyRecord
+from virtune.model.metric import BY_ID
+from virtune.report.json.result import result_document
+from virtune.store.sqlite import Store
+
+COLUMNS = ("study", "trial", "attempt", "round", "workload", "arm", "ended", "counts", "metric", "unit", "value")
+
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+"""What a spreadsheet takes for the beginning of a formula; names come from strangers."""
+
+_ZIP_TIME = (1980, 1, 1, 0, 0, 0)
+"""No time of its own: the same study gives the same bundle."""
+
+
+def measurements_csv(store: Store, study: str) -> str:
+    """Return every measured value of every attempt, a row each, in base units (ns, bytes, 1/s, CPU seconds per I/O).
+
+    `counts` is 0 where the attempt was disturbed or ran again.
+    """
+    record, _ = current(store, study)
+    return _csv(record)
+
+
+def _csv(record: StudyRecord) -> str:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    writer.writerows(_rows(record))
+    return text.getvalue()
+
+
+def _rows(record: StudyRecord) -> Iterator[tuple[object, ...]]:
+    counted = {(one.trial.number, one.attempt) for one in record.trials}
+    for one in record.attempts or record.trials:
+        if one.measurement is None:
+            continue
+        trial = one.trial
+        counts = int((trial.number, one.attempt) in counted and not one.measurement.causes)
+        first = (record.study.id, trial.number, one.attempt, trial.round, _cell(trial.workload), _cell(trial.arm))
+        for metric, value in one.measurement.values:
+            unit = BY_ID[metric].unit if metric in BY_ID else ""
+            yield (*first, one.ended, counts, metric, unit, repr(value))
+
+
+def _cell(text: str) -> str:
+    """Return a name that no spreadsheet takes for a formula."""
+    return f"'{text}" if text.startswith(_FORMULA) else text
+
+
+def bundle(store: Store, study: str, *, pages: bool) -> bytes:
+    """Return a ZIP of all that is kept of a study: its result, measurements, facts and raw captures; with `pages` its
+    report, which needs the libraries that draw.
+    """
+    record, result = current(store, study)
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as packed:
+
+        def put(name: str, content: bytes) -> None:
+            packed.writestr(_packed(zipfile.ZipInfo(f"{study}/{name}", _ZIP_TIME)), content)
+
+        if record.study.search is None:
+            put("result.json", json.dumps(result_document(result, record), indent=1).encode())
+        put("measurements.csv", _csv(record).encode())
+        put("facts.json", (record.facts or "{}").encode())
+        for one in record.attempts or record.trials:
+            for capture in store.captures(study, one.trial.number, attempt=one.attempt):
+                name = "".join(c if c.isalnum() or c in "._-" else "_" for c in capture.name).lstrip(".") or "capture"
+                put(f"captures/{one.trial.number:05d}-{one.attempt}/{name}", capture.content)
+        if pages:
+            from virtune.flows.report import report_html
+
+            put("report.html", report_html(store, study).encode())
+    return file.getvalue()
+
+
+def _packed(entry: zipfile.ZipInfo) -> zipfile.ZipInfo:
+    """Return an entry that is packed and may be read by its owner's programs."""
+    entry.compress_type = zipfile.ZIP_DEFLATED
+    entry.external_attr = 0o644 << 16
+    return entry

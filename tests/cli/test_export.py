@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is exported is what is kept: CSV, a bundle, Prometheus' text file; nothing that is there is overwritten."""
+
+import csv
+import gzip
+import io
+import json
+import zipfile
+from pathlib import Path
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from virtune.cli import run
+from virtune.flows.export import measurements_csv
+from virtune.store.sqlite import Store
+
+KEPT = Path(__file__).parents[1] / "store" / "data" / "format-1-method-7.sqlite.gz"
+COMPARE = "20261122-184255-3883"
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    place = tmp_path / "before.sqlite"
+    place.write_bytes(gzip.decompress(KEPT.read_bytes()))
+    return place
+
+
+def test_the_csv_holds_every_value_of_the_document(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["export", COMPARE, "--store", str(store)]) == 0
+    rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    assert run(["show", COMPARE, "--json", "--store", str(store)]) == 0
+    document = json.loads(capsys.readouterr().out)
+    counted = {(row["arm"], row["round"], row["metric"]): float(row["value"]) for row in rows}
+    for arm in document["arms"]:
+        for one in arm["rounds"]:
+            for metric, value in one["measurement"]["values"].items():
+                assert counted[arm["name"], str(one["round"]), metric] == value
+    assert {row["unit"] for row in rows if row["metric"] == "iops"} == {"1/s"}
+
+
+def test_a_name_that_is_a_formula_is_none_in_a_spreadsheet(store: Path) -> None:
+    import sqlite3
+
+    with sqlite3.connect(store) as db:
+        (text,) = db.execute("select study from studies where id = ?", (COMPARE,)).fetchone()
+        db.execute("update studies set study = ? where id = ?", (text.replace('"slow"', '"=1+1"'), COMPARE))
+        db.execute("update trials set arm = '=1+1' where arm = 'slow' and study_id = ?", (COMPARE,))
+    with Store(store, reading=True) as kept:
+        arms = {row["arm"] for row in csv.DictReader(io.StringIO(measurements_csv(kept, COMPARE)))}
+    assert "'=1+1" in arms
+    assert "=1+1" not in arms
+
+
+def test_a_bundle_holds_all_and_replaces_nothing(store: Path, tmp_path: Path) -> None:
+    place = tmp_path / "study.zip"
+    assert run(["export", COMPARE, "--bundle", str(place), "--store", str(store)]) == 0
+    before = place.read_bytes()
+    with zipfile.ZipFile(place) as packed:
+        names = [name.removeprefix(f"{COMPARE}/") for name in packed.namelist()]
+        with Store(store, reading=True) as kept:
+            raw = {one.name: one.content for one in kept.captures(COMPARE, 1)}
+        for name, content in raw.items():
+            assert packed.read(f"{COMPARE}/captures/00001-1/{name}") == content
+    assert {"result.json", "measurements.csv", "facts.json", "report.html"} <= set(names)
+    assert not any(name.startswith(("/", "..")) for name in names)
+    assert run(["export", COMPARE, "--bundle", str(place), "--store", str(store)]) == 2
+    assert place.read_bytes() == before
+
+
+def test_the_text_file_is_whole_and_prometheus_reads_it(store: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "collector"
+    folder.mkdir()
+    for _ in range(2):
+        assert run(["export", "--textfile", str(folder), "--store", str(store)]) == 0
+    assert [path.name for path in folder.iterdir()] == ["virtune.prom"]
+    names = {one.name for one in text_string_to_metric_families((folder / "virtune.prom").read_text())}
+    assert "virtune_study_verdict" in names
