@@ -8,8 +8,10 @@ from virtune.cli import VERBS
 from virtune.flows.builtin_studies import builtins
 
 PAGE = (Path(__file__).parents[2] / "docs" / "studies.md").read_text()
-ROWS = [[cell.strip() for cell in line.strip("|").split(" | ")]
-        for line in PAGE.splitlines() if re.match(r"\| .* \| [YPN] \| ", line)]  # fmt: skip
+LINES = [
+    [cell.strip() for cell in line.strip("|").split(" | ")] for line in PAGE.splitlines() if line.startswith("|")
+]
+ROWS = [cells for cells in LINES if len(cells) > 3 and cells[1] in ("Y", "P", "N")]
 
 
 def test_its_counts_are_those_of_its_rows() -> None:
