@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.conftest import User
+from tests.conftest import User, eventually
 
 from virtune.probe.devices import backing_of
 
@@ -22,10 +22,10 @@ METAL = ("--rig", "metal", "--workload", "rw=randread,bs=4k,iodepth=16")
 
 
 @contextlib.contextmanager
-def neighbours(*commands: list[str]) -> Iterator[None]:
+def neighbours(*commands: list[str]) -> Iterator[list[int]]:
     running = [subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) for words in commands]
     try:
-        yield
+        yield [one.pid for one in running]
     finally:
         for one in running:
             one.kill()
@@ -45,10 +45,16 @@ def reading(user: User) -> Iterator[None]:
     words = ["fio", "--thread", "--name=n", f"--filename={other}", "--rw=randread", "--bs=1M", "--direct=1"]
     with neighbours(
         [*words, "--size=64M", "--time_based", "--runtime=100", "--ioengine=psync", "--allow_file_create=0"]
-    ):
-        time.sleep(0.5)
+    ) as (pid,):
+        assert eventually(lambda: read_by(pid) > 32 * 2**20), "it has begun"
         yield
     other.unlink()
+
+
+def read_by(pid: int) -> int:
+    """How many bytes a process has read from disks."""
+    counted = dict(line.split(": ") for line in Path(f"/proc/{pid}/io").read_text().splitlines())
+    return int(counted["read_bytes"])
 
 
 def only(document: Any) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -180,6 +180,7 @@ def test_a_virtune_that_is_killed_in_mid_trial_leaves_nothing_and_the_study_goes
     assert "2 of 2 trials" in user.run("resume", "-q", timeout=170).stdout
 
 
+@pytest.mark.timeout(600)
 @pytest.mark.long  # most of these instants are in a boot, and cost one each
 def test_whenever_virtune_is_killed_nothing_is_left(user: User) -> None:
     chance = random.Random(5)
