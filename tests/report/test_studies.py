@@ -63,7 +63,7 @@ def test_a_count_of_higher_maxima_says_whether_chance_does_as_much(higher: int, 
 
 def test_figures_of_disturbed_trials_are_marked() -> None:
     text = page(latencies(6, disturbed=True))
-    assert "(2,000 / 2,000 / 2,000)" in text
+    assert "(2 ms / 2 ms / 2 ms)" in text
     assert "in parentheses: every trial of it was disturbed" in text
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from virtune.model.facts import DeviceFacts, HostFacts, Program, Unknown
 from virtune.model.remark import Remark, Weight
-from virtune.model.units import format_bytes
+from virtune.model.units import format_bytes, format_ns
 
 BUSY_PERCENT = 5.0
 """Stalls above this share of time are named: on an idle host all three stay below 1 %."""
@@ -97,7 +97,8 @@ def _cpu(facts: HostFacts) -> Iterator[Remark]:
         yield _note("turbo", text, advice)
     deepest = facts.cpu.deepest_idle
     if not isinstance(deepest, Unknown) and deepest.latency_us > SLOW_WAKE_US:
-        text = f"CPUs may sleep as deep as {deepest.name}, and then need {deepest.latency_us} us to wake"
+        latency = format_ns(deepest.latency_us * 1e3)
+        text = f"CPUs may sleep as deep as {deepest.name}, and then need {latency} to wake"
         yield _note(
             "idle", text, "`cpupower idle-set -D 20` while measuring, if latency at low depth is the question"
         )

@@ -7,6 +7,7 @@ from typing import Any
 
 from virtune.model.evidence import StudyRecord
 from virtune.model.result import Result
+from virtune.model.units import format_ns
 from virtune.report.charts.chart import Chart, axis_ticks, file_name, specification
 
 _BINS_PER_DOUBLING = 4
@@ -52,8 +53,8 @@ def heat_map(result: Result, record: StudyRecord, workload: str) -> Chart | None
                 name,
                 str(len({one["round"] for one in rows if one["arm"] == name})),
                 f"{sum(total for (arm, _), total in totals.items() if arm == name):,}",
-                f"{min((one['low'] for one in rows if one['arm'] == name), default=0):.3g} ms",
-                f"{max((one['high'] for one in rows if one['arm'] == name), default=0):.3g} ms",
+                format_ns(1e6 * min((one["low"] for one in rows if one["arm"] == name), default=0)),
+                format_ns(1e6 * max((one["high"] for one in rows if one["arm"] == name), default=0)),
             )
             for name in names
         ),

@@ -6,6 +6,7 @@ from typing import Any
 from virtune.model.durability import durability_of
 from virtune.model.metric import BY_ID
 from virtune.model.result import Result
+from virtune.model.units import format_ns
 from virtune.report.charts.chart import Chart, arms_scale, file_name, specification
 from virtune.report.text.result import value_text
 
@@ -25,9 +26,10 @@ def speed_against_cost(result: Result, workload: str) -> Chart | None:
     if len(rows) < 2:
         return None
     cheapest = min(rows, key=lambda row: float(row["cost"]))
+    least = format_ns(float(cheapest["cost"]) * 1e3)
     return Chart(
         name=file_name("cost", workload),
-        title=f"{workload}: {cheapest['arm']} takes the least CPU per I/O, {cheapest['cost']:.3g} us",
+        title=f"{workload}: {cheapest['arm']} takes the least CPU per I/O, {least}",
         reading=(
             "Up is faster, left is cheaper: the best arms are at the top left. The shape says what a completed write "
             "survives; an arm with a weaker promise is not simply faster."

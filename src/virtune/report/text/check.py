@@ -8,7 +8,7 @@ from rich.text import Text
 
 from virtune.model.fitness import Fitness, GateStanding, Neighbour, Reach
 from virtune.model.remark import Weight
-from virtune.model.units import format_count, format_seconds, format_share
+from virtune.model.units import format_bandwidth, format_count, format_ns, format_seconds, format_share
 from virtune.model.verdict import Verdict
 from virtune.report.text.basis import drift_text
 from virtune.report.text.layout import Column, Paragraph, Records
@@ -59,7 +59,7 @@ def _noise(fitness: Fitness) -> Iterator[tuple[str, Text]]:
     if fitness.iops is not None:
         yield "IOPS", Text(format_count(fitness.iops))
     if fitness.windows_cv is not None and fitness.window_seconds is not None:
-        window = f"{fitness.window_seconds * 1000:.0f} ms"
+        window = format_ns(fitness.window_seconds * 1e9)
         yield "spread", Text(f"sd {share_text(fitness.windows_cv)} of windows of {window}")
     if fitness.correlation_seconds is not None:
         least = ">=" if fitness.correlation_open else ""
@@ -143,7 +143,7 @@ def _neighbours(found: tuple[Neighbour, ...]) -> RenderableType:
         return Paragraph(Text("none that ran all the time", style="green"), indent=2)
     rows = []
     for one in found:
-        moved = "" if one.bandwidth_bps is None else f", {one.bandwidth_bps / 1e6:.1f} MB/s of disk I/O"
+        moved = "" if one.bandwidth_bps is None else f", {format_bandwidth(one.bandwidth_bps)} of disk I/O"
         rows.append((f"{one.name} ({one.pid})", Text(f"{one.cpus:.2f} CPUs{moved}")))
     return _table(rows)
 

@@ -16,7 +16,7 @@ from virtune.model.published import PublishedStudy
 from virtune.model.result import Result, Value
 from virtune.model.study import Arm, Study
 from virtune.model.tuning import Tuning
-from virtune.model.units import format_seconds, format_share
+from virtune.model.units import format_ns, format_seconds, format_share
 from virtune.report.text import imported, tune
 from virtune.report.text.chosen_options import option_lines
 from virtune.report.text.layout import Column, Records
@@ -109,7 +109,7 @@ def _changeovers(record: StudyRecord) -> Iterator[str]:
     ways = [trial.in_force.changeover for trial in record.trials if trial.in_force.changeover is not None]
     swaps = [way for way in ways if way.swapped is not None]
     if swaps:
-        took = f"{median(way.seconds for way in swaps) * 1e3:.0f} ms (median)"
+        took = f"{format_ns(median(way.seconds for way in swaps) * 1e9)} (median)"
         yield f"{len(swaps)} of {len(ways)} trials were switched within a running process, in {took}."
     for why, count in Counter(way.why for way in ways if way.swapped is None).items():
         yield f"New processes: {count} ({why})."

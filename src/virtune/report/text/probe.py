@@ -24,7 +24,7 @@ from virtune.model.facts import (
     Unknown,
 )
 from virtune.model.remark import Remark, Weight
-from virtune.model.units import format_bytes
+from virtune.model.units import format_bytes, format_ns
 from virtune.report.text.layout import Column, Paragraph, Records
 
 Value = TypeVar("Value")
@@ -136,7 +136,11 @@ def _cpu(cpu: CpuFacts) -> Iterator[Row]:
     yield (
         "idle",
         _line(
-            _part("depth", cpu.deepest_idle, lambda state: f"deepest {state.name} ({state.latency_us} us to wake)"),
+            _part(
+                "depth",
+                cpu.deepest_idle,
+                lambda state: f"deepest {state.name} ({format_ns(state.latency_us * 1e3)} to wake)",
+            ),
             _part("driver", cpu.idle_driver, lambda driver: f"driver {driver}"),
         ),
     )
@@ -208,7 +212,7 @@ def _kvm(kvm: KvmFacts) -> Iterator[Row]:
     yield "/dev/kvm", device
     if kvm.creates_vm is True:
         yield "guest", _text(kvm.boot, str)
-    yield "halt polling", _text(kvm.halt_poll_ns, lambda polled: f"{polled:,} ns" if polled else "off")
+    yield "halt polling", _text(kvm.halt_poll_ns, lambda polled: format_ns(polled) if polled else "off")
     yield "nested", _text(kvm.nested, lambda nested: "on" if nested else "off")
 
 

@@ -16,7 +16,7 @@ from virtune.model.published import PublishedStudy
 from virtune.model.remark import Weight
 from virtune.model.result import ArmSummary, Result, Value
 from virtune.model.study import Arm
-from virtune.model.units import format_seconds, format_share
+from virtune.model.units import format_ns, format_seconds, format_share
 from virtune.model.verdict import Comparison, Verdict
 from virtune.model.workload import Workload
 from virtune.report.text.answer import change_cell
@@ -283,16 +283,14 @@ def _single_operations(result: Result) -> Iterator[RenderableType]:
         return table
 
     yield SideBySide(beside, [arm.name for arm in arms[1:]])
-    yield from _lines(
-        "latency min / mean / max in us; every single I/O: `virtune show --trial N --capture operations.log`"
-    )
+    yield from _lines("latency min / mean / max; every single I/O: `virtune show --trial N --capture operations.log`")
     yield from _lines(*operation_findings(result, arms))
 
 
 def _extent(result: Result, arm: Arm, workload: Workload) -> str:
-    """Write the least, mean and greatest latency in us."""
+    """Write the least, mean and greatest latency."""
     values = (_value(result, arm, workload, f"latency.{name}") for name in ("min", "mean", "max"))
-    text = " / ".join("-" if one is None else f"{one.value / 1e3:,.0f}" for one in values)
+    text = " / ".join("-" if one is None else format_ns(one.value) for one in values)
     return f"({text})" if _disturbed(_summary(result, arm, workload)) else text
 
 
