@@ -3,6 +3,7 @@
 
     python benchmarks/equal.py [RUNS] [--arms 2 4] [--budget TIME | --rounds N] [--seconds TIME] [--keep FILE]
     python benchmarks/equal.py --told FILE        # the table of a kept file
+    python -m benchmarks.equal --again FILE       # its rounds judged by today's plan, as they are and resampled
 
 Each run is what a user would type, `virtune compare --rig metal --arm a: --arm b:`, which takes five minutes where it
 is not decided sooner. Shorter trials in a shorter budget have as many rounds and looks, and how long a trial is does
@@ -11,8 +12,8 @@ minutes on a quiet machine. Where one in twenty is promised, more than 5 of 40 r
 probability 0.01; a test that is broken on purpose (an ordinary t at every look) shows none in 40 runs of five minutes
 with probability 0.02.
 
-`--keep` adds a line for each run: the verdicts, and ln IOPS of every arm in every round, which `benchmarks.decide
-recorded` judges again.
+`--keep` adds a line for each run: the verdicts, and ln IOPS of every arm in every round. `--again` judges them by
+the plan as it is now; resampled, a run begins in a random one of its rounds, goes round, and has a random baseline.
 """
 
 import argparse
@@ -24,7 +25,10 @@ import sys
 import tempfile
 from collections import Counter
 from pathlib import Path
+from random import Random
 from typing import Any
+
+from virtune.model.verdict import ROUNDS_MIN
 
 DIFFERENT = ("better", "worse")
 
@@ -41,9 +45,13 @@ def main() -> None:
     parser.add_argument("--span", default="1G")
     parser.add_argument("--keep", type=Path)
     parser.add_argument("--told", type=Path)
+    parser.add_argument("--again", type=Path)
     asked = parser.parse_args()
     if asked.told:
         print("\n".join(table([json.loads(line) for line in asked.told.read_text(encoding="utf-8").splitlines()])))
+        return
+    if asked.again:
+        again([json.loads(line) for line in asked.again.read_text(encoding="utf-8").splitlines()])
         return
     kept: list[dict[str, Any]] = []
     for number in range(1, asked.runs + 1):
@@ -90,6 +98,28 @@ def ln_iops(measurement: Any) -> float | None:
     """Return ln IOPS of a trial that measured something."""
     iops = measurement["values"].get("iops") if measurement else None
     return round(math.log(iops), 4) if iops else None
+
+
+def again(runs: list[dict[str, Any]], times: int = 25) -> None:
+    """Judge kept rounds by today's plan and print how many comparisons call an arm different."""
+    from benchmarks.sooner import decided
+
+    chance = Random(47)
+    for arms in sorted({one["arms"] for one in runs}):
+        some = [[row for row in one["ln_iops"] if None not in row] for one in runs if one["arms"] == arms]
+        some = [rows for rows in some if len(rows) >= ROUNDS_MIN]
+        wrong = 0
+        for turn in range(times + 1):
+            for rows in some:
+                begin = chance.randrange(len(rows)) if turn else 0
+                order = chance.sample(range(arms), arms) if turn else range(arms)
+                drawn = rows[begin:] + rows[:begin]
+                found = decided({str(arm): [math.exp(row[arm]) for row in drawn] for arm in order})[1]
+                wrong += any(word in DIFFERENT for _, word in found.values())
+            if turn in (0, times):
+                print(f"{arms} arms, {'as they are' if not turn else f'{times} times resampled'}: {wrong} of"
+                      f" {len(some) * (turn or 1)} called different", flush=True)  # fmt: skip
+            wrong = wrong if turn else 0
 
 
 def told(one: dict[str, Any]) -> str:
