@@ -46,7 +46,7 @@ def test_the_curve_of_a_known_disk_is_found_and_said(tmp_path: Path, capsys: pyt
     assert again[:2] == ["virtune", "sweep"]
     page = tmp_path / "page.html"
     called(capsys, store, "report", "last", "-o", str(page))
-    assert "Latency p99 at equal offered loads" in page.read_text()
+    assert "Each mark is an offered load" in page.read_text()
 
 
 def test_a_sweep_goes_on_where_it_was_stopped(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
