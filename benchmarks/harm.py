@@ -330,7 +330,7 @@ def second_user(place: Place) -> Iterator[str]:
     verbs = (
         ("probe",), ("measure", "--rig", "metal", *quick), ("check", "--seconds", "10s", "--span", "8M", "-q"),
         ("compare", "--vary", "disk.aio=threads,io_uring", *quick),
-        ("tune", "--vary", "disk.aio=threads,io_uring", "--budget", "100s", "--span", "8M", "-q"),
+        ("tune", "--vary", "disk.aio=threads,io_uring", "--budget", "130s", "--span", "8M", "-q"),
         ("list",), ("show", "last"), ("knobs",), ("study", "list"), ("clean", "--images"),
     )  # fmt: skip
 

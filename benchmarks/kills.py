@@ -241,6 +241,8 @@ def main() -> None:
     chance = Random(int(sys.argv[2]) if len(sys.argv) > 2 else 20)
     how = sys.argv[3] if len(sys.argv) > 3 else "kill"
     names = tuple(sys.argv[4:])
+    # who starts this in the background may have had it ignored, and so would every virtune that is started from here
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     calls = [call for call in CALLS if not names or call.name.startswith(names)]
     with contextlib.ExitStack() as ends:
         directory = ends.enter_context(tempfile.TemporaryDirectory(dir="/var/tmp", prefix="vk"))

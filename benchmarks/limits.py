@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Every verb under limits of memory, processes, files, sizes, stack and time: a sentence, or a traceback?
 
-    nice -n 15 python -m benchmarks.limits [CALL...]
+    nice -n 15 python -m benchmarks.limits [-LIMIT...] [CALL...]
 
-Some calls of `benchmarks.runs` (or those that are named) are run under each limit. Prints a table of the exit codes,
+Some calls of `benchmarks.runs` (or those that are named) are run under each limit, or
+under those that are named: `-n -f`. Prints a table of the exit codes,
 and on stderr what was said where that is not 0, every traceback, and what was left behind. A `-` ran to no end.
 Limits of processes do not hold for root, so root runs those rows as `nobody` with Debian's Python, where that can
 load virtune.
@@ -15,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from benchmarks.runs import CALLS, ROOT, Call, Runs
@@ -73,12 +74,12 @@ def under(runs: Runs, call: Call, kind: str, value: int) -> tuple[int | None, st
     return child.returncode, said.decode(errors="replace")
 
 
-def rows(runs: Runs, calls: list[Call]) -> Iterator[tuple[bool, bool]]:
+def rows(runs: Runs, calls: list[Call], kinds: Sequence[str]) -> Iterator[tuple[bool, bool]]:
     """Run all, print a row of a table for each limit and say in a line of its own what was wrong; yield of each run
     whether there was a traceback and whether anything was left.
     """
     print("| limit |", " | ".join(call.name for call in calls), "|\n|---|" + "---|" * len(calls))
-    for kind, values in LIMITS.items():
+    for kind, values in ((kind, LIMITS[kind]) for kind in kinds):
         for value in values:
             cells, notes = [], []
             for call in calls:
@@ -107,7 +108,8 @@ def _give(home: Path, user: int) -> None:
 
 def main() -> None:
     """Run what is asked for and count."""
-    asked = tuple(sys.argv[1:]) or FEW
+    kinds = [word[1:] for word in sys.argv[1:] if word.startswith("-")] or [*LIMITS]
+    asked = tuple(word for word in sys.argv[1:] if not word.startswith("-")) or FEW
     calls = [call for call in CALLS if call.name in asked]
     count: Counter[str] = Counter()
     with tempfile.TemporaryDirectory(dir="/var/tmp", prefix="vl") as directory:
@@ -115,7 +117,7 @@ def main() -> None:
         runs = Runs(Path(directory))
         runs.fill()
         assert shutil.which("setpriv")
-        for traceback, left in rows(runs, calls):
+        for traceback, left in rows(runs, calls, kinds):
             count.update(rows=1, tracebacks=traceback, left=left)
     print(f"\n{count['rows']} runs, {count['tracebacks']} with a traceback, {count['left']} left something behind")
 

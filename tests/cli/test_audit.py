@@ -183,7 +183,7 @@ def test_sarif_is_what_code_scanners_read(user: User) -> None:
     [
         ((), 2, "nothing to audit"),
         (("/nowhere/x.xml",), 2, "no file and no folder"),
-        (("--domain", "x"), 2, "--domain names a domain of a libvirt"),
+        (("--domain", "x"), 2, "--domain names a libvirt domain"),
         ((file("boxes-fedora"), "--json", "--brief"), 2, "cannot be together"),
         ((file("boxes-fedora"), "--json", "--sarif"), 2, "cannot be together"),
         (("/dev/zero",), 2, ""),

@@ -77,7 +77,7 @@ def test_a_spoiled_probe_sets_no_load_unless_there_is_no_other() -> None:
     all_of_it = probed(begun, 1000.0, 2000.0, 4000.0, spoiled_rounds=(1, 2, 3))
     assert settled(all_of_it).workload("randread-4k-at-50pct").offered_iops == 1000
     (said,) = spoiled(all_of_it)
-    assert "under randread-4k was spoiled (cpu-wait)" in said
+    assert "under randread-4k was disturbed (cpu-wait)" in said
 
 
 @pytest.mark.parametrize(

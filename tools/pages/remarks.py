@@ -97,7 +97,7 @@ def _of_trials() -> Iterator[str]:
 
 def _gates() -> Iterator[str]:
     yield "## Gates\n"
-    yield "What may spoil a trial beside the disk. A reading above the first limit is a warning with the gate's id,"
+    yield "What may disturb a trial beside the disk. A reading above the first limit is a warning with the gate's id,"
     yield "above the second one the trial is invalid: it is run again at once, at most twice, and all attempts are"
     yield "kept and counted. What cannot be read here passes.\n"
     rows = (
@@ -112,8 +112,8 @@ def _gates() -> Iterator[str]:
         for gate in GATES
     )
     yield from table(("id", "what", "warning above", "invalid above", "where it is read", "why so"), rows)
-    yield "A cause that spoils one arm clearly more often than the others (Fisher's exact test), or most attempts of"
-    yield "all arms, no longer rejects trials; it is reported under `pardons` instead.\n"
+    yield "A cause that disturbs one arm clearly more often than the others (Fisher's exact test), or most attempts"
+    yield "of all arms, no longer rejects trials; it is reported under `pardons` instead.\n"
 
 
 def _limit(gate: Gate, limit: float | None) -> str:

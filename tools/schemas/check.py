@@ -22,7 +22,7 @@ WORDS: dict[str, str] = {
     "Fitness.best_seconds": "The length that finds a difference soonest, in seconds.",
     "Fitness.confidence": "The confidence of `reaches`, 0 to 1.",
     "Fitness.reaches": "The smallest difference that a comparison of that length detects by its planned end.",
-    "Fitness.same": "The stack against itself: `better` or `worse` would be a false alarm.",
+    "Fitness.same": "The A/A test of one stack: `better` or `worse` would be a false alarm.",
     "Fitness.gates": "Where the trials stood at the gates.",
     "Fitness.neighbours": "Who else worked meanwhile, the busiest first; null when it is shown again.",
     "Fitness.advice": "What to do about it, gravest first.",

@@ -108,7 +108,7 @@ def checked() -> Schema:
     """Return what the last A/A of a host gave."""
     return maybe(
         table(
-            "The last stack against itself on this host (A/A) in the day before; null without one.",
+            "The last A/A test on this host in the day before; null without one.",
             {
                 "study": text("The id of that check."),
                 "created": moment("When it was begun, in UTC."),

@@ -253,7 +253,7 @@ def _study() -> Schema:
             "metric": _metric_name("The metric of the verdicts."),
             "rounds": whole("Rounds: each tries every arm under every workload once.", minimum=1),
             "seconds": maybe(number(f"Measured time of one trial, in seconds{unknown}", exclusiveMinimum=0)),
-            "ramp_seconds": maybe(number(f"The time before it that is thrown away, in seconds{unknown}", minimum=0)),
+            "ramp_seconds": maybe(number(f"Warm-up before it, not measured, in seconds{unknown}", minimum=0)),
             "seed": maybe(whole(f"Seed of the order of trials and of random offsets{unknown}", minimum=0)),
             "at_load": rows("Offered loads as asked for: `50%`, `5000iops`.", text("A load.")),
             "judged": rows("The metrics that got verdicts, the main one first.", text("A metric.")),

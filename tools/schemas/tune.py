@@ -153,7 +153,7 @@ def _study() -> Schema:
             "spread_seconds": number("Blocks of the race begin at least so many seconds apart.", minimum=0),
             "baseline": text("The arm that is there now."),
             "margin": number("A difference that is not worth more measuring (0.03 is 3 %).", exclusiveMinimum=0),
-            "ramp_seconds": number("The time before each slice that is thrown away, in seconds.", minimum=0),
+            "ramp_seconds": number("Warm-up before each slice, not measured, in seconds.", minimum=0),
             "seed": whole("Seed of the order of trials and of random offsets.", minimum=0),
             "span_bytes": whole("Size of the scratch image, or how much of a target is used, in bytes.", minimum=1),
             "target": maybe(text("The user's own file or device that was loaded; null for scratch images.")),

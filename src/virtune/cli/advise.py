@@ -61,7 +61,7 @@ def command(
         _structure(needs, alone=not (paths or connect or as_json))
         return 0
     if domains and not connect:
-        raise UsageError("--domain names a domain of a libvirt", hint="add --connect qemu:///system")
+        raise UsageError("--domain names a libvirt domain", hint="add --connect qemu:///system")
     if not paths and not connect:
         raise UsageError("nothing to advise on", hint="name files of domain XML, or --connect qemu:///system")
     wish = wish_of(template, rules, turns)

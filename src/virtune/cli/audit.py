@@ -108,7 +108,7 @@ def _write_page(path: Path | None, audited: list[Audited], unread: list[Unread])
 
 def _require_something(paths: tuple[Path, ...], connect: str | None, domains: tuple[str, ...]) -> None:
     if domains and not connect:
-        raise UsageError("--domain names a domain of a libvirt", hint="add --connect qemu:///system")
+        raise UsageError("--domain names a libvirt domain", hint="add --connect qemu:///system")
     if not paths and not connect:
         raise UsageError("nothing to audit", hint="name files or folders of domain XML, or --connect qemu:///system")
 

@@ -31,7 +31,7 @@ def command(
     store: Path,
     **asked: Any,
 ) -> int:
-    """Say whether this host is fit to measure: one stack against itself, for about a minute.
+    """Say whether this host is fit to measure: an A/A test of about a minute.
 
     Says how noisy the host is and for how long it remembers, whether it drifts, the smallest difference that a
     comparison could find here in 1, 5 and 15 minutes, how long a trial should take, which gates are near their

@@ -20,13 +20,13 @@ from virtune.model.errors import UsageError
 def command(
     paths: tuple[Path, ...], connect: str | None, domains: tuple[str, ...], scratch: Path, *, as_json: bool
 ) -> int:
-    """Show the facts of this host that decide about disk I/O, and what to beware of.
+    """Show the facts of this host that decide about disk I/O, with warnings.
 
     Nothing is changed. io_uring, O_DIRECT and KVM are tried, as far as that leaves nothing behind; that /dev/kvm
     opens does not yet mean that a guest boots.
 
     With --connect, or files of domain XML, the domains are shown: their disks as they start next, as they run, and
-    what the running QEMU shows to be in force. A libvirt is only read from.
+    the settings that the running QEMU shows. A libvirt is only read from.
 
     \b
     virtune probe
@@ -35,7 +35,7 @@ def command(
     virtune probe --connect qemu:///system
     """  # noqa: D301 - \b is click's mark for lines to keep
     if domains and not connect:
-        raise UsageError("--domain names a domain of a libvirt", hint="add --connect qemu:///system")
+        raise UsageError("--domain names a libvirt domain", hint="add --connect qemu:///system")
     if paths or connect:
         return _domains(paths, connect, domains, as_json=as_json)
     from virtune.flows.probe import probe

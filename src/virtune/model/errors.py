@@ -16,7 +16,7 @@
     └── Interrupted              exit 130 the user asked to stop
 
 Exit codes 4 and 5 are no errors: 4 says that a threshold was breached (`--fail-if`, `audit --fail-on`), and 5 that a
-condition of `--fail-if` may be breached and is not shown to be.
+condition of `--fail-if` may be breached, and nothing shows that it is.
 """
 
 from collections.abc import Sequence
@@ -88,7 +88,7 @@ class RefusedTargetError(PreconditionError):
 
 
 class NotInForceError(PreconditionError):
-    """A setting was asked for, and something else is what runs."""
+    """A setting was requested, and something else is what runs."""
 
 
 class Interrupted(VirtuneError):  # noqa: N818 - the user's wish is not an error

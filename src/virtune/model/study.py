@@ -24,7 +24,7 @@ class StudyKind(StrEnum):
     COMPARE = "compare"
     """Arms against each other, in rounds."""
     CHECK = "check"
-    """One stack against itself, which says how fit the host is."""
+    """An A/A test of one stack, which says how fit the host is."""
     TUNE = "tune"
     """A search: it chooses its trials as it goes."""
     SWEEP = "sweep"

@@ -26,7 +26,7 @@ START_SECONDS = 1.5
 """What every run costs besides: Python and libraries are loaded, tools are asked, and the result is worked out."""
 
 _LONGEST_REPEAT = 6
-"""After so many attempts a cause that spoils most of them no longer repeats any (`analyse.trial.rejection`)."""
+"""After so many attempts a cause that disturbs most of them no longer repeats any (`analyse.trial.rejection`)."""
 
 _RECENT = 6
 """How many attempts back it counts what had to be repeated: a disturbance comes and goes."""

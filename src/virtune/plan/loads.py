@@ -97,8 +97,8 @@ def spoiled(record: StudyRecord) -> Iterator[str]:
         if measured and all(one.causes for one in measured):
             causes = ", ".join(dict.fromkeys(cause for one in measured for cause in one.causes))
             yield (
-                f"every trial of the baseline's saturation under {probe.name} was spoiled ({causes}), so the offered"
-                " loads are shares of what it did all the same"
+                f"every trial of the baseline's saturation under {probe.name} was disturbed ({causes}), so the"
+                " offered loads are shares of what it did all the same"
             )
 
 

@@ -21,7 +21,7 @@ from virtune.model.study import Trial
 from virtune.model.tuning import Spoiled
 
 ATTEMPTS_MAX = 3
-"""An invalid trial is repeated at most twice: what spoiled three in a row is not passing."""
+"""An invalid trial is repeated at most twice: what disturbed three in a row is not passing."""
 
 FAILURES_MAX = 2
 """A trial that failed is run once more; what fails twice will fail again."""
@@ -30,7 +30,7 @@ CLEARLY = 0.01
 """Fisher's exact test, one-sided, below this: one arm is rejected more often than the others, and not by chance."""
 
 USUALLY = 0.5
-"""What spoils more than half of all attempts is this host as it is, and waiting for better is in vain."""
+"""What disturbs more than half of all attempts is this host as it is, and waiting for better is in vain."""
 
 USUALLY_ATTEMPTS = 6
 """So many attempts must have been made before that is said: two trials with all their repeats."""

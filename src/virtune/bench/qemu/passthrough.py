@@ -50,7 +50,7 @@ def refuse_passthrough(stack: Stack, root: Path = Path("/")) -> None:
         raise RigError(f"/dev/vfio/{group} is not accessible", hint="run as root, or own that file")
     raise RigError(
         f"the disk {address} could be handed to a guest, and virtune loads none that the host does not see",
-        hint="a guest of yours gets it by\n" + passthrough_words(stack),
+        hint="your VM gets it by\n" + passthrough_words(stack),
     )
 
 

@@ -144,7 +144,7 @@ def _cpu(cpu: CpuFacts) -> Iterator[Row]:
             _part("driver", cpu.idle_driver, lambda driver: f"driver {driver}"),
         ),
     )
-    yield "mitigations", _text(cpu.mitigated, lambda names: f"{len(names)} in force, {_vulnerable(cpu)} left open")
+    yield "mitigations", _text(cpu.mitigated, lambda names: f"{len(names)} active, {_vulnerable(cpu)} left open")
 
 
 def _vulnerable(cpu: CpuFacts) -> str:
