@@ -69,7 +69,14 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
 
 def test_every_page_answers_runs_no_script_and_fetches_nothing(page: Page) -> None:
     before = page.store.read_bytes()
-    for path in ("/", f"/study/{COMPARE}", f"/study/{SEARCH}", f"/pair?a={COMPARE}&b={COMPARE}", "/host"):
+    for path in (
+        "/",
+        f"/study/{COMPARE}",
+        f"/study/{SEARCH}",
+        f"/pair?a={COMPARE}&b={COMPARE}",
+        f"/pair?a={COMPARE}&b={SEARCH}",
+        "/host",
+    ):
         status, text, headers = page.get(path)
         assert status == 200, (path, text)
         assert "default-src 'none'" in headers["content-security-policy"]
@@ -98,6 +105,7 @@ def test_the_list_has_filters_and_its_json_is_that_of_the_command_line(page: Pag
     assert (status, {one["kind"] for one in json.loads(text)["studies"]}) == (200, {"compare"})
     status, text, _ = page.get(f"/api/study/{COMPARE}.json")
     assert json.loads(text)["study"]["id"] == COMPARE
+    assert page.get(f"/api/study/{SEARCH}.json")[0] == 200
     assert page.get("/study/none-of-them")[0] == 404
     assert page.get("/?page=x")[0] == 400
     assert page.get("/?page=99999999999999999999")[0] == 200

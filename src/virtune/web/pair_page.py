@@ -26,6 +26,7 @@ class StudyPair:
     sides: tuple[StudySide, StudySide]
     tables: tuple[tuple[str, tuple[tuple[str, ...], ...]], ...]
     alone: tuple[str, ...]
+    comparable: bool
 
 
 def pair_of(first: Result, second: Result) -> StudyPair:
@@ -37,6 +38,7 @@ def pair_of(first: Result, second: Result) -> StudyPair:
         sides=(_side(first, views[0]), _side(second, views[1])),
         tables=tuple((name, _rows(views, name)) for name in shared),
         alone=tuple(name for both in names for name in both if name not in shared),
+        comparable=first.study.simulated == second.study.simulated,
     )
 
 
