@@ -13,7 +13,7 @@ from virtune.model.study import Study, StudyKind
 from virtune.model.workload import Workload
 from virtune.plan.arms import arm_from_text
 from virtune.plan.fit import require_fit
-from virtune.plan.loads import with_loads
+from virtune.plan.loads import at_loads, with_loads
 
 ENGINES = frozenset({"io_uring", "libaio", "psync", "nbd"})
 
@@ -55,9 +55,11 @@ def test_what_one_arm_cannot_carry_is_refused_by_its_name() -> None:
         require_fit(study(read_job_file("[j]\nrw=read\nruntime=60\n", "own")), clients=Clients(engines=ENGINES))
 
 
-def test_what_will_be_offered_must_fit_as_well() -> None:
+def test_guests_that_share_a_load_are_not_offered_one_request_at_a_time() -> None:
     shared = study(*parse_workload("randread-4k,numjobs=2"), arms=("one:rig=qemu", "two:rig=qemu,guests.count=2"))
-    at_loads = replace(shared, baseline="one", at_load=("50%",))
+    offered = with_loads(replace(shared, baseline="one", at_load=("50%",)))
     require_fit(shared, clients=Clients(engines=ENGINES))
-    with pytest.raises(PlanError, match="2 guests cannot share evenly"):
-        require_fit(with_loads(at_loads), clients=Clients(engines=ENGINES))
+    require_fit(offered, clients=Clients(engines=ENGINES))
+    assert [workload.name for workload in at_loads(offered, shared.workloads[0], 1000.0)] == [
+        "randread-4k-numjobs-2-at-50pct"
+    ]
