@@ -130,14 +130,26 @@ def test_what_was_not_seen_makes_the_trial_invalid_and_nothing_else(target: Path
     assert UNVERIFIED not in seen.measurement.causes
 
 
-def test_the_image_is_dropped_from_the_page_cache_before_it_is_loaded(target: Path) -> None:
-    descriptor = os.open(target, os.O_RDONLY)
-    os.fsync(descriptor)
-    os.read(descriptor, 2**20)
-    os.close(descriptor)
-    assert cached(target) > 0
+def warmed(path: Path) -> None:
+    with path.open("rb") as image:
+        os.fsync(image.fileno())
+        image.read()
+    assert cached(path) > 0
+
+
+def test_a_target_is_dropped_from_the_page_cache_before_it_is_loaded(target: Path) -> None:
+    warmed(target)
     run_trial(study(), trial(), tools(ToldRig(Told(in_force=InForce(checks=GOOD))), target))
     assert cached(target) == 0
+
+
+def test_our_own_image_is_dropped_from_the_page_cache_before_it_is_loaded(target: Path, warden: Warden) -> None:
+    own = tools(ToldRig(Told(in_force=InForce(checks=GOOD))), target)
+    with own.scratch as scratch:
+        used = replace(own, scratch=scratch, target=None, warden=warden)
+        warmed(scratch.image_for(STACK.disk, warden))
+        run_trial(study(), trial(), used)
+        assert cached(scratch.image_for(STACK.disk, warden)) == 0
 
 
 def test_each_round_has_a_seed_of_its_own_that_follows_from_the_study_s(target: Path) -> None:
