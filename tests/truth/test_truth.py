@@ -132,7 +132,7 @@ def test_little_s_law_holds_of_two_clones_on_two_queues_and_on_one(queues: str, 
 @alone
 @pytest.mark.parametrize("depth", [1, 8])
 def test_little_s_law_holds_of_a_closed_loop(depth: int, user: User) -> None:
-    ran = measure(user, *NULL, "--set", "disk.null_latency_ns=500000", workload=f"rw=randread,bs=4k,iodepth={depth}")
+    ran = measure(user, *NULL, "--set", "disk.null_latency_ns=2000000", workload=f"rw=randread,bs=4k,iodepth={depth}")
     found = values(ran)
     assert found["iops"] * found["latency.mean"] / 1e9 == pytest.approx(depth, rel=0.03)
     assert limited_by(user) in ("depth" if depth == 1 else "device", "host-cpu")
