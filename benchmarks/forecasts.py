@@ -32,7 +32,7 @@ _UNIT = {"h": 3600.0, "min": 60.0, "s": 1.0}
 AIO2 = ("--vary", "disk.aio=threads,native")
 AIO8 = (
     "--vary",
-    "disk.aio=threads,native",
+    "disk.aio=threads,io_uring",
     "--vary",
     "disk.cache=none,writeback",
     "--vary",
