@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The published schemas, and every way to spoil a document that one of them must notice."""
+"""The published schemas, and variants of a document that its schema must reject."""
 
 import copy
 import json
@@ -57,7 +57,7 @@ def strictly(text: str) -> Any:
     return json.loads(text, parse_constant=refuse)
 
 
-def spoiled(document: Any) -> Iterator[tuple[str, Any]]:
+def invalid_variants(document: Any) -> Iterator[tuple[str, Any]]:
     """Yield the document with a key too many, a key too few, or a value of another type, each at every place."""
     for path, value in _places(document, ()):
         where = ".".join(map(str, path))

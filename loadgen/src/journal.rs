@@ -70,7 +70,7 @@ impl Journal {
     pub fn open(path: &Path) -> Result<Journal, Failure> {
         let cannot =
             |error: std::io::Error| Failure::usage(format!("cannot use the journal {}: {error}", path.display()));
-        let spoilt = |what: &str| Failure::usage(format!("{} is no journal of ours: {what}", path.display()));
+        let damaged = |what: &str| Failure::usage(format!("{} is no journal of ours: {what}", path.display()));
         let file = OpenOptions::new().read(true).write(true).open(path).map_err(cannot)?;
         match file.try_lock() {
             Ok(()) => {}
@@ -80,7 +80,7 @@ impl Journal {
             Err(TryLockError::Error(error)) => return Err(cannot(error)),
         }
         let mut header = [0; 48];
-        file.read_exact_at(&mut header, 0).map_err(|_| spoilt("it is too short"))?;
+        file.read_exact_at(&mut header, 0).map_err(|_| damaged("it is too short"))?;
         let word = |index: usize| {
             let mut bytes = [0; 8];
             bytes.copy_from_slice(&header[index * 8..index * 8 + 8]);
@@ -88,11 +88,11 @@ impl Journal {
         };
         let span = Span { block: word(2), offset: word(3), blocks: word(4) };
         if word(0) != MAGIC || word(5) != header_check(word(1), span) {
-            return Err(spoilt("its header is wrong"));
+            return Err(damaged("its header is wrong"));
         }
         let length = file.metadata().map_err(cannot)?.len();
         if span.blocks > BLOCKS_MAX || length != HEADER + span.blocks * RECORD {
-            return Err(spoilt("its length is wrong"));
+            return Err(damaged("its length is wrong"));
         }
         let mut bytes = vec![0; (span.blocks * RECORD) as usize];
         file.read_exact_at(&mut bytes, HEADER).map_err(cannot)?;
@@ -100,7 +100,7 @@ impl Journal {
             .chunks_exact(RECORD as usize)
             .map(Record::from_bytes)
             .collect::<Option<Vec<_>>>()
-            .ok_or_else(|| spoilt("a record is wrong"))?;
+            .ok_or_else(|| damaged("a record is wrong"))?;
         Ok(Journal { path: path.to_owned(), file: Arc::new(file), id: word(1), span, records })
     }
 
@@ -362,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn a_spoilt_record_is_noticed() {
+    fn a_damaged_record_is_noticed() {
         let (_folder, path) = fresh();
         drop(Journal::open_or_create(&path, SPAN).unwrap());
         let file = OpenOptions::new().write(true).open(&path).unwrap();

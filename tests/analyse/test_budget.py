@@ -127,10 +127,10 @@ def test_what_ran_again_is_part_of_what_a_search_measured() -> None:
     study = study_of(list(rates))
     clock = Clock(study, World(rates, noise=0.01))
     once = clock.run().measured_seconds
-    spoiled = tuple(replace(one, attempt=1) for one in clock.record.trials[:5])
-    again = replace(clock.record, attempts=(*spoiled, *(replace(one, attempt=2) for one in clock.record.trials)))
+    disturbed = tuple(replace(one, attempt=1) for one in clock.record.trials[:5])
+    again = replace(clock.record, attempts=(*disturbed, *(replace(one, attempt=2) for one in clock.record.trials)))
     assert tuning(again).measured_seconds == pytest.approx(once + 5 * 1.5)
-    failed = tuple(replace(one, measurement=None, failure="did not come up") for one in spoiled)
+    failed = tuple(replace(one, measurement=None, failure="did not come up") for one in disturbed)
     none = replace(again, attempts=(*failed, *again.attempts[5:]))
     assert tuning(none).measured_seconds == pytest.approx(once)
 

@@ -153,7 +153,7 @@ def test_a_rejected_trial_is_in_no_comparison() -> None:
     record = StudyRecord(study=replace(asked, trials=tuple(one.trial for one in trials)), facts="", finished=True,
                          trials=trials)  # fmt: skip
     rows = evidence_of(record).rows
-    spoiled = made[2].trial
-    assert "iops" not in rows[spoiled.arm, spoiled.workload][spoiled.round]
+    disturbed = made[2].trial
+    assert "iops" not in rows[disturbed.arm, disturbed.workload][disturbed.round]
     (found,) = judge(record)
     assert found.rounds == 7

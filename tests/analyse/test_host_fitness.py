@@ -103,8 +103,8 @@ def test_a_stack_that_differs_from_itself_or_trials_that_do_not_count_make_a_hos
     assert fitness_of(replace(odd, trials=trials)).unfit == (
         "the same stack was called different from itself (A/A test)",
     )
-    spoiled = fitness_of(host(sd=0.01, rounds=10, gates=(("clock-step", 0.2),)))
-    assert [why.startswith("most trials are invalid: ") for why in spoiled.unfit] == [True]
+    disturbed = fitness_of(host(sd=0.01, rounds=10, gates=(("clock-step", 0.2),)))
+    assert [why.startswith("most trials are invalid: ") for why in disturbed.unfit] == [True]
 
 
 def faster(found: Measurement) -> Measurement:

@@ -27,7 +27,7 @@ from virtune.model.study import Trial
 def attempt(
     number: int, arm: str, *causes: str, number_of_attempt: int = 1, failure: str | None = None
 ) -> TrialRecord:
-    remarks = tuple(Remark(id=cause, weight=Weight.INVALID, text=f"{cause} spoiled it") for cause in causes)
+    remarks = tuple(Remark(id=cause, weight=Weight.INVALID, text=f"{cause} disturbed it") for cause in causes)
     return TrialRecord(
         trial=Trial(number=number, round=1 + (number - 1) // 2, arm=arm, workload="randread-4k"),
         attempt=number_of_attempt,
@@ -51,7 +51,7 @@ def again_after(made: Sequence[TrialRecord]) -> str | None:
 
 def test_an_invalid_trial_is_repeated_at_most_twice() -> None:
     made = [attempt(1, "threads"), attempt(2, "native", "cpu-wait")]
-    assert again_after(made) == "disturbed (cpu-wait), repeated: cpu-wait spoiled it"
+    assert again_after(made) == "disturbed (cpu-wait), repeated: cpu-wait disturbed it"
     made.append(attempt(2, "native", "cpu-wait", number_of_attempt=2))
     assert again_after(made) is not None
     made.append(attempt(2, "native", "cpu-wait", number_of_attempt=3))
@@ -83,10 +83,10 @@ def test_one_arm_rejected_clearly_more_often_is_a_finding_about_it() -> None:
     assert (pardon.cause, pardon.arm) == ("cpu-wait", "threads")
     assert "6 of 7 trials of threads" in pardon.text
     assert "0 of 8 of the other arms" in pardon.text
-    spoiled = made[0].measurement
-    assert spoiled is not None
-    assert rejected_for("threads", spoiled, (pardon,)) == ()
-    assert rejected_for("native", spoiled, (pardon,)) == ("cpu-wait",)
+    disturbed = made[0].measurement
+    assert disturbed is not None
+    assert rejected_for("threads", disturbed, (pardon,)) == ()
+    assert rejected_for("native", disturbed, (pardon,)) == ("cpu-wait",)
 
 
 @pytest.mark.parametrize(("one", "other"), [(3, 1), (2, 0), (4, 3), (0, 0)])
@@ -111,13 +111,13 @@ def test_a_study_interrupted_between_two_attempts_goes_on_with_the_next() -> Non
     quiet = [attempt(1, "threads"), attempt(2, "native")]
     assert unsettled([]) is None
     assert unsettled(quiet) is None
-    spoiled = [*quiet, attempt(3, "threads", "swap")]
-    pending = unsettled(spoiled)
+    disturbed = [*quiet, attempt(3, "threads", "swap")]
+    pending = unsettled(disturbed)
     assert pending is not None
     assert pending.number == 3
-    given_up = [*spoiled, *(attempt(3, "threads", "swap", number_of_attempt=n) for n in (2, 3))]
+    given_up = [*disturbed, *(attempt(3, "threads", "swap", number_of_attempt=n) for n in (2, 3))]
     assert unsettled(given_up) is None
-    assert unsettled([*spoiled, attempt(4, "native")]) is None  # it went on, so that was decided then
+    assert unsettled([*disturbed, attempt(4, "native")]) is None  # it went on, so that was decided then
 
 
 def record(made: Iterable[TrialRecord]) -> StudyRecord:
@@ -148,7 +148,7 @@ def test_pardoned_trials_count_and_their_remark_is_a_warning() -> None:
     made = [attempt(n + 1, ("threads", "native")[n % 2], "cpu-wait") for n in range(16)]
     result = summarise(record(made))
     assert [comparison.rounds for comparison in result.verdicts] == [8]
-    assert {beware.remark.weight for arm in result.arms for beware in arm.remarks} == {Weight.WARNING}
+    assert {one.remark.weight for arm in result.arms for one in arm.remarks} == {Weight.WARNING}
     assert [pardon.arm for pardon in result.pardons] == [None]
 
 

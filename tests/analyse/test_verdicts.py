@@ -129,13 +129,13 @@ def test_trials_that_do_not_count_are_not_compared() -> None:
     record = run(asked_of("ab", rounds=60), 30, noise=0.01)
     bad = Remark(id="steal", weight=Weight.INVALID, text="stolen", advice="")
 
-    def spoiled(one: TrialRecord) -> TrialRecord:
+    def disturbed(one: TrialRecord) -> TrialRecord:
         assert one.measurement is not None
         slow = tuple((name, value / 3) for name, value in one.measurement.values)
         return replace(one, measurement=replace(one.measurement, values=slow, remarks=(bad,)))
 
     trials = tuple(
-        spoiled(one) if one.trial.round in (3, 11) and one.trial.arm == "b" else one for one in record.trials
+        disturbed(one) if one.trial.round in (3, 11) and one.trial.arm == "b" else one for one in record.trials
     )
     (found,) = judge(replace(record, trials=trials))
     assert found.rounds == 28

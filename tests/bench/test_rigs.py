@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What every rig promises, over real stacks: it comes up, carries load, shows what is in force, leaves nothing."""
+"""What every rig promises, over real stacks: it comes up, carries load, shows its verified settings, leaves nothing
+behind.
+"""
 
 import os
 import signal
@@ -52,7 +54,7 @@ STACKS = {
 
 
 @pytest.mark.parametrize("name", STACKS)
-def test_a_stack_comes_up_carries_load_and_shows_what_is_in_force(
+def test_a_stack_comes_up_carries_load_and_shows_its_settings(
     name: str, scratch: Scratch, warden: Warden, rigs: Session
 ) -> None:
     stack = STACKS[name]

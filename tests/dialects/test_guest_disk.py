@@ -53,7 +53,7 @@ def image_of(stack: Stack, directory: Path) -> Path:
 
 @pytest.mark.real
 @pytest.mark.parametrize("name", STACKS)
-def test_a_real_qemu_takes_the_line_and_has_in_force_what_it_says(name: str, tmp_path: Path) -> None:
+def test_a_real_qemu_takes_the_line_and_shows_its_settings(name: str, tmp_path: Path) -> None:
     stack = STACKS[name]
     words = guest_arguments(stack, image=str(image_of(stack, tmp_path)), size_bytes=SIZE)
     script = tmp_path / "qmp.in"

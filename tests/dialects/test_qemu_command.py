@@ -84,10 +84,10 @@ def test_what_is_read_is_what_a_real_qemu_has(line: str, cache: str, tmp_path: P
     assert inserted["file"] == disk.source.name
     assert (inserted["drv"], inserted["detect_zeroes"], inserted["ro"]) == ("raw", disk.detect_zeroes, disk.read_only)
     assert (answers["num-queues"], answers["queue-size"]) == (disk.queues, disk.queue_size)
-    assert cache_in_force(inserted["cache"], writeback=answers["write-cache"]) == disk.cache
+    assert cache_mode_of(inserted["cache"], writeback=answers["write-cache"]) == disk.cache
 
 
-def cache_in_force(cache: dict[str, bool], *, writeback: object) -> str:
+def cache_mode_of(cache: dict[str, bool], *, writeback: object) -> str:
     if cache["no-flush"]:
         return "unsafe"
     on = writeback in (True, "on") or (writeback == "auto" and cache["writeback"])

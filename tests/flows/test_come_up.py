@@ -25,7 +25,7 @@ from virtune.shell import Warden
 
 @dataclass(slots=True, kw_only=True)
 class Up:
-    """A stack of which only what is in force is known."""
+    """A stack of which only the verified settings are known."""
 
     in_force: InForce
     target: Target = field(default_factory=lambda: NbdTarget(socket="", export="", size_bytes=1))
@@ -96,7 +96,7 @@ def test_a_baseline_that_is_not_what_was_asked_for_ends_it(tmp_path: Path) -> No
     assert not isinstance(caught.value, NotInForceError)
 
 
-def test_a_guest_under_emulation_is_no_arm_that_is_left_out(tmp_path: Path) -> None:
+def test_a_guest_under_emulation_is_not_left_out(tmp_path: Path) -> None:
     emulated = Check(setting="accelerator", asked="tcg", found="tcg", proof="made up")
     with pytest.raises(PreconditionError, match="software emulation"):
         those_that_come_up(study(), tools(Rigs({100: emulated}), tmp_path), lambda _: None)

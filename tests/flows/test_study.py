@@ -243,11 +243,11 @@ def test_kills_at_random_instants_lose_nothing_and_leave_nothing(user: User, kil
         rounds = [r for arm in shown.json()["arms"] for r in arm["rounds"]]
         measured = [r for r in rounds if r["measurement"]]
         assert set(kept) <= {(r["number"], r["ended"]) for r in measured}, "a finished trial was lost or run again"
-        # what a neighbour spoiled may be run again
-        spoiled = {
+        # what a neighbour disturbed may be run again
+        disturbed = {
             r["number"] for r in measured for remark in r["measurement"]["remarks"] if remark["weight"] == "invalid"
         }
-        kept = [(r["number"], r["ended"]) for r in measured if r["number"] not in spoiled]
+        kept = [(r["number"], r["ended"]) for r in measured if r["number"] not in disturbed]
         process = user.start("resume", "-q")
     process.communicate(timeout=120)
     found = user.run("show", "last", "--json").json()
@@ -373,7 +373,7 @@ def test_a_resume_after_everything_was_killed_sweeps_and_goes_on(user: User) -> 
         ("--vary disk.preallocation=off,full", "virtune writes raw images in full"),
     ],
 )
-def test_a_name_that_would_not_be_in_force_is_refused(words: str, sentence: str, user: User) -> None:
+def test_a_setting_that_would_have_no_effect_is_refused(words: str, sentence: str, user: User) -> None:
     assert sentence in user.run("compare", *words.split(), status=2).stderr
 
 

@@ -49,8 +49,8 @@ def load_from_two_cpus(bench: GuestBench, seconds: int = 1) -> LoadOutput:
     return run(bench, job, seconds=seconds)
 
 
-def seen_in_force(bench: GuestBench, setting: str) -> dict[str, str | None]:
-    """What is in force; on a host that is busy it takes a longer load to see the engine at work."""
+def verified_settings(bench: GuestBench, setting: str) -> dict[str, str | None]:
+    """The verified settings; on a busy host it takes a longer load to see the engine at work."""
     seen = found((*bench.in_force.checks, *load_from_two_cpus(bench).checks))
     return seen if setting in seen else found(load_from_two_cpus(bench, 4).checks)
 
@@ -61,13 +61,13 @@ def test_engines_threads_and_mapping(emulator: str, session: GuestSession, image
         stack = Stack(rig="qemu", machine=machine, disk=Disk(aio=aio))
         with session.up(stack, ground(image)) as bench:
             assert found(bench.in_force.checks)["guest.vcpus"] == "2"
-            assert seen_in_force(bench, "disk.aio")["disk.aio"] == aio
+            assert verified_settings(bench, "disk.aio")["disk.aio"] == aio
     # an event loop of its own, then two of them for one disk
     device = Device(iothread="io1", num_queues=2)
     with session.up(Stack(rig="qemu", machine=machine, device=device), ground(image)) as bench:
         assert bench.changeover is not None
         assert bench.changeover.swapped == "disk"
-        assert seen_in_force(bench, "device.iothread")["device.iothread"] == "io1"
+        assert verified_settings(bench, "device.iothread")["device.iothread"] == "io1"
     device = Device(iothread_vq_mapping="io1+io2", num_queues=2)
     spread = Stack(rig="qemu", machine=machine, device=device, disk=Disk(aio="native"))
     (answer,) = ask([MAPPING], emulators=[emulator])[MAPPING.id]

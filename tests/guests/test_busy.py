@@ -86,7 +86,7 @@ def test_disks_come_and_go_while_another_is_loaded(session: GuestSession, image:
         load_another_disk(bench)
         assert eventually(lambda: completed(bench) > 100, seconds=60)
         look_at_the_other_disk(bench)
-    with pytest.raises(PreconditionError, match="paused"):  # a guest of ours stands still between two stacks
+    with pytest.raises(PreconditionError, match="paused"):  # a test VM is paused between two stacks
         LiveMonitor(bench.vm.monitor, None)
     devices = (Device(bus="virtio-scsi"), Device(bus="nvme"), Device(num_queues=2))
     for device, aio in zip(devices, ("io_uring", "threads", "native"), strict=True):

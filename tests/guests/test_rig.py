@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The rig `qemu` on a real guest: one machine for all stacks, what is exchanged, what is in force."""
+"""The rig `qemu` on a real guest: one machine for all stacks, what is exchanged, the verified settings."""
 
 import os
 import shutil

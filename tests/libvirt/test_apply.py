@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Changes made to a real libvirtd's domains: shown, journalled, made, checked, and always with a way back."""
+"""Changes made to a real libvirtd's domains: shown, journalled, made, checked, and always reversible."""
 
 import re
 import threading
@@ -121,7 +121,7 @@ def test_what_cannot_be_replugged_is_refused_before_anything_is_done(
 
 
 def limits(daemon: Libvirtd, domain: str) -> dict[str, int]:
-    """The limits that are in force on vda."""
+    """The active limits of vda."""
     said = daemon.virsh("blkdeviotune", domain, "vda", "--live")
     return {name: int(value) for name, value in re.findall(r"^(\w+_sec) *: *([1-9]\d*)$", said, re.MULTILINE)}
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Measuring in a domain that runs: a disk plugged in for each trial, in force, and nothing left of it ever."""
+"""Measuring in a running domain: a disk is attached for each trial, verified, and detached without a trace."""
 
 import json
 import signal

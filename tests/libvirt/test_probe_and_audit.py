@@ -52,7 +52,7 @@ def test_what_libvirt_drops_is_told_before_it_is_missed(
     assert ("R37" in ran.stdout) == (not kept)
 
 
-def test_a_running_domain_shows_what_is_in_force(user: User, daemon: Libvirtd, make: Make) -> None:
+def test_a_running_domain_shows_its_active_settings(user: User, daemon: Libvirtd, make: Make) -> None:
     make("live", STUDY, rest=STUDY_THREADS)
     daemon.virsh("start", "live")
     found = strictly(user.run("probe", "--connect", daemon.uri, "--json").stdout)

@@ -66,7 +66,7 @@ def wait_for(condition: Callable[[], bool], seconds: float = 30) -> None:
         time.sleep(0.05)
 
 
-def test_it_comes_back_with_all_of_it_in_force(user: User, daemon: Libvirtd, boot: Boot) -> None:
+def test_it_comes_back_with_all_changes_active(user: User, daemon: Libvirtd, boot: Boot) -> None:
     boot("web")
     before, pid = daemon.xml("web"), daemon.qemu("web")
     words = ("--set", "disk.cache@vda=none", "--set", "disk.aio@vda=io_uring", "--yes")

@@ -63,7 +63,7 @@ def test_now_and_then_a_repeat_goes_on_as_it_did() -> None:
     assert attempts_for(12, [True, False, False, False, False, False]) == pytest.approx(12 * (1 + 1 / 6 + 1 / 36))
 
 
-def test_what_spoils_most_repeats_two_trials_and_then_no_more() -> None:
+def test_a_cause_that_disturbs_most_trials_repeats_two_and_then_no_more() -> None:
     assert attempts_for(40, [], busy=True) == 44
     assert attempts_for(1, [], busy=True) == 3
     assert attempts_for(40, [True] * 3) == 42

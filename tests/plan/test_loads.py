@@ -12,7 +12,7 @@ from virtune.model.measurement import Measurement
 from virtune.model.remark import Remark, Weight
 from virtune.model.stack import Stack
 from virtune.model.study import Arm, Study, StudyKind
-from virtune.plan.loads import read_loads, settled, spoiled, with_loads
+from virtune.plan.loads import disturbed_probes, read_loads, settled, with_loads
 
 
 def study(workload: str, *loads: str) -> Study:
@@ -28,7 +28,7 @@ def after(begun: Study, *iops: float) -> Study:
     return settled(probed(begun, *iops))
 
 
-def probed(begun: Study, *iops: float, spoiled_rounds: Collection[int] = ()) -> StudyRecord:
+def probed(begun: Study, *iops: float, disturbed_rounds: Collection[int] = ()) -> StudyRecord:
     by_round = dict(enumerate(iops, 1))
     remark = Remark(id="cpu-wait", weight=Weight.INVALID, text="others had the CPU")
     records = tuple(
@@ -38,7 +38,7 @@ def probed(begun: Study, *iops: float, spoiled_rounds: Collection[int] = ()) -> 
             in_force=InForce(),
             measurement=Measurement(
                 values=(("iops", by_round[trial.round]),),
-                remarks=(remark,) if trial.round in spoiled_rounds else (),
+                remarks=(remark,) if trial.round in disturbed_rounds else (),
             ),
         )
         for trial in begun.trials
@@ -69,14 +69,14 @@ def test_a_mix_is_offered_in_its_own_shares_and_by_every_clone() -> None:
     assert offered.offered_iops == 2000
 
 
-def test_a_spoiled_probe_sets_no_load_unless_there_is_no_other() -> None:
+def test_a_disturbed_probe_sets_no_load_unless_there_is_no_other() -> None:
     begun = with_loads(study("randread-4k", "50%"))
-    disturbed = probed(begun, 1000.0, 10.0, 4000.0, spoiled_rounds=(2,))
+    disturbed = probed(begun, 1000.0, 10.0, 4000.0, disturbed_rounds=(2,))
     assert settled(disturbed).workload("randread-4k-at-50pct").offered_iops == 1000
-    assert list(spoiled(disturbed)) == []
-    all_of_it = probed(begun, 1000.0, 2000.0, 4000.0, spoiled_rounds=(1, 2, 3))
+    assert list(disturbed_probes(disturbed)) == []
+    all_of_it = probed(begun, 1000.0, 2000.0, 4000.0, disturbed_rounds=(1, 2, 3))
     assert settled(all_of_it).workload("randread-4k-at-50pct").offered_iops == 1000
-    (said,) = spoiled(all_of_it)
+    (said,) = disturbed_probes(all_of_it)
     assert "under randread-4k was disturbed (cpu-wait)" in said
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from tests.analyse.recordings import RESULTS, recorded
 from tests.probe.machines import CAPTURES, unpack
-from tests.published import complaints, spoiled, strictly, validator
+from tests.published import complaints, invalid_variants, strictly, validator
 
 from virtune.analyse.study.host_rules import judge_host
 from virtune.analyse.study.summarise import summarise
@@ -110,7 +110,7 @@ def test_a_study_that_has_just_begun_keeps_to_the_schema() -> None:
 def test_whatever_is_changed_in_a_result_is_noticed() -> None:
     found, judge = result(record(1, failing=True)), validator("result")
     assert judge.is_valid(found)
-    missed = [what for what, changed in spoiled(found) if judge.is_valid(changed)]
+    missed = [what for what, changed in invalid_variants(found) if judge.is_valid(changed)]
     assert missed == []
 
 
@@ -149,7 +149,7 @@ def test_the_facts_of_every_recorded_machine_keep_to_the_schema(machine: str, tm
 def test_whatever_is_changed_in_facts_is_noticed(tmp_path: Path) -> None:
     facts = host_facts("/var/tmp/virtune", unpack("small-vm", tmp_path))
     found, judge = as_read(probe_document(facts, judge_host(facts))), validator("probe")
-    missed = [what for what, changed in spoiled(found) if judge.is_valid(changed)]
+    missed = [what for what, changed in invalid_variants(found) if judge.is_valid(changed)]
     assert missed == []
 
 
@@ -175,7 +175,7 @@ def test_whatever_is_changed_in_an_explanation_is_noticed() -> None:
     assert judge.is_valid(found)
     # a metric that is missing was not measured, so one fewer is as good a document
     fewer = ("results.0.metrics: no", "results.0.parts.0.metrics: no")
-    changes = [(what, changed) for what, changed in spoiled(found) if not what.startswith(fewer)]
+    changes = [(what, changed) for what, changed in invalid_variants(found) if not what.startswith(fewer)]
     assert [what for what, changed in changes if judge.is_valid(changed)] == []
 
 
@@ -189,4 +189,4 @@ def test_knobs_and_lists_keep_to_their_schemas_and_changes_are_noticed() -> None
     for name, found in documents.items():
         assert complaints(name, found) == []
         judge = validator(name)
-        assert [what for what, changed in spoiled(found) if judge.is_valid(changed)] == []
+        assert [what for what, changed in invalid_variants(found) if judge.is_valid(changed)] == []

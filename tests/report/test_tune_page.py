@@ -126,7 +126,7 @@ def test_a_search_that_does_not_know_what_was_asked_names_the_values_that_it_had
     assert again.arms == first.arms
 
 
-def test_the_document_has_the_host_the_jobs_and_what_was_spoiled_of_each_arm(tmp_path: Path) -> None:
+def test_the_document_has_the_host_the_jobs_and_the_disturbed_trials_of_each_arm(tmp_path: Path) -> None:
     found, record = searched(study_of(list(RATES)), World(RATES, noise=0.01))
     remark = Remark(id="steal", weight=Weight.INVALID, text="others were at work")
     gone = [replace(one, measurement=replace(one.measurement, remarks=(remark,))) for one in record.trials[-2:]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One damaged row spoils no other, every damage is one sentence, and what may only be read is read."""
+"""One damaged row leaves the others readable, every damage is one sentence, and what may only be read is read."""
 
 import contextlib
 import shutil
@@ -58,7 +58,9 @@ STUDY_DAMAGE = {
 
 
 @pytest.mark.parametrize("statement", STUDY_DAMAGE.values(), ids=STUDY_DAMAGE)
-def test_one_damaged_study_spoils_no_other(statement: str, place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_one_damaged_study_leaves_the_others_readable(
+    statement: str, place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     damage(place, statement)
     with Store(place, reading=True) as store:
         found = store.list()
@@ -75,7 +77,7 @@ def test_one_damaged_study_spoils_no_other(statement: str, place: Path, capsys: 
 
 
 @pytest.mark.parametrize("name", [b"\xff", "../../evil", "a\0b", "x" * 300, "\udcff"])
-def test_an_id_that_is_none_spoils_no_other_study(
+def test_an_invalid_id_leaves_the_other_studies_readable(
     name: object, place: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     if isinstance(name, str):
@@ -98,7 +100,9 @@ def test_an_id_that_is_none_spoils_no_other_study(
     capsys.readouterr()
 
 
-def test_damaged_facts_spoil_no_measurement(place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_damaged_facts_leave_the_measurements_readable(
+    place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     for facts in ("substr(facts, 1, 20)", "X'ff'", "'[]'", "'3'", "cast(X'ff' as text)"):
         damage(place, f"update studies set facts = {facts} where rowid = 3")  # noqa: S608 - what is listed above
         for words in (["--json"], ["--report", str(tmp_path / "report")], []):
@@ -124,7 +128,9 @@ def test_damaged_facts_spoil_no_measurement(place: Path, tmp_path: Path, capsys:
         ("update measurements set measurement = X'00' where trial_id = 10", "a record in the store is damaged"),
     ],
 )
-def test_a_damaged_trial_is_named_and_spoils_no_other_study(statement: str, says: str | None, place: Path) -> None:
+def test_a_damaged_trial_is_named_and_the_other_studies_stay_readable(
+    statement: str, says: str | None, place: Path
+) -> None:
     damage(place, statement)
     with Store(place, reading=True) as store:
         if says is None:
@@ -175,30 +181,30 @@ def readers(path: Path) -> Iterator[Callable[[], object]]:
 
 
 def test_whatever_a_cell_holds_is_read_or_one_sentence(place: Path, tmp_path: Path) -> None:
-    spoilt = tmp_path / "spoilt.db"
+    damaged = tmp_path / "damaged.db"
     every = [(*cell, value) for cell in columns(place) for value in VALUES]
     tried = 0
     for table, column, value in Random(8).sample(every, 60):
-        shutil.copy(place, spoilt)
+        shutil.copy(place, damaged)
         try:
-            damage(spoilt, f"update {table} set {column} = {value} where rowid = 1")  # noqa: S608 - listed above
+            damage(damaged, f"update {table} set {column} = {value} where rowid = 1")  # noqa: S608 - listed above
         except sqlite3.Error:
             continue  # SQLite itself does not take it
         tried += 1
-        for read in readers(spoilt):
+        for read in readers(damaged):
             read()
     assert tried > 40
 
 
 def test_whatever_bits_flip_it_is_read_or_one_sentence(place: Path, tmp_path: Path) -> None:
     whole, chance = place.read_bytes(), Random(8)
-    spoilt = tmp_path / "spoilt.db"
+    damaged = tmp_path / "damaged.db"
     for _ in range(60):
         content = bytearray(whole)
         for at in chance.sample(range(100 if chance.random() < 0.5 else 4096), 2):  # the schema is in the first page
             content[at] ^= 1 << chance.randrange(8)
-        spoilt.write_bytes(content)
-        for read in readers(spoilt):
+        damaged.write_bytes(content)
+        for read in readers(damaged):
             with contextlib.suppress(StoreError):
                 read()
 

@@ -85,8 +85,8 @@ def test_trials_in_a_process_of_their_own_are_so_when_they_are_read_again(store:
     store.add_study(asked, facts="")
     carried = Changeover(swapped="disk", seconds=0.1, process=7, carried=1)
     made = [replace(record(one.number), trial=one, in_force=InForce(changeover=carried)) for one in asked.trials]
-    spoiled = replace(MEASURED, remarks=(Remark(id="cpu-wait", weight=Weight.INVALID, text="others"),))
-    for one in (*made[:3], replace(made[3], measurement=spoiled)):
+    disturbed = replace(MEASURED, remarks=(Remark(id="cpu-wait", weight=Weight.INVALID, text="others"),))
+    for one in (*made[:3], replace(made[3], measurement=disturbed)):
         store.add_trial(asked.id, one, ())
     kept = store.get(asked.id)
     assert tuple(one.trial for one in kept.trials) == asked.trials

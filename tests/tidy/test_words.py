@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Words that were replaced by plainer ones do not come back, in output, help or docs (`docs/words.md` has ours)."""
+"""Words that were replaced by plainer ones do not come back, in output, docs, comments or names of tests."""
 
 import ast
+import io
 import re
+import tokenize
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -36,28 +38,56 @@ GONE = {
 }
 """Words by a regular expression, and what is said instead."""
 
-LATER = ("docs/glossary.md",)
-"""Pages on classes, whose names have some of these words."""
+
+COMMENT = re.compile(r"^\s*(?:#+|//[/!]?)\s?", re.MULTILINE)
+"""What begins a line of a comment in Python, TOML, shell and Rust."""
+
+PROSE = ("*.toml", "*.md", "*.rs")
+"""Files beside Python that hold prose: plan files and published figures, pages, the load generator."""
+
+
+def comments(text: str) -> str:
+    """Return the comments of a Python file, a blank line between those that do not follow one another."""
+    found, last = [], 0
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type is tokenize.COMMENT:
+            line = token.start[0]
+            found.append(("\n" if line > last + 1 else "") + token.string.lstrip("# "))
+            last = line
+    return "\n".join(found)
+
+
+def strings(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """Yield every string of a program with its line: messages, help and docstrings."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.lineno, node.value
+
+
+def names_and_docstrings(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """Yield the names of tests as sentences, and the docstrings of their modules, classes and functions."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            yield node.lineno, node.name.replace("_", " ")
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
+            yield getattr(node, "lineno", 1), ast.get_docstring(node) or ""
 
 
 def sentences() -> Iterator[tuple[str, str]]:
-    """Every text that a user may read, with where it stands: strings of the program, its help, the pages."""
-    for path in sorted((ROOT / "src" / "virtune").rglob("*.py")):
-        nodes = [*ast.walk(ast.parse(path.read_text()))]
-        inner = {
-            id(node.body[0].value)
-            for node in nodes
-            if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef)
-            and node.body
-            and isinstance(node.body[0], ast.Expr)
-            and not (path.parent.name == "cli" and isinstance(node, ast.FunctionDef))  # help is made of these
-        }
-        for node in nodes:
-            if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in inner:
-                yield f"{path.relative_to(ROOT)}:{node.lineno}", " ".join(node.value.split())
-    for path in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))):
-        if str(path.relative_to(ROOT)) not in LATER:
-            yield str(path.relative_to(ROOT)), " ".join(path.read_text().split())
+    """Every text that a user or a newcomer may read, with where it stands."""
+    for room in ("src", "tools", "benchmarks", "tests"):
+        for path in sorted((ROOT / room).rglob("*.py")):
+            if path == Path(__file__):
+                continue
+            text, where = path.read_text(), path.relative_to(ROOT)
+            tree = ast.parse(text)
+            for line, one in names_and_docstrings(tree) if room == "tests" else strings(tree):
+                yield f"{where}:{line}", " ".join(one.split())
+            for block in comments(text).split("\n\n"):
+                yield f"{where} (comment)", " ".join(block.split())
+    for place in (ROOT, *(ROOT / room for room in ("src", "tools", "benchmarks", "docs", "loadgen"))):
+        for path in sorted(one for kind in PROSE for one in (place.glob if place == ROOT else place.rglob)(kind)):
+            yield str(path.relative_to(ROOT)), " ".join(COMMENT.sub("", path.read_text()).split())
 
 
 def test_replaced_words_do_not_come_back() -> None:

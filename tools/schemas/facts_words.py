@@ -20,7 +20,7 @@ FACTS: dict[str, str] = {
     "KernelFacts.aio_limit": "Kernel AIO slots that there are (fs.aio-max-nr).",
     "KernelFacts.clocksource": "The clock source in use.",
     "KernelFacts.clocksources": "The clock sources that could be used.",
-    "KernelFacts.transparent_hugepages": "The choice in force: always, madvise or never.",
+    "KernelFacts.transparent_hugepages": "The active choice: always, madvise or never.",
     "KernelFacts.ksm_runs": "Whether the kernel merges equal memory pages (KSM).",
     "KernelFacts.dirty_background_percent": "From here on dirty pages are written in the background, in % of the"
     " available memory (vm.dirty_background_ratio). 0 where `dirty_background_bytes` rules.",

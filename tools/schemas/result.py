@@ -376,7 +376,7 @@ def _summary() -> Schema:
             "workload": text("Its name."),
             "rounds": whole("Rounds that gave a measurement.", minimum=0),
             "values": by_metric("By metric. One that is missing was not measured.", {"$ref": "#/$defs/Value"}),
-            "remarks": rows("What to beware of.", with_rounds),
+            "remarks": rows("Warnings and notes.", with_rounds),
             "failures": rows("Why trials failed.", text("A reason.")),
             "attempts": whole("Attempts at its trials, failed and invalid ones too.", minimum=0),
             "invalid": by_name(
@@ -396,7 +396,7 @@ def _trial() -> Schema:
         {
             "method": whole("The number of the way in which it was derived from the evidence.", minimum=1),
             "values": measured("By metric. One that is missing was not measured."),
-            "remarks": rows("What to beware of.", remark()),
+            "remarks": rows("Warnings and notes.", remark()),
             "gates": table("What the gates read.", gates, optional=gates),
         },
     )

@@ -73,9 +73,9 @@ def schema() -> str:
                 ),
             ),
             "cost": _cost(),
-            "repeated": whole("Attempts that failed or were spoiled, and ran again.", minimum=0),
+            "repeated": whole("Attempts that failed or were disturbed, and ran again.", minimum=0),
             "basis": table(
-                "What is to be known beside the verdicts to weigh them.",
+                "The evidence behind the verdicts.",
                 {
                     "unit": exactly("What the race counts as one observation.", "block"),
                     "confirmation_unit": exactly("What the confirmation counts as one: both made anew.", "start"),
@@ -85,10 +85,13 @@ def schema() -> str:
                 },
             ),
             "ramps": rows("Ramps that were found too short, in the order of time.", ramp()),
-            "notes": rows("What could not be mended by that, and what to beware of, in words.", text("A sentence.")),
-            "spelled": by_name("The winner, in the words of others.", text("The words."), PROGRAMS),
+            "notes": rows(
+                "Warnings: disturbances that repeated attempts did not remove, and limits of the result.",
+                text("A sentence."),
+            ),
+            "spelled": by_name("The winner, as other programs configure it.", text("The text."), PROGRAMS),
             "spelled_notes": by_name(
-                "What is to be known of these words, or why there are none.",
+                "Notes on these texts, or why there are none.",
                 rows("In words.", text("A sentence.")),
                 PROGRAMS,
             ),

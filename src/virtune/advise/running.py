@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rules of domains that run: what was asked for against what is in force."""
+"""Rules for running domains: requested settings compared with the verified ones."""
 
 from collections.abc import Iterator
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A domain of a libvirt, changed: its whole configuration read, defined anew, some of it turned while it runs."""
+"""Change a libvirt domain: its whole configuration read, defined anew, some of it turned while it runs."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`virtune apply`: change the disks of a VM, with a way back."""
+"""`virtune apply`: change the disks of a VM, reversibly."""
 
 import sys
 from collections.abc import Iterator

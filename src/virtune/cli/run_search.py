@@ -129,7 +129,7 @@ def show_tuning(known: Tuning, *, facts: str, out: "SearchOutput", brief: bool =
 
         texts = {one.program: one.text for one in words if one.text}
         notes = {one.program: one.notes for one in words if one.notes}
-        click.echo(json.dumps(tuning_document(known, facts=facts, spelled=texts, beware=notes), indent=2))
+        click.echo(json.dumps(tuning_document(known, facts=facts, spelled=texts, spelled_notes=notes), indent=2))
     elif out.markdown != STDOUT and brief:
         from virtune.report.text.screen import SearchScreen
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A change made to a user's domain, with a way back: journalled, checked, and undone on any failure."""
+"""Change an existing domain reversibly: journalled first, checked after, undone on any failure."""
 
 import contextlib
 from dataclasses import dataclass, replace
@@ -32,7 +32,7 @@ class Means:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Applied:
-    """What was done: the journal's entry, what is in force now, what waits for a power-off."""
+    """What was done: the journal's entry, the changes that are active now, those that wait for a power-off."""
 
     entry: str
     now: tuple[SettingChange, ...]

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The check: one stack against itself for about a minute, kept like any study, and what it says of this host."""
+"""The check: an A/A test of about a minute (two arms with the same stack), kept like any study, and what it says of
+this host.
+"""
 
 import json
 from collections.abc import Callable

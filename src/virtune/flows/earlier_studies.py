@@ -130,7 +130,7 @@ def _without(stack: Stack, turned: Turned) -> Stack:
 
 def _sentences(record: StudyRecord, result: Result, now: Arm, then: Arm) -> Iterator[str]:
     emulated = {
-        one.workload for one in result.arms for beware in one.remarks if beware.remark.id == EMULATED
+        arm.workload for arm in result.arms for one in arm.remarks if one.remark.id == EMULATED
     }  # such figures describe the emulator
     metric = BY_ID[result.study.metric]
     older = "" if record.methods == (METHOD,) else f", figures of {methods_text(record.methods)}"

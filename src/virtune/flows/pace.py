@@ -60,7 +60,7 @@ class Pace:
         return (self._done + self._repeated.count(False)) // (len(self._study.arms) * len(self._study.workloads))
 
     def ran(self, arm: str, *, asked: float, took: float, repeated: bool) -> None:
-        """Note an attempt: the seconds that it was to take, those that it took, and whether it has to be repeated."""
+        """Note an attempt: the seconds planned, the seconds taken, and whether it has to be repeated."""
         self._beside.setdefault(arm, []).append(took - asked)
         self._repeated.append(repeated)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The probe: reads the facts of this host and says what in them stands in the way of measuring."""
+"""The probe: reads the facts of this host and warns of those that disturb measurements."""
 
 from dataclasses import replace
 from pathlib import Path

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A power cycle as part of a change: down, up with the new configuration, in force, well; and the way back."""
+"""A power cycle as part of a change: shut down, start with the new configuration, verify it, check the guest's
+health; undo it all on failure.
+"""
 
 from collections.abc import Sequence
 from dataclasses import replace

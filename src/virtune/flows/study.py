@@ -57,7 +57,7 @@ from virtune.model.verdict import ROUNDS_MIN
 from virtune.plan.fit import clients_for, require_fit
 from virtune.plan.forecast import round_seconds
 from virtune.plan.interleave import propose
-from virtune.plan.loads import settled, spoiled, with_loads
+from virtune.plan.loads import disturbed_probes, settled, with_loads
 from virtune.plan.looks import looked_at, plan_done
 from virtune.probe.kernel import try_io_uring
 from virtune.store.sqlite import Store
@@ -294,7 +294,7 @@ def _run_all(
         probed = by_todays_method(store, study.id)
         study = settled(probed)
         store.replace_study(study)
-        for text in spoiled(probed):
+        for text in disturbed_probes(probed):
             say(Noticed(text=text))
         say(Noticed(text="; ".join(f"{one.name}: {one.meaning}" for one in study.compared if one.offered_iops)))
         _run(study, store.get(study.id).left, tools, store=store, say=say)

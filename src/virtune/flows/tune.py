@@ -339,10 +339,10 @@ def nothing_raced(known: Tuning, made: Sequence[TrialRecord]) -> LoadError:
     if not measured:
         return LoadError("no configuration gave a measurement", hint=_reasons(made))
     causes = {cause for one in measured for cause in one.causes}
-    spoiled = f"disturbed by: {', '.join(sorted(causes))}" if causes else None
+    why = f"disturbed by: {', '.join(sorted(causes))}" if causes else None
     return LoadError(
         f"{len(measured)} slices were measured, and none has a {known.study.metric} that counts",
-        hint=spoiled or ("--seconds makes slices longer" if search_of(known.study).goal.improves.percent else None),
+        hint=why or ("--seconds makes slices longer" if search_of(known.study).goal.improves.percent else None),
     )
 
 

@@ -10,7 +10,7 @@ from virtune.model.verdict import Comparison
 
 
 class Outcome(StrEnum):
-    """What is shown of a condition. `undecided`: it may be breached, and is not shown to be."""
+    """The result of a threshold. `undecided`: it may be breached, but the evidence does not decide."""
 
     BREACHED = "breached"
     HELD = "held"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a trial left behind: raw captures as they came, and what was found in force."""
+"""The evidence of a trial: its raw captures and its verified settings."""
 
 from dataclasses import dataclass
 
@@ -128,8 +128,8 @@ class TrialRecord:
 class StudyRecord:
     """A study as it is kept: with the facts of its host (JSON text) and its trials so far.
 
-    `trials` holds, for each trial, the attempt that counts: the last one. `attempts` holds all of them. Facts that
-    are damaged are left out, and spoil nothing of what was measured.
+    `trials` holds, for each trial, the attempt that counts: the last one. `attempts` holds all of them. Damaged facts
+    are left out; the measurements stay readable.
     """
 
     study: Study

@@ -99,7 +99,7 @@ class ProcessDisk:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Running:
-    """A domain that runs: its state and reason, the XML in force, and what its process shows."""
+    """A running domain: its state and reason, its live XML, and what its process shows."""
 
     state: str
     reason: str

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fitness: whether a host is fit to measure, as the same stack against itself showed it."""
+"""Fitness: whether a host is fit for measurements, judged by an A/A test (two arms with the same stack)."""
 
 from dataclasses import dataclass
 

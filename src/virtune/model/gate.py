@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Gates: what may spoil a trial beside the disk, from where on it is said, and from where on the trial is invalid."""
+"""Gates: disturbances other than the disk itself, with the limits above which a trial is warned about or invalid."""
 
 from dataclasses import dataclass
 from typing import Literal

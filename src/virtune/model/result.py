@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A Result: what a study says so far. One summary per arm and workload, the comparisons, and what to beware of."""
+"""A Result: what a study has found so far. One summary per arm and workload, the comparisons, and the warnings."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -90,9 +90,9 @@ class RampFinding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArmSummary:
-    """One arm under one workload: its values over all rounds, what was in force, and what failed.
+    """One arm under one workload: its values over all rounds, its verified settings, and its failures.
 
-    `attempts` counts all, failed ones too; `invalid` how many of them were spoiled, by the ids of the causes.
+    `attempts` counts all, failed ones too; `invalid` counts the disturbed ones, by the id of the cause.
     `layers` says where the time of a request goes, None where nothing was seen below the application.
     """
 

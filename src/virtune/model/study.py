@@ -78,7 +78,7 @@ class Identity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checked:
-    """What a check said of a stack against itself (A/A), by `study`, begun at `created`; anything but `same` or
+    """What an A/A check found, by `study`, begun at `created`; anything but `same` or
     `undecided` was a false alarm. `low` and `high` are the ends of the ratio; None where there was no interval.
     """
 

@@ -99,8 +99,10 @@ class Probed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Spoiled:
-    """How often one arm was tried, in all phases: attempts that failed, and those that do not count, by cause."""
+class ArmAttempts:
+    """The attempts at one arm's trials in all phases: how many there were, how many failed, how many were invalid by
+    cause.
+    """
 
     arm: str
     attempts: int
@@ -113,19 +115,19 @@ _RACED = (Place.OPEN, Place.PARKED, Place.ELIMINATED)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tuning:
-    """What a search says so far.
+    """What a search has found so far.
 
-    `broken` are the arms that break a limit for certain, and after how many blocks that was known. `distance` is how
-    far the winner is below the best at most (0.5: half of it), where a Standing's is how much more the best may have.
-    `tied` are the arms that are as good as the leader within the margin. `values` are the goal's metric by arm:
-    geometric means, or a percentile of merged histograms, over the race's slices; of several workloads the first's.
-    Where configurations are proposed, `wanted` is how many are to join in the next block, and `levels` are ln of what
-    those did that were tried, all on one scale: what the proposals are made from.
-    `repeated` attempts were spoiled or failed and ran again, `ramps` were too short and doubled; `notes` say what
-    could not be mended by that, and what to beware of; `spoiled` says of every arm how its
-    attempts went. `basis` is what the race rests on, by workload.
-    `beside_seconds` is what a slice costs beside its run, and `race_seconds_left` what the budget still has for the
-    race: below 0 where it is too small, None without a budget.
+    `broken` are the arms that certainly break a limit, with the number of blocks after which that was known.
+    `distance` is the most by which the winner may be below the best (0.5: half of it); a Standing's distance is the
+    most by which the best may be above the leader. `tied` are the arms that equal the leader within the margin.
+    `values` are the goal's metric by arm: geometric means, or a percentile of merged histograms, over the race's
+    slices; of several workloads the first's. Where configurations are proposed, `wanted` is how many join in the next
+    block, and `levels` are the ln values of those tried so far, on one scale: the proposals are made from them.
+    `repeated` counts the attempts that failed or were disturbed and ran again, `ramps` are the ramps that were too
+    short and were doubled, and `notes` are the warnings that remain. `attempts` counts each arm's attempts by
+    outcome. `basis` is the evidence behind the race, by workload. `beside_seconds` is the overhead of a slice (start,
+    stop, checks), and `race_seconds_left` is what the budget still has for the race: below 0 where it is too small,
+    None without a budget.
     """
 
     study: Study
@@ -151,7 +153,7 @@ class Tuning:
     repeated: int = 0
     ramps: tuple[RampFinding, ...] = ()
     basis: tuple[Basis, ...] = ()
-    spoiled: tuple[Spoiled, ...] = ()
+    attempts: tuple[ArmAttempts, ...] = ()
     wanted: int = 0
     levels: tuple[tuple[str, float], ...] = ()
 

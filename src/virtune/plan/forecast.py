@@ -154,7 +154,8 @@ def attempts_for(trials: int, repeated: Sequence[bool], *, busy: bool = False) -
     """Return how many attempts so many trials take.
 
     `repeated` says of every attempt so far whether it had to be repeated; before the first one, `busy` says whether
-    the host is. What spoils most attempts is soon taken as the host's state, and then repeats nothing.
+    the host is. A cause that disturbs most attempts is soon taken for the host's normal state, and then repeats
+    nothing.
     """
     recent = repeated[-_RECENT:]
     share = sum(recent) / len(recent) if recent else float(busy)

@@ -64,8 +64,8 @@ def with_loads(study: Study, *, restart: bool = False) -> Study:
 def settled(record: StudyRecord) -> Study:
     """Return the study with the workloads and trials that follow from its probes' measurements.
 
-    Saturation is the geometric mean of the baseline's IOPS over the probe's rounds that nothing spoiled, or over all
-    of them where something spoiled each (`spoiled` says so). Raises LoadError without any.
+    Saturation is the geometric mean of the baseline's IOPS over the probe's valid rounds, or over all
+    rounds where none is valid (`disturbed_probes` warns of that). Raises LoadError without any.
     """
     study = record.study
     compared: dict[str, Workload] = {}
@@ -90,8 +90,8 @@ def at_loads(study: Study, probe: Workload, saturation: float) -> tuple[Workload
     return (*alone, *(offered_workload(probe, load, rate_of(load, saturation)) for load in study.at_load))
 
 
-def spoiled(record: StudyRecord) -> Iterator[str]:
-    """Say of each probe whose every trial was spoiled that its saturation is that of a disturbed host."""
+def disturbed_probes(record: StudyRecord) -> Iterator[str]:
+    """Yield a warning for each probe whose trials were all disturbed: its saturation may be too low."""
     for probe in (workload for workload in record.study.workloads if workload.probe):
         measured = _measured(record, probe.name)
         if measured and all(one.causes for one in measured):

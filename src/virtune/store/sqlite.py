@@ -152,7 +152,7 @@ class Store:
             _put_measurement(db, key, measurement)
 
     def list(self) -> tuple[Listed | Damaged, ...]:
-        """Return all studies, the newest first; one that is damaged spoils none of the others."""
+        """Return all studies, the newest first; a damaged one is marked, and the others are still read."""
         query = (
             sa.select(STUDIES.c.id, STUDIES.c.study, STUDIES.c.finished, *_DONE_AND_FAILED)
             .outerjoin(TRIALS, TRIALS.c.study_id == STUDIES.c.id)

@@ -25,7 +25,7 @@ def search_of(study: Study) -> Search:
 
 
 def rows_of(trials: Iterable[TrialRecord], pardoned: Sequence[Waiver]) -> Rows:
-    """Return what may be compared of trials, by round: nothing of one that failed or was spoiled."""
+    """Return the comparable values of trials, by round: none of a trial that failed or is invalid."""
     rows: Rows = {}
     for one in trials:
         rows.setdefault(one.trial.round, {})[one.trial.arm, one.trial.workload] = values_of(one, pardoned)
@@ -33,7 +33,7 @@ def rows_of(trials: Iterable[TrialRecord], pardoned: Sequence[Waiver]) -> Rows:
 
 
 def values_of(record: TrialRecord, pardoned: Sequence[Waiver]) -> dict[str, float]:
-    """Return what may be compared of one trial; nothing of one that failed or was spoiled."""
+    """Return the comparable values of one trial: none if it failed or is invalid."""
     measurement = record.measurement
     if measurement is None or rejected_for(record.trial.arm, measurement, pardoned):
         return {}

@@ -14,7 +14,7 @@ from virtune.analyse.search.constraints import check_limits, state_of
 from virtune.analyse.search.pilot import BLOCKS_LEAST, PROBE_SLICES, probed_by, seconds_of, slices_least
 from virtune.analyse.search.race import standing_after
 from virtune.analyse.study.basis import with_steadiness
-from virtune.analyse.trial.rejection import pardons, spoiled_of
+from virtune.analyse.trial.rejection import attempts_by_arm, pardons
 from virtune.analyse.trial.warm_up import Ramp, ramp_at, ramp_of
 from virtune.model.evidence import StudyRecord, TrialRecord
 from virtune.model.knobs import whole_plot
@@ -83,7 +83,7 @@ def tuning(record: StudyRecord) -> Tuning:
         race_seconds_left=spent.race_left,
         notes=(*(pardon.text for pardon in pardoned), *_remarks(record.trials)),
         repeated=len(attempts) - len(record.trials),
-        spoiled=spoiled_of(attempts),
+        attempts=attempts_by_arm(attempts),
         ramps=ramp.findings,
         basis=_basis(study, standing, by_phase[Phase.RACE]),
         wanted=wanted if phase is Phase.RACE else 0,
@@ -126,7 +126,8 @@ def _race(
 
 
 def _until_bounded(standing: Standing, cap: int | None, arms: int) -> Standing:
-    """Go on, where a race stopped at its cap, with those of whom so few blocks were run that nothing bounds them.
+    """Go on, where a race reached its block limit, with those of whom so few blocks were run that nothing bounds
+    them.
 
     Contenders first leaves the others at the fewest blocks, and the winner then without any distance to the best. A
     few slices mend that; they may go beyond the cap by at most two for each arm.
@@ -238,7 +239,7 @@ def _phase(
     """Return what is done next, and whether nothing is; `rounds` are those of each phase that are done."""
     if probed.slices < PROBE_SLICES:
         return Phase.PROBE, False
-    # what is confirmed is fresh data for one winner: a race that another pardon opens again would spoil that
+    # what is confirmed is fresh data for one winner: a race that another pardon opens again would invalidate them
     if racing and not rounds[Phase.CONFIRM] and not rounds[Phase.SOAK]:
         return Phase.RACE, False
     if winner is None:

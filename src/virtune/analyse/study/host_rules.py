@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The host judged: what in its facts stands in the way of disk I/O, or of measuring it."""
+"""Rules for the host: which of its facts slow down disk I/O or disturb measurements."""
 
 from collections.abc import Iterator
 

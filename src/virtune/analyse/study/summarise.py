@@ -177,7 +177,7 @@ def _in_force(records: Sequence[TrialRecord]) -> tuple[Check, ...]:
 
 
 def _invalid(tried: Sequence[TrialRecord]) -> tuple[tuple[str, int], ...]:
-    """How many attempts were spoiled, by cause, the most frequent first."""
+    """Return how many attempts were invalid, by cause, the most frequent first."""
     causes = Counter(cause for one in tried if one.measurement is not None for cause in one.measurement.causes)
     return tuple(causes.most_common())
 

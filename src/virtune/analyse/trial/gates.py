@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The gates read: what a trial's evidence says of all that may spoil it beside the disk (see `virtune.model.gate`).
+"""Read the gates: what a trial's evidence says of disturbances other than the disk (see `virtune.model.gate`).
 
 Foreign pressure is told from the rig's own. PSI cannot do that: a pool of 64 workers on two CPUs makes "some task
 waits" true most of the time, with nobody else on the machine. So what counts is how long the threads of rig and load

@@ -18,7 +18,7 @@ from virtune.model.measurement import Measurement
 from virtune.model.remark import Weight
 from virtune.model.result import Waiver
 from virtune.model.study import Trial
-from virtune.model.tuning import Spoiled
+from virtune.model.tuning import ArmAttempts
 
 ATTEMPTS_MAX = 3
 """An invalid trial is repeated at most twice: what disturbed three in a row is not passing."""
@@ -124,7 +124,7 @@ def why_again(trial: Trial, attempts: Sequence[TrialRecord]) -> str | None:
 
 
 def _tried_out(trial: Trial, attempts: Sequence[TrialRecord]) -> set[str]:
-    """Return the causes that do not pass and have spoiled all attempts of an earlier trial of the same arm."""
+    """Return the lasting causes that already made every attempt at an earlier trial of the same arm invalid."""
     kinds: dict[int, list[set[str]]] = {}
     for one in attempts:
         same = (one.trial.arm, one.trial.workload) == (trial.arm, trial.workload)
@@ -134,14 +134,14 @@ def _tried_out(trial: Trial, attempts: Sequence[TrialRecord]) -> set[str]:
     return {cause for found in lasting for cause in found if cause not in GATE_BY_ID or not GATE_BY_ID[cause].passing}
 
 
-def spoiled_of(attempts: Sequence[TrialRecord]) -> tuple[Spoiled, ...]:
-    """Return of every arm how often it was tried, how often that failed, and what spoiled it, most frequent first."""
+def attempts_by_arm(attempts: Sequence[TrialRecord]) -> tuple[ArmAttempts, ...]:
+    """Return each arm's attempts: how many, how many failed, how many were invalid by cause."""
     by_arm: dict[str, list[Measurement | None]] = {}
     for one in attempts:
         by_arm.setdefault(one.trial.arm, []).append(one.measurement)
     causes = {arm: Counter(cause for m in tried if m for cause in m.causes) for arm, tried in by_arm.items()}
     return tuple(
-        Spoiled(arm=arm, attempts=len(tried), failed=tried.count(None), invalid=tuple(causes[arm].most_common()))
+        ArmAttempts(arm=arm, attempts=len(tried), failed=tried.count(None), invalid=tuple(causes[arm].most_common()))
         for arm, tried in by_arm.items()
     )
 

@@ -165,7 +165,7 @@ class ShellProcess:
 
 
 class ShellGuest:
-    """A guest of ours, by its two channels."""
+    """A test VM made by virtune, reached by its two serial channels."""
 
     def __init__(self, connections: Sequence[socket.socket]) -> None:
         self.load, self.look = (Channel(connection) for connection in connections)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is in force of a disk in a domain of the user's: its process, its guest, and what libvirt says of it.
+"""Verify the settings of a disk in an existing domain: its process, its guest, and what libvirt says of it.
 
 libvirt's own connection to QEMU's monitor is not used: a command on it taints the domain, and the mark stays. So what
 only the monitor could show (whether flushes are honoured) is taken from libvirt's live XML, and said to be.

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""VMs of the user's at work, only looked at: their disks and counters, by libvirt or by a monitor."""
+"""Running VMs, observed and never changed: their disks and counters, by libvirt or by a monitor."""

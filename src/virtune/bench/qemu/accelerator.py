@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""KVM by trial: a guest of ours either comes up on it or it does not, whatever /dev/kvm says of itself.
+"""Find out whether KVM works by booting a test VM on it: the rights on /dev/kvm do not prove it of itself.
 
 A /dev/kvm that opens and makes VMs may still stop every guest (nested, with a hypervisor above that does not play its
 part). The answer is kept by everything it depends on: host kernel and boot, QEMU, guest. What may pass (no memory for

@@ -155,7 +155,7 @@ class Carried:
         self._nodes = ()
 
     def checks(self, stack: Stack, ground: DiskImageSpec) -> Iterator[Check]:
-        """Say what is in force now."""
+        """Check the settings that are active now."""
         nodes = nodes_of_turn(self._execute("query-named-block-nodes"), self._turn)
         at = {"path": f"/objects/{node_of_turn(LIMITS, self._turn)}", "property": "limits"}
         runs_on = "kvm" if self._execute("query-kvm")["enabled"] else "tcg"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Linux in a guest of ours, as far as its disk needs it: its drivers, and what it sees."""
+"""Linux in a test VM: the drivers its disk needs, and what it sees."""
 
 from collections.abc import Mapping
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A guest of ours: a QEMU that boots the appliance, with its monitor and its agent, from start to ready."""
+"""A test VM: a QEMU that boots the appliance, with its monitor and its agent, from start to ready."""
 
 import contextlib
 import itertools

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The rig `qemu`: a guest of ours that is booted once, and whose disk is exchanged for every stack.
+"""The rig `qemu`: a test VM that is booted once, and whose disk is exchanged for every stack.
 
 Between stacks it stands still: no timer of a guest that has no load takes time from an arm that has no use for it.
 
@@ -147,7 +147,7 @@ class MachineSession(abc.ABC, Generic[B]):
 
     @abc.abstractmethod
     def _bench(self, carried: Carried, stack: Stack, ground: DiskImageSpec, changeover: Changeover) -> B:
-        """Say what is in force now."""
+        """Return the settings that are active now."""
 
     @contextlib.contextmanager
     def up(self, stack: Stack, ground: DiskImageSpec, *, restart: bool = False) -> Iterator[B]:
@@ -323,7 +323,7 @@ class BareSession(MachineSession[BareBench]):
 
 
 def seen_of(carried: Carried, stack: Stack, ground: DiskImageSpec, changeover: Changeover) -> dict[str, Any]:
-    """Say what is in force now, whatever runs in the guest."""
+    """Return the settings that are active now, whatever runs in the guest."""
     size = int(carried.seen.get("sectors", "0")) * 512
     if size < ground.size_bytes:
         raise RigError(f"the guest sees a disk of {size} bytes, and the image has {ground.size_bytes}")

@@ -11,7 +11,7 @@ from virtune.model.metric import BY_ID
 from virtune.model.search import Search
 from virtune.model.standing import Contrast, Runner
 from virtune.model.study import Study
-from virtune.model.tuning import Confirmation, LimitCheck, Spoiled, Tuning
+from virtune.model.tuning import ArmAttempts, Confirmation, LimitCheck, Tuning
 from virtune.report.reproduce import tune_again
 
 SCHEMA = "virtune/tune/1"
@@ -22,15 +22,15 @@ def tuning_document(
     *,
     facts: str,
     spelled: Mapping[str, str] | None = None,
-    beware: Mapping[str, Sequence[str]] | None = None,
+    spelled_notes: Mapping[str, Sequence[str]] | None = None,
 ) -> dict[str, Any]:
     """Return everything a search says, as plain JSON values in base units.
 
-    `facts` are those of the host, JSON text as a study keeps it. `spelled` is the winner in other
-    programs' words, by program, and `beware` what is to be known of these words.
+    `facts` are those of the host, JSON text as a study keeps it. `spelled` is the winner in other programs'
+    configuration languages, by program, and `spelled_notes` holds notes on these texts, also by program.
     """
     study, standing = known.study, known.standing
-    tried = {one.arm: one for one in known.spoiled}
+    tried = {one.arm: one for one in known.attempts}
     assert study.search is not None  # noqa: S101 - a Tuning is of a search
     return {
         "schema": SCHEMA,
@@ -64,7 +64,7 @@ def tuning_document(
         "ramps": [asdict(finding) for finding in known.ramps],
         "notes": list(known.notes),
         "spelled": dict(spelled or {}),
-        "spelled_notes": {program: list(notes) for program, notes in (beware or {}).items()},
+        "spelled_notes": {program: list(notes) for program, notes in (spelled_notes or {}).items()},
     }
 
 
@@ -131,8 +131,8 @@ def _arm(known: Tuning, runner: Runner) -> dict[str, Any]:
     }
 
 
-def _tried(spoiled: Mapping[str, Spoiled], arm: str) -> dict[str, Any]:
-    found = spoiled.get(arm, Spoiled(arm=arm, attempts=0))
+def _tried(attempts: Mapping[str, ArmAttempts], arm: str) -> dict[str, Any]:
+    found = attempts.get(arm, ArmAttempts(arm=arm, attempts=0))
     return {"attempts": found.attempts, "failed": found.failed, "invalid": dict(found.invalid)}
 
 

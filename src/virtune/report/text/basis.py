@@ -74,7 +74,7 @@ def steadiness(basis: Basis, study: Study) -> Iterator[str]:
     if basis.start_spread is not None:
         yield f"spread between {count_text(basis.starts, 'start')}: sd {share_text(basis.start_spread)}"
     elif basis.starts == 1:
-        # a VM of the user's own is never restarted
+        # an existing VM is never restarted
         own = all(arm.stack.kind.users_guest for arm in study.arms)
         includes = "" if own else " (--restart includes it)"
         yield f"one QEMU process throughout: variation between starts is not included{includes}"

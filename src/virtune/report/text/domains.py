@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Domains and their disks, for people and as one JSON document: as they start next, as they run, what is in force."""
+"""Domains and their disks, as text and as JSON: configured (for the next start), running, and verified settings."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict

@@ -183,9 +183,9 @@ def _by_kind(result: Result, weight: Weight) -> dict[str, list[tuple[ArmSummary,
     """Group the remarks of that weight by their kind, the arm with the most rounds first."""
     found: dict[str, list[tuple[ArmSummary, ArmRemark]]] = {}
     for summary in result.arms:
-        for beware in summary.remarks:
-            if beware.remark.weight is weight:
-                found.setdefault(beware.remark.id, []).append((summary, beware))
+        for one in summary.remarks:
+            if one.remark.weight is weight:
+                found.setdefault(one.remark.id, []).append((summary, one))
     return {kind: sorted(same, key=lambda pair: -pair[1].rounds) for kind, same in found.items()}
 
 

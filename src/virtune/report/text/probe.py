@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A host's facts for people: one page of at most 100 columns, what to beware of last, where the eye ends up."""
+"""A host's facts for people: one page of at most 100 columns, with the warnings last, next to the prompt."""
 
 from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar

@@ -211,9 +211,9 @@ def _engine_reading(result: Result, arm: Arm, workload: Workload) -> Iterator[st
         yield f"{name}: most of an I/O's time went into {where}" + (
             ": the work was done before the call returned" if handing else ""
         )
-    for beware in summary.remarks:
-        if beware.remark.id == "page-cache":
-            yield f"{name}: {beware.remark.text}"
+    for found in summary.remarks:
+        if found.remark.id == "page-cache":
+            yield f"{name}: {found.remark.text}"
 
 
 def _structures(result: Result) -> Iterator[RenderableType]:

@@ -211,7 +211,7 @@ def _cost(known: Tuning) -> Iterator[str]:
     yield checked_text(known.study)
     if known.repeated:
         yield f"{count_text(known.repeated, 'failed or disturbed trial')} repeated"
-    yield from _spoiled(known)
+    yield from _disturbed(known)
     if standing.certified:
         yield "complete: more time gains nothing beyond the margin"
     elif standing.slices_left is not None:
@@ -220,9 +220,9 @@ def _cost(known: Tuning) -> Iterator[str]:
         yield f"--mode certify: proving it within {margin} of the best needs about {left} more"
 
 
-def _spoiled(known: Tuning) -> Iterator[str]:
-    """Say of the arms of which some attempts do not count how many, and why; those that lost most come first."""
-    lost = [(sum(count for _, count in one.invalid) + one.failed, one) for one in known.spoiled]
+def _disturbed(known: Tuning) -> Iterator[str]:
+    """Yield a line for each arm with invalid or failed attempts: how many and why, the worst arm first."""
+    lost = [(sum(count for _, count in one.invalid) + one.failed, one) for one in known.attempts]
     bad = [one for count, one in sorted(lost, key=lambda pair: -pair[0]) if count]
     for one in bad[:NAMES_SHOWN]:
         why = [f"{label_of(cause)} {count}" for cause, count in one.invalid]
