@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from virtune.bench.qemu.load import STUCK_SECONDS, Progress
+from virtune.bench.watch import STUCK_SECONDS, Progress
 from virtune.model.workload import Workload, job
 
 

@@ -2,11 +2,13 @@
 """Nobody asks for a rig's name: what is to be known of a rig stands in its row (`virtune.model.rig`)."""
 
 import ast
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from virtune.bench.rigs import SESSIONS
 from virtune.model.rig import RIGS, rig_words
 
 SOURCES = sorted(Path("src/virtune").rglob("*.py"))
@@ -58,3 +60,10 @@ def test_a_module_does_not_ask_for_a_rigs_name(path: Path) -> None:
 )
 def test_a_question_is_noticed(words: str) -> None:
     assert list(questions(ast.parse(words)))
+
+
+def test_every_rig_stands_beside_the_others_in_the_import_contract() -> None:
+    contracts = tomllib.loads(Path("pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    (layers,) = (one["layers"] for one in contracts if one["name"] == "Rigs do not know one another")
+    rooms = {place.partition(":")[0].split(".")[2] for place in SESSIONS.values()}
+    assert rooms in [set(layer.split(" | ")) for layer in layers]

@@ -17,8 +17,36 @@ from virtune.model.evidence import Check
 TICK_SECONDS = 0.02
 """How often a load and its rig are looked at."""
 
+STUCK_SECONDS = 15.0
+"""A disk that completes nothing for so long while a load runs is stuck, not slow: a hard disk under TCG answers some
+hundred requests in that time."""
+
+STUCK = f"the guest's disk completed nothing for {STUCK_SECONDS:g} s: it is stuck"
+
 _LOOK_SECONDS = 0.1
 """How often what was not seen yet is looked for again; a look costs about 1 ms of CPU."""
+
+
+class Progress:
+    """Whether a load's disk completes anything: one that does not for long is stuck, as long as any moves it is slow.
+
+    A load that is not `direct` may be served by the guest's page cache and never ask its disk: of that nothing is
+    said, and the end of its run time finds it where it hangs.
+    """
+
+    def __init__(self, *, direct: bool) -> None:
+        self._direct = direct
+        self._operations = -1
+        self._rose = time.monotonic()
+
+    def stuck(self, operations: Callable[[], int], now: float) -> bool:
+        """Ask how many requests the disk has completed, and say whether that last rose too long ago."""
+        if not self._direct:
+            return False
+        found = operations()
+        if found != self._operations:
+            self._operations, self._rose = found, now
+        return now - self._rose > STUCK_SECONDS
 
 
 class RunningLoad(Protocol):

@@ -20,8 +20,7 @@ from virtune.bench.guest.counters import SCHEMA
 from virtune.bench.libvirt.access import DomainAccess
 from virtune.bench.load import LOG_MS
 from virtune.bench.port import HostCounters, Keep, LoadJob, LoadOutput, Window
-from virtune.bench.qemu.load import STUCK, Progress
-from virtune.bench.watch import TICK_SECONDS, Moments, watch
+from virtune.bench.watch import STUCK, TICK_SECONDS, Moments, Progress, watch
 from virtune.fio.job import OPERATIONS
 from virtune.model.errors import LoadError, VirtuneError
 from virtune.model.evidence import Check

@@ -14,10 +14,9 @@ from typing import Any, Protocol
 from virtune.bench.guest.channel import GuestError
 from virtune.bench.port import HostCounters, Keep, LoadJob, LoadOutput, Window
 from virtune.bench.qemu.bare import BareVm
-from virtune.bench.qemu.load import STUCK, STUCK_SECONDS, Progress
 from virtune.bench.qemu.machine import console_end
 from virtune.bench.verify.threads import Spent
-from virtune.bench.watch import TICK_SECONDS, Moments, watch
+from virtune.bench.watch import STUCK, STUCK_SECONDS, TICK_SECONDS, Moments, Progress, watch
 from virtune.model.errors import LoadError, RigError
 from virtune.model.evidence import BARRIER, Check, of_guest
 from virtune.shell import last_line

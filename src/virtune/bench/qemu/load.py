@@ -9,7 +9,7 @@ import contextlib
 import json
 import shlex
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Protocol
@@ -22,18 +22,12 @@ from virtune.bench.load import LOG_MS
 from virtune.bench.port import HostCounters, Keep, LoadJob, LoadOutput, Window
 from virtune.bench.qemu.machine import Vm
 from virtune.bench.verify.threads import Spent
-from virtune.bench.watch import TICK_SECONDS, Moments, watch
+from virtune.bench.watch import STUCK, TICK_SECONDS, Moments, Progress, watch
 from virtune.dialects.qemu.guest import DEVICE
 from virtune.fio.job import OPERATIONS
 from virtune.model.errors import LoadError, RigError
 from virtune.model.evidence import BARRIER, RINGS, Check, of_guest
 from virtune.model.live import RingRates
-
-STUCK_SECONDS = 15.0
-"""A disk that completes nothing for so long while a load runs is stuck, not slow: a hard disk under TCG answers some
-hundred requests in that time."""
-
-STUCK = f"the guest's disk completed nothing for {STUCK_SECONDS:g} s: it is stuck"
 
 _SETTLE_SECONDS, _END_SECONDS = 0.05, 0.1
 _ARM_SECONDS = 60.0
@@ -76,28 +70,6 @@ class LoadedGuest(Protocol):
     def trouble(self) -> str | None:
         """Say how QEMU ended, None while it runs."""
         ...
-
-
-class Progress:
-    """Whether a load's disk completes anything: one that does not for long is stuck, as long as any moves it is slow.
-
-    A load that is not `direct` may be served by the guest's page cache and never ask its disk: of that nothing is
-    said, and the end of its run time finds it where it hangs.
-    """
-
-    def __init__(self, *, direct: bool) -> None:
-        self._direct = direct
-        self._operations = -1
-        self._rose = time.monotonic()
-
-    def stuck(self, operations: Callable[[], int], now: float) -> bool:
-        """Ask how many requests the disk has completed, and say whether that last rose too long ago."""
-        if not self._direct:
-            return False
-        found = operations()
-        if found != self._operations:
-            self._operations, self._rose = found, now
-        return now - self._rose > STUCK_SECONDS
 
 
 @dataclass(slots=True)
