@@ -10,10 +10,9 @@ the one above it.
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from statistics import fmean, median, stdev
+from statistics import fmean, median
 
-from scipy import stats
-
+from virtune.analyse.stats.student import mean_and_radius
 from virtune.model.layers import BELOW, BOUNDARIES, DEVIATION, Boundary, Layers, RequestLayer, Way
 from virtune.model.units import format_ns, format_share
 
@@ -141,11 +140,8 @@ def _parts(way: Way, stands: Sequence[Boundary], below_ns: Passed) -> list[_Part
 
 def _interval(values: Sequence[float]) -> tuple[float, float | None, float | None]:
     """The mean over rounds with Student's interval; rounds are the unit."""
-    mean = fmean(values)
-    if len(values) < 2:
-        return mean, None, None
-    reach = float(stats.t.ppf(0.5 + CONFIDENCE / 2, len(values) - 1)) * stdev(values) / math.sqrt(len(values))
-    return mean, mean - reach, mean + reach
+    mean, radius = mean_and_radius(values, CONFIDENCE)
+    return (mean, None, None) if radius is None else (mean, mean - radius, mean + radius)
 
 
 def _esxtop(below: Mapping[Boundary, float]) -> dict[str, float | None]:

@@ -17,8 +17,7 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from statistics import fmean, median
 
-from scipy import stats
-
+from virtune.analyse.stats.student import mean_and_radius, two_sided
 from virtune.analyse.trial.rejection import pardons, rejected_for
 from virtune.analyse.trial.validity_rules import EDGE_SECONDS, RATE_MET
 from virtune.model.evidence import StudyRecord
@@ -77,11 +76,10 @@ def saturation_of(points: Sequence[LoadPoint]) -> LoadEstimate | None:
         return None
     near = [one for one in points[first:] if one.offered <= points[first].offered * NEAR_SATURATION and not one.met]
     rates = [rate for one in near for rate in one.achieved]
-    mean = fmean(rates)
-    if len(rates) < 2:
+    mean, radius = mean_and_radius(rates, CONFIDENCE)
+    if radius is None:
         return LoadEstimate(iops=mean, low=None, high=None)
-    half = _t(len(rates) - 1) * math.sqrt(_variance(rates) / len(rates))
-    return LoadEstimate(iops=mean, low=max(0.0, mean - half), high=mean + half)
+    return LoadEstimate(iops=mean, low=max(0.0, mean - radius), high=mean + radius)
 
 
 def knee_of(points: Sequence[LoadPoint]) -> LoadEstimate | None:
@@ -191,7 +189,8 @@ def _less(points: Sequence[LoadPoint], best: int, index: int) -> bool:
         return False
     first, other = points[best].power, points[index].power
     error = noise * math.sqrt(1 / len(first) + 1 / len(other))
-    return fmean(first) - fmean(other) > _t(free, of=len(points) - 1) * error  # the best is compared with each
+    one = 1 - (1 - CONFIDENCE) / (len(points) - 1)  # the best is compared with each (Bonferroni)
+    return fmean(first) - fmean(other) > two_sided(one, free) * error
 
 
 def _excess(point: LoadPoint) -> float:
@@ -206,7 +205,7 @@ def _beyond_zero(point: LoadPoint, noise: float, free: int) -> int:
         return 1
     if not point.excess or free == 0:
         return 0
-    half = _t(free) * noise / math.sqrt(len(point.excess))
+    half = two_sided(CONFIDENCE, free) * noise / math.sqrt(len(point.excess))
     mean = fmean(point.excess)
     return -1 if mean + half < 0 else 1 if mean - half > 0 else 0
 
@@ -233,16 +232,6 @@ def _noise(groups: Sequence[Sequence[float]]) -> tuple[float, int]:
     free = sum(len(group) - 1 for group in groups if group)
     squares = math.fsum((value - fmean(group)) ** 2 for group in groups if group for value in group)
     return (math.sqrt(squares / free), free) if free else (0.0, 0)
-
-
-def _variance(values: Sequence[float]) -> float:
-    mean = fmean(values)
-    return math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1)
-
-
-def _t(free: int, *, of: int = 1) -> float:
-    """Student's t, both sides; with Bonferroni's correction where it is one of several comparisons."""
-    return float(stats.t.ppf(1 - (1 - CONFIDENCE) / 2 / of, free))
 
 
 def _why(

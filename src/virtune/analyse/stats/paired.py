@@ -11,8 +11,8 @@ I/Os of a run are not independent, and rounds are.
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from statistics import fmean, stdev
 
+from virtune.analyse.stats.student import mean_and_radius
 from virtune.model.metric import Metric
 from virtune.model.reason import NO_MEASUREMENT, Reason, Why, because
 from virtune.model.standing import Contrast
@@ -206,16 +206,10 @@ def interval_of(pairs: Sequence[tuple[float, float]], *, confidence: float) -> I
 
     Source: the t interval of a mean of paired differences, any textbook; the ratio is that of geometric means.
     """
-    if len(pairs) < 2:
+    if not pairs:
         return None
-    # scipy takes longer to load than a study of a thousand trials takes to be read, so only who compares pays
-    from scipy.special import stdtrit
-
-    differences = [math.log(candidate) - math.log(base) for base, candidate in pairs]
-    mean = fmean(differences)
-    error = stdev(differences) / math.sqrt(len(pairs))
-    radius = float(stdtrit(len(pairs) - 1, 1 - (1 - confidence) / 2)) * error
-    if abs(mean) + radius > _LOG_MAX:
+    mean, radius = mean_and_radius([math.log(candidate) - math.log(base) for base, candidate in pairs], confidence)
+    if radius is None or abs(mean) + radius > _LOG_MAX:
         return None
     return Interval(
         estimate=math.exp(mean), low=math.exp(mean - radius), high=math.exp(mean + radius), confidence=confidence

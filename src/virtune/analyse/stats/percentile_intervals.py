@@ -15,6 +15,7 @@ import itertools
 import math
 from collections.abc import Sequence
 
+from virtune.analyse.stats.student import two_sided
 from virtune.model.measurement import Histogram, merge
 
 SECTIONS = 10
@@ -61,7 +62,7 @@ def _sectioned(sections: Sequence[Histogram], percent: float) -> Ends:
         return None, None
     mean = math.fsum(logs) / len(logs)
     variance = math.fsum((one - mean) ** 2 for one in logs) / (len(logs) - 1)
-    radius = _t(len(logs) - 1) * math.sqrt(variance / len(logs))
+    radius = two_sided(CONFIDENCE, len(logs) - 1) * math.sqrt(variance / len(logs))
     return center * math.exp(-radius), center * math.exp(radius)
 
 
@@ -76,14 +77,8 @@ def _woodruff(sections: Sequence[Histogram], percent: float) -> Ends:
     # a ratio of sums over sections: its residuals are the sections' own excess over the common share
     rest = [found - share * one.count for found, one in zip(below, sections, strict=True)]
     k = len(sections)
-    radius = _t(k - 1) * math.sqrt(k / (k - 1) * math.fsum(one**2 for one in rest)) / count
+    radius = two_sided(CONFIDENCE, k - 1) * math.sqrt(k / (k - 1) * math.fsum(one**2 for one in rest)) / count
     low = whole.percentile(max(0.0, percent - 100 * radius))
     high = percent + 100 * radius
     resolved = count * (1 - high / 100) >= 1
     return low, whole.percentile(high) if resolved else None
-
-
-def _t(df: int) -> float:
-    from scipy.special import stdtrit
-
-    return float(stdtrit(df, (1 + CONFIDENCE) / 2))

@@ -7,6 +7,7 @@ from statistics import fmean
 
 import numpy as np
 
+from virtune.analyse.stats.student import two_sided
 from virtune.model.fitness import Drift
 
 DRIFT_LEVEL = 0.95
@@ -60,10 +61,7 @@ def drift_of(series: Mapping[str, Sequence[tuple[float, float]]]) -> Drift | Non
         return None
     slope = math.fsum(time * value for time, value in moved) / width
     left = math.fsum((value - slope * time) ** 2 for time, value in moved)
-    # scipy takes longer to load than a study takes to be read, so only who measures pays
-    from scipy.special import stdtrit
-
-    radius = float(stdtrit(free, (1 + DRIFT_LEVEL) / 2)) * math.sqrt(left / free / width)
+    radius = two_sided(DRIFT_LEVEL, free) * math.sqrt(left / free / width)
     if abs(slope) + radius > SLOPE_MAX:
         return None
     return Drift(per_minute=math.expm1(slope), low=math.expm1(slope - radius), high=math.expm1(slope + radius))

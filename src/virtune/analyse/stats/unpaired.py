@@ -10,6 +10,7 @@ import math
 from collections.abc import Sequence
 from statistics import fmean, variance
 
+from virtune.analyse.stats.student import two_sided
 from virtune.model.metric import Metric
 from virtune.model.reason import NO_MEASUREMENT, Reason, Why, because
 from virtune.model.units import format_share
@@ -63,13 +64,11 @@ def welch(base: Sequence[float], other: Sequence[float], *, confidence: float) -
     """
     if min(len(base), len(other)) < 2:
         return None
-    from scipy.special import stdtrit
-
     parts = [variance(values) / len(values) for values in (base, other)]
     difference, squared = fmean(other) - fmean(base), math.fsum(parts)
     weights = math.fsum(part**2 / (len(values) - 1) for part, values in zip(parts, (base, other), strict=True))
     freedom = squared**2 / weights if weights > 0 else float(len(base) + len(other) - 2)
-    radius = float(stdtrit(freedom, 1 - (1 - confidence) / 2)) * math.sqrt(squared)
+    radius = two_sided(confidence, freedom) * math.sqrt(squared)
     if not abs(difference) + radius <= _LOG_MAX:
         return None
     low, high = math.exp(difference - radius), math.exp(difference + radius)
