@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The nouns: frozen values of the standard library only, no I/O."""
+"""The data model: frozen dataclasses that need only the standard library and do no I/O."""

@@ -49,16 +49,16 @@ CAUSE_WORDS: Mapping[Cause, str] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataPath:
-    """What is known of a disk under load; None, or nothing, where it is not known.
+    """The known facts of a disk under load; an unknown one is None or empty.
 
     `layers` say where the time of a request goes. `depth` is how many I/Os may be in flight, `idle` how many of them
-    were not handed over, `latency_ns` what the load saw. `threads` are those that carry the I/O, `serving` the role
-    of those that serve the disk: `iothread` or `main`, `polling` says that they poll. `workers_max` bounds the pool
-    of worker threads where it does the I/O. `limits` are what was set, by unit (`iops`, `read.bps`), with what was
-    done in the same unit; `throttled` is the share of time in which a control group held the CPU back.
-    `stands_in_ns` is the time after which QEMU's null-co answers, where it plays the device. `served` is the share
-    of reads that reached the device, `device_busy` the share of time that it had a request. `foreign_cpus` is how
-    many CPUs others used.
+    were not submitted, `latency_ns` the load's latency. `threads` are those that carry the I/O, `serving` is the role
+    of those that serve the disk: `iothread` or `main`; `polling`: they poll. `workers_max` bounds the pool of worker
+    threads where it does the I/O. `limits` are the configured limits by unit (`iops`, `read.bps`), each with the
+    measured rate in the same unit; `throttled` is the share of time in which a control group held the CPU back.
+    `stands_in_ns` is the response time of QEMU's null-co driver, where that replaces the device. `served` is the
+    share of reads that reached the device, `device_busy` the share of time that it had a request. `foreign_cpus` is
+    how many CPUs others used.
     """
 
     iops: float
@@ -83,10 +83,7 @@ class DataPath:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bottleneck:
-    """What limits a disk: the cause, what it was seen by, and what to try next.
-
-    `rounds` of `of` rounds said so.
-    """
+    """What limits a disk: the cause, its evidence, and what to try next. It was found in `rounds` of `of` rounds."""
 
     cause: Cause
     evidence: tuple[str, ...]
@@ -97,11 +94,11 @@ class Bottleneck:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Diagnosis:
-    """What was found of one disk under one load: where the time goes, what its threads cost, what limits it.
+    """The diagnosis of one disk under one load: where the time goes, what its threads cost, what limits it.
 
-    `missing` says what could not be seen and what it would add. `workload` is the load: its name, or of a live disk
-    what was seen of it, in fio's words; `rate` is then the rate at which its I/Os came, in the same words.
-    `guideline` is the way through the published tuning guideline, of a disk that QEMU serves.
+    `missing` names evidence that could not be had and what it would add. `workload` is the load: its name, or of a
+    live disk what was seen of it, in fio's words; `rate` is then the rate at which its I/Os came, in the same words.
+    `guideline` is the path through the published tuning guideline, for a disk that QEMU serves.
     """
 
     disk: str

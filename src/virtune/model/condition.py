@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A Condition under which a comparison is to fail, and what became of it."""
+"""A threshold (`--fail-if`) under which a comparison fails, and the result of checking it."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -19,11 +19,12 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Threshold:
-    """What a metric is not to do: change so against the baseline (`latency.p99 > +5%`), or have such a value in any
-    arm (`latency.p99 > 2ms`).
+    """A limit on a metric: on its change against the baseline (`latency.p99 > +5%`), or on its value in any arm
+    (`latency.p99 > 2ms`).
 
-    `limit` is a ratio candidate/baseline (1.05 is +5 %). Of a condition on a value `value` is that, in the
-    metric's base unit, and `limit` is 1: the arm is compared with it. `text` is the condition as it is written again.
+    `limit` is a ratio candidate/baseline (1.05 is +5 %). For a limit on a value, `value` is that value in the
+    metric's base unit and `limit` is 1: the arm is compared with the value. `text` is the condition in its normal
+    form.
     """
 
     metric: str
@@ -35,9 +36,8 @@ class Threshold:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ThresholdResult:
-    """One condition held against one comparison: the outcome, and why in words and as a code.
-
-    Of a condition on a value the comparison is one of an arm with that value, in the baseline's place.
+    """The result of one condition for one comparison: the outcome, and the reason in words and as a code. For a limit
+    on a value, the comparison has that value in the place of the baseline.
     """
 
     condition: Threshold

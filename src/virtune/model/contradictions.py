@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What in a stack cannot be together: knobs that mean nothing on its rig, and rules that are QEMU's own."""
+"""Contradictions in a stack: knobs that have no meaning on its rig, and combinations that QEMU refuses."""
 
 import re
 from collections.abc import Iterator
@@ -26,7 +26,7 @@ _IN_THREADS = frozenset({"virtio-blk", "virtio-scsi"})
 
 
 def contradictions(stack: Stack) -> tuple[str, ...]:
-    """Say what in this stack cannot be together; empty for a sound one. Each rule is QEMU's own."""
+    """Return the contradictions of this stack, a sentence each; empty for a valid one. Each rule is QEMU's own."""
     disk = stack.disk
     found = [*_elsewhere(stack)]
     if not stack.kind.applies:
@@ -72,7 +72,7 @@ def _limit_contradictions(disk: Disk) -> Iterator[str]:
 
 
 def _elsewhere(stack: Stack) -> Iterator[str]:
-    """Yield what was asked for and means nothing on this rig, with the rigs where it does."""
+    """Yield the requested settings that have no meaning on this rig, with the rigs where they have one."""
     for knob in TURNED:
         if knob.id not in stack.kind.applies and setting_of(stack, knob) != setting_of(Stack(), knob):
             rigs = (row for row in RIGS.values() if knob.id in row.applies and not row.hidden)
@@ -155,7 +155,7 @@ def _thread_contradictions(stack: Stack) -> Iterator[str]:
 
 
 def _domain_contradictions(stack: Stack) -> Iterator[str]:
-    """What a domain that runs, and is not virtune's, cannot be given or must not lose."""
+    """Yield the settings that a running domain not made by virtune cannot take, or must not lose."""
     device = stack.device
     if device.bus != "virtio-blk":
         yield (

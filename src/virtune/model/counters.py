@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Counters: what the host's kernel counted while a load ran, as samples and as the use made between two of them.
+"""Counters of the host's kernel while a load ran: the samples, and the resource use between two of them.
 
 A sample holds totals since boot; only differences mean something. Those are the `...Use` values.
 """
@@ -64,9 +64,9 @@ class ProcessCount:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
-    """Everything that was read at one instant. `pressure_us` is the stall time by (resource, some or full).
+    """All counters read at one instant. `pressure_us` is the stall time by (resource, some or full).
 
-    Samples with a mark have the sensors too: `heat_count` adds up how often CPUs throttled themselves,
+    Samples with a mark have the sensors too: `heat_count` is the total of thermal throttle events,
     `frequency_khz` is the fastest CPU's, `drives_c` are temperatures by the file that shows them.
     """
 
@@ -104,7 +104,7 @@ class Counters:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CpuUse:
-    """How the host's CPUs spent a window. The percentages are of all CPUs together; `user_percent` includes what
+    """How the host's CPUs spent a time window. The percentages are of all CPUs together; `user_percent` includes what
     guests ran.
     """
 
@@ -118,7 +118,7 @@ class CpuUse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ThreadUse:
-    """What one thread used: `wait_seconds` is the time it could have run and had no CPU.
+    """What one thread used: `wait_seconds` is the time it was runnable but had no CPU.
 
     `first` says that it is the first thread of its process.
     """
@@ -174,7 +174,7 @@ class DiskUse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PressureUse:
-    """The share of a window in which some, or all, tasks stood still for a resource (cpu, io, memory)."""
+    """The share of a time window in which some, or all, tasks were stalled on a resource (cpu, io, memory)."""
 
     resource: str
     some_percent: float | None
@@ -232,7 +232,7 @@ class Use:
         return next((disk for disk in self.disks if disk.name == name), None)
 
     def foreign_share(self, disk: str, roles: tuple[str, ...] | None = None) -> float | None:
-        """Return the share (0..1) of a device's bytes that the roles' processes did not cause; None when unknown.
+        """Return the share (0..1) of a device's bytes that other processes than the roles' caused; None when unknown.
 
         A small share is the filesystem's own: metadata and journal. Neighbours and writeback make it large.
         """

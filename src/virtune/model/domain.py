@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A Domain: one VM as its configuration describes it, with its disks; what is not written there is None.
+"""A Domain: one VM and its disks as its configuration describes them; a value that is not written there is None.
 
-This is what somebody else's configuration says, in all of its words; a `Stack` is what virtune brings up. `disk_of`
-gives the one from the other, with QEMU's defaults where nothing is written.
+A Domain holds an existing configuration with all its details; a `Stack` is what virtune brings up. `disk_of` converts
+the one to the other, with QEMU's defaults for values that are not written.
 """
 
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ IOTHREAD_BUSES: frozenset[str] = frozenset({"virtio"})
 
 
 HOTPLUG_BUSES: frozenset[str] = frozenset({"virtio", "scsi", "usb"})
-"""Buses whose disks libvirt plugs into a VM that runs, and out of it."""
+"""Buses whose disks libvirt can attach to a running VM and detach from it."""
 
 LIMIT_KNOBS: frozenset[str] = frozenset(
     f"disk.throttle_{unit}{way}" for unit in ("iops", "bps") for way in ("", "_read", "_write")
@@ -25,12 +25,12 @@ LIMIT_KNOBS: frozenset[str] = frozenset(
 LIVE_KNOBS: frozenset[str] = LIMIT_KNOBS | {
     "iothread.count", "iothread.poll_max_ns", "iothread.pin", "vcpu.pin", "emulator.pin",
 }  # fmt: skip
-"""Knobs that virtune sets through libvirt on a VM that runs; all others wait for a power-off."""
+"""Knobs that virtune sets through libvirt on a running VM; all others wait for a power-off."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DiskSource:
-    """Where a disk's data is. `name` is a path, a device, `pool/volume`, or `protocol:name`."""
+    """Where a disk's data lies. `name` is a path, a device, `pool/volume`, or `protocol:name`."""
 
     kind: SourceKind
     name: str = ""
@@ -39,11 +39,12 @@ class DiskSource:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DomainDisk:
-    """One disk of a domain: where it is, how QEMU opens it, and as what the guest sees it.
+    """One disk of a domain: where its data lies, how QEMU opens it, and which device the guest sees.
 
     `mapping` are the IOThreads its queues are spread over, `limits` the throttle's settings by libvirt's names,
-    `backing` how many images stand below it where the configuration lists them. `line` is where it is written, and
-    `options` are words of other languages than libvirt's that have no attribute here (`direct-io-safe`).
+    `backing` is how many backing files it has, where the configuration lists them. `line` is its line in the
+    configuration, and `options` are options of other systems than libvirt that have no attribute here
+    (`direct-io-safe`).
     """
 
     target: str
@@ -75,7 +76,7 @@ class DomainDisk:
 
     @property
     def holds_data(self) -> bool:
-        """Whether it is a disk of the guest: no CD-ROM, no floppy, nothing that is only read."""
+        """Whether it holds the guest's data: not a CD-ROM, a floppy, or read-only."""
         return self.device in ("disk", "lun") and self.source.kind != "none" and not self.read_only
 
     @property
@@ -99,7 +100,7 @@ class Controller:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DomainThread:
-    """One IOThread of a domain, and how long it polls where that is written."""
+    """One IOThread of a domain, and its polling time if configured."""
 
     number: int
     poll_max_ns: int | None = None
@@ -107,10 +108,9 @@ class DomainThread:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Domain:
-    """One VM as it is configured. `guest_agent`: it has the port on which QEMU's listens. `pins` are CPU sets by
-    `vcpu:0`, `iothread:1`, `emulator`; `threads_elsewhere` are the IOThreads that something else than a disk names.
-
-    `language` is the one that it is written in: libvirt, proxmox, xl, vmx, bhyve.
+    """One VM as it is configured. `guest_agent`: it has the port of the QEMU guest agent. `pins` are CPU sets by
+    `vcpu:0`, `iothread:1`, `emulator`; `threads_elsewhere` are the IOThreads that another device than a disk uses.
+    `language` is the configuration's language: libvirt, proxmox, xl, vmx, bhyve.
     """
 
     name: str
@@ -139,11 +139,11 @@ class Domain:
         return next((disk for disk in self.disks if disk.target == target), None)
 
     def controller_of(self, disk: DomainDisk) -> Controller | None:
-        """Return the SCSI controller that a disk hangs on."""
+        """Return the SCSI controller of a disk."""
         return next((one for one in self.controllers if one.kind == "scsi" and one.index == disk.controller), None)
 
     def threads_of(self, disk: DomainDisk) -> tuple[int, ...]:
-        """Return the IOThreads that serve a disk, none for the main loop."""
+        """Return the IOThreads that serve a disk; empty if the main loop does."""
         if disk.bus == "scsi":
             controller = self.controller_of(disk)
             return () if controller is None else _threads(controller)
@@ -151,7 +151,7 @@ class Domain:
 
     @property
     def runs_qemu(self) -> bool:
-        """Whether QEMU serves its disks, whatever accelerates it."""
+        """Whether QEMU serves its disks, with KVM or any other accelerator."""
         return self.kind in ("kvm", "qemu", "hvf", "kqemu")
 
     @property
@@ -161,13 +161,13 @@ class Domain:
         return frozenset(one for place in places for one in _threads(place))
 
     def pin(self, what: str) -> str | None:
-        """Return the CPU set that something is pinned to."""
+        """Return the CPU set that a vCPU, IOThread or the emulator is pinned to."""
         return dict(self.pins).get(what)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SettingChange:
-    """One knob of one place of a domain, and the value that it is to have; None takes it away.
+    """The new value of one knob at one place of a domain; None removes the setting.
 
     `at` is a disk's target (`vda`), an IOThread (`iothread:1`), a controller (`scsi:0`), empty for the domain.
     """
@@ -178,7 +178,7 @@ class SettingChange:
 
 
 def disk_of(disk: DomainDisk) -> Disk | None:
-    """Return what QEMU makes of a disk of the host, as a Disk; None where a Stack has no words for it."""
+    """Return a domain's disk as a Disk, with QEMU's defaults; None if a Stack cannot express it."""
     if not disk.opened_here or disk.format not in ("raw", "qcow2", None):
         return None
     limits = dict(disk.limits)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Durability: what a write of the guest survives, once it is completed and once it is flushed.
+"""Durability: which failures a guest's write survives after completion, and after a flush.
 
-Stacks that promise different things are not faster or slower than each other: one of them does less. So a search
-ranks only stacks of one class. The class is what the guest is promised; `Survives` says what happens beyond that.
+The speed of stacks with different durability is not comparable, because one of them does less work. So a search ranks
+only stacks of one class. The class is what the guest is promised; `Survives` says what happens beyond that.
 
     every-write   what is completed survives a power cut             cache=writethrough, directsync
     flush         what was flushed survives a power cut              cache=none, writeback; a plain O_DIRECT file
@@ -29,7 +29,7 @@ class Promise(StrEnum):
 
 
 class Survives(IntEnum):
-    """The worst event that data outlives; each includes those before it."""
+    """The worst failure that data survives; each includes those before it."""
 
     NOTHING = 0
     PROCESS_KILL = 1
@@ -49,7 +49,9 @@ _EVENTS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Durability:
-    """What a stack promises: the class, and what a completed and a flushed write outlive. `why` names the cause."""
+    """What a stack promises: the class, and the failures that a completed and a flushed write survive. `why` names
+    the cause.
+    """
 
     promise: Promise
     completed: Survives
@@ -74,8 +76,8 @@ class Durability:
 def durability_of(stack: Stack) -> Durability:
     """Return what a stack promises.
 
-    QEMU keeps the metadata of a qcow2 image in its own memory until a flush, so there a completed write that
-    allocated a cluster does not even outlive the process. `cache=unsafe` drops the flush of the file, not that of the
+    QEMU keeps the metadata of a qcow2 image in its own memory until a flush, so a completed write that allocated a
+    cluster is lost even when only the process dies. `cache=unsafe` drops the flush of the file, not that of the
     metadata to the page cache (QEMU: block/io.c, bdrv_co_flush and BDRV_O_NO_FLUSH).
     """
     disk = stack.disk

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Events: what a flow says while it works. Faces decide how to show them."""
+"""Events: progress that a flow reports while it works. The command line decides how to show them."""
 
 from dataclasses import dataclass
 
@@ -11,7 +11,7 @@ from virtune.model.verdict import Comparison
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepStarted:
-    """A step that takes a while has begun. `fraction` of a known whole comes with StepProgressed."""
+    """A long step has begun. `fraction` of a known whole comes with StepProgressed."""
 
     what: str
 
@@ -33,7 +33,7 @@ class StepEnded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StudyPlanned:
-    """A study is about to be made ready: about how long all of it takes, what comes before its trials included."""
+    """A study is about to be prepared, with a forecast of its whole duration, preparation included."""
 
     study: Study
     seconds: float
@@ -50,7 +50,7 @@ class StudyStarted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialPlace:
-    """Where a trial stands: which of how many it is in its round, and how many rounds there are at most."""
+    """A trial's position: its number in its round, the trials of that round, and the most rounds there can be."""
 
     number: int
     of: int
@@ -78,7 +78,7 @@ class TrialEnded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoundJudged:
-    """A study that stops when it knows has looked after a round: every pair's verdict, every condition's ruling."""
+    """An interim analysis after a round of a sequential study: every pair's verdict, every condition's result."""
 
     round: int
     verdicts: tuple[Comparison, ...]
@@ -95,7 +95,7 @@ class Noticed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchMoved:
-    """A block of a search is over: what is known now, and about how long the rest takes (None: nobody knows)."""
+    """A block of a search is over: its results so far, and a forecast of the time left (None: unknown)."""
 
     known: Tuning
     seconds_left: float | None

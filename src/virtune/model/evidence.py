@@ -9,7 +9,7 @@ from virtune.model.study import Study, Trial
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capture:
-    """Raw evidence by name (`fio.json`, `job.fio`, `counters.jsonl`, ...), byte for byte as it came."""
+    """Raw evidence by name (`fio.json`, `job.fio`, `counters.jsonl`, ...), stored byte for byte."""
 
     name: str
     content: bytes
@@ -22,18 +22,18 @@ EACH_OPERATION = "operations.log"
 """The capture with every I/O of a load that asked for it, as fio logs them: `ms, ns, direction, bytes, place`."""
 
 DISKS = "disks.json"
-"""The capture that says which disks lie below the images that guests are spread over, a list for each image."""
+"""The capture that lists the disks below each image, where the guests' images are spread over several."""
 
 BARRIER = "barrier.json"
-"""The capture that says how far apart guests began that were to begin together."""
+"""The capture with the start skew of guests that should start together."""
 
 
 RINGS = "virtqueue.json"
-"""The capture that says how many requests were in the virtqueues, sampled while the load ran."""
+"""The capture with the number of requests in the virtqueues, sampled while the load ran."""
 
 
 CREW = "crew.json"
-"""The capture that says which threads a storage daemon had before any image was opened, and which is its IOThread."""
+"""The capture with the threads of a storage daemon before any image was opened, and which is its IOThread."""
 
 
 def of_guest(name: str, number: int) -> str:
@@ -43,19 +43,18 @@ def of_guest(name: str, number: int) -> str:
 
 
 IMPORTED = "import.json"
-"""The capture of an imported trial that says which file it came from, and which reporting group of it is meant."""
+"""The capture of an imported trial that names its file and the reporting group in it."""
 
 UNDER_LOAD = "under load"
-"""The words in the proof of a check that was made while the load ran."""
+"""The text in the proof of a check that was made while the load ran."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
-    """One setting: what was asked for, what was found on the running process, and how it was seen.
-
-    `found` is None where the setting was not seen; that is said, never assumed to agree. `hidden`: this system does
-    not let us look, so nobody could have seen it (`virtune.model.verification` judges the others). `guest` says in
-    which of several guests that share the load, the first being 0.
+    """One setting: the requested value, the value found on the running process, and the proof. `found` is None where
+    the setting could not be verified; that is reported, never taken for agreement. `hidden`: this system does not let
+    us look, so verification is impossible (`virtune.model.verification` judges the others). `guest` is the index,
+    from 0, of the guest where several share the load.
     """
 
     setting: str
@@ -67,17 +66,16 @@ class Check:
 
     @property
     def agrees(self) -> bool | None:
-        """Whether what was asked is what runs; None when it could not be seen."""
+        """Whether the running value is the requested one; None when it could not be verified."""
         return None if self.found is None else self.asked == self.found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Changeover:
-    """How an arm came to run, after the one before it: in a new process, or swapped into one that had carried others.
-
-    `swapped` names what was exchanged (`export`, `disk`), None for a new process, and `why` says then what a new
-    one was needed for. `seconds` is what it took to take down what was up before and to bring this up; `process` is
-    the id of the process, and `carried` how many arms it had carried before.
+    """How an arm was started after the previous one: in a new process, or swapped into a process that ran other arms
+    before. `swapped` names the exchanged part (`export`, `disk`), None for a new process; `why` then says why a new
+    one was needed. `seconds` is the time to stop the previous arm and to start this one; `process` is the process id,
+    and `carried` how many arms it had run before.
     """
 
     swapped: str | None
@@ -88,7 +86,7 @@ class Changeover:
 
     @property
     def text(self) -> str:
-        """Say it in words: `export swapped in 23 ms (process 4711 had carried 12 arms before)`."""
+        """Describe it: `export swapped in 23 ms (process 4711 had carried 12 arms before)`."""
         took = f"in {self.seconds * 1e3:.0f} ms"
         if self.swapped is None:
             return f"new process {took} (process {self.process}; {self.why})"
@@ -98,20 +96,20 @@ class Changeover:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InForce:
-    """All checks of one stack that is up, and how it came to run; that is None where no process carries it."""
+    """All checks of one running stack, and how it was started; the latter is None where no process carries it."""
 
     checks: tuple[Check, ...] = ()
     changeover: Changeover | None = None
 
     @property
     def mismatches(self) -> tuple[Check, ...]:
-        """The checks in which something else runs than was asked for."""
+        """The checks whose running value differs from the requested one."""
         return tuple(check for check in self.checks if check.agrees is False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialRecord:
-    """A trial that is over: what it measured, or why it failed. `ended` is a UTC time in ISO form.
+    """A finished trial: its measurement, or why it failed. `ended` is a UTC time in ISO form.
 
     `attempt` counts from 1; a trial that failed or is invalid is run again, and every attempt is kept.
     """
@@ -126,7 +124,7 @@ class TrialRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StudyRecord:
-    """A study as it is kept: with the facts of its host (JSON text) and its trials so far.
+    """A stored study: with the facts of its host (JSON text) and its trials so far.
 
     `trials` holds, for each trial, the attempt that counts: the last one. `attempts` holds all of them. Damaged facts
     are left out; the measurements stay readable.
@@ -163,7 +161,7 @@ class Listed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Damaged:
-    """A study in a list that cannot be read, and why; the others in the store are as good as before."""
+    """A listed study that cannot be read, and why; the others in the store are not affected."""
 
     id: str
     why: str
@@ -171,7 +169,7 @@ class Damaged:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StudiesPage:
-    """Some of the studies in a store: those of one page, how many there are in all, and which kinds there are."""
+    """One page of the studies in a store, with the number of all studies and their kinds."""
 
     rows: tuple[Listed | Damaged, ...]
     total: int

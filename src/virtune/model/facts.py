@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Facts: what is read once about a host, and true for the whole study.
-
-A fact that could not be read is an `Unknown` with the reason, never a guess and never a default.
+"""Facts: properties of a host that are read once and hold for the whole study. A fact that could not be read is an
+`Unknown` with the reason, never a guess or a default.
 """
 
 from dataclasses import dataclass
@@ -10,7 +9,7 @@ from enum import StrEnum
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """What stands in the place of a fact that could not be read: why not, in one clause."""
+    """A fact that could not be read, with the reason in one clause."""
 
     because: str
 
@@ -19,7 +18,7 @@ class Unknown:
 class BlockDevice:
     """One block device of the kernel. `kind` is disk, partition, loop, md or dm; `on` names what it stands on.
 
-    `label` is the name people know it by (a volume `vg0-images`, a loop device's file), empty where there is none.
+    `label` is its familiar name (a volume `vg0-images`, a loop device's file), empty where there is none.
     """
 
     number: str
@@ -31,11 +30,10 @@ class BlockDevice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backing:
-    """What stands behind a path: its filesystem, and the chain of block devices from there down.
-
-    `devices` begins with what the filesystem sits on and lists each device once, always above what it stands on.
-    Where the kernel shows no block device (memory, network, a pool of its own), `devices` is empty or ends early
-    and `gap` says why. A path that is itself a block device has no filesystem.
+    """The storage behind a path: its filesystem, and the chain of block devices below. `devices` begins with the
+    device that holds the filesystem and lists each device once, always before the devices below it. Where the kernel
+    shows no block device (memory, network, a storage pool), `devices` is empty or ends early and `gap` says why. A
+    path that is itself a block device has no filesystem.
     """
 
     path: str
@@ -53,13 +51,13 @@ class Backing:
 
     @property
     def disks(self) -> tuple[BlockDevice, ...]:
-        """The devices at the bottom, which stand on no other."""
+        """The devices at the bottom, with no other device below."""
         return tuple(device for device in self.devices if not device.on)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceFacts:
-    """How the kernel runs one block device. Sizes in bytes, times in microseconds."""
+    """The kernel's settings of one block device. Sizes in bytes, times in microseconds."""
 
     name: str
     size_bytes: int | Unknown
@@ -86,7 +84,7 @@ class DeviceFacts:
 
 
 class ClaimKind(StrEnum):
-    """Why a block device must not be written to. `unseen`: it could not be looked at, so nobody knows."""
+    """Why a block device must not be written to. `unseen`: it could not be checked."""
 
     MOUNTED = "mounted"
     SWAP = "swap"
@@ -133,13 +131,13 @@ class Extents:
 
     @property
     def never_written_bytes(self) -> int:
-        """Bytes that are answered with zeroes and without the medium."""
+        """Bytes that read as zeroes without reaching the medium."""
         return self.hole_bytes + (self.unwritten_bytes or 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IoUringFacts:
-    """Whether io_uring is built in, switched off (`disabled`: 0 no, 1 for most, 2 for all), and works if tried."""
+    """Whether io_uring is built in, disabled (`disabled`: 0 no, 1 for most, 2 for all), and works when tried."""
 
     built: bool | Unknown
     disabled: int | Unknown
@@ -148,7 +146,7 @@ class IoUringFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelFacts:
-    """The host's kernel. `arguments` are those of its command line that matter for I/O, not all of them."""
+    """The host's kernel. `arguments` are the arguments of its command line that matter for I/O."""
 
     release: str | Unknown
     io_uring: IoUringFacts
@@ -215,7 +213,7 @@ class MemoryFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Program:
-    """An installed program: where it is, its version, and what its maker calls the build (`package`)."""
+    """An installed program: its path, version, and the distributor's name of the build (`package`)."""
 
     name: str
     path: str
@@ -225,7 +223,7 @@ class Program:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QemuFacts:
-    """The QEMU programs of this host and what they say they can do. Values of single options are asked by QMP."""
+    """The QEMU programs of this host and the capabilities they report. Single options are queried by QMP."""
 
     emulators: tuple[Program, ...]
     image_tool: Program | Unknown
@@ -245,7 +243,7 @@ class FioFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LibvirtFacts:
-    """The libvirt of this host; a program that is not installed is unknown for that reason."""
+    """The libvirt of this host; a program that is not installed is an `Unknown`."""
 
     client: Program | Unknown
     daemon: Program | Unknown
@@ -253,8 +251,8 @@ class LibvirtFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KvmFacts:
-    """What of /dev/kvm was tried. `creates_vm` is an empty VM in the kernel, which is not a guest that boots;
-    `boots_guest` is one of virtune's own, and `boot` what came of it in words.
+    """Tests of /dev/kvm. `creates_vm`: the kernel made an empty VM, which does not prove that a guest boots;
+    `boots_guest`: a test VM booted, and `boot` describes the attempt.
     """
 
     exists: bool
@@ -269,7 +267,9 @@ class KvmFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VirtualizationFacts:
-    """What this host itself runs on. `hypervisor` and `container` are `none` where we know that there is none."""
+    """The virtualization that this host itself runs in. `hypervisor` and `container` are `none` where there is
+    certainly none.
+    """
 
     hypervisor: str | Unknown
     container: str | Unknown
@@ -278,7 +278,7 @@ class VirtualizationFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LimitFacts:
-    """The limits of the control groups that we run in. `cpus` is None without a limit."""
+    """The limits of the control groups that virtune runs in. `cpus` is None without a limit."""
 
     cpus: float | Unknown | None
     io: tuple[str, ...]
@@ -286,7 +286,7 @@ class LimitFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pressure:
-    """The share of the last 10 seconds in which some, or all, tasks stood still for a resource."""
+    """The share of the last 10 seconds in which some, or all, tasks were stalled on a resource."""
 
     resource: str
     some_percent: float | Unknown
@@ -303,7 +303,7 @@ class BusyFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DiskFacts:
-    """One whole disk: how the kernel runs it, and who claims it (which includes its partitions and holders)."""
+    """One whole disk: its kernel settings, and who uses it, its partitions or the devices on top of it."""
 
     device: DeviceFacts
     claims: tuple[Claim, ...]
@@ -311,7 +311,7 @@ class DiskFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScratchFacts:
-    """The directory for scratch files. `direct_io` was tried on a file without a name, which leaves nothing behind.
+    """The directory for scratch files. `direct_io` was tested on an unnamed temporary file.
 
     `direct_block_bytes` is the smallest block that O_DIRECT took there, of 512 and 4096.
     """

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A Finding: what a rule says about one place of a domain, and the facts around a domain that rules may ask.
-
-A fact that nobody knows is None, and a rule that needs it is silent: nothing is ever found from a guess.
+"""A Finding: what an audit rule found at one place of a domain, and the facts that rules use. An unknown fact is
+None, and a rule that needs it reports nothing: no finding rests on a guess.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -15,7 +14,7 @@ Version = tuple[int, ...]
 
 
 class Severity(StrEnum):
-    """How much a finding matters. A `try` is a thing worth measuring and never advice."""
+    """How much a finding matters. A `try` is worth measuring, but is not advice."""
 
     TRY = "try"
     WARNING = "warning"
@@ -23,12 +22,12 @@ class Severity(StrEnum):
 
     @property
     def rank(self) -> int:
-        """Return its place, the least first."""
+        """Return its rank, the least severe first."""
         return list(Severity).index(self)
 
 
 class Confidence(StrEnum):
-    """How sure the condition and the direction are; the size of an effect is only ever known by measuring."""
+    """How certain the condition and the direction of the effect are; the size of an effect has to be measured."""
 
     DOCUMENTED = "documented or tested"
     PUBLISHED = "published by its author, on other hardware"
@@ -37,7 +36,7 @@ class Confidence(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImageView:
-    """What the host says of the file or device behind a disk.
+    """The host's facts of the file or device behind a disk.
 
     `free_share` is what of its filesystem is left; `rotational` and `scheduler` are of the disk at the bottom.
     """
@@ -55,7 +54,7 @@ class ImageView:
 
     @property
     def sparse(self) -> bool | None:
-        """Whether blocks are still to be allocated: less than 99 % of its size is there."""
+        """Whether blocks are not yet allocated: less than 99 % of its size is."""
         if self.size_bytes is None or self.allocated_bytes is None:
             return None
         return self.allocated_bytes < 0.99 * self.size_bytes
@@ -63,7 +62,7 @@ class ImageView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostView:
-    """What is known of the host that a domain runs on; everything is None for a file from elsewhere.
+    """The known facts of the host that a domain runs on; all are None for a configuration file from another host.
 
     `cpus` is how many are online, `online` which by their ids; `images` is by the name of a disk's source.
     """
@@ -112,7 +111,7 @@ class Running:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
-    """What a rule looks at: a domain as it will start next, its host, the domain as it runs, its libvirt."""
+    """The input of a rule: the domain as it will start next, its host, the running domain, its libvirt."""
 
     domain: Domain
     host: HostView = field(default_factory=HostView)
@@ -120,20 +119,19 @@ class Subject:
     connect: str | None = None
 
     def image(self, disk: DomainDisk) -> ImageView:
-        """Return what is known of a disk's image."""
+        """Return the known facts of a disk's image."""
         return self.host.images.get(disk.source.name, ImageView())
 
     @property
     def disks(self) -> tuple[DomainDisk, ...]:
-        """Return the disks that hold the guest's data, where it is QEMU that serves them."""
+        """Return the disks that hold the guest's data and are served by QEMU."""
         return tuple(disk for disk in self.domain.disks if disk.holds_data) if self.domain.runs_qemu else ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seen:
-    """What a rule saw in one place, what it advises, and the knobs to turn for that.
-
-    `measure` is the command that would settle a thing worth trying.
+    """One match of a rule: the place, the advice, and the settings that follow it. `measure` is the command that
+    would decide whether a `try` helps.
     """
 
     at: DomainDisk | Controller | None = None
@@ -148,7 +146,9 @@ Check = Callable[[Subject], Iterator[Seen]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """A guideline as a function. `takes` is what acting on it takes, `risk` the worst that acting can do."""
+    """A guideline as a function. `takes` is what following it takes (a restart, say), `risk` the worst that can
+    happen.
+    """
 
     id: str
     name: str
@@ -163,11 +163,11 @@ class Rule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """What one rule says about one place. `at` is a disk, a controller (`scsi:0`), or empty for the domain.
+    """The finding of one rule at one place. `at` is a disk, a controller (`scsi:0`), or empty for the domain.
 
-    `takes` and `risk` are what its changes take and risk here, the rule's own where it changes nothing. `diff` is
-    what its turns would change in the configuration's text, where that was asked for; `measured` what kept studies of
-    this host say of that change, a sentence each.
+    `takes` and `risk` are those of its changes here, or the rule's own where it changes nothing. `diff` shows its
+    changes to the configuration's text, if requested; `measured` quotes stored studies of this host on that change, a
+    sentence each.
     """
 
     rule: Rule
@@ -184,10 +184,9 @@ class Finding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Audited:
-    """One domain that was audited: where its configuration is from, and what was found.
-
-    `diff` is what all errors and warnings together would change in it, where that was asked for, and `commands` the
-    same as command lines for systems that take it so.
+    """One audited domain: the source of its configuration, and the findings. `diff` shows the changes of all errors
+    and warnings together, if requested, and `commands` are the same changes as command lines, for systems that are
+    configured so.
     """
 
     origin: str

@@ -9,7 +9,7 @@ from virtune.model.verdict import Interval, Verdict
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drift:
-    """How the rate moved over the whole check, as a share a minute, with its interval (95 %)."""
+    """The drift of the rate over the whole check, as a share per minute, with its 95 % confidence interval."""
 
     per_minute: float
     low: float
@@ -20,7 +20,7 @@ class Drift:
 class SliceNoise:
     """Slices of one length: `sd` is the standard deviation of ln(slice / the next trial's slice), over `pairs`.
 
-    `cost` is what it takes to know the difference of two arms as well as with another length, the cheapest being 1.
+    `cost` is the relative time that slices of this length need for the same precision; the cheapest length has 1.
     """
 
     seconds: float
@@ -32,7 +32,9 @@ class SliceNoise:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reach:
-    """What so many minutes of two arms in turn could find, 9 times in 10; None where they could find nothing."""
+    """The smallest difference that a comparison of so many minutes detects with 90 % power; None where it detects
+    none.
+    """
 
     minutes: int
     blocks: int
@@ -41,7 +43,7 @@ class Reach:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GateStanding:
-    """Where the trials stood at one gate: `clear`, `near` (half of its first limit), `warns` or `invalid`."""
+    """The trials' readings at one gate: `clear`, `near` (half of its first limit), `warns` or `invalid`."""
 
     id: str
     label: str
@@ -56,7 +58,7 @@ class GateStanding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SelfTest:
-    """The stack held against itself: a verdict of better or worse is a false alarm."""
+    """The verdict of the A/A test: better or worse is a false alarm."""
 
     verdict: Verdict
     rounds: int
@@ -66,7 +68,7 @@ class SelfTest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Neighbour:
-    """Another process that worked meanwhile: CPUs in use in the mean, and bytes a second to and from disks."""
+    """Another process that was active meanwhile: its mean CPU use in CPUs, and its disk I/O in bytes a second."""
 
     pid: int
     name: str
@@ -76,7 +78,7 @@ class Neighbour:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fitness:
-    """What a check says. Shares are relative (0.05 is 5 %); what could not be worked out is None.
+    """The result of a check. Shares are relative (0.05 is 5 %); a figure that could not be computed is None.
 
     `windows_cv` is the standard deviation of IOPS in windows of `window_seconds` against their mean.
     `correlation_seconds` is the integrated autocorrelation time; with `correlation_open` it is at least that long,
@@ -106,5 +108,5 @@ class Fitness:
     unfit: tuple[str, ...]
 
     def reach(self, minutes: int) -> float | None:
-        """Return the smallest difference that so many minutes could find."""
+        """Return the smallest difference that a comparison of so many minutes detects."""
         return next((one.smallest for one in self.reaches if one.minutes == minutes), None)

@@ -7,11 +7,11 @@ from typing import Literal
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gate:
-    """One thing that is looked at in every trial.
+    """One kind of disturbance that is checked in every trial.
 
     A reading above `flag` is a warning, one above `invalid` makes the trial invalid; None where there is no such
     limit. `unit`: `share` (0..1), `count`, `1/s`, `s`, or `C` (degrees from the drive's own limit, negative below).
-    `passing` says that the cause lies in the moment, so that another attempt may be rid of it.
+    `passing`: the cause is temporary, so another attempt may be free of it.
     """
 
     id: str
@@ -180,7 +180,8 @@ GATES: tuple[Gate, ...] = (
         why="the kernel gave up on its clock: times before and after are not the same second",
     ),
 )
-"""Every gate, in the order in which it is said. Limits that `why` gives no measurement for are experience with
-such counters, not derived."""
+"""Every gate, in the order in which it is said. Where `why` gives no measurement for a limit, it comes from
+experience with such counters.
+"""
 
 GATE_BY_ID: dict[str, Gate] = {gate.id: gate for gate in GATES}

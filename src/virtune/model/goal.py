@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A Goal: the metric a search improves, and the limits that what it recommends must keep."""
+"""A Goal: the metric that a search improves, and the limits that its recommendation must keep."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -23,7 +23,7 @@ class Limit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Goal:
-    """What a search is after. The metric says itself which way is better."""
+    """The goal of a search. The metric itself defines which direction is better."""
 
     metric: str = "iops"
     limits: tuple[Limit, ...] = ()
@@ -35,11 +35,11 @@ class Goal:
 
     @property
     def metrics(self) -> tuple[Metric, ...]:
-        """What a slice must give a value of: the goal, and what is limited."""
+        """The metrics that every slice must measure: the goal's and the limited ones."""
         return (self.improves, *(BY_ID[limit.metric] for limit in self.limits))
 
     @property
     def words(self) -> str:
-        """Say the goal as it would be asked for."""
+        """Return the goal as it is written on the command line."""
         verb = "maximize" if self.improves.better == "higher" else "minimize"
         return " ".join([f"{verb} {self.metric}", *(f"subject to {limit.text}" for limit in self.limits)])

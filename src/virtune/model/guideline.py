@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fork:
-    """A fork: what is asked, and the node behind each answer. `ours` says that the authors did not ask it."""
+    """A question, and the node behind each answer. `ours`: it was added by virtune and is not the authors'."""
 
     id: str
     text: str
@@ -18,9 +18,8 @@ class Fork:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Leaf:
-    """What a guideline ends in: what to do, what was published of it, what it costs to manage, how it is written.
-
-    `limit` says that nothing is left to gain. `ours` says that the authors have no such leaf.
+    """An end of a guideline: the advice, the published results, the management cost, the settings. `limit`: nothing
+    is left to gain. `ours`: it was added by virtune and is not the authors'.
     """
 
     id: str
@@ -34,7 +33,7 @@ class Leaf:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Guideline:
-    """A tree by its nodes' ids, and where it comes from."""
+    """A decision tree by its nodes' ids, and its source."""
 
     id: str
     title: str
@@ -50,7 +49,7 @@ class Guideline:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answered:
-    """A question with its answer and the evidence; `assumed`: nobody knows it, and no was taken."""
+    """A question with its answer and the evidence; `assumed`: the answer is unknown, and "no" was taken."""
 
     question: Fork
     yes: bool
@@ -60,7 +59,7 @@ class Answered:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Walk:
-    """The way through a guideline: each question with its answer, and the leaf."""
+    """The path through a guideline: each question with its answer, and the leaf."""
 
     guideline: Guideline
     steps: tuple[Answered, ...]
@@ -68,8 +67,8 @@ class Walk:
 
 
 def walk(guideline: Guideline, answers: Mapping[str, tuple[bool, str]]) -> Walk:
-    """Walk through a guideline. `answers` have, by question, the answer and its evidence; a missing one is a no that
-    is assumed.
+    """Walk through a guideline. `answers` gives the answer and its evidence for each question; a missing one is taken
+    for "no".
     """
     steps: list[Answered] = []
     node = guideline.nodes[guideline.root]

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What can be turned on the I/O path: one row per knob, read by everyone.
-
-A `Knob` says what may be written, what it needs, what turning it costs and what it risks. The command line,
-plan files, the audit and the reference page all read the same rows (`virtune.model.knobs`). Whether the QEMU
-at hand has a value is never guessed from its version: a knob names the question (`Ask`) whose answer decides.
+"""The settings (knobs) of the I/O path, one row each. A `Knob` describes its values, what it needs, what changing it
+costs and what that risks. The command line, plan files, the audit and the reference page all read the same rows
+(`virtune.model.knobs`). Whether the installed QEMU has a value is never guessed from its version: a knob names the
+query (`Ask`) whose answer decides.
 """
 
 import re
@@ -15,7 +14,7 @@ from typing import assert_never
 from virtune.model.units import parse_bytes
 
 NO_LIMIT = 2**63 - 1
-"""The largest number QEMU and the kernel take: a bound that nobody documents is written as this."""
+"""The largest number that QEMU and the kernel take; used where no upper bound is documented."""
 
 
 class Layer(StrEnum):
@@ -32,7 +31,7 @@ class Layer(StrEnum):
 
 
 class Change(StrEnum):
-    """What it takes to turn a knob on a system that runs."""
+    """What it takes to change a knob on a running system."""
 
     LIVE = "live"
     SWAP = "node swap"
@@ -45,7 +44,7 @@ class Change(StrEnum):
 
 
 class Risk(StrEnum):
-    """The worst that turning a knob can do."""
+    """The worst that changing a knob can do."""
 
     NONE = "none"
     PERFORMANCE = "performance"
@@ -129,13 +128,11 @@ Ask = AskSchema | AskDevice | AskObject
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Knob:
-    """One thing that can be turned.
-
-    `place` is the path of the attribute of `Stack` that it sets, empty where virtune only knows the knob (it is
-    shown and documented) and does not turn it yet. `spelled` says how each system writes it. `default` is what the
-    system does when nobody turns the knob: a value that `read` takes, or an explanation in round brackets.
-    Each line of `source` begins with its evidence, `[T]` tried by hand to `[U]` unverified. `in_guest` is what it
-    takes in a guest of virtune's own, where that differs: its disk is no root disk, and can be exchanged below it.
+    """One setting of the I/O path. `place` is the path of the attribute of `Stack` that it sets, empty where virtune
+    only documents the knob and does not set it yet. `spelled` is how each system writes it. `default` is what the
+    system does without the setting: a value that `read` takes, or an explanation in round brackets. Each line of
+    `source` begins with its evidence, `[T]` tried by hand to `[U]` unverified. `in_guest` is what changing it takes
+    in a test VM, where that differs: the test disk is not the root disk and can be exchanged.
     """
 
     id: str
@@ -156,15 +153,12 @@ class Knob:
     place: tuple[str, ...] = ()
 
     def read(self, text: str) -> str | int | bool:
-        """Read a value of this knob from what a user wrote.
-
-        Raises ValueError with a sentence that says what may be written.
-        """
+        """Read a value of this knob as a user wrote it. Raises ValueError with a sentence on the values allowed."""
         return _read(self.domain, text.strip())
 
 
 class Support(StrEnum):
-    """How an installed program stands to a knob."""
+    """Whether an installed program supports a knob."""
 
     VALUES = "values"
     EXISTS = "exists"
@@ -174,10 +168,8 @@ class Support(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What one installed program said when it was asked for a knob.
-
-    `values` are the words it accepts (with VALUES); `detail` is the type and default it names, or why it was
-    not asked or has nothing to say.
+    """The answer of one installed program to the query of a knob. `values` are the values it accepts (with VALUES);
+    `detail` is the type and default it names, or why there is no answer.
     """
 
     program: str
@@ -187,7 +179,7 @@ class Answer:
 
 
 def describe_domain(domain: Domain) -> str:
-    """Say in a few words what may be written."""
+    """Describe the values allowed in a few words."""
     match domain:
         case Choice(values=values):
             return " | ".join(values)

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Layers: where the time of a request goes between the application and the medium.
+"""Layers: where the time of a request goes between the application and the medium. Requests are counted and timed at
+several points on their way down, the boundaries. A layer is what lies between two boundaries; its time is the
+difference of theirs. Means add up, percentiles do not, so a layer is a difference of means.
 
-Requests are counted and timed at several places on their way down, the boundaries. The time between two of them is
-what lies between: a layer. Means add up, percentiles do not, so a layer is a difference of means.
-
-esxtop's names for the same: GAVG is what the hypervisor sees of a guest's request, DAVG the device's part of it,
+esxtop's names for these: GAVG is the latency of a guest's request as the hypervisor sees it, DAVG the device's part,
 KAVG the difference, and QAVG the part of KAVG that a request waits in a queue.
 """
 
@@ -20,10 +19,10 @@ completed; QEMU's block layer, from when a request was taken off the virtqueue; 
 BOUNDARIES: tuple[Boundary, ...] = ("application", "guest", "ring", "backend", "device")
 
 DEVIATION = 0.05
-"""Two boundaries may count so many requests more or fewer, as a share, and still speak of the same requests."""
+"""The counts of two boundaries may differ by this share and are still taken for the same requests."""
 
 Way = Literal["guest", "export", "file"]
-"""What lies between the load and the medium: a guest, an export of a storage daemon, or only this host's kernel."""
+"""What the data path leads through: a guest, an export of a storage daemon, or only this host's kernel."""
 
 BELOW: Mapping[Way, Mapping[Boundary, str]] = {
     "guest": {
@@ -48,7 +47,7 @@ BELOW: Mapping[Way, Mapping[Boundary, str]] = {
         "device": "host block layer and device",
     },
 }
-"""What lies directly below each boundary, down to the next one; empty where there is no such boundary."""
+"""The layer directly below each boundary, down to the next one; empty where there is no such boundary."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,12 +69,11 @@ class RequestLayer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layers:
-    """Where the time of a request goes, from the top down; the layers add up to `total_ns`, what the load saw.
-
-    `top` is where they begin: at the load, or of a live VM where its requests are first seen; `total_ns` is then the
-    time from there down. `idle` is how many of the I/Os that may be in flight were not: the load generator was yet
-    to hand them over. `gavg_ns` and the like are esxtop's figures, None where a boundary is missing. `reasons` say
-    why boundaries that were seen are left out, and which layers were joined.
+    """Where the time of a request goes, from the top down; the layers add up to `total_ns`, the latency that the load
+    measured. `top` is the boundary where they begin: at the load, or for a live VM where its requests are first seen;
+    `total_ns` is then the time from there down. `idle` is how many of the I/Os that may be in flight the load
+    generator had not submitted. `gavg_ns` and the like are esxtop's figures, None where a boundary is missing.
+    `reasons` say why measured boundaries were left out, and which layers were joined.
     """
 
     way: Way

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A VM at work under its own load: its disks, and what QEMU counted of each at one moment."""
+"""A running VM under its own load: its disks, and QEMU's counters of each at one moment."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DiskCount:
-    """What QEMU has counted of a disk since its start; `t_ns` is the monotonic clock. Times are sums over requests,
+    """QEMU's counters of a disk since its start; `t_ns` is the monotonic clock. Times are sums over requests,
     each from when QEMU took it off the virtqueue.
     """
 
@@ -24,8 +24,9 @@ class DiskCount:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveDisk:
-    """A disk of a VM that runs. `path` is its image on this host, None where it has none. `threads` are the names of
-    the IOThreads that serve it, none for the main loop; `limits` are those of QEMU's throttle, by unit (`read.iops`).
+    """A disk of a running VM. `path` is its image on this host, None where it has none. `threads` are the names of
+    the IOThreads that serve it, empty for the main loop; `limits` are those of QEMU's throttle, by unit
+    (`read.iops`).
     """
 
     target: str
@@ -61,8 +62,8 @@ class DiskRates:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RingRates:
-    """What was seen of a disk's virtqueues: requests completed in so many seconds, how many were in them on average,
-    and how many of these QEMU had taken; None where the device does not tell.
+    """Observations of a disk's virtqueues: requests completed in so many seconds, how many were in the queues on
+    average, and how many of these QEMU had taken; None where the device does not tell.
     """
 
     seconds: float
@@ -73,7 +74,7 @@ class RingRates:
 
 
 def rates_between(before: DiskCount, after: DiskCount) -> DiskRates:
-    """Return what lies between two counts."""
+    """Return the rates between two counts."""
     return DiskRates(
         seconds=(after.t_ns - before.t_ns) / 1e9,
         reads=after.reads - before.reads,

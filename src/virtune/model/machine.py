@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The parts of a guest that are not its disk: the machine, and where on the host its threads run.
-
-What these cannot be is said as a sentence, by rules that are QEMU's own.
+"""The parts of a guest other than its disk: the machine, and the host CPUs of its threads. Values that QEMU would
+refuse are reported as a sentence.
 """
 
 import re
@@ -19,19 +18,19 @@ _QUEUES = re.compile(r"(\d{1,5})(?:-(\d{1,5}))?", re.ASCII)
 
 
 System = Literal["bare", "linux"]
-"""What runs in a guest: Linux, or the load itself without an operating system."""
+"""The system in a guest: Linux, or only the load generator, without an operating system."""
 
 MEMORY = Bytes(512 * 1024**2)
-"""What a guest of virtune's has unasked; it needs a tenth of that."""
+"""The default memory of a test VM; it needs a tenth of that."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """What a guest's process is started with. `None` is what virtune's guests get unasked.
+    """The arguments of a guest's process. `None` is the default of virtune's test VMs.
 
     `emulator` is the path of a `qemu-system-...` program, `type` QEMU's machine (q35), `cpu` its model (`host` on
     KVM, `max` without), `hugepages` the size of the pages that the guest's memory lies on. `system` is what runs in
-    it: `bare` is the load alone, without an operating system.
+    it: `bare` is the load generator alone, without an operating system.
     """
 
     emulator: str | None = None
@@ -55,7 +54,7 @@ class Machine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pins:
-    """On which host CPUs the threads of a guest's process may run, as `2-3,8`, by what they do; `None`: on any."""
+    """The host CPUs on which the threads of a guest's process may run, as `2-3,8`, by their role; `None`: any."""
 
     vcpu: str | None = None
     iothread: str | None = None
@@ -73,7 +72,7 @@ class Mapped:
 def mapping_of(text: str) -> tuple[Mapped, ...]:
     """Read `io1+io2`, or with queues `io1:0-1+io2:2-3`.
 
-    Raises ValueError with what is wrong; that all queues are served is for QEMU to see.
+    Raises ValueError with what is wrong; QEMU checks that all queues are served.
     """
     found = []
     for part in text.split("+"):
@@ -98,7 +97,7 @@ def is_thread_id(text: str) -> bool:
 
 
 def machine_contradictions(machine: Machine, pins: Pins) -> Iterator[str]:
-    """Say what of a guest's machine and of its threads' places cannot be."""
+    """Return the contradictions in a guest's machine and the placement of its threads."""
     if machine.emulator is not None and not machine.emulator.startswith("/"):
         yield f"machine.emulator={machine.emulator} is no absolute path of a program"
     if machine.type is not None and not _TYPE.fullmatch(machine.type):

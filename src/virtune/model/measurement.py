@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What one trial told us, in base units: nanoseconds, bytes, operations, seconds, CPU-seconds.
-
-Percentiles live in a Histogram (counts per bin), because counts add up exactly and percentiles never do.
+"""The measurement of one trial in base units: nanoseconds, bytes, operations, seconds, CPU-seconds. Percentiles are
+kept as a Histogram (counts per bin), because counts can be added exactly and percentiles cannot.
 """
 
 import math
@@ -14,19 +13,19 @@ from virtune.model.metric import DIRECTIONS, Distribution
 from virtune.model.remark import Remark, Weight
 
 METHOD = 9
-"""The number of the way in which measurements are derived from evidence.
+"""The number of the method by which measurements are derived from evidence.
 
-1  first light: fio json+, combined directions, host counters by difference of first and last sample
+1  first version: fio json+, combined directions, host counters by difference of first and last sample
 2  IOPS from completions: fio's own leaves out what was in flight at the end of the ramp (depth / seconds too low)
 3  latency p99.99, and the distribution of flushes
-4  the log of IOPS over time; gates: what others did to a trial, told from what its own threads did to one another,
-   decides whether it counts
-5  how busy a guest's own kernel saw its disk; several guests, their figures added and their skew told
-6  an offered load is held against completions, and the disks of all guests against the loads of all
-7  a job file that says nothing of `direct` is buffered, as it is to fio
+4  the log of IOPS over time; gates: disturbances by others, told apart from contention among the trial's own threads,
+   decide whether a trial counts
+5  how busy a guest's own kernel saw its disk; several guests, their figures added and their start skew reported
+6  an offered load is compared with completions, and the disks of all guests with the loads of all
+7  a job file without `direct` is buffered, as in fio
 8  percentiles of total and of completion latency are told apart; reads and writes have metrics of their own; what fio
    2 wrote is read in its units
-9  latency, requests and CPU time of the layers below the load: what they had to wait for, and who spent it
+9  latency, requests and CPU time of the layers below the load
 """
 
 
@@ -59,7 +58,7 @@ class Histogram:
         return None
 
     def resolves(self, percent: float, *, beyond: int = 100) -> bool:
-        """Whether at least `beyond` latencies lie above that percentile, so that it says anything."""
+        """Whether at least `beyond` latencies lie above that percentile, so that it is meaningful."""
         return self.count * (1 - percent / 100) >= beyond
 
 
@@ -74,7 +73,7 @@ def merge(histograms: Iterable[Histogram]) -> Histogram:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Latency:
-    """One kind of latency: mean and extremes in ns, and as much of its distribution as the source has.
+    """One kind of latency: mean and extremes in ns, and its distribution as far as the source has it.
 
     `histogram` comes from `json+`; `percentiles` (percent, ns) from `json` or text, where no bins exist.
     """
@@ -118,7 +117,7 @@ class Stream:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceUse:
-    """What the kernel counted on one block device during the load (fio's `disk_util`, or our own counters).
+    """The kernel's counters of one block device during the load (fio's `disk_util`, or our own counters).
 
     `read_seconds` and `write_seconds` are the time that all requests spent at the device, added up (fio's ticks).
     """
@@ -137,15 +136,14 @@ class DeviceUse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadResult:
-    """What one fio said of one reporting group: the jobs that were reported together.
-
-    `depth` is the number of I/Os in flight that were asked for (iodepth x numjobs); `depth_levels` the share of
-    requests (0..1) that fio saw at each depth class, from its IO depths line. CPU is in % of one CPU, averaged over
-    the jobs. `errors` counts I/Os that failed while fio went on. `options` are the job's own as fio echoes them;
-    None where the source does not echo them, so that "not set" and "not known" stay apart. `group` is fio's number of
-    the reporting group: jobs behind a `stonewall` ran after those of lower groups, not beside them. `sections` says
-    that several job sections stand here as one, of which only what all of them share is known. `began` is when the
-    job started, in seconds since 1970 (fio 3.36 and later).
+    """fio's result of one reporting group (the jobs that were reported together). `depth` is the requested number of
+    I/Os in flight (iodepth x numjobs); `depth_levels` the share of requests (0..1) that fio saw at each depth class,
+    from its IO depths line. CPU is in % of one CPU, averaged over the jobs. `errors` counts I/Os that failed while
+    fio went on. `options` are the job's own as fio echoes them; None where the source does not echo them, so that
+    "not set" and "not known" remain distinct. `group` is fio's number of the reporting group: jobs behind a
+    `stonewall` ran after those of lower groups, not at the same time. `sections`: several job sections are combined
+    here, and only their common options are known. `began` is when the job started, in seconds since 1970 (fio 3.36
+    and later).
     """
 
     name: str
@@ -186,7 +184,7 @@ class LoadResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FioResult:
-    """One fio run as read from its output, whatever form that had. `source` is `json+`, `json` or `text`.
+    """One fio run as read from its output, in any of its formats. `source` is `json+`, `json` or `text`.
 
     `ended` is when fio wrote it, in seconds since 1970; None where the source does not say, or not in which zone.
     `elapsed` is how long all of it took, in seconds, rounded up.
@@ -202,12 +200,11 @@ class FioResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measurement:
-    """What one trial told us: base metrics by id (see `virtune.model.metric`), the distributions, and remarks.
-
-    `values` holds only what was measured: a metric that is missing was not measured, never zero by default.
-    `histogram` is of the total latency of all I/Os, `flushes` of flushes, `others` of what else has bins.
-    `gates` are the readings of the gates (`virtune.model.gate`) by id, also where nothing had to be said.
-    `profile` is IOPS over the measured time, one number for every `profile_seconds`.
+    """The measurement of one trial: base metrics by id (see `virtune.model.metric`), the distributions, and remarks.
+    `values` holds only what was measured: a missing metric was not measured, and is never zero by default.
+    `histogram` is of the total latency of all I/Os, `flushes` of flushes, `others` are the remaining distributions.
+    `gates` are the readings of all gates (`virtune.model.gate`) by id, also those below their limits. `profile` is
+    IOPS over the measured time, one number per `profile_seconds`.
     """
 
     method: int = METHOD
@@ -226,7 +223,9 @@ class Measurement:
         return tuple(dict.fromkeys(one.id for one in self.remarks if one.weight is Weight.INVALID))
 
     def histogram_of(self, kind: Distribution) -> Histogram | None:
-        """Return the distribution of that kind. Of a load that only reads, that of reads is that of all I/Os."""
+        """Return the distribution of that kind. For a load that only reads, the distribution of reads is that of all
+        I/Os.
+        """
         if kind in ("latency", "sync"):
             return self.histogram if kind == "latency" else self.flushes
         direction, _, of = kind.rpartition(".")

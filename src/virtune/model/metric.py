@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Metrics: what is compared, in which unit, and which way is better.
 
-Latency has two kinds, named as fio names them. Total latency (`lat`) runs from when an I/O was handed over; the
-metrics `latency.*` are of it. Completion latency (`clat`) begins when the call that hands it over has returned; the
-metrics `clat.*` are of it. fio prints percentiles of completion latency unless `lat_percentiles` asks for the others,
-so a result that was made elsewhere may have no percentile of the total latency: `Metric.instead` is what then stands
-for it, under a label that says so.
+Latency has two kinds, named as fio names them. Total latency (`lat`) begins when an I/O is submitted; it gives the
+metrics `latency.*`. Completion latency (`clat`) begins when the submitting call has returned; it gives the metrics
+`clat.*`. fio prints percentiles of completion latency unless `lat_percentiles` is set, so a result that was made
+elsewhere may have no percentiles of total latency: `Metric.instead` then replaces it, under a label that says so.
 """
 
 from collections.abc import Iterator
@@ -16,16 +15,16 @@ from virtune.model.layers import BOUNDARIES
 from virtune.model.threads import THREAD_ROLES
 
 PERCENTILES: tuple[float, ...] = (50.0, 70.0, 90.0, 95.0, 99.0, 99.9, 99.99)
-"""The percentiles every table shows: those of the studies virtune reproduces, and the tail people pay for."""
+"""The percentiles that every table shows: those of the studies that virtune reproduces, and the tail."""
 
 FLUSH_PERCENTILES: tuple[float, ...] = (50.0, 99.0, 99.9)
-"""Flushes are fewer than I/Os, so fewer of their percentiles say anything."""
+"""Flushes are fewer than I/Os, so fewer of their percentiles are meaningful."""
 
 DIRECTION_PERCENTILES: tuple[float, ...] = (50.0, 99.0, 99.9)
 """Those that tables show of reads and of writes by themselves."""
 
 DIRECTIONS: tuple[Literal["read", "write"], ...] = ("read", "write")
-"""The directions that a mixed load has metrics of, by how their ids begin."""
+"""The directions of a mixed load that have their own metrics, by the prefix of their ids."""
 
 Distribution = Literal[
     "latency", "clat", "sync", "read.latency", "read.clat", "write.latency", "write.clat",
@@ -33,20 +32,21 @@ Distribution = Literal[
 DISTRIBUTIONS: tuple[Distribution, ...] = (
     "latency", "clat", "sync", "read.latency", "read.clat", "write.latency", "write.clat",
 )  # fmt: skip
-"""What percentiles may be of: I/Os by their total or completion latency, all or those of a direction, and flushes."""
+"""The distributions that percentiles may be taken of: total or completion latency of all I/Os or of one direction,
+and flushes.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Metric:
-    """A quantity: its id in JSON, a short label, the base unit and which way is better.
+    """A quantity: its id in JSON, a short label, the base unit and which direction is better.
 
-    `percent` is set for percentiles: those of several trials come from merged histograms, never from a mean.
-    `of` names the distribution that a percentile is of.
-    `over` says what stands for several rounds: their mean, the least or the greatest of them.
-    `compared` is False for shares of a CPU or device: more of them is worse at equal IOPS and natural at more IOPS.
-    `told` is False for what tables show only where it was asked for.
-    `instead` is the metric of completion latency that stands for this one where the total latency was not measured.
-    `direction` is set for the metrics of reads or of writes by themselves.
+    `percent` is set for percentiles: those of several trials come from merged histograms, never from a mean. `of`
+    names the distribution that a percentile is of. `over` is how rounds are combined: their mean, minimum or maximum.
+    `compared` is False for utilisation of a CPU or device: more is worse at equal IOPS and natural at more IOPS.
+    `told` is False for metrics that tables show only on request. `instead` is the metric of completion latency that
+    replaces this one where total latency was not measured. `direction` is set for the metrics of reads or of writes
+    by themselves.
     """
 
     id: str
@@ -114,7 +114,7 @@ def _of_direction(
 
 
 def _of_layers() -> Iterator[Metric]:
-    """Yield, of each boundary that requests pass, the time from there down and how many were counted."""
+    """Yield for each boundary the latency from there down and the number of requests counted."""
     for boundary in BOUNDARIES[1:]:
         yield Metric(id=f"below.{boundary}", label=f"time below {boundary}", unit="ns", better="lower", told=False)
     for boundary in BOUNDARIES[1:]:
@@ -194,11 +194,11 @@ FAMILIES = (
     "clat.p50 to clat.p99.99, sync.mean, sync.p50, sync.p99, sync.p99.9, cpu_per_io; of reads or writes alone "
     "read.iops, write.latency.p99 and so on"
 )
-"""The metrics that can be compared, in one line, for who wrote another."""
+"""The metrics that can be compared, in one line, for error messages."""
 
 
 def metric_id(word: str) -> str | None:
-    """Return the id of the metric that a word means, in whatever case it is written; None for no metric."""
+    """Return the id of the metric that a word names, in any case; None for an unknown word."""
     name = word.strip()
     name = ALIASES.get(name, name)
     if name in BY_ID:

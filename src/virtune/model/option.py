@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a row of the table of options says, and where a value came from. The table is `model/study_options.py`."""
+"""The row type of the table of study options, and where a chosen value came from. The table is
+`model/study_options.py`.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -47,7 +49,7 @@ class Provenance(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChosenOption:
-    """The value of one option in a study, as text, and where it came from."""
+    """The value of one option in a study, as text, and its origin."""
 
     name: str
     value: str
@@ -58,10 +60,10 @@ class ChosenOption:
 class OptionRow:
     """One option of the verbs that measure: the command line, plan files, their schema and the docs read this row.
 
-    A value that is a mapping holds one entry for each verb; "" stands for the others. `default` is the value that is
-    taken where nobody said one (None: worked out from the rest, as `otherwise` says), `why` where it comes from.
-    `low` and `high` are the bounds; `below`: the upper one itself is out. `plan` is the key in plan files, or else
-    `not_in_plan` says why they have none. `once` are the verbs that take one value where others take several.
+    A value that is a mapping holds one entry for each verb; "" stands for the others. `default` is the default value
+    (None: it depends on other options, as `otherwise` says), `why` is the reason for it. `low` and `high` are the
+    bounds; `below`: the upper one itself is out. `plan` is the key in plan files, or else `not_in_plan` says why they
+    have none. `once` are the verbs that take one value where others take several.
     """
 
     takes: Takes
@@ -83,12 +85,12 @@ class OptionRow:
     not_in_plan: str = ""
 
     def default_for(self, verb: str) -> Any:
-        """Return the value that is taken where nobody said one; None where it depends on the rest."""
+        """Return the default value; None where it depends on other options."""
         return for_verb(self.default, verb)
 
 
 def for_verb(value: T | Mapping[str, T], verb: str) -> T | None:
-    """Return what a value of a row is for a verb; None where the row has none for it."""
+    """Return a row's value for a verb; None where the row has none for it."""
     if isinstance(value, Mapping):
         return value.get(verb, value.get(""))
     return value

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What others published: figures to judge a result by, limits that an application needs. Never a result of ours."""
+"""Published figures of others, to judge a result by, and service levels of applications. None was measured by
+virtune.
+"""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -7,9 +9,8 @@ from typing import Literal
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublishedFigure:
-    """A comparison that somebody published, in words, with its conditions and source.
-
-    `seen` says whether the source itself was read, or another text that quotes it.
+    """A published comparison in words, with its conditions and source. `seen` says whether the source itself was
+    read, or only a text that quotes it.
     """
 
     number: int
@@ -36,7 +37,7 @@ class AuthorsValue:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublishedStudy:
-    """What the authors of a built-in study printed, on which machine, and what differs from what is done here."""
+    """The published results of a built-in study's authors, their machine, and how the built-in study differs."""
 
     name: str
     source: str
@@ -47,7 +48,7 @@ class PublishedStudy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceLevel:
-    """Conditions under a name, for `--fail-if`; `workload` is one that shows them."""
+    """A named set of conditions for `--fail-if`; `workload` is a suitable one."""
 
     name: str
     conditions: tuple[str, ...]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Why a verdict or a condition is what it is: a code for programs, which stays, and the words of it for people."""
+"""The reason for a verdict or a condition's result: a stable code for programs, and a sentence for people."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from enum import StrEnum
 
 
 class Reason(StrEnum):
-    """The codes. They are published in the JSON documents: a new reason gets a new one, none is used again."""
+    """The codes. They are published in the JSON documents: a new reason gets a new code, and no code is reused."""
 
     BETTER_SIDE = "better-side"
     WORSE_SIDE = "worse-side"
@@ -50,10 +50,10 @@ WORDS: Mapping[Reason, str] = {
     Reason.CROSSES_LIMIT: "the interval crosses the limit; more rounds narrow it",
     Reason.NOT_MEASURED: "not measured{where}",
 }
-"""What is said of each, with the facts of the case."""
+"""The sentence of each code, with placeholders for the facts of the case."""
 
 NO_MEASUREMENT = ", which no measurement does"
-"""Counters and clocks never agree to the last digit: equal values are a sign of a stuck source."""
+"""Real counters and clocks never agree to the last digit: equal values are a sign of a stuck source."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A Remark: what the numbers mean together, in words, with the numbers it rests on."""
+"""A Remark: an interpretation of the figures in words, with the figures it rests on."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -27,7 +27,7 @@ SIMULATED = "simulated"
 """The id of the remark that a trial was simulated: its figures are invented."""
 
 EMULATED = "functional-only"
-"""The id of the remark that a guest ran under software emulation, so that its figures rank nothing."""
+"""The id of the remark that a guest ran under software emulation, so that its figures are not comparable."""
 
 KVM_WITHOUT_HARDWARE = "KVM without hardware virtualization"
-"""The kind of KVM that runs a guest's programs on the CPU and emulates its kernel, as results name it."""
+"""The name, in results, of the kind of KVM that runs a guest's programs on the CPU and emulates its kernel."""

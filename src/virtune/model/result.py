@@ -20,8 +20,8 @@ class Value:
     """One metric of one arm over its rounds. `spread` is the relative standard deviation of the rounds.
 
     `resolved` is False for a percentile with too few I/Os beyond it to mean anything. `low` and `high` are the ends
-    of a percentile's own 95 % interval, over sections of the rounds; with `low` alone it is only known to be more.
-    `measured_as` is the metric of completion latency that was measured in the place of `metric`, if one was.
+    of a percentile's own 95 % interval, over sections of the rounds; `low` alone is a lower bound. `measured_as` is
+    the metric of completion latency that was measured instead of `metric`, if one was.
     """
 
     metric: str
@@ -41,7 +41,7 @@ class Value:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArmRemark:
-    """A remark that was made of one arm, and in how many of its rounds. The text is that of the worst of them.
+    """A remark on one arm, and in how many of its rounds it was made. The text is that of the worst round.
 
     `worst` and `median` are the readings of its gate in these rounds, in the gate's unit; None where no gate made it.
     """
@@ -54,8 +54,8 @@ class ArmRemark:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Waiver:
-    """A cause for which trials are not rejected, though it makes them invalid: it comes with the arm, or (`arm` is
-    None) with the host.
+    """A cause that no longer rejects trials, although it makes them invalid: it belongs to the arm, or (`arm` is
+    None) to the host.
     """
 
     cause: str
@@ -65,7 +65,8 @@ class Waiver:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RampFinding:
-    """A ramp that was too short: up to `round` that arm did `change` times as much in the second half of its trials.
+    """A ramp that was too short: up to `round`, that arm's rate in the second half of its trials was `change` times
+    that of the first.
 
     `before` and `after` are the ramps in seconds.
     """
@@ -79,7 +80,7 @@ class RampFinding:
 
     @property
     def text(self) -> str:
-        """Say what was found, and what it led to."""
+        """Describe the finding and its consequence."""
         return (
             f"the ramp of {format_seconds(self.before)} was too short: {self.arm} ({self.workload}) did"
             f" {format_share(self.change - 1, signed=True)} in the second half of its trials against the first,"
@@ -114,7 +115,7 @@ class ArmSummary:
 
 
 class Stopped(StrEnum):
-    """Why a study that is looked at after every round has ended."""
+    """Why a sequential study has ended."""
 
     DECIDED = "decided"
     ROUNDS = "rounds"
@@ -123,17 +124,14 @@ class Stopped(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Basis:
-    """What the verdicts of one workload rest on. Each pair's own figures are in its Comparison.
-
-    `noise` is the standard deviation of one round's difference (ln: 0.05 is about 5 %), the median over the pairs;
-    `lag1` how alike neighbouring rounds are, as the intervals allow for. None where no pair has them.
-    `seconds_left` forecasts what deciding the rest still takes under that noise: 0 when nothing is undecided, None
-    when it cannot be said.
-
-    `effective` is how many independent rounds the rounds are worth where neighbours are alike, `correlation_seconds`
-    how long a moment of the host is remembered (`correlation_open`: longer than a trial, so at least this). `drift`
-    is how the host moved, all arms together. `starts` counts the processes, or guest's disks, that carried trials,
-    and `start_spread` is the standard deviation (ln) of what their starts brought; None where noise hides it.
+    """The evidence behind the verdicts of one workload. Each pair's own figures are in its Comparison. `noise` is the
+    standard deviation of one round's difference (ln: 0.05 is about 5 %), the median over the pairs; `lag1` is the
+    lag-1 autocorrelation of rounds that the intervals allow for. None where no pair has them. `seconds_left`
+    forecasts what deciding the rest still takes under that noise: 0 when nothing is undecided, None when no forecast
+    is possible. `effective` is the effective sample size in rounds, `correlation_seconds` the autocorrelation time
+    (`correlation_open`: longer than a trial, so at least this). `drift` is the host's drift, all arms together.
+    `starts` counts the processes, or guest disks, that carried trials, and `start_spread` is the standard deviation
+    (ln) between starts; None where noise hides it.
     """
 
     workload: str
@@ -151,9 +149,9 @@ class Basis:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """What a study says. `verdicts` are the pairs on the study's main metric, whose errors are bounded together;
-    `differences` are every other metric against the baseline, each for itself. `elapsed_seconds` is the time that its
-    trials took with all that they need, interruptions left out; None for one trial, which has no beginning.
+    """The result of a study. `verdicts` are those of the pairs on the study's main metric, with a common error bound;
+    `differences` are all other metrics against the baseline, each with its own error. `elapsed_seconds` is the time
+    of its trials with all overhead, without interruptions; None for a single trial, whose begin is not stored.
     """
 
     study: Study

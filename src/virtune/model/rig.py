@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The rigs, one row each: what brings a Stack up, which knobs mean something there, and what of them cannot be seen.
+"""The rigs (ways to run a Stack), one row each: which knobs apply to it, and which of these cannot be verified.
 
 Arms, plan files, the command line, job fitting, dialects and reports read these rows; nobody else asks for a rig's
 name. What a rig does lies in `virtune.bench`, and `virtune.bench.rigs` says where.
@@ -14,12 +14,14 @@ Rig = Literal["metal", "storage-daemon", "qemu", "libvirt", "simulated", "unknow
 ExportKind = Literal["nbd", "fuse", "vhost-user-blk"]
 
 Front = Literal["file", "export", "device", "none"]
-"""What hands the disk to the load: the host's kernel, an export, a guest's device; `none` where none is known."""
+"""The interface through which the load reaches the disk: the host's kernel, an export, a guest's device; `none` if
+unknown.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnseenKnob:
-    """A knob that a rig turns and nothing shows afterwards, and why; `values` names those of it, or all."""
+    """A knob that a rig sets but cannot verify, and why; `values` are the values concerned, empty for all."""
 
     knob: str
     why: str
@@ -30,15 +32,14 @@ class UnseenKnob:
 class RigKind:
     """One rig.
 
-    `applies` are the knobs that mean something here, and `unseen` those of them that cannot be verified. `where` is
-    what stands behind a colon (`libvirt:DOMAIN`), empty for a rig that takes nothing there; `needs_where`: it must.
-    `programs` are needed on this host. `own_guest`: virtune makes the guest; `users_guest`: it is the user's.
-    `measures` is False where the figures are invented, `made_here` where results came from elsewhere. `hidden` keeps
-    it out of the help. `aliases` are further words for it, with the export that each means.
-
-    The seconds are what forecasts begin with, as measured on a quiet host: `beside_seconds` what an attempt costs
-    beside warm-up and run (fio's own start and end take 0.3 s), `up_seconds` what bringing a stack up once takes, and
-    `boot_seconds` a guest's boot (2 s with KVM, 10 s and more under emulation).
+    `applies` are the knobs that apply to it, and `unseen` those of them that cannot be verified. `where` is the
+    argument after a colon (`libvirt:DOMAIN`), empty for a rig without one; `needs_where`: it is required. `programs`
+    are needed on this host. `own_guest`: virtune makes the guest; `users_guest`: it is an existing VM. `measures` is
+    False where the figures are invented, `made_here` where results came from elsewhere. `hidden` keeps it out of the
+    help. `aliases` are further names for it, with the export that each stands for. The seconds are the initial values
+    of forecasts, measured on a quiet host: `beside_seconds` is the overhead of an attempt besides warm-up and run
+    (fio's own start and end take 0.3 s), `up_seconds` the time to bring a stack up, and `boot_seconds` that of a
+    guest's boot (2 s with KVM, 10 s and more under emulation).
     """
 
     name: Rig
@@ -164,7 +165,7 @@ RIGS: Mapping[str, RigKind] = {row.name: row for row in (METAL, STORAGE_DAEMON, 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RigWord:
-    """What a person wrote for a rig: `metal`, `vhost-user`, `libvirt:web1`. `export` is what a word means besides."""
+    """A rig as a user writes it: `metal`, `vhost-user`, `libvirt:web1`. `export` is the export that it implies."""
 
     kind: RigKind
     where: str | None = None
@@ -172,7 +173,7 @@ class RigWord:
 
 
 def read_rig(text: str) -> RigWord | None:
-    """Read a word for a rig; None where it is none, or lacks what must stand behind the colon."""
+    """Read a rig as a user wrote it; None for an unknown one, or if the argument after the colon is missing."""
     name, colon, where = text.partition(":")
     for row in RIGS.values():
         if row.made_here and name == row.name:
@@ -184,7 +185,7 @@ def read_rig(text: str) -> RigWord | None:
 
 
 def rig_words() -> tuple[str, ...]:
-    """Return the words for rigs that stand alone and are offered to people."""
+    """Return the names of the rigs that take no argument and are shown in help."""
     offered = [row for row in RIGS.values() if not row.hidden]
     return (
         *(row.name for row in offered if not row.needs_where),
@@ -193,11 +194,11 @@ def rig_words() -> tuple[str, ...]:
 
 
 def rig_words_with_where() -> tuple[str, ...]:
-    """Return the others that are offered, with a word for what stands behind the colon: `libvirt:DOMAIN`."""
+    """Return the names of the rigs with an argument, with a word for it: `libvirt:DOMAIN`."""
     return tuple(f"{row.name}:{row.where}" for row in RIGS.values() if row.needs_where and not row.hidden)
 
 
 def on_export(text: str | None) -> bool:
-    """Whether a word for a rig means a storage daemon's export."""
+    """Whether a rig's name stands for a storage daemon's export."""
     found = None if text is None else read_rig(text)
     return found is not None and found.kind.front == "export"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A Search: what a study of the kind `tune` is after, and by which rules; its phases are told by the rounds."""
+"""A Search: the goal and the rules of a study of the kind `tune`. The number of a round tells its phase."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -11,11 +11,13 @@ from virtune.model.goal import Goal
 Mode = Literal["quick", "certify"]
 
 GRID_SECONDS = 60.0 * 5
-"""What each configuration costs in the classic way: five runs of a minute."""
+"""The seconds that the classic grid spends on a configuration: five runs of a minute."""
 
 
 class Phase(StrEnum):
-    """What a round of a search is for. Each phase begins at a round of its own, so that no trial's use is guessed."""
+    """The phase of a search that a round belongs to. Each phase begins at its own round number, so a trial's phase is
+    never ambiguous.
+    """
 
     PROBE = "probe"
     RACE = "race"
@@ -34,9 +36,8 @@ def phase_of(number: int) -> Phase:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Factor:
-    """A knob that is varied, by id, and the values it takes, as they are written.
-
-    `costly`: for turning it the rig makes a process or a guest's device anew, where the others need a swap.
+    """A knob that is varied, by id, and its values, as they are written. `costly`: changing it needs a new process or
+    guest device, where the others only need a swap.
     """
 
     knob: str
@@ -46,9 +47,8 @@ class Factor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Removed:
-    """What was left out of a space: how many configurations, one of them by name, and why.
-
-    `count` is None for a value that this host does not have at all.
+    """Configurations that were left out of a space: how many, the name of one of them, and why. `count` is None for a
+    value that this host does not support.
     """
 
     what: str
@@ -58,9 +58,8 @@ class Removed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetApart:
-    """Configurations that promise another durability than the ranking's, and are never ranked with it.
-
-    `names` are those that promise the same, for the same reason: `words`.
+    """Configurations whose durability differs from the ranking's, so they are not ranked. `names` are those with the
+    same durability for the same reason: `words`.
     """
 
     names: tuple[str, ...]
@@ -71,15 +70,13 @@ class SetApart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Search:
-    """What is searched, and how.
-
-    `ranked` are the arms that compete, by name: all but a baseline that promises something else. `slice_seconds` is
-    None where the probe is to choose. `budget_seconds` bounds the whole search; None is the mode's own bound.
-    `confirm_pairs` are the starts of winner and baseline in the end, each of `confirm_seconds`; one
-    that gives no values of both is made up for by another. With `tries` (None:
-    all race from the start) at most so many of the ranked are raced, in the order in which they are proposed.
-    Blocks of the race begin at least `spread_seconds` apart, so that a host is seen in more than one of its moods.
-    `vary` is what was asked to be varied, as it was written; nothing is the rig's own choice, None is not known.
+    """The space and the rules of a search. `ranked` are the arms that compete, by name: all but a baseline of another
+    durability. `slice_seconds` is None where the probe is to choose. `budget_seconds` bounds the whole search; None
+    is the mode's own bound. `confirm_pairs` is the number of paired starts of winner and baseline at the end, each of
+    `confirm_seconds`; a pair without both values is replaced by another. With `tries` (None: all race from the start)
+    at most so many of the ranked are raced, in the order in which they are proposed. Blocks of the race begin at
+    least `spread_seconds` apart, so that the race sees the host in more than one of its states. `vary` is the request
+    to vary, as it was written; empty for the rig's own choice, None if unknown.
     """
 
     goal: Goal
@@ -106,5 +103,5 @@ class Search:
 
     @property
     def grid_seconds(self) -> float:
-        """What the classic grid over the same configurations measures."""
+        """The measured time of the classic grid over the same configurations."""
         return len(self.ranked) * GRID_SECONDS

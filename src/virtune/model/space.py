@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A Space: the configurations that a search may choose from, and why others are not among them."""
+"""A Space: the configurations that a search may choose from, and why others are left out."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,7 @@ from virtune.model.study import Arm
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Apart:
-    """A configuration that makes another promise than the ranking's, so that it is never ranked with it."""
+    """A configuration whose durability differs from the ranking's, so it is not ranked."""
 
     arm: Arm
     durability: Durability
@@ -18,10 +18,9 @@ class Apart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Space:
-    """What is searched: `arms` are ranked, all of the class `promise`; `baseline` is the name of what is there now.
-
-    The baseline is the first of the arms. Where its own promise is another, `ranked_baseline` is False: then it is
-    only what the winner is held against.
+    """The search space: `arms` are ranked, all with the durability `promise`; `baseline` is the name of the present
+    configuration. The baseline is the first of the arms. If its own durability differs, `ranked_baseline` is False:
+    it is then only compared with the winner.
     """
 
     factors: tuple[Factor, ...]

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A Stack: everything between the application's read() and the medium, as one value.
 
-A knob with a `place` sets the attribute of that path; `with_setting` is the only way in, so that a Stack is
+A knob with a `place` sets the attribute of that path; `all changes go through `with_setting`, so that a Stack is
 always in its canonical form and two equal Stacks compare equal.
 """
 
@@ -31,30 +31,30 @@ OF_BUS: Mapping[str, tuple[str, ...]] = {
     "ahci": (),
     "ide": (),
 }
-"""What of a device means something on each bus alone."""
+"""The settings of a device that apply to one bus only."""
 
 BUSES: tuple[str, ...] = tuple(OF_BUS)
-"""The buses of a guest's disk that a rig has, of all that there are."""
+"""The buses of a guest's disk that a rig offers."""
 
 PLUGGED: frozenset[str] = frozenset({"virtio-blk", "virtio-scsi", "nvme"})
-"""The buses whose disks come and go while the machine runs; on the others a disk is there from its start."""
+"""The buses that support hotplug; on the others a disk is present from the machine's start."""
 
 WRITABLE: frozenset[str] = frozenset({"ahci", "ide"})
-"""The buses to which QEMU gives no disk that is only read: the image is opened to write whatever the load does."""
+"""The buses on which QEMU refuses a read-only disk: the image is opened for writing whatever the load does."""
 
 DIRECT_CACHES: frozenset[str] = frozenset({"none", "directsync"})
 """The cache modes that open the image with O_DIRECT."""
 
 
 POLL_DEFAULT_NS = 32768
-"""How long an IOThread of QEMU polls at most unless told otherwise."""
+"""QEMU's default for the longest polling time of an IOThread."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Disk:
     """One disk: back end, format and the options QEMU's block layer gives it.
 
-    `None` means "QEMU's default", so that what was not asked for is not reported as chosen.
+    `None` means "QEMU's default", so that a default is not reported as chosen.
     """
 
     backend: Backend = "file"
@@ -78,7 +78,7 @@ class Disk:
 
     @property
     def limits(self) -> dict[str, int]:
-        """The limits that were asked for, by their names in QMP; a limit of 0 is none."""
+        """The requested limits, by their names in QMP; 0 means no limit."""
         asked = ((limit.qmp, getattr(self, limit.knob.removeprefix("disk."))) for limit in LIMITS)
         return {name: value for name, value in asked if value}
 
@@ -101,7 +101,7 @@ LIMITS: tuple[_LimitWords, ...] = tuple(
     for short, long in (("iops", "iops"), ("bps", "bytes"))
     for of in ("", "read", "write")
 )
-"""Every limit that a rig sets: on the sum, on reads alone, on writes alone."""
+"""Every limit that a rig can set: on the total, on reads, on writes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,7 +110,7 @@ class Device:
 
     `None` means "QEMU's default", and for `iothread` the main loop. `iothread_vq_mapping` spreads the virtqueues over
     several IOThreads (`virtune.model.machine.mapping_of` reads it). With `vfio_pci`, the PCI address of an NVMe disk,
-    the guest drives that disk itself, and all the rest means nothing.
+    the guest drives that disk itself, and all other settings have no meaning.
     """
 
     bus: Bus = "virtio-blk"
@@ -128,7 +128,7 @@ class Device:
 
     @property
     def iothreads(self) -> tuple[str, ...]:
-        """The IOThreads that serve the disk, none where it is the main loop."""
+        """The IOThreads that serve the disk; empty for the main loop."""
         if self.iothread_vq_mapping is not None:
             return tuple(one.iothread for one in mapping_of(self.iothread_vq_mapping))
         return () if self.iothread is None else (self.iothread,)
@@ -138,12 +138,12 @@ class Device:
 class Stack:
     """A rig and what it brings up. With rig `metal` there is no QEMU, and the disk's QEMU options do not apply.
 
-    `export` and what follows it say how the storage daemon hands the disk out: over how many queues, from a thread of
-    its own or from the daemon's main loop, and how long that thread polls. With rig `qemu`, `device` says how a guest
-    sees it, `machine` what that guest is besides, and `pins` where its threads run; `poll_max_ns` and
-    `thread_pool_max` are then of the device's IOThreads, `guests` have the disk each and share the load, and
-    `idle_guests` run beside them and do nothing; the image of every second one lies in the directory `spread`.
-    `domain` is the name of the libvirt domain that the disk is plugged into, with rig `libvirt` and no other.
+    `export` and the fields after it describe how the storage daemon exports the disk: the number of queues, an
+    IOThread or the daemon's main loop, and how long that IOThread polls. With rig `qemu`, `device` is the disk as the
+    guest sees it, `machine` the rest of the guest, and `pins` where its threads run; `poll_max_ns` and
+    `thread_pool_max` are then of the device's IOThreads, `guests` each have such a disk and share the load, and
+    `idle_guests` run idle beside them; every second image lies in the directory `spread`. `domain` is the name of the
+    libvirt domain that the disk is plugged into, with rig `libvirt` and no other.
     """
 
     rig: Rig = "storage-daemon"
@@ -163,7 +163,7 @@ class Stack:
 
     @property
     def kind(self) -> RigKind:
-        """The row of its rig: what means something there."""
+        """The row of its rig."""
         return RIGS[self.rig]
 
     @property
@@ -182,7 +182,7 @@ class Stack:
 
 
 def with_setting(stack: Stack, knob: Knob, value: str | int | bool) -> Stack:  # noqa: FBT001
-    """Return the stack with one knob turned.
+    """Return the stack with one knob changed.
 
     Raises ValueError for a knob that has no place in a Stack.
     """
@@ -201,7 +201,7 @@ def setting_of(stack: Stack, knob: Knob) -> str | int | bool | None:
 
 
 def writes_through(stack: Stack) -> bool:
-    """Whether the guest is shown no write cache: it is told when the device is made, and can be told only then."""
+    """Whether the guest sees no write cache. QEMU shows this when it makes the device, and cannot change it later."""
     return stack.disk.cache in ("writethrough", "directsync")
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A Contrast: what the blocks so far say of two arms. A Standing: what they say of a race of many."""
+"""A Contrast: the difference of two arms over the blocks so far. A Standing: the state of a race of many arms."""
 
 import math
 from dataclasses import dataclass, replace
@@ -8,17 +8,17 @@ from enum import StrEnum
 from virtune.model.reason import Why
 
 _LOG_MAX = 700.0
-"""exp() of more than this is no number any more."""
+"""exp() of more than this overflows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contrast:
     """The difference `a - b` of two arms on the logarithm, over the blocks that both ran: `mean` +- `radius`.
 
-    `radius` is infinite where the data can bear no interval, and `why` then says why; else it is None. `sd` is the
-    standard deviation of one block's difference (0.05: about 5 %), as it went into the radius: robust, moderated by
-    the other pairs, and larger where neighbouring blocks are alike (`lag1`, 0 to 0.9, is that likeness). `df` are the
-    degrees of freedom behind `sd`.
+    `radius` is infinite where the data do not allow an interval, and `why` then says why; else it is None. `sd` is
+    the standard deviation of one block's difference (0.05: about 5 %), as it went into the radius: robust, moderated
+    by the other pairs, and larger where neighbouring blocks are correlated (`lag1`, 0 to 0.9, is that
+    autocorrelation). `df` are the degrees of freedom behind `sd`.
     """
 
     blocks: int
@@ -41,7 +41,7 @@ class Contrast:
 
     @property
     def turned(self) -> "Contrast":
-        """The same of `b - a`."""
+        """The contrast `b - a`."""
         return replace(self, mean=-self.mean)
 
 
@@ -49,12 +49,12 @@ class Contrast:
 class RaceRules:
     """How a race is run.
 
-    An arm that can be at most `margin` (0.03 = 3 %) better than the leader is not worth more measuring. `error` is
-    the probability that anything the race says, at any time, is not so. The first look comes after `blocks_min`
-    blocks, the next ones at numbers of blocks that grow by `growth`. With `contenders_first` only arms whose distance
-    to the leader is below `hot` standard errors are measured until none of them is open: the best is found sooner,
-    its distance to the rest is known later. After `slices_max` slices the race stops as it is (None: never).
-    `arms_max` is how many arms share the error where some join later (None: those that there are).
+    An arm that can be at most `margin` (0.03 = 3 %) better than the leader is not measured further. `error` is the
+    probability that any statement of the race, at any time, is wrong. The first look comes after `blocks_min` blocks,
+    the next ones at numbers of blocks that grow by `growth`. With `contenders_first` only arms whose distance to the
+    leader is below `hot` standard errors are measured until none of them is open: the best is found sooner, its
+    distance to the rest is known later. After `slices_max` slices the race stops as it is (None: never). `arms_max`
+    is how many arms share the error where some join later (None: those that there are).
     """
 
     margin: float = 0.03
@@ -68,7 +68,9 @@ class RaceRules:
 
 
 class Place(StrEnum):
-    """Where an arm stands. `parked`: too close below the margin to be worth more measuring, or behind."""
+    """The state of an arm. `parked`: it cannot be better than the leader by more than the margin, so it is not
+    measured further.
+    """
 
     LEADER = "leader"
     OPEN = "open"
@@ -80,7 +82,7 @@ class Place(StrEnum):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Runner:
     """One arm of a race. `against_leader` is leader - arm on the logarithm; None for the leader itself, and before
-    the first look. Of an eliminated arm it is what eliminated it, after `out_after` blocks.
+    the first look. For an eliminated arm it is the contrast that eliminated it, after `out_after` blocks.
     """
 
     arm: str
@@ -101,12 +103,12 @@ class Runner:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
-    """A race so far: who leads, who is out, and at most how far the leader is below the best.
+    """The state of a race: the leader, the eliminated arms, and a bound on how far the leader is below the best.
 
     `distance` (0.03 = "at most 3 % below the best") holds with probability 1 - error whenever it is read; None where
-    there is no bound yet. It speaks of the arms that gave values: `failed` ones are not covered. `up_next` are the
-    arms of the next block, none when the race is over: `certified`, or out of slices. `slices_left` forecasts what a
-    certificate still takes, None where that cannot be said.
+    there is no bound yet. It covers the arms with values, not `failed` ones. `up_next` are the arms of the next
+    block, none when the race is over: `certified`, or out of slices. `slices_left` forecasts the slices that a
+    certificate still takes, None where no forecast is possible.
     """
 
     blocks: int

@@ -15,8 +15,8 @@ from virtune.model.workload import Workload
 
 
 class StudyKind(StrEnum):
-    """The kinds of studies, by the verbs that make them. Who does something else for one of them asks by `match` and
-    ends it with `assert_never`, so that a new kind is not passed over anywhere.
+    """The kinds of studies, by the verbs that make them. Code that treats one of them differently uses `match` and
+    ends it with `assert_never`, so that mypy finds every place that a new kind affects.
     """
 
     MEASURE = "measure"
@@ -24,18 +24,18 @@ class StudyKind(StrEnum):
     COMPARE = "compare"
     """Arms against each other, in rounds."""
     CHECK = "check"
-    """An A/A test of one stack, which says how fit the host is."""
+    """An A/A test of one stack, which judges the host's fitness."""
     TUNE = "tune"
     """A search: it chooses its trials as it goes."""
     SWEEP = "sweep"
-    """One stack under more and more offered load."""
+    """One stack under increasing offered load."""
     IMPORT = "import"
     """Results that were read from files."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arm:
-    """One Stack under comparison. `settings` are the knobs as they were asked for, by id, in the user's order.
+    """One Stack under comparison. `settings` are the requested knobs, by id, in the user's order.
 
     `options` belong to an imported arm, whose stack is unknown: what its jobs say beside their workloads, as fio's
     options.
@@ -51,7 +51,7 @@ class Arm:
 class Trial:
     """One arm under one workload, once. `number` counts from 1 in the order of running.
 
-    `restart`: in a process that carried no arm before, since what a start brings about is part of what varies.
+    `restart`: in a new process, so that variation between starts is included.
     """
 
     number: int
@@ -63,9 +63,9 @@ class Trial:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Identity:
-    """What tells an image or block device from another one of the same name.
+    """What distinguishes an image or block device from another of the same name.
 
-    `device` is the lasting name of the device it lies on (or is), `inode` and `born_ns` (time of birth since 1970)
+    `device` is the persistent name of the device it lies on (or is), `inode` and `born_ns` (time of birth since 1970)
     are a file's own, `size_bytes` is None where it changes by itself.
     """
 
@@ -91,35 +91,33 @@ class Checked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Study:
-    """What is to be found out, and how. Everything needed to run it again is in here.
-
-    `title` says in its author's words what is to be found out, empty where nobody said so.
+    """A question and how it is answered, with everything needed to run it again. `title` is the author's wording of
+    the question, empty without one.
 
     `connect` is the URI of the libvirt that has the domains of its arms, None where no arm is in one.
 
     With `at_load` (`50%` of the baseline's saturation, `5000iops`) arms are compared at those offered loads. `also`
     are metrics that get verdicts beside `metric`.
 
-    `margin` is the smallest relative difference worth knowing (0.03 = 3 %); `confidence` holds for all
-    verdicts of the study's main metric together. `images` is what was loaded when the study began. `search` is set
-    for a study that chooses its trials as it goes, and `trials` is empty then. `sweep` is set for one that offers its
-    arm more and more load.
+    `margin` is the smallest relative difference of interest (0.03 = 3 %); `confidence` holds for all verdicts of the
+    study's main metric together. `images` identifies the loaded images as they were at the study's begin. `search` is
+    set for a study that chooses its trials as it goes, and `trials` is empty then. `sweep` is set for one that offers
+    its arm increasing loads.
 
-    A `sequential` study is looked at after every round and stops when every pair is decided; `rounds` and
-    `budget_seconds` (of running trials; None is no limit) are the most that it takes, and `trials` those that were
-    proposed so far. Else `rounds` were run whatever they said. `conditions` are those that it is to decide as well.
+    A `sequential` study has an interim analysis after every round and stops when every pair is decided; `rounds` and
+    `budget_seconds` (of running trials; None is no limit) are its upper limits, and `trials` those that were proposed
+    so far. Otherwise all `rounds` are run. `conditions` are the thresholds (`--fail-if`) that it decides as well.
+    `builtin` is the name of the built-in study, empty for a user's own question.
 
-    `builtin` names the study that ships with virtune which this is, empty for a question of the user's own.
+    `looks` are the interim analyses so far of a comparison whose end is planned: for each its round and the share of
+    the plan that was done, by which the error is spent. None for older studies, which are judged by their old rules.
+    `pairs` are those that get verdicts: all, or those with the baseline.
 
-    `looks` are those so far of a comparison whose end is planned: for each its round and the share of the plan that
-    was done, by which the error is spent. None for older studies, which are judged as they were. `pairs` are those
-    that get verdicts: all, or those with the baseline.
+    `checked` is the last A/A test of this host within 24 hours before, None without one. `options` are the value and
+    origin of every option; empty for older studies.
 
-    `checked` is the last A/A of this host in the day before, None without one. `options` say of every option its
-    value and where it came from; empty for studies from before that was kept.
-
-    A study of the kind IMPORT holds results that were made elsewhere. It has no seed, times, scratch or span of its
-    own (all are zero or empty), and `paired` is False: its rounds are repeats, of which no two arms share one.
+    A study of the kind IMPORT holds results that were made elsewhere. It has no seed, times, scratch or span (all are
+    zero or empty), and `paired` is False: its rounds are repeats of single arms.
     """
 
     id: str
@@ -168,12 +166,12 @@ class Study:
 
     @property
     def label(self) -> str:
-        """Its kind, as people read it: of a simulated study that is the first thing said."""
+        """Its kind in words; that of a simulated study begins with "simulated"."""
         return f"SIMULATED {self.kind}" if self.simulated else self.kind
 
     @property
     def imported(self) -> bool:
-        """Whether its results were made elsewhere and only read."""
+        """Whether its results were read from files."""
         return self.kind is StudyKind.IMPORT
 
     @property

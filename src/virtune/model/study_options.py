@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a study can be asked for: one row for each option, read by the command line, plan files, schema and docs.
-
-`StudyOptions` holds what was said, on the command line or in a plan file; its fields carry the rows. A new option is
-a field here, and a line where a study is made of it (`flows/question.py`, `flows/tune_question.py`).
+"""The options of a study, one row each, read by the command line, plan files, schema and docs. `StudyOptions` holds
+the values given on the command line or in a plan file; its fields carry the rows. A new option is a field here, and a
+line where a study is made of it (`flows/question.py`, `flows/tune_question.py`).
 """
 
 from collections.abc import Mapping
@@ -29,7 +28,7 @@ RAMP_MAX = 3600.0
 BUDGET_MIN, BUDGET_MAX = 1.0, 7 * 86_400.0
 MARGIN_MIN, MARGIN_MAX = 0.001, 0.5
 CONFIDENCE_MIN, CONFIDENCE_BELOW = 0.5, 1.0
-"""What may be asked for, in flags and in plan files alike; times in seconds."""
+"""The options, as flags and as keys of plan files; times in seconds."""
 
 DEFAULT_SPAN = Bytes(1024**3)
 """1 GiB: fills in a few seconds, is larger than any drive's or controller's own cache segment that a demo would
@@ -46,9 +45,10 @@ QUICK_ROUNDS, QUICK_SECONDS = 10, 1.0
 """A few more rounds than the fewest that can decide, and the shortest run that still holds thousands of I/Os."""
 
 SPREAD_SECONDS = 30.0
-"""A certificate for eight to sixteen configurations then takes ten minutes. On a host that warms up, one that was had
-in two minutes is for the host as it was: within 3 % of the best in 96 to 98 % of simulated searches, and in 99 % with
-the same slices spread out (benchmarks/README.md)."""
+"""A certificate for eight to sixteen configurations then takes ten minutes. On a host that warms up, a certificate
+after two minutes describes the host as it was then: it is within 3 % of the best in 96 to 98 % of simulated searches,
+and in 99 % with the same slices spread out (benchmarks/README.md).
+"""
 
 DEFAULT_WORKLOAD = "randread-4k"
 
@@ -67,7 +67,7 @@ _WORKLOAD = "A named workload, fio's own words"
 
 
 def _row(**row: Any) -> Any:
-    """Return a field with its row; what nobody said is None, an empty tuple, or False."""
+    """Return a field with its row; without a value it is None, an empty tuple, or False."""
     made = OptionRow(**row)
     nothing = () if made.many else False if made.takes is Takes.SWITCH else None
     return field(default=nothing, metadata={"row": made})
@@ -75,7 +75,7 @@ def _row(**row: Any) -> Any:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StudyOptions:
-    """What was said of a study, as it was written; None, empty or False where nothing was said."""
+    """The options given for a study, as written; None, empty or False where not given."""
 
     title: str | None = _row(
         takes=Takes.TEXT, verbs=(), plan="title", high=200,
@@ -332,7 +332,7 @@ OPTIONS: Mapping[str, OptionRow] = {one.name: one.metadata["row"] for one in fie
 """Every option by its name, in the order in which help lists them."""
 
 ONE_QUESTION: tuple[str, ...] = ("vary", "arms")
-"""These say together which arms there are: who says one of them leaves out what the plan file says of both."""
+"""These define the arms together: giving one of them on the command line replaces both in the plan file."""
 
 
 def options_of(verb: str) -> dict[str, OptionRow]:
@@ -346,11 +346,11 @@ def flag_of(name: str) -> str:
 
 
 def was_said(value: object) -> bool:
-    """Whether the value of a field of `StudyOptions` was said by somebody."""
+    """Whether a field of `StudyOptions` was given."""
     return value is not None and value is not False and value != ()
 
 
 def default_words(row: OptionRow, verb: str) -> str:
-    """Say what a verb takes where nobody said a value; empty where that is nothing."""
+    """Describe the default of an option for a verb; empty without one."""
     value = row.default_for(verb)
     return for_verb(row.otherwise, verb) or ("" if value is None else value_text(row.takes, value))

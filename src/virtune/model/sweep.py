@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A Sweep: one stack under offered loads, step by step up to saturation, and what the curve says."""
+"""A Sweep: one stack under offered loads, step by step up to saturation, and the results of the curve."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,7 @@ from virtune.model.study import Study
 class LoadPoint:
     """One offered load, over its rounds. Rates in IOPS, `latency_ns` the mean.
 
-    `met`: the stack did what was offered. `power` is achieved IOPS by mean latency, as each round's logarithm;
+    `met`: the stack achieved the offered rate. `power` is achieved IOPS by mean latency, as each round's logarithm;
     `excess` each round's logarithm of the limited metric over its limit, empty where no limit was set.
     """
 
@@ -39,14 +39,13 @@ class LoadEstimate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadSweep:
-    """What a sweep says.
+    """The result of a sweep. `saturation` is the highest rate that the stack achieved. `knee` is the load with the
+    greatest power (achieved IOPS by mean latency, Kleinrock 1979): beyond it more load adds latency rather than
+    throughput. `most` is the greatest load at which the study's limit holds. Each is None where the sweep did not
+    find it, and `why` then says so.
 
-    `saturation` is the most that the stack carried. `knee` is the load with the greatest power (achieved IOPS by mean
-    latency, Kleinrock 1979): from there on more load buys latency rather than throughput. `most` is the greatest load
-    at which the study's limit holds. Each is None where the sweep did not find it, and `why` then says so.
-
-    `gaps` are the pairs of neighbouring loads that more loads are to be put between, `above` and `below` the loads
-    beyond which the curve has to go on.
+    `gaps` are the pairs of neighbouring loads between which more loads are needed; `above` and `below` are the loads
+    beyond which the curve has to be extended.
     """
 
     study: Study

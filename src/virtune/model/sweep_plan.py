@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A SweepPlan: which loads a sweep offers, and what it looks for."""
+"""A SweepPlan: the loads that a sweep offers, and the limit that it tests."""
 
 from dataclasses import dataclass
 
@@ -9,14 +9,13 @@ RESOLUTION = 0.05
 """Neighbouring loads around a knee or a limit lie no further apart than this, so a point between is within 5 %."""
 
 LOADS_MAX = 30
-"""The most loads that a sweep chooses by itself; a curve that needs more is too noisy for another to help."""
+"""The most loads that a sweep chooses by itself; a curve that needs more is too noisy."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepPlan:
-    """How a sweep goes: `limit` to find the greatest load for, `loads` as they were asked for, empty to choose them.
-
-    `rounds` is how often each load runs.
+    """The rules of a sweep: `limit` is the limit whose greatest load is searched, `loads` are the requested loads,
+    empty to choose them. `rounds` is how often each load runs.
     """
 
     limit: Limit | None = None

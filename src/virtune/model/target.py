@@ -14,7 +14,7 @@ class FileTarget:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GuestTarget(FileTarget):
-    """A block device as a guest sees it: loaded as a file of this host is, by the guest's own fio."""
+    """A block device in a guest, loaded by the guest's own fio."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,8 +45,8 @@ class VhostUserTarget:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BareTarget:
-    """The virtio-blk disk of a guest without an operating system: the guest itself is the load, in virtune-load's
-    words.
+    """The virtio-blk disk of a guest without an operating system: the guest itself is the load generator, with
+    virtune-load's options.
     """
 
     size_bytes: int

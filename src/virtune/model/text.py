@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Other people's text made safe to show."""
+"""Make text from files and other programs safe to show."""
 
 
 def printable(text: str, *, keep: str = "", most: int | None = None) -> str:
-    """Return text that does nothing to a terminal: what is not printable is a `?`, but for the characters in `keep`.
+    """Return text without control characters: each unprintable character becomes `?`, except those in `keep`.
 
     At most `most` characters are returned.
     """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a thread of QEMU's does, told from the name that QEMU started with `debug-threads=on` gives it."""
+"""The role of a QEMU thread, recognised by the name that QEMU gives it with `debug-threads=on`."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -15,12 +15,12 @@ OF_URING = "iou-"
 """How the kernel names its own io_uring workers, which appear among a process's threads."""
 
 _OF_KERNEL = ("vhost-", "kvm-")
-"""How it names those of vhost and of KVM."""
+"""How the kernel names the threads of vhost and of KVM."""
 
 
 def thread_role(name: str, *, main: bool) -> ThreadRole:
-    """Return what a thread does by its name: `worker` is of the pool that does blocking I/O, `uring` and `kernel` are
-    the kernel's own; `main` says that it is the first thread of its process.
+    """Return the role of a thread by its name: `worker` is of the pool that does blocking I/O, `uring` and `kernel`
+    are the kernel's own; `main` says that it is the first thread of its process.
     """
     if name.startswith("CPU "):
         return "vcpu"
@@ -37,7 +37,7 @@ def thread_role(name: str, *, main: bool) -> ThreadRole:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ThreadCost:
-    """One thread on the way of an I/O over a window of `seconds`; `wait_seconds` it could have run and had no CPU."""
+    """One thread on the I/O path over a window of `seconds`; for `wait_seconds` it was runnable but had no CPU."""
 
     role: ThreadRole | Literal["load"]
     name: str
@@ -55,11 +55,11 @@ class ThreadCost:
 
     @property
     def stalled(self) -> float:
-        """The share of all time in which it could have run and had no CPU."""
+        """The share of all time in which it was runnable but had no CPU."""
         return (self.wait_seconds or 0.0) / self.seconds
 
     @property
     def waited(self) -> float | None:
-        """The share of the time in which it wanted a CPU that it waited for one; None when that is not known."""
+        """Its waiting time as a share of the time it was running or runnable; None if unknown."""
         wanted = self.cpu_seconds + (self.wait_seconds or 0.0)
         return None if self.wait_seconds is None else self.wait_seconds / wanted if wanted > 0 else 0.0

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A Tuning: what a search says so far. Undecided is an answer."""
+"""A Tuning: the findings of a search so far. Undecided is a valid result."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -13,7 +13,7 @@ from virtune.model.verdict import Interval, Verdict
 
 
 class LimitState(StrEnum):
-    """How an arm stands to a limit: kept for certain, broken for certain, or not known."""
+    """Whether an arm keeps a limit: certainly kept, certainly broken, or undecided."""
 
     KEPT = "kept"
     BROKEN = "broken"
@@ -38,7 +38,7 @@ class LimitCheck:
 class Confirmation:
     """Winner against baseline on fresh data, started anew for each measurement.
 
-    A start is a new process, or in a guest a disk that is made anew in the machine that there is: `processes` is in
+    A start is a new process, or in a guest a new disk in the same machine: `processes` is in
     how many the winner was measured (None where nobody wrote it down). `ratio` is winner / baseline of the goal's
     metric, Hodges-Lehmann over pairs of starts, at the confidence that so many pairs allow. `spread` is the relative
     standard deviation over starts. `breaks` are limits that the winner's fresh data do not keep.
@@ -75,7 +75,7 @@ class Soak:
 
 
 class Recommendation(StrEnum):
-    """What to do: change to the winner, keep what there is, or nothing can be said."""
+    """The recommendation: change to the winner, keep the baseline, or undecided."""
 
     CHANGE = "change"
     KEEP = "keep"
@@ -84,9 +84,8 @@ class Recommendation(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Probed:
-    """What the probe saw of the baseline, and what follows: the slice, the cap, the forecast for a certificate.
-
-    `iops` and `flushes` are those of a second, of the workload that has fewest.
+    """The probe's measurements of the baseline and what follows from them: slice length, block limit, forecast for a
+    certificate. `iops` and `flushes` are rates per second of the workload with the lowest.
     """
 
     slices: int
@@ -167,7 +166,7 @@ class Tuning:
 
     @property
     def speedup(self) -> float | None:
-        """How many times less this measured than the classic grid; None before anything was."""
+        """The classic grid's measuring time divided by this search's; None before anything was measured."""
         search = self.study.search
         if search is None or self.measured_seconds <= 0:
             return None

@@ -13,7 +13,7 @@ so fewer rounds are never called a difference, nor the same."""
 
 
 class Verdict(StrEnum):
-    """What may be said of a candidate against the baseline. `undecided` is an answer, not a failure."""
+    """The verdict on a candidate against the baseline. `undecided` is a valid result, not a failure."""
 
     BETTER = "better"
     WORSE = "worse"
@@ -31,9 +31,8 @@ class Interval:
     confidence: float
 
     def within(self, margin: float) -> bool:
-        """Whether all of it is closer to no change than a factor of 1 + `margin`, up or down (0.03: 1/1.03 to 1.03).
-
-        Both ends are as far away on the logarithm, so exchanging the two sides changes nothing.
+        """Whether the whole interval lies within a factor of 1 + `margin` of no change (0.03: 1/1.03 to 1.03). The
+        bounds are symmetric on the logarithm, so exchanging the two arms changes nothing.
         """
         return 1 / (1 + margin) < self.low and self.high < 1 + margin
 
@@ -47,8 +46,8 @@ class Comparison:
     the ratio of their geometric means, which even one run each has.
 
     `noise` is the standard deviation of one round's difference (ln: 0.05 is about 5 %) as it went into the interval,
-    `lag1` how alike neighbouring rounds were taken to be, and `rounds_left` a forecast for an undecided one: so many
-    more rounds decide it nine times in ten if the noise stays as it is. All three are None where they are not known.
+    `lag1` is the autocorrelation of rounds that it allows for, and `rounds_left` a forecast for an undecided one:
+    that many more rounds decide it with 90 % probability at this noise. All three are None where they are not known.
     `closed` is an undecided one that no more rounds will decide. `measured_as` is the metric of completion latency
     that was measured in the place of `metric`; None where that was measured itself.
     """

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Verified, or not reported: which settings of a stack must have been seen in a trial, and which of them were not.
-
-Three answers, and a report keeps them apart: a setting was seen; nobody can see it (QEMU shows it nowhere, or the
-process is not ours to look into), which is said; or it can be seen and was not, and then the trial does not count.
+"""Verification: which settings of a stack a trial must verify, and which of them it did not. Reports distinguish
+three cases: a setting was verified; it cannot be verified (QEMU shows it nowhere, or the process may not be
+inspected), which is reported; or it could be verified and was not, and then the trial is invalid.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -15,13 +14,13 @@ from virtune.model.rig import RIGS
 from virtune.model.stack import Stack, setting_of
 
 UNVERIFIED = "unverified"
-"""The id of the remark of a trial in which a setting was not seen that can be seen."""
+"""The id of the remark on a trial in which a verifiable setting was not verified."""
 
 ALWAYS = frozenset({"disk.aio", "disk.cache", "disk.format", "disk.backend", "disk.detect_zeroes", "disk.export"})
-"""The settings that are written for every stack, also where nobody asked for another value than the usual one."""
+"""The settings that are reported for every stack, also at their default."""
 
 _OPENS = frozenset({"disk.aio", "disk.cache", "disk.discard"})
-"""What is said of opening an image; a disk without one has none of it."""
+"""The settings of opening an image; a disk without an image has none of them."""
 
 _OF_ALL_GUESTS = ("guests.", "load.")
 
@@ -30,7 +29,7 @@ LOAD_ENGINES = frozenset({"io_uring", "libaio"})
 
 
 def to_verify(stack: Stack) -> tuple[str, ...]:
-    """Return the ids of the knobs that a trial of this stack must show, in the order of the path."""
+    """Return the ids of the knobs that a trial of this stack must verify, in the order of the path."""
     rig = RIGS[stack.rig]
     return tuple(
         knob.id
@@ -40,14 +39,14 @@ def to_verify(stack: Stack) -> tuple[str, ...]:
 
 
 def not_shown(stack: Stack) -> dict[str, str]:
-    """Return why each setting that was asked for cannot be seen on this rig, by the ids of the knobs."""
+    """Return why requested settings cannot be verified on this rig, by the ids of the knobs."""
     rig = RIGS[stack.rig]
     asked = (knob for knob in KNOBS if knob.place and knob.id in rig.applies and _asked(stack, knob))
     return {knob.id: why for knob in asked if (why := why_unseen(stack, knob)) is not None}
 
 
 def not_shown_checks(stack: Stack, checks: Sequence[Check]) -> tuple[Check, ...]:
-    """Return a check for each setting that this rig cannot show and of which `checks` say nothing."""
+    """Return a check for each setting that this rig cannot verify and that is missing in `checks`."""
     said = {check.setting for check in checks}
     return tuple(
         Check(setting=knob, asked=_values(stack)[knob], found=None, proof=why, hidden=True)
@@ -57,14 +56,13 @@ def not_shown_checks(stack: Stack, checks: Sequence[Check]) -> tuple[Check, ...]
 
 
 def why_unseen(stack: Stack, knob: Knob) -> str | None:
-    """Say why a knob's value cannot be seen on the stack's rig; None when it can be."""
+    """Say why a knob's value cannot be verified on the stack's rig; None when it can be."""
     return RIGS[stack.rig].why_unseen(knob.id, str(setting_of(stack, knob)))
 
 
 def unverified(stack: Stack, checks: Sequence[Check]) -> tuple[str, ...]:
-    """Return the settings, as `disk.aio=native`, that can be seen on this rig and were not seen in a trial.
-
-    `checks` are all of the trial. A check that says that the system hid it excuses its setting.
+    """Return the settings, as `disk.aio=native`, that could be verified on this rig and were not. `checks` are all of
+    the trial. A setting whose check is `hidden` is excused.
     """
     if not RIGS[stack.rig].made_here:
         return ()
@@ -80,7 +78,7 @@ def unverified(stack: Stack, checks: Sequence[Check]) -> tuple[str, ...]:
 
 
 def unverified_remarks(stack: Stack, checks: Sequence[Check]) -> Iterator[Remark]:
-    """Yield what makes a trial invalid in which something was not seen; nothing where all was."""
+    """Yield the remark that makes a trial invalid if a verifiable setting was not verified."""
     if missing := unverified(stack, checks):
         yield Remark(
             id=UNVERIFIED,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A Workload: what is asked of the disk, in fio's own words."""
+"""A Workload: the load on the disk, in fio's options."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -16,13 +16,13 @@ READING = frozenset({"read", "randread", "rw", "readwrite", "randrw"})
 
 
 BACKGROUND = "background"
-"""The name of a job that only disturbs: it runs beside the others, and its I/Os are in no figure of the result."""
+"""The name of a background job: it runs beside the others, and its I/Os are not in the result."""
 
 OPERATIONS_MAX = 10_000
-"""Of a job that ends after so many I/Os or fewer, each I/O is recorded: when, how long it took, where on the disk."""
+"""A job with at most this many I/Os has each of them recorded: time, latency, offset."""
 
 INLINE = "fio: "
-"""How the meaning of a workload begins that was given in fio's own words; the words follow."""
+"""The beginning of a workload's description if it was given as fio options; the options follow."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,9 +75,9 @@ class Job:
 class Workload:
     """One or more jobs that run together.
 
-    `verbatim` holds a user's own fio job file; it is then given to fio unchanged, and `jobs` is what was read
-    out of it for display and for judging the result. `offered_iops` is the rate at which its I/Os are offered, None
-    where the next one waits for one before it. Only the baseline runs a `probe`, which finds its saturation.
+    `verbatim` holds a user's own fio job file, which fio gets unchanged; `jobs` was parsed from it to show and to
+    judge the result. `offered_iops` is the rate of an open loop, None for a closed loop (a new I/O starts when an
+    earlier one has ended). Only the baseline runs a `probe`, which finds its saturation.
     """
 
     name: str
@@ -99,12 +99,12 @@ class Workload:
 
     @property
     def direct(self) -> bool:
-        """Whether every job goes past the page cache of where it runs."""
+        """Whether every job bypasses the page cache of the system it runs on."""
         return not any(self._through_page_cache(job) for job in self.jobs)
 
     @property
     def buffered(self) -> bool:
-        """Whether every job goes through the page cache of where it runs."""
+        """Whether every job uses the page cache of the system it runs on."""
         return all(self._through_page_cache(job) for job in self.jobs)
 
     def _through_page_cache(self, job: Job) -> bool:

@@ -3,7 +3,7 @@
 
 History of the format (kept in `PRAGMA user_version` on SQLite):
 
-1  first light
+1  first version
 """
 
 from sqlalchemy import Column, ForeignKey, Integer, LargeBinary, MetaData, String, Table, UniqueConstraint

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The knob table: every knob on the I/O path, one row each, in the order of the path.
 
-The command line, plan files, the reference page and the question to QEMU all read this table. Knobs that our
+The command line, plan files, the reference page and the queries to QEMU all read this table. Knobs that our
 knowledge base treats together share a number (K01..K108).
 """
 
@@ -56,13 +56,13 @@ BY_ID: dict[str, Knob] = {knob.id: knob for knob in KNOBS}
 """The knob of an id."""
 
 TURNED = tuple(knob for knob in KNOBS if knob.place)
-"""The knobs that virtune turns itself."""
+"""The knobs that virtune can set."""
 
 _FIXED = frozenset({Change.POWEROFF, Change.HOST_REBOOT})
-"""What a process is started with stays with it."""
+"""Changes that need a new process."""
 
 _ANEW = frozenset({Change.REPLUG, Change.POWEROFF, Change.HOST_REBOOT})
-"""What is made anew in a guest, be it the device or the machine."""
+"""Changes that need a new device or machine in a guest."""
 
 _NUMBER = re.compile(r"[Kk]0*([0-9]{1,3})", re.ASCII)
 
@@ -94,19 +94,19 @@ def matching(name: str) -> tuple[Knob, ...]:
 
 
 def turned(before: Stack, after: Stack) -> tuple[Knob, ...]:
-    """Return the knobs that two stacks differ in."""
+    """Return the knobs in which two stacks differ."""
     return tuple(knob for knob in TURNED if setting_of(before, knob) != setting_of(after, knob))
 
 
 def needs_new_process(before: Stack, after: Stack) -> Knob | None:
-    """Return the first knob that two stacks differ in and no running process can turn, None without one."""
+    """Return the first differing knob of two stacks that cannot be changed on a running process, None without one."""
     return next((knob for knob in turned(before, after) if knob.change in _FIXED), None)
 
 
 def whole_plot(stack: Stack) -> tuple[object, ...]:
-    """Return what the rig makes anew for a stack that differs in it: a guest's device, elsewhere the process.
-
-    Stacks for which it is equal are swapped for one another; the others are the whole plots of a split-plot design.
+    """Return the settings for which the rig has to make a new device (in a guest) or a new process (elsewhere).
+    Stacks with equal settings of these can be swapped within a process; each group of them is a whole plot of a
+    split-plot design.
     """
     if stack.kind.own_guest:
         anew = (knob for knob in TURNED if (knob.in_guest or knob.change) in _ANEW)
@@ -115,7 +115,7 @@ def whole_plot(stack: Stack) -> tuple[object, ...]:
 
 
 def _nearest(name: str) -> str:
-    """Say what was probably meant; people often write only the last word, or a hyphen for an underscore."""
+    """Suggest the knob that was probably meant; people often write its last word only, or hyphens for underscores."""
     plain = name.lower().replace("-", "_")
     if plain in BY_ID:
         return f"did you mean `{plain}`?"

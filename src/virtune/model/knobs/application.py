@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Knobs of the application in the guest, for which fio stands in (K01..K05)."""
+"""Knobs of the application in the guest, whose part fio plays (K01..K05)."""
 
 from functools import partial
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Knobs of QEMU's block layer that hold for every format (K45, K46, K58..K62, K65, K66)."""
+"""Knobs of QEMU's block layer that apply to every format (K45, K46, K58..K62, K65, K66)."""
 
 from functools import partial
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Knobs that lead the data path out of QEMU, and back ends without storage (K75..K83)."""
+"""Knobs that move the data path out of QEMU, and back ends without storage (K75..K83)."""
 
 from functools import partial
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Knobs of the virtual device: which it is, and what it tells the guest (K21, K28..K31, K41..K44)."""
+"""Knobs of the virtual device: its type, and the properties it shows to the guest (K21, K28..K31, K41..K44)."""
 
 from functools import partial
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Domains that many knobs share; a bound that no source names is the bound of the number's type."""
+"""Value ranges that many knobs share; where no source names a bound, it is that of the number's type."""
 
 from virtune.model.knob import NO_LIMIT, Number, Size, Switch
 

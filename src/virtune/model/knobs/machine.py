@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Knobs of the machine that a disk is in: the program that runs it, its board, its CPUs and its memory (K44)."""
+"""Knobs of the virtual machine: the QEMU program, machine type, CPUs and memory (K44)."""
 
 from functools import partial
 

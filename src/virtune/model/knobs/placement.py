@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Knobs of where a VM's threads and memory are (K84..K90)."""
+"""Knobs of the placement of a VM's threads and memory (K84..K90)."""
 
 from functools import partial
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where our knowledge of knobs comes from, and how good the evidence is.
+"""The sources of what virtune says of knobs, and how good their evidence is.
 
 A line of evidence begins with its kind: `[T]` tried by hand, `[C]` read in source code or a commit, `[D]` official
 documentation, `[P]` a patch or post by the feature's author (numbers are the author's), `[B]` a blog or vendor
-note, `[U]` unverified: commonly said, and not to be taken for a fact.
+note, `[U]` unverified: commonly said, but not proven.
 """
 
 QEMU_MAN = "https://www.qemu.org/docs/master/system/qemu-manpage.html"
@@ -64,7 +64,7 @@ TRIED = "[T] QEMU 7.2.22, libvirt 9.0.0, kernel 6.18"
 
 
 def tried(what: str) -> str:
-    """Tried by hand, and what exactly."""
+    """Tried by hand; the text says what exactly."""
     return f"{TRIED}: {what}"
 
 
@@ -89,7 +89,7 @@ def vendor(where: str) -> str:
 
 
 def unverified(what: str) -> str:
-    """Commonly said; nobody of us has seen the proof."""
+    """Commonly said, but not proven."""
     return f"[U] {what}"
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Knobs of QEMU's I/O throttle (K61): limits on the sum, on reads and writes alone, bursts, groups."""
+"""Knobs of QEMU's I/O throttle (K61): limits on total, read and write rates, bursts, groups."""
 
 from functools import partial
 

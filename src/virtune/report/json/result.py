@@ -3,7 +3,7 @@
 
 History of the schema:
 
-virtune/result/1   first light
+virtune/result/1   first version
 virtune/result/2   `measured_as` says where completion latency stands for total latency; metrics of reads and writes;
                    limits on an arm's own value among the conditions
 virtune/result/3   `reason`: the code of why a verdict or a condition is what it is, beside its words

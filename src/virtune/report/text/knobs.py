@@ -3,7 +3,7 @@
 
 History of the JSON schema:
 
-virtune/knobs/1   first light
+virtune/knobs/1   first version
 """
 
 from collections.abc import Iterator, Mapping, Sequence
