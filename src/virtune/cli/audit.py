@@ -8,7 +8,6 @@ from pathlib import Path
 import click
 
 from virtune.cli.options import json_option, store_option
-from virtune.cli.output import require_report
 from virtune.cli.writing import write_text
 from virtune.flows.audit import audit_all
 from virtune.flows.domains import everywhere
@@ -69,7 +68,10 @@ def command(
     virtune audit --connect qemu:///system --brief --ignore R25
     virtune audit domains/ --sarif > audit.sarif
     """  # noqa: D301 - \b is click's mark for lines to keep
-    require_report(html)
+    if html is not None:
+        from virtune.cli.output import require_report
+
+        require_report(html)
     if as_json + as_sarif + brief > 1:
         raise UsageError("--json, --sarif and --brief cannot be together: each is all that is written to stdout")
     _require_something(paths, connect, domains)

@@ -3,7 +3,7 @@
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -11,10 +11,11 @@ from virtune.flows.scratch_default import SCRATCH, default_scratch
 from virtune.model.errors import UsageError
 from virtune.model.option import OptionRow, Takes, for_verb
 from virtune.model.rig import read_rig
-from virtune.model.study import Study
 from virtune.model.study_options import OPTIONS, StudyOptions, default_words, flag_of, options_of
 from virtune.model.units import parse_bytes, parse_seconds
-from virtune.shell import data_directory
+
+if TYPE_CHECKING:
+    from virtune.model.study import Study
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -63,6 +64,8 @@ class SecondsType(click.ParamType[float]):
 
 def default_store() -> Path:
     """Return where studies are kept unless told otherwise: the user's data directory."""
+    from virtune.shell import data_directory  # with all that starts processes, of which help needs nothing
+
     return data_directory() / "virtune.sqlite"
 
 
@@ -133,7 +136,7 @@ def verbose_option(command: Command) -> Command:
     )(command)
 
 
-def say_options(study: Study) -> None:
+def say_options(study: "Study") -> None:
     """Write the options of a study to stderr."""
     from virtune.report.text.chosen_options import option_lines
 

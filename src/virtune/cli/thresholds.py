@@ -4,16 +4,18 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from virtune.cli.options import study_option
 from virtune.cli.writing import require_writable, write_text
-from virtune.model.condition import Outcome, Threshold, ThresholdResult
 from virtune.model.errors import UsageError
-from virtune.model.evidence import StudyRecord
-from virtune.model.result import Result
+
+if TYPE_CHECKING:
+    from virtune.model.condition import Threshold, ThresholdResult
+    from virtune.model.evidence import StudyRecord
+    from virtune.model.result import Result
 
 BREACHED, UNDECIDED = 4, 5
 """Exit codes; see docs/reference/exit-codes.md."""
@@ -26,7 +28,7 @@ MARKDOWN_HELP = "Write the result as Markdown, e.g. for a pull request."
 class Thresholds:
     """The conditions of one call, and the files that tell of them."""
 
-    conditions: tuple[Threshold, ...] = ()
+    conditions: "tuple[Threshold, ...]" = ()
     markdown: str | None = None
     junit: Path | None = None
 
@@ -45,7 +47,7 @@ class Thresholds:
         require_outputs(thresholds.junit, thresholds.markdown, as_json=bool(words.get("as_json")))
         return thresholds
 
-    def rulings(self, record: StudyRecord) -> tuple[ThresholdResult, ...]:
+    def rulings(self, record: "StudyRecord") -> "tuple[ThresholdResult, ...]":
         """Hold the conditions against what was measured."""
         if not self.conditions:
             return ()
@@ -53,7 +55,7 @@ class Thresholds:
 
         return rule(record, self.conditions)
 
-    def write(self, result: Result, rulings: tuple[ThresholdResult, ...], facts: str) -> None:
+    def write(self, result: "Result", rulings: "tuple[ThresholdResult, ...]", facts: str) -> None:
         """Write the files that were asked for; `facts` are those of the host, as JSON."""
         if self.markdown is not None:
             from virtune.report.markdown import markdown
@@ -91,8 +93,10 @@ def write_markdown(target: str, text: str) -> None:
         write_text(Path(target), text)
 
 
-def exit_code(rulings: tuple[ThresholdResult, ...]) -> int:
+def exit_code(rulings: "tuple[ThresholdResult, ...]") -> int:
     """Return what to exit with: a breach weighs more than what is undecided."""
+    from virtune.model.condition import Outcome
+
     outcomes = {ruling.outcome for ruling in rulings}
     if Outcome.BREACHED in outcomes:
         return BREACHED
