@@ -22,7 +22,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.forkserver import ForkServer, interpreter_alike
-from tests.suite_rules import RERUN_ONCE, SuiteRules
+from tests.suite_rules import SuiteRules
 from virtune.bench.scratch import Scratch
 from virtune.model.errors import MissingToolError
 from virtune.model.event import Event
@@ -62,13 +62,6 @@ class Ran:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(SuiteRules(), "suite-rules")
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Give a second chance to the few tests that are named for it."""
-    for item in items:
-        if item.nodeid.partition("[")[0] in RERUN_ONCE:
-            item.add_marker(pytest.mark.flaky(reruns=1))
 
 
 ID_MAX = 60
