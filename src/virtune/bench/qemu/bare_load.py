@@ -7,24 +7,21 @@ What the guests say is held against what this host knows: their counts against Q
 import json
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from virtune.bench.guest.channel import GuestError
-from virtune.bench.port import HostCounters, Keep, LoadJob, LoadOutput, Window
+from virtune.bench.live.monitor import FIELDS
+from virtune.bench.port import Keep, LoadJob, LoadOutput, Window
 from virtune.bench.qemu.bare import BareVm
-from virtune.bench.qemu.machine import console_end
-from virtune.bench.verify.threads import Spent
-from virtune.bench.watch import STUCK, STUCK_SECONDS, TICK_SECONDS, Moments, Progress, watch
-from virtune.model.errors import LoadError, RigError
-from virtune.model.evidence import BARRIER, Check, of_guest
-from virtune.shell import last_line
+from virtune.bench.qemu.loaded import Counted, GuestLoad, Loaded, Together, counted
+from virtune.bench.watch import STUCK_SECONDS, Moments, Progress, watch
+from virtune.model.errors import LoadError
+from virtune.model.evidence import BARRIER, of_guest
 
 _SETTLE_SECONDS, _END_SECONDS = 0.05, 0.05
 _ARM_SECONDS = 60.0
 _ANSWER_SECONDS = 10.0
-_LOOK_SECONDS = 1.0
 
 CLOCK_TOLERANCE = 0.005
 """A guest's second may differ from ours by so much; its timer of last resort is calibrated to 0.5 %."""
@@ -32,43 +29,24 @@ CLOCK_TOLERANCE = 0.005
 _CLOCK_SLACK_SECONDS = 0.1
 """How late this host may see what a guest said, beside the time of a look."""
 
-_COUNTED = (("reads", "rd_operations"), ("writes", "wr_operations"), ("read_bytes", "rd_bytes"),
-            ("written_bytes", "wr_bytes"))  # fmt: skip
-"""What the guest counts of its disk, and QEMU's names for it."""
+_COUNTED = ("reads", "writes", "read_bytes", "written_bytes")
+"""What the guest counts of its disk, and QEMU too."""
 
 
-class LoadedBare(Protocol):
-    """A guest without an operating system whose disk stands for a stack, as far as its load needs it."""
+class LoadedBare(Loaded, Protocol):
+    """A guest without an operating system whose disk stands for a stack."""
 
-    vm: BareVm
-    seen: Mapping[str, str]
-    processes: Mapping[str, int]
-    image: Path | None
-
-    def begin(self) -> None:
-        """Note how far everything has come when the load begins."""
-        ...
-
-    def spent(self) -> Spent:
-        """Return who was how long on a CPU since the load began."""
-        ...
-
-    def under_load(self, *, flushes: bool) -> tuple[Check, ...]:
-        """Look who does the I/O now."""
-        ...
-
-    def trouble(self) -> str | None:
-        """Say how QEMU ended, None while it runs."""
+    @property
+    def vm(self) -> BareVm:
+        """The guest."""
         ...
 
 
 @dataclass(slots=True)
-class _Running:
+class _Running(GuestLoad):
     """A load in one guest, and what it has said so far. `went` and `seen_running` are of our monotonic clock."""
 
     bench: LoadedBare
-    load: LoadJob
-    progress: Progress
     before: Mapping[str, Any]
     said: dict[str, bytes] = field(default_factory=dict)
     asked_to_go: float = 0.0
@@ -84,59 +62,33 @@ def run_bare(
 
     Raises LoadError with the reason when one of them has no result that can be trusted.
     """
-    for number, guest in enumerate(guests):
-        keep.capture(of_guest("guest.json", number), json.dumps(dict(guest.seen)) + "\n")
-    with keep.host(processes=guests[0].processes, image=guests[0].image) as host:
-        for role, pids in (("guest", [one.vm.child.pid for one in guests[1:]]), ("idle", idle)):
-            for pid in pids:
-                host.add_process(role, pid)
+    with counted(guests, keep, idle=idle, last_words=True) as counters:
+        running = [
+            _Running(guest, job, Progress(direct=True), guest.vm.block_statistics())
+            for guest, job in zip(guests, jobs, strict=True)
+        ]
         try:
-            return _run(guests, jobs, window, keep, host)
-        except (LoadError, RigError) as error:
-            keep.capture("trouble.txt", "".join(guest.vm.evidence() for guest in guests))
-            if isinstance(error, LoadError):
-                raise
-            ended = next((how for guest in guests if (how := guest.trouble()) is not None), None)
-            words = next((last for one in guests if (last := last_line(console_end(one.vm.console)))), None)
-            raise LoadError(ended or error.message, hint=words or (None if ended else error.hint)) from None
+            return _run(running, window, keep, counters)
+        finally:
+            for number, one in enumerate(running):
+                if "counts" in one.said:
+                    keep.capture(of_guest("guest-counts.json", number), one.said["counts"])
 
 
-def _run(
-    guests: Sequence[LoadedBare], jobs: Sequence[LoadJob], window: Window, keep: Keep, host: HostCounters
-) -> LoadOutput:
-    running = [
-        _Running(guest, job, Progress(direct=True), guest.vm.block_statistics())
-        for guest, job in zip(guests, jobs, strict=True)
-    ]
+def _run(running: Sequence[_Running], window: Window, keep: Keep, counters: Counted) -> LoadOutput:
     for one in running:
         _arm(one)
     for one in running:
         one.bench.begin()
     _let_go(running, keep)
-    spent: list[Spent] = []
-
-    def look(mark: str) -> None:
-        host.sample(mark=mark)
-        for one in running:
-            looks.setdefault(one.bench.vm.child.pid, {})[mark] = {
-                "t": time.monotonic_ns(),
-                "stats": one.bench.vm.block_statistics(),
-            }
-        if mark == "stop":
-            spent.extend(one.bench.spent() for one in running)
-
-    looks: dict[int, dict[str, object]] = {}
     moments = Moments(
         begin_seconds=window.begins(_SETTLE_SECONDS),
         end_seconds=window.ends(_END_SECONDS),
         patience_seconds=window.patience_seconds,
-        on_begin=lambda: look("begin"),
-        on_end=lambda: look("stop"),
+        on_begin=counters.begin,
+        on_end=counters.end,
     )
-    try:
-        checks = watch(_Guests(running), moments)
-    finally:
-        _keep(running, looks, spent, keep)
+    checks = watch(Together(running, over=_told, end=_send_stop), moments)
     for one in running:
         _require_truth(one)
     outputs = [one.said["result"] for one in running]
@@ -174,54 +126,9 @@ def _let_go(running: Sequence[_Running], keep: Keep) -> None:
         keep.capture(BARRIER, json.dumps(began) + "\n")
 
 
-def _keep(
-    running: Sequence[_Running], looks: Mapping[int, Mapping[str, object]], spent: Sequence[Spent], keep: Keep
-) -> None:
-    """Keep what was read and said, also when the load broke off in between."""
-    for number, one in enumerate(running):
-        if one.bench.vm.child.pid in looks:
-            keep.capture(of_guest("qemu-blockstats.json", number), json.dumps(looks[one.bench.vm.child.pid]) + "\n")
-        if "counts" in one.said:
-            keep.capture(of_guest("guest-counts.json", number), one.said["counts"])
-    for number, by in enumerate(spent):
-        shares = {"ns_by_role": by.by_role, "ns_by_iothread": by.by_iothread, "ns_by_vcpu": by.by_vcpu}
-        keep.capture(of_guest("threads.json", number), json.dumps(shares) + "\n")
-
-
-class _Guests:
-    """The loads of all guests, watched as one."""
-
-    def __init__(self, loads: Sequence[_Running]) -> None:
-        self._loads, self._left = loads, list(loads)
-        self._asked = time.monotonic()
-
-    def ended(self, *, due: bool) -> bool:  # noqa: ARG002 - a guest says without delay that it ended
-        """Wait a tick for the results of those that are left; raises LoadError for one that has none."""
-        share = TICK_SECONDS / len(self._left)
-        self._left = [one for one in self._left if not _told(one, share)]
-        return not self._left
-
-    def stuck(self) -> str | None:
-        """Ask now and then whether each guest's disk completes anything."""
-        now = time.monotonic()
-        if now - self._asked < _LOOK_SECONDS:
-            return None
-        self._asked = now
-        still = (one for one in self._left if one.progress.stuck(one.bench.vm.operations, now))
-        return STUCK if next(still, None) is not None else None
-
-    def stop(self) -> None:
-        """Let them send no more; their machines end after a load that failed."""
-        for one in self._left:
-            one.bench.vm.line.send("stop")
-
-    def look(self) -> tuple[Check, ...]:
-        """Look who does the I/O of each guest now."""
-        return tuple(
-            replace(check, guest=number)
-            for number, one in enumerate(self._loads)
-            for check in one.bench.under_load(flushes=one.load.flushes)
-        )
+def _send_stop(one: _Running) -> None:
+    """Let it send no more; its machine ends after a load that failed."""
+    one.bench.vm.line.send("stop")
 
 
 def _told(one: _Running, seconds: float) -> bool:
@@ -266,8 +173,8 @@ def wrong_clock(seconds: float, *, least: float, most: float) -> str | None:
 
 def miscounted(counted: Mapping[str, int], before: Mapping[str, Any], after: Mapping[str, Any]) -> str | None:
     """Say where a guest's counts of its disk are not QEMU's."""
-    for ours, qemus in _COUNTED:
-        there = after.get(qemus, 0) - before.get(qemus, 0)
+    for ours in _COUNTED:
+        there = after.get(FIELDS[ours], 0) - before.get(FIELDS[ours], 0)
         if counted[ours] != there:
             return f"the guest counted {counted[ours]} {ours.replace('_', ' ')}, and QEMU {there}"
     return None

@@ -9,9 +9,8 @@ import contextlib
 import json
 import shlex
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from pathlib import Path
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from typing import Protocol
 
 from virtune.bench.guest.channel import GuestError, GuestOutput, GuestProcess
@@ -19,14 +18,14 @@ from virtune.bench.guest.counters import GuestSampler
 from virtune.bench.guest.shell import words_of
 from virtune.bench.live.rings import kept
 from virtune.bench.load import LOG_MS
-from virtune.bench.port import HostCounters, Keep, LoadJob, LoadOutput, Window
+from virtune.bench.port import Keep, LoadJob, LoadOutput, Window
+from virtune.bench.qemu.loaded import Counted, GuestLoad, Loaded, Together, counted
 from virtune.bench.qemu.machine import Vm
-from virtune.bench.verify.threads import Spent
-from virtune.bench.watch import STUCK, TICK_SECONDS, Moments, Progress, watch
+from virtune.bench.watch import Moments, Progress, watch
 from virtune.dialects.qemu.guest import DEVICE
 from virtune.fio.job import OPERATIONS
-from virtune.model.errors import LoadError, RigError
-from virtune.model.evidence import BARRIER, RINGS, Check, of_guest
+from virtune.model.errors import LoadError
+from virtune.model.evidence import BARRIER, RINGS, of_guest
 from virtune.model.live import RingRates
 
 _SETTLE_SECONDS, _END_SECONDS = 0.05, 0.1
@@ -47,40 +46,22 @@ GONE = "\\n"
 JOB, RESULT, GO, ARMED = "/run/load.fio", "/run/load.json", "/run/go", "/run/armed"
 
 
-class LoadedGuest(Protocol):
-    """A guest with a disk that stands for a stack, as far as its load needs it."""
+class LoadedGuest(Loaded, Protocol):
+    """A guest with Linux whose disk stands for a stack."""
 
-    vm: Vm
-    seen: Mapping[str, str]
-    processes: Mapping[str, int]
-    image: Path | None
-
-    def begin(self) -> None:
-        """Note how far everything has come when the load begins."""
-        ...
-
-    def spent(self) -> Spent:
-        """Return who was how long on a CPU since the load began."""
-        ...
-
-    def under_load(self, *, flushes: bool) -> tuple[Check, ...]:
-        """Look who does the I/O now."""
-        ...
-
-    def trouble(self) -> str | None:
-        """Say how QEMU ended, None while it runs."""
+    @property
+    def vm(self) -> Vm:
+        """The guest."""
         ...
 
 
 @dataclass(slots=True)
-class _Running:
+class _Running(GuestLoad):
     """A load in one guest."""
 
     bench: LoadedGuest
     process: GuestProcess
     command: str
-    load: LoadJob
-    progress: Progress
 
 
 def run_in_guests(
@@ -92,26 +73,13 @@ def run_in_guests(
     of the second end in `-2`, and so on. Raises LoadError with the reason when one of them has no result; what was
     seen of the guests is kept then too.
     """
-    for number, guest in enumerate(guests):
-        keep.capture(of_guest("guest.json", number), json.dumps(dict(guest.seen)) + "\n")
-    with keep.host(processes=guests[0].processes, image=guests[0].image) as host:
-        for role, pids in (("guest", [one.vm.child.pid for one in guests[1:]]), ("idle", idle)):
-            for pid in pids:
-                host.add_process(role, pid)
+    with counted(guests, keep, idle=idle) as counters:
         samplers = [GuestSampler(guest.vm.guest) for guest in guests]
-        moments = _Moments(guests, host, samplers)
+        moments = _Moments(guests, counters, samplers)
         try:
             return _run(list(zip(guests, jobs, strict=True)), moments.of(window), samplers, keep)
-        except (LoadError, RigError) as error:
-            keep.capture("trouble.txt", "".join(guest.vm.evidence() for guest in guests))
-            if isinstance(error, LoadError):
-                raise
-            ended = next((how for guest in guests if (how := guest.trouble()) is not None), None)
-            raise LoadError(ended or error.message, hint=None if ended else error.hint) from None
         finally:
             moments.keep(keep)
-            for number, sampler in enumerate(samplers):
-                keep.capture(of_guest("guest-counters.jsonl", number), sampler.content())
 
 
 def _run(
@@ -130,7 +98,7 @@ def _run(
         if len(loads) > 1:
             began = {"guests": len(loads), "skew_seconds": first_operations(running, before)}
             keep.capture(BARRIER, json.dumps(began) + "\n")
-        checks = watch(_Guests(running), moments)
+        checks = watch(Together(running, over=_ended, end=_end), moments)
     outputs = [_result(guest) for guest, _ in loads]
     return LoadOutput(
         output=outputs[0],
@@ -143,12 +111,10 @@ def _run(
 
 
 class _Moments:
-    """What is read when the measured time begins and ends: this host, the guests, what each QEMU counts."""
+    """What is read when the measured time begins and ends: the counters, the guests, the rings of their disks."""
 
-    def __init__(self, guests: Sequence[LoadedGuest], host: HostCounters, samplers: Sequence[GuestSampler]) -> None:
-        self._guests, self._host, self._samplers = guests, host, samplers
-        self._counted: list[dict[str, object]] = [{} for _ in guests]
-        self._spent: list[Spent] = []
+    def __init__(self, guests: Sequence[LoadedGuest], counters: Counted, samplers: Sequence[GuestSampler]) -> None:
+        self._guests, self._counters, self._samplers = guests, counters, samplers
         self._rings: list[list[RingRates]] = []
         self._sampled = contextlib.ExitStack()
 
@@ -158,37 +124,28 @@ class _Moments:
             begin_seconds=window.begins(_SETTLE_SECONDS),
             end_seconds=window.ends(_END_SECONDS),
             patience_seconds=window.patience_seconds,
-            on_begin=lambda: self._look("begin"),
+            on_begin=self._begin,
             on_end=self._stop,
         )
 
     def keep(self, keep: Keep) -> None:
-        """Keep what was read, also when the load broke off in between; `t` is the host's monotonic clock in ns."""
+        """Keep what was read, also when the load broke off in between."""
         self._sampled.close()
         for number, rings in enumerate(self._rings):
             for rates in rings:
                 keep.capture(of_guest(RINGS, number), json.dumps(asdict(rates)) + "\n")
-        for number, looks in enumerate(self._counted):
-            if looks:
-                keep.capture(of_guest("qemu-blockstats.json", number), json.dumps(looks) + "\n")
-        for number, spent in enumerate(self._spent):
-            by = {"ns_by_role": spent.by_role, "ns_by_iothread": spent.by_iothread, "ns_by_vcpu": spent.by_vcpu}
-            keep.capture(of_guest("threads.json", number), json.dumps(by) + "\n")
+        for number, sampler in enumerate(self._samplers):
+            keep.capture(of_guest("guest-counters.jsonl", number), sampler.content())
 
-    def _look(self, mark: str) -> None:
-        self._host.sample(mark=mark)
-        for guest, looks in zip(self._guests, self._counted, strict=True):
-            looks[mark] = {"t": time.monotonic_ns(), "stats": guest.vm.block_statistics()}
-        if mark == "begin":
-            self._sample(mark)
-            for guest in self._guests:
-                rings = kept(guest.vm.monitor, guest.vm.child.pid, DEVICE)
-                self._rings.append(self._sampled.enter_context(rings))
+    def _begin(self) -> None:
+        self._counters.begin()
+        self._sample("begin")
+        for guest in self._guests:
+            self._rings.append(self._sampled.enter_context(kept(guest.vm.monitor, guest.vm.child.pid, DEVICE)))
 
     def _stop(self) -> None:
         self._sampled.close()
-        self._look("stop")
-        self._spent = [guest.spent() for guest in self._guests]
+        self._counters.end()
         self._sample("stop")
 
     def _sample(self, mark: str) -> None:
@@ -218,7 +175,7 @@ def started(loads: Sequence[tuple[LoadedGuest, LoadJob]]) -> list[_Running]:
         argv += [f"--output={RESULT}", "--eta=never", JOB]
         process = guest.start(argv, timeout_seconds=_ANSWER_SECONDS)
         progress = Progress(direct=load.workload.direct)
-        found.append(_Running(bench, process, shlex.join(argv), load, progress))
+        found.append(_Running(bench, load, progress, process, shlex.join(argv)))
     return found
 
 
@@ -274,42 +231,6 @@ def first_operations(loads: Sequence[_Running], before: Sequence[int]) -> float:
     return max(begun.values()) - min(begun.values())
 
 
-class _Guests:
-    """The loads of all guests, watched as one."""
-
-    def __init__(self, loads: Sequence[_Running]) -> None:
-        self._loads, self._left = loads, list(loads)
-        self._asked = time.monotonic()
-
-    def ended(self, *, due: bool) -> bool:  # noqa: ARG002 - the shell in the guest answers without delay
-        """Wait a tick for the ends of those that are left."""
-        share = TICK_SECONDS / len(self._left)
-        self._left = [running for running in self._left if not _ended(running, share)]
-        return not self._left
-
-    def stuck(self) -> str | None:
-        """Ask now and then whether each guest's disk completes anything."""
-        now = time.monotonic()
-        if now - self._asked < _LOOK_SECONDS:
-            return None
-        self._asked = now
-        still = (running for running in self._left if running.progress.stuck(running.bench.vm.operations, now))
-        return STUCK if next(still, None) is not None else None
-
-    def stop(self) -> None:
-        """End what is left of them."""
-        for running in self._left:
-            _end(running.process)
-
-    def look(self) -> tuple[Check, ...]:
-        """Look who does the I/O of each guest now."""
-        return tuple(
-            replace(check, guest=number)
-            for number, running in enumerate(self._loads)
-            for check in running.bench.under_load(flushes=running.load.flushes)
-        )
-
-
 def _ended(running: _Running, seconds: float) -> bool:
     """Wait a moment for its end; raises LoadError when the guest is gone, or when fio did not end well."""
     output = running.process.wait(seconds)
@@ -321,9 +242,8 @@ def _ended(running: _Running, seconds: float) -> bool:
     return False
 
 
-def _end(process: GuestProcess) -> None:
-    with contextlib.suppress(GuestError):
-        process.end("INT", "TERM")
+def _end(running: _Running) -> None:
+    running.process.end("INT", "TERM")
 
 
 def _result(bench: LoadedGuest) -> bytes:

@@ -1,0 +1,164 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What loads in guests have in common, whatever runs in the guest: the counters, the evidence, the watch."""
+
+import contextlib
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Generic, Protocol, TypeVar
+
+from virtune.bench.guest.channel import GuestError
+from virtune.bench.port import HostCounters, Keep, LoadJob
+from virtune.bench.qemu.machine import QemuGuest, console_end
+from virtune.bench.verify.threads import Spent
+from virtune.bench.watch import STUCK, TICK_SECONDS, Progress
+from virtune.model.errors import LoadError, RigError
+from virtune.model.evidence import Check, of_guest
+from virtune.shell import last_line
+
+_LOOK_SECONDS = 1.0
+"""How often it is asked whether a guest's disk completes anything."""
+
+
+class Loaded(Protocol):
+    """A guest with a disk that stands for a stack, as far as its load needs it."""
+
+    seen: Mapping[str, str]
+    processes: Mapping[str, int]
+    image: Path | None
+
+    @property
+    def vm(self) -> QemuGuest:
+        """The guest."""
+        ...
+
+    def begin(self) -> None:
+        """Note how far everything has come when the load begins."""
+        ...
+
+    def spent(self) -> Spent:
+        """Return who was how long on a CPU since the load began."""
+        ...
+
+    def under_load(self, *, flushes: bool) -> tuple[Check, ...]:
+        """Look who does the I/O now."""
+        ...
+
+    def trouble(self) -> str | None:
+        """Say how QEMU ended, None while it runs."""
+        ...
+
+
+@contextlib.contextmanager
+def counted(
+    guests: Sequence[Loaded], keep: Keep, *, idle: Sequence[int], last_words: bool = False
+) -> Iterator["Counted"]:
+    """Yield what reads the counters of this host and of each QEMU, and keep what they were with the block.
+
+    `idle` are the processes of guests that run beside them and do nothing; with `last_words` the end of a console is
+    the hint, as of guests that write there only why they end. Raises LoadError with the reason for any trouble in the
+    block, and keeps the evidence.
+    """
+    for number, guest in enumerate(guests):
+        keep.capture(of_guest("guest.json", number), json.dumps(dict(guest.seen)) + "\n")
+    with keep.host(processes=guests[0].processes, image=guests[0].image) as host:
+        for role, pids in (("guest", [one.vm.child.pid for one in guests[1:]]), ("idle", idle)):
+            for pid in pids:
+                host.add_process(role, pid)
+        found = Counted(guests, host)
+        try:
+            yield found
+        except (LoadError, RigError) as error:
+            keep.capture("trouble.txt", "".join(guest.vm.evidence() for guest in guests))
+            if isinstance(error, LoadError):
+                raise
+            ended = next((how for guest in guests if (how := guest.trouble()) is not None), None)
+            consoles = [console_end(guest.vm.console) for guest in guests] if last_words else []
+            words = next((last for console in consoles if (last := last_line(console))), None)
+            raise LoadError(ended or error.message, hint=words or (None if ended else error.hint)) from None
+        finally:
+            found.keep(keep)
+
+
+class Counted:
+    """What is read when the measured time begins and ends: this host, what each QEMU counts, who was on a CPU."""
+
+    def __init__(self, guests: Sequence[Loaded], host: HostCounters) -> None:
+        self._guests, self._host = guests, host
+        self._looks: list[dict[str, object]] = [{} for _ in guests]
+        self._spent: list[Spent] = []
+
+    def begin(self) -> None:
+        """The measured time begins."""
+        self._look("begin")
+
+    def end(self) -> None:
+        """The measured time ends."""
+        self._look("stop")
+        self._spent = [guest.spent() for guest in self._guests]
+
+    def keep(self, keep: Keep) -> None:
+        """Keep what was read, also when the load broke off in between; `t` is the host's monotonic clock in ns."""
+        for number, looks in enumerate(self._looks):
+            if looks:
+                keep.capture(of_guest("qemu-blockstats.json", number), json.dumps(looks) + "\n")
+        for number, spent in enumerate(self._spent):
+            by = {"ns_by_role": spent.by_role, "ns_by_iothread": spent.by_iothread, "ns_by_vcpu": spent.by_vcpu}
+            keep.capture(of_guest("threads.json", number), json.dumps(by) + "\n")
+
+    def _look(self, mark: str) -> None:
+        self._host.sample(mark=mark)
+        for guest, looks in zip(self._guests, self._looks, strict=True):
+            looks[mark] = {"t": time.monotonic_ns(), "stats": guest.vm.block_statistics()}
+
+
+@dataclass(slots=True)
+class GuestLoad:
+    """A load in one guest."""
+
+    bench: Loaded
+    load: LoadJob
+    progress: Progress
+
+
+L = TypeVar("L", bound=GuestLoad)
+
+
+class Together(Generic[L]):
+    """The loads of all guests, watched as one: `over` waits a moment for the end of one of them, `end` ends one."""
+
+    def __init__(self, loads: Sequence[L], *, over: Callable[[L, float], bool], end: Callable[[L], None]) -> None:
+        self._loads, self._left = loads, list(loads)
+        self._over, self._end = over, end
+        self._asked = time.monotonic()
+
+    def ended(self, *, due: bool) -> bool:  # noqa: ARG002 - a guest says without delay that it ended
+        """Wait a tick for the ends of those that are left; raises LoadError for one that ended badly."""
+        share = TICK_SECONDS / len(self._left)
+        self._left = [one for one in self._left if not self._over(one, share)]
+        return not self._left
+
+    def stuck(self) -> str | None:
+        """Ask now and then whether each guest's disk completes anything."""
+        now = time.monotonic()
+        if now - self._asked < _LOOK_SECONDS:
+            return None
+        self._asked = now
+        still = (one for one in self._left if one.progress.stuck(one.bench.vm.operations, now))
+        return STUCK if next(still, None) is not None else None
+
+    def stop(self) -> None:
+        """End what is left of them, as far as they obey."""
+        for one in self._left:
+            with contextlib.suppress(GuestError):
+                self._end(one)
+
+    def look(self) -> tuple[Check, ...]:
+        """Look who does the I/O of each guest now."""
+        return tuple(
+            replace(check, guest=number)
+            for number, one in enumerate(self._loads)
+            for check in one.bench.under_load(flushes=one.load.flushes)
+        )
