@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 from virtune.bench.rigs import SESSIONS
-from virtune.model.rig import RIGS, rig_words
+from virtune.model.option import for_verb
+from virtune.model.rig import RIGS, read_rig, rig_words, rig_words_with_where
+from virtune.model.study_options import OPTIONS
 
 SOURCES = sorted(Path("src/virtune").rglob("*.py"))
 ROW = Path("src/virtune/model/rig.py")
@@ -67,3 +69,16 @@ def test_every_rig_stands_beside_the_others_in_the_import_contract() -> None:
     (layers,) = (one["layers"] for one in contracts if one["name"] == "Rigs do not know one another")
     rooms = {place.partition(":")[0].split(".")[2] for place in SESSIONS.values()}
     assert rooms in [set(layer.split(" | ")) for layer in layers]
+
+
+def test_every_word_for_a_rig_is_offered_and_explained_where_it_can_be_used() -> None:
+    """The words of `--rig` follow from the rows: of a rig without knobs nothing is tuned, a check needs no guest."""
+    for row in RIGS.values():
+        assert len(row.help) == (0 if row.hidden else 1 + len(row.aliases or ()))
+
+    def offered(verb: str) -> tuple[str, ...]:
+        return for_verb(OPTIONS["rig"].choices, verb) or ()
+
+    assert offered("compare") == (*rig_words(), *rig_words_with_where())
+    assert {found.kind.name for word in offered("tune") if (found := read_rig(word))} == {"storage-daemon", "qemu"}
+    assert {found.kind.name for word in offered("check") if (found := read_rig(word))} == {"storage-daemon", "metal"}

@@ -5,7 +5,7 @@ Arms, plan files, the command line, job fitting, dialects and reports read these
 name. What a rig does lies in `virtune.bench`, and `virtune.bench.rigs` says where.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -55,6 +55,7 @@ class RigKind:
     made_here: bool = True
     hidden: bool = False
     aliases: Mapping[str, ExportKind] | None = None
+    help: tuple[str, ...] = ()
     beside_seconds: float = 0.35
     up_seconds: float = 0.0
     boot_seconds: float = 0.0
@@ -101,7 +102,7 @@ _SILENT = (
     _FILLED,
 )
 
-METAL = RigKind(name="metal", front="file")
+METAL = RigKind(name="metal", front="file", help=("no QEMU",))
 STORAGE_DAEMON = RigKind(
     name="storage-daemon",
     front="export",
@@ -116,6 +117,7 @@ STORAGE_DAEMON = RigKind(
     ),
     programs=("qemu-storage-daemon",),
     aliases={"vhost-user": "vhost-user-blk"},
+    help=("QEMU's block layer without a guest", "the same, loaded through virtio queues"),
     beside_seconds=0.4,
     up_seconds=0.1,
 )
@@ -128,6 +130,7 @@ QEMU = RigKind(
         UnseenKnob(knob="storage.vfio_pci", why="a disk that the host does not see is refused beforehand"),
     ),
     own_guest=True,
+    help=("a test guest",),
     beside_seconds=1.5,
     up_seconds=0.7,
     boot_seconds=8.0,
@@ -140,6 +143,7 @@ LIBVIRT = RigKind(
     where="DOMAIN",
     needs_where=True,
     users_guest=True,
+    help=("your running VM",),
     beside_seconds=8.0,
     up_seconds=6.0,
 )
@@ -159,8 +163,8 @@ UNKNOWN = RigKind(
     hidden=True,
 )
 
-RIGS: Mapping[str, RigKind] = {row.name: row for row in (METAL, STORAGE_DAEMON, QEMU, LIBVIRT, SIMULATED, UNKNOWN)}
-"""Every rig by its name."""
+RIGS: Mapping[str, RigKind] = {row.name: row for row in (STORAGE_DAEMON, QEMU, METAL, LIBVIRT, SIMULATED, UNKNOWN)}
+"""Every rig by its name, in the order in which help lists them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -184,18 +188,29 @@ def read_rig(text: str) -> RigWord | None:
     return None
 
 
-def rig_words() -> tuple[str, ...]:
-    """Return the names of the rigs that take no argument and are shown in help."""
-    offered = [row for row in RIGS.values() if not row.hidden]
-    return (
-        *(row.name for row in offered if not row.needs_where),
-        *(alias for row in offered for alias in row.aliases or ()),
+def rig_words(fits: Callable[[RigKind], bool] = lambda _: True) -> tuple[str, ...]:
+    """Return the words for rigs that stand alone and are offered to people; those of rows that fit."""
+    return tuple(
+        word
+        for row in RIGS.values()
+        if not row.hidden and not row.needs_where and fits(row)
+        for word in (row.name, *(row.aliases or ()))
     )
 
 
 def rig_words_with_where() -> tuple[str, ...]:
-    """Return the names of the rigs with an argument, with a word for it: `libvirt:DOMAIN`."""
+    """Return the others that are offered, with a word for what stands behind the colon: `libvirt:DOMAIN`."""
     return tuple(f"{row.name}:{row.where}" for row in RIGS.values() if row.needs_where and not row.hidden)
+
+
+def rig_help(words: tuple[str, ...]) -> str:
+    """Say what each word for a rig means."""
+    said = {
+        word: text
+        for row in RIGS.values()
+        for word, text in zip((row.name, *(row.aliases or ())), row.help, strict=False)
+    }
+    return "; ".join(f"{word}: {said[word.partition(':')[0]]}" for word in words)
 
 
 def on_export(text: str | None) -> bool:

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from virtune.model.durability import Promise
 from virtune.model.option import OptionRow, Takes, for_verb, value_text
-from virtune.model.rig import rig_words_with_where
+from virtune.model.rig import rig_help, rig_words, rig_words_with_where
 from virtune.model.search import Mode
 from virtune.model.units import Bytes
 
@@ -59,10 +59,9 @@ ALL = (*TESTS, "tune")
 _THE_HOST = "a plan says what is compared, not on whose disk"
 _THE_CALL = "it is for one call, and the plan stays as it is"
 _SEARCHES = "plan files are for comparisons, and this is for searches"
-_STACKS = (
-    "What runs the disk stack. storage-daemon: QEMU's block layer without a guest; vhost-user: the same, loaded"
-    " through virtio queues; qemu: a test guest"
-)
+_RIGS = (*rig_words(), *rig_words_with_where())
+_TUNED = rig_words(lambda row: bool(row.applies))  # of the others nothing can be turned
+_STACKS = "What runs the disk stack."
 _WORKLOAD = "A named workload, fio's own words"
 
 
@@ -84,17 +83,12 @@ class StudyOptions:
     rig: str | None = _row(
         takes=Takes.RIG, verbs=ALL, plan="rig",
         help={
-            "": f"{_STACKS}; libvirt:DOMAIN: your running VM; metal: no QEMU.",
-            "tune": f"{_STACKS}.",
-            "check": "What runs the disk stack.",
+            "": f"{_STACKS} {rig_help(_RIGS)}.",
+            "tune": f"{_STACKS} {rig_help(_TUNED)}.",
+            "check": _STACKS,
             "study": "Run it on another rig: `vhost-user` or `storage-daemon`, for studies that do not need a guest.",
         },
-        choices={
-            "": ("storage-daemon", "vhost-user", "qemu", "metal", *rig_words_with_where()),
-            "tune": ("storage-daemon", "vhost-user", "qemu"),
-            "check": ("storage-daemon", "vhost-user", "metal"),
-            "study": (),
-        },
+        choices={"": _RIGS, "tune": _TUNED, "check": rig_words(lambda row: not row.in_guest), "study": ()},
         default={"": "storage-daemon", "check": "metal", "study": None},
         why="it runs QEMU's block layer on any host, without a guest",
     )  # fmt: skip
