@@ -27,10 +27,8 @@ DISKS = "disks.json"
 BARRIER = "barrier.json"
 """The capture with the start skew of guests that should start together."""
 
-
 RINGS = "virtqueue.json"
 """The capture with the number of requests in the virtqueues, sampled while the load ran."""
-
 
 CREW = "crew.json"
 """The capture with the threads of a storage daemon before any image was opened, and which is its IOThread."""

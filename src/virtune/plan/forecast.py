@@ -14,7 +14,7 @@ from virtune.model.stack import Stack
 from virtune.model.study import Study
 
 _GENERATOR_SECONDS = 0.1
-"""The same where virtune-load runs: it starts and ends in 0.01 s."""
+"""What an attempt costs beside warm-up and run where virtune-load runs: it starts and ends in 0.01 s."""
 
 _GUEST_SECONDS = 0.5
 """What each further guest of a stack adds: they are made ready one after another."""
@@ -30,7 +30,6 @@ _LONGEST_REPEAT = 6
 
 _RECENT = 6
 """How many attempts back it counts what had to be repeated: a disturbance comes and goes."""
-
 
 _INVENTED_SECONDS = 0.04
 """What a trial takes that is only simulated, however long it says that it measured."""

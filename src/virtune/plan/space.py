@@ -35,8 +35,6 @@ CONFIGURATIONS_MAX = 20_000
 QUEUES_MAX = 8
 """More queues than this serve no disk that a storage daemon serves from one thread (knob K22)."""
 
-"""QEMU's own poll-max-ns of an IOThread on Linux (knob K36)."""
-
 _CLUSTER_DEFAULT = Bytes(65536)
 
 

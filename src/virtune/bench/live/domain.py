@@ -10,6 +10,7 @@ from virtune.dialects.libvirt.domain import read_domain
 from virtune.model.domain import Domain, DomainDisk
 from virtune.model.errors import PreconditionError
 from virtune.model.live import DiskCount, LiveDisk
+from virtune.model.stack import POLL_DEFAULT_NS
 from virtune.probe.process import process_of_domain
 from virtune.virsh import Virsh
 
@@ -19,9 +20,6 @@ _FIELDS = {
     "reads": "rd.reqs", "writes": "wr.reqs", "flushes": "fl.reqs", "read_bytes": "rd.bytes",
     "written_bytes": "wr.bytes", "read_ns": "rd.times", "write_ns": "wr.times", "flush_ns": "fl.times",
 }  # fmt: skip
-
-_DEFAULT_POLL_NS = 32768
-"""An IOThread of QEMU's polls so long where nothing else is written."""
 
 
 class LiveDomain:
@@ -81,8 +79,7 @@ def _disk(domain: Domain, disk: DomainDisk, *, local: bool) -> LiveDisk:
         target=disk.target,
         path=disk.source.name if local and disk.source.kind in ("file", "block") else None,
         threads=tuple(f"IO iothread{number}" for number in numbers),
-        aio=disk.io,
-        polling=any(polls.get(number, _DEFAULT_POLL_NS) > 0 for number in numbers),
+        polling=any(polls.get(number, POLL_DEFAULT_NS) > 0 for number in numbers),
         limits=dict(_limits(disk)),
     )
 
