@@ -91,8 +91,6 @@ TUNING = Guideline(
     ),
 )  # fmt: skip
 
-GUIDELINES: tuple[Guideline, ...] = (CONFIGURATION, TUNING)
-
 _WORDS = {"yes": True, "no": False}
 
 

@@ -32,7 +32,6 @@ class LiveDisk:
     target: str
     path: str | None
     threads: tuple[str, ...] = ()
-    aio: str | None = None
     polling: bool = False
     limits: Mapping[str, float] = field(default_factory=dict)
 

@@ -57,9 +57,3 @@ class ThreadCost:
     def stalled(self) -> float:
         """The share of all time in which it was runnable but had no CPU."""
         return (self.wait_seconds or 0.0) / self.seconds
-
-    @property
-    def waited(self) -> float | None:
-        """Its waiting time as a share of the time it was running or runnable; None if unknown."""
-        wanted = self.cpu_seconds + (self.wait_seconds or 0.0)
-        return None if self.wait_seconds is None else self.wait_seconds / wanted if wanted > 0 else 0.0

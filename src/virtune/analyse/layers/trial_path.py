@@ -5,7 +5,6 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from virtune.analyse.layers.bottleneck import judge
 from virtune.analyse.layers.measured import depth_of, layers_of
 from virtune.analyse.trial.derive import used_by
 from virtune.analyse.trial.gates import medium
@@ -65,13 +64,6 @@ def bottleneck_of(found: Sequence[Bottleneck]) -> Bottleneck | None:
         )
     first = next(one for one in found if one.cause is cause)
     return Bottleneck(cause=cause, evidence=first.evidence, experiment=first.experiment, rounds=rounds, of=len(found))
-
-
-def judged(
-    trials: Sequence[tuple[Mapping[str, bytes], Measurement]], stack: Stack, workload: Workload
-) -> Bottleneck | None:
-    """Say what limits an arm under a workload, from the captures and measurement of each of its trials."""
-    return bottleneck_of([judge(path_of(parts, measured, stack, workload)) for parts, measured in trials])
 
 
 def _workers(stack: Stack) -> int | None:

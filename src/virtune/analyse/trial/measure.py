@@ -107,12 +107,6 @@ def _seconds(loads: Sequence[LoadResult]) -> float:
     return max((stream.seconds or 0.0 for load in loads for stream in load.streams), default=0.0)
 
 
-def has_percentiles(streams: Sequence[Stream], kind: Kind) -> bool:
-    """Whether all of the streams tell percentiles of that kind of latency."""
-    found: list[Latency | None] = [getattr(stream, kind) for stream in streams]
-    return bool(found) and all(one is not None and (one.histogram or one.percentiles) for one in found)
-
-
 def _flows(result: FioResult) -> list[Stream]:
     return [stream for load in result.loads for stream in load.streams]
 

@@ -76,7 +76,6 @@ class LiveMonitor:
                 target=name,
                 path=path if local else None,
                 threads=tuple(f"IO {thread}" for thread in threads),
-                aio=inserted.get("aio"),
                 polling=bool(threads),
                 limits={ours: float(inserted[theirs]) for theirs, ours in _LIMITS.items() if inserted.get(theirs)},
             )
