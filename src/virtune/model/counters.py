@@ -4,6 +4,7 @@
 A sample holds totals since boot; only differences mean something. Those are the `...Use` values.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -222,6 +223,13 @@ class Use:
     def seconds(self) -> float:
         """How long the window was."""
         return (self.end_ns - self.begin_ns) / 1e9
+
+    @property
+    def foreign_cpus(self) -> float | None:
+        """How many CPUs others than the roles' processes used; None when that is not known."""
+        if self.cpu is None:
+            return None
+        return max(0.0, self.cpu.busy_seconds - math.fsum(role.cpu_seconds for role in self.roles)) / self.seconds
 
     def role(self, name: str) -> RoleUse | None:
         """Return what a role used."""

@@ -7,6 +7,7 @@ esxtop's names for these: GAVG is the latency of a guest's request as the hyperv
 KAVG the difference, and QAVG the part of KAVG that a request waits in a queue.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
@@ -87,3 +88,8 @@ class Layers:
     qavg_ns: float | None = None
     reasons: tuple[str, ...] = ()
     top: Boundary = "application"
+
+    @property
+    def in_flight(self) -> float:
+        """How many requests are under way on average, in all layers together."""
+        return math.fsum(one.in_flight for one in self.layers)

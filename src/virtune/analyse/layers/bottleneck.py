@@ -192,12 +192,13 @@ def _load(seen: _Seen) -> Answer:
 
 def _not_bound(seen: _Seen) -> Answer:
     """What was offered is done; or nobody says what is, and the disk had nothing to do half of the time."""
-    offered, flying = seen.path.offered, _flying(seen.path)
+    offered, layers = seen.path.offered, seen.path.layers
     if offered is None:
-        if seen.path.depth is None and flying is not None and flying < RESTING:
+        if seen.path.depth is None and layers is not None and layers.in_flight < RESTING:
             return _found(
                 Cause.NOT_BOUND,
-                f"{flying:.2f} requests were in flight at a time: the VM asks less of the disk than it could do",
+                f"{layers.in_flight:.2f} requests were in flight at a time: the VM asks less of the disk than it"
+                " could do",
                 experiment="look again when it is slow; if it is slow now, look for the time in the guest",
             )
         return None
@@ -230,7 +231,7 @@ def _workers(seen: _Seen) -> Answer:
 def _depth(seen: _Seen) -> Answer:
     """One I/O at a time: what is done a second follows from the time of one."""
     path = seen.path
-    flying = path.depth if path.depth is not None else _flying(path)
+    flying = path.depth if path.depth is not None or path.layers is None else path.layers.in_flight
     if flying is None or flying > 1.1:
         return None
     largest = seen.layer()
@@ -310,7 +311,3 @@ def _ends(one: ThreadCost, iops: float) -> str:
 def _named(one: ThreadCost) -> str:
     names = {"main": "the main loop", "load": "the load", "worker": "a worker thread"}
     return names.get(one.role, f"thread {one.name!r}")
-
-
-def _flying(path: DataPath) -> float | None:
-    return None if path.layers is None else sum(one.in_flight for one in path.layers.layers)

@@ -42,7 +42,7 @@ def live_path(
         limits={unit: (limit, done[unit]) for unit, limit in disk.limits.items()},
         served=None if used is None else _served(used, all_read),
         device_busy=used.disks[0].busy_percent / 100 if used is not None and used.disks else None,
-        foreign_cpus=None if used is None else _foreign(used),
+        foreign_cpus=None if used is None else used.foreign_cpus,
     )
 
 
@@ -76,9 +76,3 @@ def _served(used: Use, all_read: int) -> float | None:
     if role is None or role.read_bytes is None or all_read < _ENOUGH_BYTES:
         return None
     return role.read_bytes / all_read
-
-
-def _foreign(used: Use) -> float | None:
-    if used.cpu is None:
-        return None
-    return max(0.0, used.cpu.busy_seconds - sum(role.cpu_seconds for role in used.roles)) / used.seconds

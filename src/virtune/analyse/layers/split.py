@@ -59,7 +59,7 @@ def split(way: Way, below_ns: Passed, requests: Passed, iops: Sequence[float], *
     total = below_ns[top]
     reasons: list[str] = []
     stands = [one for one in BOUNDARIES if one == top or _counts_the_same(one, top, below_ns, requests, reasons)]
-    seen = frozenset(stands)
+    esxtop = _esxtop({one: fmean(below_ns[one]) for one in stands})  # joining leaves boundaries out
     parts = _joined(way, stands, below_ns, reasons)
     rate, mean = fmean(iops), fmean(total)
     return Layers(
@@ -81,7 +81,7 @@ def split(way: Way, below_ns: Passed, requests: Passed, iops: Sequence[float], *
         idle=None if depth is None else max(0.0, depth - rate * mean / 1e9),
         reasons=tuple(reasons),
         top=top,
-        **_esxtop({one: fmean(below_ns[one]) for one in seen}),
+        **esxtop,
     )
 
 
@@ -146,12 +146,11 @@ def _interval(values: Sequence[float]) -> tuple[float, float | None, float | Non
 
 def _esxtop(below: Mapping[Boundary, float]) -> dict[str, float | None]:
     """Return esxtop's figures. Without the virtqueue seen, GAVG begins where QEMU takes a request off it."""
-    guest, device = below.get("ring", below.get("backend")), below.get("device")
-    both = guest is not None and device is not None
-    ring, backend = below.get("ring"), below.get("backend")
+    ring, backend, device = below.get("ring"), below.get("backend"), below.get("device")
+    guest = backend if ring is None else ring
     return {
         "gavg_ns": guest,
         "davg_ns": device,
-        "kavg_ns": max(0.0, guest - device) if both and guest is not None and device is not None else None,
+        "kavg_ns": None if guest is None or device is None else max(0.0, guest - device),
         "qavg_ns": None if ring is None or backend is None else max(0.0, ring - backend),
     }

@@ -43,7 +43,7 @@ def path_of(parts: Mapping[str, bytes], measured: Measurement, stack: Stack, wor
         served=_served(measured, used, stack),
         device_busy=used.disks[0].busy_percent / 100 if used is not None and used.disks else None,
         load_busy=_load_busy(measured),
-        foreign_cpus=None if used is None else _foreign(used),
+        foreign_cpus=None if used is None else used.foreign_cpus,
     )
 
 
@@ -112,10 +112,3 @@ def _load_busy(measured: Measurement) -> float | None:
     parts = [measured.get("cpu.load.usr"), measured.get("cpu.load.sys")]
     known = [one for one in parts if one is not None]
     return math.fsum(known) / 100 if len(known) == len(parts) else None
-
-
-def _foreign(used: Use) -> float | None:
-    if used.cpu is None:
-        return None
-    ours = math.fsum(role.cpu_seconds for role in used.roles)
-    return max(0.0, used.cpu.busy_seconds - ours) / used.seconds

@@ -18,8 +18,7 @@ def answers_of(
     found: dict[str, tuple[bool, str]] = {"assigned": (False, "its requests pass through QEMU")}
     layers = path.layers
     if layers is not None:
-        flying = sum(one.in_flight for one in layers.layers)
-        found["jobs"] = (flying >= SEVERAL, f"{flying:.1f} requests in flight at a time")
+        found["jobs"] = (layers.in_flight >= SEVERAL, f"{layers.in_flight:.1f} requests in flight at a time")
     found["iothreads"] = (path.serving == "iothread", f"the {path.serving} serves the disk")
     if write_share is not None:
         found["writes"] = (write_share > 0.5, f"{format_share(write_share)} of its I/Os are writes")

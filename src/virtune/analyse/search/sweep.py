@@ -18,8 +18,8 @@ from itertools import pairwise
 from statistics import fmean, median
 
 from virtune.analyse.stats.student import mean_and_radius, two_sided
+from virtune.analyse.study.offered_load import met_share
 from virtune.analyse.trial.rejection import pardons, rejected_for
-from virtune.analyse.trial.validity_rules import EDGE_SECONDS, RATE_MET
 from virtune.model.evidence import StudyRecord
 from virtune.model.measurement import Measurement
 from virtune.model.sweep import LoadEstimate, LoadPoint, LoadSweep
@@ -119,7 +119,7 @@ def most_of(points: Sequence[LoadPoint]) -> LoadEstimate | None:
 def _points(record: StudyRecord, plan: SweepPlan) -> Iterator[LoadPoint]:
     study, attempts = record.study, record.attempts or record.trials
     pardoned = pardons(attempts)
-    share = RATE_MET - EDGE_SECONDS / study.seconds
+    share = met_share(study)
     for workload in study.compared:
         every = [
             one.measurement

@@ -18,11 +18,16 @@ SATURATED_SHARE = 0.5
 """From this share of its rounds an arm counts as saturated; in fewer of them it is the host that stalled."""
 
 
+def met_share(study: Study) -> float:
+    """Return the share of what is offered that is done where nothing falls behind: all of it, but for the edges."""
+    return RATE_MET - EDGE_SECONDS / study.seconds
+
+
 def unmet_rounds(study: Study, trials: Iterable[TrialRecord]) -> Unmet:
     """Return the rounds in which an arm did less than 99 % of what its workload offers, but for the edges."""
     if study.imported:  # nobody offered it a load, and it has no time of a trial
         return {}
-    share = RATE_MET - EDGE_SECONDS / study.seconds
+    share = met_share(study)
     offered = {workload.name: workload.offered_iops for workload in study.workloads}
     found: dict[tuple[str, str], set[int]] = {}
     for record in trials:

@@ -147,20 +147,18 @@ def _waiting(used: Use) -> tuple[float, float, float] | None:
 
     Without schedstat the share of time in which some task waited (PSI) stands in, which is never less.
     """
-    if used.cpu is None or not used.roles or used.cpu.busy_seconds <= 0:
+    if used.cpu is None or not used.roles or used.cpu.busy_seconds <= 0 or (foreign := used.foreign_cpus) is None:
         return None
-    ran = math.fsum(role.cpu_seconds for role in used.roles)
-    foreign = max(0.0, used.cpu.busy_seconds - ran)
     waits = [role.wait_seconds for role in used.roles if role.wait_seconds is not None]
     if waits:
-        wanted = ran + math.fsum(waits)
+        wanted = math.fsum(role.cpu_seconds for role in used.roles) + math.fsum(waits)
         waited = math.fsum(waits) / wanted if wanted else 0.0
     else:
         some = pressure_percent(used)
         if some is None:
             return None
         waited = some / 100
-    return waited, foreign / used.seconds, foreign / used.cpu.busy_seconds
+    return waited, foreign, foreign * used.seconds / used.cpu.busy_seconds
 
 
 def pressure_percent(used: Use) -> float | None:

@@ -34,12 +34,12 @@ def thread_costs(parts: Mapping[str, bytes], used: Use) -> tuple[ThreadCost, ...
 def cost_values(parts: Mapping[str, bytes], used: Use, iops: float | None) -> Iterator[tuple[str, float]]:
     """Yield the metrics of threads by role: CPU time for each I/O, the share of the wanted time spent waiting."""
     costs = thread_costs(parts, used)
-    ended = {role.role: _ended_seconds(role) for role in used.roles}
+    load = used.role("load")
     for name in (*THREAD_ROLES, "load"):
         mine = [one for one in costs if one.role == name]
         spent = math.fsum(one.cpu_seconds for one in mine)
-        # threads that ended are counted with their process alone; only pools let threads end
-        spent += ended.get("load" if name == "load" else "", 0.0)
+        if name == "load" and load is not None:
+            spent += _ended_seconds(load)
         if mine and iops:
             yield f"cpu.io.{name}", spent / used.seconds / iops
         waits = [one.wait_seconds for one in mine if one.wait_seconds is not None]
@@ -52,6 +52,7 @@ def cost_values(parts: Mapping[str, bytes], used: Use, iops: float | None) -> It
 
 
 def _ended_seconds(role: RoleUse) -> float:
+    """Return what threads used that ended unseen, which is counted with their process alone."""
     return max(0.0, role.cpu_seconds - math.fsum(one.cpu_seconds for one in role.threads)) if role.ended else 0.0
 
 
