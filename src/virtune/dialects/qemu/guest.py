@@ -8,7 +8,7 @@ what the machine was made with needs another process. A disk on IDE or AHCI is t
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -92,73 +92,58 @@ class GuestMachine:
 
 
 def machine_argv(program: str, machine: GuestMachine) -> tuple[str, ...]:
-    """Write the command line of a machine; `channels` and `monitor` are descriptors that QEMU gets.
+    """Write the command line of a machine; `channels` and `monitor` are descriptors that QEMU gets."""
+    asked = machine.asked
+    argv = [program, "-name", "virtune,debug-threads=on", "-nodefaults", "-no-user-config", "-display", "none"]
+    argv += ["-no-reboot", *_board(machine), "-accel", "kvm" if machine.kvm else "tcg,thread=multi"]
+    # a console that nobody drains stops the guest, so it goes into a file
+    argv += ["-chardev", f"file,id=console,path={machine.console}", "-serial", "chardev:console"]
+    argv += ["-chardev", f"socket,id=monitor,fd={machine.monitor}", "-mon", "chardev=monitor,mode=control"]
+    argv += ["-kernel", machine.kernel, *(_bare_words(machine) if asked.is_bare else _linux_words(machine))]
+    # the older board has no PCI Express, and takes what is plugged in on its one bus
+    for number, slot in enumerate(() if asked.has_isa else SLOTS[:1] if asked.is_bare else SLOTS, 1):
+        argv += ["-device", f"pcie-root-port,id={slot},chassis={number},slot={number}"]
+    return (*argv, *(word for command in machine.first for word in argument_of(command)))
+
+
+def _linux_words(machine: GuestMachine) -> Iterator[str]:
+    """Yield what a guest with Linux needs: its first process, its own command line, its serial ports.
 
     The clock: under TCG all vCPUs read the host's TSC, so that it may be relied on; with several vCPUs the guest
     would else take the HPET, whose every read stops the emulation. On KVM the guest's own choice is right.
     Programs at the same addresses every time: what TCG has translated of one is of use for the next, so that fio is
     ready in 0.35 s and not in 0.40.
     """
-    if machine.asked.is_bare:
-        return _bare_argv(program, machine)
-    append = [
-        "console=ttyS0",
-        "quiet",
-        "loglevel=3",
-        "panic=-1",
-        f"ports={len(machine.channels) + (machine.agent is not None)}",
-    ]
+    ports = len(machine.channels) + (machine.agent is not None)
+    append = ["console=ttyS0", "quiet", "loglevel=3", "panic=-1", f"ports={ports}"]
     append += [] if machine.kvm else ["tsc=reliable", "mitigations=off", "norandmaps"]
-    argv = [program, "-name", "virtune,debug-threads=on", "-nodefaults", "-no-user-config", "-display", "none"]
-    argv += ["-no-reboot", *_board(machine), "-accel", "kvm" if machine.kvm else "tcg,thread=multi"]
-    argv += ["-kernel", machine.kernel, "-initrd", machine.initramfs, "-append", " ".join(append)]
-    # a console that nobody drains stops the guest, so it goes into a file
-    argv += ["-chardev", f"file,id=console,path={machine.console}", "-serial", "chardev:console"]
-    argv += ["-chardev", f"socket,id=monitor,fd={machine.monitor}", "-mon", "chardev=monitor,mode=control"]
-    argv += ["-device", "virtio-serial-pci"]
+    yield from ("-initrd", machine.initramfs, "-append", " ".join(append), "-device", "virtio-serial-pci")
     for number, descriptor in enumerate(machine.channels):
-        argv += ["-chardev", f"socket,id=channel{number},fd={descriptor}"]
-        argv += ["-device", f"virtserialport,chardev=channel{number},name=virtune.{number}"]
+        yield from ("-chardev", f"socket,id=channel{number},fd={descriptor}")
+        yield from ("-device", f"virtserialport,chardev=channel{number},name=virtune.{number}")
     if machine.agent is not None:
-        argv += ["-chardev", f"socket,id=agent,fd={machine.agent}"]
-        argv += ["-device", f"virtserialport,chardev=agent,name={AGENT_PORT}"]
-    # the older board has no PCI Express, and takes what is plugged in on its one bus
-    for number, slot in enumerate(() if machine.asked.has_isa else SLOTS, 1):
-        argv += ["-device", f"pcie-root-port,id={slot},chassis={number},slot={number}"]
-    return (*argv, *(word for command in machine.first for word in argument_of(command)))
+        yield from ("-chardev", f"socket,id=agent,fd={machine.agent}")
+        yield from ("-device", f"virtserialport,chardev=agent,name={AGENT_PORT}")
 
 
-def _bare_argv(program: str, machine: GuestMachine) -> tuple[str, ...]:
-    """Write the command line of a guest without an operating system.
+def _bare_words(machine: GuestMachine) -> Iterator[str]:
+    """Yield what a guest without an operating system needs.
 
     qboot starts it in a tenth of the time that SeaBIOS takes, and leaves PCI to the guest. Its line to the host is a
     virtio console; the serial port is for its last words, and the port 0xf4 for its end.
     """
-    argv = [program, "-name", "virtune,debug-threads=on", "-nodefaults", "-no-user-config", "-display", "none"]
-    argv += ["-no-reboot", *_board(machine), "-accel", "kvm" if machine.kvm else "tcg,thread=multi"]
-    argv += ["-bios", "qboot.rom", "-kernel", machine.kernel]
-    argv += ["-chardev", f"file,id=console,path={machine.console}", "-serial", "chardev:console"]
-    argv += ["-chardev", f"socket,id=monitor,fd={machine.monitor}", "-mon", "chardev=monitor,mode=control"]
-    argv += ["-device", "isa-debug-exit,iobase=0xf4,iosize=4", "-device", "virtio-serial-pci,max_ports=1"]
-    for descriptor in machine.channels:
-        argv += ["-chardev", f"socket,id=line,fd={descriptor}", "-device", "virtconsole,chardev=line"]
-    if not machine.asked.has_isa:
-        argv += ["-device", f"pcie-root-port,id={SLOTS[0]},chassis=1,slot=1"]
-    return (*argv, *(word for command in machine.first for word in argument_of(command)))
+    yield from ("-bios", "qboot.rom", "-device", "isa-debug-exit,iobase=0xf4,iosize=4")
+    yield from ("-device", "virtio-serial-pci,max_ports=1")
+    for line in machine.channels:
+        yield from ("-chardev", f"socket,id=line,fd={line}", "-device", "virtconsole,chardev=line")
 
 
 def _board(machine: GuestMachine) -> list[str]:
     asked, memory = machine.asked, machine.asked.memory or MEMORY
+    cpu = asked.cpu or (machine.host_cpu if machine.kvm else "max")
     options = [asked.type or "q35", "hpet=off"]
-    words = [
-        "-cpu",
-        asked.cpu or (machine.host_cpu if machine.kvm else "max"),
-        "-smp",
-        str(machine.vcpus),
-        "-m",
-        f"{memory}B",
-    ]
     options += [MEMORY_BACKEND] if asked.hugepages is not None else []
+    words = ["-cpu", cpu, "-smp", str(machine.vcpus), "-m", f"{memory}B"]
     return ["-M", ",".join(options), *words, *hugepage_words(asked)]
 
 
