@@ -30,6 +30,7 @@ from virtune.model.facts import Unknown
 from virtune.model.stack import Disk
 from virtune.model.units import format_bytes
 from virtune.probe.extents import unwritten_bytes
+from virtune.probe.qcow2 import read_qcow2
 
 _WITNESS = ".virtune.json"
 _PARTIAL = ".partial"
@@ -46,8 +47,6 @@ _SPARE_BYTES = 64 * 1024**2
 
 _WITNESS_BYTES, _OUTPUT_BYTES = 4096, 64 * 1024
 """The most that is read of a witness, which has some hundred bytes, and of what fio printed while it filled."""
-
-_QCOW2 = b"QFI\xfb"
 
 
 class Scratch:
@@ -220,7 +219,7 @@ class Scratch:
             if "No space left" in (words or ""):
                 raise PreconditionError(f"{self.directory} is full", hint="`--scratch DIR` puts images elsewhere")
             raise RigError(f"{what} ended with status {status}", hint=words)
-        if not _is_qcow2(path):
+        if read_qcow2(path) is None:
             raise RigError("`qemu-img` reported success and made no qcow2 image", hint=" ".join(command[:1]))
         self._say(StepEnded(what=what))
 
@@ -299,14 +298,6 @@ def _is_anothers(path: Path, witness: Path) -> bool:
         return False
     vouched = path == witness or (path.suffix != _PARTIAL and witness.exists())
     return not stat.S_ISREG(found.st_mode) or not vouched
-
-
-def _is_qcow2(path: Path) -> bool:
-    try:
-        with path.open("rb") as file:
-            return file.read(len(_QCOW2)) == _QCOW2
-    except OSError:
-        return False
 
 
 def _valid(path: Path, span: int) -> bool:
