@@ -83,7 +83,10 @@ class DataPath:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bottleneck:
-    """What limits a disk: the cause, its evidence, and what to try next. It was found in `rounds` of `of` rounds."""
+    """What limits a disk: the cause, its evidence, and what to try next.
+
+    It was found in `rounds` of `of` rounds.
+    """
 
     cause: Cause
     evidence: tuple[str, ...]

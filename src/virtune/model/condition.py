@@ -36,8 +36,9 @@ class Threshold:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ThresholdResult:
-    """The result of one condition for one comparison: the outcome, and the reason in words and as a code. For a limit
-    on a value, the comparison has that value in the place of the baseline.
+    """The result of one condition for one comparison: the outcome, and the reason in words and as a code.
+
+    For a limit on a value, the comparison has that value in the place of the baseline.
     """
 
     condition: Threshold

@@ -110,6 +110,7 @@ class DomainThread:
 class Domain:
     """One VM as it is configured. `guest_agent`: it has the port of the QEMU guest agent. `pins` are CPU sets by
     `vcpu:0`, `iothread:1`, `emulator`; `threads_elsewhere` are the IOThreads that another device than a disk uses.
+
     `language` is the configuration's language: libvirt, proxmox, xl, vmx, bhyve.
     """
 

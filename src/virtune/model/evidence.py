@@ -49,10 +49,11 @@ UNDER_LOAD = "under load"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
-    """One setting: the requested value, the value found on the running process, and the proof. `found` is None where
-    the setting could not be verified; that is reported, never taken for agreement. `hidden`: this system does not let
-    us look, so verification is impossible (`virtune.model.verification` judges the others). `guest` is the index,
-    from 0, of the guest where several share the load.
+    """One setting: the requested value, the value found on the running process, and the proof.
+
+    `found` is None where the setting could not be verified; that is reported, never taken for agreement. `hidden`:
+    this system does not let us look, so verification is impossible (`virtune.model.verification` judges the others).
+    `guest` is the index, from 0, of the guest where several share the load.
     """
 
     setting: str
@@ -71,9 +72,11 @@ class Check:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Changeover:
     """How an arm was started after the previous one: in a new process, or swapped into a process that ran other arms
-    before. `swapped` names the exchanged part (`export`, `disk`), None for a new process; `why` then says why a new
-    one was needed. `seconds` is the time to stop the previous arm and to start this one; `process` is the process id,
-    and `carried` how many arms it had run before.
+    before.
+
+    `swapped` names the exchanged part (`export`, `disk`), None for a new process; `why` then says why a new one was
+    needed. `seconds` is the time to stop the previous arm and to start this one; `process` is the process id, and
+    `carried` how many arms it had run before.
     """
 
     swapped: str | None

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Facts: properties of a host that are read once and hold for the whole study. A fact that could not be read is an
-`Unknown` with the reason, never a guess or a default.
+"""Facts: properties of a host that are read once and hold for the whole study.
+
+A fact that could not be read is an `Unknown` with the reason, never a guess or a default.
 """
 
 from dataclasses import dataclass
@@ -30,10 +31,11 @@ class BlockDevice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backing:
-    """The storage behind a path: its filesystem, and the chain of block devices below. `devices` begins with the
-    device that holds the filesystem and lists each device once, always before the devices below it. Where the kernel
-    shows no block device (memory, network, a storage pool), `devices` is empty or ends early and `gap` says why. A
-    path that is itself a block device has no filesystem.
+    """The storage behind a path: its filesystem, and the chain of block devices below.
+
+    `devices` begins with the device that holds the filesystem and lists each device once, always before the devices
+    below it. Where the kernel shows no block device (memory, network, a storage pool), `devices` is empty or ends
+    early and `gap` says why. A path that is itself a block device has no filesystem.
     """
 
     path: str

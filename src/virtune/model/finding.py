@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A Finding: what an audit rule found at one place of a domain, and the facts that rules use. An unknown fact is
-None, and a rule that needs it reports nothing: no finding rests on a guess.
+"""A Finding: what an audit rule found at one place of a domain, and the facts that rules use.
+
+An unknown fact is None, and a rule that needs it reports nothing: no finding rests on a guess.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -130,8 +131,9 @@ class Subject:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seen:
-    """One match of a rule: the place, the advice, and the settings that follow it. `measure` is the command that
-    would decide whether a `try` helps.
+    """One match of a rule: the place, the advice, and the settings that follow it.
+
+    `measure` is the command that would decide whether a `try` helps.
     """
 
     at: DomainDisk | Controller | None = None
@@ -184,9 +186,10 @@ class Finding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Audited:
-    """One audited domain: the source of its configuration, and the findings. `diff` shows the changes of all errors
-    and warnings together, if requested, and `commands` are the same changes as command lines, for systems that are
-    configured so.
+    """One audited domain: the source of its configuration, and the findings.
+
+    `diff` shows the changes of all errors and warnings together, if requested, and `commands` are the same changes as
+    command lines, for systems that are configured so.
     """
 
     origin: str

@@ -18,8 +18,9 @@ class Fork:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Leaf:
-    """An end of a guideline: the advice, the published results, the management cost, the settings. `limit`: nothing
-    is left to gain. `ours`: it was added by virtune and is not the authors'.
+    """An end of a guideline: the advice, the published results, the management cost, the settings.
+
+    `limit`: nothing is left to gain. `ours`: it was added by virtune and is not the authors'.
     """
 
     id: str

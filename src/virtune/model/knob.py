@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The settings (knobs) of the I/O path, one row each. A `Knob` describes its values, what it needs, what changing it
-costs and what that risks. The command line, plan files, the audit and the reference page all read the same rows
-(`virtune.model.knobs`). Whether the installed QEMU has a value is never guessed from its version: a knob names the
-query (`Ask`) whose answer decides.
+"""The settings (knobs) of the I/O path, one row each.
+
+A `Knob` describes its values, what it needs, what changing it costs and what that risks. The command line, plan
+files, the audit and the reference page all read the same rows (`virtune.model.knobs`). Whether the installed QEMU has
+a value is never guessed from its version: a knob names the query (`Ask`) whose answer decides.
 """
 
 import re
@@ -128,11 +129,13 @@ Ask = AskSchema | AskDevice | AskObject
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Knob:
-    """One setting of the I/O path. `place` is the path of the attribute of `Stack` that it sets, empty where virtune
-    only documents the knob and does not set it yet. `spelled` is how each system writes it. `default` is what the
-    system does without the setting: a value that `read` takes, or an explanation in round brackets. Each line of
-    `source` begins with its evidence, `[T]` tried by hand to `[U]` unverified. `in_guest` is what changing it takes
-    in a test VM, where that differs: the test disk is not the root disk and can be exchanged.
+    """One setting of the I/O path.
+
+    `place` is the path of the attribute of `Stack` that it sets, empty where virtune only documents the knob and does
+    not set it yet. `spelled` is how each system writes it. `default` is what the system does without the setting: a
+    value that `read` takes, or an explanation in round brackets. Each line of `source` begins with its evidence,
+    `[T]` tried by hand to `[U]` unverified. `in_guest` is what changing it takes in a test VM, where that differs:
+    the test disk is not the root disk and can be exchanged.
     """
 
     id: str
@@ -153,7 +156,10 @@ class Knob:
     place: tuple[str, ...] = ()
 
     def read(self, text: str) -> str | int | bool:
-        """Read a value of this knob as a user wrote it. Raises ValueError with a sentence on the values allowed."""
+        """Read a value of this knob as a user wrote it.
+
+        Raises ValueError with a sentence on the values allowed.
+        """
         return _read(self.domain, text.strip())
 
 
@@ -168,8 +174,10 @@ class Support(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """The answer of one installed program to the query of a knob. `values` are the values it accepts (with VALUES);
-    `detail` is the type and default it names, or why there is no answer.
+    """The answer of one installed program to the query of a knob.
+
+    `values` are the values it accepts (with VALUES); `detail` is the type and default it names, or why there is no
+    answer.
     """
 
     program: str

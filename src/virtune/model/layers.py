@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Layers: where the time of a request goes between the application and the medium. Requests are counted and timed at
-several points on their way down, the boundaries. A layer is what lies between two boundaries; its time is the
-difference of theirs. Means add up, percentiles do not, so a layer is a difference of means.
+"""Layers: where the time of a request goes between the application and the medium.
+
+Requests are counted and timed at several points on their way down, the boundaries. A layer is what lies between two
+boundaries; its time is the difference of theirs. Means add up, percentiles do not, so a layer is a difference of
+means.
 
 esxtop's names for these: GAVG is the latency of a guest's request as the hypervisor sees it, DAVG the device's part,
 KAVG the difference, and QAVG the part of KAVG that a request waits in a queue.
@@ -71,7 +73,9 @@ class RequestLayer:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layers:
     """Where the time of a request goes, from the top down; the layers add up to `total_ns`, the latency that the load
-    measured. `top` is the boundary where they begin: at the load, or for a live VM where its requests are first seen;
+    measured.
+
+    `top` is the boundary where they begin: at the load, or for a live VM where its requests are first seen;
     `total_ns` is then the time from there down. `idle` is how many of the I/Os that may be in flight the load
     generator had not submitted. `gavg_ns` and the like are esxtop's figures, None where a boundary is missing.
     `reasons` say why measured boundaries were left out, and which layers were joined.

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The parts of a guest other than its disk: the machine, and the host CPUs of its threads. Values that QEMU would
-refuse are reported as a sentence.
+"""The parts of a guest other than its disk: the machine, and the host CPUs of its threads.
+
+Values that QEMU would refuse are reported as a sentence.
 """
 
 import re

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The measurement of one trial in base units: nanoseconds, bytes, operations, seconds, CPU-seconds. Percentiles are
-kept as a Histogram (counts per bin), because counts can be added exactly and percentiles cannot.
+"""The measurement of one trial in base units: nanoseconds, bytes, operations, seconds, CPU-seconds.
+
+Percentiles are kept as a Histogram (counts per bin), because counts can be added exactly and percentiles cannot.
 """
 
 import math
@@ -136,14 +137,15 @@ class DeviceUse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadResult:
-    """fio's result of one reporting group (the jobs that were reported together). `depth` is the requested number of
-    I/Os in flight (iodepth x numjobs); `depth_levels` the share of requests (0..1) that fio saw at each depth class,
-    from its IO depths line. CPU is in % of one CPU, averaged over the jobs. `errors` counts I/Os that failed while
-    fio went on. `options` are the job's own as fio echoes them; None where the source does not echo them, so that
-    "not set" and "not known" remain distinct. `group` is fio's number of the reporting group: jobs behind a
-    `stonewall` ran after those of lower groups, not at the same time. `sections`: several job sections are combined
-    here, and only their common options are known. `began` is when the job started, in seconds since 1970 (fio 3.36
-    and later).
+    """fio's result of one reporting group (the jobs that were reported together).
+
+    `depth` is the requested number of I/Os in flight (iodepth x numjobs); `depth_levels` the share of requests (0..1)
+    that fio saw at each depth class, from its IO depths line. CPU is in % of one CPU, averaged over the jobs.
+    `errors` counts I/Os that failed while fio went on. `options` are the job's own as fio echoes them; None where the
+    source does not echo them, so that "not set" and "not known" remain distinct. `group` is fio's number of the
+    reporting group: jobs behind a `stonewall` ran after those of lower groups, not at the same time. `sections`:
+    several job sections are combined here, and only their common options are known. `began` is when the job started,
+    in seconds since 1970 (fio 3.36 and later).
     """
 
     name: str
@@ -201,6 +203,7 @@ class FioResult:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measurement:
     """The measurement of one trial: base metrics by id (see `virtune.model.metric`), the distributions, and remarks.
+
     `values` holds only what was measured: a missing metric was not measured, and is never zero by default.
     `histogram` is of the total latency of all I/Os, `flushes` of flushes, `others` are the remaining distributions.
     `gates` are the readings of all gates (`virtune.model.gate`) by id, also those below their limits. `profile` is

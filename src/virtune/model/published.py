@@ -9,8 +9,9 @@ from typing import Literal
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublishedFigure:
-    """A published comparison in words, with its conditions and source. `seen` says whether the source itself was
-    read, or only a text that quotes it.
+    """A published comparison in words, with its conditions and source.
+
+    `seen` says whether the source itself was read, or only a text that quotes it.
     """
 
     number: int

@@ -124,14 +124,15 @@ class Stopped(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Basis:
-    """The evidence behind the verdicts of one workload. Each pair's own figures are in its Comparison. `noise` is the
-    standard deviation of one round's difference (ln: 0.05 is about 5 %), the median over the pairs; `lag1` is the
-    lag-1 autocorrelation of rounds that the intervals allow for. None where no pair has them. `seconds_left`
-    forecasts what deciding the rest still takes under that noise: 0 when nothing is undecided, None when no forecast
-    is possible. `effective` is the effective sample size in rounds, `correlation_seconds` the autocorrelation time
-    (`correlation_open`: longer than a trial, so at least this). `drift` is the host's drift, all arms together.
-    `starts` counts the processes, or guest disks, that carried trials, and `start_spread` is the standard deviation
-    (ln) between starts; None where noise hides it.
+    """The evidence behind the verdicts of one workload. Each pair's own figures are in its Comparison.
+
+    `noise` is the standard deviation of one round's difference (ln: 0.05 is about 5 %), the median over the pairs;
+    `lag1` is the lag-1 autocorrelation of rounds that the intervals allow for. None where no pair has them.
+    `seconds_left` forecasts what deciding the rest still takes under that noise: 0 when nothing is undecided, None
+    when no forecast is possible. `effective` is the effective sample size in rounds, `correlation_seconds` the
+    autocorrelation time (`correlation_open`: longer than a trial, so at least this). `drift` is the host's drift, all
+    arms together. `starts` counts the processes, or guest disks, that carried trials, and `start_spread` is the
+    standard deviation (ln) between starts; None where noise hides it.
     """
 
     workload: str

@@ -36,8 +36,9 @@ def phase_of(number: int) -> Phase:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Factor:
-    """A knob that is varied, by id, and its values, as they are written. `costly`: changing it needs a new process or
-    guest device, where the others only need a swap.
+    """A knob that is varied, by id, and its values, as they are written.
+
+    `costly`: changing it needs a new process or guest device, where the others only need a swap.
     """
 
     knob: str
@@ -47,8 +48,9 @@ class Factor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Removed:
-    """Configurations that were left out of a space: how many, the name of one of them, and why. `count` is None for a
-    value that this host does not support.
+    """Configurations that were left out of a space: how many, the name of one of them, and why.
+
+    `count` is None for a value that this host does not support.
     """
 
     what: str
@@ -58,8 +60,9 @@ class Removed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetApart:
-    """Configurations whose durability differs from the ranking's, so they are not ranked. `names` are those with the
-    same durability for the same reason: `words`.
+    """Configurations whose durability differs from the ranking's, so they are not ranked.
+
+    `names` are those with the same durability for the same reason: `words`.
     """
 
     names: tuple[str, ...]
@@ -70,13 +73,15 @@ class SetApart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Search:
-    """The space and the rules of a search. `ranked` are the arms that compete, by name: all but a baseline of another
-    durability. `slice_seconds` is None where the probe is to choose. `budget_seconds` bounds the whole search; None
-    is the mode's own bound. `confirm_pairs` is the number of paired starts of winner and baseline at the end, each of
-    `confirm_seconds`; a pair without both values is replaced by another. With `tries` (None: all race from the start)
-    at most so many of the ranked are raced, in the order in which they are proposed. Blocks of the race begin at
-    least `spread_seconds` apart, so that the race sees the host in more than one of its states. `vary` is the request
-    to vary, as it was written; empty for the rig's own choice, None if unknown.
+    """The space and the rules of a search.
+
+    `ranked` are the arms that compete, by name: all but a baseline of another durability. `slice_seconds` is None
+    where the probe is to choose. `budget_seconds` bounds the whole search; None is the mode's own bound.
+    `confirm_pairs` is the number of paired starts of winner and baseline at the end, each of `confirm_seconds`; a
+    pair without both values is replaced by another. With `tries` (None: all race from the start) at most so many of
+    the ranked are raced, in the order in which they are proposed. Blocks of the race begin at least `spread_seconds`
+    apart, so that the race sees the host in more than one of its states. `vary` is the request to vary, as it was
+    written; empty for the rig's own choice, None if unknown.
     """
 
     goal: Goal

@@ -19,8 +19,10 @@ class Apart:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Space:
     """The search space: `arms` are ranked, all with the durability `promise`; `baseline` is the name of the present
-    configuration. The baseline is the first of the arms. If its own durability differs, `ranked_baseline` is False:
-    it is then only compared with the winner.
+    configuration.
+
+    The baseline is the first of the arms. If its own durability differs, `ranked_baseline` is False: it is then only
+    compared with the winner.
     """
 
     factors: tuple[Factor, ...]

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The options of a study, one row each, read by the command line, plan files, schema and docs. `StudyOptions` holds
-the values given on the command line or in a plan file; its fields carry the rows. A new option is a field here, and a
-line where a study is made of it (`flows/question.py`, `flows/tune_question.py`).
+"""The options of a study, one row each, read by the command line, plan files, schema and docs.
+
+`StudyOptions` holds the values given on the command line or in a plan file; its fields carry the rows. A new option
+is a field here, and a line where a study is made of it (`flows/question.py`, `flows/tune_question.py`).
 """
 
 from collections.abc import Mapping

@@ -39,10 +39,12 @@ class LoadEstimate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadSweep:
-    """The result of a sweep. `saturation` is the highest rate that the stack achieved. `knee` is the load with the
-    greatest power (achieved IOPS by mean latency, Kleinrock 1979): beyond it more load adds latency rather than
-    throughput. `most` is the greatest load at which the study's limit holds. Each is None where the sweep did not
-    find it, and `why` then says so.
+    """The result of a sweep.
+
+    `saturation` is the highest rate that the stack achieved. `knee` is the load with the greatest power (achieved
+    IOPS by mean latency, Kleinrock 1979): beyond it more load adds latency rather than throughput. `most` is the
+    greatest load at which the study's limit holds. Each is None where the sweep did not find it, and `why` then says
+    so.
 
     `gaps` are the pairs of neighbouring loads between which more loads are needed; `above` and `below` are the loads
     beyond which the curve has to be extended.

@@ -15,7 +15,9 @@ LOADS_MAX = 30
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepPlan:
     """The rules of a sweep: `limit` is the limit whose greatest load is searched, `loads` are the requested loads,
-    empty to choose them. `rounds` is how often each load runs.
+    empty to choose them.
+
+    `rounds` is how often each load runs.
     """
 
     limit: Limit | None = None

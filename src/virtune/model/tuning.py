@@ -85,7 +85,9 @@ class Recommendation(StrEnum):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Probed:
     """The probe's measurements of the baseline and what follows from them: slice length, block limit, forecast for a
-    certificate. `iops` and `flushes` are rates per second of the workload with the lowest.
+    certificate.
+
+    `iops` and `flushes` are rates per second of the workload with the lowest.
     """
 
     slices: int

@@ -31,8 +31,9 @@ class Interval:
     confidence: float
 
     def within(self, margin: float) -> bool:
-        """Whether the whole interval lies within a factor of 1 + `margin` of no change (0.03: 1/1.03 to 1.03). The
-        bounds are symmetric on the logarithm, so exchanging the two arms changes nothing.
+        """Whether the whole interval lies within a factor of 1 + `margin` of no change (0.03: 1/1.03 to 1.03).
+
+        The bounds are symmetric on the logarithm, so exchanging the two arms changes nothing.
         """
         return 1 / (1 + margin) < self.low and self.high < 1 + margin
 

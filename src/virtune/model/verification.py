@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Verification: which settings of a stack a trial must verify, and which of them it did not. Reports distinguish
-three cases: a setting was verified; it cannot be verified (QEMU shows it nowhere, or the process may not be
-inspected), which is reported; or it could be verified and was not, and then the trial is invalid.
+"""Verification: which settings of a stack a trial must verify, and which of them it did not.
+
+Reports distinguish three cases: a setting was verified; it cannot be verified (QEMU shows it nowhere, or the process
+may not be inspected), which is reported; or it could be verified and was not, and then the trial is invalid.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -61,8 +62,9 @@ def why_unseen(stack: Stack, knob: Knob) -> str | None:
 
 
 def unverified(stack: Stack, checks: Sequence[Check]) -> tuple[str, ...]:
-    """Return the settings, as `disk.aio=native`, that could be verified on this rig and were not. `checks` are all of
-    the trial. A setting whose check is `hidden` is excused.
+    """Return the settings, as `disk.aio=native`, that could be verified on this rig and were not.
+
+    `checks` are all of the trial. A setting whose check is `hidden` is excused.
     """
     if not RIGS[stack.rig].made_here:
         return ()

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What limits a disk under its load, in words: causes are asked one after another, those that can be proved first.
+"""Find what limits a disk under its load: causes are checked one by one, those with direct evidence first.
 
-A limit that was set is read, a thread that uses all of its CPU is seen, and so is one that has no CPU to run on.
-What is left is told from where requests are: where most of them are in flight, there they wait (Little's law). Where
-no place has half of them nothing is named.
+Direct evidence is a configured limit that is reached, a thread that uses all of its CPU, or a thread without a CPU to
+run on. Otherwise the bottleneck is the layer in which most requests are in flight (Little's law). If no layer has
+half of them, no bottleneck is named.
 """
 
 from collections.abc import Callable, Iterator
@@ -15,44 +15,44 @@ from virtune.model.threads import ThreadCost
 from virtune.model.units import format_bandwidth, format_count, format_ns, format_share
 
 SATURATED = 0.9
-"""A thread that used this share of a CPU, waits for one included, had hardly time to do more."""
+"""From this share of a CPU on, waiting for a CPU included, a thread counts as saturated."""
 
 STALLED = 0.2
-"""A thread that could have run and had no CPU for this share of the time made every I/O behind it wait."""
+"""A thread that was runnable without a CPU for this share of the time delayed every I/O that it serves."""
 
 MOST = 0.5
-"""A place that has half of the requests in flight, or of their time, has the most of them."""
+"""A layer with half of the requests in flight, or of their time, is the bottleneck."""
 
 AT_LIMIT = 0.93
-"""QEMU's throttle lets bursts pass and rounds its waits: under one, rates were 0.95 to 1.01 of the limit."""
+"""QEMU's throttle allows bursts and rounds its waits: throttled rates were 0.95 to 1.01 of the limit."""
 
 IDLE = 0.25
-"""Of the I/Os that may be in flight, this share was not handed over: the load did not keep up with the disk."""
+"""If this share of the I/Os that may be in flight was not submitted, the load did not keep up with the disk."""
 
 THROTTLED = 0.1
-"""From this share of time in which a control group held the CPU back, it is what limits."""
+"""From this share of time on, CPU throttling by a control group is the bottleneck."""
 
 RESTING = 0.5
-"""With fewer requests in flight than this a disk had none to do half of the time."""
+"""With fewer requests in flight than this, a disk was idle half of the time."""
 
 FOREIGN_CPUS = 0.2
-"""Others who use less of a CPU than this take none from us."""
+"""Other processes that use less CPU than this do not disturb."""
 
 Answer = Bottleneck | None
 
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """Facts with what several causes ask of them."""
+    """The facts, with figures that several checks need."""
 
     path: DataPath
 
     def share(self, *boundaries: Boundary) -> float:
-        """The part of the time that is spent in layers that begin there."""
+        """The share of the time in the layers that begin at a boundary."""
         return sum(one.share for one in self._layers if one.boundary in boundaries)
 
     def in_flight(self, *boundaries: Boundary) -> float:
-        """How many requests are there."""
+        """The number of requests in flight there."""
         return sum(one.in_flight for one in self._layers if one.boundary in boundaries)
 
     def of(self, role: str) -> list[ThreadCost]:
@@ -60,7 +60,7 @@ class _Seen:
         return sorted((one for one in self.path.threads if one.role == role), key=lambda one: -one.cpu_seconds)
 
     def layer(self) -> RequestLayer | None:
-        """The layer that has most of the time."""
+        """The layer with the most time."""
         return max(self._layers, key=lambda one: one.share, default=None)
 
     @property
@@ -69,7 +69,7 @@ class _Seen:
 
 
 def judge(path: DataPath) -> Bottleneck:
-    """Say what limits the disk; `undecidable`, with what was seen, where nothing stands out."""
+    """Return what limits the disk; `undecidable`, with the evidence, where nothing stands out."""
     seen = _Seen(path)
     if path.iops <= 0:
         return _found(Cause.UNDECIDED, "no I/O was completed", experiment="put the disk under its usual load")
@@ -122,7 +122,9 @@ def _page_cache(seen: _Seen) -> Answer:
 
 
 def _host_cpu(seen: _Seen) -> Answer:
-    """A thread on the way of every I/O that cannot run. Workers are many, and wait for one another."""
+    """A thread that serves every I/O but has no CPU to run on. Workers are left out: they are many, and wait for one
+    another.
+    """
     for role in (seen.path.serving, "vcpu", "load"):
         threads = seen.of(role)
         busy = [one for one in threads if one.cpu_seconds > 0.01 * one.seconds or one.stalled >= STALLED]
@@ -146,7 +148,7 @@ def _host_cpu(seen: _Seen) -> Answer:
 
 
 def _threads(seen: _Seen) -> Answer:
-    """A thread that uses all of one CPU, unless it polls while requests wait elsewhere."""
+    """A thread that uses a whole CPU, unless it polls while requests wait elsewhere."""
     below = seen.share("device")
     causes = {"iothread": Cause.IOTHREAD, "main": Cause.MAIN_LOOP}
     for one in seen.of(seen.path.serving)[:1]:
@@ -175,7 +177,7 @@ def _threads(seen: _Seen) -> Answer:
 
 
 def _load(seen: _Seen) -> Answer:
-    """The load does not keep up: I/Os that may be in flight were not handed over, or its jobs use all of a CPU."""
+    """The load generator does not keep up: it did not submit all the I/Os it may, or its jobs use whole CPUs."""
     path = seen.path
     idle = path.idle if path.idle is not None else None if path.layers is None else path.layers.idle
     share = idle / path.depth if idle is not None and path.depth else 0.0
@@ -191,7 +193,7 @@ def _load(seen: _Seen) -> Answer:
 
 
 def _not_bound(seen: _Seen) -> Answer:
-    """What was offered is done; or nobody says what is, and the disk had nothing to do half of the time."""
+    """No bottleneck: the offered rate is achieved, or it is unknown and the disk was idle half of the time."""
     offered, layers = seen.path.offered, seen.path.layers
     if offered is None:
         if seen.path.depth is None and layers is not None and layers.in_flight < RESTING:
@@ -229,7 +231,7 @@ def _workers(seen: _Seen) -> Answer:
 
 
 def _depth(seen: _Seen) -> Answer:
-    """One I/O at a time: what is done a second follows from the time of one."""
+    """One I/O at a time: the rate follows from the latency."""
     path = seen.path
     flying = path.depth if path.depth is not None or path.layers is None else path.layers.in_flight
     if flying is None or flying > 1.1:
@@ -245,7 +247,7 @@ def _depth(seen: _Seen) -> Answer:
 
 
 def _places(seen: _Seen) -> Answer:
-    """Nobody is busy: requests wait where most of them are."""
+    """No thread is saturated: the bottleneck is the layer with most requests."""
     path = seen.path
     if seen.share("device") >= MOST:
         busy = "" if path.device_busy is None else f"it had a request {format_share(path.device_busy)} of the time"
@@ -294,7 +296,7 @@ def _shares(seen: _Seen) -> Iterator[str]:
 
 
 def _beside(seen: _Seen, answer: Bottleneck) -> Iterator[str]:
-    """What else a reader wants to know: where the serving thread ends."""
+    """Further evidence: the highest rate that the serving thread can reach."""
     if answer.cause in (Cause.IOTHREAD, Cause.MAIN_LOOP, Cause.UNDECIDED, Cause.HOST_CPU):
         return
     for one in seen.of(seen.path.serving)[:1]:
@@ -303,7 +305,7 @@ def _beside(seen: _Seen, answer: Bottleneck) -> Iterator[str]:
 
 
 def _ends(one: ThreadCost, iops: float) -> str:
-    """Say where a thread ends: one CPU over what it spends on an I/O (the utilisation law)."""
+    """Estimate the highest rate of a thread: one CPU divided by its CPU time per I/O (the utilisation law)."""
     each = one.cpu_seconds / one.seconds / iops
     return f"{format_ns(each * 1e9)} of CPU for each I/O, so it ends at {format_count(1 / each)} IOPS"
 

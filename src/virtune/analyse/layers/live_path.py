@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A live disk's data path: the facts from which its bottleneck is told, out of what QEMU and the host counted."""
+"""The data path of a running VM's disk: facts for finding its bottleneck, from the counters of QEMU and the host."""
 
 from collections.abc import Sequence
 
@@ -13,14 +13,14 @@ from virtune.model.live import DiskRates, LiveDisk, RingRates
 from virtune.model.threads import ThreadCost
 
 _ENOUGH_BYTES = 1024**2
-"""Of fewer bytes it is not told whether a page cache served them."""
+"""With fewer bytes read, page-cache hits are not estimated."""
 
 
 def live_path(
     disk: LiveDisk, rates: DiskRates, used: Use | None, *, rings: Sequence[RingRates], all_read: int
 ) -> DataPath:
-    """Return the facts of a disk at work. `rings` is what was seen of its virtqueues, `all_read` the bytes that were
-    read of all disks of its VM, as its process is not told apart by disks.
+    """Return the facts of a disk under load. `rings` are the observations of its virtqueues; `all_read` is the number
+    of bytes read from all disks of its VM, since the process's counters do not separate disks.
     """
     threads = () if used is None else _carrying(disk, thread_costs({}, used))
     done = {
@@ -66,7 +66,7 @@ def _layers(disk: LiveDisk, rates: DiskRates, used: Use | None, rings: Sequence[
 
 
 def _carrying(disk: LiveDisk, threads: Sequence[ThreadCost]) -> tuple[ThreadCost, ...]:
-    """Leave out the IOThreads that serve other disks. A thread's name is cut to 15 bytes by the kernel."""
+    """Return the threads without the IOThreads of other disks. A thread's name is cut to 15 bytes by the kernel."""
     names = {name[:15] for name in disk.threads}
     return tuple(one for one in threads if one.role != "iothread" or not names or one.name in names)
 

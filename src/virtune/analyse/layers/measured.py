@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The layers of trials: what the measurements of one arm's rounds say of where the time of a request goes."""
+"""The layers of a request's time, from the measurements of one arm's rounds."""
 
 from collections.abc import Sequence
 
@@ -11,7 +11,7 @@ from virtune.model.workload import Workload
 
 
 def layers_of(measured: Sequence[Measurement], stack: Stack, workload: Workload) -> Layers | None:
-    """Return the layers over rounds; None where nothing was seen below the application."""
+    """Return the layers over all rounds; None where nothing was measured below the application."""
     rounds = [one for one in measured if one.get("latency.mean") is not None and one.get("iops")]
     if not rounds or not any(one.get(f"below.{boundary}") for one in rounds for boundary in BOUNDARIES[1:]):
         return None
@@ -28,11 +28,11 @@ def layers_of(measured: Sequence[Measurement], stack: Stack, workload: Workload)
 
 
 def way_of(stack: Stack) -> Way:
-    """Return what lies between the load and the medium."""
+    """Return what the data path leads through."""
     return "guest" if stack.kind.in_guest else "export" if stack.kind.front == "export" else "file"
 
 
 def depth_of(workload: Workload) -> float | None:
-    """Return how many I/Os may be in flight; None where the load pauses by itself, or nobody says."""
+    """Return how many I/Os may be in flight; None for a load that pauses by itself, or if unknown."""
     paused = any(name.startswith(("rate", "thinktime")) for job in workload for name, _ in job.options)
     return None if paused or workload.verbatim is not None or workload.counted else float(workload.depth)

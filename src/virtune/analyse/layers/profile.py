@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The load of a live disk as a workload: what QEMU counted of it, in fio's words.
+"""The load of a running VM's disk as fio options, from QEMU's counters.
 
-Counters tell how many reads and writes there were, how large on average, how many at a time and how fast. They do
-not tell where on the disk they were: random is assumed, which no cache makes faster than it is.
+Counters give the number of reads and writes, their mean size, queue depth and rate. They do not give the offsets:
+random access is assumed, which read-ahead and caches do not flatter.
 """
 
 import math
@@ -13,7 +13,7 @@ _BLOCK_MIN, _BLOCK_MAX = 512, 1024**2
 
 
 def workload_words(rates: DiskRates) -> str:
-    """Return the load in fio's words, as `--workload` takes them; empty where nothing was read or written."""
+    """Return the load as fio options, as `--workload` takes them; empty where nothing was read or written."""
     if rates.requests <= 0:
         return ""
     reads, writes = rates.reads, rates.writes
@@ -24,7 +24,7 @@ def workload_words(rates: DiskRates) -> str:
     sizes = [_block(rates.read_bytes, reads), _block(rates.written_bytes, writes)]
     told = [size for size, count in zip(sizes, (reads, writes), strict=True) if count]
     words.append(f"bs={_size(told[0])}" if len(set(told)) == 1 else f"bs={_size(told[0])},{_size(told[-1])}")
-    # while a disk rests nothing is in flight: what is meant is how many there are while it works
+    # an idle disk has nothing in flight, so the depth is averaged over the busy time
     words.append(f"iodepth={max(1, round(rates.in_flight))}")
     if rates.flushes and writes:
         words.append(f"fsync={max(1, round(writes / rates.flushes))}")
@@ -32,7 +32,7 @@ def workload_words(rates: DiskRates) -> str:
 
 
 def rate_words(rates: DiskRates) -> str:
-    """Return the rate at which I/Os came, in fio's words."""
+    """Return the rate of I/Os as fio options."""
     return f"rate_iops={max(1, round(rates.requests / rates.seconds))}"
 
 

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The time of a request split into layers: differences of the means that were measured at the boundaries.
 
-A difference is told only where both boundaries counted the same requests, and where its interval over rounds does not
-hold 0; else the layer is joined with its neighbour, so that no layer is negative and all add up to the application's
-own latency. Source of the recipe: linux-kvm.org, Virtio/Block/Latency (2010): every lower layer must be smaller than
-the one above it.
+A difference is reported only where both boundaries counted the same requests, and where its confidence interval over
+rounds excludes 0; else the layer is joined with its neighbour, so that no layer is negative and all add up to the
+application's own latency. Source of the method: linux-kvm.org, Virtio/Block/Latency (2010): every lower layer must be
+smaller than the one above it.
 """
 
 import math
@@ -27,12 +27,12 @@ _AT: Mapping[Boundary, str] = {
 }
 
 Passed = Mapping[Boundary, Sequence[float]]
-"""What was measured at each boundary, a value for each round."""
+"""The measurements at each boundary, one value per round."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Part:
-    """What lies between a boundary and the next one that stands."""
+    """The layer between a boundary and the next one that is kept."""
 
     over: tuple[Boundary, ...]
     mean: float
@@ -41,17 +41,17 @@ class _Part:
 
     @property
     def shown(self) -> bool:
-        """Whether there is such a time: its interval, or of one round its mean, lies above 0."""
+        """Whether its time is shown to be above 0, by its interval, or for a single round by its mean."""
         return (self.mean if self.low is None else self.low) > 0
 
 
 def split(way: Way, below_ns: Passed, requests: Passed, iops: Sequence[float], *, depth: float | None) -> Layers:
-    """Split the application's latency. `below_ns` has the mean time from each boundary down in every round, the
-    application's own among them, `requests` how many each boundary counted for one of the application's.
+    """Split the application's latency into layers. `below_ns` is the mean latency from each boundary down in every
+    round, including the application's own; `requests` is each boundary's number of requests per request of the
+    application.
 
-    Of a live VM the application is not seen: the first boundary that is stands for it, and `requests` are for one of
-    its. `depth` is how many I/Os may be in flight, None where the load is not held to that. Raises ValueError where
-    no boundary was seen.
+    For a running VM the application is not measured: the first measured boundary takes its place. `depth` is how many
+    I/Os may be in flight, None where the load has no such bound. Raises ValueError if no boundary was measured.
     """
     top = next((one for one in BOUNDARIES if below_ns.get(one)), None)
     if top is None:
@@ -86,7 +86,7 @@ def split(way: Way, below_ns: Passed, requests: Passed, iops: Sequence[float], *
 
 
 def _counts_the_same(one: Boundary, top: Boundary, below_ns: Passed, requests: Passed, reasons: list[str]) -> bool:
-    """Whether a boundary was seen in every round, and counted the requests of the topmost one and no others."""
+    """Whether a boundary was measured in every round and counted the same requests as the topmost one."""
     if len(below_ns.get(one, ())) != len(below_ns[top]):
         return False
     ratio = median(requests[one]) if requests.get(one) else math.nan
@@ -104,13 +104,13 @@ def _counts_the_same(one: Boundary, top: Boundary, below_ns: Passed, requests: P
 
 
 def _joined(way: Way, stands: list[Boundary], below_ns: Passed, reasons: list[str]) -> list[_Part]:
-    """Join layers until the time of each is shown; those in between belong to the boundary above them."""
+    """Join layers until the time of each is shown to be above 0; a joined layer is named by its upper boundary."""
     while True:
         parts = _parts(way, stands, below_ns)
         wrong = next((index for index, part in enumerate(parts) if not part.shown), None)
         if wrong is None or len(stands) == 1:
             return parts
-        # the device's own time stays told as long as anything else can be given up
+        # the device's own time is the last to be joined
         above = wrong + 1 >= len(stands) or (stands[wrong + 1] == "device" and wrong > 0)
         lost = stands.pop(wrong if above else wrong + 1)
         found = parts[wrong]
@@ -139,13 +139,13 @@ def _parts(way: Way, stands: Sequence[Boundary], below_ns: Passed) -> list[_Part
 
 
 def _interval(values: Sequence[float]) -> tuple[float, float | None, float | None]:
-    """The mean over rounds with Student's interval; rounds are the unit."""
+    """The mean over rounds with Student's t interval; rounds are the observations."""
     mean, radius = mean_and_radius(values, CONFIDENCE)
     return (mean, None, None) if radius is None else (mean, mean - radius, mean + radius)
 
 
 def _esxtop(below: Mapping[Boundary, float]) -> dict[str, float | None]:
-    """Return esxtop's figures. Without the virtqueue seen, GAVG begins where QEMU takes a request off it."""
+    """Return esxtop's figures. Without virtqueue samples, GAVG begins when QEMU takes a request off the queue."""
     ring, backend, device = below.get("ring"), below.get("backend"), below.get("device")
     guest = backend if ring is None else ring
     return {

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A trial's data path: the facts from which its bottleneck is told, out of its captures and what was measured."""
+"""A trial's data path: facts for finding its bottleneck, from its captures and measurement."""
 
 import math
 from collections import Counter
@@ -16,7 +16,7 @@ from virtune.model.stack import LIMITS, Stack
 from virtune.model.workload import Workload
 
 WORKERS = 64
-"""The threads that QEMU's pool has at most where nothing else was asked for (thread-pool-max, QEMU 7.0 and later)."""
+"""QEMU's default for the largest number of pool threads (thread-pool-max, QEMU 7.0 and later)."""
 
 
 def path_of(parts: Mapping[str, bytes], measured: Measurement, stack: Stack, workload: Workload) -> DataPath:
@@ -48,7 +48,7 @@ def path_of(parts: Mapping[str, bytes], measured: Measurement, stack: Stack, wor
 
 
 def bottleneck_of(found: Sequence[Bottleneck]) -> Bottleneck | None:
-    """Say what the rounds of an arm say together: what more than half of them do, else `undecidable`."""
+    """Return the bottleneck that more than half of an arm's rounds show, else `undecidable`."""
     if not found:
         return None
     counts = Counter(one.cause for one in found)
@@ -67,14 +67,14 @@ def bottleneck_of(found: Sequence[Bottleneck]) -> Bottleneck | None:
 
 
 def _workers(stack: Stack) -> int | None:
-    """Return how many threads do the disk's I/O at most; None where no pool does it."""
+    """Return the largest number of pool threads that do the disk's I/O; None without a pool."""
     if stack.kind.front == "file" or stack.disk.backend != "file" or stack.disk.aio != "threads":
         return None
     return stack.thread_pool_max or WORKERS
 
 
 def _offered(workload: Workload) -> float | None:
-    """Return the rate at which I/Os are offered; None where any job sends the next one when one is done."""
+    """Return the rate at which I/Os are offered; None if any job is a closed loop."""
     if workload.offered_iops is not None:
         return workload.offered_iops
     rates = [(job.get("rate_iops", ""), int(job.get("numjobs", "1"))) for job in workload]
@@ -84,7 +84,7 @@ def _offered(workload: Workload) -> float | None:
 
 
 def _limits(stack: Stack, measured: Measurement) -> dict[str, tuple[float, float]]:
-    """Return each limit of QEMU's throttle with what was done of the same."""
+    """Return each limit of QEMU's throttle with the measured rate in the same unit."""
     found = {}
     for limit in LIMITS:
         name = limit.knob.removeprefix("disk.")
@@ -99,11 +99,11 @@ def _limits(stack: Stack, measured: Measurement) -> dict[str, tuple[float, float
 
 
 def _served(measured: Measurement, used: Use | None, stack: Stack) -> float | None:
-    """Return the share of reads that the device answered; None where there are none, or no device."""
+    """Return the share of reads that the device served; None without reads or without a device."""
     reads = measured.get("read.bandwidth")
     if used is None or not used.disks or not reads or stack.disk.backend != "file" or stack.spread is not None:
         return None
-    # others may read from the device as well, so what our own processes made it read is the better bound
+    # others may read from the device as well, so the bytes that our own processes read are the better bound
     own = [role.read_bytes for role in used.roles if role.read_bytes is not None]
     return min(medium(used).read_bytes, max(own, default=medium(used).read_bytes)) / used.seconds / reads
 

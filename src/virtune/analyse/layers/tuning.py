@@ -1,20 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The answers to the tuning guideline's questions that a disk at work gives, with their evidence."""
+"""Answers to the tuning guideline's questions from the measurements of a running disk, with their evidence."""
 
 from virtune.model.bottleneck import DataPath
 from virtune.model.units import format_share
 
 BUSY = 0.95
-"""A drive that had a request for this share of time is busy all of it; with several queues it may still do more."""
+"""From this share of time with a request on, a drive counts as always busy; with several queues it may still do more.
+"""
 
 SEVERAL = 1.5
-"""With so many requests in flight on average, several were under way at a time."""
+"""From this mean number of requests in flight on, the load counts as parallel."""
 
 
 def answers_of(
     path: DataPath, *, write_share: float | None, host_usr: float | None, host_sys: float | None
 ) -> dict[str, tuple[bool, str]]:
-    """Return answers by question; what is not known is missing. `host_usr` and `host_sys` are in % of all CPUs."""
+    """Return answers by question; unknown ones are missing. `host_usr` and `host_sys` are in % of all CPUs."""
     found: dict[str, tuple[bool, str]] = {"assigned": (False, "its requests pass through QEMU")}
     layers = path.layers
     if layers is not None:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who joins a race of a space that is too large to race all of it, and what the next proposals are made from.
+"""Which configurations join a race when the space is too large to race all, and the data for the next proposals.
 
-The race decides and the proposals only feed it: a first handful is drawn at random, the leader meets the next ones as
-soon as nobody else contends with it, and all of them are held against one another by the same intervals as ever.
+Proposals only add arms; the race decides. It starts with a few random configurations. New ones join when no other arm
+may still be better than the leader, and all are compared by the same confidence intervals.
 """
 
 import math
@@ -19,21 +19,21 @@ from virtune.model.study import Study
 from virtune.model.tuning import Probed
 
 JOIN = 8
-"""So many join at once: few enough to learn from one another, and many enough to share the leader's slices."""
+"""How many join at once: few enough that proposals can learn from them, and enough to share the leader's slices."""
 
 BLOCKS_MAX = 10
-"""After so many blocks those who joined last contend no longer for more: near ties are settled in the end."""
+"""After this many blocks the last to join no longer hold up new ones: near ties are decided at the end."""
 
 
 def entrants_of(search: Search, rows: Rows) -> Sequence[str]:
-    """Return who races: all, or those that have joined, in that order."""
+    """Return the racing arms: all, or those that have joined, in that order."""
     if search.tries is None:
         return search.ranked
     return tuple(dict.fromkeys(arm for row in rows.values() for arm, _ in row))
 
 
 def to_join(search: Search, probed: Probed, standing: Standing, rows: Rows) -> int:
-    """Return how many configurations are to join the race in its next block."""
+    """Return how many configurations join the race in its next block."""
     entrants = entrants_of(search, rows)
     count = min(JOIN if entrants else JOIN_FIRST, search.racing - len(entrants))
     if search.tries is None or count <= 0:
@@ -45,7 +45,7 @@ def to_join(search: Search, probed: Probed, standing: Standing, rows: Rows) -> i
 
 
 def _contended(standing: Standing, rows: Rows) -> bool:
-    """Whether those who joined last are still to be told from the leader."""
+    """Whether any of the last to join may still be better than the leader."""
     seen: set[str] = set()
     last = 0
     for index, row in enumerate(rows.values()):
@@ -64,7 +64,7 @@ def _contended(standing: Standing, rows: Rows) -> bool:
 
 
 def levels_of(study: Study, search: Search, rows: Rows) -> tuple[tuple[str, float], ...]:
-    """Return ln of what each entrant did, on one scale, higher is better; nothing of one without a value."""
+    """Return ln of each entrant's result on one scale, higher is better; entrants without a value are missing."""
     blocks = [block_of(study, search.goal.improves, row) for row in rows.values()]
     arms = list(dict.fromkeys(arm for block in blocks for arm, value in block.items() if math.isfinite(value)))
     if not arms:

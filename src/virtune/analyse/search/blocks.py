@@ -41,7 +41,7 @@ def values_of(record: TrialRecord, pardoned: Sequence[Waiver]) -> dict[str, floa
 
 
 def flushes_of(study: Study, trials: Iterable[TrialRecord]) -> float | None:
-    """Return the flushes of a second of the workload that makes fewest of them, None where none flushes."""
+    """Return the flushes a second of the workload with the fewest, None where none flushes."""
     counts: dict[str, list[int]] = {}
     for one in trials:
         histogram = None if one.measurement is None else one.measurement.histogram_of("sync")
@@ -61,11 +61,11 @@ def block_of(study: Study, metric: Metric, row: Mapping[tuple[str, str], Mapping
 
 
 def log_of(value: float | None) -> float:
-    """Return ln of a value, NaN for what cannot be a rate or a time."""
+    """Return ln of a value, NaN for an impossible rate or time."""
     return math.log(value) if value is not None and math.isfinite(value) and value > 0 else math.nan
 
 
 def mean_of(logs: Iterable[float]) -> float | None:
-    """Return the geometric mean, by logarithms; None of nothing."""
+    """Return the geometric mean; None without values."""
     found = list(logs)
     return math.exp(fmean(found)) if found else None

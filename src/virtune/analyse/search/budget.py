@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a search has spent of its time, and whether another block of the race is within its budget.
+"""How much of its time budget a search has spent, and whether another block of the race fits.
 
-The clock is that of the trials that are kept, so a search that was killed goes on with what is left.
+Time is taken from the stored trials, so a search that was killed resumes with what is left.
 """
 
 import itertools
@@ -28,7 +28,7 @@ from virtune.model.study import Study
 from virtune.model.tuning import Probed
 
 _PAUSE_SECONDS = 120.0
-"""A longer silence between two trials than their length and this was an interruption: no cost of the search."""
+"""A gap between two trials that exceeds their length by more than this was an interruption and does not count."""
 
 _BEFORE_RACE = (Phase.PROBE, Phase.RACE)
 
@@ -37,9 +37,9 @@ _BEFORE_RACE = (Phase.PROBE, Phase.RACE)
 class BudgetSpent:
     """The time of a search up to now, and what is left of it, in seconds.
 
-    `beside` is what a slice costs beside its run: the ramp, and what those that ran took besides. `race_left` is what
-    the budget has for the race, None without a budget; below 0 where it is too small. `confirming` is what is kept of
-    the rest for the confirmation.
+    `beside` is the overhead of a slice: the ramp, and the start and stop. `race_left` is the budget left for the
+    race, None without a budget; below 0 where it is too small. `confirming` is the part reserved for the
+    confirmation.
     """
 
     elapsed: float
@@ -57,9 +57,9 @@ def elapsed_seconds(study: Study, attempts: Sequence[TrialRecord]) -> float:
 
 
 def spent_by(study: Study, probed: Probed, attempts: Sequence[TrialRecord], ramp: Ramp) -> BudgetSpent:
-    """Return what the attempts so far took.
+    """Return the time of the attempts so far.
 
-    What is left for the race follows from its own trials and the probe's: those that come after do not move its end.
+    The time left for the race depends only on the trials of probe and race: later ones do not move its end.
     """
     search = search_of(study)
     racing = [one for one in attempts if phase_of(one.trial.round) in _BEFORE_RACE]
@@ -76,9 +76,9 @@ def spent_by(study: Study, probed: Probed, attempts: Sequence[TrialRecord], ramp
 def block_fits(
     study: Study, probed: Probed, spent: BudgetSpent, *, arms: int, before: int, unconfirmed: bool = False
 ) -> bool:
-    """Whether a block of so many arms is within the budget, after one of `before` arms (0 for the first).
+    """Whether a block of so many arms fits the budget, after one of `before` arms (0 for the first).
 
-    `unconfirmed`: in the time of the confirmation too.
+    `unconfirmed`: it may use the time of the confirmation too.
     """
     if spent.race_left is None:
         return True
@@ -88,7 +88,7 @@ def block_fits(
 
 
 def pair_fits(study: Study, probed: Probed, spent: BudgetSpent) -> bool:
-    """Whether one more pair of the confirmation, and the soak, are within the budget."""
+    """Whether one more pair of the confirmation, and the soak, fit the budget."""
     budget = search_of(study).budget_seconds
     pair = confirm_seconds(study, probed.slice_seconds, beside=spent.beside)
     soak = soak_seconds(study, probed.slice_seconds, beside=spent.beside)
@@ -96,7 +96,9 @@ def pair_fits(study: Study, probed: Probed, spent: BudgetSpent) -> bool:
 
 
 def _overhead(study: Study, probed: Probed, attempts: Sequence[TrialRecord], ramp: Ramp) -> float:
-    """Return what a slice costs beside ramp and run: the mean over those that followed one another without a wait."""
+    """Return the overhead of a slice besides ramp and run: the mean over slices that followed one another without a
+    wait.
+    """
     ran = sorted(attempts, key=lambda one: (one.ended, one.trial.number, one.attempt))
     found = []
     for before, one in itertools.pairwise(ran):

@@ -16,18 +16,18 @@ from virtune.model.units import format_share
 from virtune.model.verdict import Interval, Verdict
 
 SOAK_SLICE_SECONDS = 10.0
-"""A soak is a row of runs of this length without a pause to speak of."""
+"""A soak is a series of runs of this length, almost without pauses."""
 
 
 def soak_slices(search: Search) -> int:
-    """Return of how many runs the soak of one arm consists."""
+    """Return the number of runs in the soak of one arm."""
     return math.ceil(search.soak_seconds / SOAK_SLICE_SECONDS)
 
 
 def confirmed(
     study: Study, winner: str | None, trials: Sequence[TrialRecord], pardoned: Sequence[Waiver]
 ) -> Confirmation | None:
-    """Hold the winner against the baseline on what was measured after the race alone."""
+    """Compare the winner with the baseline on data measured after the race."""
     search, rows = search_of(study), rows_of(trials, pardoned)
     if winner is None or winner == study.baseline or not rows:
         return None
@@ -62,14 +62,14 @@ def confirmed(
 
 
 def _processes(winner: str | None, trials: Sequence[TrialRecord]) -> int | None:
-    """Return in how many processes the winner was confirmed, None where nobody wrote it down."""
+    """Return in how many processes the winner was confirmed, None if it was not recorded."""
     ran = [one for one in trials if one.trial.arm == winner and one.measurement is not None]
     found = [one.in_force.changeover for one in ran]
     return len({change.process for change in found if change is not None}) if found and None not in found else None
 
 
 def soaked(study: Study, winner: str | None, rows: Rows) -> tuple[Soak, ...]:
-    """Return how the winner and the baseline held out: the last third of their runs over the first."""
+    """Return the soaks of winner and baseline: the last third of their runs over the first."""
     search = search_of(study)
     count, metric = soak_slices(search), search.goal.improves
     each = min(SOAK_SLICE_SECONDS, search.soak_seconds)
@@ -102,7 +102,7 @@ def _judged(low: float, high: float, has: float, pairs: int, search: Search, mar
 
 
 def _breaks(study: Study, search: Search, winner: str, rows: Rows) -> tuple[str, ...]:
-    """Return the limits that the winner's fresh data do not keep, in the mean over its starts."""
+    """Return the limits that the winner's fresh data break, by the mean over its starts."""
     found = []
     for limit in search.goal.limits:
         for workload in study.workloads:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether an arm keeps a limit: by its slices, in an interval that holds at any time."""
+"""Whether an arm keeps a limit, judged by the anytime-valid confidence interval of its slices."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -14,10 +14,10 @@ Slices = Mapping[tuple[str, str], Sequence[Mapping[str, float]]]
 
 
 def check_limits(limits: Sequence[Limit], slices: Slices, *, error: float) -> tuple[LimitCheck, ...]:
-    """Hold every arm against every limit, under every workload; all of it together is wrong with `error` at most.
+    """Check every arm against every limit under every workload; the probability of any error is at most `error`.
 
-    Of a percentile each slice gives one value: sections of the data, whose spread is what a percentile's uncertainty
-    is taken from (it is never taken from the number of I/Os).
+    For a percentile each slice gives one value: its uncertainty comes from the spread over slices, never from the
+    number of I/Os.
     """
     alpha = min(1.0, 2 * error / max(1, len(limits) * len(slices)))
     return tuple(
@@ -28,7 +28,7 @@ def check_limits(limits: Sequence[Limit], slices: Slices, *, error: float) -> tu
 
 
 def state_of(checks: Sequence[LimitCheck], arm: str) -> LimitState:
-    """Return how an arm stands to all limits: the worst of them. Nothing is open where there is no limit."""
+    """Return the worst state of an arm over all limits; kept where there is no limit."""
     states = {check.state for check in checks if check.arm == arm}
     for worst in (LimitState.BROKEN, LimitState.OPEN):
         if worst in states:

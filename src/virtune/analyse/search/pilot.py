@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a search makes of its probe: the length of a slice, the cap of the race, the price of a certificate."""
+"""What follows from a search's pilot trials: the slice length, the race's block limit, the cost of a certificate."""
 
 import itertools
 import math
@@ -19,13 +19,13 @@ from virtune.model.study import Study
 from virtune.model.tuning import Probed
 
 PROBE_SLICES = 6
-"""So few seconds of the baseline tell the length of a slice and, roughly, the noise."""
+"""Pilot trials of the baseline: enough for the slice length and a rough estimate of the noise."""
 
 OVERHEAD_SECONDS = 0.45
-"""What a slice costs beside its ramp and its run: the swap, and the start and end of fio (0.3 s)."""
+"""The overhead of a slice besides ramp and run: the swap, and fio's start and end (0.3 s)."""
 
 IOS_OF_A_SLICE = 2_000
-"""The fewest I/Os that a slice should hold, so that its rate is not chance (method, 5)."""
+"""The fewest I/Os that a slice should hold, so that its rate is not random (method, 5)."""
 
 IOS_FOR_A_TAIL = 10_000
 """The same where a percentile from the 99th on is raced: a hundred beyond it."""
@@ -34,20 +34,22 @@ SLICES = (1.0, 2.0, 3.0, 5.0, 10.0, 20.0)
 """The lengths of slices to choose from, in seconds."""
 
 QUICK_SECONDS_EACH = 30.0
-"""The cap of the mode quick for each configuration: a tenth of the classic five minutes."""
+"""The limit of the mode quick for each configuration: a tenth of the classic five minutes."""
 
 BLOCKS_LEAST = 6
-"""However small the mode's own cap is, so many blocks are run."""
+"""The fewest blocks, however small the mode's own limit is."""
 
 JOIN_FIRST = 16
-"""Of a space that is too large to race all of it, so many configurations begin: what comes later is proposed from
-what these show."""
+"""How many configurations start the race when the space is too large to race all: later ones are proposed from their
+results.
+"""
 
 BLOCKS_IN_BUDGET = 4
-"""However small a budget is, so many blocks are run: of fewer nothing can be said."""
+"""The fewest blocks, however small the budget is: fewer allow no conclusion."""
 
 BEYOND_SLACK = 1.5
-"""A slice that the probe chooses holds so many times the I/Os that a percentile needs: others may be slower."""
+"""The factor by which a slice exceeds the I/Os that a percentile needs: other arms may be slower than the baseline.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +63,7 @@ class Unresolved:
 
 
 def probed_by(study: Study, search: Search, probes: Sequence[TrialRecord], pardoned: Sequence[Waiver]) -> Probed:
-    """Return what the trials of the probe say of the baseline, and what follows from it for the race."""
+    """Return the pilot trials' result for the baseline, and what follows for the race."""
     rows, flushes = rows_of(probes, pardoned), flushes_of(study, probes)
     workloads = [workload.name for workload in study.workloads]
     rates = [
@@ -87,7 +89,7 @@ def probed_by(study: Study, search: Search, probes: Sequence[TrialRecord], pardo
 
 
 def unresolved(search: Search, probed: Probed) -> Unresolved | None:
-    """Return the percentile of the goal or a limit for which a slice is too short, the rarest; None if none is."""
+    """Return the rarest percentile of the goal or a limit for which a slice is too short; None if there is none."""
     needs = [
         Unresolved(metric=metric, count=round(count), rate=rate, seconds=count / rate)
         for metric, count, rate in _percentiles(search, probed.iops, probed.flushes)
@@ -99,8 +101,8 @@ def unresolved(search: Search, probed: Probed) -> Unresolved | None:
 
 
 def _slice(search: Search, iops: float | None, flushes: float | None) -> float:
-    """Return the shortest slice that holds enough I/Os, of the slowest workload at the baseline's rate, and enough
-    beyond every percentile that is asked for.
+    """Return the shortest slice with enough I/Os for the slowest workload at the baseline's rate, and enough beyond
+    every requested percentile.
     """
     percent = search.goal.improves.percent
     tail = percent is not None and percent >= 99
@@ -110,7 +112,7 @@ def _slice(search: Search, iops: float | None, flushes: float | None) -> float:
 
 
 def _percentiles(search: Search, iops: float | None, flushes: float | None) -> Iterator[tuple[Metric, float, float]]:
-    """Yield the percentiles of goal and limits: the I/Os (or flushes) that a slice needs, and those of a second."""
+    """Yield the percentiles of goal and limits, with the I/Os (or flushes) that a slice needs and their rate."""
     slack = BEYOND_SLACK if search.slice_seconds is None else 1.0
     for metric in search.goal.metrics:
         rate = iops if metric.of == "latency" else flushes
@@ -124,30 +126,30 @@ def seconds_of(study: Study, probed: Probed, phase: Phase) -> float:
 
 
 def beside_seconds(study: Study) -> float:
-    """Return what a slice is expected to cost beside its run."""
+    """Return the expected overhead of a slice."""
     return study.ramp_seconds + OVERHEAD_SECONDS
 
 
 def probe_seconds(study: Study, *, slices: int = PROBE_SLICES) -> float:
-    """Return what so many slices of the probe cost."""
+    """Return the time of so many pilot slices."""
     return slices * (study.seconds + beside_seconds(study)) * len(study.workloads)
 
 
 def confirm_seconds(study: Study, slice_seconds: float, *, beside: float) -> float:
-    """Return what one pair of the confirmation costs."""
+    """Return the time of one pair of the confirmation."""
     each = _seconds_of(study, search_of(study), slice_seconds, Phase.CONFIRM) + beside
     return 2 * each * len(study.workloads)
 
 
 def soak_seconds(study: Study, slice_seconds: float, *, beside: float) -> float:
-    """Return what the soak of winner and baseline costs."""
+    """Return the time of the soaks of winner and baseline."""
     search = search_of(study)
     each = _seconds_of(study, search, slice_seconds, Phase.SOAK) + beside
     return 2 * soak_slices(search) * each * len(study.workloads)
 
 
 def slices_least(search: Search) -> int:
-    """Return how many slices a race runs at least, however little time there is."""
+    """Return the fewest slices of a race, however little time there is."""
     return (BLOCKS_LEAST if search.budget_seconds is None else BLOCKS_IN_BUDGET) * _beginners(search)
 
 
@@ -156,7 +158,7 @@ def _beginners(search: Search) -> int:
 
 
 def _seconds_of(study: Study, search: Search, slice_seconds: float, phase: Phase) -> float:
-    # what a slice is long enough for, a run that confirms it must be
+    # a confirming run must be as long as a slice has to be
     tails = any(one.percent is not None for one in search.goal.metrics)
     return {
         Phase.PROBE: study.seconds,
@@ -167,9 +169,9 @@ def _seconds_of(study: Study, search: Search, slice_seconds: float, phase: Phase
 
 
 def _cap(study: Study, search: Search, seconds: float) -> int | None:
-    """Return after how many slices the race stops as it is; None for a certificate without a budget.
+    """Return the number of slices after which the race stops; None for a certificate without a budget.
 
-    A budget is for all of it. The mode's own bound is for all but a soak, which takes the time that was asked for it.
+    A budget covers everything. The mode's own limit covers everything except the soak.
     """
     beside, total = beside_seconds(study), search.budget_seconds
     each, soak = (seconds + beside) * len(study.workloads), soak_seconds(study, seconds, beside=beside)
@@ -185,7 +187,7 @@ def _cap(study: Study, search: Search, seconds: float) -> int | None:
 
 
 def _forecast(study: Study, search: Search, sd: float | None, each: float, count: int) -> float | None:
-    """Return about how long a certificate takes when every arm is a near tie, the worst that there is."""
+    """Estimate the time of a certificate in the worst case, in which every arm is a near tie."""
     if sd is None or sd <= 0:
         return None
     alpha = min(1.0, 2 * search.error / max(1, count - 1))

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A race of many arms: measure in blocks, drop who cannot be the best, stop when the rest are as good as the leader.
+"""A race of many arms: measure in blocks, drop arms that cannot be the best, stop when the rest equal the leader.
 
-Every block measures the arms that are `up_next` once, in random order. An arm is eliminated when it is below the
-leader for certain, and parked when it is at most the margin above it. What is said holds at any time, because only
-the comparisons of the true best with the others can do harm, and only in one direction: N - 1 one-sided intervals
-share the error. (Racing: Maron, Moore 1994; parking: the upper bounds of LUCB, Kalyanakrishnan et al. 2012.)
+Every block measures the arms of `up_next` once, in random order. An arm is eliminated when it is certainly below the
+leader, and parked when it is at most the margin above it. These decisions hold at any time with the stated error:
+only comparisons of the true best with the others can go wrong, and only in one direction, so N - 1 one-sided
+intervals share the error. (Racing: Maron, Moore 1994; parking: the upper bounds of LUCB, Kalyanakrishnan et al.
+2012.)
 
-A race is nothing but its history and its rules: the same blocks give the same standing, so one that was killed goes
-on from its blocks.
+The standing is a function of the blocks and the rules only, so a race that was killed resumes from its stored blocks.
 """
 
 import math
@@ -21,7 +21,7 @@ from virtune.analyse.stats.noise import Values
 from virtune.model.standing import Contrast, Place, RaceRules, Runner, Standing
 
 _MOVES_MAX = 4
-"""The leader moves along pairwise differences; with unequal blocks these need not be transitive, so it ends."""
+"""Bounds the moves of the leader: pairwise differences over unequal blocks need not be transitive."""
 
 
 def standing_after(
@@ -33,7 +33,7 @@ def standing_after(
 ) -> Standing:
     """Return the standing of a race after these blocks: arm -> ln value, higher is better, NaN for a failed slice.
 
-    `plots` says of each arm in which whole plot it runs, see `Race`.
+    `plots` is the whole plot of each arm, see `Race`.
     """
     race = Race(arms, rules, plots=plots)
     for block in blocks:
@@ -42,11 +42,11 @@ def standing_after(
 
 
 class Race:
-    """A race as it goes on: `add` blocks, read its `standing`.
+    """A race in progress: `add` blocks, read its `standing`.
 
-    Arms of one of the `plots` share a process (or a guest's device) in a block, so what its start brought by chance
-    is in the difference of two arms of different plots, and not in that of two of the same. These two kinds of pairs
-    lend each other no noise, and between plots it is plots that count as independent, however many arms they hold.
+    Arms of one whole plot share a process (or a guest's device) in a block. So the variation between starts affects
+    differences between arms of different plots, and not within one plot. The noise of these two kinds of pairs is not
+    pooled, and between plots the plots count as independent, not their arms.
     """
 
     def __init__(self, arms: Sequence[str], rules: RaceRules, *, plots: Mapping[str, Hashable] | None = None) -> None:
@@ -64,9 +64,9 @@ class Race:
         self._up_next = list(range(len(self._arms)))
 
     def add(self, block: Mapping[str, float]) -> None:
-        """Take in a finished block: ln values by arm, higher is better; NaN where a slice gave nothing."""
+        """Add a finished block: ln values by arm, higher is better; NaN where a slice gave no value."""
         if self._rows and any(not self._asked[arm] for arm in block):
-            # who joins is looked at as soon as those of the beginning were
+            # arms that join are judged as soon as the first ones were
             self._begin, self._look = len(self._rows), len(self._rows) + self._rules.blocks_min
             self._up_next = [index for index, arm in enumerate(self._arms) if arm in block]
         for arm in block:
@@ -80,7 +80,7 @@ class Race:
 
     @property
     def standing(self) -> Standing:
-        """Return what the blocks so far say."""
+        """Return the standing after the blocks so far."""
         runners = tuple(self._runner(index) for index in range(len(self._arms)))
         bounds = [runner.better_at_most for runner in runners if runner.place is not Place.FAILED]
         known = self._leader is not None and None not in bounds
@@ -100,7 +100,7 @@ class Race:
         )
 
     def _judge(self) -> None:
-        """Look: move the leader, eliminate, and say who is measured next."""
+        """Interim analysis: update the leader, eliminate arms, choose those of the next block."""
         values = np.array(self._rows, dtype=np.float64)
         alive = [index for index in range(len(self._arms)) if index not in self._out and not self._failed(index)]
         if not alive:
@@ -117,7 +117,7 @@ class Race:
         self._up_next = [self._leader, *open_]
 
     def _lead(self, values: Values, alive: Sequence[int]) -> None:
-        """Hold the living against the leader, and whoever looks better than it becomes the leader."""
+        """Compare the remaining arms with the leader; one with a better mean becomes the leader."""
         if self._rules.contenders_first:
             self._leader = self._front(values, alive)
             self._found = self._against(self._leader, values, alive)
@@ -132,7 +132,7 @@ class Race:
             leader = min(better, key=lambda index: better[index])
 
     def _against(self, leader: int, values: Values, alive: Sequence[int]) -> dict[int, Contrast]:
-        """Return leader - arm for all others of the living, in their order."""
+        """Return leader - arm for all other remaining arms, in their order."""
         others = [index for index in alive if index != leader]
         found: dict[int, Contrast] = {}
         for same in (True, False):
@@ -143,7 +143,7 @@ class Race:
 
     @property
     def _alpha(self) -> float:
-        """Two-sided, for `contrasts`: half of it is a comparison's share of the error, in the one bad direction."""
+        """Two-sided, for `contrasts`: half of it is a comparison's share of the error, in the harmful direction."""
         arms = max(len(self._arms), self._rules.arms_max or 0)
         return min(1.0, 2 * self._rules.error / max(1, arms - 1))
 
@@ -151,7 +151,7 @@ class Race:
         return -found.low <= math.log1p(self._rules.margin)
 
     def _front(self, values: Values, alive: Sequence[int]) -> int:
-        """Return who leads by all blocks together, and find who contends."""
+        """Return the leader by all blocks together, and find the contenders."""
         here = values[:, list(alive)]
         (level, covariance), seen = levels(here), ~np.isnan(here).all(axis=0)
         lead = int(np.argmax(np.where(seen, level, -math.inf)))
@@ -161,7 +161,7 @@ class Race:
         return alive[lead]
 
     def _failed(self, index: int) -> bool:
-        """Whether an arm was tried as often as it takes to judge, and never gave a value."""
+        """Whether an arm was tried often enough to be judged, and never gave a value."""
         never = all(not math.isfinite(row[index]) for row in self._rows)
         return never and self._asked[self._arms[index]] >= self._rules.blocks_min
 
@@ -181,7 +181,7 @@ class Race:
         return Runner(arm=arm, place=place, blocks=blocks, against_leader=against)
 
     def _slices_left(self) -> int | None:
-        """Forecast: each open arm until it is parked or out, and the leader as long as the slowest of them."""
+        """Forecast the slices left: each open arm until it is parked or out, the leader as long as the slowest."""
         wanted = []
         for found in self._found.values():
             if self._parked(found):
@@ -197,7 +197,7 @@ class Race:
 
 
 def _highest(values: Values, alive: Sequence[int]) -> int:
-    """Return who is most above the middle of its blocks; of arms without a value none is."""
+    """Return the arm that is furthest above the median of its blocks; None without values."""
     here = values[:, list(alive)]
     rows = here[~np.isnan(here).all(axis=1)]
     above = rows - np.nanmedian(rows, axis=1, keepdims=True)

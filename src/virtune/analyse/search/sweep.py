@@ -1,15 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the loads of a sweep say together: saturation, the knee, the greatest load at which a limit holds.
+"""The results of a sweep: saturation, the knee, the greatest load at which a limit holds.
 
-None of the three moves with where the sweep ends. Saturation is what was achieved at the least loads that were not
+None of the three depends on where the sweep ends. Saturation is the rate achieved at the lowest loads that were not
 met. The knee is the load of the greatest power, achieved IOPS by mean latency (Kleinrock 1979, "Power and
 deterministic rules of thumb"): a load beyond saturation has less power than the one before it, so adding it changes
-nothing. A limit is crossed once, at a load that those around it enclose; the loads in between are fitted to a curve
-that only rises (isotonic regression), since latency does, whatever noise does to single loads.
-
-The noise of a load is that of its rounds, taken together over the loads near it that were met: two or three rounds
-alone say little of it, and near saturation it is larger than far below. Interval ends are loads that were run and
-shown to lie beyond, so they hold for a curve of any form.
+nothing. The load at which a limit is crossed is bracketed by measured loads; between them a rising curve is fitted
+(isotonic regression), because latency rises with load. The noise of a load is pooled over the rounds of nearby loads
+that were met: two or three rounds alone are too few, and the noise is larger near saturation. Interval ends are loads
+that were run and shown to lie beyond, so they hold for a curve of any form.
 """
 
 import math
@@ -27,16 +25,16 @@ from virtune.model.sweep_plan import LOADS_MAX, RESOLUTION, SweepPlan
 from virtune.model.workload import Workload
 
 CONFIDENCE = 0.95
-"""Of each end of an interval, both sides together."""
+"""The error of an interval, both ends together."""
 
 NEAR_SATURATION = 1.3
-"""Loads up to so much above the least that was not met say what saturation is; far above it a stack may do worse."""
+"""Loads up to this factor above the lowest unmet load give the saturation; far above it a stack may do worse."""
 
 LOWEST_SHARE = 0.01
-"""Of saturation: a limit that is broken there is not kept at any load worth the name."""
+"""As a share of saturation: a limit that is broken at such a small load counts as broken at any load."""
 
 NEAR_NOISE = 1.3
-"""Loads that differ by no more than this vary about alike."""
+"""Loads that differ by at most this factor are taken to have the same noise."""
 
 GROWTH = 1.25
 """By which the next load is greater, where the greatest so far was met."""
@@ -46,7 +44,7 @@ SHRINKAGE = 3.0
 
 
 def swept(record: StudyRecord) -> LoadSweep:
-    """Say what a sweep's trials show so far, and where more loads are needed."""
+    """Return the results of a sweep's trials so far, and where more loads are needed."""
     study = record.study
     assert study.sweep is not None  # noqa: S101 - only sweeps are asked
     points = tuple(sorted(_points(record, study.sweep), key=lambda one: one.offered))
@@ -70,7 +68,7 @@ def swept(record: StudyRecord) -> LoadSweep:
 
 
 def saturation_of(points: Sequence[LoadPoint]) -> LoadEstimate | None:
-    """Return the most that was carried, by what was achieved at the least loads that were not met; None without."""
+    """Return the saturation: the rate achieved at the lowest loads that were not met; None if all were met."""
     first = next((index for index, one in enumerate(points) if not one.met), None)
     if first is None:
         return None
@@ -83,8 +81,8 @@ def saturation_of(points: Sequence[LoadPoint]) -> LoadEstimate | None:
 
 
 def knee_of(points: Sequence[LoadPoint]) -> LoadEstimate | None:
-    """Return the load of the greatest power, between the nearest loads that are shown to have less; None for fewer
-    than three loads.
+    """Return the load of the greatest power, with the nearest loads shown to have less as its interval; None for
+    fewer than three loads.
     """
     if len(points) < 3:
         return None
@@ -107,7 +105,7 @@ def most_of(points: Sequence[LoadPoint]) -> LoadEstimate | None:
         return None
     before, after = points[first - 1], points[first]
     share = -fitted[first - 1] / (fitted[first] - fitted[first - 1])
-    # the load after may be beyond saturation, where what is offered is not what is carried
+    # the next load may be beyond saturation, where the achieved rate is below the offered one
     reach = after.offered if after.met else max(after.iops, before.offered)
     crossing = math.exp(math.log(before.offered) + share * math.log(max(reach, before.offered) / before.offered))
     sure = [_beyond_zero(one, *_noise([near.excess for near in _near(points, one)])) for one in points]
@@ -151,7 +149,7 @@ def _point(workload: Workload, sound: Sequence[Measurement], plan: SweepPlan, sh
 
 
 def _beyond(points: Sequence[LoadPoint], plan: SweepPlan) -> tuple[float | None, float | None]:
-    """Return the load above all others that is needed, and the one below them."""
+    """Return the next load needed above all others, and the one below."""
     if len(points) >= LOADS_MAX:
         return None, None
     broken = plan.limit is not None and _rising([_excess(one) for one in points])[-1] > 0
@@ -161,7 +159,7 @@ def _beyond(points: Sequence[LoadPoint], plan: SweepPlan) -> tuple[float | None,
 
 
 def _gaps(points: Sequence[LoadPoint], plan: SweepPlan) -> Iterator[tuple[float, float]]:
-    """Yield the pairs of neighbours between which the curve is to be looked at more closely."""
+    """Yield the pairs of neighbours between which more loads are needed."""
     if len(points) >= LOADS_MAX:
         return
     wanted: set[int] = set()  # of each pair the lower one
@@ -179,7 +177,7 @@ def _gaps(points: Sequence[LoadPoint], plan: SweepPlan) -> Iterator[tuple[float,
 
 
 def _less(points: Sequence[LoadPoint], best: int, index: int) -> bool:
-    """Whether a load is shown to have less power than the best one; one that was not met has, by what power is."""
+    """Whether a load is shown to have less power than the best one; an unmet load always has."""
     if index == best:
         return False
     if not points[index].met and points[best].met and fmean(points[index].power) < fmean(points[best].power):
@@ -194,7 +192,7 @@ def _less(points: Sequence[LoadPoint], best: int, index: int) -> bool:
 
 
 def _excess(point: LoadPoint) -> float:
-    """By how much a load breaks the limit, as a logarithm; one that was not met has a queue that only grows."""
+    """By how much a load breaks the limit, as a logarithm; at an unmet load the queue grows without end."""
     known = fmean(point.excess) if point.excess else 0.0
     return known if point.met and point.excess else max(known, RESOLUTION)
 
@@ -222,13 +220,13 @@ def _rising(values: Sequence[float]) -> list[float]:
 
 
 def _near(points: Sequence[LoadPoint], of: LoadPoint) -> list[LoadPoint]:
-    """Return the loads that vary about as much as one of them does: those near it that were met, and itself."""
+    """Return the loads with about the same noise as one of them: itself and nearby loads that were met."""
     ratios = ((one, max(one.offered / of.offered, of.offered / one.offered)) for one in points)
     return [one for one, ratio in ratios if one is of or (one.met and ratio <= NEAR_NOISE)]
 
 
 def _noise(groups: Sequence[Sequence[float]]) -> tuple[float, int]:
-    """Return the standard deviation within groups, all together, and its degrees of freedom."""
+    """Return the pooled standard deviation within groups, and its degrees of freedom."""
     free = sum(len(group) - 1 for group in groups if group)
     squares = math.fsum((value - fmean(group)) ** 2 for group in groups if group for value in group)
     return (math.sqrt(squares / free), free) if free else (0.0, 0)
@@ -241,7 +239,7 @@ def _why(
     knee: LoadEstimate | None,
     most: LoadEstimate | None,
 ) -> Iterator[str]:
-    """Say of each that was not found why."""
+    """Say why each missing result was not found."""
     if not points:
         yield "no load was measured yet"
         return

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a search says so far: a function of its trials and nothing else, so a killed one goes on where it was."""
+"""The state of a search, computed from its stored trials only, so a killed search resumes where it was."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -33,14 +33,14 @@ FUNCTIONAL_ONLY = "functional-only"
 EMULATED = "under software emulation (TCG) the ranking is the emulator's"
 
 LIMIT_BLOCKS_MAX = 60
-"""A leader so close to a limit that so many blocks cannot say on which side it is, stays open."""
+"""The most blocks spent on whether the leader keeps a limit; after them it stays undecided."""
 
 REMARKS_TOLD = 0.1
-"""A remark on fewer of the slices than this is those slices' own trouble."""
+"""A remark on a smaller share of the slices than this is not reported."""
 
 
 def tuning(record: StudyRecord) -> Tuning:
-    """Say what a search's trials say together, however few they are."""
+    """Return the findings of a search's trials, however few they are."""
     study, search = record.study, search_of(record.study)
     attempts, ramp = record.attempts or record.trials, ramp_of(study, record.trials)
     pardoned = pardons(attempts)
@@ -94,7 +94,7 @@ def tuning(record: StudyRecord) -> Tuning:
 def _race(
     study: Study, search: Search, probed: Probed, rows: Rows
 ) -> tuple[Standing, tuple[LimitCheck, ...], tuple[tuple[str, int], ...]]:
-    """Return the standing of those that break no limit, how each stands to the limits, and who broke one when."""
+    """Return the standing of the arms that break no limit, the limit checks, and which arms broke one and when."""
     goal, alive = search.goal, list(entrants_of(search, rows))
     slices: dict[tuple[str, str], list[Mapping[str, float]]] = {}
     checks: tuple[LimitCheck, ...] = ()
@@ -126,11 +126,10 @@ def _race(
 
 
 def _until_bounded(standing: Standing, cap: int | None, arms: int) -> Standing:
-    """Go on, where a race reached its block limit, with those of whom so few blocks were run that nothing bounds
-    them.
+    """Continue a race that reached its block limit with the arms that have too few blocks for a bound.
 
-    Contenders first leaves the others at the fewest blocks, and the winner then without any distance to the best. A
-    few slices mend that; they may go beyond the cap by at most two for each arm.
+    Measuring contenders first leaves the others at the fewest blocks, and then the winner has no bound on its
+    distance to the best. A few more slices repair that; they may exceed the limit by at most two per arm.
     """
     if standing.up_next or standing.leader is None or standing.distance is not None or cap is None:
         return standing
@@ -143,10 +142,10 @@ def _until_bounded(standing: Standing, cap: int | None, arms: int) -> Standing:
 def _within_budget(
     study: Study, probed: Probed, spent: BudgetSpent, standing: Standing, wanted: int, rows: Rows
 ) -> tuple[Standing, int]:
-    """End the race where its next block would leave too little time for what comes after it.
+    """End the race when its next block would leave too little time for the later phases.
 
-    The last block within the budget is one for those that nothing bounds yet. The fewest blocks of which something
-    can be said may take the time of the confirmation too; where even that is too little, none is begun.
+    The last block within the budget measures the arms without a bound. The fewest blocks that allow a conclusion may
+    use the time of the confirmation too; if even that is too little, no block is started.
     """
     if spent.race_left is None:
         return standing, wanted
@@ -168,7 +167,7 @@ def _within_budget(
         return standing, wanted
     racing = search_of(study).racing
     last = _until_bounded(replace(standing, up_next=()), run, racing)
-    # of a budget that is smaller than the fewest blocks nothing is left for that either
+    # a budget smaller than the fewest blocks leaves nothing for that either
     in_time = block_fits(study, probed, spent, arms=len(last.up_next), before=before)
     return (last if in_time or run <= least else replace(standing, up_next=())), 0
 
@@ -176,7 +175,7 @@ def _within_budget(
 def _until_limits_are_known(
     standing: Standing, checks: Sequence[LimitCheck], cap: int | None, blocks: int
 ) -> Standing:
-    """Go on with the leader of a race that is over while it is open whether it keeps the limits."""
+    """Continue with the leader of a finished race while it is undecided whether it keeps the limits."""
     leader = standing.leader
     if standing.up_next or leader is None or state_of(checks, leader) is not LimitState.OPEN:
         return standing
@@ -186,9 +185,9 @@ def _until_limits_are_known(
 
 
 def _winner(standing: Standing, checks: Sequence[LimitCheck], search: Search) -> tuple[str | None, float | None]:
-    """Return the arm to be recommended and at most how far it is below the best.
+    """Return the recommended arm and a bound on how far it is below the best.
 
-    The leader, unless it may break a limit and another arm keeps all of them for certain.
+    It is the leader, unless that may break a limit and another arm certainly keeps all of them.
     """
     leader = standing.leader
     if leader is None or not search.goal.limits or state_of(checks, leader) is LimitState.KEPT:
@@ -225,8 +224,8 @@ def _tied(standing: Standing, margin: float) -> tuple[str, ...]:
 
 
 def _pairs_wanted(study: Study, probed: Probed, spent: BudgetSpent, found: Confirmation | None, tried: int) -> bool:
-    """Whether the confirmation needs another pair, and there is time for it: those that were asked for, and as many
-    again at most in place of those that gave no values of both.
+    """Whether the confirmation needs another pair and has time for it: the requested pairs, and at most as many again
+    to replace pairs without both values.
     """
     asked = search_of(study).confirm_pairs
     needed = tried < asked or (found is not None and found.pairs < asked and tried < 2 * asked)
@@ -236,7 +235,7 @@ def _pairs_wanted(study: Study, probed: Probed, spent: BudgetSpent, found: Confi
 def _phase(
     study: Study, probed: Probed, winner: str | None, rounds: Mapping[Phase, int], *, racing: bool, pairs: bool
 ) -> tuple[Phase, bool]:
-    """Return what is done next, and whether nothing is; `rounds` are those of each phase that are done."""
+    """Return the next phase, and whether the search is finished; `rounds` are the finished rounds of each phase."""
     if probed.slices < PROBE_SLICES:
         return Phase.PROBE, False
     # what is confirmed is fresh data for one winner: a race that another pardon opens again would invalidate them
@@ -317,7 +316,7 @@ def _emulated(trials: Sequence[TrialRecord]) -> bool:
 
 
 def _remarks(trials: Sequence[TrialRecord]) -> Iterator[str]:
-    """Yield what a good reader would have noticed in a tenth of all slices and more, and of which arms."""
+    """Yield the remarks made on at least a tenth of all slices, with their arms."""
     found: dict[str, list[tuple[str, str]]] = {}
     for one in trials:
         for remark in one.measurement.remarks if one.measurement is not None else ():
@@ -331,7 +330,7 @@ def _remarks(trials: Sequence[TrialRecord]) -> Iterator[str]:
 
 
 def _basis(study: Study, standing: Standing, race: Sequence[TrialRecord]) -> tuple[Basis, ...]:
-    """Return what the race rests on, once it is over; while it runs nobody reads it."""
+    """Return the evidence behind the race once it is over; it is not needed earlier."""
     if standing.up_next or not race:
         return ()
     found = [one.against_leader for one in standing.runners if one.against_leader is not None]
@@ -353,7 +352,7 @@ def _basis(study: Study, standing: Standing, race: Sequence[TrialRecord]) -> tup
 
 
 def _measured(study: Study, probed: Probed, attempts: Sequence[TrialRecord], ramp: Ramp) -> float:
-    """Return the seconds of load, ramps included, as the classic grid would be counted; of what ran again too."""
+    """Return the seconds of load, ramps and repeated attempts included, counted as for the classic grid."""
     return math.fsum(
         seconds_of(study, probed, phase_of(one.trial.round)) + ramp_at(ramp, study.ramp_seconds, one.trial.round)
         for one in attempts

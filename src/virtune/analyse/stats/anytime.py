@@ -1,13 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Intervals of differences that hold at any time: look after every block, stop when you like.
+"""Anytime-valid confidence intervals of differences: they hold after every block, whenever one stops.
 
-Values come as ln(metric), one row a block, one column an arm, NaN where an arm did not run or gave nothing. What
-counts are the differences of two arms within blocks. Ordinary t intervals, looked at after every block until one of
-them says something, are wrong four times in ten where they promise one in twenty; the normal mixture of t tests keeps
-its promise however often and whenever one looks (Wang, Ramdas, arXiv 2310.03722; Lindon et al., arXiv 2210.08589).
-It is exact for independent Gaussian differences. Around it stand what real disks need, checked by simulation
-(`benchmarks/simulated.py`): Huber's weights against dips, a variance that borrows from the other pairs while blocks
-are few, and a correction for neighbouring blocks that are alike.
+Values come as ln(metric), one row a block, one column an arm, NaN where an arm did not run or gave nothing. The data
+are the differences of two arms within blocks. Ordinary 95 % t intervals, checked after every block until one excludes
+zero, are wrong in 40 % of cases; the normal mixture of t tests keeps its error however often one looks (Wang, Ramdas,
+arXiv 2310.03722; Lindon et al., arXiv 2210.08589). It is exact for independent Gaussian differences. Real disks need
+additions, checked by simulation (`benchmarks/simulated.py`): Huber's weights against dips, a variance moderated by
+the other pairs while blocks are few, and a correction for autocorrelated blocks.
 """
 
 import math
@@ -20,46 +19,47 @@ from virtune.model.reason import NO_MEASUREMENT, Reason, Why, because
 from virtune.model.standing import Contrast
 
 LN_MAX = 745.2
-"""No ln of a positive double lies further from 0; what does is no measurement."""
+"""No ln of a positive double lies further from 0; a larger value is not a measurement."""
 
 HUBER_K = 1.5
-"""Differences of more than so many (robust) standard deviations count as that many: 96 % efficient when nothing is
-wrong, and a dip of the host is one block's trouble, not the verdict's (Huber 1964)."""
+"""Differences of more than so many (robust) standard deviations count as that many: 96 % efficient for normal data,
+and a dip of the host in one block does not decide the verdict (Huber 1964).
+"""
 
 PRIOR = 1.0
 """The mixture's variance, in standard deviations of one block: the radius is smallest for effects of about this size.
 Between 0.3 and 3 it changes by less than 5 % at ten blocks and more."""
 
 LAG1_MAX = 0.9
-"""Beyond this the correction would divide by almost nothing; such blocks say next to nothing either way."""
+"""Beyond this the correction would divide by almost zero; such blocks carry almost no information."""
 
 LAG1_DOUBT = 1.0
 """So many of its own standard errors are added to the lag-1 correlation of blocks. With none, two equal arms whose
 blocks correlate by 0.3 are called different in 9 % of studies that look 60 times at "95 %", with one in 5 to 6 %."""
 
 FORESEEN = 0.9
-"""What is forecast holds in so many cases, if the noise stays."""
+"""The probability with which forecasts hold, if the noise stays."""
 
 FOUND_SDS = 1.2816
 """A difference of the interval's radius plus so many standard errors is found 9 times in 10 (normal quantile)."""
 
 LN_FAR = 20.0
-"""Differences beyond e^20 are no differences any more, but a host on which nothing can be measured."""
+"""Differences beyond e^20 are a sign of a host on which nothing can be measured."""
 
 _BLOCKS_FAR = 10**7
-"""Where a forecast gives up: at a second a block four months."""
+"""The longest forecast in blocks: four months at a second a block."""
 
 
 def logs(values: Sequence[float]) -> list[float]:
-    """Return ln of each value, NaN for what cannot be a rate or a time: zero, negative, infinite, not a number."""
+    """Return ln of each value, NaN for an impossible rate or time: zero, negative, infinite, not a number."""
     return [math.log(value) if math.isfinite(value) and value > 0 else math.nan for value in values]
 
 
 def quantile(blocks: float, df: float, alpha: float) -> float:
     """Return the |t| that a mean over `blocks` blocks exceeds, ever, with probability at most `alpha`.
 
-    Infinite where so few blocks can exclude nothing. Source: the right-Haar mixture t test, method of Wang and
-    Ramdas: with g = 1 + n tau^2 and K = (sqrt(g) / alpha)^(2 / (df + 1)) it is sqrt(df (K - 1) / (1 - K / g)).
+    Infinite where there are too few blocks to exclude anything. Source: the right-Haar mixture t test, method of Wang
+    and Ramdas: with g = 1 + n tau^2 and K = (sqrt(g) / alpha)^(2 / (df + 1)) it is sqrt(df (K - 1) / (1 - K / g)).
     """
     if blocks < 2 or df <= 0:
         return math.inf
@@ -72,7 +72,7 @@ def quantile(blocks: float, df: float, alpha: float) -> float:
 
 
 def contrast(a: Sequence[float], b: Sequence[float], *, alpha: float) -> Contrast:
-    """Compare two arms alone, by their ln values of the same blocks; see `contrasts`."""
+    """Compare two arms by their ln values of the same blocks; see `contrasts`."""
     return contrasts(np.array([a, b], dtype=np.float64).T.reshape(-1, 2), [(0, 1)], alpha=alpha)[0]
 
 
@@ -86,10 +86,9 @@ def contrasts(
 ) -> list[Contrast]:
     """Compare pairs of arms (columns of `values`), each with an interval of confidence 1 - `alpha` at any time.
 
-    The pairs lend one another their noise, so give those that are of one kind: one workload, one metric. Arms of
-    which `units` (one for each column) are equal are not independent of one another within a block, and count as one
-    where noise is lent. Whatever the values are, nothing is raised: a pair that can bear no interval has an infinite
-    radius and the reason.
+    The pairs' noise is pooled in part, so give pairs of one workload and one metric. Arms with equal `units` (one for
+    each column) are not independent within a block, and count as one when noise is pooled. No values raise an error:
+    a pair without an interval has an infinite radius and the reason.
     """
     if not pairs:
         return []
@@ -121,9 +120,9 @@ def contrasts(
 
 
 def blocks_for(reach: float, *, sd: float, alpha: float, arms: int = 2) -> int | None:
-    """Forecast how many blocks bring the radius down to `reach` when the noise stays as it is; None for beyond sense.
+    """Forecast how many blocks bring the radius down to `reach` at this noise; None if too many.
 
-    `sd` is a Contrast's; `arms` how many lend one another their noise.
+    `sd` is a Contrast's; `arms` is the number of arms whose noise is pooled.
     """
     if not (reach > 0 and sd > 0):
         return None
@@ -145,10 +144,10 @@ def blocks_for(reach: float, *, sd: float, alpha: float, arms: int = 2) -> int |
 
 
 def smallest_shown(blocks: int, *, sd: float, alpha: float, arms: int = 2) -> float | None:
-    """Return the difference (0.03 is 3 %) that so many blocks show nine times in ten; None where they show nothing.
+    """Return the difference (0.03 is 3 %) that so many blocks detect with 90 % power; None where they detect none.
 
-    Blocks that look independent are doubted all the same (LAG1_DOUBT), which makes every interval that much wider;
-    the mean varies by chance, and so does the radius: by its sd (1/2n of its square) and that likeness (1/n).
+    It includes the allowance for autocorrelation (LAG1_DOUBT), which widens every interval; the random error of the
+    mean; and that of the radius: by its sd (1/2n of its square) and the autocorrelation (1/n).
     """
     own = blocks - 1.0
     radius = quantile(blocks, own + _lent(own, arms), alpha)
@@ -161,12 +160,12 @@ def smallest_shown(blocks: int, *, sd: float, alpha: float, arms: int = 2) -> fl
 
 
 def blocks_to_decide(found: Contrast, *, margin: float, alpha: float, arms: int = 2) -> int | None:
-    """Forecast after how many blocks in all a pair is decided, nine times in ten, when the noise stays as it is.
+    """Forecast the total number of blocks after which a pair is decided, with 90 % probability at this noise.
 
-    Decided is: the interval leaves out 0, or lies within +-ln(1 + margin). Where the mean will be after n blocks is
-    predicted from where it is after n0: normal, with the variance sd^2 (1/n0 - 1/n), so a difference that may still
-    turn out to be smaller than it looks takes its time (predictive power: Spiegelhalter, Abrams, Myles 2004, 6.6).
-    None where the noise is not known, and for beyond sense.
+    Decided means that the interval excludes 0, or lies within +-ln(1 + margin). The mean after n blocks is predicted
+    from that after n0: normal, with the variance sd^2 (1/n0 - 1/n), which allows for a true difference smaller than
+    the present one (predictive power: Spiegelhalter, Abrams, Myles 2004, 6.6). None where the noise is unknown or the
+    number too large.
     """
     if found.sd is None:
         return None
@@ -184,7 +183,7 @@ def blocks_to_decide(found: Contrast, *, margin: float, alpha: float, arms: int 
 
 
 def _chance_to_decide(found: Contrast, blocks: int, *, reach: float, alpha: float, arms: int) -> float:
-    """Return how likely a pair is decided when so many blocks are there: beyond the radius, or well below reach."""
+    """Return the probability that a pair is decided after so many blocks: beyond the radius, or well below reach."""
     own = blocks - 1.0
     radius = quantile(blocks, own + _lent(own, arms), alpha) * _sd_after(found, blocks, arms) / math.sqrt(blocks)
     spread = _sd_after(found, math.inf, arms) * math.sqrt(1 / found.blocks - 1 / blocks)
@@ -198,7 +197,7 @@ def _chance_to_decide(found: Contrast, blocks: int, *, reach: float, alpha: floa
 
 
 def _sd_after(found: Contrast, blocks: float, arms: int) -> float:
-    """Return what a pair's sd will be: of the likeness of its blocks, what is only doubt shrinks as they grow.
+    """Predict a pair's sd: the allowance for unknown autocorrelation shrinks as blocks are added.
 
     One standard error of the sd is added, since it is taken from few blocks and the time goes with its square.
     """
@@ -212,26 +211,28 @@ EQUAL_BLOCKS = because(Reason.NO_NOISE, unit="block", what="ratio", so=NO_MEASUR
 
 
 def too_few(blocks: int) -> Why:
-    """Return why so few blocks bear no interval."""
+    """Return why so few blocks allow no interval."""
     words = "no block has a usable value of both" if blocks == 0 else "one block cannot show how blocks differ"
     return because(Reason.NO_VALUE, which=words)
 
 
 def no_interval(count: int, units: str) -> Why:
-    """Return why the interval of so many blocks or rounds has no end."""
+    """Return why the interval of so many blocks or rounds is unbounded."""
     return Why(reason=Reason.NO_INTERVAL, text=f"{count} {units} are too few for an interval")
 
 
 def _lent(own: float, arms: int) -> float:
-    """Twice a pair's own and four at most, so that a pair's own noise has the last word."""
+    """The degrees of freedom taken from other pairs: at most twice a pair's own plus four, so that its own noise
+    dominates.
+    """
     return min((arms - 2) * own, 2 * own + 4)
 
 
 def _lag1(weighed: Values, *, arms: int, doubt: float) -> float:
-    """Return how alike neighbouring blocks may be: the lag-1 correlation over all pairs together, 0 to LAG1_MAX.
+    """Return an upper estimate of the lag-1 autocorrelation of blocks, over all pairs together, 0 to LAG1_MAX.
 
-    Of n independent values less their mean it is -1/n on average, which is added back; and so is its own
-    standard error, because few blocks that happen to look independent are no proof that they are.
+    For n independent values less their mean it is -1/n on average, which is added back; its standard error is added
+    too, because a few blocks cannot prove independence.
     """
     blocks = float((~np.isnan(weighed)).sum(axis=0).mean())
     if not np.nanvar(weighed) > 0:

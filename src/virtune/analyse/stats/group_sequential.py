@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Boundaries of a comparison whose end is planned: the allowed error is spent over the looks, most of it at the end.
+"""Group-sequential boundaries: the error of a comparison with a planned end is spent over its interim looks, most of
+it at the end.
 
-A plan ends after a time or a number of rounds, and is looked at on the way. How much of the error may be spent up to
-a look depends on the share of the plan that is done and on nothing that was measured (Lan, DeMets, Biometrika 70,
-1983; by time: Lan, DeMets, Statistics in Medicine 8, 1989). From that follows the boundary of each look, by the
-recursion of Armitage, McPherson and Rowe (J. R. Stat. Soc. A 132, 1969) over the sums of independent rounds. What a
-look's boundary leaves is an interval that holds at all looks together (repeated confidence interval: Jennison,
-Turnbull, J. R. Stat. Soc. B 51, 1989). Student's t takes the place of the normal by the level of a look (Pocock,
-Biometrika 64, 1977).
+A plan ends after a time or a number of rounds, with interim looks. The error that may be spent up to a look depends
+only on the share of the plan that is done, not on the data (Lan, DeMets, Biometrika 70, 1983; by time: Lan, DeMets,
+Statistics in Medicine 8, 1989). The boundary of each look follows by the recursion of Armitage, McPherson and Rowe
+(J. R. Stat. Soc. A 132, 1969) over the sums of independent rounds. A look's boundary gives an interval that holds at
+all looks together (repeated confidence interval: Jennison, Turnbull, J. R. Stat. Soc. B 51, 1989). Student's t
+replaces the normal distribution at the level of a look (Pocock, Biometrika 64, 1977).
 """
 
 import math
@@ -17,40 +17,45 @@ import numpy as np
 from numpy.typing import NDArray
 
 EARLY = 0.06
-"""The share of the error that is spent evenly over the plan, so that what is plain after six rounds ends it there.
-The rest is spent late: the last look then has a level of 4.9 % where a test with one look has 5 %."""
+"""The share of the error that is spent evenly over the plan, so that a large difference ends it after six rounds. The
+rest is spent late: the last look then has a level of 4.9 % where a test with one look has 5 %.
+"""
 
 LATE = 32.0
 """How late the rest is spent, as the power of e by which it grows (Hwang, Shih, DeCani, Stat. Med. 9, 1990: gamma
--32). O'Brien and Fleming's, at about -4, spends more half-way, when it is not yet known how alike neighbouring rounds
-are: then 9 to 14 % of equal arms are called different where rounds are alike by 0.3, and 6 % by this."""
+-32). O'Brien and Fleming's, at about -4, spends more half-way, when the autocorrelation of rounds is still uncertain:
+then 9 to 14 % of equal arms are called different at an autocorrelation of 0.3, and 6 % by this.
+"""
 
 _POINTS = 257
-"""Of the grid between the boundaries; odd, as Simpson's rule asks. The boundaries are then exact to 1e-4."""
+"""The points of the grid between the boundaries; odd, as Simpson's rule requires. The boundaries are then exact to
+1e-4.
+"""
 
 _FAR = 12.0
-"""A boundary beyond so many standard deviations is none: nothing is spent there."""
+"""A boundary beyond so many standard deviations spends no error and is left out."""
 
 _PLAN_LOOKS = 40
-"""A plan is forecast as one with so many looks; more of them hardly move its last boundary."""
+"""The number of looks that a forecast assumes; more of them hardly change the last boundary."""
 
 Looks = tuple[tuple[float, float], ...]
-"""(rounds, share of the plan that was done), rising in both, for every look so far."""
+"""(rounds, share of the plan done), rising in both, for every look so far."""
 
 Grid = tuple[NDArray[np.float64], NDArray[np.float64]]
-"""Sums between the boundaries and the weighted density there: what goes on after a look."""
+"""Sums between the boundaries and the weighted density there: the state after a look."""
 
 
 def spent(share: float, alpha: float) -> float:
-    """Return how much of `alpha` may be spent when this share (0 to 1) of a plan is done; all of it at its end."""
+    """Return the part of `alpha` that may be spent when this share (0 to 1) of a plan is done; at 1 all of it."""
     done = min(max(share, 0.0), 1.0)
     return alpha * (EARLY * done + (1 - EARLY) * math.expm1(LATE * done) / math.expm1(LATE))
 
 
 def level_of(looks: Looks, alpha: float) -> float:
-    """Return the two-sided level at the last of these looks, so that all looks together err with `alpha` at most.
+    """Return the two-sided level of the last of these looks, so that the error of all looks together is at most
+    `alpha`. 0 where nothing is left for the look.
 
-    0 where nothing is left for the look. Exact for the mean of independent Gaussian rounds; error 1e-4 of the level.
+    Exact for the mean of independent Gaussian rounds; error 1e-4 of the level.
     """
     if not looks:
         return 0.0
@@ -58,7 +63,7 @@ def level_of(looks: Looks, alpha: float) -> float:
 
 
 def final_level(alpha: float) -> float:
-    """Return about the level at the last look of any plan, for forecasts."""
+    """Return the approximate level at the last look of any plan, for forecasts."""
     steps = range(1, _PLAN_LOOKS + 1)
     return level_of(tuple((float(step), step / _PLAN_LOOKS) for step in steps), alpha)
 
@@ -73,7 +78,7 @@ def level_after(cumulative: Looks) -> float:
 
 @lru_cache(maxsize=4096)
 def _at(cumulative: Looks) -> tuple[float, Grid]:
-    """Return the last look's boundary, in standard deviations of the sum, and what goes on after it."""
+    """Return the last look's boundary, in standard deviations of the sum, and the state after it."""
     start = max((index for index in range(1, len(cumulative)) if index % 50 == 0), default=0)
     for index in range(50, start + 1, 50):  # deep recursions are done in steps, whose results are remembered
         _at(cumulative[:index])
@@ -126,11 +131,11 @@ def _simpson(points: NDArray[np.float64]) -> NDArray[np.float64]:
 
 @lru_cache(maxsize=256)
 def dunnett_alpha(others: int, alpha: float) -> float:
-    """Return the error of each of `others` comparisons with one baseline, so that all together err with `alpha`.
+    """Return the error of each of `others` comparisons with one baseline, for a total error of `alpha`.
 
-    Any two of them have the baseline in common, so their correlation is 0.5 where all arms are equally noisy
-    (Dunnett, J. Am. Stat. Assoc. 50, 1955; normal quantiles, which are on the safe side of his t). By Gauss-Hermite
-    quadrature, exact to 1e-8.
+    Any two of them share the baseline, so their correlation is 0.5 where all arms are equally noisy (Dunnett, J. Am.
+    Stat. Assoc. 50, 1955; normal quantiles, which are conservative compared with his t). By Gauss-Hermite quadrature,
+    exact to 1e-8.
     """
     if others < 2:
         return alpha

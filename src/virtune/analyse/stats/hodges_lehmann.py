@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The shift of paired values without a distribution behind it: Hodges-Lehmann, and Wilcoxon's exact interval.
+"""The Hodges-Lehmann shift of paired values with Wilcoxon's exact interval, without assuming a distribution. It
+serves a handful of restarts.
 
-For a handful of restarts. Which of them are far out does not matter, only their order does.
+It depends on the order of the values only, so outliers do no harm.
 """
 
 import math
@@ -12,7 +13,7 @@ from statistics import median
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shift:
-    """The middle of all means of two differences, and the interval that so many pairs allow, with its confidence."""
+    """The median of all means of two differences, with its interval and that interval's confidence."""
 
     estimate: float
     low: float
@@ -24,7 +25,7 @@ def shift_of(differences: Sequence[float], *, confidence: float) -> Shift | None
     """Return the shift of paired differences; None where there are none, or where one is no number.
 
     The interval is the narrowest of Wilcoxon's that has at least `confidence`. Few pairs allow less: then it is the
-    widest that they give, and says what it has (5 pairs: 0.9375, 6: 0.969). Source: Hollander, Wolfe, Chicken,
+    widest that they allow, with its true confidence (5 pairs: 0.9375, 6: 0.969). Source: Hollander, Wolfe, Chicken,
     Nonparametric Statistical Methods, 3rd ed., 3.3.
     """
     if not differences or not all(math.isfinite(one) for one in differences):
@@ -36,7 +37,7 @@ def shift_of(differences: Sequence[float], *, confidence: float) -> Shift | None
 
 
 def _cut(count: int, confidence: float) -> tuple[int, float]:
-    """Return how many of the sorted means lie outside on each side, and the confidence that leaves.
+    """Return how many of the sorted means lie outside on each side, and the resulting confidence.
 
     P(T+ <= k) of the signed-rank statistic by counting the subsets of 1..n with each sum.
     """

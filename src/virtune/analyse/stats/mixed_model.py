@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who is in front: all arms' levels at once from all blocks, where not every block held every arm.
+"""Estimate the levels of all arms from all blocks, where not every block held every arm.
 
-Two arms of which one waits have only their early blocks in common, in which the leader was lucky or it would not
-lead. So who leads and who contends is judged from all blocks together: ln value = level of the block + level of the
-arm + noise, the arms' levels drawn around their common mean (the best linear unbiased prediction of a two-way layout
-with random arms; Henderson 1975, Searle, Casella, McCulloch 1992, 7.4), single dips clipped as Huber does. This only
-says what to measure next. What is claimed rests on the intervals of `anytime`.
+A parked arm and the leader share only early blocks, in which the leader probably had luck. So leader and contenders
+are judged from all blocks together: ln value = level of the block + level of the arm + noise, with the arms' levels
+shrunk towards their common mean (the best linear unbiased prediction of a two-way layout with random arms; Henderson
+1975, Searle, Casella, McCulloch 1992, 7.4), single dips clipped as Huber does. This only decides what to measure
+next. The reported results rest on the intervals of `anytime`.
 """
 
 import math
@@ -16,14 +16,15 @@ from virtune.analyse.stats.anytime import HUBER_K
 from virtune.analyse.stats.noise import Values
 
 _PASSES = 3
-"""Clipping moves the levels and these the clipping; after three passes nothing moves that would change an order."""
+"""Clipping and levels depend on each other; after three passes their changes no longer affect the order."""
 
 _SPREAD = 0.003, 1.0
-"""The standard deviation of arms' levels (ln) is taken to lie between these: a smaller one no host shows to be none,
-and a larger one would say nothing of any arm beforehand anyhow."""
+"""Bounds on the standard deviation of arms' levels (ln): a smaller one cannot be measured on any host, and a larger
+one would not shrink the levels at all.
+"""
 
 _NOISE_MIN = 1e-4
-"""Noise (sd of ln) below this is none that was measured."""
+"""Noise (sd of ln) below this counts as zero."""
 
 
 def levels(values: Values) -> tuple[Values, Values]:

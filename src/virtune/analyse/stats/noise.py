@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The noise of differences within rounds: dips clipped as Huber does, variances that the pairs lend one another.
+"""The noise of differences within rounds: Huber's clipping of dips, variances moderated by the other pairs.
 
 Values come as ln(metric), one row a round, one column an arm or a pair, NaN where nothing was measured.
 """
@@ -13,26 +13,28 @@ Values = NDArray[np.float64]
 """ln(metric), blocks x arms; NaN is "not measured"."""
 
 EQUAL = 1e-12
-"""Differences that vary less than this (ln) are called equal: that is the rounding of doubles."""
+"""Differences that vary less than this (ln) count as equal: it is the rounding of doubles."""
 
 _WEIGHT_MIN = 0.3
 """The least share of unclipped differences that a pseudo-value is scaled by, so that few blocks do not blow it up."""
 
 _ALIKE_LEVEL = 0.99
-"""A pair that is noisier than the others beyond this quantile of F keeps its own variance: what it would borrow is
-not its own. Without this one noisy arm among many would be judged by the noise of its quiet neighbours."""
+"""A pair that is noisier than the others beyond this quantile of F keeps its own variance. Without this one noisy arm
+among many would be judged by the noise of quiet ones.
+"""
 
 
 def pseudo_values(found: Values, *, clip: float) -> Values:
     """Return values whose column mean is Huber's M-estimate, and whose variance over n is that estimate's variance.
 
-    The scale is that of all columns together, from the median absolute deviation, because a column's own is chance
-    while blocks are few; but a column that is noisier than the rest has its own, or all of it would be clipped.
+    The scale is that of all columns together, from the median absolute deviation, because a single column's is
+    unreliable with few blocks; but a column that is noisier than the rest has its own scale, or all of it would be
+    clipped.
     """
     center = median_of(found)
     apart = np.abs(found - center)
     scale = 1.4826 * np.maximum(median_of(apart), median_of(apart.reshape(-1, 1)))
-    if scale.min() < EQUAL:  # more than half are equal: nothing to tell a dip by, so every difference counts in full
+    if scale.min() < EQUAL:  # more than half are equal: dips cannot be recognised, so all differences count in full
         return found
     here = ~np.isnan(found)
     count = here.sum(axis=0)
@@ -64,11 +66,11 @@ def moderated(
     lent: Callable[[float, int], float],
     among: NDArray[np.bool_] | None = None,
 ) -> tuple[Values, Values]:
-    """Return each pair's variance and degrees of freedom, mended by what the other pairs know of the same noise.
+    """Return each pair's variance and degrees of freedom, moderated by the pooled variance of the other pairs.
 
-    All pairs of N arms hold only N - 1 arms' worth of independent differences. `lent` says how many degrees of
-    freedom a pair takes from them, by its own and the arms, so that its own noise has a say (Smyth 2004, with fixed
-    weights). Only the pairs `among` lend and borrow, those of `arms` arms that are alike; all of them without it.
+    All pairs of N arms hold only N - 1 independent differences. `lent` gives the degrees of freedom that a pair takes
+    from the pool, by its own and the number of arms, so that its own noise keeps its weight (Smyth 2004, with fixed
+    weights). Only the pairs `among` are pooled, those of `arms` similar arms; without it all are.
     """
     borrows = np.ones(len(own), dtype=bool) if among is None else among
     if borrows.sum() < 2:
@@ -77,7 +79,7 @@ def moderated(
     pooled = float((own * df)[borrows].sum() / df[borrows].sum())
     if pooled <= 0:
         return own, df
-    # scipy takes longer to load than a study of a thousand trials takes to be read, so only who compares pays
+    # scipy takes longer to load than reading a thousand trials: imported only for comparisons
     from scipy.special import fdtri
 
     total = max(1.0, (arms - 1) * float(df.max()))
@@ -90,15 +92,15 @@ def noisy_arms(own: Values, pairs: Sequence[tuple[int, int]], df: Values, *, lev
     """Return the arms that are noisier than the others together, tested at this level over all arms, worst first.
 
     Each arm's own variance follows from those of all pairs, since that of a difference is the sum of its two arms'
-    (Grubbs, J. Am. Stat. Assoc. 43, 1948). Of k equal arms with n degrees of freedom it is as certain as one with
-    n / (1 + 2 / (k - 1) + 1 / ((k - 1) (k - 2))): the estimate is a sum of elements of the sample covariance matrix,
-    with variances 2 / n on its diagonal and 1 / n beside it. An arm that is found is left out, and the rest are held
-    against one another again. With fewer than three arms, or pairs that are missing, nothing can be told.
+    (Grubbs, J. Am. Stat. Assoc. 43, 1948). Of k equal arms with n degrees of freedom it is as certain as one with n /
+    (1 + 2 / (k - 1) + 1 / ((k - 1) (k - 2))): the estimate is a sum of elements of the sample covariance matrix, with
+    variances 2 / n on its diagonal and 1 / n beside it. An arm that is found is left out, and the rest are tested
+    again. With fewer than three arms, or with pairs missing, none can be found.
     """
     arms = sorted({arm for pair in pairs for arm in pair})
     if len(pairs) != len(arms) * (len(arms) - 1) // 2:
         return frozenset()
-    # scipy takes longer to load than a study of a thousand trials takes to be read, so only who compares pays
+    # scipy takes longer to load than reading a thousand trials: imported only for comparisons
     from scipy.special import fdtri
 
     known, free, noisy = dict(zip(pairs, own, strict=True)), float(df.max()), frozenset[int]()
@@ -120,7 +122,7 @@ def noisy_arms(own: Values, pairs: Sequence[tuple[int, int]], df: Values, *, lev
 def lag1_of(weighed: Values) -> float:
     """Return the lag-1 autocorrelation over all pairs together, -1 to 1; 0 where nothing varies.
 
-    Of n independent values less their mean it is -1/n on average, which is added back.
+    For n independent values less their mean it is -1/n on average, which is added back.
     """
     blocks = float((~np.isnan(weighed)).sum(axis=0).mean())
     rest = weighed - np.nanmean(weighed, axis=0)

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Two arms, paired by round: a ratio with its interval, and a verdict that may be "undecided".
 
-A round holds every arm once, so what the host does meanwhile falls on all of them: the differences within a round are
-what counts, on the logarithm, because disks speed up and slow down by factors. A study that is looked at after every
-round has intervals that hold at all looks of its plan together (`planned`), or at any time (`anytime`: older ones);
-one whose rounds were fixed beforehand has Student's t. None is ever computed from the number of I/Os: the ten million
-I/Os of a run are not independent, and rounds are.
+A round holds every arm once, so drift of the host affects all of them alike: what is analysed are the differences
+within rounds, on the logarithm, because disks speed up and slow down by factors. A sequential study has intervals
+that hold at all looks of its plan together (`planned`), or at any time (`anytime`: older studies); one whose rounds
+were fixed beforehand has Student's t. No interval is computed from the number of I/Os: the ten million I/Os of a run
+are not independent; rounds are.
 """
 
 import math
@@ -20,21 +20,22 @@ from virtune.model.units import format_share
 from virtune.model.verdict import ROUNDS_MIN, Comparison, Interval, Verdict
 
 _LOG_MAX = 700.0
-"""exp() of more than this is no number any more."""
+"""exp() of more than this overflows."""
 
 
 _SIGN_LEVEL = 0.05
-"""A difference must also pass the sign test at this level, so that one wild round cannot make it."""
+"""A difference must also pass the sign test at this level, so that one outlier round cannot cause it."""
 
 _SIGN_LEVEL_PLANNED = 0.5
-"""Of a planned comparison, whose mean is robust by itself: about six of ten rounds must agree. At 0.05 the sign test
-takes back one in six of the differences that are there and that a t test finds."""
+"""The level for a planned comparison, whose mean is already robust: about six of ten rounds must agree. At 0.05 the
+sign test would reject one in six of the real differences that a t test finds.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Levels:
-    """By what comparisons of one family are judged at a look of their plan, all two-sided: `alpha` is one
-    comparison's error over the whole plan, `level` what of it is left for this look.
+    """The two-sided levels of a family of comparisons at a look of their plan: `alpha` is one comparison's error over
+    the whole plan, `level` is its level at this look.
     """
 
     alpha: float
@@ -50,10 +51,10 @@ def compare(
     margin: float,
     confidence: float,
 ) -> Comparison:
-    """Compare two arms by the values of the rounds that both have, in the same order; their number was fixed before.
+    """Compare two arms by their values in the same rounds, whose number was fixed before.
 
-    `confidence` is that of this one comparison. Values that are missing, zero or not finite in a round leave the
-    round out; degenerate input is undecided with its reason, never an exception and never a difference.
+    `confidence` is that of this one comparison. A round with a missing, zero or infinite value is left out;
+    degenerate input is undecided with its reason, never an exception and never a difference.
     """
     pairs = _usable(baseline[1], candidate[1])
     ratio = interval_of(pairs, confidence=confidence)
@@ -85,7 +86,7 @@ def compare_at_any_time(
     `confidence` is that of each comparison, whenever and however often one looks. Degenerate input is undecided with
     its reason, never an exception and never a difference.
     """
-    # numpy takes longer to load than `--help` to be answered, so only who compares pays
+    # numpy takes longer to load than `--help` takes, so it is imported only for comparisons
     import numpy as np
 
     from virtune.analyse.stats.anytime import contrasts, logs
@@ -111,9 +112,9 @@ def compare_planned(
     """Compare pairs (baseline, candidate) of arms at a look of a plan, by their values of the same rounds, NaN where
     a round gave none.
 
-    A difference is shown by the interval of the plan, "same" by that or by the one that holds at any time, which is
-    the narrower one early in a plan; the interval that decides is the one that is returned. Degenerate input is
-    undecided with its reason, never an exception and never a difference.
+    A difference is decided by the interval of the plan, "same" by that or by the anytime-valid one, which is narrower
+    early in a plan; the deciding interval is returned. Degenerate input is undecided with its reason, never an
+    exception and never a difference.
     """
     import numpy as np
 
@@ -191,7 +192,7 @@ def _compared(
 
 
 def _rounds_left(found: Contrast, rules: _Rules) -> int | None:
-    """Forecast how many more rounds show which way the difference is, or that there is none worth knowing."""
+    """Forecast how many more rounds decide the difference, or that it is within the margin."""
     from virtune.analyse.stats.anytime import blocks_to_decide
     from virtune.analyse.stats.planned import rounds_to_decide
 
@@ -201,8 +202,8 @@ def _rounds_left(found: Contrast, rules: _Rules) -> int | None:
 
 
 def interval_of(pairs: Sequence[tuple[float, float]], *, confidence: float) -> Interval | None:
-    """Return candidate/baseline with Student's t interval on ln ratios; None for fewer than two rounds, and where
-    the rounds disagree so wildly that the interval has no end.
+    """Return candidate/baseline with Student's t interval on ln ratios; None for fewer than two rounds, and where the
+    rounds differ so much that the interval is unbounded.
 
     Source: the t interval of a mean of paired differences, any textbook; the ratio is that of geometric means.
     """
@@ -217,7 +218,7 @@ def interval_of(pairs: Sequence[tuple[float, float]], *, confidence: float) -> I
 
 
 def sign_test(pairs: Sequence[tuple[float, float]]) -> float:
-    """Return the two-sided p of the sign test that candidate and baseline are alike; ties are left out."""
+    """Return the two-sided p of the sign test that candidate and baseline are equal; ties are left out."""
     signs = [candidate > base for base, candidate in pairs if candidate != base]
     if not signs:
         return 1.0

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Intervals for an arm's own percentiles: rounds in sections, never the number of I/Os.
+"""Confidence intervals for an arm's own percentiles, from sections of its rounds, never from the number of I/Os.
 
-Ten million I/Os of one run are worth a few hundred independent ones, so order statistics of them cover the truth in
-a tenth of all cases. Up to p99 the percentiles of ten sections are the sample (sectioning; Asmussen, Glynn 2007).
-Beyond, too few I/Os of a section lie there, so the share of I/Os below the value gets an interval over the sections,
-which is then read back as latencies (Woodruff 1952). Where that has no upper end, there is only a lower bound; and
-so it is while less than ten minutes were measured: what makes a tail comes seldom and in heaps, and whoever has not
-seen it cannot know how much of it there is. Over one minute of simulated stalls
-(tests/analyse/test_percentile_intervals.py) the interval of p99.9 holds the truth in 76 % of cases, over three in
-81 %, over ten in 89 %, its lower end in 94 to 96 %.
+Ten million I/Os of one run have an effective sample size of a few hundred, so an interval from their order statistics
+covers the true value in a tenth of all cases. Up to p99 the sample is the percentile of each of ten sections
+(sectioning; Asmussen, Glynn 2007). Beyond p99 a section has too few I/Os, so the interval is that of the share of
+I/Os below the value over the sections, converted back to latencies (Woodruff 1952). Where that is unbounded above,
+there is only a lower bound; the same holds for less than ten minutes of data: the causes of a tail are rare and come
+in clusters, and a short run may miss them. Over one minute of simulated stalls
+(tests/analyse/test_percentile_intervals.py) the interval of p99.9 covers the true value in 76 % of cases, over three
+in 81 %, over ten in 89 %, its lower end in 94 to 96 %.
 """
 
 import itertools
@@ -20,13 +20,13 @@ from virtune.model.measurement import Histogram, merge
 
 SECTIONS = 10
 SECTIONS_MIN = 5
-"""Student's t of four degrees of freedom is 2.8; of fewer it says more of itself than of the disk."""
+"""The fewest sections: Student's t with four degrees of freedom is 2.8, and grows quickly with fewer."""
 
 SECTIONED_MAX = 99.0
-"""Percent up to which a section holds enough I/Os beyond its own percentile."""
+"""The highest percentile beyond which a section still holds enough I/Os."""
 
 TAIL_SECONDS = 600.0
-"""So much time together bounds the tail from above, nearly as surely as is said (method, 4.4: 92 % for 95 %)."""
+"""From this total time on there is an upper bound, with nearly the stated confidence (method, 4.4: 92 % for 95 %)."""
 
 CONFIDENCE = 0.95
 
@@ -42,9 +42,9 @@ def sections_of(histograms: Sequence[Histogram]) -> list[Histogram]:
 
 
 def ends_of(sections: Sequence[Histogram], percent: float, *, seconds: float) -> Ends:
-    """Return the interval of a percentile in ns, from an arm's sections, which are of so many seconds together.
+    """Return the interval of a percentile in ns, from an arm's sections, with their total length in seconds.
 
-    (None, None) with too few of them for one; (low, None) where the data bound it only from below.
+    (None, None) with too few sections; (low, None) where the data give only a lower bound.
     """
     if len(sections) < SECTIONS_MIN:
         return None, None

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Differences of arms by the level that the plan leaves for a look: robust means, shared noise, autocorrelation.
+"""Confidence intervals at a look of a planned comparison: robust means, pooled noise, autocorrelation.
 
 Values come as ln(metric), one row a round, one column an arm, NaN where an arm did not run or gave nothing. The level
-is that of `group_sequential`; this module turns it into an interval of a real disk's difference. Neighbouring rounds
-may be alike, and how much is measured from the same rounds, so the quantile is that of Student's t mixed over the
-autocorrelations that the rounds leave possible: with few rounds that is a wide range, with many it narrows down to
-what was measured. Checked by simulation (`benchmarks/decide.py`).
+is that of `group_sequential`; this module turns it into an interval for the difference. Rounds may be autocorrelated,
+and the autocorrelation is estimated from the same rounds, so the quantile is that of Student's t mixed over the
+autocorrelations that are compatible with the data: a wide range with few rounds, a narrow one with many. Checked by
+simulation (`benchmarks/decide.py`).
 """
 
 import math
@@ -23,33 +23,35 @@ from virtune.analyse.stats.noise import EQUAL, Values, lag1_of, moderated, noisy
 from virtune.model.standing import Contrast
 
 CLIP = 2.0
-"""Differences of more than so many (robust) standard deviations count as that many: 99 % efficient when nothing is
-wrong, and a dip of the host is one round's trouble, not the verdict's (Huber, Ann. Math. Stat. 35, 1964)."""
+"""Differences of more than so many (robust) standard deviations count as that many: 99 % efficient for normal data,
+and a dip of the host in one round does not decide the verdict (Huber, Ann. Math. Stat. 35, 1964).
+"""
 
 LENT = 6.0
-"""A pair takes so many times its own degrees of freedom, and four, from the noise of the others at most, so that its
-own has a say."""
+"""A pair takes at most this many times its own degrees of freedom, plus four, from the pooled noise, so that its own
+noise keeps its weight.
+"""
 
 APART_LEVEL = 0.03
-"""At this level an arm is found to be noisier than the others; its pairs then neither lend nor borrow. Without this
-the pairs of a noisy baseline were judged by the noise of quiet arms: 10 to 14 % false alarms where 5 % are
-promised."""
+"""The level of the test for an arm that is noisier than the others; its pairs are then not pooled. Without this the
+pairs of a noisy baseline were judged by the noise of quiet arms: 10 to 14 % false alarms instead of 5 %.
+"""
 
 LAG1_RANGE = -0.3, 0.7
-"""Before anything is measured every lag-1 autocorrelation of rounds between these is taken to be equally likely."""
+"""The prior of the lag-1 autocorrelation of rounds is uniform between these."""
 
 _LAG1_STEPS = 41
-"""So many of them are looked at; twice as many change no quantile by 0.1 %."""
+"""The number of grid points in between; twice as many change no quantile by 0.1 %."""
 
 _ROUNDS_FAR = 10**6
-"""Where a forecast gives up: at six seconds a round two months."""
+"""The longest forecast in rounds: two months at six seconds a round."""
 
 
 def planned_contrasts(values: Values, pairs: Sequence[tuple[int, int]], *, level: float) -> list[Contrast]:
     """Compare pairs of arms (columns of `values`), each with an interval of this two-sided level.
 
-    All arms lend one another their noise, also those that are in none of the pairs. Whatever the values are, nothing
-    is raised: a pair that can bear no interval has an infinite radius and the reason.
+    The noise of all arms is pooled, also that of arms in none of the pairs. No values raise an error: a pair without
+    an interval has an infinite radius and the reason.
     """
     usable = np.where(np.abs(values) <= LN_MAX, values, np.nan)
     every = list(combinations(range(values.shape[1]), 2))
@@ -93,17 +95,17 @@ def _known(
 
 
 def _lent(own: float, arms: int) -> float:
-    """Return the degrees of freedom that a pair takes from the others."""
+    """Return the degrees of freedom that a pair takes from the pooled noise."""
     return min((arms - 2) * own, LENT * own + 4)
 
 
 @lru_cache(maxsize=8192)
 def mixed_quantile(level: float, df: float, lag1: float, rounds: int, arms: int) -> float:
-    """Return how many standard errors of independent rounds a mean is away with probability `level` at most.
+    """Return the two-sided quantile at `level`, in standard errors of independent rounds.
 
-    `lag1` is the autocorrelation that was measured over `rounds` rounds of `arms` arms. Of each that is possible the
-    standard error is larger, and the variance that was measured too small, by what such a series' covariances say;
-    r is weighed by how likely what was measured is under it. Infinite for level 0.
+    `lag1` is the autocorrelation measured over `rounds` rounds of `arms` arms. For each possible autocorrelation r,
+    the true standard error is larger and the measured variance too small by known factors; r is weighted by the
+    likelihood of the measured value. Infinite for level 0.
     """
     if level / 2 <= 0 or rounds < 3:  # half of the least double is none
         return math.inf
@@ -123,8 +125,8 @@ def mixed_quantile(level: float, df: float, lag1: float, rounds: int, arms: int)
 
 @lru_cache(maxsize=1024)
 def _possible(rounds: int, arms: int) -> tuple[Values, Values, Values]:
-    """Return of each autocorrelation r that is possible how many times the variance of a mean it makes, what is
-    measured of it on average, and how far that is off (one standard deviation).
+    """Return for each possible autocorrelation r the factor on the variance of a mean, the expected measured value,
+    and that value's standard deviation.
 
     With covariances r^|s-t| a mean of n rounds has the variance L / n, where L = (1 + r) / (1 - r) less what a finite
     series lacks, and squares about the mean add up to n - L. The lag-1 products about the mean follow in the same
@@ -143,10 +145,11 @@ def _possible(rounds: int, arms: int) -> tuple[Values, Values, Values]:
 
 
 def smallest_planned(rounds: int, *, sd: float, alpha: float, arms: int = 2) -> float | None:
-    """Return the difference (0.03 is 3 %) that a plan of so many rounds shows nine times in ten; None for none.
+    """Return the difference (0.03 is 3 %) that a plan of so many rounds detects with 90 % power; None for none.
 
-    `alpha` is that of one comparison. At the plan's end, with rounds that look independent; the mean varies by
-    chance, and so do the radius's two parts, the sd (1/2 df of its square) and the autocorrelation (1/n).
+    `alpha` is that of one comparison. It applies at the plan's end, for rounds with a measured autocorrelation of
+    zero, and includes the random error of the mean and of the radius's two parts: the sd (1/2 df of its square) and
+    the autocorrelation (1/n).
     """
     if rounds < 3:
         return None
@@ -157,12 +160,12 @@ def smallest_planned(rounds: int, *, sd: float, alpha: float, arms: int = 2) -> 
 
 
 def rounds_to_decide(found: Contrast, *, margin: float, alpha: float, arms: int = 2) -> int | None:
-    """Forecast how many rounds a plan must have to decide a pair nine times in ten when the noise stays as it is.
+    """Forecast the rounds that a plan needs to decide a pair with 90 % probability at this noise.
 
-    Decided is: the interval at the plan's end leaves out 0, or lies within +-ln(1 + margin). Where the mean will be
-    is predicted from where it is: normal, with the variance sd^2 (1/n0 - 1/n), so a difference that may still turn
-    out to be smaller than it looks takes its time (Spiegelhalter, Abrams, Myles 2004, 6.6). None where the noise is
-    not known, and for beyond sense.
+    Decided means that the interval at the plan's end excludes 0, or lies within +-ln(1 + margin). The mean then is
+    predicted from the present one: normal, with the variance sd^2 (1/n0 - 1/n), which allows for a true difference
+    smaller than the present one (Spiegelhalter, Abrams, Myles 2004, 6.6). None where the noise is unknown or the
+    number too large.
     """
     if found.sd is None:
         return None
@@ -183,7 +186,7 @@ def rounds_to_decide(found: Contrast, *, margin: float, alpha: float, arms: int 
 
 
 def _chance(found: Contrast, rounds: int, *, reach: float, level: float, alpha: float, arms: int) -> float:
-    """Return how likely a pair is decided at the end of a plan of so many rounds.
+    """Return the probability that a pair is decided at the end of a plan of so many rounds.
 
     One standard error of the sd is added, since it is taken from few rounds and the time goes with its square.
     """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How steady a host was: how long its moments stay alike, whether it drifted, what a start changes."""
+"""How stationary a host was: autocorrelation time, drift, variation between starts."""
 
 import math
 from collections.abc import Hashable, Mapping, Sequence
@@ -13,7 +13,7 @@ from virtune.model.fitness import Drift
 DRIFT_LEVEL = 0.95
 
 POINTS_MIN = 4
-"""A line through fewer points has no error worth the name."""
+"""A line through fewer points has no usable error estimate."""
 
 
 def correlation_of(profiles: Sequence[Sequence[float]], step: float) -> tuple[float | None, bool]:
@@ -38,7 +38,9 @@ def correlation_of(profiles: Sequence[Sequence[float]], step: float) -> tuple[fl
 
 
 SLOPE_MAX = math.log(1e6)
-"""Where a millionfold a minute cannot be excluded, the times are too close together, or wrong: no drift is told."""
+"""Where the interval includes a millionfold a minute, the times are too close together, or wrong: no drift is
+reported.
+"""
 
 
 def drift_of(series: Mapping[str, Sequence[tuple[float, float]]]) -> Drift | None:
@@ -68,7 +70,8 @@ def drift_of(series: Mapping[str, Sequence[tuple[float, float]]]) -> Drift | Non
 
 
 def between_starts(values: Sequence[tuple[Hashable, float]]) -> float | None:
-    """Return the standard deviation (ln) that starts bring, beside the noise of trials of one start; 0 for none seen.
+    """Return the standard deviation (ln) between starts, besides the noise of trials within a start; 0 if none is
+    detected.
 
     `values` are (start, ln value less the arm's mean). None unless several starts were measured, one of them more
     than once. Method of moments in a one-way layout (Searle, Casella, McCulloch 1992, 3.6).

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Two arms whose runs do not belong together in pairs: results of other days, read from files.
+"""Compare two arms whose runs are not paired: results of different days, read from files.
 
-Repeats are the unit. The interval is Welch's t on ln(metric), which lets the arms spread differently; a rank test
-must agree, so that one wild run cannot make a difference. What changed on the host between the runs of one arm and
-those of the other is in the difference, and no interval can know of it.
+The observations are repeated runs. The interval is Welch's t on ln(metric), which allows different variances; a rank
+test must agree, so that one outlier run cannot cause a difference. Changes of the host between the runs of the two
+arms are part of the difference, and the interval cannot include them.
 """
 
 import math
@@ -17,7 +17,9 @@ from virtune.model.units import format_share
 from virtune.model.verdict import Comparison, Interval, Verdict
 
 REPEATS_MIN = 4
-"""Runs of each arm. With 4 and 4 the exact rank test can reach p = 2 / C(8, 4) = 0.029; with 3 and 4 it is 0.057."""
+"""The fewest runs of each arm. With 4 and 4 the exact rank test can reach p = 2 / C(8, 4) = 0.029; with 3 and 4 it is
+0.057.
+"""
 
 _RANK_LEVEL = 0.05
 _LOG_MAX = 700.0
@@ -76,8 +78,8 @@ def welch(base: Sequence[float], other: Sequence[float], *, confidence: float) -
 
 
 def rank_test(base: Sequence[float], other: Sequence[float]) -> float:
-    """Return the two-sided p of the Mann-Whitney test that both arms are alike; exact for few runs without ties."""
-    # scipy.stats takes most of a second to load, and only who compares files needs it
+    """Return the two-sided p of the Mann-Whitney test that both arms are equal; exact for few runs without ties."""
+    # scipy.stats takes most of a second to load, and only comparisons of files need it
     from scipy.stats import mannwhitneyu
 
     return float(mannwhitneyu(base, other, alternative="two-sided").pvalue)

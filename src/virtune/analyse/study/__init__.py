@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Many trials to verdicts (pure)."""
+"""From many trials to verdicts (pure)."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a study's verdicts rest on: rounds, noise, likeness of neighbouring rounds, time, and why it stopped."""
+"""The evidence behind a study's verdicts: rounds, noise, autocorrelation, time, and why the study stopped."""
 
 import itertools
 import math
@@ -16,11 +16,11 @@ from virtune.model.study import Study
 from virtune.model.verdict import Comparison
 
 _PAUSE = 5.0
-"""Of trials that end so many times the usual distance apart (and ten seconds) nobody was measuring in between."""
+"""A gap between trials of this many times the usual distance (and ten seconds) counts as an interruption."""
 
 
 def basis_of(record: StudyRecord, verdicts: Sequence[Comparison]) -> tuple[Basis, ...]:
-    """Return what the verdicts of each workload rest on; nothing for a study without pairs of its own rounds."""
+    """Return the evidence behind the verdicts of each workload; empty for a study without paired rounds."""
     if not record.study.paired or not verdicts:
         return ()
     each = trial_seconds(record)
@@ -31,9 +31,9 @@ def basis_of(record: StudyRecord, verdicts: Sequence[Comparison]) -> tuple[Basis
 
 
 def stopped_by(record: StudyRecord, *, decided: bool) -> Stopped | None:
-    """Return why a study that stops when it knows has ended; None while it has not, and for any other.
+    """Return why a sequential study has ended; None while it runs, and for any other study.
 
-    `decided`: no verdict and no condition asks for more rounds.
+    `decided`: no verdict and no condition needs more rounds.
     """
     study = record.study
     if not study.sequential or not record.finished:
@@ -44,13 +44,15 @@ def stopped_by(record: StudyRecord, *, decided: bool) -> Stopped | None:
 
 
 def trial_seconds(record: StudyRecord) -> float:
-    """Return how long a trial takes from the end of the one before it; what was asked for where nothing shows it."""
+    """Return the time from the end of one trial to the end of the next; the planned time where there is no
+    measurement.
+    """
     gaps = _gaps(record)
     return sum(gaps) / len(gaps) if gaps else record.study.seconds + record.study.ramp_seconds
 
 
 def elapsed_seconds(record: StudyRecord) -> float | None:
-    """Return how long the trials took together, the first one as long as the others; None for fewer than two."""
+    """Return the total time of the trials, counting the first as long as the others; None for fewer than two."""
     gaps = [] if record.study.imported else _gaps(record)
     return sum(gaps) + trial_seconds(record) if gaps else None
 
@@ -81,7 +83,7 @@ def _basis(record: StudyRecord, workload: str, verdicts: Sequence[Comparison], e
 
 
 def with_steadiness(known: Basis, study: Study, records: Iterable[TrialRecord]) -> Basis:
-    """Return a basis with how steady the host was while these trials ran."""
+    """Return a basis completed by the host's stationarity during these trials."""
     trials = [one for one in records if one.trial.workload == known.workload and one.measurement is not None]
     profiles = [m.profile for one in trials if (m := one.measurement) is not None and m.profile]
     steps = [m.profile_seconds for one in trials if (m := one.measurement) is not None and m.profile_seconds > 0]
@@ -110,9 +112,9 @@ def _series(study: Study, trials: Sequence[TrialRecord]) -> dict[str, list[tuple
 
 
 def _starts(trials: Sequence[TrialRecord]) -> dict[int, tuple[int, int] | None]:
-    """Return which start of which process each trial ran in, by the trial's number; None where nobody wrote it down.
+    """Return the start of the process that each trial ran in, by the trial's number; None if it was not recorded.
 
-    A disk that is made anew in a process that goes on is a start as well.
+    A new disk in a running process is a start as well.
     """
     found: dict[int, tuple[int, int] | None] = {}
     anew = 0
@@ -126,7 +128,7 @@ def _starts(trials: Sequence[TrialRecord]) -> dict[int, tuple[int, int] | None]:
 def _start_spread(
     study: Study, trials: Sequence[TrialRecord], starts: dict[int, tuple[int, int] | None]
 ) -> float | None:
-    """Return what starts bring, from what each trial did less its arm's mean and its round's."""
+    """Return the variation between starts, from each trial's residual after its arm's and its round's mean."""
     logs = {
         (one.trial.arm, one.trial.round): math.log(value)
         for one in trials

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A host's fitness to measure, from the same stack run against itself: noise, its memory, drift, what could be found.
+"""A host's fitness for measurements, from an A/A test: noise, autocorrelation time, drift, minimum detectable effect.
 
-The noise of a difference is taken where comparisons take it: the end of one trial against the begin of the next one,
-so that restarts, gaps and everything in them is in it, and only the length of the slices is varied.
+The noise of a difference includes what it includes in comparisons: the end of one trial is compared with the begin of
+the next, so restarts and gaps are included, and only the length of the slices is varied.
 """
 
 import itertools
@@ -22,28 +22,28 @@ from virtune.model.units import format_share
 from virtune.model.verdict import Comparison, Verdict
 
 SLICES = (0.5, 1.0, 2.0, 4.0)
-"""Lengths that are tried, in seconds. Longer ones are best only where changing arms costs tens of seconds."""
+"""The slice lengths compared, in seconds. Longer ones are best only where changing arms takes tens of seconds."""
 
 MINUTES = (1, 5, 15)
 
 NEAR = 0.5
-"""From this share of its first limit on a gate is near it."""
+"""From this share of its first limit on, a gate's reading is `near`."""
 
 UNFIT = 0.05
-"""A host on which five minutes of two arms find no difference of 5 % is not fit: most settings differ by less."""
+"""A host on which a five-minute comparison detects no difference of 5 % is not fit: most settings differ by less."""
 
 _MINUTES_OF_A_COMPARISON = 5
 
 _OF_THE_HOST = frozenset(
     {"governor", "idle", "turbo", "ksm", "virtual", "cpu-limit", "io-limit", "busy", "load", "swap-used", "clock"}
 )
-"""What the probe finds that makes measurements differ; what it finds missing is no matter of noise."""
+"""The probe's findings that affect measurements; missing programs do not add noise."""
 
 
 def fitness_of(
     record: StudyRecord, *, findings: Sequence[Remark] = (), neighbours: tuple[Neighbour, ...] | None = None
 ) -> Fitness:
-    """Say what the trials of a check say of its host. `findings` are those of the probe."""
+    """Return what the trials of a check show of its host. `findings` are those of the probe."""
     trials = [one for one in record.trials if one.measurement is not None]
     profiles = [one.measurement.profile for one in trials if one.measurement is not None and one.measurement.profile]
     steps = {one.measurement.profile_seconds for one in trials if one.measurement is not None} - {0.0}
@@ -81,7 +81,7 @@ def fitness_of(
 
 
 def _unfit(reaches: Sequence[Reach], same: SelfTest | None, standings: Sequence[GateStanding]) -> Iterator[str]:
-    """Yield why this host is not fit to measure on."""
+    """Yield the reasons why this host is not fit for measurements."""
     smallest = next(one.smallest for one in reaches if one.minutes == _MINUTES_OF_A_COMPARISON)
     if smallest is None:
         yield "too few usable trials to tell how small a difference can be detected"
@@ -119,7 +119,7 @@ def _slices(
             if min(len(before), len(after)) >= count and min(fmean(after[:count]), fmean(before[-count:])) > 0
         ]
         if len(pairs) >= 3:
-            # equal stacks differ by nothing but noise, so the mean is known: it is zero
+            # equal stacks differ only by noise, so the true mean is zero
             found.append((seconds, len(pairs), math.sqrt(fmean(one * one for one in pairs))))
     gap = record.study.ramp_seconds if overhead is None else overhead
     costs = [(seconds + gap) * sd**2 for seconds, _, sd in found]
@@ -190,7 +190,7 @@ def _standing(gate: Gate, worst: float) -> str:
 
 
 def _advice(record: StudyRecord, standings: Sequence[GateStanding], findings: Sequence[Remark]) -> list[Remark]:
-    """Return what to do: of the gates that spoke (the worst text of each), then of what the probe found."""
+    """Return advice: the worst text of each gate above its limits, then the probe's findings."""
     spoke = {one.id for one in standings if one.standing in ("warns", "invalid")}
     worst: dict[str, tuple[float, Remark]] = {}
     for one in record.attempts or record.trials:

@@ -8,21 +8,21 @@ from virtune.model.remark import Remark, Weight
 from virtune.model.units import format_bytes, format_ns
 
 BUSY_PERCENT = 5.0
-"""Stalls above this share of time are named: on an idle host all three stay below 1 %."""
+"""Stalls above this share of time are reported: on an idle host all three stay below 1 %."""
 VERY_BUSY_PERCENT = 25.0
-"""From here on a measurement says more about the neighbours than about the disk."""
+"""From this share on, a measurement depends more on other processes than on the disk."""
 SLOW_WAKE_US = 100
 """A fast disk answers in 10 to 100 us; waking that slowly would be most of what is measured at depth 1."""
 AIO_NEARLY_FULL = 0.8
 AIO_PER_CONTEXT = 1024
-"""What each AioContext of a QEMU takes from fs.aio-max-nr once it uses aio=native."""
+"""The share of fs.aio-max-nr that each AioContext of a QEMU takes with aio=native."""
 LITTLE_SPACE_BYTES = 4 * 1024**3
 _SLOW_CLOCKS = frozenset({"hpet", "acpi_pm", "jiffies", "refined-jiffies"})
 _WEIGHTS = (Weight.INVALID, Weight.WARNING, Weight.NOTE)
 
 
 def judge_host(facts: HostFacts) -> tuple[Remark, ...]:
-    """Return what to know before measuring on this host, gravest first. An unknown fact is no finding."""
+    """Return warnings for measuring on this host, the most severe first. An unknown fact gives no finding."""
     found = [
         *_tools(facts),
         *_kernel(facts),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A look between rounds: what a study that stops when it knows has found so far, and what it goes on with."""
+"""The interim analysis of a sequential study: its verdicts so far, and what needs more rounds."""
 
 from dataclasses import dataclass
 
@@ -13,8 +13,8 @@ from virtune.model.verdict import Comparison
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InterimAnalysis:
-    """Every pair's verdict and every condition's ruling so far, the workloads that are to have another round, and the
-    arms that are left out of it.
+    """Every pair's verdict and every condition's result so far, the workloads that need another round, and the arms
+    left out of it.
     """
 
     verdicts: tuple[Comparison, ...]
@@ -24,7 +24,7 @@ class InterimAnalysis:
 
 
 def look(record: StudyRecord) -> InterimAnalysis:
-    """Judge the trials so far. Both errors are bounded however often one looks."""
+    """Judge the trials so far. Both kinds of error are bounded however often this is done."""
     evidence = evidence_of(record)
     verdicts = tuple(verdicts_of(evidence))
     rulings = rulings_of(evidence, record.study.conditions)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Arms that give nothing: which of them are measured no further, and when nothing is left to compare."""
+"""Arms whose trials always fail: which of them are no longer measured, and when nothing is left to compare."""
 
 from collections.abc import Iterable
 
@@ -8,10 +8,10 @@ from virtune.model.evidence import TrialRecord
 from virtune.model.reason import Reason, because
 
 LOST_ROUNDS = 3
-"""An arm that gave nothing in so many rounds, tried twice in each, will give nothing in the next one."""
+"""After so many rounds without a measurement, with two attempts in each, an arm is given up."""
 
 Lost = dict[tuple[str, str], str]
-"""(arm, workload) -> why it is measured no further."""
+"""(arm, workload) -> why it is no longer measured."""
 
 
 def lost_of(trials: Iterable[TrialRecord]) -> Lost:
@@ -27,7 +27,7 @@ def lost_of(trials: Iterable[TrialRecord]) -> Lost:
 
 
 def require_measured(trials: Iterable[TrialRecord]) -> None:
-    """Raise LoadError where fewer than two of the arms that were tried gave anything, or the only one did not."""
+    """Raise LoadError if fewer than two of the tried arms gave measurements, or the only one gave none."""
     reasons: dict[str, set[str]] = {}
     measured = set()
     for record in trials:

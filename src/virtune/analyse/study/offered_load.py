@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Was the offered load met? An arm that falls behind has a queue that only grows, and no latency to compare."""
+"""Whether the offered load was achieved: an arm that falls behind has an ever-growing queue, and no latency to
+compare.
+"""
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
@@ -12,10 +14,11 @@ from virtune.model.study import Study
 from virtune.model.verdict import ROUNDS_MIN, Comparison, Verdict
 
 Unmet = Mapping[tuple[str, str], Collection[int]]
-"""(arm, workload) -> rounds in which less than the offered load was done."""
+"""(arm, workload) -> rounds in which less than the offered load was achieved."""
 
 SATURATED_SHARE = 0.5
-"""From this share of its rounds an arm counts as saturated; in fewer of them it is the host that stalled."""
+"""From this share of its rounds on, an arm counts as saturated; fewer such rounds are taken for stalls of the host.
+"""
 
 
 def met_share(study: Study) -> float:
@@ -24,8 +27,10 @@ def met_share(study: Study) -> float:
 
 
 def unmet_rounds(study: Study, trials: Iterable[TrialRecord]) -> Unmet:
-    """Return the rounds in which an arm did less than 99 % of what its workload offers, but for the edges."""
-    if study.imported:  # nobody offered it a load, and it has no time of a trial
+    """Return the rounds in which an arm achieved less than 99 % of the offered load, allowing for the edges of the
+    run.
+    """
+    if study.imported:  # it has neither an offered load nor a trial time
         return {}
     share = met_share(study)
     offered = {workload.name: workload.offered_iops for workload in study.workloads}
@@ -39,7 +44,7 @@ def unmet_rounds(study: Study, trials: Iterable[TrialRecord]) -> Unmet:
 
 
 def rounds_by_workload(trials: Iterable[TrialRecord]) -> dict[str, int]:
-    """Return how many rounds each workload has had: one that needs no more has fewer than the study."""
+    """Return how many rounds each workload has had: a decided one has fewer than the study."""
     found: dict[str, int] = {}
     for record in trials:
         found[record.trial.workload] = max(record.trial.round, found.get(record.trial.workload, 0))
@@ -47,7 +52,7 @@ def rounds_by_workload(trials: Iterable[TrialRecord]) -> dict[str, int]:
 
 
 def judged(comparison: Comparison, unmet: Unmet, rounds: int) -> Comparison:
-    """Say of a comparison of times that an arm was saturated, where one was: then there is nothing to compare.
+    """Mark a comparison of latencies as undecided where an arm was saturated: then there is nothing to compare.
 
     `rounds` are those of the comparison's workload.
     """

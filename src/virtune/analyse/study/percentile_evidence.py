@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the trials of a workload can say of a percentile: of which kind of latency it is, and whether they have enough
-I/Os for it.
+"""The evidence of a workload's trials for a percentile: which kind of latency it is of, and whether there are enough
+I/Os.
 """
 
 import math
@@ -15,15 +15,15 @@ from virtune.model.study import Study
 from virtune.model.verdict import ROUNDS_MIN, Comparison
 
 BEYOND = 20
-"""So many latencies of one trial must lie beyond a percentile for the trial to have one."""
+"""The fewest latencies of a trial that must lie beyond a percentile for it to be used."""
 
 StandIns = Mapping[tuple[str, str], str]
-"""(workload, metric) -> the metric of completion latency that was measured in its place."""
+"""(workload, metric) -> the metric of completion latency that was measured instead."""
 
 
 def stand_ins(trials: Iterable[TrialRecord]) -> dict[tuple[str, str], str]:
-    """Return where completion latency stands for total latency: in every trial of a workload, when one of them has
-    no other. So two kinds of latency are never compared with one another.
+    """Return where completion latency replaces total latency: in all trials of a workload if one of them has no total
+    latency. So two kinds of latency are never compared with one another.
     """
     found: dict[tuple[str, str], str] = {}
     for record in trials:
@@ -37,24 +37,26 @@ def stand_ins(trials: Iterable[TrialRecord]) -> dict[tuple[str, str], str]:
 
 
 def measured_in_place(found: StandIns, workload: str, metric: Metric) -> Metric:
-    """Return what was measured of a metric under a workload: itself, or completion latency in its place."""
+    """Return the metric that was measured for a requested one under a workload: itself, or that of completion
+    latency.
+    """
     return BY_ID[found.get((workload, metric.id), metric.id)]
 
 
 def counts_of(measurement: Measurement) -> dict[Distribution, int]:
-    """Return how many latencies each distribution of a trial has."""
+    """Return the number of latencies in each distribution of a trial."""
     found = {kind: measurement.histogram_of(kind) for kind in DISTRIBUTIONS}
     return {kind: histogram.count for kind, histogram in found.items() if histogram is not None}
 
 
 def enough_for(metric: Metric, count: float) -> bool:
-    """Whether so many latencies give a percentile; true of what is none."""
+    """Whether so many latencies are enough for a percentile; True for a metric that is not a percentile."""
     return metric.percent is None or count * (1 - metric.percent / 100) >= BEYOND
 
 
 def told_metrics(study: Study, workload: str, trials: Iterable[TrialRecord]) -> list[Metric]:
-    """Return the metrics that are shown of a workload: the usual ones, what was asked for, and those of reads and
-    writes where it does both.
+    """Return the metrics to show for a workload: the usual and the requested ones, and those of reads and writes
+    where it does both.
     """
     mixed = any(
         len(one.measurement.directions) > 1
@@ -69,8 +71,8 @@ def told_metrics(study: Study, workload: str, trials: Iterable[TrialRecord]) -> 
 def named(
     comparison: Comparison, metric: Metric, actual: Metric, trials: Iterable[TrialRecord], rounds: int
 ) -> Comparison:
-    """Name a comparison after the metric that was asked for, with what was measured in its place, and say it where no
-    trial of an arm has enough I/Os for the percentile. `rounds` are those that the workload has had.
+    """Label a comparison with the requested metric and the one measured instead, and mark it where no trial of an arm
+    has enough I/Os for the percentile. `rounds` are those that the workload has had.
     """
     so_named = replace(comparison, metric=metric.id, measured_as=None if actual is metric else actual.id)
     if comparison.rounds or actual.percent is None:
@@ -91,7 +93,7 @@ def named(
 
 
 def _least_counted(comparison: Comparison, metric: Metric, trials: Iterable[TrialRecord]) -> int:
-    """Return the latencies of the best trial of the arm that has fewer; 0 where nothing was counted."""
+    """Return the number of latencies in the largest trial of the arm with fewer; 0 where nothing was counted."""
     most = dict.fromkeys((comparison.baseline, comparison.candidate), 0)
     for record in trials:
         if record.trial.arm in most and record.trial.workload == comparison.workload and record.measurement:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From the trials of a study to its Result: values over rounds, beside every verdict and what it rests on."""
+"""From the trials of a study to its Result: values over rounds, verdicts, and the evidence behind them."""
 
 import math
 from collections import Counter
@@ -25,7 +25,7 @@ from virtune.model.workload import Workload
 
 
 def summarise(record: StudyRecord) -> Result:
-    """Say what a study's trials say together; a study with no finished trial gives empty summaries."""
+    """Return the Result of a study's trials; a study without finished trials gives empty summaries."""
     study = record.study
     attempts = record.attempts or record.trials
     pardoned = pardons(attempts)
@@ -80,10 +80,10 @@ def _summary(
     *,
     seconds: float,
 ) -> ArmSummary:
-    """Sum up one arm under one workload. `metrics` are those to tell, each with what was measured in its place."""
+    """Sum up one arm under one workload. `metrics` are those to report, each with the metric measured instead."""
     arm, workload = of
     every = [record.measurement for record in records if record.measurement is not None]
-    # the table shows what the verdicts rest on; where nothing counts it shows what there is, and why that is nothing
+    # the table shows the trials behind the verdicts; where none is valid it shows the invalid ones, with the reason
     measured = [one for one in every if not rejected_for(arm.name, one, pardoned)] or every
     kinds = {"latency", *(actual.of for _, actual in metrics if actual.percent is not None)}
     sections = {
@@ -166,7 +166,7 @@ def _spread(values: Sequence[float]) -> float | None:
 
 
 def _in_force(records: Sequence[TrialRecord]) -> tuple[Check, ...]:
-    """Every different thing that was seen, once; what was seen under load stands beside what was seen before."""
+    """Every distinct check once; checks made under load are listed besides those made before."""
     seen: dict[tuple[object, ...], Check] = {}
     for record in records:
         for check in record.in_force.checks:
@@ -183,7 +183,7 @@ def _invalid(tried: Sequence[TrialRecord]) -> tuple[tuple[str, int], ...]:
 
 
 def _remarks(arm: Arm, measured: Sequence[Measurement], pardoned: Sequence[Waiver]) -> tuple[ArmRemark, ...]:
-    """Each kind of remark once, with in how many rounds it was made; what is pardoned only limits conclusions."""
+    """Return each kind of remark once, with its number of rounds; a pardoned one becomes a warning."""
     free = {one.cause for one in pardoned if one.arm in (None, arm.name)}
     made: dict[str, list[tuple[Remark, float | None]]] = {}
     for measurement in measured:
@@ -196,7 +196,7 @@ def _remarks(arm: Arm, measured: Sequence[Measurement], pardoned: Sequence[Waive
 
 
 def _worst(same: Sequence[tuple[Remark, float | None]]) -> ArmRemark:
-    """Let the worst round speak for all: the gravest, and of these the one with the highest reading."""
+    """Return the worst round's remark: the most severe, and of these the one with the highest reading."""
     gravest, _ = max(same, key=lambda one: (one[0].weight is Weight.INVALID, -math.inf if one[1] is None else one[1]))
     readings = [reading for _, reading in same if reading is not None]
     return ArmRemark(

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Conditions held against what was measured: breached, held, or undecided.
+"""Judge conditions (`--fail-if`) by the measurements: breached, held, or undecided.
 
-A breach needs effect and significance at once: the whole interval of the change lies beyond the limit. A condition is
-held when the whole interval lies on the near side of the limit. An interval that straddles the limit, or a comparison
-that can bear no conclusion at all (one run each, too few rounds, a metric that was not measured), leaves it
-undecided. A condition on a value is held against every arm, the baseline too: the arm is compared with that value.
-The intervals of all conditions, workloads and arms hold together at the study's confidence (Bonferroni).
+A breach needs both effect and significance: the whole interval of the change lies beyond the limit. A condition is
+held when the whole interval lies on the near side of the limit. It is undecided when the interval straddles the
+limit, or when the comparison allows no conclusion (one run each, too few rounds, a metric that was not measured). A
+condition on a value applies to every arm, the baseline too: the arm is compared with that value. The intervals of all
+conditions, workloads and arms hold together at the study's confidence (Bonferroni).
 """
 
 from collections.abc import Iterator, Sequence
@@ -21,8 +21,8 @@ from virtune.model.verdict import ROUNDS_MIN, Comparison, Interval, Verdict
 
 
 def rule(record: StudyRecord, conditions: Sequence[Threshold]) -> tuple[ThresholdResult, ...]:
-    """Hold every condition against every candidate under every workload; raises UsageError for a change of a single
-    arm, which has no baseline.
+    """Judge every condition for every candidate under every workload. Raises UsageError for a condition on a change
+    in a study of one arm, which has no baseline.
     """
     study = record.study
     relative = next((one for one in conditions if one.value is None), None)
@@ -35,16 +35,16 @@ def rule(record: StudyRecord, conditions: Sequence[Threshold]) -> tuple[Threshol
 
 
 def rulings_of(evidence: Evidence, conditions: Sequence[Threshold]) -> tuple[ThresholdResult, ...]:
-    """Hold every condition against what was read out of a study's trials."""
+    """Judge every condition by the evidence of a study's trials."""
     return tuple(_rulings(evidence, conditions))
 
 
 def open_workloads(
     evidence: Evidence, verdicts: Sequence[Comparison], rulings: Sequence[ThresholdResult]
 ) -> frozenset[str]:
-    """Return the workloads that more rounds are to be run of: a verdict is open there, or a condition undecided.
+    """Return the workloads that need more rounds: those with an open verdict or an undecided condition.
 
-    A condition on what no round gave (`sync.mean` of reads) is not waited for longer than a verdict can take.
+    A condition on a metric that no round measured (`sync.mean` of reads) waits no longer than a verdict can take.
     """
     waiting = (one.comparison for one in rulings if one.outcome is Outcome.UNDECIDED and not one.comparison.closed)
     undecided = {one.workload for one in waiting if one.rounds or evidence.rounds.get(one.workload, 0) < ROUNDS_MIN}
@@ -88,8 +88,8 @@ def _missing(condition: Threshold) -> Why:
 
 
 def _sound(comparison: Comparison, ratio: Interval, *, paired: bool) -> bool:
-    """Whether an interval may be relied on. One with 'no change' in it is, although it decides no verdict; one
-    without is undecided because the second opinion does not agree, or because there are too few rounds.
+    """Whether an interval is reliable. One that includes 'no change' is, although it decides no verdict; one that
+    excludes it is undecided because the sign test does not agree, or because there are too few rounds.
     """
     if ratio.low >= ratio.high:
         return False

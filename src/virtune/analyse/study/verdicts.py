@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What trials say of arms against each other: a verdict for every pair, and every other arm against the baseline."""
+"""Compare arms by their trials: a verdict for every pair, and every other arm against the baseline."""
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -38,15 +38,16 @@ class _Words(TypedDict):
 
 
 Rows = dict[tuple[str, str], dict[int, dict[str, float]]]
-"""(arm, workload) -> round -> metric id -> value: what can be compared, read out of the trials once."""
+"""(arm, workload) -> round -> metric id -> value: the comparable values, read from the trials once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """What arms are compared by: the values of the rounds that count, and where less was done than was offered.
+    """The data for comparisons: the values of valid rounds, and the rounds in which the offered load was not
+    achieved.
 
-    `rounds` is how many each workload has had, `lost` who is measured no further, `stand_ins` where
-    completion latency stands for total latency.
+    `rounds` is how many each workload has had, `lost` are the arms no longer measured, `stand_ins` is where
+    completion latency replaces total latency.
     """
 
     study: Study
@@ -59,7 +60,7 @@ class Evidence:
 
 
 def evidence_of(record: StudyRecord, pardoned: Sequence[Waiver] | None = None) -> Evidence:
-    """Read out of a study's trials what can be compared; `pardoned` where it is known already."""
+    """Read the data for comparisons from a study's trials; `pardoned` if already known."""
     free = pardons(record.attempts or record.trials) if pardoned is None else pardoned
     return Evidence(
         study=record.study,
@@ -73,7 +74,7 @@ def evidence_of(record: StudyRecord, pardoned: Sequence[Waiver] | None = None) -
 
 
 def pairs_of(study: Study) -> list[tuple[str, str]]:
-    """Return the pairs that get verdicts, the baseline first where it takes part."""
+    """Return the pairs that get verdicts, with the baseline first in its pairs."""
     if study.pairs == "baseline":
         return _against_baseline(study)
     names = [study.baseline, *(arm.name for arm in study.arms if arm.name != study.baseline)]
@@ -81,10 +82,9 @@ def pairs_of(study: Study) -> list[tuple[str, str]]:
 
 
 def confidence_of_one(study: Study) -> float:
-    """Return the confidence of each verdict, so that all of them together hold at the study's.
+    """Return the confidence of each verdict, so that all together hold at the study's confidence.
 
-    Workloads and metrics share the error by Bonferroni, and so do pairs; comparisons with one baseline, which have it
-    in common, by Dunnett.
+    Workloads, metrics and pairs share the error by Bonferroni; comparisons with one common baseline by Dunnett.
     """
     alpha = (1 - study.confidence) / max(1, len(study.compared) * len(study.judged))
     count = len(pairs_of(study))
@@ -101,7 +101,7 @@ def judge(record: StudyRecord) -> tuple[Comparison, ...]:
 
 
 def verdicts_of(evidence: Evidence) -> Iterator[Comparison]:
-    """Yield every pair's comparison on the study's metrics; their errors are bounded together."""
+    """Yield every pair's comparison on the study's metrics, with a common error bound."""
     study = evidence.study
     confidence = confidence_of_one(study)
     for workload in study.compared:
@@ -112,7 +112,7 @@ def verdicts_of(evidence: Evidence) -> Iterator[Comparison]:
 def differences_of(evidence: Evidence, verdicts: Sequence[Comparison]) -> Iterator[Comparison]:
     """Yield every other arm against the baseline on every metric that was measured in both.
 
-    Of a metric that has verdicts these are the verdicts, so that one figure has one interval; every other metric is
+    For a metric with verdicts these are the verdicts, so that one figure has one interval; every other metric is
     compared by itself, at the study's confidence.
     """
     study = evidence.study
@@ -136,12 +136,12 @@ def against_baseline(evidence: Evidence, metric: Metric, *, confidence: float) -
 
 
 def against_value(evidence: Evidence, metric: Metric, value: float, *, confidence: float) -> Iterator[Comparison]:
-    """Compare every arm with a value that stands in the baseline's place, under every workload: a ratio above 1 is
-    above the value. Each holds at this confidence.
+    """Compare every arm with a value instead of the baseline, under every workload: a ratio above 1 is above the
+    value. Each holds at this confidence.
     """
     study = evidence.study
     shown = f"{value:g}"
-    # neither a name that people give nor that of a file can hold a NUL, so no arm is taken for the limit
+    # no arm's name can contain a NUL, so no arm is taken for the limit
     limit = Arm(name=f"\0{shown}", stack=study.arms[0].stack)
     for arm in study.arms:
         alone = replace(study, arms=(limit, arm), baseline=limit.name)
@@ -163,8 +163,8 @@ def against_value(evidence: Evidence, metric: Metric, value: float, *, confidenc
 
 
 def comparable(measurement: Measurement) -> dict[str, float]:
-    """Return what of a trial that counts may be compared: no percentile that too few I/Os lie beyond, since that is a
-    number by chance, and no latency of a load that was not met, since that is the length of a queue that only grows.
+    """Return the comparable values of a valid trial. It leaves out percentiles with too few I/Os beyond them, which
+    are random, and latencies of an offered load that was not achieved, which measure an ever-growing queue.
     """
     values = dict(measurement.values)
     counts = counts_of(measurement)
@@ -211,7 +211,7 @@ def _compare(
 def looks_of(study: Study, rounds: Sequence[int]) -> tuple[tuple[int, float], ...]:
     """Return the looks at a workload that has had these rounds: (how many there were, share of the plan done).
 
-    None of fewer rounds than can decide, and none without a new round: a workload that is decided has no more.
+    There are no looks at fewer rounds than can decide, and none without a new round: a decided workload has no more.
     """
     found: list[tuple[int, float]] = []
     for last, share in study.looks or ():

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One trial's evidence to its measurement and its validity (pure)."""
+"""From one trial's evidence to its measurement and its validity (pure)."""

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Boundaries: how long requests took from each place on their way down, and how many were counted there.
+"""Boundaries: the latency of requests at each point on their way down, and their number. fio measures it in the
+application, the guest's kernel in its block layer, QEMU from when it takes a request off the virtqueue, and this
+host's kernel at the disk.
 
-fio times them in the application, the guest's kernel in its block layer, QEMU from when it took them off the
-virtqueue, this host's kernel at the disk. All are means over the same window, read at its begin and its end.
+All are means over the same window, from counters read at its begin and end.
 """
 
 import json
@@ -20,12 +21,12 @@ _WRAP_MS = 2**32
 """The kernel prints the times of a disk as 32-bit milliseconds."""
 
 _MIN_REQUESTS = 20
-"""Of fewer requests no mean is told: the kernel's times are in whole milliseconds."""
+"""With fewer requests no mean is computed: the kernel's times are in whole milliseconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timed:
-    """What was counted at a boundary: requests in so many seconds, and the time that all of them took, in ns."""
+    """The counters of a boundary: requests in so many seconds, and their total time in ns."""
 
     requests: float
     seconds: float
@@ -43,7 +44,7 @@ class Timed:
 
 
 def boundaries_of(parts: Mapping[str, bytes], used: Use | None, stack: Stack) -> dict[Boundary, Timed]:
-    """Return what a trial's captures tell of each boundary below the application; what cannot be told is missing."""
+    """Return the boundaries below the application that a trial's captures measure."""
     found: dict[Boundary, Timed | None] = {}
     if stack.kind.in_guest:
         found["guest"] = _of_all(_guest_disk(parts, number) for number in range(stack.guests))
@@ -55,7 +56,7 @@ def boundaries_of(parts: Mapping[str, bytes], used: Use | None, stack: Stack) ->
 
 
 def boundary_values(timed: Mapping[Boundary, Timed], iops: float | None) -> Iterator[tuple[str, float]]:
-    """Yield the metrics of boundaries: the mean time from there down, and its requests for 100 of the application."""
+    """Yield the metrics of boundaries: the mean latency from there down, and requests per 100 of the application."""
     for name, one in timed.items():
         yield f"below.{name}", one.mean_ns
         if iops:
@@ -63,9 +64,7 @@ def boundary_values(timed: Mapping[Boundary, Timed], iops: float | None) -> Iter
 
 
 def device_of(used: Use) -> Timed | None:
-    """Return what the disk did below which no other is counted: the first of a chain, as those below it count the
-    same requests again.
-    """
+    """Return the counters of the topmost disk of a chain, since those below count the same requests again."""
     return None if not used.disks else timed_disk(used.disks[0], used.seconds)
 
 
@@ -83,7 +82,7 @@ def _of_all(parts: Iterable[Timed | None]) -> Timed | None:
     known = [one for one in found if one is not None]
     if not known or len(known) < len(found):
         return None
-    # each over its own seconds, which differ by milliseconds: rates add up, and so do the times a second
+    # each over its own seconds, which differ by milliseconds: rates and times per second can be added
     seconds = known[0].seconds
     return Timed(
         requests=sum(one.rate for one in known) * seconds,
@@ -93,7 +92,7 @@ def _of_all(parts: Iterable[Timed | None]) -> Timed | None:
 
 
 def _guest_disk(parts: Mapping[str, bytes], number: int) -> Timed | None:
-    """Return what the guest's own kernel counted of its disk in the measured time."""
+    """Return the guest kernel's counters of its disk over the measured time."""
     try:
         disk = str(json.loads(parts[of_guest("guest.json", number)])["device"]).removeprefix("/dev/")
         lines = [json.loads(line) for line in parts[of_guest("guest-counters.jsonl", number)].splitlines()[1:]]
@@ -109,7 +108,7 @@ def _guest_disk(parts: Mapping[str, bytes], number: int) -> Timed | None:
 
 
 def _counted(text: str, disk: str) -> tuple[float, DeviceCount] | None:
-    """Return the guest's clock in seconds and the counters of its disk, from the files that were read there."""
+    """Return the guest's clock in seconds and the counters of its disk, from files read in the guest."""
     lines = text.splitlines()
     line = next((one for one in lines if one.split()[2:3] == [disk] and len(one.split()) >= 14), None)
     return None if line is None else (float(lines[0].split()[0]), device_count(line)[1])
@@ -124,7 +123,7 @@ def _between(first: DeviceCount, last: DeviceCount, seconds: float) -> Timed | N
 
 
 def _qemu(parts: Mapping[str, bytes], number: int) -> Timed | None:
-    """Return what QEMU counted of a guest's disk: from when it took a request off the virtqueue."""
+    """Return QEMU's counters of a guest's disk, from when it takes a request off the virtqueue."""
     try:
         looks = json.loads(parts[of_guest("qemu-blockstats.json", number)])
         begin, stop = looks["begin"], looks["stop"]
@@ -135,7 +134,7 @@ def _qemu(parts: Mapping[str, bytes], number: int) -> Timed | None:
 
 
 def timed_by_qemu(begin: Mapping[str, int], stop: Mapping[str, int], seconds: float) -> Timed | None:
-    """Return what lies between two looks at `query-blockstats`; raises KeyError where they lack a counter."""
+    """Return the difference of two `query-blockstats` answers. Raises KeyError if a counter is missing."""
 
     def rise(*names: str) -> int:
         return sum(stop[name] - begin[name] for name in names)

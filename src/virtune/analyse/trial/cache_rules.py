@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rules that ask who answered: the disk, the page cache, or nobody below the file system."""
+"""Rules on what served the I/Os: the disk, the page cache, or the file system without reading any block."""
 
 from collections.abc import Iterator
 
@@ -13,14 +13,14 @@ CACHEABLE = SYNCHRONOUS - {"dev-dax", "libpmem"} | {"libaio", "posixaio", "io_ur
 
 NO_DEVICE_NS = 2_000
 """No block device completes an I/O in 2 us: the request, its transfer over PCIe and the interrupt take longer than
-that on the quickest drives, which need 5 us and more. What is below was copied out of memory (or never left)."""
+that on the quickest drives, which need 5 us and more. Anything faster was copied from memory (or never submitted)."""
 
 SERVED_SHARE = 0.5
-"""Below this share of fio's I/Os seen by the device, most were answered by something else. fio's device counters
+"""If the device saw less than this share of fio's I/Os, most were served by something else. fio's device counters
 miss up to half a second of a run, hence the wide margin and COUNTED_SECONDS."""
 
 WRITTEN_SHARE = 0.8
-"""From this share of fio's bytes on the device kept up with the page cache: the rest was still to be written."""
+"""From this share of fio's bytes on, the device kept up with the page cache; the rest was not yet written back."""
 
 COUNTED_SECONDS = 2.0
 """fio reads the device counters every 250 ms; in shorter runs what it misses is too large a share."""
@@ -29,13 +29,12 @@ COUNTED_SECONDS = 2.0
 def page_cache(result: FioResult) -> Iterator[Remark]:
     """`page-cache`: the numbers are those of the page cache, not of a disk.
 
-    Three things give it away: the job is buffered (no direct=1, or mmap), completions are quicker than any device's,
-    or the device saw far fewer requests than fio did. The last two weigh more than the first: a buffered run over a
-    cold cache still waits for the disk, and then the device's counters show it. With direct=1 the same signs mean
-    blocks that were never written: they are answered without asking the device (`unserved`).
-
-    Where the device moved nearly all of the bytes all the same, in fewer and larger requests, the latencies are the
-    page cache's and the bandwidth is the device's.
+    Three signs show it: the job is buffered (no direct=1, or mmap), completions are quicker than any device's, or the
+    device saw far fewer requests than fio did. The last two weigh more than the first: a buffered run over a cold
+    cache still waits for the disk, and then the device's counters show it. With direct=1 the same signs mean blocks
+    that were never written: they are served without the device (`unserved`). Where the device nevertheless moved
+    nearly all of the bytes, in fewer and larger requests, the latencies are the page cache's and the bandwidth is the
+    device's.
     """
     loads = [load for load in result.loads if load.engine is None or load.engine in CACHEABLE]
     if len(loads) < len(result.loads) or not any(load.streams for load in loads):
@@ -124,7 +123,7 @@ def _too_fast(loads: list[LoadResult]) -> Iterator[str]:
 
 
 def _served(result: FioResult) -> float | None:
-    """The share of fio's I/Os that the devices completed; None where it cannot be known.
+    """The share of fio's I/Os that the devices completed; None if unknown.
 
     Requests are comparable for random I/O only: sequential I/O is merged and read ahead into larger ones.
     """
@@ -176,5 +175,5 @@ def cached_sync(result: FioResult) -> Iterator[Remark]:
 
 
 def one(stream: Stream) -> str:
-    """What one operation of a stream is called."""
+    """Return the word for one operation of a stream."""
     return "request" if stream.direction == "mixed" else stream.direction

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Two fio results beside one another: what one run each can show, and what it cannot."""
+"""Compare two fio results with one run each, and say what that can and cannot show."""
 
 import math
 
@@ -12,11 +12,11 @@ _ADVICE = "`virtune compare` runs both in turn, round by round, until the differ
 
 
 def beside(first: FioResult, other: FioResult) -> Remark | None:
-    """`one-run-each`: how far two single runs are apart, against how far apart chance puts them.
+    """`one-run-each`: the difference of two single runs, compared with their random variation.
 
-    The spread of the samples within the runs gives the least that chance does (neighbouring samples are not
-    independent, and what changes from run to run is not in it). So a difference inside it is none, and one outside
-    it is still no proof. None where one of the two did nothing.
+    The spread of samples within a run is a lower bound for that variation (neighbouring samples are not independent,
+    and changes from run to run are not included). So a difference within it is not significant, and one beyond it is
+    still not proven. None if one of the two did no I/O.
     """
     iops = [math.fsum(load.iops for load in result.loads) for result in (first, other)]
     if min(iops) <= 0:
@@ -44,7 +44,7 @@ def beside(first: FioResult, other: FioResult) -> Remark | None:
 
 
 def _chance(result: FioResult) -> float | None:
-    """Half the relative interval (95 %) of a run's IOPS by its samples; None unless it is one stream with some."""
+    """Half the relative 95 % interval of a run's IOPS from its samples; None unless it is one stream with samples."""
     streams = [(load, stream) for load in result.loads for stream in load.streams]
     if len(streams) != 1:
         return None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Counters: reads the sampler's raw lines into samples; `analyse.trial.usage` says what was used between two."""
+"""Parse the sampler's raw lines into samples; `analyse.trial.usage` computes the use between two of them."""
 
 import itertools
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ from virtune.model.errors import StoreError
 
 SCHEMA = "virtune/counters/1"
 _SECTOR_BYTES = 512
-"""/proc/diskstats always counts sectors of 512 bytes, whatever the device has."""
+"""/proc/diskstats always counts sectors of 512 bytes, whatever the device's sector size."""
 
 _MILLI = 1000
 """hwmon gives temperatures in thousandths of a degree Celsius."""
@@ -63,7 +63,7 @@ _read_line = TypeAdapter(_Line).validate_json
 
 
 def read_counters(content: bytes) -> Counters:
-    """Read what a sampler kept. Raises StoreError with one sentence when it is damaged or cut off."""
+    """Read a sampler's capture. Raises StoreError with one sentence when it is damaged or cut off."""
     first, *rest = content.split(b"\n")
     if not rest or rest[-1]:
         raise StoreError("the counters are cut off: their last line has no end")
@@ -141,7 +141,7 @@ def _cpu(stat: str, ticks: int) -> CpuCount | None:
 
 
 def device_count(text: str) -> tuple[str, DeviceCount]:
-    """Read a line of /proc/diskstats: the name of a device and what it counted.
+    """Read a line of /proc/diskstats: the name of a device and its counters.
 
     Discards came with Linux 4.18, flushes with 5.5.
     """

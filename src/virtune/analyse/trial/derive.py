@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From a trial's raw evidence to its Measurement: fio's figures, the host's counters, and what they mean together."""
+"""From a trial's raw evidence to its Measurement: fio's figures, the host's counters, and remarks on both."""
 
 import itertools
 import json
@@ -42,25 +42,26 @@ WINDOW_SECONDS = 0.25
 """In less than this the kernel's clock ticks of 10 ms are too coarse, and fio's own start weighs too much."""
 
 UNSERVED_READS = 0.5
-"""A host that stalls moves the counters' window and fio's mean apart, but never by half."""
+"""Stalls of the host make the counters and fio's mean differ, but never by half."""
 
 SKEW_SECONDS = 0.05
-"""Guests that begin within this time begin together: a tenth of the default ramp, which is thrown away."""
+"""Guests that start within this time count as starting together: a tenth of the default ramp, which is not measured.
+"""
 
 _OF_SINGLE_RUNS = frozenset({"spread", "short-run", "tail-unresolved"})
-"""What is to be said of a run that stands alone. A trial is one of several, and rounds answer these."""
+"""Remarks for single runs only. A trial is one of several, and the rounds answer these questions."""
 
 _AT_THE_GATES = frozenset({"little", "saturated-cpu", "rate-unmet"})
-"""Warnings that the gates say of a trial with limits of their own."""
+"""Warnings that the gates give with limits of their own."""
 
 
 def derive(
     parts: Mapping[str, bytes], *, stack: Stack, workload: Workload, checks: Sequence[Check] | None = None
 ) -> Measurement:
-    """Derive what a trial measured. `parts` are its captures by name, `checks` what was seen of its settings, None
-    where nobody looked, as in results from elsewhere.
+    """Derive a trial's measurement. `parts` are its captures by name, `checks` the verification of its settings, None
+    where there was none, as in imported results.
 
-    Raises LoadError when fio's output or what is known of the guests cannot be read, or when the load failed.
+    Raises LoadError when the output of fio or of the guests cannot be read, or when the load failed.
     """
     outputs = _read(parts)
     every = _together(outputs)
@@ -81,7 +82,7 @@ def derive(
         values = (*values, *_seen_in_guests(outputs))
     skew = _skew(parts)
     values = values if skew is None else (*values, ("guests.skew", skew * 1e9))
-    # what was run elsewhere cannot be run again, so nothing of it is turned away: it is explained like any fio result
+    # an imported run cannot be repeated, so none is rejected: it is explained like any fio result
     ours = "counters.jsonl" in parts
     said = _said(result, workload, ours=ours)
     readings = read_gates(every, used, stack, workload) if ours else ()
@@ -100,7 +101,7 @@ def derive(
 
 
 def _of_rig(parts: Mapping[str, bytes], stack: Stack, checks: Sequence[Check] | None) -> Iterator[Remark]:
-    """What is to be said of what ran, whatever the load says of it."""
+    """Remarks that follow from the rig, not from the load's figures."""
     yield from () if checks is None else unverified_remarks(stack, checks)
     if not stack.kind.measures:
         yield Remark(
@@ -116,9 +117,9 @@ def _of_rig(parts: Mapping[str, bytes], stack: Stack, checks: Sequence[Check] | 
 
 
 def _said(result: FioResult, workload: Workload, *, ours: bool) -> tuple[Remark, ...]:
-    """What a good reader says of the load's own figures; of a trial the gates say some of it."""
+    """Remarks on the load's own figures; for a trial some of them are left to the gates."""
     return tuple(
-        # a workload that is buffered on purpose may be compared with itself, and is told what it measures
+        # a workload that is buffered on purpose may be compared with itself; the remark says what it measures
         replace(r, weight=Weight.WARNING) if workload.buffered and r.id == "page-cache" else r
         for r in explain(result)
         if r.weight is not Weight.NOTE and r.id not in _OF_SINGLE_RUNS
@@ -127,7 +128,7 @@ def _said(result: FioResult, workload: Workload, *, ours: bool) -> tuple[Remark,
 
 
 def _read(parts: Mapping[str, bytes]) -> list[FioResult]:
-    """Read what fio wrote, in every guest that ran one; raises LoadError where it cannot be read."""
+    """Read fio's output from every guest that ran it. Raises LoadError where it cannot be read."""
     try:
         name = next(name for name in FIO_OUTPUTS if name in parts)
         names = itertools.takewhile(parts.__contains__, (of_guest(name, number) for number in itertools.count()))
@@ -137,7 +138,7 @@ def _read(parts: Mapping[str, bytes]) -> list[FioResult]:
 
 
 def _together(outputs: Sequence[FioResult]) -> FioResult:
-    """What ran at once in several guests, as one result."""
+    """Combine the results of guests that ran together into one."""
     loads = tuple(load for one in outputs for load in one.loads)
     return replace(outputs[0], loads=loads, devices=tuple(device for one in outputs for device in one.devices))
 
@@ -160,7 +161,7 @@ def _skew(parts: Mapping[str, bytes]) -> float | None:
 
 def _apart(skew: float | None) -> Iterator[Remark]:
     if skew is not None and skew > SKEW_SECONDS:
-        # rounded up, so that it never reads as if it were the limit itself
+        # rounded up, so that it never reads like the limit itself
         yield Remark(
             id="start-skew",
             weight=Weight.WARNING,
@@ -190,7 +191,7 @@ def _damaged(capture: str) -> LoadError:
 
 
 def used_by(parts: Mapping[str, bytes], stack: Stack) -> Use | None:
-    """Return what the host used in the measured time; None when its counters cannot be read or say nothing of it."""
+    """Return the host's resource use in the measured time; None without readable counters that cover it."""
     role = "guest" if stack.kind.in_guest else "load"
     try:
         counters = read_counters(parts["counters.jsonl"])
@@ -203,7 +204,7 @@ def used_by(parts: Mapping[str, bytes], stack: Stack) -> Use | None:
 
 
 def _measured(result: FioResult, workload: Workload) -> FioResult:
-    """Leave out the jobs that only disturb."""
+    """Leave out background jobs."""
     kept = tuple(load for load in result.loads if load.name != BACKGROUND)
     return result if workload.verbatim is not None or not kept else replace(result, loads=kept)
 
@@ -231,13 +232,13 @@ def _host_values(iops: float | None, used: Use) -> Iterator[tuple[str, float]]:
     if load is not None and iops:
         spent = load.cpu_seconds + (daemon.cpu_seconds if daemon is not None else 0.0)
         yield "cpu_per_io", spent / used.seconds / iops
-    # the first device is what the filesystem sits on; those below it count the same I/O again
+    # the first device holds the filesystem; those below it count the same I/O again
     if used.disks:
         yield "device.util", used.disks[0].busy_percent
 
 
 def _guest_values(iops: float | None, used: Use, guest: RoleUse) -> Iterator[tuple[str, float]]:
-    """A guest's CPU: its vCPUs carry the load, all other threads of its QEMU the disk."""
+    """A guest's CPU use: its vCPUs run the load, all other threads of its QEMU serve the disk."""
     vcpus = sum(thread.cpu_seconds for thread in guest.threads if thread.comm.startswith("CPU "))
     yield "cpu.rig", max(0.0, guest.cpu_seconds - vcpus) / used.seconds * 100
     if iops:
@@ -279,7 +280,7 @@ def _host_remarks(
 def _cached(result: FioResult, used: Use, stack: Stack, workload: Workload) -> Iterator[Remark]:
     """Reads that never reached the device came from the host's page cache, or from blocks that hold no data.
 
-    A stack that is meant to be direct is called cached by a gate, when the image is seen in the page cache as well.
+    For a direct stack, a gate reports caching only if the image is also found in the page cache.
     """
     if stack.disk.backend != "file" or stack.spread is not None:
         return  # of two disks neither served all

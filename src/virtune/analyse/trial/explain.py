@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A fio result read in words: every rule that a careful reader applies, in one list.
+"""Explain a fio result in words: the list of all interpretation rules.
 
-A rule is a small function whose docstring is its documentation. It speaks only of numbers that are there, and names
-them. Rules of a load are asked once for each job group, rules of the result once.
+A rule is a small function whose docstring is its documentation. It reports only figures that are present, and names
+them. Rules of a load run once for each job group, rules of the result once.
 """
 
 from collections.abc import Callable, Iterator
@@ -46,9 +46,9 @@ _ORDER = {Weight.INVALID: 0, Weight.WARNING: 1, Weight.NOTE: 2}
 
 
 def explain(result: FioResult, *, parts: int = 1) -> tuple[Remark, ...]:
-    """Say what the numbers mean together: what forbids conclusions first, then what limits them, then notes.
+    """Return the remarks on a result: invalid first, then warnings, then notes.
 
-    `parts` is how many of its parts are not known to have run at once.
+    `parts` is the number of its parts that are not known to have run at the same time.
     """
     remarks = [remark for rule in RESULT_RULES for remark in rule(result)]
     remarks += reading_rules.not_added(result, parts)
@@ -58,7 +58,7 @@ def explain(result: FioResult, *, parts: int = 1) -> tuple[Remark, ...]:
 
 
 def _by_name(result: FioResult) -> dict[str, list[LoadResult]]:
-    """The clones of one job, reported one by one, share a name; what is true of several is said once."""
+    """The clones of one job, reported one by one, share a name; a remark on several of them is given once."""
     named: dict[str, list[LoadResult]] = {}
     for load in result.loads:
         named.setdefault(load.name, []).append(load)

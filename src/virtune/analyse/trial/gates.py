@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Read the gates: what a trial's evidence says of disturbances other than the disk (see `virtune.model.gate`).
 
-Foreign pressure is told from the rig's own. PSI cannot do that: a pool of 64 workers on two CPUs makes "some task
-waits" true most of the time, with nobody else on the machine. So what counts is how long the threads of rig and load
-waited, and of that the part for which somebody else had the CPUs.
+CPU pressure from other processes is separated from the rig's own. PSI cannot do that: a pool of 64 workers on two
+CPUs makes "some task waits" true most of the time, on an otherwise idle machine. So the measure is how long the
+threads of rig and load waited for a CPU, and the part of it for which other processes had the CPUs.
 """
 
 import math
@@ -21,18 +21,19 @@ from virtune.model.units import format_bytes, format_count, format_seconds, form
 from virtune.model.workload import Workload
 
 RESIDENT_BYTES = 1024**2
-"""Less of the image than this in the page cache cannot serve reads that are spread over all of it."""
+"""If less of the image than this is in the page cache, the cache cannot serve reads that are spread over all of it.
+"""
 
 LITTLE_BPS = 128 * 1024
-"""Others who move fewer bytes a second than this disturb no disk, however little our own load moves."""
+"""Other processes with less I/O than this (bytes a second) do not disturb, however small the load is."""
 
 PRESSURE_PERCENT = 25.0
-"""From this share of time in which some task waited for a CPU, the CPU is part of what is measured."""
+"""From this share of time on in which some task waited for a CPU, the CPU affects the measurement."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """What one gate read in one trial, in the gate's unit, and what it means in words."""
+    """One gate's reading in one trial, in the gate's unit, with its meaning in words."""
 
     gate: Gate
     value: float
@@ -41,22 +42,22 @@ class Reading:
 
     @property
     def weight(self) -> Weight | None:
-        """How grave the reading is; None when it is within both limits."""
+        """The severity of the reading; None when it is within both limits."""
         if self.gate.invalid is not None and self.value > self.gate.invalid:
             return Weight.INVALID
         return Weight.WARNING if self.gate.flag is not None and self.value > self.gate.flag else None
 
     def remark(self) -> Remark | None:
-        """Return what is to be said of it; None when it is within both limits."""
+        """Return its remark; None when it is within both limits."""
         if self.weight is None:
             return None
         return Remark(id=self.gate.id, weight=self.weight, text=self.text, advice=self.advice)
 
 
 def read_gates(result: FioResult, used: Use | None, stack: Stack, workload: Workload) -> tuple[Reading, ...]:
-    """Read every gate that the evidence has something to say of; what was not seen is not read, and passes.
+    """Read every gate for which there is evidence; a gate without evidence passes.
 
-    `used` is the host in the measured time, None where its counters say nothing of it.
+    `used` is the host's resource use in the measured time, None if unknown.
     """
     found = list(_of_load(result))
     if used is not None:
@@ -143,9 +144,10 @@ def _of_cpu(used: Use) -> Iterator[Reading]:
 
 
 def _waiting(used: Use) -> tuple[float, float, float] | None:
-    """Return how much of the wanted time our threads waited, the CPUs of others, and their part of the busy time.
+    """Return the share of runnable time that our threads waited, the CPUs that others used, and their part of the
+    busy time.
 
-    Without schedstat the share of time in which some task waited (PSI) stands in, which is never less.
+    Without schedstat the PSI share of time in which some task waited is used, which is never less.
     """
     if used.cpu is None or not used.roles or used.cpu.busy_seconds <= 0 or (foreign := used.foreign_cpus) is None:
         return None
@@ -167,7 +169,7 @@ def pressure_percent(used: Use) -> float | None:
 
 
 def own_pressure(used: Use) -> Iterator[Remark]:
-    """`cpu-pressure`: our own threads wait for one another. That is no fault of the trial, but it is a limit."""
+    """`cpu-pressure`: our own threads compete for the CPUs. The trial is valid, but CPU-limited."""
     some = pressure_percent(used)
     if some is not None and some > PRESSURE_PERCENT:
         yield Remark(
@@ -213,16 +215,15 @@ def _of_device(result: FioResult, used: Use, stack: Stack, workload: Workload) -
 
 
 def is_direct(stack: Stack, workload: Workload) -> bool:
-    """Whether everything that is read and written is meant to go past the host's page cache."""
+    """Whether all I/O is meant to bypass the host's page cache."""
     return workload.direct and (stack.kind.front == "file" or stack.disk.cache in DIRECT_CACHES)
 
 
 def served_share(result: FioResult, used: Use, workload: Workload) -> float | None:
     """Return the device's bytes read over fio's (bytes, because requests are merged).
 
-    None where nothing was read, and of a load that ends after some I/Os, whose bandwidth is that of a moment.
-
-    The device's are those of the counters' window and fio's are a mean: a host that stalls moves them apart.
+    None where nothing was read, and for a load that ends after a number of I/Os, which is too short for a bandwidth.
+    The device's bytes are those of the counters' window and fio's are a mean: stalls of the host make them differ.
     """
     if workload.recorded:
         return None
@@ -232,16 +233,16 @@ def served_share(result: FioResult, used: Use, workload: Workload) -> float | No
 
 
 def medium(used: Use) -> DiskUse:
-    """Return the device whose reads tell what the page cache did not serve.
+    """Return the device whose reads show what the page cache did not serve.
 
-    A loop device counts every read, whether its file's pages came from below or from memory: the one below it tells.
+    A loop device counts every read, also those from the cached pages of its file, so the device below it is used.
     """
     below = (disk for disk in used.disks if not disk.name.startswith("loop"))
     return next(below, used.disks[0]) if used.disks[0].name.startswith("loop") else used.disks[0]
 
 
 def _whole(disks: tuple[DiskUse, ...]) -> DiskUse:
-    """Return the disk of a partition, since neighbours use its others; else what the filesystem sits on."""
+    """Return the whole disk of a partition, as others may use its other partitions; else the filesystem's device."""
     first, last = disks[0], disks[-1]
     return last if len(disks) == 2 and first.name.startswith(last.name) else first
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A fio result that was made elsewhere: which of its jobs ran together, and what they asked of the disk.
+"""Imported fio results: which jobs ran together, and their workload.
 
 Jobs of one reporting group run together and are one workload. A `stonewall` in a job file begins a new group, whose
-jobs run after the others: adding their operations up would count a disk twice.
+jobs run after the others, so their rates must not be added.
 """
 
 import json
@@ -17,13 +17,13 @@ from virtune.model.units import format_bytes
 from virtune.model.workload import Job, Workload
 
 ZERO_IS_UNSET = frozenset({"fsync", "fdatasync", "sync", "thinktime", "rate", "rate_iops"})
-"""Options of which 0 means the same as not to set them."""
+"""Options for which 0 is the same as unset."""
 
 SHAPING = (
     "rwmixread", "rwmixwrite", "bssplit", "bsrange", "blockalign", "percentage_random", "random_distribution",
     "rate", "rate_iops", "thinktime", "fsync", "fdatasync", "sync", "zonemode",
 )  # fmt: skip
-"""Options beside rw, bs, iodepth and numjobs that say what is asked of the disk."""
+"""Options besides rw, bs, iodepth and numjobs that describe the load on the disk."""
 
 _MIXED = frozenset({"rw", "readwrite", "randrw"})
 _BOOKKEEPING = ("write_", "log_", "name", "description", "group_reporting", "output", "stonewall", "new_group")
@@ -31,14 +31,14 @@ _SHAPE = frozenset({"rw", "bs", "iodepth", "numjobs", *SHAPING})
 _LONGEST_NAME = 60
 
 Shape = tuple[Mapping[str, str | None], ...]
-"""What each job asks: by option its value, "" where it is not set, None where the source does not say."""
+"""The load of each job: the value of each option, "" if unset, None if the source does not say."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
     """The jobs of a result that ran together.
 
-    `options` are what they say beside their shape, where all of them say the same; empty where nothing is echoed.
+    `options` are their common options besides the shape; empty where nothing is echoed.
     """
 
     group: int | None
@@ -49,7 +49,7 @@ class Part:
 
 
 def parts_of(result: FioResult) -> tuple[Part, ...]:
-    """Split a result into what ran together, in the order in which fio reported it."""
+    """Split a result into the parts that ran together, in fio's order."""
     groups: dict[int | None, list[LoadResult]] = {}
     for load in result.loads:
         groups.setdefault(load.group, []).append(load)
@@ -57,9 +57,9 @@ def parts_of(result: FioResult) -> tuple[Part, ...]:
 
 
 def meant_of(result: FioResult, captures: Mapping[str, bytes]) -> FioResult:
-    """Return what of a result a trial is about: all of it, or the reporting group that its capture names.
+    """Return the part of a result that belongs to a trial: all of it, or the reporting group that its capture names.
 
-    Raises ReadError when that capture is damaged, or names a group that is not there.
+    Raises ReadError when that capture is damaged, or names a missing group.
     """
     if IMPORTED not in captures:
         return result
@@ -74,8 +74,8 @@ def meant_of(result: FioResult, captures: Mapping[str, bytes]) -> FioResult:
 
 
 def shape_of(workload: Workload, *, complete: bool) -> Shape:
-    """Return what a workload in the store asks. Of one that was imported, what it does not say is unknown
-    (`complete` is False); in one of our own it has fio's default.
+    """Return the load of a stored workload. In an imported one an unset option is unknown (`complete` is False); in
+    one of our own it has fio's default.
     """
     if complete:
         found = [(job.as_dict(), facts_of(job.as_dict())) for job in workload]
@@ -84,7 +84,9 @@ def shape_of(workload: Workload, *, complete: bool) -> Shape:
 
 
 def differing(one: Shape, other: Shape) -> list[tuple[str, str, str]]:
-    """Return in what two shapes differ: the option and both values. What either does not say is no difference."""
+    """Return the options in which two shapes differ, with both values. An option unknown in either is not a
+    difference.
+    """
     if len(one) != len(other):
         return [("jobs", str(len(one)), str(len(other)))]
     found: dict[str, tuple[str, str]] = {}
@@ -97,7 +99,7 @@ def differing(one: Shape, other: Shape) -> list[tuple[str, str, str]]:
 
 
 def workload_of(part: Part, name: str, common: Mapping[str, str]) -> Workload:
-    """Make a Workload of that name; `common` are options beside the shape that all of its runs have."""
+    """Make a Workload of that name; `common` are options besides the shape that all its runs share."""
     jobs = tuple(
         Job(
             name=job.replace(" ", "_") or "job",
@@ -109,7 +111,7 @@ def workload_of(part: Part, name: str, common: Mapping[str, str]) -> Workload:
 
 
 def slug_of(shape: Shape) -> str:
-    """Write a shape as a part of a name: `randread-4k-qd8`, with what else was set behind it."""
+    """Write a shape as a part of a name: `randread-4k-qd8`, followed by further options."""
     return "+".join(_slug(asked) for asked in shape)
 
 
@@ -137,7 +139,7 @@ def _part(group: int | None, loads: Sequence[LoadResult]) -> Part:
 
 
 def _shape(clones: Sequence[LoadResult]) -> Mapping[str, str | None]:
-    """What the clones of one job ask together; clones that are reported one by one add up."""
+    """Return the combined load of a job's clones; clones that are reported one by one are added."""
     first = clones[0]
     jobs = sum(load.jobs for load in clones)
     depths = [load.depth for load in clones]
@@ -201,7 +203,7 @@ def _short_size(text: str | None) -> str:
 
 
 def _meaning(asked: Mapping[str, str | None]) -> str:
-    """Say what one job asks, as far as it is known."""
+    """Describe the load of one job, as far as it is known."""
     size = asked["bs"]
     words = [asked["rw"] or "", format_bytes(int(size)) if size and size.isdigit() else size or ""]
     depth, jobs = asked["iodepth"], asked["numjobs"]

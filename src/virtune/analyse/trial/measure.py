@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A Measurement out of a FioResult: what fio alone tells, by the ids of `virtune.model.metric`.
+"""Derive a Measurement from a FioResult, with the metrics that need fio's output only (`virtune.model.metric`).
 
 Operations and bytes a second add up over jobs and directions. Means are weighted by the number of I/Os. Percentiles
-come from the added histograms; without bins they are given only where there is a single distribution to read. Total
-and completion latency are never mixed. Reads and writes have metrics of their own beside those of all I/Os.
-
-The jobs of a result are taken to have run at once. `phases_of` says which of them did.
+come from the merged histograms; without bins they are given only where there is a single distribution. Total and
+completion latency are never mixed. Reads and writes have their own metrics besides those of all I/Os. The jobs of a
+result are assumed to have run at the same time; `phases_of` finds out which of them did.
 """
 
 import math
@@ -24,7 +23,7 @@ _NAMES: tuple[tuple[Kind, str], ...] = (("lat", "latency"), ("clat", "clat"))
 
 
 def measurement_of(result: FioResult) -> Measurement:
-    """Derive the metrics that fio's own output holds; one that is missing was not measured."""
+    """Derive the metrics in fio's output; a missing one was not measured."""
     streams = _flows(result)
     if not streams:
         return Measurement(values=())
@@ -51,27 +50,27 @@ def measurement_of(result: FioResult) -> Measurement:
 
 
 def rate_of(stream: Stream, *, exact: bool) -> float:
-    """Return a stream's operations a second; `exact` for a source that does not round them for people."""
+    """Return a stream's operations a second; `exact`: the source does not round them."""
     return completions(stream) if exact else stream.iops
 
 
 def completions(stream: Stream) -> float:
-    """Return completions a second: as many as latencies were counted.
+    """Return completions a second, from the number of latencies counted.
 
     fio's own figure leaves out the I/Os that were in flight when the ramp ended, although it counts their bytes and
-    latencies: at depth 32 and 200 IOPS that is 8 % over 2 s. Where no latencies were counted, fio's figure stands.
+    latencies: at depth 32 and 200 IOPS that is 8 % over 2 s. Where no latencies were counted, fio's figure is used.
     """
     counted = next((kind.count for kind in (stream.lat, stream.clat) if kind is not None and kind.count), None)
     return counted / stream.seconds if counted and stream.seconds else stream.iops
 
 
 def phases_of(result: FioResult) -> tuple[FioResult, ...]:
-    """Split a result into what ran at once, in the order in which fio reported it.
+    """Split a result into phases of jobs that ran at the same time, in fio's order.
 
     Jobs of one reporting group ran together. A `stonewall` begins a group that runs after the others, a `new_group`
-    one that runs beside them, and fio 3.35 and earlier say neither; fio itself never adds groups up. They are held to
-    have run at once only where that is shown: by when the jobs began (fio 3.36 and later), or by a run that was over
-    before any two of the groups could have run one after the other.
+    one that runs beside them, and fio 3.35 and earlier say neither; fio itself never adds groups up. They are taken
+    to have run at the same time only with evidence: the jobs' start times (fio 3.36 and later), or a total run time
+    too short for any two groups to have run one after the other.
     """
     groups: dict[int | None, list[LoadResult]] = {}
     for load in result.loads:
@@ -114,7 +113,7 @@ def _flows(result: FioResult) -> list[Stream]:
 def _others(
     streams: Sequence[Stream], read: Sequence[Stream], write: Sequence[Stream]
 ) -> Iterator[tuple[Distribution, Histogram]]:
-    """Yield the added bins of completion latency, and of both kinds for reads and for writes."""
+    """Yield the merged bins of completion latency, and of both kinds for reads and for writes."""
     found: tuple[tuple[Distribution, Sequence[Stream], Kind], ...] = (
         ("clat", streams, "clat"),
         ("read.latency", read, "lat"),
@@ -136,7 +135,7 @@ def _merged(streams: Sequence[Stream], kind: Kind) -> Histogram | None:
 
 
 def _of_streams(streams: Sequence[Stream], prefix: str, *, exact: bool) -> Values:
-    """Yield rates, means and percentiles of these streams; without bins only what a single one was printed with."""
+    """Yield rates, means and percentiles of these streams; without bins only those printed for a single one."""
     if not streams:
         return
     yield f"{prefix}iops", math.fsum(rate_of(stream, exact=exact) for stream in streams)
@@ -164,7 +163,7 @@ def _flush_histogram(result: FioResult) -> Histogram | None:
 
 
 def _flush_percentiles(result: FioResult, merged: Histogram | None) -> Values:
-    """As of I/Os: from the added bins, or as printed where a single job flushed."""
+    """As for I/Os: from the merged bins, or as printed where a single job flushed."""
     wanted = [(m.id, m.percent) for m in METRICS if m.percent is not None and m.of == "sync"]
     kinds = [load.sync for load in result.loads if load.sync is not None]
     if merged is not None:
@@ -174,7 +173,7 @@ def _flush_percentiles(result: FioResult, merged: Histogram | None) -> Values:
 
 
 def _mean(streams: Sequence[Stream], kind: Callable[[Stream], Latency | None]) -> float | None:
-    """The mean over all I/Os; None when a direction does not have this kind, as it would be missing in the mean."""
+    """The mean over all I/Os; None when one direction lacks this kind of latency."""
     found = [
         (latency.mean_ns, latency.count or stream.ios) for stream in streams if (latency := kind(stream)) is not None
     ]

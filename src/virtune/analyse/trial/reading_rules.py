@@ -13,20 +13,22 @@ from virtune.model.units import format_ns, format_share
 BUSY = 95.0
 MOSTLY = 0.5
 ENOUGH_BEYOND = 100
-"""A percentile that fewer I/Os lie beyond is decided by a handful of accidents."""
+"""A percentile with fewer I/Os beyond it depends on a handful of outliers."""
 
 ENOUGH_FOR_JITTER = 1_000
 """With fewer I/Os, p99 rests on fewer than ten of them."""
 
 SAME_REQUESTS = 0.05
-"""Device and fio times are only comparable when both count the same requests; fio misses some at both ends."""
+"""Device and fio times are only comparable when both count the same requests, up to some that fio misses at both
+ends.
+"""
 
 
 def latency_parts(load: LoadResult) -> Iterator[Remark]:
     """`latency-parts`: how the latency divides into submission (slat) and completion (clat).
 
-    slat is the time in the call that hands an I/O over. Growing slat means that handing over blocks: buffered I/O, a
-    full queue, no free request. clat is the time until completion was seen: everything below the system call.
+    slat is the time of the submitting call. Growing slat means that submission blocks: buffered I/O, a
+    full queue, no free request. clat is the time from submission to completion: everything below the system call.
     """
     if not load.streams or any(
         stream.slat is None or stream.clat is None or not stream.ios for stream in load.streams
@@ -66,7 +68,7 @@ def not_added(result: FioResult, parts: int) -> Iterator[Remark]:
 
 
 def jitter(load: LoadResult) -> Iterator[Remark]:
-    """`jitter`: the median is the usual answer; p95 and p99 against it say how uneven the answers are."""
+    """`jitter`: the median is the typical latency; p95 and p99 relative to it show how much latency varies."""
     for stream in load.streams:
         printed = [
             kind for kind in (stream.lat, stream.clat) if kind is not None and (kind.percentiles or kind.histogram)
@@ -104,7 +106,7 @@ def _shows(latency: Latency | None, percent: float) -> bool:
 
 
 def sync_share(load: LoadResult) -> Iterator[Remark]:
-    """`sync-share`: how much of the jobs' I/O time is fsync, which has a latency of its own beside the writes'."""
+    """`sync-share`: how much of the jobs' I/O time is fsync, whose latency is separate from that of the writes."""
     if (
         load.sync is None
         or not load.sync.count

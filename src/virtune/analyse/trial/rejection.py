@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which trials count: an invalid one is run again, and what rejects one arm, or everybody, is reported instead.
+"""Which trials count: an invalid one is repeated, but a cause that rejects one arm, or most trials, is only reported.
 
-Rejecting selects. Were one arm rejected more often than the others for what it does itself, only its luckiest trials
-would be left; were everybody rejected most of the time, there would be nothing left. In both cases the cause is no
-longer a reason to leave trials out, but something to be said of the arm, or of the host. None of this looks at what
-was measured, so it cannot favour an arm.
+Rejection can bias a comparison. If an arm causes its own disturbance, rejecting would keep only its luckiest trials;
+if most trials of all arms are disturbed, rejecting would leave nothing. In both cases the cause no longer rejects
+trials and becomes a warning on the arm, or on the host. These decisions do not depend on the measured performance, so
+they cannot favour an arm.
 """
 
 import math
@@ -21,27 +21,29 @@ from virtune.model.study import Trial
 from virtune.model.tuning import ArmAttempts
 
 ATTEMPTS_MAX = 3
-"""An invalid trial is repeated at most twice: what disturbed three in a row is not passing."""
+"""An invalid trial is repeated at most twice: a disturbance of three attempts in a row is not temporary."""
 
 FAILURES_MAX = 2
-"""A trial that failed is run once more; what fails twice will fail again."""
+"""A failed trial is repeated once; one that fails twice will fail again."""
 
 CLEARLY = 0.01
 """Fisher's exact test, one-sided, below this: one arm is rejected more often than the others, and not by chance."""
 
 USUALLY = 0.5
-"""What disturbs more than half of all attempts is this host as it is, and waiting for better is in vain."""
+"""A cause that disturbs more than half of all attempts is this host's normal state, and repeating does not help."""
 
 USUALLY_ATTEMPTS = 6
-"""So many attempts must have been made before that is said: two trials with all their repeats."""
+"""The fewest attempts for that conclusion: two trials with all their repeats."""
 
 PARDONABLE = frozenset(gate.id for gate in GATES if gate.passing and gate.invalid is not None) | {"generator"}
-"""With these the numbers are still those of the disk, disturbed. What says that it was no disk, is never let in."""
+"""Causes with which the figures are still the disk's, though disturbed. Causes that mean that the disk was not
+measured are never pardoned.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Counts:
-    """How often one arm, and all others, were tried, and rejected for one cause."""
+    """The attempts, and the rejections for one cause, of one arm and of all others."""
 
     tried: int
     rejected: int
@@ -50,7 +52,7 @@ class _Counts:
 
 
 def pardons(attempts: Sequence[TrialRecord]) -> tuple[Waiver, ...]:
-    """Return the causes for which trials are not to be rejected, judged by all attempts so far, of all arms."""
+    """Return the causes that no longer reject trials, judged by all attempts of all arms so far."""
     measured = [(one.trial.arm, one.measurement.causes) for one in attempts if one.measurement is not None]
     causes = sorted({cause for _, found in measured for cause in found} & PARDONABLE)
     return tuple(pardon for cause in causes for pardon in _of_cause(cause, measured))
@@ -99,16 +101,16 @@ def _fisher(counts: _Counts) -> float:
 
 
 def rejected_for(arm: str, measurement: Measurement, pardoned: Collection[Waiver]) -> tuple[str, ...]:
-    """Return the causes that keep a trial of that arm out of every comparison; empty when it counts."""
+    """Return the causes that reject a trial of that arm; empty when it is valid."""
     free = {one.cause for one in pardoned if one.arm in (None, arm)}
     return tuple(cause for cause in measurement.causes if cause not in free)
 
 
 def why_again(trial: Trial, attempts: Sequence[TrialRecord]) -> str | None:
-    """Say why a trial is to be run again, None when its last attempt stands.
+    """Say why a trial has to be repeated, None when its last attempt counts.
 
-    `attempts` are all of the study so far, in their order. A cause that lies in the arm itself is tried out on one of
-    its trials, and not again on those after it.
+    `attempts` are all of the study so far, in their order. A cause that lies in the arm itself uses up the attempts
+    of one trial only; later trials are not repeated for it.
     """
     mine = [one for one in attempts if one.trial.number == trial.number]
     last = mine[-1]
@@ -147,7 +149,7 @@ def attempts_by_arm(attempts: Sequence[TrialRecord]) -> tuple[ArmAttempts, ...]:
 
 
 def unsettled(attempts: Sequence[TrialRecord]) -> Trial | None:
-    """Return the trial that was interrupted between two attempts: the last that ran, if it is to be run again."""
+    """Return the trial that was interrupted between two attempts: the last that ran, if it has to be repeated."""
     if not attempts:
         return None
     last = max(attempts, key=lambda one: (one.ended, one.trial.number, one.attempt))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What each kind of thread costs: CPU time for each I/O, how long it waited for a CPU, where it ends."""
+"""The cost of each kind of thread: CPU time per I/O, waiting time for a CPU, highest possible rate."""
 
 import json
 import math
@@ -12,7 +12,7 @@ from virtune.model.threads import THREAD_ROLES, ThreadCost, ThreadRole, thread_r
 
 
 def thread_costs(parts: Mapping[str, bytes], used: Use) -> tuple[ThreadCost, ...]:
-    """Return every thread of QEMU, of a storage daemon and of the load on this host, with what it does."""
+    """Return every thread of QEMU, of a storage daemon and of the load on this host, with its role."""
     crew = _crew(parts)
     return tuple(
         ThreadCost(
@@ -32,7 +32,7 @@ def thread_costs(parts: Mapping[str, bytes], used: Use) -> tuple[ThreadCost, ...
 
 
 def cost_values(parts: Mapping[str, bytes], used: Use, iops: float | None) -> Iterator[tuple[str, float]]:
-    """Yield the metrics of threads by role: CPU time for each I/O, the share of the wanted time spent waiting."""
+    """Yield the metrics of threads by role: CPU time per I/O, the share of runnable time spent waiting for a CPU."""
     costs = thread_costs(parts, used)
     load = used.role("load")
     for name in (*THREAD_ROLES, "load"):
@@ -57,7 +57,7 @@ def _ended_seconds(role: RoleUse) -> float:
 
 
 def _crew(parts: Mapping[str, bytes]) -> Mapping[int, ThreadRole] | None:
-    """Return what the threads of a storage daemon do, which have no names; None where nobody left word."""
+    """Return the roles of a storage daemon's threads, which have no names; None if they were not recorded."""
     try:
         seen = json.loads(parts[CREW])
         found: dict[int, ThreadRole] = {int(tid): "other" for tid in seen["crew"]}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Use: what the host, its devices and our processes used between two samples of the kernel's counters."""
+"""Resource use of the host, its devices and our processes between two samples of the kernel's counters."""
 
 import itertools
 import math
@@ -29,10 +29,10 @@ _WRAP_MS = 2**32
 
 
 def use(counters: Counters, *, begin_ns: int | None = None, end_ns: int | None = None) -> Use:
-    """Return what was used between the first and the last sample inside a window (monotonic ns, ends included).
+    """Return the resource use between the first and the last sample inside a window (monotonic ns, ends included).
 
-    Only samples inside count, so that what happened before or after is not in it. Raises StoreError when fewer
-    than two samples lie in the window.
+    Only samples inside count, so use before or after it is left out. Raises StoreError when fewer than two samples
+    lie in the window.
     """
     low = -math.inf if begin_ns is None else begin_ns
     high = math.inf if end_ns is None else end_ns
@@ -119,12 +119,12 @@ def _role(role: str, samples: Sequence[Sample]) -> RoleUse:
 
 
 def _from_its_begin(groups: Sequence[Mapping[int, _Count]]) -> list[Mapping[int, _Count]]:
-    """Leave out the samples before a role was there: it counts from the first that has it."""
+    """Leave out the samples before a role's processes existed."""
     return list(itertools.dropwhile(lambda group: not group, groups))
 
 
 def _threads(groups: Sequence[Mapping[int, ThreadCount]], firsts: Container[int]) -> tuple[list[ThreadUse], int]:
-    """Return what each thread used, and how many of them were gone at the end. `firsts` are the first threads of
+    """Return the use of each thread, and how many of them had ended. `firsts` are the first threads of
     their processes.
     """
     if not groups:
@@ -158,8 +158,8 @@ def _cpu_seconds(thread: ThreadCount) -> float:
 def _risen(groups: Iterable[Iterable[tuple[int, float]]]) -> dict[int, float]:
     """Return by how much each counter rose over a row of samples.
 
-    What was there in the first sample counts from its value there; what came later began at zero. A counter that
-    falls belongs to a new thread under an old number, and begins at zero too.
+    A counter in the first sample starts from its value there; a later one starts at zero. A counter that falls
+    belongs to a new thread with a reused id, and starts at zero too.
     """
     risen: dict[int, float] = {}
     seen: dict[int, float] = {}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rules that limit conclusions from a fio result: what went wrong, and what the load was not."""
+"""Rules that limit conclusions from a fio result: errors, and loads that differed from the request."""
 
 import errno
 import math
@@ -34,7 +34,7 @@ FEW_IOS = 1_000
 RATE_MET = 0.99
 
 EDGE_SECONDS = 0.01
-"""What is due in the last 10 ms of a run may complete after it, without any queue that grows."""
+"""I/Os due in the last 10 ms of a run may complete after it, without a growing queue."""
 
 CPU_LIMIT = 90.0
 IN_SUBMISSION = 0.5
@@ -52,7 +52,7 @@ def no_io(load: LoadResult) -> Iterator[Remark]:
 
 
 def errors(load: LoadResult) -> Iterator[Remark]:
-    """`errors`: I/Os failed, so the run is not the one that was asked for."""
+    """`errors`: I/Os failed, so the run is not the requested one."""
     if load.error or load.errors:
         name = errno.errorcode.get(load.error, f"error {load.error}") if load.error else "errors"
         many = f" {load.errors:,} I/Os failed while fio went on." if load.errors else ""
@@ -81,7 +81,7 @@ def short_ios(load: LoadResult) -> Iterator[Remark]:
 
 
 def cut_short(load: LoadResult) -> Iterator[Remark]:
-    """`cut-short`: the run was over before the I/Os were done that it was to do."""
+    """`cut-short`: the run ended before all requested I/Os were done."""
     text = load.option("number_ios") or ""
     asked = int(text) if text.isascii() and text.isdigit() and len(text) < 16 else 0
     done = sum(stream.ios or 0 for stream in load.streams)
@@ -110,7 +110,7 @@ def depth_ignored(load: LoadResult) -> Iterator[Remark]:
 
 
 def depth_not_filled(load: LoadResult) -> Iterator[Remark]:
-    """`depth`: fio's own count (IO depths) shows that the depth asked for was seldom reached."""
+    """`depth`: fio's own count (IO depths) shows that the requested depth was seldom reached."""
     per_job = _per_job(load)
     if load.engine in SYNCHRONOUS or per_job is None or per_job < 2 or load.rate_asked_iops or not load.depth_levels:
         return
@@ -151,7 +151,7 @@ def depth_in_submission(load: LoadResult) -> Iterator[Remark]:
 
 
 def in_submission(load: LoadResult) -> float | None:
-    """The share of a job's time that passes in submission calls: slat times operations a second."""
+    """The share of a job's time spent in submission calls: slat times operations a second."""
     if not load.streams or any(stream.slat is None for stream in load.streams):
         return None
     return math.fsum(stream.iops * stream.slat.mean_ns for stream in load.streams if stream.slat) / 1e9 / load.jobs
@@ -164,9 +164,9 @@ def _per_job(load: LoadResult) -> int | None:
 def little(load: LoadResult) -> Iterator[Remark]:
     """`little`: operations a second times latency must give the number of I/Os in flight.
 
-    Less than was asked for: the jobs spent time outside their I/Os, so the load generator set the pace. More than was
-    asked for cannot be: figures stand together that do not belong together. A load with a rate or a think time is
-    idle on purpose and not judged.
+    If it is less than requested, the jobs spent time outside their I/Os, so the load generator was the limit. More
+    than requested is impossible: the figures do not belong together. A load with a rate or a think time is idle on
+    purpose and not judged.
     """
     asked = load.jobs if load.engine in SYNCHRONOUS else load.depth
     flying = in_flight(load)
@@ -208,8 +208,9 @@ def in_flight(load: LoadResult) -> float | None:
 
 
 def shortfall(load: LoadResult) -> float | None:
-    """Return the share of the offered load that was not done, beyond what the run's end and chance can have left out;
-    None where no load was offered. Arrivals at random (`rate_process=poisson`) count with three standard deviations.
+    """Return the share of the offered load that was not achieved, beyond what the run's end and random arrivals
+    explain; None where no load was offered. Arrivals at random (`rate_process=poisson`) count with three standard
+    deviations.
     """
     asked = load.rate_asked_iops
     if not asked or not load.streams:
@@ -222,7 +223,7 @@ def shortfall(load: LoadResult) -> float | None:
 
 
 def rate_unmet(load: LoadResult) -> Iterator[Remark]:
-    """`rate-unmet`: less than 99 % of the offered load was done, so the disk (or the job) was at its limit."""
+    """`rate-unmet`: less than 99 % of the offered load was achieved, so the disk (or the job) was at its limit."""
     asked, short = load.rate_asked_iops, shortfall(load)
     if asked and short is not None and short > 1 - RATE_MET:
         yield Remark(
@@ -235,11 +236,11 @@ def rate_unmet(load: LoadResult) -> Iterator[Remark]:
 
 
 def spread(load: LoadResult) -> Iterator[Remark]:
-    """`spread`: IOPS that swing within one run, and the smallest difference that two such runs could still show.
+    """`spread`: IOPS that vary within one run, and the smallest difference that two such runs can show.
 
     Two runs of n samples each differ by chance by up to 1.96 x sqrt(2/n) x the relative spread, 19 times out of 20,
-    if samples were independent. Neighbouring samples are not, so the truth is worse. fio adds up the means of jobs
-    that it reports together and pools their deviations, which is undone here.
+    if samples were independent. Neighbouring samples are not, so the real limit is larger. fio adds up the means of
+    jobs that it reports together and pools their deviations, which is undone here.
     """
     for stream in load.streams:
         found = relative_spread(load, stream)

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The ramp found, not assumed: whether the measured time still begins with something that is not steady.
+"""Find the warm-up (ramp) that a load needs: check whether the measured time still begins with a transient.
 
-After every five rounds the second half of the measured time is held against the first, arm by arm and over the rounds
-together: within one trial neighbouring moments are alike by chance, over rounds they are not. Where the halves differ
-clearly, the ramp of all arms is doubled. It is worked out from the trials that are kept, so that a study that goes on
-after an interruption goes on with the ramp that it had found.
+After every five rounds the second half of the measured time is compared with the first, per arm and over all rounds,
+because the samples of a single trial are autocorrelated. Where the halves differ clearly, the ramp of all arms is
+doubled. The result depends only on the stored trials, so a study that resumes after an interruption keeps the ramp
+that it had found.
 """
 
 import math
@@ -19,35 +19,38 @@ from virtune.model.search import FIRST_ROUND, Phase, phase_of
 from virtune.model.study import Study
 
 ROUNDS_EACH = 5
-"""After so many rounds with one ramp it is looked at: Student's t on five differences finds 5 % where rounds differ
-by 2 %, and a study of eight rounds still has three to go."""
+"""The number of rounds after which a ramp is checked: Student's t on five differences detects 5 % at a noise of 2 %,
+and a study of eight rounds still has three left.
+"""
 
 HALVES_MIN = 0.03
-"""Halves that differ by less move the mean by half of it, 1.5 %: less than any margin that is worth a longer ramp."""
+"""Halves that differ by less move the mean by half of it, 1.5 %: less than any margin that would justify a longer
+ramp.
+"""
 
 BY_CHANCE = 0.01
-"""How often a steady study may find a ramp too short, all arms and workloads of one look together (Bonferroni)."""
+"""The error probability of finding a ramp too short, over all arms and workloads of one check (Bonferroni)."""
 
 SLICES_MIN = 3
-"""The last slice of a second is sometimes not whole; two would be a begin without anything to hold it against."""
+"""The fewest slices: the last one is sometimes incomplete, and two halves need something to compare."""
 
 DOUBLINGS_MAX = 4
-"""Sixteen times the ramp that was asked for: what has not settled by then is no start-up, but a matter for a soak."""
+"""Sixteen times the requested ramp: a transient that is longer needs a soak test."""
 
 FIRST_SECONDS = 0.25
-"""What a ramp of nothing is doubled to."""
+"""The first ramp after one of zero."""
 
 _GRID_MS = 50
 """Logs are written every so many milliseconds, or a multiple of it."""
 
 PROFILE_MAX = 2000
-"""More slices than this say nothing more; those of a longer run are put together."""
+"""The most slices; a longer run has longer slices."""
 
 
 def read_profile(log: bytes) -> tuple[tuple[float, ...], float]:
     """Read logs of IOPS (fio's `ms, value, direction, ...`, all jobs): IOPS of all jobs a slice, and its seconds.
 
-    Slices that not every job and direction has (the last one, mostly) are left out; so is a log that is damaged.
+    Slices that some job or direction lacks (mostly the last one) are left out; so is a damaged log.
     """
     rows = [line.split(b",")[:2] for line in log.splitlines()]
     try:
@@ -69,7 +72,7 @@ def read_profile(log: bytes) -> tuple[tuple[float, ...], float]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ramp:
-    """The ramp that holds from a round on, and what made it longer than was asked for."""
+    """The ramp that applies from a round on, and what made it longer than requested."""
 
     seconds: float
     findings: tuple[RampFinding, ...] = ()
@@ -78,7 +81,7 @@ class Ramp:
 def ramp_of(study: Study, trials: Sequence[TrialRecord], *, before_round: int | None = None) -> Ramp:
     """Return the ramp for a round (default: for one after the last), from the trials of the rounds before it.
 
-    Only whole rounds count, of a search those of its race. `trials` are those that stand, one record each.
+    Only complete rounds count, for a search those of its race. `trials` are the attempts that count, one record each.
     """
     rounds = _rounds(study, trials)
     whole = sorted(rounds)
@@ -100,7 +103,7 @@ def ramp_of(study: Study, trials: Sequence[TrialRecord], *, before_round: int | 
 
 
 def _rounds(study: Study, trials: Sequence[TrialRecord]) -> dict[int, list[TrialRecord]]:
-    """Return the trials of each round that is whole; of a search every block of its race."""
+    """Return the trials of each complete round; for a search, of every block of its race."""
     compared = {workload.name for workload in study.compared}
     found: dict[int, list[TrialRecord]] = {}
     for one in (one for one in trials if one.trial.workload in compared):
@@ -112,7 +115,7 @@ def _rounds(study: Study, trials: Sequence[TrialRecord]) -> dict[int, list[Trial
 
 
 def ramp_at(ramp: Ramp, asked: float, number: int) -> float:
-    """Return the ramp that a round had, of which `asked` seconds were asked for."""
+    """Return the ramp of a round for which `asked` seconds were requested."""
     return next((found.after for found in reversed(ramp.findings) if found.round < number), asked)
 
 
@@ -121,7 +124,7 @@ def _unsettled(trials: Sequence[TrialRecord]) -> Iterator[tuple[str, str, float]
     series: dict[tuple[str, str], list[float]] = {}
     for one in trials:
         if one.measurement is None or set(one.measurement.causes) - PARDONABLE:
-            continue  # a neighbour disturbs both halves alike; what was no disk has no start-up of one
+            continue  # others disturb both halves alike, but a trial that missed the disk has no warm-up
         if (change := halves(one.measurement.profile)) is not None:
             series.setdefault((one.trial.arm, one.trial.workload), []).append(change)
     for (arm, workload), changes in series.items():
@@ -131,7 +134,7 @@ def _unsettled(trials: Sequence[TrialRecord]) -> Iterator[tuple[str, str, float]
 
 
 def halves(profile: Sequence[float]) -> float | None:
-    """Return ln(second half / first half) of a profile, the middle left out; None where it cannot be said."""
+    """Return ln(second half / first half) of a profile, the middle left out; None if there are too few slices."""
     half = len(profile) // 2
     if len(profile) < SLICES_MIN:
         return None
@@ -144,7 +147,7 @@ def _by_chance(changes: Sequence[float]) -> float:
     error = stdev(changes) / math.sqrt(len(changes))
     if error == 0:
         return 0.0 if fmean(changes) else 1.0
-    # scipy takes longer to load than a study takes to be read, so only who measures pays
+    # scipy takes longer to load than reading a study, so it is imported only when measuring
     from scipy.special import stdtr
 
     return 2 * float(stdtr(len(changes) - 1, -abs(fmean(changes)) / error))

@@ -105,6 +105,7 @@ def needs_new_process(before: Stack, after: Stack) -> Knob | None:
 
 def whole_plot(stack: Stack) -> tuple[object, ...]:
     """Return the settings for which the rig has to make a new device (in a guest) or a new process (elsewhere).
+
     Stacks with equal settings of these can be swapped within a process; each group of them is a whole plot of a
     split-plot design.
     """
