@@ -9,15 +9,12 @@ import re
 from collections.abc import Iterator, Sequence
 
 from virtune.model.condition import Outcome, ThresholdResult
-from virtune.model.remark import Weight
 from virtune.model.result import Result
 from virtune.model.text import printable
 from virtune.report.reproduce import command_again
-from virtune.report.text import imported
 from virtune.report.text.answer import answer, change_cell
-from virtune.report.text.clients import loaded_by
 from virtune.report.text.layout import set_at
-from virtune.report.text.notes import WORD, reading_notes, rejections, warnings
+from virtune.report.text.notes import note_lines, warning_lines
 from virtune.report.text.result import (
     about,
     headline,
@@ -146,15 +143,8 @@ def _settings(result: Result) -> Iterator[str]:
 
 
 def _warnings(result: Result) -> Iterator[str]:
-    lines = []
-    for weight in (Weight.INVALID, Weight.WARNING):
-        lines += [f"* {WORD[weight]}: {plain(text)}" for text in warnings(result, weight)]
-    lines += [f"* trials: {plain(text)}" for text in rejections(result)]
-    for summary in result.arms:
-        lines += [f"* failed: {plain(f'{summary.arm}, {summary.workload}: {why}')}" for why in summary.failures]
-    if result.study.imported:
-        lines += [f"* warning: {plain(text)}" for text in imported.warnings(result.study)]
-    lines += [f"* note: {plain(text)}" for text in (*reading_notes(result.study), *loaded_by(result))]
+    lines = [f"* {word}: {plain(text)}" for word, text in warning_lines(result)]
+    lines += [f"* note: {plain(text)}" for text in note_lines(result)]
     if lines:
         yield "#### Warnings and notes\n"
         yield from lines

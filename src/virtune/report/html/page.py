@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from virtune.model.evidence import Check, StudyRecord
-from virtune.model.remark import Weight
 from virtune.model.result import Result
 from virtune.model.units import format_bytes, format_seconds
 from virtune.model.verdict import Comparison
@@ -15,7 +14,7 @@ from virtune.report.charts.chart import Chart
 from virtune.report.reproduce import command_again, question_of
 from virtune.report.text.answer import change_text
 from virtune.report.text.header import host_line
-from virtune.report.text.notes import reading_notes, rejections
+from virtune.report.text.notes import note_lines, warning_lines
 from virtune.report.text.result import value_text
 from virtune.report.text.result import verdict_sentence as sentence_of
 from virtune.report.text.words import methods_text
@@ -79,12 +78,12 @@ def page_of(result: Result, record: StudyRecord) -> ReportPage:
         label=limits[0] if limits else "",
         verdicts=tuple(_verdict(one) for workload in view.workloads for one in workload.verdicts),
         settings=_settings(result),
-        warnings=tuple(_warnings(result)),
-        notes=tuple(reading_notes(study)),
+        warnings=tuple(warning_lines(result)),
+        notes=tuple(note_lines(result)),
         charts=tuple(charts_of(result, record)),
         tables=tuple(_tables(view, study.baseline)),
         again="" if study.imported else command_again(study),
-        host=_host(record.facts),
+        host=host_text(record.facts),
     )
 
 
@@ -100,7 +99,8 @@ def _facts(result: Result, record: StudyRecord) -> Iterator[tuple[str, str]]:
     yield "derived by", methods_text(record.methods)
 
 
-def _host(facts: str) -> str:
+def host_text(facts: str) -> str:
+    """Return the facts of a host as indented JSON."""
     try:
         return json.dumps(json.loads(facts), indent=1)
     except ValueError:
@@ -132,18 +132,6 @@ def _settings(result: Result) -> Table | None:
         columns=("arm", "requested", "found", "", "how it was seen"),
         rows=tuple(rows),
     )
-
-
-def _warnings(result: Result) -> Iterator[tuple[str, str]]:
-    for weight in (Weight.INVALID, Weight.WARNING):
-        for summary in result.arms:
-            for one in summary.remarks:
-                if one.remark.weight is weight:
-                    where = f"{summary.arm}, {summary.workload}, {one.rounds} of {summary.rounds} rounds"
-                    yield weight.value, f"{one.remark.text} ({where})"
-    for summary in result.arms:
-        yield from (("failed", f"{summary.arm}: {reason}") for reason in summary.failures)
-    yield from (("trials", text) for text in rejections(result))
 
 
 def _tables(view: ResultView, baseline: str) -> Iterator[Table]:

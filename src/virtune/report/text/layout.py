@@ -153,8 +153,8 @@ class Records:
 
 
 class FirstThatFits:
-    """Of several ways to set the same, the first of which every table fits the width; the last one where none"
-    " does.
+    """Of several ways to set the same, the first of which every table fits the width; the last one where none
+    does.
     """
 
     def __init__(self, *ways: Sequence[Records]) -> None:

@@ -25,16 +25,27 @@ WARNING_STYLE = {Weight.INVALID: "red", Weight.WARNING: "yellow"}
 
 def notes(result: Result) -> list[RenderableType]:
     """Set the warnings and notes of a result: remarks of its rounds, failures, and how to read the figures."""
-    lines: list[Text] = []
-    for weight in (Weight.INVALID, Weight.WARNING):
-        lines += [_bullet(text, WARNING_STYLE[weight], WORD[weight]) for text in warnings(result, weight)]
-    lines += [_bullet(text, "yellow", "trials") for text in rejections(result)]
-    for summary in result.arms:
-        lines += [_bullet(f"{summary.arm}: a trial failed: {reason}", "red", "failed") for reason in summary.failures]
-    if result.study.imported:
-        lines += [_bullet(text, "yellow", "warning") for text in imported.warnings(result.study)]
-    lines += [_bullet(text, "dim", "note") for text in (*reading_notes(result.study), *loaded_by(result))]
+    styles = {WORD[weight]: style for weight, style in WARNING_STYLE.items()} | {"failed": "red"}
+    lines = [_bullet(text, styles.get(word, "yellow"), word) for word, text in warning_lines(result)]
+    lines += [_bullet(text, "dim", "note") for text in note_lines(result)]
     return [Text("\nwarnings and notes", style="bold"), *(_item(line) for line in lines)] if lines else []
+
+
+def warning_lines(result: Result) -> Iterator[tuple[str, str]]:
+    """Yield every warning of a result with the word before it, the worst first: the same in every output."""
+    for weight in (Weight.INVALID, Weight.WARNING):
+        yield from ((WORD[weight], text) for text in warnings(result, weight))
+    yield from (("trials", text) for text in rejections(result))
+    for summary in result.arms:
+        yield from (("failed", f"{summary.arm}, {summary.workload}: {reason}") for reason in summary.failures)
+    if result.study.imported:
+        yield from (("warning", text) for text in imported.warnings(result.study))
+
+
+def note_lines(result: Result) -> Iterator[str]:
+    """Yield what must be known to read the figures: of the set-up, and which program loaded the disks."""
+    yield from reading_notes(result.study)
+    yield from loaded_by(result)
 
 
 def warning_count(result: Result) -> int:
@@ -43,8 +54,8 @@ def warning_count(result: Result) -> int:
 
 
 def warnings(result: Result, weight: Weight) -> Iterator[str]:
-    """Yield each kind of remark of that weight once: the worst of it, its median, and who it was said of how"
-    " often.
+    """Yield each kind of remark of that weight once: the worst of it, its median, and who it was said of how
+    often.
     """
     for same in _by_kind(result, weight).values():
         yield f"{_worst(same)} (rounds: {_whose(result, same)})"
@@ -92,8 +103,8 @@ def _worst(same: Sequence[tuple[ArmSummary, ArmRemark]]) -> str:
 
 
 def rejections(result: Result) -> Iterator[str]:
-    """Say how many trials of each arm were disturbed and why, which are kept nevertheless, and how the warm-up"
-    " grew.
+    """Say how many trials of each arm were disturbed and why, which are kept nevertheless, and how the warm-up
+    grew.
     """
     for workload in result.study.workloads:
         told = []
