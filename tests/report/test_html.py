@@ -15,9 +15,11 @@ from tests.report.test_documents import study
 from virtune.cli import run
 from virtune.flows.report import charts, report_html, svgs
 from virtune.flows.show import current
+from virtune.model.evidence import Listed
 from virtune.model.sweep import LoadEstimate, LoadPoint, LoadSweep
 from virtune.report.charts import charts_of
 from virtune.report.charts.loads import sweep_curve
+from virtune.report.text.tune import recommendation_line
 from virtune.store.sqlite import Store
 
 KEPT = Path(__file__).parents[1] / "store" / "data" / "format-1-method-7.sqlite.gz"
@@ -188,3 +190,51 @@ def test_a_page_replaces_a_page_and_nothing_else(
     empty.touch()
     assert run(["report", "last", "--store", str(empty)]) == 1
     assert empty.read_bytes() == b""
+
+
+@pytest.fixture(scope="module")
+def invented(tmp_path_factory: pytest.TempPathFactory) -> Store:
+    """A store of a simulated search and a simulated sweep, of which the greatest load is not carried."""
+    place = tmp_path_factory.mktemp("invented") / "store.sqlite"
+    shared = ("--rig", "simulated", "--seed", "1", "-q", "--store", str(place))
+    assert run(["tune", "--confirm", "2", *shared]) == 0
+    assert run(["sweep", "--loads", "9000iops,60000iops", "--seconds", "1", "--rounds", "2", *shared]) == 0
+    with Store(place) as found:
+        return found
+
+
+def studies(store: Store) -> dict[str, str]:
+    return {one.study.kind: one.study.id for one in store.list() if isinstance(one, Listed)}
+
+
+def test_every_picture_of_a_simulated_study_says_so_also_where_it_stands_alone(invented: Store) -> None:
+    for kind in ("tune", "sweep"):
+        made = charts(invented, studies(invented)[kind])
+        assert made
+        for chart in made:
+            assert chart.title.startswith("SIMULATED"), (kind, chart.name)
+            assert str(chart.spec["title"]).startswith("SIMULATED"), (kind, chart.name)
+
+
+def test_a_search_s_page_begins_with_what_to_do_and_its_table_with_the_leader(invented: Store) -> None:
+    from virtune.flows.tune import finished_tuning
+
+    name = studies(invented)["tune"]
+    page, known = report_html(invented, name), finished_tuning(invented, name)
+    text = html.unescape(re.sub(r"<[^>]+>", " ", page))
+    assert known.winner is not None
+    assert recommendation_line(known) in re.findall(r'<li class="(?:better|same|undecided)">.*', page)[0]
+    table = text[text.index("state (block)") :]
+    places = [table.index(one.arm) for one in known.standing.runners]
+    assert min(places) == table.index(known.winner)
+    assert "leads" in table
+    assert table.count(" % [") == len(known.standing.runners) - 1, "each other one has its interval"
+
+
+def test_a_sweep_s_page_has_its_curve_in_one_table_and_says_a_warning_once(invented: Store) -> None:
+    text = html.unescape(re.sub(r"<[^>]+>", " ", report_html(invented, studies(invented)["sweep"])))
+    assert text.count("these figures come from a formula and a seed") == 1
+    assert "were offered" not in text, "more is offered than is carried on purpose"
+    table = text[text.index("loads; < less") :]
+    assert table.index("offered") < table.index("achieved") < table.index("9,000") < table.index("60k")
+    assert " <" in table[table.index("60k") :][:60]

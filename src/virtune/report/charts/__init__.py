@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """The pictures of a result as Vega-Lite specifications: values, which are tested and rendered elsewhere (pure)."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from virtune.model.evidence import StudyRecord
 from virtune.model.result import Result
+from virtune.model.study import Study
 from virtune.report.charts.chart import Chart
 from virtune.report.charts.forest import forest
 from virtune.report.charts.heat import heat_map
@@ -19,9 +20,14 @@ SIMULATED = "SIMULATED: invented figures, no disk was measured"
 
 
 def charts_of(result: Result, record: StudyRecord) -> Iterator[Chart]:
-    """Yield every picture that the study has data for, in the order of the report."""
-    for chart in _charts(result, record):
-        if result.study.simulated:
+    """Return every picture that the study has data for, in the order of the report."""
+    return labelled(result.study, _charts(result, record))
+
+
+def labelled(study: Study, charts: Iterable[Chart]) -> Iterator[Chart]:
+    """Yield pictures of a study, of a simulated one with that written above each."""
+    for chart in charts:
+        if study.simulated:
             yield replace(chart, title=f"{SIMULATED}: {chart.title}", spec={**chart.spec, "title": SIMULATED})
         else:
             yield chart

@@ -7,11 +7,10 @@ from typing import Any
 from virtune.model.durability import durability_of
 from virtune.model.evidence import StudyRecord
 from virtune.model.metric import BY_ID
-from virtune.model.result import Value
 from virtune.model.standing import Place
 from virtune.model.tuning import Tuning
 from virtune.report.charts.chart import PALETTE, Chart, file_name, specification
-from virtune.report.text.result import value_text
+from virtune.report.text.words import quantity
 
 _NAMED = 7
 """So many configurations have a colour of their own; the others are grey."""
@@ -118,7 +117,7 @@ def pareto(known: Tuning, record: StudyRecord) -> Chart | None:
         spec=specification(_pareto_spec(rows, front), height=300),
         columns=("configuration", "IOPS", "CPU per I/O", "on the line"),
         rows=tuple(
-            (row["arm"], _shown("iops", row["iops"]), _shown("cpu_per_io", row["cost"] / 1e6),
+            (row["arm"], quantity(BY_ID["iops"], row["iops"]), quantity(BY_ID["cpu_per_io"], row["cost"] / 1e6),
              "yes" if row["arm"] in named else "no")
             for row in rows
         ),
@@ -131,10 +130,6 @@ def _frontier(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
         if not front or row["iops"] > front[-1]["iops"]:
             front.append(row)
     return front
-
-
-def _shown(metric: str, value: float) -> str:
-    return value_text(BY_ID[metric], Value(metric=metric, value=value, rounds=1, spread=None))
 
 
 def _pareto_spec(rows: list[dict[str, Any]], front: list[dict[str, Any]]) -> dict[str, Any]:

@@ -6,9 +6,9 @@ from typing import Any
 
 from virtune.model.evidence import StudyRecord, TrialRecord
 from virtune.model.metric import BY_ID, Metric
-from virtune.model.result import Result, Value
+from virtune.model.result import Result
 from virtune.report.charts.chart import MOST_ARMS, Chart, arms_scale, dash_scale, file_name, specification
-from virtune.report.text.result import value_text
+from virtune.report.text.words import quantity
 
 _SCALES = {
     "1/s": (1.0, ""),
@@ -60,7 +60,7 @@ def _row(one: TrialRecord, metric: Metric, created: str) -> dict[str, Any] | Non
         "arm": one.trial.arm,
         "round": one.trial.round,
         "value": measured / _SCALES[metric.unit][0],
-        "shown": value_text(metric, Value(metric=metric.id, value=measured, rounds=1, spread=None)),
+        "shown": quantity(metric, measured),
         "counts": not causes,
         "why": f"no: {', '.join(causes)}" if causes else "yes",
     }

@@ -7,20 +7,21 @@ from dataclasses import replace
 from virtune.model.evidence import StudyRecord
 from virtune.model.finding import Audited, Finding, Severity, Unread
 from virtune.model.metric import BY_ID
-from virtune.model.result import Result, Value
+from virtune.model.result import Result
 from virtune.model.sweep import LoadSweep
 from virtune.model.tuning import Recommendation, Tuning
+from virtune.report.charts import labelled
 from virtune.report.charts.audit_map import audit_map
 from virtune.report.charts.chart import Chart
 from virtune.report.charts.loads import sweep_curve
 from virtune.report.charts.race import pareto, race
-from virtune.report.html.page import MARKS, ReportPage, Table, VerdictLine, page_of
-from virtune.report.reproduce import sweep_again, tune_again
+from virtune.report.html.page import MARKS, ReportPage, Table, VerdictLine, host_text, page_of
+from virtune.report.reproduce import tune_again
 from virtune.report.text import sweep as sweep_text
 from virtune.report.text import tune as tune_text
 from virtune.report.text.header import host_line
 from virtune.report.text.notes import reading_notes
-from virtune.report.text.result import value_text
+from virtune.report.text.tune_arms import STATE, standing_rows
 from virtune.report.text.words import count_text, methods_text
 from virtune.report.view import SIMULATED_ONLY
 
@@ -31,7 +32,8 @@ _FINDINGS_MAX = 2_000
 
 def search_charts(known: Tuning, record: StudyRecord) -> tuple[Chart, ...]:
     """Return the pictures of a search."""
-    return tuple(chart for chart in (race(known, record), pareto(known, record)) if chart is not None)
+    made = (chart for chart in (race(known, record), pareto(known, record)) if chart is not None)
+    return tuple(labelled(known.study, made))
 
 
 def search_page(known: Tuning, record: StudyRecord) -> ReportPage:
@@ -41,18 +43,7 @@ def search_page(known: Tuning, record: StudyRecord) -> ReportPage:
     word = _MARKS[known.recommendation]
     lines = [line.plain for line in tune_text.answer_lines(known)]
     sections = dict(tune_text.sections(known, record.facts))
-    values, metric = dict(known.values), BY_ID[study.metric]
-    written = {arm: Value(metric=metric.id, value=value, rounds=1, spread=None) for arm, value in values.items()}
-    rows = tuple(
-        (
-            one.arm,
-            value_text(metric, written.get(one.arm)),
-            one.place.value,
-            str(one.blocks),
-            str(one.out_after or "-"),
-        )
-        for one in known.standing.runners
-    )
+    metric = BY_ID[study.metric]
     return ReportPage(
         title=f"{study.label} {study.id}",
         question=f"Which of {len(search.ranked)} configurations is best: {search.goal.words}?",
@@ -62,33 +53,37 @@ def search_page(known: Tuning, record: StudyRecord) -> ReportPage:
         ),
         label=SIMULATED_ONLY if study.simulated else "",
         verdicts=tuple(
-            VerdictLine(verdict=word if last else "", mark=MARKS[word] if last else "", sentence=line)
-            for line, last in ((line, number == len(lines)) for number, line in enumerate(lines, 1))
+            VerdictLine(verdict="" if below else word, mark="" if below else MARKS[word], sentence=line)
+            for below, line in enumerate(lines)
         ),
         settings=None,
-        unsettled="Each slice's settings were verified when it ran; `virtune show` lists them.",
+        unsettled="Each slice's settings were read back while it ran; one that differed would have ended the search.",
         warnings=tuple(("warning", text) for text in tune_text.warnings(known)),
         notes=(*reading_notes(study), *sections["cost"], *sections["not ranked"]),
         charts=search_charts(known, record),
         tables=(
             Table(caption=f"configurations, {metric.label}",
-                  columns=("configuration", metric.label, "state", "blocks", "out after block"), rows=rows),
+                  columns=("configuration", metric.label, "against the leader", STATE),
+                  rows=tuple(standing_rows(known))),
         ),
         again=tune_again(study),
-        host=record.facts or "not recorded",
+        host=host_text(record.facts),
     )  # fmt: skip
 
 
 def sweep_page(known: LoadSweep, result: Result, record: StudyRecord) -> ReportPage:
     """Return the page of a sweep: saturation, knee and limit, and the curve with them."""
-    curve = sweep_curve(known)
+    chart = sweep_curve(known)
     lines = (VerdictLine(verdict="", mark="", sentence=line) for line in sweep_text.answer_lines(known))
+    page = page_of(sweep_text.without_saturation(result), record)
+    columns, rows = sweep_text.curve(known, result)
+    loads = Table(caption="loads; < less was done than offered", columns=columns, rows=tuple(rows))
     return replace(
-        page_of(result, record),
+        page,
         question=f"How much load does {known.study.arms[0].name} carry?",
         verdicts=tuple(lines),
-        charts=() if curve is None else (curve,),
-        again=sweep_again(known.study),
+        charts=() if chart is None else tuple(labelled(known.study, [chart])),
+        tables=(loads, *page.tables),
     )
 
 

@@ -13,17 +13,17 @@ from virtune.model.durability import durability_of
 from virtune.model.evidence import StudyRecord
 from virtune.model.metric import BY_ID
 from virtune.model.published import PublishedStudy
-from virtune.model.result import Result, Value
+from virtune.model.result import Result
 from virtune.model.study import Arm, Study
 from virtune.model.tuning import Tuning
 from virtune.model.units import format_ns, format_seconds, format_share
 from virtune.report.text import imported, tune
 from virtune.report.text.chosen_options import option_lines
 from virtune.report.text.layout import Column, Records
-from virtune.report.text.result import render, value_text
+from virtune.report.text.result import render
 from virtune.report.text.studies import ending
 from virtune.report.text.verified import all_checks
-from virtune.report.text.words import methods_text
+from virtune.report.text.words import methods_text, quantity
 
 
 def plain_report(result: Result, record: StudyRecord, published: PublishedStudy | None = None) -> RenderableType:
@@ -73,8 +73,7 @@ def _rounds(result: Result, record: StudyRecord) -> Records:
             for arm in study.arms:
                 trial = found.get((workload.name, number, arm.name))
                 measured = None if trial is None or trial.measurement is None else trial.measurement.get(metric.id)
-                shown = None if measured is None else Value(metric=metric.id, value=measured, rounds=1, spread=None)
-                cells.append(value_text(metric, shown))
+                cells.append("-" if measured is None else quantity(metric, measured))
             table.add_row(workload.name, str(number), *cells)
     return table
 

@@ -43,12 +43,12 @@ def render(known: LoadSweep, result: Result, facts: str = "") -> Group:
     parts += [Paragraph(Text(line), indent=2, hanging=2) for line in answer_lines(known)]
     parts += [Text(""), _table(known, result)]
     parts += [Text(""), *(Paragraph(Text(line, style="dim"), hanging=2) for line in _measured(known, facts))]
-    parts += notes(_without_saturation(result))
+    parts += notes(without_saturation(result))
     again = Text(f"  {sweep_again(study)}", no_wrap=True, overflow="ignore")  # one line, so that it can be pasted
     return Group(*parts, Text("\nto repeat it", style="bold"), again)
 
 
-def _without_saturation(result: Result) -> Result:
+def without_saturation(result: Result) -> Result:
     """Leave out the warning that more was offered than was done: a sweep means to."""
     arms = (
         replace(arm, remarks=tuple(one for one in arm.remarks if one.remark.id != "rate-unmet"))
@@ -81,19 +81,28 @@ def estimate_text(found: LoadEstimate) -> str:
     return f"{format_count(found.iops)} IOPS [{low} to {high}]"
 
 
-def _table(known: LoadSweep, result: Result) -> Records:
+def curve(known: LoadSweep, result: Result) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """Return the heads and a row for each offered load; `<` marks one of which less was done than offered."""
     arm = known.study.arms[0].name
-    summaries = {point.workload: result.summary(arm, point.workload) for point in known.points}
-    told = [one for one in _COLUMNS if any(_cell(summary, one) != "-" for summary in summaries.values())]
-    columns = [Column(title=title, right=True) for title in ("offered", "achieved", *(_COLUMNS[one] for one in told))]
-    table = Records([*columns, Column(title="latency")])
+    summaries = [result.summary(arm, point.workload) for point in known.points]
+    told = [one for one in _COLUMNS if any(_cell(summary, one) != "-" for summary in summaries)]
+    rows = [
+        (
+            format_count(point.offered),
+            f"{format_count(point.iops)}{'' if point.met else ' <'}",
+            *(_cell(summary, metric) for metric in told),
+        )
+        for point, summary in zip(known.points, summaries, strict=True)
+    ]
+    return ("offered", "achieved", *(_COLUMNS[one] for one in told)), rows
+
+
+def _table(known: LoadSweep, result: Result) -> Records:
+    heads, rows = curve(known, result)
+    columns = [Column(title=title, right=True) for title in heads]
     means = [point.latency_ns for point in known.points]
-    for point in known.points:
-        summary = summaries[point.workload]
-        achieved = f"{format_count(point.iops)}{'' if point.met else ' <'}"
-        cells = [_cell(summary, metric) for metric in told]
-        table.add_row(format_count(point.offered), achieved, *cells, _bar(point.latency_ns, means))
-    return table
+    drawn = [(*row, _bar(mean, means)) for row, mean in zip(rows, means, strict=True)]
+    return Records([*columns, Column(title="latency")], drawn)
 
 
 def _cell(summary: ArmSummary | None, metric: str) -> str:

@@ -8,7 +8,6 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from virtune.model.metric import BY_ID
-from virtune.model.result import Value
 from virtune.model.search import Search
 from virtune.model.standing import Place
 from virtune.model.tuning import Confirmation, LimitState, Recommendation, Tuning
@@ -19,9 +18,8 @@ from virtune.report.text.basis import checked_text, steadiness
 from virtune.report.text.header import host_line
 from virtune.report.text.layout import Paragraph
 from virtune.report.text.notes import label_of, reading_notes
-from virtune.report.text.result import value_text
 from virtune.report.text.tune_arms import arms_table
-from virtune.report.text.words import count_text, difference_text, share_text
+from virtune.report.text.words import count_text, difference_text, quantity, share_text
 from virtune.report.view import SIMULATED_ONLY
 
 _STYLE = {Recommendation.CHANGE: "green", Recommendation.KEEP: "cyan", Recommendation.UNDECIDED: "yellow"}
@@ -94,15 +92,16 @@ def _measured(known: Tuning, facts: str) -> Iterator[str]:
 
 
 def answer_lines(known: Tuning) -> Iterator[Text]:
-    """Yield what a search found: the winner, how sure that is, and what to do."""
+    """Yield what a search found: first what to do, then the winner and how sure that is."""
     metric, search = BY_ID[known.study.metric], _search(known)
+    yield Text(recommendation_line(known), style=f"bold {_STYLE[known.recommendation]}")
     if known.winner is not None:
         line = Text()
         line.append("winner  " if known.finished else "so far  ", style="bold")
         line.append(known.winner, style="bold green")
         value = dict(known.values).get(known.winner)
         if value is not None:
-            line.append(f"  {metric.label} {_written(known, value)}")
+            line.append(f"  {metric.label} {quantity(metric, value)}")
         yield line
         yield Text(f"settings  {_settings(known, known.winner)}")
         yield Text(_distance(known))
@@ -121,9 +120,9 @@ def answer_lines(known: Tuning) -> Iterator[Text]:
         else:
             style = {Verdict.BETTER: "green", Verdict.WORSE: "red"}.get(found.verdict, "yellow")
             line.append(difference_text(found.ratio), style=style)
-            line.append(f" at {found.ratio.confidence:.3g}, {_starts(found)}")
+            line.append(f" ({format_share(found.ratio.confidence)} confidence), {_starts(found)}")
             if found.winner is not None and found.baseline is not None:
-                line.append(f": {_written(known, found.winner)} for {_written(known, found.baseline)}")
+                line.append(f": {quantity(metric, found.winner)} for {quantity(metric, found.baseline)}")
         yield line
         yield Text(_spread(known), style="yellow" if found.unstable else "")
     for soak in known.soaks:
@@ -133,7 +132,6 @@ def answer_lines(known: Tuning) -> Iterator[Text]:
             else f"last third {100 * (soak.ratio - 1):+.1f} % against the first"
         )
         yield Text(f"soak of {format_seconds(soak.seconds)}: {soak.arm}: {held}")
-    yield Text(recommendation_line(known), style=f"bold {_STYLE[known.recommendation]}")
 
 
 def _distance(known: Tuning) -> str:
@@ -177,14 +175,15 @@ def _limits(known: Tuning) -> Iterator[Text]:
     for check in known.checks:
         if check.arm != known.winner:
             continue
+        metric = BY_ID[check.limit.metric]
         line = Text(f"limit {check.limit.text} under {check.workload}: ")
         line.append(
             check.state.value if check.state is not LimitState.OPEN else "undecided", style=style[check.state]
         )
         if check.value is not None:
-            line.append(f", {_of(check.limit.metric, check.value)}")
+            line.append(f", {quantity(metric, check.value)}")
         if check.low is not None and check.high is not None:
-            line.append(f" [{_of(check.limit.metric, check.low)}, {_of(check.limit.metric, check.high)}]")
+            line.append(f" [{quantity(metric, check.low)}, {quantity(metric, check.high)}]")
         yield line
     for text in known.confirmation.breaks if known.confirmation else ():
         yield Text(f"broken on fresh data: {text}", style="red")
@@ -196,9 +195,10 @@ def _cost(known: Tuning) -> Iterator[str]:
     grid = f"a full grid (5 x 60 s each) measures {format_seconds(search.grid_seconds)}"
     less = f", {known.speedup:.0f} times as long" if known.speedup is not None and known.speedup >= 1 else ""
     yield f"{words}; {grid}{less}"
-    out = [(one.out_after or 0, one.arm) for one in standing.runners if one.out_after is not None]
+    out = [one.out_after for one in standing.runners if one.out_after is not None]
     if out:
-        yield f"{len(out)} eliminated after {min(out)[0]} to {max(out)[0]} blocks of {standing.blocks}"
+        when = f"{min(out)} to {max(out)}" if min(out) < max(out) else f"{min(out)}"
+        yield f"{len(out)} eliminated after {when} of {count_text(standing.blocks, 'block')}"
     places = Counter(one.place for one in standing.runners)
     yield (
         f"{standing.blocks} blocks, {standing.slices} slices: {places[Place.ELIMINATED]} eliminated,"
@@ -255,14 +255,6 @@ def _settings(known: Tuning, name: str) -> str:
 def _names(names: tuple[str, ...]) -> str:
     more = len(names) - NAMES_SHOWN
     return ", ".join(names[:NAMES_SHOWN]) + (f" and {more} more" if more > 0 else "")
-
-
-def _written(known: Tuning, value: float) -> str:
-    return _of(known.study.metric, value)
-
-
-def _of(metric: str, value: float) -> str:
-    return value_text(BY_ID[metric], Value(metric=metric, value=value, rounds=1, spread=None))
 
 
 def _search(known: Tuning) -> Search:

@@ -8,15 +8,13 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from virtune.model.metric import BY_ID
-from virtune.model.result import Value
 from virtune.model.standing import Contrast, Place, Runner
 from virtune.model.tuning import Tuning
 from virtune.model.units import format_seconds
 from virtune.model.verdict import Interval
 from virtune.report.text.forest import axis, bar, reach_of
 from virtune.report.text.layout import Column, FirstThatFits, Paragraph, Records
-from virtune.report.text.result import value_text
-from virtune.report.text.words import HOPELESS, change_words, difference_text
+from virtune.report.text.words import HOPELESS, change_words, difference_text, quantity
 
 ROWS_MAX = 24
 """Arms beside one another on a page; of more the ones in front are shown."""
@@ -36,6 +34,10 @@ _WORD = {
     Place.ELIMINATED: "out",
     Place.FAILED: "failed",
 }
+
+
+STATE = "state (block)"
+"""The head over where each configuration stands, with the block after which it was out."""
 
 
 def live(known: Tuning, seconds_left: float | None) -> RenderableType:
@@ -61,13 +63,16 @@ def arms_table(known: Tuning, most: int | None = None) -> RenderableType:
     rows: list[tuple[str, str, tuple[Text, ...]]] = [
         (_STYLE[runner.place], runner.arm, _row(known, runner, reach)) for runner in shown
     ]
-    rows += [("red", arm, _broken(known, arm, after)) for arm, after in known.broken]
+    rows += [
+        ("red", arm, (Text(_value(known, arm)), Text(""), Text(""), Text(_broken(after), style="red")))
+        for arm, after in known.broken
+    ]
     names, common = short_names([arm for _, arm, _ in rows])
     columns = [
         Column(title=BY_ID[known.study.metric].label, right=True),
         Column(title="against the leader"),
         Column(title=axis(reach, "leader")),
-        Column(title="state"),
+        Column(title=STATE),
     ]
     head, number = Column(title="configuration"), Column(title="no.", right=True)
     named: list[tuple[Text | str, ...]] = [
@@ -140,23 +145,41 @@ def _reach(runners: Sequence[Runner]) -> float:
     return reach_of(ends)
 
 
+def standing_rows(known: Tuning) -> list[tuple[str, str, str, str]]:
+    """Return a row for every configuration, the best first: its name, its metric, how it differs from the leader
+    with the interval of that, and where it stands.
+    """
+    rows = [(one.arm, _value(known, one.arm), _told(one), _state_of(known, one)) for one in _sorted(known)]
+    return rows + [(arm, _value(known, arm), "", _broken(after)) for arm, after in known.broken]
+
+
 def _row(known: Tuning, runner: Runner, reach: float) -> tuple[Text, ...]:
-    style = _STYLE[runner.place]
-    word = _word(known, runner) + (f" ({runner.out_after})" if runner.out_after is not None else "")
-    found = runner.against_leader
-    drawn, told = "", Text("")
+    found, drawn = runner.against_leader, ""
     if runner.place is Place.LEADER:
         drawn = bar(1.0, 1.0, 1.0, reach)
     elif found is not None and found.blocks:
         ratio = _ratio(found)
-        certain = math.isfinite(found.radius)
-        told = Text(difference_text(ratio) if certain else change_words(ratio.estimate), style=style)
         drawn = bar(ratio.low, ratio.estimate, ratio.high, reach)
-    return _value(known, runner.arm), told, Text(drawn, style=style), Text(word, style=style)
+    style = _STYLE[runner.place]
+    state = Text(_state_of(known, runner), style=style)
+    return Text(_value(known, runner.arm)), Text(_told(runner), style=style), Text(drawn, style=style), state
 
 
-def _broken(known: Tuning, arm: str, after: int) -> tuple[Text, ...]:
-    return _value(known, arm), Text(""), Text(""), Text(f"breaks a limit ({after})", style="red")
+def _told(runner: Runner) -> str:
+    """Write how a configuration differs from the leader."""
+    found = runner.against_leader
+    if runner.place is Place.LEADER or found is None or not found.blocks:
+        return ""
+    ratio = _ratio(found)
+    return difference_text(ratio) if math.isfinite(found.radius) else change_words(ratio.estimate)
+
+
+def _state_of(known: Tuning, runner: Runner) -> str:
+    return _word(known, runner) + (f" ({runner.out_after})" if runner.out_after is not None else "")
+
+
+def _broken(after: int) -> str:
+    return f"breaks a limit ({after})"
 
 
 def _ratio(found: Contrast) -> Interval:
@@ -173,9 +196,6 @@ def _word(known: Tuning, runner: Runner) -> str:
     return _WORD[runner.place]
 
 
-def _value(known: Tuning, arm: str) -> Text:
+def _value(known: Tuning, arm: str) -> str:
     value = dict(known.values).get(arm)
-    metric = BY_ID[known.study.metric]
-    return Text(
-        value_text(metric, None if value is None else Value(metric=metric.id, value=value, rounds=1, spread=None))
-    )
+    return "-" if value is None else quantity(BY_ID[known.study.metric], value)
