@@ -16,9 +16,11 @@ from virtune.flows.tune_question import tuning_study
 from virtune.model.errors import PlanError
 from virtune.model.evidence import StudyRecord
 from virtune.model.search import Phase, phase_of
+from virtune.model.stack import Stack
 from virtune.model.study import Study, Trial
 from virtune.model.study_options import StudyOptions
 from virtune.model.tuning import Recommendation, Tuning
+from virtune.plan.forecast import SeenCosts, kind_of
 from virtune.plan.search import next_block
 
 
@@ -67,7 +69,8 @@ def test_a_budget_is_not_passed_and_it_is_what_is_forecast(
     rates = dict(list(landscape(1).items())[:arms])
     near = {name: 50_000 * (rate / 50_000) ** 0.05 for name, rate in rates.items()}  # near ties take all there is
     study = study_of(list(near), mode=mode, budget_seconds=budget, spread_seconds=spread, soak_seconds=soak)
-    before = seconds_left(tuning(StudyRecord(study=study, facts="", finished=False, trials=())))
+    seen = SeenCosts(beside={kind_of(study.arms[0].stack): 0.45})
+    before = seconds_left(tuning(StudyRecord(study=study, facts="", finished=False, trials=())), seen)
     assert before == pytest.approx(budget, rel=0.02)
     clock = Clock(study, World(near, noise=0.1), beside=beside)
     found = clock.run()
@@ -88,12 +91,41 @@ def test_a_search_that_goes_on_has_what_is_left_of_its_budget() -> None:
     assert clock.now - 86_400 <= 606
 
 
-def test_a_budget_for_less_than_four_blocks_is_refused_with_what_it_takes() -> None:
+def on_rig(study: Study, stack: Stack) -> Study:
+    return replace(study, arms=tuple(replace(arm, stack=stack) for arm in study.arms))
+
+
+@pytest.mark.parametrize(
+    ("stack", "least", "words"),
+    [
+        (Stack(rig="storage-daemon"), 143.0, "2 min 23 s"),
+        (Stack(rig="qemu"), 198.0, "3 min 18 s"),
+        (Stack(rig="simulated"), 2.0, ""),
+    ],
+    ids=lambda value: value.rig if isinstance(value, Stack) else "",
+)
+def test_a_budget_is_refused_by_what_is_forecast(stack: Stack, least: float, words: str) -> None:
+    """38 slices of 1 s in probe and blocks, 12 of 5 s in the confirmation; on the simulated rig no time passes."""
     rates = {f"a{index}": 50_000.0 for index in range(8)}
-    with pytest.raises(PlanError, match=r"too short: 4 blocks of 8 configurations .* take about 2 min 26 s"):
-        require_budget(study_of(list(rates), budget_seconds=100.0))
-    require_budget(study_of(list(rates), budget_seconds=147.0))
-    require_budget(study_of(list(rates)))
+
+    def study(budget: float) -> Study:
+        return on_rig(study_of(list(rates), budget_seconds=budget), stack)
+
+    if words:
+        with pytest.raises(PlanError, match=rf"too short: 4 blocks of 8 configurations .* take about {words}"):
+            require_budget(study(least - 5))
+    require_budget(study(least))
+    forecast = seconds_left(tuning(StudyRecord(study=study(least), facts="", finished=False, trials=())))
+    assert forecast is not None
+    assert min(forecast, least) == pytest.approx(least, abs=1)  # who has a budget is told no more than that
+    require_budget(on_rig(study_of(list(rates)), stack))
+
+
+def test_a_budget_is_refused_by_what_slices_cost_on_this_host() -> None:
+    study = study_of([f"a{index}" for index in range(8)], budget_seconds=150.0)
+    require_budget(study)
+    with pytest.raises(PlanError, match="too short"):
+        require_budget(study, SeenCosts(beside={kind_of(study.arms[0].stack): 2.0}))
 
 
 @pytest.mark.parametrize(("beside", "raced", "pairs"), [(1.0, True, 5), (6.0, False, 0)])

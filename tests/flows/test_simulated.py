@@ -2,6 +2,7 @@
 """A simulated study goes the way of any other, and every output of it says that it is simulated."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -121,3 +122,16 @@ def test_arms_chosen_afterwards_share_the_error_of_all_pairs(
     assert whole["study"]["confidence"] == 0.95
     other = json.loads(called(capsys, "compare", arms[1], arms[0], *arms[2:], "--json", *store))
     assert other["study"]["confidence"] == pytest.approx(1 - 0.05 * 3 / 6), "another baseline is a choice too"
+
+
+def test_a_simulated_search_takes_no_time_of_its_budget(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its slices would take 53 s if they ran: what is forecast, and what is refused, goes by the clock."""
+    words = ("--vary", "disk.aio=threads,io_uring", "--confirm", "2", "--budget", "10s", "--seed", "3")
+    code = run(["tune", "--rig", "simulated", *words, "--store", str(tmp_path / "store.sqlite")])
+    said = capsys.readouterr()
+    assert code == 0, said.err
+    assert "at most about 2." in said.err.splitlines()[0]
+    left = [float(found) for found in re.findall(r"about ([0-9.]+) s left", said.err)]
+    assert left
+    assert max(left) < 2
+    assert "against the baseline, on fresh data" in said.out

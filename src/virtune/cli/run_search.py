@@ -75,12 +75,13 @@ def tune_for(asked: dict[str, Any]) -> None:
         say_options(study)
     leave = Leave(write_to=asked["allow_write_to"], in_use=asked["allow_in_use"])
     with Store(asked["store"]) as store:
+        seen = seen_costs(store, study)
         if not asked["quiet"]:
-            click.echo(beforehand(study, seen_costs(store, study)), err=True)
+            click.echo(beforehand(study, seen), err=True)
         searching(
             store,
             study,
-            lambda say: tune(study, store=store, say=say, leave=leave, facts=facts),
+            lambda say: tune(study, store=store, say=say, leave=leave, facts=facts, seen=seen),
             out=SearchOutput.read(asked),
             quiet=asked["quiet"],
             verbose=asked["verbose"],

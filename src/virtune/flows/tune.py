@@ -8,16 +8,13 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 
 from virtune.analyse.search.blocks import search_of
+from virtune.analyse.search.confirm import soak_slices
 from virtune.analyse.search.pilot import (
     BLOCKS_IN_BUDGET,
-    OVERHEAD_SECONDS,
     PROBE_SLICES,
     SLICES,
-    confirm_seconds,
-    probe_seconds,
     seconds_of,
     slices_least,
-    soak_seconds,
     unresolved,
 )
 from virtune.analyse.search.tuning import tuning
@@ -76,13 +73,21 @@ class _Anew:
         return self.rigs.up(stack, ground, restart=True)
 
 
-def tune(study: Study, *, store: Store, say: Callable[[Event], None], leave: Leave, facts: str) -> Tuning:
-    """Keep a new search and run it to its end; returns what it says.
+def tune(
+    study: Study,
+    *,
+    store: Store,
+    say: Callable[[Event], None],
+    leave: Leave,
+    facts: str,
+    seen: SeenCosts = NOTHING_SEEN,
+) -> Tuning:
+    """Keep a new search and run it to its end; returns what it says. `seen` is what this host's studies say of costs.
 
     Raises PlanError for a budget that is too short, Interrupted when the user stopped it (what was finished is kept),
     LoadError when nothing could be measured.
     """
-    require_budget(study)
+    require_budget(study, seen)
     with prepared(study, say, leave, all_up=False) as tools:
         study = those_that_come_up(study, tools, say)
         study = replace(study, images=identities(loaded(study, tools)), checked=last_check(store, study))
@@ -91,10 +96,13 @@ def tune(study: Study, *, store: Store, say: Callable[[Event], None], leave: Lea
     return finished_tuning(store, study.id)
 
 
-def require_budget(study: Study) -> None:
-    """Raise PlanError where a budget has no room for the fewest blocks, with what it takes, before anything runs."""
+def require_budget(study: Study, seen: SeenCosts = NOTHING_SEEN) -> None:
+    """Raise PlanError where a budget has no room for the fewest blocks, with what it takes, before anything runs.
+
+    `seen` is what this host's studies say of what a slice costs beside its run.
+    """
     budget = search_of(study).budget_seconds
-    least = seconds_left(tuning(StudyRecord(study=study, facts="", finished=False, trials=())))
+    least = seconds_left(replace(_not_begun(study), race_seconds_left=0.0), seen)
     if budget is not None and least is not None and least > budget + 1:
         raise PlanError(
             f"--budget {format_seconds(budget)} is too short: {BLOCKS_IN_BUDGET} blocks of"
@@ -122,33 +130,45 @@ def finished_tuning(store: Store, study_id: str) -> Tuning:
     return known
 
 
-def seconds_left(known: Tuning) -> float | None:
-    """Return about how long the rest takes; None where only a certificate ends the race and none is in sight."""
+def seconds_left(known: Tuning, seen: SeenCosts = NOTHING_SEEN) -> float | None:
+    """Return about how long the rest takes; None where only a certificate ends the race and none is in sight.
+
+    `seen` is what this host's studies say of what a slice costs beside its run, for a search that has not begun.
+    """
     study, search = known.study, search_of(known.study)
     if known.finished:
         return 0.0
-    slice_seconds, beside = known.probed.slice_seconds, known.beside_seconds
+
+    def take(slices: int, phase: Phase) -> float:
+        return slices * len(study.workloads) * _slice_seconds(known, seconds_of(study, known.probed, phase), seen)
+
     pairs = max(0, search.confirm_pairs - (known.confirmation.pairs if known.confirmation else 0))
-    after = pairs * confirm_seconds(study, slice_seconds, beside=beside)
     soaked = sum(one.seconds for one in known.soaks) * len(study.workloads)
-    after += max(0.0, soak_seconds(study, slice_seconds, beside=beside) - soaked)
+    after = take(2 * pairs, Phase.CONFIRM) + max(0.0, take(2 * soak_slices(search), Phase.SOAK) - soaked)
     if known.phase not in (Phase.PROBE, Phase.RACE):
         return after
-    race = race_seconds(known)
+    race = race_seconds(known, _slice_seconds(known, known.probed.slice_seconds, seen))
     if race is None:
         return None
-    return probe_seconds(study, slices=max(0, PROBE_SLICES - known.probed.slices)) + race + after
+    return take(max(0, PROBE_SLICES - known.probed.slices), Phase.PROBE) + race + after
 
 
-def race_seconds(known: Tuning) -> float | None:
-    """Return about how long the race still takes; None where only a certificate ends it and none is in sight."""
+def _slice_seconds(known: Tuning, seconds: float, seen: SeenCosts) -> float:
+    """Return what a slice takes that measures so long: as those that ran did, and before them as they do here."""
+    study = known.study
+    if known.probed.slices and not study.simulated:
+        return seconds + known.beside_seconds
+    return trial_seconds(replace(study, seconds=seconds), study.arm(study.baseline).stack, seen)
+
+
+def race_seconds(known: Tuning, each: float) -> float | None:
+    """Return about how long the race still takes where a slice takes `each`; None where nothing in sight ends it."""
     search, cap, done = search_of(known.study), known.probed.slices_max, known.standing.slices
     needed = None if len(known.standing.runners) < search.racing else known.standing.slices_left  # others may join
     ahead = [left for left in (needed, None if cap is None else cap - done) if left is not None]
     if not ahead:
         return None
-    each = (known.probed.slice_seconds + known.beside_seconds) * len(known.study.workloads)
-    each = max(each, search.spread_seconds / max(1, len(known.standing.up_next)))
+    each = max(each * len(known.study.workloads), search.spread_seconds / max(1, len(known.standing.up_next)))
     race = max(0.0, min(ahead) * each)
     if known.race_seconds_left is None:
         return race
@@ -250,13 +270,15 @@ def probed_words(known: Tuning) -> str:
     search, probed = search_of(known.study), known.probed
     if probed.sd is None or probed.certificate_seconds is None:
         return "the pilot saw too little to forecast the time of --mode certify"
+    each = _slice_seconds(known, probed.slice_seconds, NOTHING_SEEN)
+    certificate = probed.certificate_seconds * each / (probed.slice_seconds + known.beside_seconds)
     words = (
         f"neighbouring slices of the baseline differ by {format_share(probed.sd, 1)}: to certify"
         f" {format_share(known.study.margin)} takes"
-        f" at most about {format_seconds(probed.certificate_seconds)}, were all {search.racing} nearly as good as"
+        f" at most about {format_seconds(certificate)}, were all {search.racing} nearly as good as"
         " the best"
     )
-    race = None if probed.slices_max is None else race_seconds(known)
+    race = None if probed.slices_max is None else race_seconds(known, each)
     if race is None:
         return words
     words += f"; this race stops after about {format_seconds(race)} at the latest"
@@ -357,7 +379,7 @@ def beforehand(study: Study, seen: SeenCosts = NOTHING_SEEN) -> str:
     `seen` is what this host's studies say of what a slice costs beside its run.
     """
     search = search_of(study)
-    left = _forecast(tuning(StudyRecord(study=study, facts="", finished=False, trials=())), seen)
+    left = seconds_left(_not_begun(study), seen)
     words = f"{len(search.ranked)} configurations that promise `{search.promise}`, {search.goal.words}"
     if search.tries is not None:
         words += f"; {search.racing} of them race, as Optuna's TPE proposes them from what the others did"
@@ -366,19 +388,12 @@ def beforehand(study: Study, seen: SeenCosts = NOTHING_SEEN) -> str:
     words += f"; {apart} promise something else and {gone} cannot be or need not be tried" if apart or gone else ""
     if left is None:
         return f"{words}; until certified: the probe will say how long that may take"
+    left = left if search.budget_seconds is None else min(left, search.budget_seconds)
     return (
         f"{words}; at most about {format_seconds(left + before_seconds(study, seen))}, set-up included; the classic"
         f" grid takes {format_seconds(search.grid_seconds)}"
     )
 
 
-def _forecast(known: Tuning, seen: SeenCosts) -> float | None:
-    """Return about how long a search takes that has not begun, by what slices cost on this host."""
-    left, study = seconds_left(known), known.study
-    if left is None:
-        return None
-    one = replace(study, seconds=known.probed.slice_seconds)
-    here = trial_seconds(one, study.arm(study.baseline).stack, seen)
-    left *= here / (one.seconds + one.ramp_seconds + OVERHEAD_SECONDS)
-    budget = search_of(study).budget_seconds
-    return left if budget is None else min(left, budget)
+def _not_begun(study: Study) -> Tuning:
+    return tuning(StudyRecord(study=study, facts="", finished=False, trials=()))

@@ -48,6 +48,11 @@ class BudgetSpent:
     confirming: float = 0.0
 
 
+def limit_of(study: Study) -> float | None:
+    """Return the seconds that a search may take, None for any; a simulated one takes next to none of them."""
+    return None if study.simulated else search_of(study).budget_seconds
+
+
 def elapsed_seconds(study: Study, attempts: Sequence[TrialRecord]) -> float:
     """Return the seconds from the beginning to the last trial, without the time that an interruption took."""
     longest = _longest(study)
@@ -64,12 +69,12 @@ def spent_by(study: Study, probed: Probed, attempts: Sequence[TrialRecord], ramp
     search = search_of(study)
     racing = [one for one in attempts if phase_of(one.trial.round) in _BEFORE_RACE]
     beside = ramp.seconds + _overhead(study, probed, racing, ramp)
-    left, pairs = None, 0.0
-    if search.budget_seconds is not None:
+    left, pairs, limit = None, 0.0, limit_of(study)
+    if limit is not None:
         pairs = search.confirm_pairs * confirm_seconds(study, probed.slice_seconds, beside=beside)
         after = pairs + soak_seconds(study, probed.slice_seconds, beside=beside)
         before = elapsed_seconds(study, racing) + probe_seconds(study, slices=max(0, PROBE_SLICES - probed.slices))
-        left = search.budget_seconds - before - after
+        left = limit - before - after
     return BudgetSpent(elapsed=elapsed_seconds(study, attempts), beside=beside, race_left=left, confirming=pairs)
 
 
@@ -89,7 +94,7 @@ def block_fits(
 
 def pair_fits(study: Study, probed: Probed, spent: BudgetSpent) -> bool:
     """Whether one more pair of the confirmation, and the soak, fit the budget."""
-    budget = search_of(study).budget_seconds
+    budget = limit_of(study)
     pair = confirm_seconds(study, probed.slice_seconds, beside=spent.beside)
     soak = soak_seconds(study, probed.slice_seconds, beside=spent.beside)
     return budget is None or spent.elapsed + pair + soak <= budget
