@@ -60,10 +60,6 @@ def test_engines_are_compared_in_one_guest_and_marked(user: User) -> None:
         assert 0 < seen["below.backend"] < seen["latency.mean"]
         assert seen["below.ring"] > 0, "the virtqueue was seen from outside"
         assert seen["cpu.io.vcpu"] > 0
-    rings = [
-        round_["measurement"]["values"].get("below.ring", 0) for arm in found["arms"] for round_ in arm["rounds"]
-    ]
-    assert any(rings), "the virtqueues were seen from outside; a starved sampler may miss a trial of a second"
     counters = user.run(*of_trial, "guest-counters.jsonl").stdout.splitlines()
     marks = [json.loads(line).get("mark") for line in counters[1:]]
     assert {"start", "begin", "stop"} <= set(marks)
