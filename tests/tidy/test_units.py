@@ -19,13 +19,25 @@ BY_HAND = re.compile(r"\} (?:ns|us|ms|[kKMG]i?B/s)\b")
 
 @pytest.mark.parametrize("room", ["report", "cli", "flows", "analyse/study", "analyse/search", "analyse/stats"])
 def test_no_room_that_writes_figures_chooses_units_by_itself(room: str) -> None:
+    modules = sorted((SOURCE / room).rglob("*.py"))
+    assert modules, "a room of that name is gone"
     by_hand = [
         f"{path.relative_to(SOURCE)}: {line.strip()}"
-        for path in sorted((SOURCE / room).rglob("*.py"))
+        for path in modules
         for line in path.read_text(encoding="utf-8").splitlines()
         if BY_HAND.search(line)
     ]
     assert by_hand == []
+
+
+def test_a_unit_behind_braces_is_noticed() -> None:
+    assert [
+        bool(BY_HAND.search(line)) for line in ('f"{took:.1f} ms"', 'f"{rate} MB/s"', 'f"{format_ns(took)} each"')
+    ] == [
+        True,
+        True,
+        False,
+    ]
 
 
 @pytest.mark.parametrize("metric", METRICS, ids=lambda metric: metric.id)
