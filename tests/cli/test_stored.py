@@ -132,3 +132,17 @@ def test_the_captures_of_a_trial_are_listed_with_their_sizes_and_printed_one_by_
     assert "IOPS" not in listed
     assert "--capture NAME` prints one" in kept.err
     assert kept("show", "--trial", "1", "--capture", name) == path.read_text()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--trial", "1", "--json"), "--trial lists raw captures, which have no --json"),
+        (("--trial", "1", "--fail-if", "iops < -3%"), "which have no --fail-if"),
+        (("--capture", "fio.json"), "--capture needs the number of its trial"),
+    ],
+)
+def test_what_captures_do_not_have_is_refused(words: tuple[str, ...], said: str, kept: Kept, tmp_path: Path) -> None:
+    kept("import", str(result(tmp_path, "one.json")), "--quiet")
+    assert kept("show", *words, status=2) == ""
+    assert said in kept.err

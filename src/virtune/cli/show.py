@@ -23,6 +23,19 @@ def require_no_more(asked: dict[str, Any]) -> None:
         )
 
 
+def _require_captures_alone(trial: int | None, capture: str | None, others: dict[str, Any]) -> None:
+    """Refuse of a trial's captures what only the study's result has, and a capture without its trial."""
+    if trial is None:
+        if capture is not None:
+            raise UsageError("--capture needs the number of its trial", hint="`--trial 1 --capture fio.json`")
+        return
+    given = [f"--{name.replace('_', '-')}" for name, value in others.items() if value]
+    if given:
+        raise UsageError(
+            f"--trial lists raw captures, which have no {given[0]}", hint="leave out --trial for the study's result"
+        )
+
+
 @click.command(name="show")
 @click.argument("study", default="last")
 @click.option("--trial", type=click.IntRange(1), default=None, help="List the raw captures of one trial.")
@@ -47,6 +60,7 @@ def command(
     from virtune.flows.show import current
     from virtune.store.sqlite import Store
 
+    _require_captures_alone(trial, capture, {"json": as_json, "report": report, "verbose": verbose, **asked})
     thresholds = Thresholds.read({**asked, "as_json": as_json})
     require_store(store, study)
     with Store(store, reading=True) as kept:
