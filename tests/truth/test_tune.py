@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.conftest import Ran, User
+from tests.conftest import Ran, User, bare_guest
 from tests.published import complaints, strictly
 
 from virtune.analyse.search.tuning import tuning
@@ -106,6 +106,25 @@ def test_what_drops_flushes_is_shown_apart_and_never_ranked_even_for_reads(user:
     assert not apart["cache=directsync"]["weaker"]
     assert "unsafe" not in json.dumps(found["spelled"])
     assert "<disk type='file'" in found["spelled"]["libvirt"]
+
+
+def test_the_disk_of_a_guest_is_tuned_and_what_won_was_seen_on_it(user: User) -> None:
+    bare_guest()
+    kept_in = ("--store", str(user.store))
+    words = ("--rig", "qemu", "--fix", "guest.system=bare", "--vary", throttles(1000, 4000), *kept_in)
+    found = tune(user, *words, "--baseline", "disk.throttle_iops=2000", "--confirm", "1").json()
+    assert complaints("tune", found) == []
+    assert found["winner"] == "throttle_iops=4000"
+    arms = {arm["name"]: arm for arm in found["arms"]}
+    assert {arm["settings"]["rig"] for arm in arms.values()} == {"qemu"}
+    assert {arm["settings"]["guest.system"] for arm in arms.values()} == {"bare"}
+    with Store(user.store) as store:
+        trials = {one.trial.arm: one.trial.number for one in store.get(store.find("last")).trials}
+    for name, arm in arms.items():
+        started = user.run("show", "last", "--trial", str(trials[name]), "--capture", "rig.txt", *kept_in).stdout
+        assert "virtune-guest" in started
+        assert f"'iops-total': {arm['settings']['disk.throttle_iops']}" in started
+    assert found["confirmation"]["why"] == "too few pairs of starts (1) for an interval at 95 % confidence"
 
 
 @pytest.mark.alone

@@ -90,7 +90,8 @@ def soaked(study: Study, winner: str | None, rows: Rows) -> tuple[Soak, ...]:
 
 def _judged(low: float, high: float, has: float, pairs: int, search: Search, margin: float) -> tuple[Verdict, str]:
     if has < 1 - search.error:
-        return Verdict.UNDECIDED, f"{pairs} pairs of starts allow no interval of {format_share(1 - search.error)}"
+        level = format_share(1 - search.error)
+        return Verdict.UNDECIDED, f"too few pairs of starts ({pairs}) for an interval at {level} confidence"
     reach = math.log1p(margin)
     if -reach <= low and high <= reach:
         return Verdict.SAME, f"any difference is smaller than {format_share(margin)}"

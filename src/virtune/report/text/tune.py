@@ -116,7 +116,7 @@ def answer_lines(known: Tuning) -> Iterator[Text]:
     if (found := known.confirmation) is not None:
         line = Text(f"against the baseline, on fresh data: {metric.label} ")
         if found.ratio is None or found.ratio.confidence < 1 - search.error:
-            line.append(found.why, style="yellow")
+            line.append(f"undecided, {found.why}", style="yellow")
         else:
             style = {Verdict.BETTER: "green", Verdict.WORSE: "red"}.get(found.verdict, "yellow")
             line.append(difference_text(found.ratio), style=style)
