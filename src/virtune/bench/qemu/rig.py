@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from virtune import shell
 from virtune.bench.appliance.build import Appliance
@@ -73,8 +73,13 @@ class CarriedBench(abc.ABC):
         return Process(self.vm.child.pid)
 
     @abc.abstractmethod
+    def load(self, jobs: Sequence[LoadJob], window: Window, keep: Keep) -> LoadOutput:
+        """Load the guests that share the load, at once, as what runs in them is loaded."""
+
     def run(self, jobs: Sequence[LoadJob], window: Window, keep: Keep) -> LoadOutput:
-        """Load the guests that share the load, at once."""
+        """Load the guests that share the load, and keep what they run on."""
+        keep.capture("accelerator.txt", f"{self.accelerator.name}: {self.accelerator.why}\n")
+        return self.load(jobs, window, keep)
 
     def begin(self) -> None:
         """Note how far everything has come when the load begins."""
@@ -109,9 +114,8 @@ class GuestBench(CarriedBench):
     vm: Vm
     beside: tuple["GuestBench", ...] = ()
 
-    def run(self, jobs: Sequence[LoadJob], window: Window, keep: Keep) -> LoadOutput:
-        """Load the guests that share the load, at once."""
-        keep.capture("accelerator.txt", f"{self.accelerator.name}: {self.accelerator.why}\n")
+    def load(self, jobs: Sequence[LoadJob], window: Window, keep: Keep) -> LoadOutput:
+        """Load them with fio."""
         return run_in_guests((self, *self.beside), jobs, window, keep, idle=self.idle)
 
 
@@ -122,9 +126,8 @@ class BareBench(CarriedBench):
     vm: BareVm
     beside: tuple["BareBench", ...] = ()
 
-    def run(self, jobs: Sequence[LoadJob], window: Window, keep: Keep) -> LoadOutput:
-        """Load the guests that share the load, at once."""
-        keep.capture("accelerator.txt", f"{self.accelerator.name}: {self.accelerator.why}\n")
+    def load(self, jobs: Sequence[LoadJob], window: Window, keep: Keep) -> LoadOutput:
+        """Have them load their disks themselves."""
         return run_bare((self, *self.beside), jobs, window, keep, idle=self.idle)
 
 
@@ -134,7 +137,8 @@ B = TypeVar("B", bound=CarriedBench)
 class MachineSession(abc.ABC, Generic[B]):
     """One machine, and what stands in it now."""
 
-    def __init__(self) -> None:
+    def __init__(self, kind: type[B]) -> None:
+        self._kind = kind
         self._machine: Carried | None = None
         self._none = "the first stack needs one"
         self._resting = False
@@ -146,8 +150,8 @@ class MachineSession(abc.ABC, Generic[B]):
         """Return a machine for the stack that ends with `ends`, and why it is a new one."""
 
     @abc.abstractmethod
-    def _bench(self, carried: Carried, stack: Stack, ground: DiskImageSpec, changeover: Changeover) -> B:
-        """Return the settings that are active now."""
+    def _target(self, carried: Carried, ground: DiskImageSpec) -> Target:
+        """Return where the load in the guest lands."""
 
     @contextlib.contextmanager
     def up(self, stack: Stack, ground: DiskImageSpec, *, restart: bool = False) -> Iterator[B]:
@@ -212,6 +216,27 @@ class MachineSession(abc.ABC, Generic[B]):
         self._machine, why = self._booted(stack, ground, contextlib.ExitStack(), why)
         return self._machine, why
 
+    def _bench(self, carried: Carried, stack: Stack, ground: DiskImageSpec, changeover: Changeover) -> B:
+        """Return the guest as it is now, with the settings that are active."""
+        target, size = self._target(carried, ground), int(carried.seen.get("sectors", "0")) * 512
+        if size < ground.size_bytes:
+            raise RigError(f"the guest sees a disk of {size} bytes, and the image has {ground.size_bytes}")
+        told = (repr(one) for one in carried.commands)
+        return self._kind(
+            target=target,
+            image=ground.image,
+            command="\n".join([" ".join(carried.vm.child.command), *told]) + "\n",
+            processes={"guest": carried.vm.child.pid},
+            in_force=InForce(checks=tuple(carried.checks(stack, ground))),
+            changeover=changeover,
+            stack=stack,
+            vm=carried.vm,
+            accelerator=carried.accelerator,
+            seen=carried.seen,
+            engines=carried.engines,
+            held=carried.held,
+        )
+
     def _woken(self, machine: Carried) -> str:
         """Let a machine go on that stood still; returns why that cannot be, empty when it goes on."""
         try:
@@ -234,7 +259,7 @@ class GuestSession(MachineSession[GuestBench]):
         *,
         first_boot_seconds: float = FIRST_BOOT_SECONDS,
     ) -> None:
-        super().__init__()
+        super().__init__(GuestBench)
         self._appliance, self._accelerator, self._warden = appliance, accelerator, warden
         self._first_boot_seconds = first_boot_seconds
 
@@ -272,19 +297,18 @@ class GuestSession(MachineSession[GuestBench]):
         cache = shell.cache_directory()
         return accelerator_for(appliance, self._warden, cache, emulator=stack.machine.emulator)
 
-    def _bench(self, carried: Carried, stack: Stack, ground: DiskImageSpec, changeover: Changeover) -> GuestBench:
+    def _target(self, carried: Carried, ground: DiskImageSpec) -> Target:
         device = carried.seen.get("device", "")
         if not device.startswith("/dev/"):
             raise RigError("the guest does not say which device its disk is")
-        target = GuestTarget(path=device, size_bytes=ground.size_bytes)
-        return GuestBench(target=target, **seen_of(carried, stack, ground, changeover))
+        return GuestTarget(path=device, size_bytes=ground.size_bytes)
 
 
 class BareSession(MachineSession[BareBench]):
     """One machine without an operating system, and what stands in it now."""
 
     def __init__(self, guest: Path, warden: shell.Warden, *, known: Accelerator | None = None) -> None:
-        super().__init__()
+        super().__init__(BareBench)
         self._guest, self._warden = guest, warden
         self._accelerators: dict[str | None, Accelerator] = {} if known is None else {None: known}
 
@@ -316,28 +340,5 @@ class BareSession(MachineSession[BareBench]):
             self._accelerators[emulator] = found
         return self._accelerators[emulator]
 
-    def _bench(self, carried: Carried, stack: Stack, ground: DiskImageSpec, changeover: Changeover) -> BareBench:
-        return BareBench(
-            target=BareTarget(size_bytes=ground.size_bytes), **seen_of(carried, stack, ground, changeover)
-        )
-
-
-def seen_of(carried: Carried, stack: Stack, ground: DiskImageSpec, changeover: Changeover) -> dict[str, Any]:
-    """Return the settings that are active now, whatever runs in the guest."""
-    size = int(carried.seen.get("sectors", "0")) * 512
-    if size < ground.size_bytes:
-        raise RigError(f"the guest sees a disk of {size} bytes, and the image has {ground.size_bytes}")
-    told = (repr(one) for one in carried.commands)
-    return {
-        "image": ground.image,
-        "command": "\n".join([" ".join(carried.vm.child.command), *told]) + "\n",
-        "processes": {"guest": carried.vm.child.pid},
-        "in_force": InForce(checks=tuple(carried.checks(stack, ground))),
-        "changeover": changeover,
-        "stack": stack,
-        "vm": carried.vm,
-        "accelerator": carried.accelerator,
-        "seen": carried.seen,
-        "engines": carried.engines,
-        "held": carried.held,
-    }
+    def _target(self, carried: Carried, ground: DiskImageSpec) -> Target:  # noqa: ARG002 - its driver has one disk
+        return BareTarget(size_bytes=ground.size_bytes)
