@@ -44,54 +44,45 @@ impl Function {
         (self.read(at) >> (8 * (at & 3))) as u8
     }
 
+    /// Its capabilities: where in its configuration each begins, and its first four bytes.
+    fn listed(self) -> impl Iterator<Item = (u8, u32)> {
+        let mut next = self.read8(0x34) & 0xfc;
+        let one = move || {
+            let at = next;
+            (at != 0).then(|| {
+                let head = self.read(at);
+                next = (head >> 8) as u8 & 0xfc;
+                (at, head)
+            })
+        };
+        // as many as fit, so that a ring of them ends
+        core::iter::from_fn(one).take(48)
+    }
+
     /// Its capabilities of virtio: the kind, and where in which memory.
     pub fn capabilities(self) -> Vec<Capability> {
-        let mut found = Vec::new();
-        let mut at = self.read8(0x34) & 0xfc;
-        // as many as fit, so that a ring of them ends
-        for _ in 0..48 {
-            if at == 0 {
-                break;
-            }
-            let head = self.read(at);
-            if head as u8 == VENDOR_SPECIFIC {
-                let (bar, offset) = (self.read8(at + 4), self.read(at + 8));
-                let more = if (head >> 24) as u8 == Capability::NOTIFY { self.read(at + 16) } else { 0 };
-                if let Some(base) = self.memory(bar) {
-                    found.push(Capability {
-                        kind: (head >> 24) as u8,
-                        address: u64::from(base) + u64::from(offset),
-                        more,
-                    });
-                }
-            }
-            at = (head >> 8) as u8 & 0xfc;
-        }
-        found
+        self.listed()
+            .filter(|(_, head)| *head as u8 == VENDOR_SPECIFIC)
+            .filter_map(|(at, head)| {
+                let (kind, bar, offset) = ((head >> 24) as u8, self.read8(at + 4), self.read(at + 8));
+                let more = if kind == Capability::NOTIFY { self.read(at + 16) } else { 0 };
+                Some(Capability { kind, address: u64::from(self.memory(bar)?) + u64::from(offset), more })
+            })
+            .collect()
     }
 
     /// Switch MSI-X on, and have its first vector call `vector` on this CPU; whether it has MSI-X.
     pub fn interrupts(self, vector: u8) -> bool {
-        let mut at = self.read8(0x34) & 0xfc;
-        for _ in 0..48 {
-            if at == 0 {
-                return false;
-            }
-            let head = self.read(at);
-            if head as u8 == MSI_X {
-                let table = self.read(at + 4);
-                let Some(base) = self.memory((table & 7) as u8) else { return false };
-                let row = (base + (table & !7)) as *mut u32;
-                self.write(at, head | 1 << 31);
-                for (index, word) in [0xfee0_0000, 0, u32::from(vector), 0].into_iter().enumerate() {
-                    // SAFETY: the first row of the device's own table, in a memory that was dealt out to it.
-                    unsafe { row.add(index).write_volatile(word) };
-                }
-                return true;
-            }
-            at = (head >> 8) as u8 & 0xfc;
+        let Some((at, head)) = self.listed().find(|(_, head)| *head as u8 == MSI_X) else { return false };
+        let table = self.read(at + 4);
+        let Some(base) = self.memory((table & 7) as u8) else { return false };
+        let row = (base + (table & !7)) as *mut u32;
+        self.write(at, head | 1 << 31);
+        for (index, word) in [0xfee0_0000, 0, u32::from(vector), 0].into_iter().enumerate() {
+            // SAFETY: the first row of the device's own table, in a memory that was dealt out to it.
+            unsafe { row.add(index).write_volatile(word) };
         }
-        false
+        true
     }
 
     fn memory(self, bar: u8) -> Option<u32> {
