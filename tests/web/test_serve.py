@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 import uvicorn
 from prometheus_client.parser import text_string_to_metric_families
+from tests.published import complaints
 
 from virtune.flows.metrics import DESCRIPTIONS
 from virtune.web.app import application
@@ -105,7 +106,9 @@ def test_the_list_has_filters_and_its_json_is_that_of_the_command_line(page: Pag
     assert (status, {one["kind"] for one in json.loads(text)["studies"]}) == (200, {"compare"})
     status, text, _ = page.get(f"/api/study/{COMPARE}.json")
     assert json.loads(text)["study"]["id"] == COMPARE
-    assert page.get(f"/api/study/{SEARCH}.json")[0] == 200
+    status, text, _ = page.get(f"/api/study/{SEARCH}.json")
+    assert status == 200
+    assert complaints("tune", json.loads(text)) == [], "a search has a document of its own"
     assert page.get("/study/none-of-them")[0] == 404
     assert page.get("/?page=x")[0] == 400
     assert page.get("/?page=99999999999999999999")[0] == 200

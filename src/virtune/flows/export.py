@@ -7,10 +7,10 @@ import json
 import zipfile
 from collections.abc import Iterator
 
-from virtune.flows.show import current
+from virtune.flows.show import by_todays_method
+from virtune.flows.study_document import study_document
 from virtune.model.evidence import StudyRecord
 from virtune.model.metric import BY_ID
-from virtune.report.json.result import result_document
 from virtune.store.sqlite import Store
 
 COLUMNS = ("study", "trial", "attempt", "round", "workload", "arm", "ended", "counts", "metric", "unit", "value")
@@ -27,7 +27,7 @@ def measurements_csv(store: Store, study: str) -> str:
 
     `counts` is 0 where the attempt was disturbed or ran again.
     """
-    record, _ = current(store, study)
+    record = by_todays_method(store, study)
     return _csv(record)
 
 
@@ -61,15 +61,14 @@ def bundle(store: Store, study: str, *, pages: bool) -> bytes:
     """Return a ZIP of all that is kept of a study: its result, measurements, facts and raw captures; with `pages` its
     report, which needs the libraries that draw.
     """
-    record, result = current(store, study)
+    record = by_todays_method(store, study)
     file = io.BytesIO()
     with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as packed:
 
         def put(name: str, content: bytes) -> None:
             packed.writestr(_packed(zipfile.ZipInfo(f"{study}/{name}", _ZIP_TIME)), content)
 
-        if record.study.search is None:
-            put("result.json", json.dumps(result_document(result, record), indent=1).encode())
+        put("result.json", json.dumps(study_document(store, study), indent=1).encode())
         put("measurements.csv", _csv(record).encode())
         put("facts.json", (record.facts or "{}").encode())
         for one in record.attempts or record.trials:

@@ -18,11 +18,11 @@ from starlette.routing import Route
 from virtune.flows.metrics import exposition
 from virtune.flows.report import report_html
 from virtune.flows.show import current
+from virtune.flows.study_document import study_document
 from virtune.model.errors import VirtuneError
 from virtune.model.evidence import Damaged, Listed
 from virtune.model.text import printable
-from virtune.report.json.result import result_document
-from virtune.report.text.listing import listing_document
+from virtune.report.text.listing import arms_text, listing_document, workloads_text
 from virtune.store.sqlite import Store
 from virtune.web.guard import Guard
 from virtune.web.host_page import host_rows
@@ -78,8 +78,7 @@ class LocalPage:
     def study_json(self, request: Request) -> Response:
         """Return a study as `virtune show --json` does."""
         with self._store() as store:
-            record, result = current(store, store.find(request.path_params["study"]))
-        return JSONResponse(result_document(result, record))
+            return JSONResponse(study_document(store, store.find(request.path_params["study"])))
 
     def pair(self, request: Request) -> Response:
         """Show two studies side by side."""
@@ -113,7 +112,7 @@ class LocalPage:
             raise HTTPException(400, "page is a number") from None
         with self._store() as store:
             found = store.page(
-                words=words, kind=kind, limit=PAGE_ROWS, offset=min(number, 10**6) * PAGE_ROWS - PAGE_ROWS
+                words=words, kind=kind, limit=PAGE_ROWS, offset=(min(number, _PAGES_MAX) - 1) * PAGE_ROWS
             )
         return {"q": words, "kind": kind, "page": number}, found
 
@@ -125,12 +124,9 @@ def _row(one: Listed | Damaged) -> dict[str, Any]:
     if isinstance(one, Damaged):
         return {"id": one.id, "damaged": one.why}
     study = one.study
-    arms = (
-        f"{len(study.arms)} configurations" if study.search is not None else ", ".join(arm.name for arm in study.arms)
-    )
     return {
         "id": study.id, "damaged": "", "created": study.created[:16].replace("T", " "), "kind": study.label,
-        "arms": arms, "workloads": ", ".join(workload.name for workload in study.workloads),
+        "arms": arms_text(study), "workloads": workloads_text(study),
         "trials": f"{one.done}/{len(study.trials) or one.done}", "finished": one.finished,
     }  # fmt: skip
 

@@ -21,10 +21,12 @@ class StudySide:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StudyPair:
-    """Both, and a table for each workload: a metric's label, then a cell for each arm of the one and of the other."""
+    """Both, and a table for each workload: its name, what its figures are worth where they rank nothing, and rows: a
+    metric's label, then a cell for each arm of the one and of the other.
+    """
 
     sides: tuple[StudySide, StudySide]
-    tables: tuple[tuple[str, tuple[tuple[str, ...], ...]], ...]
+    tables: tuple[tuple[str, str, tuple[tuple[str, ...], ...]], ...]
     alone: tuple[str, ...]
     comparable: bool
 
@@ -36,7 +38,7 @@ def pair_of(first: Result, second: Result) -> StudyPair:
     shared = [name for name in names[0] if name in names[1]]
     return StudyPair(
         sides=(_side(first, views[0]), _side(second, views[1])),
-        tables=tuple((name, _rows(views, name)) for name in shared),
+        tables=tuple((name, _worth(views, name), _rows(views, name)) for name in shared),
         alone=tuple(name for both in names for name in both if name not in shared),
         comparable=first.study.simulated == second.study.simulated,
     )
@@ -45,6 +47,12 @@ def pair_of(first: Result, second: Result) -> StudyPair:
 def _side(result: Result, view: ResultView) -> StudySide:
     said = tuple(verdict_sentence(one).plain for workload in view.workloads for one in workload.verdicts)
     return StudySide(id=result.study.id, label=result.study.label, arms=view.arms, verdicts=said)
+
+
+def _worth(views: tuple[ResultView, ResultView], name: str) -> str:
+    """Say of each side whose figures of a workload rank nothing what they are worth."""
+    said = (one.worth for view in views for one in view.workloads if one.workload.name == name and one.worth)
+    return "; ".join(dict.fromkeys(said))
 
 
 def _rows(views: tuple[ResultView, ResultView], name: str) -> tuple[tuple[str, ...], ...]:

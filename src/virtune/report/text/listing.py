@@ -8,7 +8,9 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from virtune.model.evidence import Damaged, Listed
-from virtune.report.text.layout import Column, Records
+from virtune.model.study import Study
+from virtune.report.text.layout import Column, FirstThatFits, Records
+from virtune.report.text.words import count_text
 
 SCHEMA = "virtune/list/1"
 
@@ -23,7 +25,7 @@ def listing(studies: Sequence[Listed | Damaged], *, store: str) -> RenderableTyp
         Column(title="workloads", wraps=True, least=16),
         Column(title="trials", right=True),
     )
-    table = Records(columns)
+    rows: list[tuple[Text | str, ...]] = []
     for listed in studies:
         if isinstance(listed, Damaged):
             continue
@@ -33,17 +35,30 @@ def listing(studies: Sequence[Listed | Damaged], *, store: str) -> RenderableTyp
         trials = Text(f"{listed.done}{total}", style="" if listed.finished else "yellow")
         if listed.failed:
             trials.append(f" ({listed.failed} failed)", style="red")
-        arms = ", ".join(arm.name for arm in study.arms)
-        if study.search is not None:
-            arms = f"{len(study.search.ranked)} configurations, {study.search.goal.words}"
-        workloads = ", ".join(workload.name for workload in study.workloads)
-        table.add_row(study.id, study.created[:16].replace("T", " "), study.label, arms, workloads, trials)
+        created = study.created[:16].replace("T", " ")
+        rows.append((study.id, created, study.label, arms_text(study), workloads_text(study), trials))
     damaged = [
         Text(f"damaged in {store}: {study.id}: {study.why}", style="red")
         for study in studies
         if isinstance(study, Damaged)
     ]
-    return Group(*([table] if table.rows else []), *damaged)
+    # an id begins with the time, so that a narrow terminal goes without it rather than without a table
+    narrow = Records([*columns[:1], *columns[2:]], [(row[0], *row[2:]) for row in rows])
+    return Group(*([FirstThatFits([Records(columns, rows)], [narrow])] if rows else []), *damaged)
+
+
+def arms_text(study: Study) -> str:
+    """Write what a study compares; of a search how many configurations, and its goal."""
+    if study.search is not None:
+        return f"{len(study.search.ranked)} configurations, {study.search.goal.words}"
+    return ", ".join(arm.name for arm in study.arms)
+
+
+def workloads_text(study: Study) -> str:
+    """Write the workloads of a study; of a sweep the one that is offered, and at how many loads."""
+    if study.sweep is not None:
+        return f"{study.workloads[0].name} at {count_text(len(study.compared), 'load')}"
+    return ", ".join(workload.name for workload in study.workloads)
 
 
 def listing_document(studies: Sequence[Listed | Damaged]) -> dict[str, Any]:
