@@ -17,7 +17,7 @@ from virtune.analyse.study.summarise import summarise
 from virtune.model.evidence import StudyRecord, TrialRecord
 from virtune.model.fitness import Fitness, GateStanding, Neighbour, Reach, SelfTest, SliceNoise
 from virtune.model.gate import GATES, Gate
-from virtune.model.remark import Remark, Weight
+from virtune.model.remark import SIMULATED, Remark, Weight
 from virtune.model.units import format_share
 from virtune.model.verdict import Comparison, Verdict
 
@@ -190,8 +190,9 @@ def _standing(gate: Gate, worst: float) -> str:
 
 
 def _advice(record: StudyRecord, standings: Sequence[GateStanding], findings: Sequence[Remark]) -> list[Remark]:
-    """Return advice: the worst text of each gate above its limits, then the probe's findings."""
+    """Return advice: that figures are simulated, each gate's worst text above its limits, the probe's findings."""
     spoke = {one.id for one in standings if one.standing in ("warns", "invalid")}
+    spoke |= {SIMULATED} if record.study.simulated else set()
     worst: dict[str, tuple[float, Remark]] = {}
     for one in record.attempts or record.trials:
         if one.measurement is None:

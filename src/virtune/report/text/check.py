@@ -7,7 +7,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from virtune.model.fitness import Fitness, GateStanding, Neighbour, Reach
-from virtune.model.remark import Weight
+from virtune.model.remark import SIMULATED, Weight
 from virtune.model.units import format_bandwidth, format_count, format_ns, format_seconds, format_share
 from virtune.model.verdict import Verdict
 from virtune.report.text.basis import drift_text
@@ -41,11 +41,13 @@ def render(fitness: Fitness) -> RenderableType:
 
 
 def sentence(fitness: Fitness) -> str:
-    """Say in one sentence whether the host is fit to measure on, and why."""
+    """Say in one sentence whether the host is fit to measure on, and why; of a simulated one that it is none."""
+    simulated = any(one.id == SIMULATED for one in fitness.advice)
+    whose = "SIMULATED, and not this host: " if simulated else ""
     if fitness.unfit:
-        return f"NOT FIT: {'; '.join(fitness.unfit)}"
+        return f"{whose}NOT FIT: {'; '.join(fitness.unfit)}"
     least = format_share(fitness.reach(5) or 0.0, 1)
-    return f"FIT: a 5-minute comparison of two arms detects differences of {least} and more (90 % power)"
+    return f"{whose}FIT: a 5-minute comparison of two arms detects differences of {least} and more (90 % power)"
 
 
 def _headline(fitness: Fitness) -> Text:
