@@ -58,7 +58,7 @@ def place(tmp_path: Path) -> Path:
 
 def test_a_study_that_is_resumed_says_what_its_captures_say(place: Path) -> None:
     with Store(place) as store:
-        result = finished_result(store, COMPARE)
+        _, result = finished_result(store, COMPARE)
         (verdict,) = result.verdicts
         assert verdict.ratio is not None
         assert verdict.ratio.estimate == pytest.approx(SAID[0], rel=0.01)

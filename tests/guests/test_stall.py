@@ -110,5 +110,5 @@ def test_a_load_that_breaks_off_ends_in_evidence_and_the_rest_is_measured(
         again = [attempts.make(trial) for trial in study.trials]
         assert again[0].attempt >= 2
         assert all(record.measurement is not None for record in again)
-        result = finished_result(store, study.id)
+        _, result = finished_result(store, study.id)
         assert [(one.candidate, one.verdict) for one in result.verdicts] == [("b", Verdict.UNDECIDED)]

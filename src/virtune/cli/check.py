@@ -44,8 +44,7 @@ def command(
       virtune check --json --fail-if-noisier 0.03
     """  # noqa: D301 - click's own mark for lines that are not to be rewrapped
     from virtune.cli.output import show_check
-    from virtune.cli.progress import Face
-    from virtune.cli.run_study import interrupt
+    from virtune.cli.progress import Face, interrupt
     from virtune.flows.check import check_study, fitness, run_check
     from virtune.flows.preconditions import Leave
     from virtune.store.sqlite import Store
@@ -61,5 +60,7 @@ def command(
             around = run_check(study, store=kept, say=face, leave=leave, facts=facts)
         record = kept.get(study.id)
     show_check(record, as_json=as_json, around=around)
+    if fail_if_noisier is None:
+        return 0
     smallest = fitness(record).reach(5)
-    return BREACHED if fail_if_noisier is not None and (smallest is None or smallest > fail_if_noisier) else 0
+    return BREACHED if smallest is None or smallest > fail_if_noisier else 0

@@ -4,17 +4,20 @@
 Everything goes to stderr, so that stdout holds the result and nothing else.
 """
 
+import contextlib
+import signal
 import sys
 import time
-from collections.abc import Sequence
-from types import TracebackType
-from typing import Self
+from collections.abc import Callable, Sequence
+from types import FrameType, TracebackType
+from typing import Self, TypeVar
 
 from rich.console import Console
 from rich.live import Live
 
 from virtune.cli.live import LiveBlock, rounds_left_text
 from virtune.model.condition import Outcome, ThresholdResult
+from virtune.model.errors import Interrupted, LoadError, NotInForceError, StoreError
 from virtune.model.event import (
     Event,
     Noticed,
@@ -150,3 +153,32 @@ class Face:
 
     def _line(self, text: str) -> None:
         self._console.print(text, markup=False)
+
+
+Found = TypeVar("Found")
+Answer = TypeVar("Answer")
+
+
+def under_face(
+    face: Face,
+    work: Callable[[Callable[[Event], None]], Found],
+    so_far: Callable[[], Found | None],
+    show: Callable[[Found], Answer],
+) -> Answer:
+    """Run what takes long under a face, then show what it found; when it is interrupted, what there is of it."""
+    signal.signal(signal.SIGTERM, interrupt)
+    try:
+        with face:
+            found = work(face)
+    except (Interrupted, LoadError, NotInForceError):
+        with contextlib.suppress(StoreError):  # it ended before it was kept: then there is nothing of it to show
+            part = so_far()
+            if part is not None:
+                show(part)
+        raise
+    return show(found)
+
+
+def interrupt(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - the signal's own words
+    """Take a request to end as Ctrl-C: what is finished is kept and everything comes down."""
+    raise KeyboardInterrupt

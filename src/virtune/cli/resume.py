@@ -16,7 +16,6 @@ from virtune.cli.options import (
     study_options,
 )
 from virtune.cli.thresholds import Thresholds, threshold_options
-from virtune.model.errors import UsageError
 
 if TYPE_CHECKING:
     from virtune.flows.preconditions import Leave
@@ -59,9 +58,9 @@ def command(
         record = by_todays_method(kept, kept.find(study))
         leave = Leave(write_to=allow_write_to, in_use=allow_in_use)
         if record.study.search is not None or record.study.sweep is not None:
-            require_no_more(asked)
-            resumed = _search if record.study.search is not None else _sweep
-            return resumed(kept, record, leave, **shown, as_json=as_json, report=report, page=thresholds.markdown)
+            require_no_more(record.study, asked)
+            out = {"as_json": as_json, "report": report, "markdown": thresholds.markdown}
+            return _search_or_sweep(kept, record, leave, out, **shown)
         return going_on(
             kept,
             record.study,
@@ -73,54 +72,29 @@ def command(
         )
 
 
-def _search(
-    kept: "Store",
-    record: "StudyRecord",
-    leave: "Leave",
-    *,
-    quiet: bool,
-    verbose: bool,
-    as_json: bool,
-    report: Path | None,
-    page: str | None,
+def _search_or_sweep(
+    kept: "Store", record: "StudyRecord", leave: "Leave", out: dict[str, Any], *, quiet: bool, verbose: bool
 ) -> int:
-    from virtune.cli.run_search import SearchOutput, searching
+    from virtune.cli import run_search, sweep
+    from virtune.flows.sweep import resume_sweep
     from virtune.flows.tune import resume_tuning
 
-    out = SearchOutput(as_json=as_json, report=report, markdown=page)
-    searching(
+    if record.study.sweep is not None:
+        return sweep.going_on(
+            kept,
+            record.study,
+            lambda say: resume_sweep(record, store=kept, say=say, leave=leave),
+            as_json=out["as_json"],
+            report=out["report"],
+            quiet=quiet,
+            verbose=verbose,
+        )
+    run_search.searching(
         kept,
         record.study,
         lambda say: resume_tuning(record, store=kept, say=say, leave=leave),
-        out=out,
+        out=run_search.SearchOutput.read(out),
         quiet=quiet,
         verbose=verbose,
     )
     return 0
-
-
-def _sweep(
-    kept: "Store",
-    record: "StudyRecord",
-    leave: "Leave",
-    *,
-    quiet: bool,
-    verbose: bool,
-    as_json: bool,
-    report: Path | None,
-    page: str | None,
-) -> int:
-    from virtune.cli.sweep import going_on
-    from virtune.flows.sweep import resume_sweep
-
-    if page is not None:
-        raise UsageError("a sweep has no --markdown", hint="`--report FILE` writes it as text")
-    return going_on(
-        kept,
-        record.study,
-        lambda say: resume_sweep(record, store=kept, say=say, leave=leave),
-        as_json=as_json,
-        quiet=quiet,
-        verbose=verbose,
-        report=report,
-    )

@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """From the words of `tune` to a search that runs under a live table, and its answer on stdout."""
 
-import contextlib
 import json
-import signal
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,14 +13,12 @@ from rich.live import Live
 
 from virtune.cli.options import read_options, say_options
 from virtune.cli.output import put, screen_lines, write_plain
-from virtune.cli.progress import Face
-from virtune.cli.run_study import interrupt
+from virtune.cli.progress import Face, under_face
 from virtune.cli.thresholds import STDOUT, require_outputs, write_markdown
 from virtune.flows.preconditions import Leave
 from virtune.flows.seen_costs import seen_costs
 from virtune.flows.tune import beforehand, finished_tuning, tune
 from virtune.flows.tune_question import tuning_study
-from virtune.model.errors import Interrupted, LoadError, NotInForceError, StoreError
 from virtune.model.event import Event, Noticed, SearchMoved
 from virtune.model.study import Study
 from virtune.model.tuning import Tuning
@@ -98,17 +94,15 @@ def searching(
     verbose: bool,
 ) -> None:
     """Run a search under a face, then show what it says; when interrupted, what there is of it."""
-    signal.signal(signal.SIGTERM, interrupt)
-    try:
-        with RaceFace(quiet=quiet, verbose=verbose) as face:
-            work(face)
-    except (Interrupted, LoadError, NotInForceError):
-        with contextlib.suppress(StoreError):  # it ended before it was kept: then there is nothing of it to show
-            known = finished_tuning(store, study.id)
-            if known.standing.slices:
-                show_tuning(known, facts=store.get(study.id).facts, out=out, brief=not verbose)
-        raise
-    show_tuning(finished_tuning(store, study.id), facts=store.get(study.id).facts, out=out, brief=not verbose)
+
+    def so_far() -> Tuning | None:
+        known = finished_tuning(store, study.id)
+        return known if known.standing.slices else None
+
+    def show(known: Tuning) -> None:
+        show_tuning(known, facts=store.get(study.id).facts, out=out, brief=not verbose)
+
+    under_face(RaceFace(quiet=quiet, verbose=verbose), work, so_far, show)
     if not (out.as_json or verbose or quiet):
         click.echo("\nall of it, with the lines that put the winner to use: `virtune show`", err=True)
 

@@ -1,26 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
 """From the words of `measure` and `compare` to a study that runs, and its result on stdout."""
 
-import contextlib
-import signal
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import click
 
 from virtune.cli.options import read_options, say_options
 from virtune.cli.output import require_report, show_result
-from virtune.cli.progress import Face
+from virtune.cli.progress import Face, under_face
 from virtune.cli.thresholds import Thresholds
 from virtune.flows.preconditions import Leave
 from virtune.flows.question import Question, study_for
 from virtune.flows.show import current
 from virtune.flows.study import run_study
-from virtune.model.errors import Interrupted, LoadError, NotInForceError, StoreError
 from virtune.model.event import Event
+from virtune.model.evidence import StudyRecord
 from virtune.model.result import Result
 from virtune.model.study import Study, StudyKind
 from virtune.store.sqlite import Store
@@ -91,7 +88,7 @@ def ask_for(asked: StudyRequest) -> int:
 def going_on(
     store: Store,
     study: Study,
-    work: Callable[[Callable[[Event], None]], Result],
+    work: Callable[[Callable[[Event], None]], tuple[StudyRecord, Result]],
     *,
     as_json: bool,
     report: Path | None,
@@ -103,23 +100,16 @@ def going_on(
 
     Returns the exit code that the conditions ask for.
     """
-    signal.signal(signal.SIGTERM, interrupt)
-    try:
-        with Face(quiet=quiet, verbose=verbose) as face:
-            work(face)
-    except (Interrupted, LoadError, NotInForceError):
-        with contextlib.suppress(StoreError):  # it ended before it was kept: then there is nothing of it to show
-            record, result = current(store, study.id)
-            if result.trials_done:
-                show_result(result, record, as_json=as_json, report=report, thresholds=thresholds, brief=not verbose)
-        raise
-    record, result = current(store, study.id)
-    code = show_result(result, record, as_json=as_json, report=report, thresholds=thresholds, brief=not verbose)
+
+    def so_far() -> tuple[StudyRecord, Result] | None:
+        record, result = current(store, study.id)
+        return (record, result) if result.trials_done else None
+
+    def show(found: tuple[StudyRecord, Result]) -> int:
+        record, result = found
+        return show_result(result, record, as_json=as_json, report=report, thresholds=thresholds, brief=not verbose)
+
+    code = under_face(Face(quiet=quiet, verbose=verbose), work, so_far, show)
     if not (as_json or verbose or quiet):
         click.echo("\nall of it: `virtune show`; with pictures: `virtune report`", err=True)
     return code
-
-
-def interrupt(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - the signal's own words
-    """Take a request to end as Ctrl-C: what is finished is kept and everything comes down."""
-    raise KeyboardInterrupt

@@ -12,15 +12,18 @@ from virtune.cli.thresholds import Thresholds, threshold_options
 from virtune.model.errors import UsageError
 
 if TYPE_CHECKING:
+    from virtune.model.study import Study
     from virtune.store.sqlite import Store
 
 
-def require_no_more(asked: dict[str, Any]) -> None:
+def require_no_more(study: "Study", asked: dict[str, Any]) -> None:
     """Refuse of a search or a sweep what only comparisons have, rather than pass it over."""
     if asked["fail_if"] or asked["junit"]:
         raise UsageError(
             "results of tune and sweep have no --fail-if and no --junit", hint="set constraints with --subject-to"
         )
+    if study.sweep is not None and asked["markdown"] is not None:
+        raise UsageError("a sweep has no --markdown", hint="`--report FILE` writes it as text")
 
 
 def _require_captures_alone(trial: int | None, capture: str | None, others: dict[str, Any]) -> None:
@@ -67,25 +70,25 @@ def command(
         name = kept.find(study)
         if trial is not None:
             return _captures(kept, name, trial, capture)
+        record = kept.get(name)
         if verbose:
-            say_options(kept.get(name).study)
-        if kept.get(name).facts_damaged:
+            say_options(record.study)
+        if record.facts_damaged:
             click.echo(f"the facts of this study's host are damaged in {store}, and left out", err=True)
-        if kept.get(name).study.search is not None:
+        if record.study.search is not None:
             from virtune.cli.run_search import SearchOutput, show_tuning
             from virtune.flows.tune import finished_tuning
 
-            require_no_more(asked)
+            require_no_more(record.study, asked)
             out = SearchOutput(as_json=as_json, report=report, markdown=thresholds.markdown)
-            show_tuning(finished_tuning(kept, name), facts=kept.get(name).facts, out=out)
+            show_tuning(finished_tuning(kept, name), facts=record.facts, out=out)
             return 0
-        if kept.get(name).study.sweep is not None:
+        if record.study.sweep is not None:
             from virtune.cli.sweep import show_sweep
+            from virtune.flows.sweep import finished_sweep
 
-            require_no_more(asked)
-            if thresholds.markdown is not None:
-                raise UsageError("a sweep has no --markdown", hint="`--report FILE` writes it as text")
-            return show_sweep(kept, name, as_json=as_json, report=report)
+            require_no_more(record.study, asked)
+            return show_sweep(kept, finished_sweep(kept, name), as_json=as_json, report=report)
         record, result = current(kept, name)
     return show_result(result, record, as_json=as_json, report=report, thresholds=thresholds)
 

@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`virtune sweep`: one stack under more and more load."""
 
-import contextlib
 import json
-import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +13,7 @@ from virtune.model.study import Study, StudyKind
 
 if TYPE_CHECKING:
     from virtune.model.event import Event
+    from virtune.model.sweep import LoadSweep
     from virtune.store.sqlite import Store
 
 
@@ -58,7 +57,7 @@ def command(**asked: Any) -> int:
 def going_on(
     store: "Store",
     study: Study,
-    work: Callable[[Callable[["Event"], None]], object],
+    work: "Callable[[Callable[[Event], None]], LoadSweep]",
     *,
     as_json: bool,
     quiet: bool,
@@ -66,29 +65,23 @@ def going_on(
     report: Path | None = None,
 ) -> int:
     """Run the loads under a face, then show the curve; when interrupted, what there is of it."""
-    from virtune.cli.progress import Face
-    from virtune.cli.run_study import interrupt
-    from virtune.model.errors import Interrupted, LoadError, NotInForceError, StoreError
+    from virtune.cli.progress import Face, under_face
+    from virtune.flows.sweep import finished_sweep
 
-    signal.signal(signal.SIGTERM, interrupt)
-    try:
-        with Face(quiet=quiet, verbose=verbose) as face:
-            work(face)
-    except (Interrupted, LoadError, NotInForceError):
-        with contextlib.suppress(StoreError):  # it ended before it was kept: then there is nothing of it to show
-            show_sweep(store, study.id, as_json=as_json, report=report)
-        raise
-    return show_sweep(store, study.id, as_json=as_json, report=report)
+    return under_face(
+        Face(quiet=quiet, verbose=verbose),
+        work,
+        lambda: finished_sweep(store, study.id),
+        lambda known: show_sweep(store, known, as_json=as_json, report=report),
+    )
 
 
-def show_sweep(store: "Store", study_id: str, *, as_json: bool, report: Path | None = None) -> int:
+def show_sweep(store: "Store", known: "LoadSweep", *, as_json: bool, report: Path | None = None) -> int:
     """Write what a sweep says to stdout, and to a file where one was named."""
     from virtune.cli.output import put, write_plain
     from virtune.flows.show import current
-    from virtune.flows.sweep import finished_sweep
 
-    known = finished_sweep(store, study_id)
-    record, result = current(store, study_id)
+    record, result = current(store, known.study.id)
     if as_json:
         from virtune.report.json.sweep import sweep_document
 

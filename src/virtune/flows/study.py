@@ -25,7 +25,7 @@ from virtune.flows.last_check import last_check
 from virtune.flows.pace import Pace, all_seconds, host_is_busy, place_of, rounds_at_most, seconds_left
 from virtune.flows.preconditions import Leave, admitted, require_programs
 from virtune.flows.seen_costs import seen_costs
-from virtune.flows.show import by_todays_method, current
+from virtune.flows.show import by_todays_method
 from virtune.flows.simulated_study import simulated_tools
 from virtune.flows.spread_images import spread_images
 from virtune.flows.study_domains import ready_domains
@@ -67,6 +67,10 @@ _NOISES = (0.02, 0.05, 0.15)
 
 _OF_EXPORTS = frozenset({"nbd", "libblkio"})
 """The engines that load a storage daemon's exports, which no guest needs."""
+
+
+Finished = tuple[StudyRecord, Result]
+"""A study with what it says."""
 
 
 def new_study(study: Study, *, restart: bool = False) -> Study:
@@ -122,8 +126,8 @@ def random_seed() -> int:
     return secrets.randbelow(1_000_000)
 
 
-def run_study(study: Study, *, store: Store, say: Callable[[Event], None], leave: Leave, facts: str) -> Result:
-    """Keep a new study and run its trials; returns its result.
+def run_study(study: Study, *, store: Store, say: Callable[[Event], None], leave: Leave, facts: str) -> Finished:
+    """Keep a new study and run its trials; returns it with its result.
 
     Raises Interrupted when the user stopped it (what was finished is kept), LoadError when fewer than two arms gave
     anything, or the only one did not.
@@ -143,7 +147,7 @@ def resume_study(
     say: Callable[[Event], None],
     leave: Leave,
     conditions: tuple[Threshold, ...] = (),
-) -> Result:
+) -> Finished:
     """Run what is left of a study; finished trials are never run again.
 
     It goes on until its conditions are decided, or those that are given in their place.
@@ -164,13 +168,13 @@ def resume_study(
     return finished_result(store, study.id)
 
 
-def finished_result(store: Store, study_id: str) -> Result:
-    """Mark a study finished when every trial is measured, and return what it says."""
-    record, result = current(store, study_id)
-    if record.left or record.finished or record.study.unsettled:
-        return result
-    store.finish(study_id)
-    return summarise(replace(record, finished=True))
+def finished_result(store: Store, study_id: str) -> Finished:
+    """Mark a study finished when every trial is measured, and return it with what it says."""
+    record = by_todays_method(store, study_id)
+    if not (record.left or record.finished or record.study.unsettled):
+        store.finish(study_id)
+        record = replace(record, finished=True)
+    return record, summarise(record)
 
 
 @contextlib.contextmanager
