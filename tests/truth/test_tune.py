@@ -8,6 +8,7 @@ import math
 import sqlite3
 import time
 from dataclasses import replace
+from datetime import datetime
 from typing import Any
 
 import pytest
@@ -26,6 +27,10 @@ SHORT = ("--seconds", "200ms", "--ramp", "0", "--confirm-seconds", "200ms", "--s
 """Room for the fewest blocks that there may be, also on a host so busy that a slice takes four times as long."""
 
 
+PAIRS = 10
+"""Of six, the default, not one may be disturbed or an outlier; of ten two may."""
+
+
 def tune(user: User, *words: str) -> Ran:
     return user.run("tune", *NULL, *SHORT, *words, "--json", "-q")
 
@@ -39,7 +44,7 @@ def planted(tmp_path_factory: pytest.TempPathFactory, scratch_directory: Any) ->
     """Configurations from 5 to 30 % below the best."""
     user = User(tmp_path_factory.mktemp("user"), scratch_directory)
     words = ("--vary", throttles(6400, 7200, 7600, 8000), "--baseline", "disk.throttle_iops=5600")
-    return user, strictly(tune(user, *words).stdout)
+    return user, strictly(tune(user, *words, "--confirm", str(PAIRS)).stdout)
 
 
 def test_the_planted_best_or_one_within_3_percent_wins(planted: tuple[User, Any]) -> None:
@@ -51,7 +56,7 @@ def test_the_planted_best_or_one_within_3_percent_wins(planted: tuple[User, Any]
     assert found["study"]["finished"]
     # both let pass what the throttle's bucket holds besides, so the ratio stays
     confirmed = found["confirmation"]
-    assert confirmed["pairs"] == 6
+    assert 6 <= confirmed["pairs"] <= PAIRS
     assert confirmed["ratio"]["low"] < won / 5600 * 1.03
     assert confirmed["ratio"]["high"] > won / 5600 * 0.97
     assert found["recommendation"] == "change"
@@ -129,14 +134,22 @@ def test_the_disk_of_a_guest_is_tuned_and_what_won_was_seen_on_it(user: User) ->
 
 @pytest.mark.alone
 def test_a_budget_holds_on_the_clock_and_blocks_are_apart_within_it(user: User) -> None:
-    words = ("--vary", throttles(6000, 6010), "--confirm", "0", "--mode", "certify", "--margin", "0.001")
-    begun = time.monotonic()
-    found = tune(user, *words, "--budget", "14s", "--spread", "2s").json()
-    assert time.monotonic() - begun < 14 + 6  # the start of the program, and bringing three configurations up
-    assert 8 <= found["cost"]["elapsed_seconds"] <= 15
-    assert found["study"]["budget_seconds"] == 14
-    # the probe has 4 s and three slices have 2 s: a block each 2 s, and the last one ends in time
-    assert 4 <= found["cost"]["blocks"] <= 6
+    budget, spread = 20, 3
+    # two configurations, so that four blocks fit also where a slice of 0.5 s takes 1.4 s
+    words = ("--vary", throttles(6000), "--baseline", "disk.throttle_iops=6010", "--mode", "certify")
+    ends = ("--margin", "0.001", "--confirm", "0", "--budget", f"{budget}s", "--spread", f"{spread}s")
+    found = tune(user, *words, *ends, "--store", str(user.store)).json()
+    cost, study = found["cost"], found["study"]
+    assert study["budget_seconds"] == budget
+    # from when the study was made, after the start of the program, to its end
+    assert time.time() - datetime.fromisoformat(study["created"]).timestamp() < cost["elapsed_seconds"] + 6
+    with Store(user.store) as store:
+        attempts = store.get(store.find("last")).attempts
+    again = sum(one.trial.round == attempts[-1].trial.round and one.attempt > 1 for one in attempts)
+    each = cost["elapsed_seconds"] / len(attempts)
+    assert budget - 6 <= cost["elapsed_seconds"] <= budget + 1 + again * each  # what is disturbed runs again
+    assert cost["blocks"] >= 4
+    assert (cost["blocks"] - 1) * spread <= cost["elapsed_seconds"], "without waiting there is room for twelve"
 
 
 def test_a_killed_search_goes_on_in_the_order_that_it_would_have_had(user: User) -> None:
