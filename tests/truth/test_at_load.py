@@ -27,7 +27,8 @@ def verdicts(found: Any, workload: str) -> dict[tuple[str, str], Any]:
 @pytest.mark.alone
 def test_known_service_times_come_out_and_what_cannot_keep_up_is_called_saturated(user: User) -> None:
     generator()
-    words = ("--at-load", "70%", "--metric", "latency.p50", "--rounds", "6", "--seconds", "400ms", "--ramp", "300ms")
+    # six rounds must count, and neighbours may make some invalid
+    words = ("--at-load", "70%", "--rounds", "9", "--seconds", "400ms", "--ramp", "300ms")
     found = user.run("compare", "--rig", "vhost-user", *ARMS, *WORKLOAD, *words, "--json", "-q").json()
     assert found["study"]["sequential"]
     assert found["study"]["stopped"] in ("decided", "rounds")
@@ -36,7 +37,10 @@ def test_known_service_times_come_out_and_what_cannot_keep_up_is_called_saturate
     assert workloads["deep"]["probe"]
     assert workloads["deep-at-70pct"]["offered_iops"] == pytest.approx(2800, rel=0.05)
     one, offered = verdicts(found, "deep-qd1"), verdicts(found, "deep-at-70pct")
-    assert one["slow", "latency.p50"]["verdict"] == "worse"
+    assert one["slow", "latency.mean"]["verdict"] == "worse"
+    # medians are those of bins of 16 us, so that on a quiet machine every round may give the very same ones
+    median = one["slow", "latency.p50"]
+    assert median["verdict"] == "worse" or median["reason"] == "no-noise", median
     assert one["slow", "latency.p50"]["ratio"]["estimate"] == pytest.approx(2, abs=0.3)
     assert one["weak", "latency.p50"]["verdict"] in ("same", "undecided")
     # a busy machine may stall an offered load in a round, so of the verdict only this is sure
