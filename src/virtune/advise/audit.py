@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The audit: every rule asked about one domain, what was found in the order of weight."""
+"""The audit: run every rule on one domain, and sort the findings by severity."""
 
 from collections.abc import Mapping, Sequence
 
@@ -19,7 +19,7 @@ def rules() -> tuple[Rule, ...]:
 
 
 def audit(subject: Subject, asked: Sequence[Rule] | None = None) -> tuple[Finding, ...]:
-    """Ask every rule, or some, and return what they found: the gravest first, then by place."""
+    """Run every rule, or some, and return the findings: the most severe first, then by place."""
     some = RULES.values() if asked is None else asked
     lines = {disk.target: disk.line for disk in reversed(subject.domain.disks)}
     consequences = Consequences(subject.domain)

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What one change of one disk takes and risks: the value decides, and the disk, not the knob in general (pure)."""
+"""What a change of a disk takes (a restart, say) and risks, judged by its value and the disk, not by the knob alone
+(pure).
+"""
 
 from collections.abc import Mapping, Sequence
 
@@ -27,7 +29,7 @@ _ORDER = (Change.LIVE, Change.REPLUG, Change.POWEROFF)
 
 
 class Consequences:
-    """What changes of one domain take and risk."""
+    """The consequences of one domain's changes: what they take and risk."""
 
     def __init__(self, domain: Domain) -> None:
         self._domain = domain
@@ -35,7 +37,7 @@ class Consequences:
         self._first = next((disk.target for disk in domain.disks if disk.holds_data), None)
 
     def takes(self, change: SettingChange) -> Change:
-        """Return what it takes until a change is in effect on a VM that runs, in the way that virtune makes it.
+        """Return what it takes until a change is in effect on a running VM, when virtune makes it.
 
         A disk is replugged only where its bus allows that, and never the first one, which the guest boots from.
         """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rules of durability and correctness, which go over every rule of speed."""
+"""Rules of durability and correctness, which take precedence over rules of speed."""
 
 from collections.abc import Iterator
 
@@ -86,7 +86,7 @@ def queue_size_refused(subject: Subject) -> Iterator[Seen]:
     "R83", Severity.ERROR, source="libvirt, qemuDomainDiskCheck and virDomainDiskDefIOThread checks; tested with 9.0"
 )
 def refused_by_libvirt(subject: Subject) -> Iterator[Seen]:
-    """libvirt does not define or start such a domain; a file like this is one that nobody has tried."""
+    """libvirt does not define or start such a domain; such a file was never tried."""
     known = {thread.number for thread in subject.domain.threads}
     for disk in subject.domain.disks if subject.domain.language == "libvirt" else ():
         missing = [number for number in subject.domain.threads_of(disk) if number not in known]

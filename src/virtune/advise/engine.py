@@ -18,10 +18,10 @@ L2_CACHE_DEFAULT = 32 * 1024**2
 """QEMU's default L2 cache of a qcow2 image since 3.1."""
 
 BY_DEFAULT = "detect_zeroes by default"
-"""The option of a disk that nobody asked to look for zeroes, and that its system lets do so all the same."""
+"""The system that enables detect_zeroes by default, and its option."""
 
 BACKING_MAX = 2
-"""A chain of up to two images below is what one snapshot or one template makes."""
+"""One snapshot or one template makes a chain of up to two images below."""
 
 
 def _turn(disk: DomainDisk, knob: str, value: str | None) -> tuple[SettingChange, ...]:

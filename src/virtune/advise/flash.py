@@ -2,9 +2,8 @@
 """The template `flash`: the configuration of the study of host datapaths, for disks on flash, with its exceptions.
 
 cache=none, io=io_uring where that is sound, discard=unmap, an IOThread pinned to a CPU of its own. Spinning disks and
-old kernels keep what they have, known-bad versions are respected, and no format, bus or image is touched: these
-need a
-guest that is prepared and an image made anew.
+old kernels keep what they have, known-bad versions are respected, and no format, bus or image is changed, since that
+needs a prepared guest and a new image.
 """
 
 import itertools
@@ -24,14 +23,14 @@ KERNEL_MIN, QEMU_MIN = (5, 10), (5, 0)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Template:
-    """What a template changes in a domain, and what it leaves alone with the reason."""
+    """A template's changes to a domain, and what it leaves unchanged with the reason."""
 
     turns: tuple[SettingChange, ...]
     left: tuple[str, ...]
 
 
 def flash(subject: Subject) -> Template:
-    """Return the turns that bring a domain to the configuration, only those that change something."""
+    """Return the setting changes that bring a domain to the configuration, without those that have no effect."""
     turns: list[SettingChange] = []
     left: list[str] = []
     threads = _Threads(subject.domain)
@@ -130,7 +129,7 @@ def _pins(subject: Subject, threads: list[str], left: list[str]) -> Iterator[Set
 
 
 def cpus_of(places: str) -> frozenset[int]:
-    """Return the CPUs of a set as libvirt writes it: `0-3,^2,7`; what is no such set is empty."""
+    """Return the CPUs of a set as libvirt writes it: `0-3,^2,7`; empty for an invalid one."""
     chosen: set[int] = set()
     for word in places.split(","):
         first, _, last = word.strip().lstrip("^").partition("-")

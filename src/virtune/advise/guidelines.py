@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The two guidelines of the study `nvme-scaling` (Hitachi, about 2016) as data: before VMs are built, in operation.
+"""The two guidelines of the study `nvme-scaling` (Hitachi, about 2016) as data: one for planning VMs, one for VMs in
+operation.
 
-Shares are parts of what the drive did on bare metal, as its authors measured: 438k reads and 90k writes a second.
+Shares are relative to the drive's IOPS on bare metal, as its authors measured: 438k reads and 90k writes a second.
 """
 
 from collections.abc import Iterable
@@ -95,7 +96,7 @@ _WORDS = {"yes": True, "no": False}
 
 
 def requirements(words: Iterable[str]) -> dict[str, tuple[bool, str]]:
-    """Read `scale-out=no` and the like; raises ValueError with a sentence for what is no question or no answer."""
+    """Read `scale-out=no` and the like; raises ValueError with a sentence for an unknown question or answer."""
     known = {fork.id for fork in CONFIGURATION.forks}
     found: dict[str, tuple[bool, str]] = {}
     for word in words:

@@ -108,7 +108,8 @@ def direct_is_not_direct(subject: Subject) -> Iterator[Seen]:
     """bhyve's `direct` means O_SYNC: every write is durable before it is acknowledged. O_DIRECT is `nocache`."""
     for disk in _of(subject, "bhyve"):
         if "direct" in disk.options and "nocache" not in disk.options:
-            # no turn: nocache alone would acknowledge writes that are not durable yet, which is for the owner to want
+            # no change is proposed: nocache alone would acknowledge writes that are not durable yet, which the owner
+            # must decide
             advice = "keep it if durable writes are meant; nocache if O_DIRECT is"
             yield Seen(at=disk, seen="direct without nocache", advice=advice)
 

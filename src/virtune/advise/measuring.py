@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command that measures what is worth trying: on the storage of this disk, and in its own guest where that can be
-done (pure).
+"""The command that measures whether a `try` helps: on the storage of this disk, and in its own guest if possible
+(pure).
 """
 
 import shlex
@@ -18,7 +18,7 @@ IN_GUEST: Mapping[str, str] = {"export.num_queues": "device.num_queues"}
 
 
 UNKNOWN_PLACE = "--scratch <a directory on its storage>"
-"""For a volume that is known by its name only. A shell does not run this as it stands, which is meant."""
+"""For a volume that is known by its name only. A shell refuses it as it is, on purpose."""
 
 
 def measuring(
@@ -30,9 +30,9 @@ def measuring(
     rig: str = "",
     load: str = "",
 ) -> str | None:
-    """Return the command that measures a disk as it is against the same with other settings.
+    """Return the command that compares a disk as it is with the same disk under other settings.
 
-    None where a Stack has no words for the disk, and where QEMU would not start with it, so that nothing is measured.
+    None where a Stack cannot express the disk, or where QEMU would not start with it.
     """
     stack = disk_of(disk)
     if stack is None or contradictions(Stack(disk=replace(stack, detect_zeroes="off"))):
@@ -64,7 +64,7 @@ def _where(disk: DomainDisk) -> str:
 
 
 def _guest_of(subject: Subject, disk: DomainDisk) -> str | None:
-    """The domain whose own guest can be measured in: one that runs here and has the port of a guest agent."""
+    """The domain, if its own guest can be used: it runs here and has the port of a guest agent."""
     domain = subject.domain
     running = subject.running is not None and subject.running.pid is not None and subject.running.state == "running"
     reachable = running and domain.guest_agent and disk.source.kind == "file"

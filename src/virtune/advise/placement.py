@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rules of the host around a domain: CPUs, memory, weights."""
+"""Rules of a domain's placement on the host: CPUs, memory, weights."""
 
 from collections.abc import Iterator
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The making of rules: a function over a Subject becomes a Rule, its docstring the reason that users read."""
+"""Registers rules: a function of a Subject becomes a Rule, its docstring the reason that users read."""
 
 import inspect
 from collections.abc import Callable

@@ -22,14 +22,14 @@ COMPARED: tuple[str, ...] = (
     "queue_size",
     "limits",
 )
-"""What of a disk is compared between the running and the next configuration."""
+"""The attributes of a disk that are compared between the running and the next configuration."""
 
 RING_OF_THE_LOOP = (10, 2)
 """Since QEMU 10.2 the event loop itself runs on io_uring, so a ring proves nothing about a disk."""
 
 
 def differences(next_start: DomainDisk, live: DomainDisk) -> list[str]:
-    """Say in what two descriptions of one disk differ: `cache: writeback now, none after a power-off`."""
+    """Return the differences of two descriptions of one disk: `cache: writeback now, none after a power-off`."""
     found = []
     for name in COMPARED:
         now, then = getattr(live, name), getattr(next_start, name)

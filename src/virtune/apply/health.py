@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether a guest is back: its agent answers, its address answers, or its console shows what it should."""
+"""Check a guest's health: its agent answers, its address answers, or its console shows the expected text."""
 
 import ipaddress
 import re
@@ -16,7 +16,7 @@ from virtune.virsh import LibvirtRefused, Virsh
 KINDS = ("guest-agent", "ping", "console")
 
 _LOOK_SECONDS = 0.3
-"""Between two looks. A guest needs seconds to boot, and a look costs some 30 ms of a CPU."""
+"""The interval of checks. A guest needs seconds to boot, and a check costs some 30 ms of a CPU."""
 
 _CONSOLE_MAX = 256 * 1024
 """How much of a console is kept to be searched: a boot prints some 60 kB."""
@@ -55,10 +55,10 @@ def read_sign(text: str) -> Sign:
 
 
 def require_tellable(virsh: Virsh, uuid: str, signs: Sequence[Sign], xml: bytes) -> None:
-    """Raise PreconditionError for a sign that the running guest does not give now, before anything is changed.
+    """Raise PreconditionError for a health sign that the running guest does not show before the change.
 
-    What it does not give now would not tell afterwards whether the change is to blame. A console shows only what is
-    to come.
+    A sign that is missing before could not show afterwards whether the change did harm. A console is exempt, because
+    it shows new output only.
     """
     for sign in signs:
         match sign.kind:
@@ -79,9 +79,9 @@ def require_tellable(virsh: Virsh, uuid: str, signs: Sequence[Sign], xml: bytes)
 def wait_until_well(
     virsh: Virsh, uuid: str, signs: Sequence[Sign], resume: Callable[[], None], seconds: float
 ) -> None:
-    """Let a paused guest run, and return when it gives every sign; raises VirtuneError when it does not in time.
+    """Resume a paused guest, and return when it shows every sign; raises VirtuneError when it does not in time.
 
-    The console is opened before the guest runs, so that nothing of it is missed.
+    The console is opened before the guest runs, so that no output is missed.
     """
     words = virsh.command("console", uuid)
     if any(sign.kind == "console" for sign in signs):
@@ -102,7 +102,7 @@ class _Console:
         self._terminal, self._said = terminal, ""
 
     def until_open(self, seconds: float) -> None:
-        """Wait for virsh to say that it is connected; what the guest prints comes after that."""
+        """Wait for virsh to report that it is connected; the guest's output follows."""
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline and not self._terminal.ended:
             self._said += self._terminal.read(_LOOK_SECONDS)

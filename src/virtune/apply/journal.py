@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The journal: what is about to be changed is on disk first, so that it can be undone after a crash.
+"""The journal: every change is written to disk before it is made, so that it can be undone after a crash.
 
-An entry is a directory: the domain's XML before and as intended, what is changed, and a log of steps to which each is
-added, with fsync, before what it announces is done. An entry appears whole or not at all.
+An entry is a directory: the domain's XML before and as intended, the changes, and a log of steps, each of which is
+appended, with fsync, before it is carried out. An entry appears whole or not at all.
 """
 
 import contextlib
@@ -33,10 +33,11 @@ _BYTES_MAX = 64 * 1024**2
 
 
 class Step(StrEnum):
-    """How far a change has got. Each is written before what it announces; `defined`, `committed`, `undone` after it.
+    """The progress of a change. Each step is written before its action, except `defined`, `committed` and `undone`,
+    which are written after it.
 
-    `plugging` announces the disks that are unplugged and plugged in again; `stopping`, `starting` and `resuming` a
-    restart, whose guest does not run before `resuming`; `returning` the start of what was put back.
+    `plugging`: disks are detached and attached again; `stopping`, `starting` and `resuming`: a restart, whose guest
+    does not run before `resuming`; `returning`: the start of the restored configuration.
     """
 
     INTENDED = "intended"
@@ -55,9 +56,9 @@ class Step(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Restart:
-    """A power cycle that is part of a change: what tells that the guest is back, and how long each part may take.
+    """A power cycle that is part of a change: the signs of the guest's health, and the time limit of each part.
 
-    `force_off` allows pulling the plug of a guest that does not shut down in time.
+    `force_off` allows destroying a guest that does not shut down in time.
     """
 
     healthy: tuple[str, ...]
@@ -67,7 +68,7 @@ class Restart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plug:
-    """A disk that is unplugged from a running domain and plugged in anew: its element before and after."""
+    """A disk that is detached from a running domain and attached again: its element before and after."""
 
     target: str
     old: str
@@ -93,13 +94,13 @@ class Entry:
 
     @property
     def open(self) -> bool:
-        """Whether it is neither finished nor undone: virtune was killed in the middle of it."""
+        """Whether it is neither finished nor undone, because virtune was killed meanwhile."""
         return Step.UNDONE not in self.steps and Step.COMMITTED not in self.steps
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Said:
-    """What entry.json holds."""
+    """The content of entry.json."""
 
     uri: str
     uuid: str
@@ -121,7 +122,7 @@ class Journal:
 
     @contextlib.contextmanager
     def alone(self) -> Iterator[None]:
-        """Hold the journal for oneself; raises PreconditionError when another virtune changes something now."""
+        """Lock the journal; raises PreconditionError while another virtune makes a change."""
         try:
             self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
             descriptor = os.open(self._root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -174,12 +175,12 @@ class Journal:
         return f"{name}-{max(taken) + 1 if taken else secrets.randbelow(2**15):04x}"
 
     def step(self, entry: Entry, step: Step, *, found: bytes | None = None) -> None:
-        """Add a step, and with `defined` what libvirt made of the intention; on disk when this returns."""
+        """Add a step, and with `defined` the XML that libvirt made of the intended one; on disk when this returns."""
         place = self._root / entry.id
         if found is not None:
             _write(place / "found.xml", found)
             _sync(place)
-        steps = (*self.read(entry.id).steps, step)  # behind a line that a crash cut short nothing could be read
+        steps = (*self.read(entry.id).steps, step)  # nothing after a line that a crash cut short could be read
         _write(place / "steps", "".join(f"{one}\n" for one in steps).encode())
         _sync(place)
 
@@ -207,11 +208,11 @@ class Journal:
             raise VirtuneError(f"the journal's entry {identity} cannot be read: {_why(error)}") from None
 
     def entries(self) -> tuple[Entry, ...]:
-        """Return all entries that can be read, the oldest first; one that is damaged hides none of the others."""
+        """Return all readable entries, the oldest first; damaged ones are skipped."""
         return tuple(one for one in self._all() if isinstance(one, Entry))
 
     def damaged(self) -> tuple[str, ...]:
-        """Return what cannot be read, and why, in a sentence each."""
+        """Return the unreadable entries with the reason, in a sentence each."""
         return tuple(one.message for one in self._all() if isinstance(one, VirtuneError))
 
     def _all(self) -> Iterator[Entry | VirtuneError]:
@@ -229,7 +230,9 @@ class Journal:
                     yield error
 
     def find(self, name: str) -> Entry:
-        """Return the entry of an id, of the beginning of one, of a domain's last change, or `last`; UsageError."""
+        """Return the entry of an id, of the beginning of one, of a domain's last change, or `last`; raises
+        UsageError.
+        """
         entries = self.entries()
         waiting = [entry for entry in entries if Step.UNDONE not in entry.steps]
         if name == "last":
@@ -262,7 +265,7 @@ def _write(path: Path, content: bytes) -> None:
 
 
 def _read(path: Path) -> bytes:
-    """Return what a file of an entry holds; raises OSError, also for an empty one: none of them is ever empty."""
+    """Return the content of an entry's file; raises OSError, also for an empty one, since none is ever empty."""
     content = read_bounded(path, _BYTES_MAX)
     if not content:
         raise OSError(errno.ENODATA, "it is empty", str(path))
@@ -271,7 +274,7 @@ def _read(path: Path) -> bytes:
 
 def _steps(text: str) -> tuple[Step, ...]:
     """Return the steps in a log; raises ValueError where it has none."""
-    whole, _, _ = text.rpartition("\n")  # a line that a crash cut short is none
+    whole, _, _ = text.rpartition("\n")  # a line that a crash cut short does not count
     if not whole:
         raise ValueError("it has no steps")
     return tuple(Step(word) for word in whole.split())

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Change a libvirt domain: its whole configuration read, defined anew, some of it turned while it runs."""
+"""Change a libvirt domain: read its whole configuration, redefine it, and change some settings while it runs."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,7 +22,7 @@ _LIMITS = {
 _PINS = {"iothread.pin": "iothreadpin", "vcpu.pin": "vcpupin", "emulator.pin": "emulatorpin"}
 
 Pair = tuple[tuple[str, ...], tuple[str, ...]]
-"""The words of virsh that do something, and those that undo it."""
+"""A virsh command and the one that undoes it."""
 
 
 class LibvirtDomain:
@@ -32,14 +32,14 @@ class LibvirtDomain:
         self._virsh, self.uuid = virsh, uuid
 
     def dump(self) -> DumpedDomain:
-        """Return the domain with all that is in its XML, passwords too; raises PreconditionError when it is gone."""
+        """Return the domain with its complete XML, passwords included; raises PreconditionError when it is gone."""
         found = self._virsh.dump([self.uuid], secrets_too=True)
         if not found:
             raise PreconditionError(f"there is no domain {self.uuid} any more at {self._virsh.uri}")
         return found[0]
 
     def require_persistent(self, name: str) -> None:
-        """Raise PreconditionError for a domain without a configuration of its own: it is gone when it stops."""
+        """Raise PreconditionError for a transient domain, which is gone when it stops."""
         if self.uuid not in self._virsh.run("list", "--all", "--persistent", "--uuid").split():
             raise PreconditionError(
                 f"{name} is a transient domain: it has no configuration that could be changed",
@@ -55,19 +55,19 @@ class LibvirtDomain:
         return (self.dump().inactive or "").encode()
 
     def define(self, xml: bytes) -> bytes:
-        """Give libvirt a configuration, and return what it made of it; raises LibvirtRefused."""
+        """Define a configuration, and return the XML that libvirt made of it; raises LibvirtRefused."""
         with as_file(xml) as name:
             self._virsh.run("define", name)
         return self.configuration()
 
     def live(self, words: Sequence[str]) -> None:
-        """Say some words of `live_pairs`; an IOThread that is not there need not be taken away."""
+        """Run a command of `live_pairs`; removing a missing IOThread is no error."""
         if words[0] == "iothreaddel" and words[2] not in _thread_numbers(self._live()):
             return
         self._virsh.run(*words)
 
     def live_pairs(self, turns: Sequence[SettingChange]) -> tuple[tuple[SettingChange, Pair], ...]:
-        """Return how each of these turns that can be made on the running domain is made and undone, in that order."""
+        """Return for each change that is possible on the running domain the commands to make and to undo it."""
         dumped = self.dump()
         if dumped.live is None:
             return ()
@@ -78,7 +78,7 @@ class LibvirtDomain:
         return (*made, *others, *self._limits(turns, live))
 
     def shows(self, turn: SettingChange) -> bool:
-        """Whether the running domain has what a turn asked for; also for what cannot be turned while it runs."""
+        """Whether the running domain has a changed setting, also one that cannot be changed while it runs."""
         live = self._live()
         if turn.knob in _PINS:
             return live.pin(turn.at or "emulator") == turn.value
@@ -94,7 +94,7 @@ class LibvirtDomain:
         return read_domain((self.dump().live or "").encode())
 
     def _threads(self, turn: SettingChange, live: Domain) -> Iterator[Pair]:
-        """IOThreads that are added while it runs, with the numbers that libvirt gives them; none is taken away."""
+        """IOThreads that are added while it runs, with libvirt's numbers; none is removed."""
         taken = {thread.number for thread in live.threads}
         free = (number for number in count(1) if number not in taken)
         for number in islice(free, max(0, int(turn.value or "0") - len(taken))):
@@ -106,7 +106,7 @@ class LibvirtDomain:
     def _pair(self, turn: SettingChange, live: Domain, threads: set[str]) -> Iterator[Pair]:
         kind, _, number = turn.at.partition(":")
         if kind == "iothread" and number not in threads:
-            return  # it is made with the next start
+            return  # it is created at the next start
         if turn.knob in _PINS and turn.value is not None:
             words = (_PINS[turn.knob], self.uuid, *((number,) if number else ()))
             yield (
@@ -118,7 +118,7 @@ class LibvirtDomain:
             yield (*words, turn.value, "--live"), (*words, self._polls(turn.at) or str(POLL_DEFAULT_NS), "--live")
 
     def _limits(self, turns: Sequence[SettingChange], live: Domain) -> Iterator[tuple[SettingChange, Pair]]:
-        """Limits of disks, those first that are lifted: one on the total cannot stand beside one on reads."""
+        """Limits of disks, removed ones first: a total limit cannot be combined with one on reads."""
         wanted = [turn for turn in turns if turn.knob in _LIMITS]
         now = {disk.target: dict(disk.limits) for disk in live.disks}
         for turn in sorted(wanted, key=lambda turn: turn.value not in (None, "0")):
@@ -128,7 +128,7 @@ class LibvirtDomain:
                 yield turn, (self._limit(turn, now[turn.at]), before)
 
     def _limit(self, turn: SettingChange, limits: Mapping[str, int]) -> tuple[str, ...]:
-        """Say a limit with the two others of its category, which virsh lifts when they are left unsaid."""
+        """Set a limit together with the two others of its category, which virsh resets when they are omitted."""
         unit = _LIMITS[turn.knob][1].partition("_")[2]
         category = [(flag, name) for flag, name in _LIMITS.values() if name.endswith(unit)]
         said = (word for flag, name in category for word in (flag, str(limits.get(name, 0))))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A disk of a running domain, unplugged and plugged in anew: only what its guest can do without."""
+"""Detach a disk from a running domain and attach it again; only disks that the guest can spare."""
 
 import re
 import time
@@ -15,12 +15,12 @@ _LOOK_SECONDS = 0.2
 
 
 class StillPluggedError(VirtuneError):
-    """A guest did not let go of a disk in time. Nothing takes the request back, so it may still do so."""
+    """A guest did not release a disk in time. The request cannot be cancelled, so it may still do so."""
 
 
 def require_spare(virsh: Virsh, uuid: str, live: bytes, target: str) -> None:
-    """Raise PreconditionError for a disk that its guest cannot be without: the one it boots from, its only one, one
-    with a filesystem that is mounted as far as the guest's agent says.
+    """Raise PreconditionError for a disk that the guest cannot spare: its boot disk, its only disk, or one with a
+    mounted filesystem according to the guest agent.
     """
     domain = read_domain(live)
     data = [disk.target for disk in domain.disks if disk.holds_data]
@@ -45,7 +45,7 @@ def require_spare(virsh: Virsh, uuid: str, live: bytes, target: str) -> None:
 
 
 def mounted(virsh: Virsh, uuid: str) -> dict[str, tuple[str, ...]]:
-    """Return where the guest has disks mounted, by their targets; empty where no agent tells."""
+    """Return the guest's mount points by disk target; empty without an agent."""
     try:
         said = virsh.run("domfsinfo", uuid)
     except LibvirtRefused:
@@ -59,13 +59,13 @@ def mounted(virsh: Virsh, uuid: str) -> dict[str, tuple[str, ...]]:
 
 
 def exchange(virsh: Virsh, uuid: str, plug: Plug, seconds: float) -> None:
-    """Unplug a disk, wait until the guest has let go of it, and plug it in as it is to be."""
+    """Detach a disk, wait until the guest has released it, and attach it with its new settings."""
     unplug(virsh, uuid, plug.target, plug.old, seconds)
     plug_in(virsh, uuid, plug.new)
 
 
 def unplug(virsh: Virsh, uuid: str, target: str, xml: str, seconds: float) -> None:
-    """Ask the guest to let go of a disk; raises VirtuneError when it has not within that time."""
+    """Ask the guest to release a disk; raises VirtuneError when it has not within that time."""
     _device(virsh, "detach-device", uuid, xml)
     deadline = time.monotonic() + seconds
     while plugged(virsh, uuid, target) is not None:
@@ -75,7 +75,7 @@ def unplug(virsh: Virsh, uuid: str, target: str, xml: str, seconds: float) -> No
 
 
 def plug_in(virsh: Virsh, uuid: str, xml: str) -> None:
-    """Plug a disk into a running domain."""
+    """Attach a disk to a running domain."""
     _device(virsh, "attach-device", uuid, xml)
 
 

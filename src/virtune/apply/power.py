@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A domain's power: shut down, and started so that its guest runs only when it may. No plug is pulled unasked."""
+"""Shut a domain down, and start it with its guest paused. A guest is never destroyed unless that was requested."""
 
 import re
 import time
@@ -10,14 +10,16 @@ from virtune.virsh import LibvirtRefused, Virsh
 _LOOK_SECONDS = 0.25
 
 _ASK_SECONDS = 10.0
-"""Between two requests to shut down: a guest that is still booting hears none, and one that obeys heeds no second."""
+"""The interval of shutdown requests: a booting guest ignores them, and one that is shutting down ignores further
+ones.
+"""
 
 _NEVER_RAN_NS = 50_000_000
-"""Making the thread of a vCPU costs some milliseconds; a guest that has had 50 is still in its firmware."""
+"""Creating the thread of a vCPU takes some milliseconds; a guest that has run for 50 ms is still in its firmware."""
 
 
 class StillRunningError(VirtuneError):
-    """A guest did not shut down in time. Nothing takes the request back, so it may still do so."""
+    """A guest did not shut down in time. The request cannot be cancelled, so it may still do so."""
 
 
 class Power:
@@ -35,15 +37,15 @@ class Power:
         return self.state() == "shut off"
 
     def never_ran(self) -> bool:
-        """Whether it is paused and has been since its start: its vCPUs have used next to no time of a CPU."""
+        """Whether it is paused since its start, so its vCPUs have used almost no CPU time."""
         said = self._virsh.run("domstats", "--vcpu", self._uuid)
         used = sum(int(text) for text in re.findall(r"^\s*vcpu\.\d+\.time=(\d+)$", said, re.MULTILINE))
         return self.state() == "paused" and used <= _NEVER_RAN_NS
 
     def shut_down(self, seconds: float, *, force_off: bool) -> None:
-        """Ask the guest to power itself off, through its agent or by ACPI, and wait for that.
+        """Ask the guest to power off, through its agent or by ACPI, and wait.
 
-        Raises StillRunningError for one that has not in time, unless its plug may be pulled then.
+        Raises StillRunningError if it has not in time, unless it may be destroyed then.
         """
         because = f"the guest did not shut down within {seconds:g} s"
         deadline = time.monotonic() + seconds
@@ -70,7 +72,7 @@ class Power:
         return True
 
     def pull_the_plug(self) -> None:
-        """End its process now. What the guest has not flushed is lost."""
+        """Destroy the domain: end its process now. Data that the guest has not flushed is lost."""
         try:
             self._virsh.run("destroy", self._uuid)
         except LibvirtRefused:

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Question to trials (pure): arms, workloads, plan files, interleaving."""
+"""From a question to its trials (pure): arms, workloads, plan files, interleaving."""

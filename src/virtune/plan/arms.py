@@ -29,19 +29,19 @@ from virtune.model.study_options import NamedArm
 
 _KNOB_AT = {".".join(knob.place): knob.id for knob in BY_ID.values() if knob.place}
 _PLACE = re.compile(r"\b(?:pins|device|machine)\.\w+|^\w+(?= belongs to )")
-"""Where a Stack's own name for a setting stands in what it says of itself."""
+"""Where a Stack's contradictions name its own attributes instead of knobs."""
 
 Value = str | int | bool
 Setting = tuple[str, str]
 
 ARMS_MAX = 1000
-"""Arms of one study; more than that is a search, not a comparison."""
+"""The most arms of one study; more are a search, not a comparison."""
 
 _SPEAKING = re.compile(r"[a-z][a-z0-9_-]{2,}", re.ASCII)
 _MUTE = frozenset({"off", "none", "auto", "full"})
 
 NAME_LONGEST = 100
-"""No knob's id is longer; looking for the nearest one costs the square of its length."""
+"""No knob's id is longer; the time to find the nearest one grows with the square of its length."""
 
 
 def parse_setting(text: str) -> tuple[Knob, Value]:
@@ -52,9 +52,9 @@ def parse_setting(text: str) -> tuple[Knob, Value]:
 
 
 def apply_settings(base: Stack, texts: Sequence[str]) -> tuple[Stack, tuple[Setting, ...]]:
-    """Turn the knobs of `texts` on a stack; return it with the settings by knob id, in the order they were given.
+    """Apply the settings of `texts` to a stack; return it with the settings by knob id, in the given order.
 
-    Raises PlanError for a knob that is unknown, cannot be turned yet, is given twice or gets a wrong value.
+    Raises PlanError for a knob that is unknown, cannot be set yet, is given twice or gets a wrong value.
     """
     stack = base
     settings: dict[str, str] = {}
@@ -82,8 +82,8 @@ def base_stack(texts: Sequence[str]) -> tuple[Stack, tuple[Setting, ...]]:
 def arms_from_vary(base: Stack, texts: Sequence[str], *, settings: tuple[Setting, ...] = ()) -> tuple[Arm, ...]:
     """Make an arm for every combination of `disk.aio=threads,native`; `settings` are those of the base.
 
-    Arms are named by their values (`native`, `native+qcow2`), and where that leaves it open what a value is of,
-    by knob and value (`cache=none+discard=unmap`). Two equal stacks are refused: a value was given twice.
+    Arms are named by their values (`native`, `native+qcow2`), and where a value alone is ambiguous, by knob and value
+    (`cache=none+discard=unmap`). Two equal stacks are refused: a value was given twice.
     """
     varied = [_values(text) for text in texts]
     names = [name for name, _ in varied]
@@ -126,7 +126,7 @@ def arm_as_written(written: str | NamedArm, base: Stack, *, settings: tuple[Sett
 def make_arm(
     name: str, texts: Sequence[str], base: Stack | None = None, *, settings: tuple[Setting, ...] = ()
 ) -> Arm:
-    """Make the arm of that name: the base with the knobs of `texts` turned."""
+    """Make the arm of that name: the base with the settings of `texts` applied."""
     check_name(name, "an arm")
     try:
         arm = _arm(name, texts, base or Stack(), settings)
@@ -136,14 +136,14 @@ def make_arm(
 
 
 def objections(stack: Stack) -> tuple[str, ...]:
-    """Say what in this stack cannot be together, by the names that knobs have for users."""
+    """Return the contradictions of this stack, with the knobs' names as users know them."""
     return tuple(_PLACE.sub(lambda found: _KNOB_AT.get(found[0], found[0]), text) for text in contradictions(stack))
 
 
 def check_arms(arms: Sequence[Arm], *, distinct: bool = False) -> tuple[Arm, ...]:
-    """Refuse arms that share a name or whose stack cannot be; `distinct` refuses equal stacks as well.
+    """Refuse arms with the same name or an impossible stack; `distinct` refuses equal stacks as well.
 
-    Equal stacks under different names are a fair question (is there a difference where there is none?).
+    Equal stacks under different names are a valid A/A test.
     """
     if len({arm.stack.kind.measures for arm in arms}) > 1:
         raise PlanError("simulated arms cannot be compared with measured ones", hint="give every arm the same rig")
@@ -204,7 +204,7 @@ def _read(knob: Knob, text: str) -> Value:
 
 
 def _turn(name: str, text: str) -> tuple[Callable[[Stack], Stack], str]:
-    """Return what turns a knob, or the rig, to a value, and the knob's id."""
+    """Return the function that sets a knob, or the rig, to a value, and the knob's id."""
     if name == "rig":
         check_rig(text)
         return (lambda stack: _on_rig(stack, text)), "rig"
@@ -219,7 +219,7 @@ def _turn(name: str, text: str) -> tuple[Callable[[Stack], Stack], str]:
 
 
 def check_rig(text: str) -> str:
-    """Return a word for a rig, such as `qemu` or `libvirt:web1`; raises PlanError for another word."""
+    """Return a rig's name, such as `qemu` or `libvirt:web1`; raises PlanError for an unknown one."""
     _rig(text)
     return text
 
@@ -256,9 +256,9 @@ def _values(text: str) -> tuple[str, tuple[str, ...]]:
 
 
 def _arm(name: str, texts: Sequence[str], base: Stack, settings: tuple[Setting, ...]) -> Arm:
-    """Turn an arm's knobs. What the base says about QEMU's disk does not reach an arm on metal, where none is.
+    """Apply an arm's settings. The base's settings of QEMU's disk are dropped for an arm on metal, which has no QEMU.
 
-    Another rig or export than the base's takes the place of `rig=vhost-user`, which says both.
+    Another rig or export than the base's replaces `rig=vhost-user`, which sets both.
     """
     own = apply_settings(Stack(), texts)[1]
     named = {key for key, _ in own}
@@ -280,7 +280,7 @@ def _named_rig(settings: Sequence[Setting]) -> RigWord | None:
 
 
 def labels(varied: Sequence[tuple[str, tuple[str, ...]]]) -> Callable[[Sequence[Setting]], str]:
-    """Choose how to name combinations: by values alone where these speak for themselves, else by knob and value."""
+    """Choose the names of combinations: values only where these are unambiguous, else knob and value."""
     values = [value for _, several in varied for value in several]
     short = [name.rpartition(".")[2] for name, _ in varied]
     names = dict(zip((name for name, _ in varied), short, strict=True)) if len(set(short)) == len(short) else {}

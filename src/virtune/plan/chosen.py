@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which value of each option counts: what was said first, else the default; and where each came from."""
+"""The effective value of each option (the first layer that gives one, else the default) and its origin."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -11,7 +11,7 @@ Sources = Mapping[str, Provenance]
 
 
 def layered(*layers: tuple[Provenance, StudyOptions]) -> tuple[StudyOptions, dict[str, Provenance]]:
-    """Return what was said in any of the layers, of which an earlier one goes over a later one, and who said it."""
+    """Merge layers of options, an earlier one over a later one, and return the values with their origins."""
     options, sources = StudyOptions(), dict[str, Provenance]()
     for provenance, layer in layers:
         said = {name: getattr(layer, name) for name in OPTIONS if was_said(getattr(layer, name))}
@@ -27,8 +27,8 @@ def layered(*layers: tuple[Provenance, StudyOptions]) -> tuple[StudyOptions, dic
 def recorded(
     verb: str, options: StudyOptions, sources: Sources, values: Mapping[str, object]
 ) -> tuple[ChosenOption, ...]:
-    """Return the value of each option of a verb, as text, with where it came from; options without a value are left
-    out. `values` are those that the study came to have, where they follow from more than what was said.
+    """Return the value of each option of a verb, as text, with its origin; options without a value are left out.
+    `values` are the study's final values, where these depend on more than the options given.
     """
     found = []
     for name, row in options_of(verb).items():

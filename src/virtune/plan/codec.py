@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Studies, stacks and workloads to JSON and back, losing nothing and taking nothing strange in.
+"""Convert studies, stacks and workloads to JSON and back without loss, refusing unknown fields.
 
-What the store keeps must be readable by a later virtune: a field that was added since gets its default, while a
-field that is unknown here was written by a newer virtune and is refused instead of dropped.
+A later virtune must be able to read the store: a field added since gets its default, while an unknown field was
+written by a newer virtune and is refused instead of dropped.
 """
 
 import json
@@ -86,7 +86,7 @@ def _read(kind: type, text: str) -> object:
 
 
 def _stranger(given: Any, kept: Any, place: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the path of the first key that was given and not kept, or nothing."""
+    """Return the path of the first unknown key, or an empty one."""
     if isinstance(given, dict) and isinstance(kept, dict):
         pairs = [(key, given[key], kept.get(key)) for key in given]
         unknown = next((key for key in given if key not in kept), None)

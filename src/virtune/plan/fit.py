@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether every workload of a study can be put on every arm, asked before anything is made or filled."""
+"""Check that every workload of a study can run on every arm, before anything is created or filled."""
 
 from virtune.fio.exported import Clients, require_driven
 from virtune.fio.job import fio_job
@@ -12,9 +12,9 @@ from virtune.plan.loads import LIKELY_SATURATION, at_loads
 
 
 def clients_for(study: Study, *, engines: frozenset[str], installed: bool) -> Clients:
-    """Return what loads the arms of a study on a host with these engines of fio.
+    """Return the load generators of a study's arms on a host with these fio engines.
 
-    Where virtune-load loads a vhost-user-blk export, it loads what it is compared with too, if io_uring works.
+    Where virtune-load loads a vhost-user-blk export, it loads the arms compared with it too, if io_uring works.
     """
     exported = any(arm.stack.export == "vhost-user-blk" for arm in study.arms)
     return Clients(engines=engines, installed=installed, alike=exported and installed and "io_uring" in engines)

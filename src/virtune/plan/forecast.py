@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How long trials take: what is asked of them, what each costs besides, and how many have to be repeated.
+"""Forecast how long trials take: their planned time, the overhead of each, and how many have to be repeated.
 
-What a rig costs is in its row (`model.rig`), as measured on one host; what the store has seen of this host is better.
+A rig's overhead is in its row (`model.rig`), as measured on one host; measurements of this host in the store are
+preferred.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,49 +15,49 @@ from virtune.model.stack import Stack
 from virtune.model.study import Study
 
 _GENERATOR_SECONDS = 0.1
-"""What an attempt costs beside warm-up and run where virtune-load runs: it starts and ends in 0.01 s."""
+"""The overhead of an attempt with virtune-load, which starts and ends in 0.01 s."""
 
 _GUEST_SECONDS = 0.5
-"""What each further guest of a stack adds: they are made ready one after another."""
+"""The extra overhead of each further guest of a stack: they are prepared one after another."""
 
 FILL_BYTES_PER_SECOND = 250e6
 """How fast a scratch image is filled; disks do between 100 MB/s and 2 GB/s."""
 
 START_SECONDS = 1.5
-"""What every run costs besides: Python and libraries are loaded, tools are asked, and the result is worked out."""
+"""The overhead of every run: loading Python and libraries, querying tools, computing the result."""
 
 _LONGEST_REPEAT = 6
 """After so many attempts a cause that disturbs most of them no longer repeats any (`analyse.trial.rejection`)."""
 
 _RECENT = 6
-"""How many attempts back it counts what had to be repeated: a disturbance comes and goes."""
+"""How many of the last attempts count for the rate of repeats: disturbances come and go."""
 
 _INVENTED_SECONDS = 0.04
-"""What a trial takes that is only simulated, however long it says that it measured."""
+"""The real time of a simulated trial, whatever its simulated time."""
 
 _PAUSE_SECONDS = 120.0
-"""A longer silence between two attempts than their length and this was an interruption."""
+"""A gap between two attempts that exceeds their length by more than this was an interruption."""
 
 _LATEST = 3
-"""Of so many of the newest studies of a kind the median counts."""
+"""The overhead is the median over so many of the newest studies of a kind."""
 
 _ATTEMPTS = 3
-"""Moments are kept in whole seconds, so of fewer attempts nothing is learnt."""
+"""Times are stored in whole seconds, so fewer attempts are too imprecise."""
 
 Kind = tuple[str, str | None, str | None, int]
-"""What decides what a stack costs: its rig, its export, its domain, and its guests."""
+"""The properties of a stack that determine its overhead: rig, export, domain and guests."""
 
 
 def kind_of(stack: Stack) -> Kind:
-    """Return what decides what a stack costs."""
+    """Return the kind of a stack, which determines its overhead."""
     return stack.rig, stack.export if RIGS[stack.rig].front == "export" else None, stack.domain, stack.guests
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimedStudy:
-    """A study of this host: of every attempt its arm, and the seconds from the study's beginning to its end.
+    """A study of this host: the arm of every attempt, and its end in seconds since the study's begin.
 
-    `filled`: scratch images were made for it, as far as one can tell.
+    `filled`: scratch images were made for it, as far as known.
     """
 
     study: Study
@@ -66,8 +67,8 @@ class TimedStudy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeenCosts:
-    """What stacks of each kind cost on this host: `beside` an attempt's warm-up and run, and `ready` before the first
-    trial without the images; seconds. Empty where nothing is known.
+    """The overhead of stacks of each kind on this host, in seconds: `beside` per attempt besides warm-up and run, and
+    `ready` before the first trial without filling images. Empty if unknown.
     """
 
     beside: Mapping[Kind, float] = field(default_factory=dict)
@@ -78,11 +79,11 @@ NOTHING_SEEN = SeenCosts()
 
 
 def seen_of(pasts: Sequence[TimedStudy]) -> SeenCosts:
-    """Return what studies, the newest first, show of what stacks cost."""
+    """Return the overhead of stacks from stored studies, the newest first."""
     beside: dict[Kind, list[float]] = {}
     ready: dict[Kind, list[float]] = {}
     for past in pasts:
-        if past.study.search is not None:  # its trials are not all of one length
+        if past.study.search is not None:  # its trials differ in length
             continue
         kinds = {arm.name: kind_of(arm.stack) for arm in past.study.arms}
         for kind, seconds in _beside(past, kinds):
@@ -106,7 +107,7 @@ def _beside(past: TimedStudy, kinds: Mapping[str, Kind]) -> Iterator[tuple[Kind,
 
 
 def _ready(past: TimedStudy) -> float:
-    """Return what came before a study's first trial, without its images."""
+    """Return the time before a study's first trial, without filling images."""
     study, (arm, ended) = past.study, past.attempts[0]
     trial = study.seconds + study.ramp_seconds + beside_seconds(study.arm(arm).stack)
     images = study.span_bytes / FILL_BYTES_PER_SECOND if past.filled else 0.0
@@ -114,7 +115,7 @@ def _ready(past: TimedStudy) -> float:
 
 
 def beside_seconds(stack: Stack, seen: SeenCosts = NOTHING_SEEN) -> float:
-    """Return what an attempt with this stack costs beside its warm-up and run."""
+    """Return the overhead of an attempt with this stack besides its warm-up and run."""
     known = seen.beside.get(kind_of(stack))
     if known is not None:
         return known
@@ -125,20 +126,20 @@ def beside_seconds(stack: Stack, seen: SeenCosts = NOTHING_SEEN) -> float:
 
 
 def round_seconds(study: Study) -> float:
-    """Return about how long one round of all arms and workloads takes."""
+    """Estimate the time of one round of all arms and workloads."""
     arms = sum(study.seconds + study.ramp_seconds + beside_seconds(arm.stack) for arm in study.arms)
     return len(study.workloads) * arms
 
 
 def trial_seconds(study: Study, stack: Stack, seen: SeenCosts = NOTHING_SEEN, *, busy: float = 1.0) -> float:
-    """Return what an attempt takes; `busy` is by how much longer what it costs beside its run takes now."""
+    """Return the time of an attempt; `busy` is the factor on its overhead at the host's present load."""
     if not RIGS[stack.rig].measures:
         return _INVENTED_SECONDS
     return study.seconds + study.ramp_seconds + busy * beside_seconds(stack, seen)
 
 
 def setup_seconds(study: Study, *, bytes_to_fill: int, seen: SeenCosts = NOTHING_SEEN) -> float:
-    """Return about what a study takes before its first trial: images filled, guests booted, every arm up once."""
+    """Estimate the time before a study's first trial: images filled, guests booted, every arm up once."""
     if study.simulated:
         return START_SECONDS
     kinds = {kind_of(arm.stack): arm.stack for arm in study.arms}
@@ -152,7 +153,7 @@ def setup_seconds(study: Study, *, bytes_to_fill: int, seen: SeenCosts = NOTHING
 def attempts_for(trials: int, repeated: Sequence[bool], *, busy: bool = False) -> float:
     """Return how many attempts so many trials take.
 
-    `repeated` says of every attempt so far whether it had to be repeated; before the first one, `busy` says whether
+    `repeated` is, for every attempt so far, whether it had to be repeated; before the first one, `busy` is whether
     the host is. A cause that disturbs most attempts is soon taken for the host's normal state, and then repeats
     nothing.
     """

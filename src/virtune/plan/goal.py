@@ -23,7 +23,7 @@ _UNITS: Mapping[str, tuple[Mapping[str, float], str]] = {
     "B/s": (_BYTES, "200MB/s"),
     "%": ({"%": 1.0}, "80%"),
 }
-"""By the base unit of a metric: the units that may be written, each with its size in it, and an example."""
+"""For each base unit of a metric: the units allowed, each with its size in base units, and an example."""
 
 
 def parse_goal(maximize: str | None, minimize: str | None, subject_to: Sequence[str]) -> Goal:
@@ -45,7 +45,7 @@ def parse_goal(maximize: str | None, minimize: str | None, subject_to: Sequence[
 
 
 def parse_limit(text: str) -> Limit:
-    """Read `latency.p99<=1ms` or `iops>=50k`; raises PlanError with what may be written."""
+    """Read `latency.p99<=1ms` or `iops>=50k`; raises PlanError with the values allowed."""
     found = _LIMIT.fullmatch(text)
     if found is None or found["sense"] not in ("<=", ">="):
         raise PlanError(
@@ -85,9 +85,10 @@ def _metric(word: str) -> Metric:
 
 
 def parse_value(metric: Metric, text: str, whole: str) -> float:
-    """Read a value of a metric with its unit (`2ms`, `50k`, `200MB/s`), in its base unit; `whole` is what it is of.
+    """Read a value of a metric with its unit (`2ms`, `50k`, `200MB/s`), in its base unit; `whole` is the text that
+    contains it.
 
-    Raises PlanError with what may be written.
+    Raises PlanError with the values allowed.
     """
     units, example = _UNITS[metric.unit]
     found = _VALUE.fullmatch(text)

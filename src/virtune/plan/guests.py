@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The part of a workload that one of several guests gets: all of them together do what one alone would do."""
+"""Split a workload among several guests, which together do the I/O of a single one."""
 
 from dataclasses import replace
 
@@ -12,7 +12,7 @@ _APART = 100_003
 
 
 def share_of(workload: Workload, stack: Stack) -> Workload:
-    """Divide the clones of every job among the guests; raises PlanError where that leaves a rest, or cannot be."""
+    """Divide the clones of every job among the guests; raises PlanError if they cannot be divided evenly."""
     if stack.guests == 1:
         return workload
     if workload.verbatim is not None:
@@ -34,7 +34,7 @@ def share_of(workload: Workload, stack: Stack) -> Workload:
 
 
 def require_shared_image(workload: Workload, stack: Stack) -> None:
-    """Raise PlanError where guests would write to one qcow2 image, which belongs to one QEMU alone."""
+    """Raise PlanError where guests would write to one qcow2 image, which only one QEMU may open."""
     if stack.guests + stack.idle_guests > 1 and workload.writes and stack.disk.format != "raw":
         raise PlanError(
             f"several guests cannot have one {stack.disk.format} image while {workload.name} writes to it",
@@ -43,5 +43,5 @@ def require_shared_image(workload: Workload, stack: Stack) -> None:
 
 
 def guest_seed(seed: int, guest: int) -> int:
-    """Return the seed of the load in one guest (0 is the first): no two of them touch the same places in turn."""
+    """Return the seed of the load in one guest (0 is the first): no two have the same sequence of offsets."""
     return seed + guest * _APART

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The order of trials: every arm under every workload once a round, so that drift falls on all of them alike."""
+"""The order of trials: every arm under every workload once per round, so that drift affects all of them alike."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import replace
@@ -9,7 +9,7 @@ from virtune.model.errors import PlanError
 from virtune.model.study import Study, Trial
 
 TRIALS_MAX = 100_000
-"""At three seconds each this is more than three days; a plan that asks for more is a slip of the pen."""
+"""At three seconds each this is more than three days; a plan with more is taken for a mistake."""
 
 
 def trials(
@@ -43,11 +43,11 @@ def propose(
     without: Collection[tuple[str, str]] = (),
     restart: bool = False,
 ) -> tuple[Trial, ...]:
-    """Return the trials of the next `rounds` rounds of these workloads; none when the study's rounds are used up.
+    """Return the trials of the next `rounds` rounds of these workloads, after those in `study.trials`; none when the
+    study's rounds are used up.
 
-    The rounds after those in `study.trials`. The same seed draws the same order, whenever and in however many steps
-    it is asked for; a workload that needs no more trials, or an arm under one (`without`), leaves the order of the
-    others as it is.
+    The same seed gives the same order, in however many steps it is requested; a workload that needs no more trials,
+    or an arm under one (`without`), leaves the order of the others as it is.
     """
     begun = study.rounds_begun
     names = [arm.name for arm in study.arms], [workload.name for workload in study.workloads]
@@ -61,9 +61,10 @@ def propose(
 
 
 def most_rounds(study: Study) -> int:
-    """Return how many rounds a study can have: what was asked for, and of a comparison what is allowed of trials.
+    """Return the most rounds of a study: the requested ones, and for a comparison at most the allowed number of
+    trials.
 
-    A comparison ends when it knows or is out of time, so a limit that cannot be reached does no harm.
+    A comparison ends when it is decided or out of time, so a limit that is never reached does no harm.
     """
     allowed = TRIALS_MAX // max(1, len(study.arms) * len(study.workloads))
     return min(study.rounds, allowed) if study.sequential else study.rounds

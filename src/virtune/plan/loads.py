@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Latency at equal offered load: from a workload to the loads at which every arm is compared.
+"""Latency at equal offered load: derive the loads at which all arms are compared.
 
-At saturation latency is the length of a queue, which says nothing of the stack. So the baseline's saturation is
-measured first, with the workload as it was asked for; then every arm is offered the same shares of it, and one I/O at
-a time besides. A rate is offered at even intervals, through a queue so deep that the generator never has to wait.
+At saturation latency depends on the queue length and not on the stack. So the baseline's saturation is measured
+first, with the workload as requested; then every arm is offered the same shares of it, and one I/O at a time as well.
+I/Os are offered at even intervals, with a queue so deep that the generator never has to wait.
 """
 
 import math
@@ -21,15 +21,17 @@ from virtune.model.workload import Job, Workload, job
 from virtune.plan.interleave import trials
 
 PROBE_ROUNDS = 3
-"""Blocks in which the baseline's saturation is measured: a load at 70 % of it may be at 68 or 72 % just as well."""
+"""Rounds in which the baseline's saturation is measured: enough, since a load at 70 % of it may as well be at 68 or
+72 %.
+"""
 
 DEPTH = 256
-"""Room for what is in flight: at 10,000 I/Os a second it fills only when they take more than 25 ms in the mean."""
+"""The queue depth: at 10,000 I/Os a second it fills only when their mean latency exceeds 25 ms."""
 
 RATE_MAX = 10**8
 
 LIKELY_SATURATION = 1e4
-"""IOPS to write the jobs with while it is not known: any rate shows whether a load can be offered."""
+"""A placeholder rate while saturation is unknown, to check whether a load can be offered at all."""
 
 LOADS_MAX = 16
 
@@ -38,7 +40,9 @@ _RATE = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,3})?)(k?)\s*iops", re.ASCII | re.IG
 
 
 def read_loads(texts: tuple[str, ...], *, most: int = LOADS_MAX) -> tuple[str, ...]:
-    """Read what `--at-load` says, commas or not, and return each load once: `50%`, `5000iops`; raises PlanError."""
+    """Read the values of `--at-load`, with or without commas, and return each load once: `50%`, `5000iops`; raises
+    PlanError.
+    """
     words = [word.strip() for text in texts for word in text.split(",")]
     for word in words:
         rate_of(word, 1.0)
@@ -49,7 +53,7 @@ def read_loads(texts: tuple[str, ...], *, most: int = LOADS_MAX) -> tuple[str, .
 
 
 def with_loads(study: Study, *, restart: bool = False) -> Study:
-    """Return a study that compares at its offered loads as it begins: the baseline alone, until it is saturated.
+    """Return the first part of a study at offered loads: the baseline alone, at saturation.
 
     Raises PlanError for a workload that cannot be offered at a rate.
     """
@@ -72,7 +76,7 @@ def settled(record: StudyRecord) -> Study:
     for probe in study.workloads:
         compared |= {one.name: one for one in at_loads(study, probe, saturation_iops(record, probe.name))}
     arms, restart = [arm.name for arm in study.arms], any(trial.restart for trial in study.trials)
-    # of a study that looks at them the first rounds, numbered as those of the probe were; the rest are proposed
+    # of a sequential study only the first rounds, numbered like those of the probe; the rest are proposed later
     rounds = min(PROBE_ROUNDS, study.rounds) if study.sequential else study.rounds
     order = trials(arms, list(compared), rounds=rounds, seed=study.seed, restart=restart)
     begun = len(study.trials)
@@ -84,7 +88,7 @@ def settled(record: StudyRecord) -> Study:
 
 
 def at_loads(study: Study, probe: Workload, saturation: float) -> tuple[Workload, ...]:
-    """Return what is compared of a workload whose saturation (IOPS) is known: one at a time, then at every load."""
+    """Return the workloads to compare for a known saturation (IOPS): one I/O at a time, then every load."""
     # one I/O at a time cannot be shared among guests
     alone = () if any(arm.stack.guests > 1 for arm in study.arms) else (_one_at_a_time(probe),)
     return (*alone, *(offered_workload(probe, load, rate_of(load, saturation)) for load in study.at_load))
@@ -107,7 +111,7 @@ def _measured(record: StudyRecord, workload: str) -> list[Measurement]:
 
 
 def saturation_iops(record: StudyRecord, workload: str) -> float:
-    """Return what a probe did, in IOPS: the geometric mean over its rounds. Raises LoadError without any."""
+    """Return a probe's IOPS: the geometric mean over its rounds. Raises LoadError without any."""
     measured = _measured(record, workload)
     counted = [one for one in measured if not one.causes] or measured
     rates = [rate for one in counted if (rate := one.get("iops"))]
@@ -141,7 +145,7 @@ def _one_at_a_time(workload: Workload) -> Workload:
 
 
 def offered_workload(workload: Workload, load: str, iops: float) -> Workload:
-    """Return the workload with its I/Os offered at a rate, whatever comes back; `load` is how it was asked for.
+    """Return the workload as an open loop with its I/Os offered at a rate; `load` is the load as requested.
 
     Raises PlanError for a workload that cannot be offered at a rate.
     """
@@ -170,7 +174,7 @@ def offered_workload(workload: Workload, load: str, iops: float) -> Workload:
 
 
 def _only_job(workload: Workload) -> Job:
-    """Return the one job of a workload; raises PlanError where a rate would not be what was asked for."""
+    """Return the only job of a workload; raises PlanError where a rate would change the request."""
     where = f"workload {workload.name}"
     if workload.verbatim is not None or len(workload.jobs) != 1:
         hint = "write it in fio's words: rw=randread,bs=4k,iodepth=32"

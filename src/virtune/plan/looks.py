@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""When a comparison whose end is planned is looked at, and how much of its plan is done then."""
+"""The interim looks of a comparison with a planned end, and the share of the plan done at each."""
 
 from dataclasses import replace
 
@@ -7,8 +7,9 @@ from virtune.model.study import Study
 from virtune.plan.interleave import most_rounds
 
 LOOKS_APART = 0.02
-"""Looks are at least this share of the rounds before apart, so up to 50 rounds after every one: a look more changes
-nothing that one would notice then, and each costs time to work out."""
+"""Looks are at least this share of the earlier rounds apart, so up to 50 rounds there is one after every round: more
+looks would hardly decide earlier, and each takes computing time.
+"""
 
 
 def plan_done(study: Study, seconds: float) -> float:
@@ -22,8 +23,8 @@ def plan_done(study: Study, seconds: float) -> float:
 def looked_at(study: Study, share: float) -> Study:
     """Return the study with a look after the rounds so far, at this share of its plan.
 
-    What was spent stays spent, so a share is never less than that of the look before, whatever a clock says after a
-    resumption. A study of an older virtune, which has no such plan, stays as it is.
+    Error that was spent stays spent, so a share is never less than at the look before, even if the clock jumps after
+    a resumption. A study of an older virtune, which has no such plan, stays as it is.
     """
     if study.looks is None:
         return study

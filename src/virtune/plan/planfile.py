@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Plan files: a whole comparison written down in TOML, read strictly.
+"""Plan files: a whole comparison written down in TOML, with strict checks.
 
     title = "Which AIO engine for qcow2?"
     workload = ["randread-4k", "log-sync-16k"]     # as on the command line: profiles, fio's words, job files
@@ -23,7 +23,7 @@
     rig = "metal"
 
 A flag of the command line goes over the same key of the file, and has the same bounds. Job files are looked for where
-the plan file lies. Whatever is not known here is refused by its name.
+the plan file lies. Unknown keys are refused by name.
 """
 
 import math
@@ -50,7 +50,7 @@ from virtune.plan.arms import ARMS_MAX, apply_settings
 from virtune.plan.loads import read_loads
 
 CHARACTERS_MAX = 64 * 1024
-"""A plan is written by hand; what is longer is another file given by mistake."""
+"""A plan is written by hand; a longer file was given by mistake."""
 
 LINE_MAX = 4200
 """Room for the longest inline workload. Python's TOML reader takes a minute for one key of 50,000 dots."""
@@ -100,7 +100,7 @@ def plan_schema() -> dict[str, Any]:
 
 
 def plan_words(name: str) -> str:
-    """Say what an option means in a plan file: what it asks, what may be written, what it is otherwise."""
+    """Describe an option of a plan file: its meaning, the values allowed, its default."""
     row = OPTIONS[name]
     means = [row.plan_help or str(for_verb(row.help, "compare"))]
     if row.takes is Takes.TIME:
@@ -114,7 +114,7 @@ def plan_words(name: str) -> str:
 
 
 _FLAG = re.compile(r"--([a-z][a-z-]*)")
-"""A flag in the help of the command line, which is a key here."""
+"""A flag in the help of the command line, written as a key in plan files."""
 
 
 def _seconds(low: float, high: float, value: object) -> float:
@@ -189,7 +189,7 @@ _RIG = WithJsonSchema(_RIGS)
 
 
 class _Arm(BaseModel):
-    """An arm: its name, and its knobs as what stands beside it."""
+    """An arm: its name, and its settings as the other keys."""
 
     model_config = ConfigDict(extra="allow", strict=True)
 
@@ -224,13 +224,13 @@ _TYPES: Mapping[Takes, Callable[[OptionRow], Any]] = {
     Takes.SHARE: _share,
     Takes.TEXT: lambda row: Annotated[str | None, Field(max_length=None if row.high is None else int(row.high))],
 }
-"""How pydantic reads the value of a key; a switch or a path has not been one yet."""
+"""How pydantic reads the value of a key; no key is a switch or a path yet."""
 
 _KEYS: dict[str, Any] = {row.plan: _field(name, row) for name, row in OPTIONS.items() if row.plan}
 _File: type[BaseModel] = create_model(
     "_File", __config__=ConfigDict(extra="forbid", strict=True), __doc__="A comparison of stacks.", **_KEYS
 )
-"""A comparison of stacks, written down: its keys are those of the table of options."""
+"""A comparison of stacks: its keys are those of the table of options."""
 
 
 def _explain(error: ValidationError) -> NoReturn:
@@ -303,7 +303,7 @@ def _in_place(where: str, check: Callable[[], object]) -> None:
 
 
 def _knob_schemas(of: Callable[[dict[str, Any]], dict[str, Any]]) -> dict[str, Any]:
-    """Return the schemas of the knobs that can be turned, nested as TOML nests dotted keys."""
+    """Return the schemas of the knobs that can be set, nested like dotted keys in TOML."""
     found: dict[str, Any] = {}
     for knob in (knob for knob in KNOBS if knob.place):
         room, _, name = knob.id.partition(".")

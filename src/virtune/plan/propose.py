@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Proposals for a race of a space that is too large to race all of it: Optuna's TPE, asked and told.
+"""Proposals for a race in a space that is too large to race all configurations, by Optuna's TPE sampler. The sampler
+gets the levels that the race estimated, so a proposal is a function of the stored trials and the seed, and a killed
+search resumes with the same ones.
 
-What it is told are the levels that the race found, so a proposal is a function of the trials that are kept and of the
-seed, and a killed search goes on with the same ones. It decides nothing: what it proposes has to win its race.
+The sampler decides nothing: its proposals have to win the race.
 """
 
 import warnings
@@ -26,10 +27,10 @@ TRIES_FROM = 100
 """Of spaces with more configurations than this not all are raced (method, 5.7)."""
 
 TRIES = 64
-"""So many of them are: a race of 64 is decided in half an hour on a noisy host (method, 4.1)."""
+"""The number that is raced: 64 are decided in half an hour on a noisy host (method, 4.1)."""
 
 ASKS_MAX = 50
-"""So many proposals of what cannot be, or was tried, and one is drawn at random."""
+"""After so many proposals that are impossible or were tried already, one is drawn at random."""
 
 Values = Mapping[str, str]
 """The value of each factor, by knob, as it is written."""
@@ -41,7 +42,7 @@ def tries_for(ranked: int) -> int | None:
 
 
 def proposals(study: Study, known: Tuning, *, block: int) -> tuple[str, ...]:
-    """Return the arms that are to join the race in its `block`: as many as are wanted, none that was tried."""
+    """Return the arms that join the race in its `block`: the number wanted, none that was tried."""
     search = study.search
     if search is None or not known.wanted:
         return ()
@@ -57,8 +58,8 @@ def proposals(study: Study, known: Tuning, *, block: int) -> tuple[str, ...]:
 
 
 def _asked(study: Study, search: Search, known: Tuning, left: set[str], *, seed: int) -> Iterator[str]:
-    """Yield what Optuna proposes of the arms that are left."""
-    # it takes half a second to load, and most searches race all that there is
+    """Yield Optuna's proposals among the remaining arms."""
+    # it takes half a second to load, and most searches race all configurations
     import optuna
     from optuna.trial import TrialState, create_trial
 
@@ -90,7 +91,7 @@ def _asked(study: Study, search: Search, known: Tuning, left: set[str], *, seed:
 
 
 def _base(study: Study, search: Search) -> Stack:
-    """Return the stack that all configurations vary: what is fixed."""
+    """Return the stack with the fixed settings, which all configurations vary."""
     varied = {factor.knob for factor in search.factors}
     some = next(name for name in search.ranked if name != study.baseline)
     fixed = [f"{knob}={value}" for knob, value in study.arm(some).settings if knob not in varied]
@@ -102,7 +103,9 @@ def _ordered(factor: Factor) -> bool:
 
 
 def _scale(factor: Factor) -> "BaseDistribution":
-    """Return a factor as Optuna knows it: numbers by their rank, so that neighbours are neighbours, else words."""
+    """Return a factor as an Optuna distribution: numbers by their rank, so that neighbouring values are close, else
+    categories.
+    """
     from optuna.distributions import CategoricalDistribution, IntDistribution
 
     return IntDistribution(0, len(factor.values) - 1) if _ordered(factor) else CategoricalDistribution(factor.values)
@@ -118,9 +121,9 @@ def _value(factor: Factor, found: Any) -> str:
 
 
 def _params(settings: Values, factors: tuple[Factor, ...]) -> dict[str, Any] | None:
-    """Return an arm as Optuna knows it; what means nothing beside its other values has any value.
+    """Return an arm as Optuna parameters; a setting without effect gets any value.
 
-    None for a baseline that has other values than the space.
+    None for a baseline with values outside the space.
     """
     found: dict[str, Any] = {}
     for factor in factors:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a search runs next: a block of trials, a function of what it knows and of its seed."""
+"""The next block of trials of a search, a function of its results so far and of its seed."""
 
 from collections.abc import Iterator, Sequence
 from random import Random
@@ -14,8 +14,8 @@ from virtune.plan.propose import proposals
 def next_block(study: Study, known: Tuning, *, rounds: int, trials: int) -> tuple[Trial, ...]:
     """Return the trials of the next block, none when the search is over.
 
-    `rounds` of the present phase are complete, and `trials` in all; what is known is known from these alone. So the
-    same block comes again when a search was killed in its middle.
+    `rounds` of the present phase are complete, and `trials` in all. The block depends on these only, so a search that
+    was killed in the middle of a block gets the same block again.
     """
     if known.finished:
         return ()
@@ -46,7 +46,7 @@ def _arms(study: Study, known: Tuning, rounds: int) -> Sequence[str]:
                 return list(_shuffled(study, [*leader, *proposals(study, known, block=rounds)], rounds))
             return list(_shuffled(study, known.standing.up_next, rounds))
         case Phase.CONFIRM:
-            # A B B A: what drifts evenly falls on both alike
+            # A B B A: linear drift affects both alike
             return [winner, study.baseline] if rounds % 2 else [study.baseline, winner]
         case Phase.SOAK:
             count = -(-int(study.search.soak_seconds) // 10) if study.search else 1
@@ -54,10 +54,10 @@ def _arms(study: Study, known: Tuning, rounds: int) -> Sequence[str]:
 
 
 def _shuffled(study: Study, arms: Sequence[str], block: int) -> Iterator[str]:
-    """Yield the arms in random order, those together that the rig can swap for one another (a split plot).
+    """Yield the arms in random order, grouped by what the rig can swap without a new process (a split plot).
 
-    The groups come in random order and so do the arms within one, anew in each block: what is made anew is paid once
-    for each group and block, and what it brings with it by chance is another one each time.
+    Groups and the arms within them are shuffled in each block: the cost of a new process is paid once per group and
+    block, and the random effect of its start is drawn again each time.
     """
     chance = Random(f"{study.seed}/{block}")  # noqa: S311 - a fair order, not a secret
     groups: dict[tuple[object, ...], list[str]] = {}
@@ -68,10 +68,10 @@ def _shuffled(study: Study, arms: Sequence[str], block: int) -> Iterator[str]:
 
 
 def _first_of_plots(study: Study, arms: Sequence[str]) -> frozenset[str]:
-    """Return who begins a whole plot of a block that has several.
+    """Return the arms that begin a whole plot in a block with several.
 
-    It is made anew there even where the block before ended with the same one, or two blocks would share what it
-    brought by chance, and blocks are what is counted.
+    The process is restarted there even where the block before ended with the same plot; otherwise two blocks would
+    share a start's random effect, and blocks must be independent.
     """
     plots = [whole_plot(study.arm(name).stack) for name in arms]
     if len(set(plots)) < 2:

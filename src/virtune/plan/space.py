@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The space of a search: the knob table, what this host's QEMU has of it, and what the user varies and fixes.
+"""The space of a search: the knobs that this host's QEMU supports, as the user varies and fixes them.
 
     --vary disk.aio=threads,native   these values         --vary disk.aio     all values that the host has
     --fix disk.cache=none            one value, everywhere, the baseline included
@@ -30,17 +30,17 @@ BASELINE = "baseline"
 """The name of the arm that is there now."""
 
 CONFIGURATIONS_MAX = 20_000
-"""More combinations than this are not looked through: the values want thinking about, not searching."""
+"""The most combinations; more need a choice of values by the user, not a search."""
 
 QUEUES_MAX = 8
-"""More queues than this serve no disk that a storage daemon serves from one thread (knob K22)."""
+"""More queues than this do not help a disk that a storage daemon serves from one thread (knob K22)."""
 
 _CLUSTER_DEFAULT = Bytes(65536)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """What a user said of a space, as it was written."""
+    """The user's options for a space, as written."""
 
     rig: str | None = None
     vary: tuple[str, ...] = ()
@@ -52,7 +52,7 @@ class Asked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Host:
-    """What the host has: QEMU's answers by knob, whether the kernel gives us io_uring (None: unknown), and so on."""
+    """The host's support: QEMU's answers by knob, whether io_uring works (None: unknown), and so on."""
 
     answers: Mapping[str, tuple[Answer, ...]]
     program: str
@@ -64,7 +64,7 @@ class Host:
 def space_of(asked: Asked, host: Host) -> Space:
     """Return the configurations to search.
 
-    Raises PlanError for words that say nothing sensible, and when fewer than two configurations are left.
+    Raises PlanError for invalid options, and when fewer than two configurations are left.
     """
     fixed = [*([f"rig={asked.rig}"] if asked.rig else []), *asked.fix]
     base, settings = apply_settings(Stack(), fixed)
@@ -89,7 +89,7 @@ def space_of(asked: Asked, host: Host) -> Space:
 
 
 def effective(stack: Stack) -> Stack:
-    """Return the stack with what QEMU does unasked written out, so that stacks which run alike are equal."""
+    """Return the stack with QEMU's defaults filled in, so that stacks with the same effect are equal."""
     disk = stack.disk
     if disk.format == "qcow2":
         disk = replace(
@@ -126,7 +126,7 @@ def _baseline(asked: Asked, base: Stack, settings: tuple[tuple[str, str], ...]) 
 def _factors(
     asked: Asked, base: Stack, fixed: set[str], host: Host
 ) -> tuple[tuple[Factor, ...], tuple[Removed, ...]]:
-    """Return the knobs to vary with the values that the host has, and what it has not."""
+    """Return the knobs to vary with the values that the host supports, and those that it does not."""
     factors: list[Factor] = []
     gone: list[Removed] = []
     for knob, values in _varied(asked.vary, host) if asked.vary else _by_default(base, fixed, host):
@@ -163,7 +163,7 @@ def _varied(texts: Sequence[str], host: Host) -> Iterator[tuple[Knob, tuple[str,
 
 def _turnable(name: str) -> Knob:
     if name not in BY_ID:
-        # the search for what was meant, and its hint, are those of a setting
+        # the suggestion and its hint are those of a setting
         parse_setting(f"{name}=x")
         raise PlanError(f"{quoted(name)} means several knobs", hint="name one of them")
     knob = BY_ID[name]
@@ -190,7 +190,7 @@ _USUAL: Mapping[str, tuple[str, ...]] = {
     "iothread.poll_max_ns": ("0", str(POLL_DEFAULT_NS)),
     "disk.cluster_size": ("64k", "2M"),
 }
-"""Of numbers that have no list of values: QEMU's default, and the other value that is recommended at times."""
+"""Values for number knobs without a list: QEMU's default, and the other value that is sometimes recommended."""
 
 
 def _queue_counts(host: Host) -> tuple[str, ...]:
@@ -204,7 +204,7 @@ def _queue_counts(host: Host) -> tuple[str, ...]:
 def _by_default(base: Stack, fixed: set[str], host: Host) -> Iterator[tuple[Knob, tuple[str, ...]]]:
     """The knobs of the rig's path that need no new image; a format is chosen for its features, not for its speed.
 
-    How many queues an export has is left out: most loads have one clone, which takes one queue.
+    The number of an export's queues is left out: most loads have one clone, which uses one queue.
     """
     names = [] if base.disk.backend == "null-co" else ["disk.aio", "disk.cache"]
     if base.export != "nbd":
@@ -215,7 +215,7 @@ def _by_default(base: Stack, fixed: set[str], host: Host) -> Iterator[tuple[Knob
 
 
 def _missing(knob: Knob, value: str, host: Host) -> str | None:
-    """Say why this host does not have that value, None where it has it or nobody knows."""
+    """Say why this host does not support that value; None if it does or if that is unknown."""
     if knob.id == "disk.aio" and value == "io_uring" and host.io_uring is False:
         return "the kernel refuses io_uring to us (`virtune probe` says why)"
     for answer in host.answers.get(knob.id, ()):
@@ -229,9 +229,9 @@ def _missing(knob: Knob, value: str, host: Host) -> str | None:
 
 
 def _cached(asked: Asked, host: Host) -> str | None:
-    """Say why a cache mode that goes through the page cache is not tried unasked, None where it may be.
+    """Say why a cache mode that uses the page cache is not tried by default; None where it may be.
 
-    Where all of the span fits into the host's RAM, what such a stack shows is the RAM's speed, not the disk's.
+    Where the whole span fits into the host's RAM, such a stack measures the RAM, not the disk.
     """
     named = any(text.partition("=")[0].strip() == "disk.cache" for text in asked.vary)
     if named or host.memory_bytes is None or not 0 < asked.span_bytes < host.memory_bytes:
@@ -244,7 +244,7 @@ def _cached(asked: Asked, host: Host) -> str | None:
 
 
 class _Sorter:
-    """Puts each configuration where it belongs: ranked, removed with a reason, or apart."""
+    """Sorts configurations: ranked, removed with a reason, or set apart."""
 
     def __init__(self, *, baseline: Arm, promise: Promise, cached: str | None) -> None:
         self._baseline, self._promise, self._cached = baseline, promise, cached
@@ -255,7 +255,7 @@ class _Sorter:
         self._example: dict[str, str] = {}
 
     def take(self, arm: Arm) -> None:
-        """Sort one configuration in; one that runs like another is not wanted twice."""
+        """Sort one configuration in; one with the same effect as another is removed."""
         found = objections(arm.stack)
         if not found and effective(arm.stack) in self._seen:
             return
@@ -271,7 +271,7 @@ class _Sorter:
         self._seen.add(effective(arm.stack))
 
     def space(self, factors: tuple[Factor, ...], gone: tuple[Removed, ...]) -> Space:
-        """Return what was sorted; raises PlanError when there is nothing to choose from."""
+        """Return the space; raises PlanError when there is nothing to choose from."""
         in_class = durability_of(self._baseline.stack).promise is self._promise
         left = len(self._ranked) + in_class
         if left < 2:
@@ -301,7 +301,7 @@ class _Sorter:
 
 
 def combinations(factors: Sequence[Factor], base: Stack) -> Iterator[tuple[tuple[str, str], ...]]:
-    """Yield every choice of values, once; what means nothing beside the other values is left out of a choice."""
+    """Yield every combination of values once, without settings that have no effect in it."""
     names = [factor.knob for factor in factors]
     seen = set()
     for choice in product(*(factor.values for factor in factors)):
@@ -312,7 +312,7 @@ def combinations(factors: Sequence[Factor], base: Stack) -> Iterator[tuple[tuple
 
 
 def meaningful(own: tuple[tuple[str, str], ...], base: Stack) -> tuple[tuple[str, str], ...]:
-    """Leave out the settings that mean nothing beside the others: how an IOThread polls where none is."""
+    """Leave out settings that have no effect beside the others, such as polling without an IOThread."""
     others = [f"{name}={value}" for name, value in own if name not in _DEPENDS]
     stack = apply_settings(base, others)[0]
     return tuple((name, value) for name, value in own if name not in _DEPENDS or _DEPENDS[name](stack))
@@ -326,11 +326,11 @@ _DEPENDS: Mapping[str, Callable[[Stack], bool]] = {
         lambda stack: stack.disk.format == "qcow2",
     ),
 }
-"""Knobs that mean something only beside other values, and when they do."""
+"""Knobs that have an effect only with certain values of others, and the condition."""
 
 
 def _labels(factors: Sequence[Factor]) -> Callable[[Sequence[tuple[str, str]]], str]:
-    """Name a configuration by the values of what really varies; by all where each knob has one value."""
+    """Name a configuration by the values of the varying knobs; by all where each knob has one value."""
     varied = {one.knob for one in factors if len(one.values) > 1} or {one.knob for one in factors}
     label = labels([(factor.knob, factor.values) for factor in factors if factor.knob in varied])
     return lambda own: label([pair for pair in own if pair[0] in varied])

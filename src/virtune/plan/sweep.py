@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The loads of a sweep: the closed loop first, then shares of what it did, then what the curve still needs.
+"""The loads of a sweep: the closed loop first, then shares of its rate, then further loads where the curve needs
+them.
 
-After VMFleet's sweep (baseline, unconstrained, bracket, infill): loads around what is looked for are put between
-those that are known until neighbours are near enough. What comes next follows from what is kept, so that a sweep
-which was killed goes on as if it had not been.
+Like VMFleet's sweep (baseline, unconstrained, bracket, infill), loads are added between known ones around the knee or
+limit until neighbours are close enough. The next load depends only on the stored trials, so a killed sweep resumes
+unchanged.
 """
 
 import math
@@ -19,17 +20,17 @@ from virtune.model.sweep_plan import LOADS_MAX, SweepPlan
 from virtune.plan.loads import LIKELY_SATURATION, RATE_MAX, offered_workload, rate_of, read_loads, saturation_iops
 
 ASKED_MAX = 100
-"""More loads than this are no curve that anybody reads."""
+"""The most loads of a readable curve."""
 
 FIRST_SHARES = (0.2, 0.5, 0.8, 1.0, 1.25)
-"""Of what the closed loop did: enough to see where the curve turns, and one load beyond it."""
+"""Shares of the closed loop's rate: enough to see the bend of the curve, and one load beyond it."""
 
 
 def sweep_study(study: Study, plan: SweepPlan) -> Study:
     """Return a measurement of one stack as a sweep that begins with its closed loop.
 
-    Raises PlanError for more than one workload, for one that cannot be offered at a rate, and for loads or limits
-    that are none.
+    Raises PlanError for more than one workload, for one that cannot be offered at a rate, and for invalid loads or
+    limits.
     """
     if len(study.workloads) != 1:
         raise PlanError("a sweep has one workload", hint="one sweep for each")
@@ -49,9 +50,9 @@ def sweep_study(study: Study, plan: SweepPlan) -> Study:
 
 
 def next_step(known: LoadSweep, record: StudyRecord) -> Study | None:
-    """Return the study with the loads that are to be run next, None where the curve needs no more.
+    """Return the study with the next loads, None if the curve needs no more.
 
-    Raises LoadError where the closed loop gave nothing to begin with.
+    Raises LoadError if the closed loop gave no measurement.
     """
     study, plan = known.study, known.study.sweep
     assert plan is not None  # noqa: S101 - only sweeps are asked
@@ -76,7 +77,7 @@ def next_step(known: LoadSweep, record: StudyRecord) -> Study | None:
 
 
 def _with(study: Study, workloads: Sequence[str]) -> Study:
-    """Return the study with a block of trials more: each of these workloads in every round, in random order."""
+    """Return the study with one more block of trials: each of these workloads in every round, in random order."""
     plan = study.sweep
     assert plan is not None  # noqa: S101 - only sweeps have blocks
     begun = study.rounds_begun

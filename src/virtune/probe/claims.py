@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Claims: why a block device must not be written to. What cannot be looked at counts as a claim.
+"""Claims: the reasons why a block device must not be written to. Anything that cannot be checked counts as a claim.
 
-The device is looked at with its partitions and with all that is built on them (LVM, RAID, loop devices).
+The check includes the device's partitions and everything built on them (LVM, RAID, loop devices).
 """
 
 import contextlib
@@ -27,11 +27,11 @@ _BLKID_AMBIVALENT = 8
 def claims(
     path: str | Path, root: Path = tree.ROOT, opened: Mapping[str, Sequence[str]] | None = None
 ) -> tuple[Claim, ...]:
-    """Return every reason not to write to a block device; none for a path that is no block device.
+    """Return every reason not to write to a block device; none for a path that is not a block device.
 
-    Who asks about many devices passes `open_devices()`, so that all processes are looked through once.
+    For many devices pass `open_devices()`, so that all processes are scanned once.
     """
-    # what is opened is what was asked for: its name, if it is a link, may lead elsewhere when it is looked up again
+    # the opened descriptor is checked: a name that is a link may lead elsewhere when it is resolved again
     node = str(path) if root == tree.ROOT else os.path.normpath(path)
     number = node_number(node, root)
     if number is None:
@@ -66,7 +66,7 @@ def open_devices() -> dict[str, list[str]]:
 
 
 def _family(home: str, root: Path) -> dict[str, str]:
-    """Return number -> name of a device, its partitions, and all that holds one of them."""
+    """Return number -> name of a device, its partitions, and all devices built on them."""
     family: dict[str, str] = {}
     waiting = [home]
     while waiting:
@@ -144,7 +144,7 @@ def _looped(family: dict[str, str]) -> Iterator[Claim]:
 
 
 def _under_loop(home: str) -> Iterator[Claim]:
-    """Say who else uses the file that a loop device stands on."""
+    """Say who else uses the backing file of a loop device."""
     name = tree.last(tree.parent(home)) if _is_partition(home, tree.ROOT) else tree.last(home)
     known = list(loops())
     ours = next((loop for loop in known if loop.name == name), None)
@@ -192,9 +192,10 @@ def _open_blocks(entry: str) -> set[str]:
 
 
 def signed(node: str, called: str | None = None) -> Iterator[Claim]:
-    """Yield what lies on a block device or in a file, as its blocks tell; not knowing is a claim too.
+    """Yield the signatures (file system, image, database) found in a block device or file; failing to check is a
+    claim too.
 
-    `called` is the name to speak of, where another one leads to it.
+    `called` is the name to report, if it was reached by another one.
     """
     name = called or node
     unsearched = f"{name} was not searched for filesystems"
@@ -219,7 +220,7 @@ def signed(node: str, called: str | None = None) -> Iterator[Claim]:
     elif found.status == 0:
         yield _claim(ClaimKind.SIGNED, name, f"{name} holds {_contents(found.stdout)}")
     elif found.stderr.strip():
-        # blkid leaves with 2 both when there is nothing and when it could not look
+        # blkid exits with 2 both when it found nothing and when it could not read
         yield _claim(ClaimKind.UNSEEN, name, f"{unsearched}: {shell.last_line(found.stderr) or ''}")
     elif known is not None:
         yield _claim(ClaimKind.SIGNED, name, f"{name} is {known}")

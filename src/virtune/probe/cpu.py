@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The processors: how many, how they are arranged, how fast they may run and how deep they may sleep."""
+"""The processors: number, topology, frequency governors and idle states."""
 
 from pathlib import Path
 
@@ -133,7 +133,7 @@ def _deepest_idle(root: Path) -> IdleState | Unknown:
 
 
 def _vulnerabilities(root: Path) -> tuple[tuple[str, ...] | Unknown, tuple[str, ...] | Unknown]:
-    """Return the names of those left open, and of those that a mitigation costs time for."""
+    """Return the names of unmitigated vulnerabilities, and of those whose mitigation costs time."""
     base = f"{_CPUS}/vulnerabilities"
     states = {name: tree.text(f"{base}/{name}", root) for name in tree.names(base, root)}
     if not states:

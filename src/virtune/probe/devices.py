@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Block devices: which ones stand behind a path, and how the kernel runs them.
+"""Block devices: those behind a path, and their kernel settings.
 
 Device numbers come from the mount table, not from stat(): btrfs and overlay give every file an anonymous one.
 """
@@ -27,7 +27,7 @@ _SELECTED = re.compile(r"\[([^\]]+)\]")
 def backing_of(path: str | Path, root: Path = tree.ROOT) -> Backing:
     """Return the filesystem and the block devices behind a path.
 
-    A path that does not exist yet is answered for the nearest directory above it that does.
+    For a path that does not exist yet, the nearest existing directory above it is used.
     """
     return _backing(path, root, frozenset())
 
@@ -94,7 +94,7 @@ def all_disks(root: Path = tree.ROOT) -> tuple[str, ...]:
 
 
 def device_facts(name: str, root: Path = tree.ROOT) -> DeviceFacts:
-    """Return how the kernel runs a device. A partition is run by the queue of its disk."""
+    """Return a device's kernel settings. A partition uses the queue of its disk."""
     own = sysfs_of(name, root) or f"/sys/class/block/{name}"
     whole = tree.parent(own) if tree.exists(f"{own}/partition", root) else own
     queue = f"{whole}/queue"
@@ -161,7 +161,7 @@ def _pool(number: str, root: Path) -> list[str]:
 
 
 def _chain(numbers: Iterable[str], root: Path, above: frozenset[str]) -> tuple[tuple[BlockDevice, ...], str | None]:
-    """Walk down from devices by number, breadth first, each device once and above what it stands on.
+    """Walk down from devices by number, breadth first, each device once and before the devices below it.
 
     `above` are the loop devices on the way here.
     """
@@ -181,7 +181,7 @@ def _chain(numbers: Iterable[str], root: Path, above: frozenset[str]) -> tuple[t
         kind, label, below, gap = _describe(home, root, above | {number})
         gaps += [gap] if gap else []
         known = [(one, _name(one, root)) for one in below]
-        # A device met again moves behind the one that was found to stand on it.
+        # A device found again moves behind the one built on it.
         found.pop(number, None)
         found[number] = BlockDevice(
             number=number, name=tree.last(home), kind=kind, label=label, on=tuple(name for _, name in known)
@@ -191,7 +191,7 @@ def _chain(numbers: Iterable[str], root: Path, above: frozenset[str]) -> tuple[t
 
 
 def _describe(home: str, root: Path, above: frozenset[str]) -> tuple[str, str, list[str], str | None]:
-    """Return a device's kind, label, the numbers of what it stands on, and why those are not all known."""
+    """Return a device's kind, label, the numbers of the devices below it, and why those may be incomplete."""
     name = tree.last(home)
     if tree.exists(f"{home}/partition", root):
         parent = tree.text(f"{tree.parent(home)}/dev", root)

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Extents: how much of a file was never written, so that reading it would measure nothing.
+"""Extents: how much of a file was never written, so that reading it would not reach the disk.
 
-FIEMAP tells holes from allocated blocks that hold no data yet; where a filesystem has none (tmpfs), SEEK_HOLE
-counts both as holes. The file is flushed first: until then, data written over preallocated blocks still counts
-as unwritten.
+FIEMAP distinguishes holes from allocated blocks without data; on a filesystem without it (tmpfs), SEEK_HOLE counts
+both as holes. The file is flushed first: until then, data written over preallocated blocks still counts as unwritten.
 """
 
 import errno
@@ -29,7 +28,7 @@ _BATCH = 512
 def unwritten_bytes(path: str | Path, length: int) -> Extents | Unknown:
     """Return how much of a file's first `length` bytes was never written.
 
-    What lies beyond the end of the file counts as a hole.
+    Bytes beyond the end of the file count as a hole.
     """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Holders: loop devices, processes and locks on a file or block device. What cannot be looked at counts as one.
+"""Holders: loop devices, processes and locks on a file or block device. One that cannot be checked counts as a
+holder.
 
-A name is no proof: it may have been removed or reused since the holder opened it, so device and inode are compared.
+Names prove nothing, since a file may have been removed or replaced after the holder opened it, so device and inode
+are compared.
 """
 
 import contextlib
@@ -28,8 +30,9 @@ _F_OFD_GETLK = 36
 """fcntl(2): who holds a lock that conflicts; Python has no name for it before 3.14."""
 
 _QEMU_LOCK_BYTES = range(100, 300)
-"""Where QEMU locks an image: 100 and up for what it does, 200 and up for what others may not do (QEMU's
-block/file-posix.c, RAW_LOCK_PERM_BASE and RAW_LOCK_SHARED_BASE)."""
+"""The bytes that QEMU locks in an image: from 100 for its own permissions, from 200 for those denied to others
+(QEMU's block/file-posix.c, RAW_LOCK_PERM_BASE and RAW_LOCK_SHARED_BASE).
+"""
 
 _SECTOR_BYTES = 512
 _KERNEL_THREAD = 0x00200000
@@ -41,10 +44,10 @@ _FLAGS_AT = 6
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loop:
-    """A loop device in use: its name, and what it stands on.
+    """A loop device in use: its name and its backing file.
 
-    `backing` is the name that the kernel knows of the file. `file` is its device and inode, `node` the number of the
-    block device that it is (0 for a file); both are None where the loop device could not be asked.
+    `backing` is the kernel's name of the file. `file` is its device and inode, `node` the number of the block device
+    that it is (0 for a file); both are None where the loop device could not be asked.
     """
 
     name: str
@@ -54,7 +57,7 @@ class Loop:
 
 
 def loops() -> Iterator[Loop]:
-    """Yield the loop devices that are in use. Never raises: what cannot be asked is said with None."""
+    """Yield the loop devices in use. Never raises: values that cannot be queried are None."""
     for name in tree.names("/sys/block"):
         backing = tree.text(f"/sys/block/{name}/loop/backing_file") if name.startswith("loop") else ""
         if isinstance(backing, str) and backing:
@@ -62,9 +65,9 @@ def loops() -> Iterator[Loop]:
 
 
 def loops_over(found: os.stat_result) -> Iterator[tuple[str, str]]:
-    """Yield the name of each loop device over a file or block device, and in words how it is known.
+    """Yield the name of each loop device on a file or block device, and how that is known.
 
-    One that cannot be asked and whose file has no name any more is over it, as far as its size allows.
+    One that cannot be queried and whose file was removed counts too, unless its size excludes it.
     """
     device = stat.S_ISBLK(found.st_mode)
     for loop in loops():
@@ -76,7 +79,7 @@ def loops_over(found: os.stat_result) -> Iterator[tuple[str, str]]:
 
 
 def locks_on(path: Path) -> Iterator[str]:
-    """Yield in words who locks a file or device, from whatever namespace. QEMU locks bytes of each image it opens."""
+    """Yield in words who locks a file or device, from any namespace. QEMU locks bytes of each image it opens."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
@@ -96,7 +99,7 @@ def locks_on(path: Path) -> Iterator[str]:
 
 
 def processes_with(device: int, inode: int) -> Iterator[tuple[int, str]]:
-    """Yield pid and name of the processes, but our own, that have the very file open, whatever they call it."""
+    """Yield pid and name of the other processes that have this file open, under any name."""
     for process in _processes():
         with contextlib.suppress(OSError):
             for entry in (process / "fd").iterdir():
@@ -123,7 +126,7 @@ def unseen_processes() -> list[str]:
 
 
 def ours_alone(found: os.stat_result) -> bool:
-    """Whether nobody but us, and root, may write to it."""
+    """Whether only we and root may write to it."""
     return found.st_uid == os.geteuid() and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
 
 
@@ -143,7 +146,7 @@ def _asked(name: str, backing: str) -> Loop:
 
 
 def _may_stand_on(loop: Loop, found: os.stat_result) -> bool:
-    """Whether a loop device that cannot be asked may be over a file, by its name or else by its size."""
+    """Whether a loop device that cannot be queried may be on a file, by its name or else by its size."""
     with contextlib.suppress(OSError):
         named = Path(loop.backing).stat()
         return (named.st_dev, named.st_ino) == (found.st_dev, found.st_ino) or (

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The host: everything that one probe reads. Programs are asked while files are read, so that it stays quick."""
+"""The host: everything that one probe reads. Programs are queried while files are read, which saves time."""
 
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -33,8 +33,8 @@ _NO_QEMU = QemuFacts(
 
 
 def host_facts(scratch: str | Path, root: Path = tree.ROOT) -> HostFacts:
-    """Return every fact about the host that we know how to read. Of a recorded machine no program is asked."""
-    # how busy the host is goes first, or we would find ourselves at work
+    """Return every fact about the host that we know how to read. For a recorded machine no program is queried."""
+    # the host's load is read first, before our own work adds to it
     busy = busy_facts(root)
     live = root == tree.ROOT
     with ThreadPoolExecutor(max_workers=4) as pool:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What tells an image or a device from another one under the same name: a replaced one must not go on as the old."""
+"""The identity of an image or device, so that a replaced one of the same name is not taken for the old one."""
 
 import ctypes
 import os
@@ -19,7 +19,7 @@ _MASK_AT, _BTIME_AT = 0, 80
 """Offsets in struct statx of `stx_mask` (u32) and `stx_btime` (s64 seconds, u32 ns): linux/stat.h."""
 
 _NAMES = ("dm/uuid", "md/uuid", "wwid", "device/wwid", "serial", "device/serial")
-"""Where sysfs keeps the name that a device keeps over reboots, in the order of their worth."""
+"""The sysfs files with a device's persistent name, the best first."""
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -69,7 +69,7 @@ def _below(path: Path) -> str:
 
 
 def _lasting(number: str) -> str:
-    """Name a device by what lasts over reboots; by its number where the kernel knows nothing better."""
+    """Name a device by its persistent name; by its number if the kernel has none."""
     home = sysfs_of(number)
     if home is None:
         return number

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Disk images and databases by their first and last bytes: what `blkid` does not know and must not be overwritten."""
+"""Recognise disk images and databases that `blkid` does not know, by their first and last bytes: they must not be
+overwritten.
+"""
 
 import os
 from pathlib import Path
@@ -35,7 +37,7 @@ _TAILS: tuple[tuple[int, bytes, str], ...] = (
 
 
 def image_format(path: Path) -> str | None:
-    """Return what a file or block device is, None for nothing that is known here; raises OSError."""
+    """Return the format of a file or block device, None for an unknown one; raises OSError."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         head = os.pread(descriptor, _HEAD_BYTES, 0)

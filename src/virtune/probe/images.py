@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What this host says of the files and devices behind a domain's disks. Nothing is opened for writing.
+"""The host's facts of the files and devices behind a domain's disks. Nothing is opened for writing.
 
-A qcow2 image is asked by `qemu-img info` with its format given, which opens nothing that the image names.
+A qcow2 image is read by `qemu-img info` with its format given, which opens no other file that the image names.
 """
 
 import array
@@ -32,13 +32,13 @@ _PATIENCE_SECONDS = 10.0
 
 
 def image_views(domain: Domain) -> dict[str, ImageView]:
-    """Return what is known of the images of a domain's disks, by the names of their sources."""
+    """Return the known facts of the images of a domain's disks, by the names of their sources."""
     wanted = [disk for disk in domain.disks if disk.source.kind in ("file", "block") and disk.holds_data]
     return {disk.source.name: image_view(disk) for disk in wanted}
 
 
 def image_view(disk: DomainDisk) -> ImageView:
-    """Return what is known of one image; what cannot be read is None."""
+    """Return the known facts of one image; unreadable ones are None."""
     path = disk.source.name
     if not path.startswith("/"):
         return ImageView()

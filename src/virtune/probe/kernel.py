@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The kernel: its release, what it lets us use for I/O, and the switches that change how I/O behaves."""
+"""The kernel: its release, the I/O interfaces that we may use, and the switches that affect I/O."""
 
 import ctypes
 import errno
@@ -23,7 +23,7 @@ _ARGUMENTS = re.compile(
     r"|(default_)?hugepagesz|hugepages|transparent_hugepage|intel_iommu|amd_iommu|iommu|(intel|amd)_pstate|elevator"
     r"|scsi_mod\.use_blk_mq|clocksource|tsc|preempt|nosmt|kvm(-intel|-amd)?\..+|pcie_aspm|nospectre_v2|pti|nopti)(=.*)?"
 )
-"""What of the kernel's command line is a fact about I/O; the rest is the user's business and is not kept."""
+"""The arguments of the kernel's command line that affect I/O; the rest is private and not stored."""
 
 
 def kernel_facts(root: Path = tree.ROOT) -> KernelFacts:
@@ -54,7 +54,7 @@ def kernel_facts(root: Path = tree.ROOT) -> KernelFacts:
 
 
 def try_io_uring() -> bool | Unknown:
-    """Set up a ring of one entry and close it: no switch, filter or limit can then still be in the way."""
+    """Set up a ring of one entry and close it: if that works, no switch, filter or limit forbids it."""
     libc = ctypes.CDLL(None, use_errno=True)
     parameters = ctypes.create_string_buffer(_PARAMETER_BYTES)
     descriptor = libc.syscall(ctypes.c_long(_IO_URING_SETUP), ctypes.c_uint(1), parameters)

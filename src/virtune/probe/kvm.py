@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""KVM: tried as far as an empty VM. That is not yet a guest that boots, and is never reported as one."""
+"""KVM: tested by creating an empty VM. That does not prove that a guest boots, and is not reported as such."""
 
 import fcntl
 import os
@@ -17,7 +17,7 @@ NOT_TRIED = Unknown("not tried: `virtune appliance build` does")
 
 
 def kvm_facts(root: Path = tree.ROOT) -> KvmFacts:
-    """Return what of KVM works when tried."""
+    """Return the results of testing KVM."""
     exists = tree.exists("/dev/kvm", root)
     opens, version, creates = _try() if root == tree.ROOT else (RECORDED, RECORDED, RECORDED)
     return KvmFacts(

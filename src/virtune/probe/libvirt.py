@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""libvirt: the versions of its client and its daemon. Nothing is connected to."""
+"""libvirt: the versions of its client and its daemon. No connection is made."""
 
 import re
 
@@ -11,7 +11,7 @@ _NUMBER = re.compile(r"\d+(?:\.\d+)+")
 
 
 def libvirt_facts() -> LibvirtFacts:
-    """Return the libvirt programs of this host; the QEMU driver's own daemon goes before the old one for all."""
+    """Return the libvirt programs of this host; the QEMU driver's own daemon before the old monolithic one."""
     daemons = [_program(name) for name in ("virtqemud", "libvirtd")]
     return LibvirtFacts(
         client=_program("virsh"), daemon=next((one for one in daemons if isinstance(one, Program)), daemons[-1])

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Control groups: which limits on CPU and I/O hold for us, in both versions of the hierarchy.
+"""Control groups: the limits on CPU and I/O that apply to virtune, in both versions of the hierarchy.
 
-A limit on any group above ours holds for us too, so all of them are read, ours first.
+A limit on any group above ours applies too, so all of them are read, ours first.
 """
 
 from collections.abc import Iterator
@@ -25,7 +25,7 @@ def cpu_limit(root: Path = tree.ROOT) -> float | Unknown | None:
 
 
 def io_limits(root: Path = tree.ROOT) -> tuple[str, ...]:
-    """Return every I/O limit that holds for us, as the kernel writes it (`8:0 rbps=1048576`)."""
+    """Return every I/O limit that applies to us, as the kernel writes it (`8:0 rbps=1048576`)."""
     found = []
     for group in _groups("io", root):
         found += [line for line in tree.lines(f"{group}/io.max", root) if line]

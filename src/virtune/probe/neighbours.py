@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Neighbours: which other processes worked between two looks, as far as they lived through both."""
+"""Neighbours: other processes that were active between two samples and exist in both."""
 
 import os
 import time
@@ -11,15 +11,15 @@ from virtune.model.fitness import Neighbour
 from virtune.probe import tree
 
 CPUS_MIN = 0.02
-"""Fewer CPUs than this is what any idle desktop does."""
+"""An idle desktop uses about this many CPUs."""
 
 BANDWIDTH_MIN = 1024**2
-"""Fewer bytes a second than this disturb no disk that is worth measuring."""
+"""Less I/O than this (bytes a second) does not disturb a disk."""
 
 SHOWN_MAX = 5
 
 _KERNEL = 2
-"""The parent of all kernel threads: what these do, they do for others, and for us."""
+"""The parent of all kernel threads, which work for other processes, and for us."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,14 +34,14 @@ class NeighbourSeen:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NeighbourLook:
-    """All processes but ourselves, our children and the kernel's threads, at one instant."""
+    """A sample of all processes except ourselves, our children and the kernel's threads."""
 
     seconds: float
     processes: dict[int, NeighbourSeen]
 
 
 def look(root: Path = tree.ROOT) -> NeighbourLook:
-    """Look at all processes once."""
+    """Sample all processes once."""
     own = os.getpid()
     found: dict[int, NeighbourSeen] = {}
     for name in tree.names("/proc", root):
@@ -62,7 +62,7 @@ def look(root: Path = tree.ROOT) -> NeighbourLook:
 
 
 def neighbours(before: NeighbourLook, after: NeighbourLook) -> tuple[Neighbour, ...]:
-    """Return who worked between two looks, the busiest first; few, and only who did anything to speak of."""
+    """Return the processes with notable activity between two samples, the busiest first, and only a few."""
     seconds = after.seconds - before.seconds
     if seconds <= 0:
         return ()

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Everything that is read from /proc/PID, once: what a process holds open, its I/O rings, its threads, its program.
+"""Read a process from /proc/PID: its open files, its I/O rings, its threads, its program. "There is none" and "we may
+not read it" are different answers.
 
-"There is none" and "we may not look" are two answers here. A process that is gone holds nothing; one that belongs to
-somebody else, or a kernel that shows less, gives an answer that is named hidden.
+A process that is gone holds nothing; one of another user, or a kernel that shows less, gives the answer `hidden`.
 
 * io_uring: a descriptor `anon_inode:[io_uring]`. The tail of its completion queue (`CqTail` in fdinfo, Linux 5.19)
   counts all requests that it ever completed.
 * native (Linux AIO): a mapping `/[aio]`, which is the completion ring of a context. Its tail moves with each
-  completion; it goes round, so only that it moved says something.
+  completion; it wraps around, so it only shows whether it moved.
 """
 
 import contextlib
@@ -41,22 +41,22 @@ _MEMFD_PAGES = re.compile(r"^\S+ \S+ \S+ \S+ \S+\s+/memfd:.*?^KernelPageSize:\s*
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rings:
-    """The kernel's I/O rings of a process, and how far each has come.
+    """The kernel's I/O rings of a process, and the position of each.
 
-    `places` has None for a ring whose place the kernel does not show. `hidden` are the kinds of which not even the
-    number may be seen.
+    `places` has None for a ring whose position the kernel does not show. `hidden` are the kinds whose number is not
+    readable either.
     """
 
     places: Mapping[Ring, int | None] = field(default_factory=dict)
     hidden: frozenset[str] = frozenset()
 
     def count(self, kind: str) -> int:
-        """Return how many rings of a kind were seen."""
+        """Return the number of visible rings of a kind."""
         return sum(1 for found, _ in self.places if found == kind)
 
     @property
     def unseen(self) -> bool:
-        """Whether there is any ring of which it is not known how far it has come."""
+        """Whether the position of any ring is unknown."""
         return bool(self.hidden) or None in self.places.values()
 
 
@@ -71,19 +71,19 @@ class Thread:
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """A process by its id, as the kernel shows it now; every question is asked anew. `proc` is where it is shown."""
+    """A process by its id; every method reads its present state. `proc` is the path of /proc."""
 
     pid: int
     proc: Path = PROC
 
     @property
     def exists(self) -> bool:
-        """Whether it is there."""
+        """Whether it exists."""
         return self._path("fd").exists()
 
     @property
     def readable(self) -> bool:
-        """Whether we may see its descriptors and mappings; those of another user's process we may not."""
+        """Whether we may read its descriptors and mappings, which is not so for another user's process."""
         return os.access(self._path("fd"), os.R_OK | os.X_OK) and os.access(self._path("maps"), os.R_OK)
 
     def program(self) -> Path | None:
@@ -126,7 +126,7 @@ class Process:
         return {number: value for number, value in flags.items() if value is not None}
 
     def rings(self) -> Rings:
-        """Return its io_urings and kernel AIO contexts, and how far each has come."""
+        """Return its io_urings and kernel AIO contexts, and the position of each."""
         hidden = set()
         held = self.descriptors()
         places: dict[Ring, int | None] = {}
@@ -184,7 +184,7 @@ class Process:
         return [int(address, 16) for address in _MAPPED.findall(text)]
 
     def _tails_of(self, addresses: list[int]) -> Iterator[tuple[int, int | None]]:
-        """Yield how far each context has come: None where its memory is not shown, or is no ring that we know."""
+        """Yield the position of each context: None where its memory is not readable, or has an unknown layout."""
         for address in addresses:
             tail = None
             with contextlib.suppress(OSError, struct.error), self._path("mem").open("rb", buffering=0) as memory:
@@ -195,7 +195,7 @@ class Process:
 
 
 def process_of_domain(uuid: str) -> Process | None:
-    """Return the QEMU that runs the domain of a UUID; None when none is seen here."""
+    """Return the QEMU that runs the domain of a UUID; None when none is visible here."""
     for name in os.listdir(PROC):
         if name.isdecimal():
             words = Process(int(name)).argv()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the header of a qcow2 image says of itself: its clusters and its features (docs/interop/qcow2.txt of QEMU)."""
+"""Read the header of a qcow2 image: its cluster size and its features (docs/interop/qcow2.txt of QEMU)."""
 
 import contextlib
 import struct
@@ -24,7 +24,7 @@ class Qcow2:
 
 
 def read_qcow2(image: Path) -> Qcow2 | None:
-    """Read an image's header; None where it is no qcow2 image of version 3, or cannot be read."""
+    """Read an image's header; None where it is not a qcow2 image of version 3, or cannot be read."""
     with contextlib.suppress(OSError, struct.error), image.open("rb") as file:
         magic, version, bits, incompatible, compatible = _HEADER.unpack(file.read(_HEADER.size))
         if magic == _MAGIC and version >= 3 and bits < 32:

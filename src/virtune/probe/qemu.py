@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""QEMU: which of its programs are installed, their versions, and what they say they can do."""
+"""QEMU: the installed programs, their versions, and the capabilities that they report."""
 
 import re
 from collections.abc import Callable

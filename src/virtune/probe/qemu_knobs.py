@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Asks the installed QEMU for knobs: qemu-storage-daemon, and a system emulator where there is one.
+"""Query the installed QEMU for knobs: qemu-storage-daemon, and a system emulator if there is one.
 
-Each program is started once, without a machine and without a guest, answers one script of questions and ends
-by itself; that takes a tenth of a second. The version is a label of the answer and never decides anything.
+Each program is started once, without a machine or a guest, answers a script of queries and exits; that takes a tenth
+of a second. The version is only a label of the answer and never decides.
 """
 
 import contextlib
@@ -27,7 +27,7 @@ EMULATORS: tuple[str, ...] = (f"qemu-system-{platform.machine()}", "qemu-kvm", "
 """Where distributions put the system emulator; the first that is there is asked."""
 
 _TIMEOUT_SECONDS = 10.0
-"""A hundred times what an idle host needs, so that only a program that hangs runs into it."""
+"""A hundred times what an idle host needs, so that only a hanging program reaches it."""
 
 _ANSWER_MAX = 64 * 1024**2
 """QEMU 10 answers with half a megabyte."""
@@ -38,7 +38,7 @@ _Replies = Mapping[str, Mapping[str, Any]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Heard:
-    """What one program said: its label, its schema, its lists of properties by type; or why it said nothing."""
+    """The answers of one program: its label, its schema, its properties by type; or why there are none."""
 
     program: str
     schema: Entities | None = None
@@ -53,9 +53,10 @@ def ask(
     emulators: Sequence[str] = EMULATORS,
     timeout_seconds: float = _TIMEOUT_SECONDS,
 ) -> dict[str, tuple[Answer, ...]]:
-    """Ask both programs for each knob that names a question; the key is the knob's id.
+    """Query both programs for each knob that names a query; the key is the knob's id.
 
-    Never raises for a program that is missing, hangs or talks nonsense: its answer is NOT_ASKED with the reason.
+    Never raises for a program that is missing, hangs or gives invalid output: its answer is NOT_ASKED with the
+    reason.
     """
     asks = {knob.id: knob.ask for knob in knobs if knob.ask is not None}
     if not asks:
@@ -96,7 +97,7 @@ def _hear(
 
 @contextlib.contextmanager
 def _directory() -> Iterator[Path]:
-    """Make a directory as a run has it, so that what is left of it after a kill is found by the next run."""
+    """Make a run's directory, so that the next run finds its remains after a kill."""
     directory = warden.run_directory(f"ask-{secrets.token_hex(4)}")
     owner = warden.make_run_directory(directory, pid=os.getpid())
     try:
@@ -122,7 +123,7 @@ def _converse(
 
 
 def _script(questions: Sequence[Ask]) -> list[dict[str, Any]]:
-    """One line for the schema, one for each type, whose name is the id by which its reply is known."""
+    """One line for the schema, one for each type, whose name is the id of its reply."""
     lines: list[dict[str, Any]] = [{"execute": "qmp_capabilities"}, {"execute": _SCHEMA, "id": _SCHEMA}]
     seen: set[str] = set()
     for question in questions:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files that a user names, read up to a limit; of a FIFO whatever its writer writes, if there is one in time."""
+"""Read files that a user names, up to a limit; a FIFO is read to its end, if a writer opens it in time."""
 
 import errno
 import os
@@ -9,14 +9,14 @@ import time
 from pathlib import Path
 
 _WRITER_SECONDS = 5.0
-"""So long a FIFO is given to be opened by a writer: a shell does that for `<(...)` at about the time it starts us."""
+"""How long to wait for a FIFO's writer: a shell opens `<(...)` at about the time it starts us."""
 
 _TICK_SECONDS = 0.02
 _CHUNK_BYTES = 1024**2
 
 
 def read_up_to(path: Path, limit: int) -> bytes:
-    """Return a file's first bytes, at most `limit`; raises OSError, for a FIFO that nobody opens to write too."""
+    """Return a file's first bytes, at most `limit`; raises OSError, also for a FIFO without a writer."""
     # not blocking: opening a FIFO would wait for its writer for ever
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
@@ -26,7 +26,7 @@ def read_up_to(path: Path, limit: int) -> bytes:
 
 
 def _all(descriptor: int, limit: int, *, fifo: bool) -> bytes:
-    """Read to the end. A FIFO that nobody has opened to write looks as if it were at its end."""
+    """Read to the end. A FIFO without a writer seems to be at its end."""
     deadline = time.monotonic() + _WRITER_SECONDS
     poll = select.poll()
     poll.register(descriptor, select.POLLIN)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Page-cache residency: how much of a file the host holds in memory, asked of the kernel without mapping the file."""
+"""Page-cache residency: how much of a file the host holds in memory, queried without mapping the file."""
 
 import ctypes
 import errno

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the kernel shows heat, frequency and clock: files that a sampler reads again and again."""
+"""The kernel's files for temperature, frequency and throttling, which a sampler reads repeatedly."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,9 +14,9 @@ _CPUS = "/sys/devices/system/cpu"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sensors:
-    """Files to read: counts of throttling by heat, frequencies in kHz, drive temperatures in 1/1000 of a degree.
+    """Files to read: counts of thermal throttling, frequencies in kHz, drive temperatures in 1/1000 of a degree.
 
-    `drive_limits` are the drives' own limits, by the file of the temperature; a drive that names none is left out.
+    `drive_limits` are the drives' own limits, by the file of the temperature; a drive without one is left out.
     """
 
     clock_source: str | None
@@ -27,7 +27,7 @@ class Sensors:
 
 
 def sensors(devices: tuple[str, ...], root: Path = tree.ROOT) -> Sensors:
-    """Find what this host shows, and of drives what the named block devices have."""
+    """Find this host's sensors, and the temperature sensors of the named block devices."""
     cpus = [name for name in tree.names(_CPUS, root) if name.startswith("cpu") and name[3:].isdigit()]
     counts = ("core_throttle_count", "package_throttle_count")
     heat = [f"{_CPUS}/{cpu}/thermal_throttle/{count}" for cpu in cpus for count in counts]

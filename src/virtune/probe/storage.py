@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Storage: the host's disks with who claims them, and the scratch directory with what it can do."""
+"""Storage: the host's disks with their claims, and the scratch directory with its capabilities."""
 
 import errno
 import mmap
@@ -19,7 +19,7 @@ _BLOCKS = (512, 4096)
 
 
 def disk_facts(root: Path = tree.ROOT) -> tuple[DiskFacts, ...]:
-    """Return every whole disk that has a size, and who claims it."""
+    """Return every whole disk that has a size, with its claims."""
     opened = open_devices() if root == tree.ROOT else {}
     return tuple(
         DiskFacts(device=device_facts(name, root), claims=claims(f"/dev/{name.replace('!', '/')}", root, opened))
@@ -28,9 +28,9 @@ def disk_facts(root: Path = tree.ROOT) -> tuple[DiskFacts, ...]:
 
 
 def scratch_facts(directory: str | Path, root: Path = tree.ROOT) -> ScratchFacts:
-    """Return what a directory for scratch files stands on and can do.
+    """Return the storage and capabilities of a directory for scratch files.
 
-    One that does not exist yet is answered for the nearest directory above it that does; nothing is made.
+    For one that does not exist yet, the nearest existing directory above it is used; nothing is created.
     """
     backing = backing_of(directory, root)
     size: int | Unknown = RECORDED
@@ -68,7 +68,7 @@ def _space(place: Path) -> tuple[int | Unknown, int | Unknown]:
 
 
 def _try_direct(place: Path) -> tuple[bool | Unknown, int | Unknown]:
-    """Write with O_DIRECT, and look whether what was written is in the page cache, where it must not be."""
+    """Write with O_DIRECT, and check that the written data is not in the page cache."""
     try:
         descriptor = _nameless(place)
     except OSError as error:
@@ -88,7 +88,7 @@ def _try_direct(place: Path) -> tuple[bool | Unknown, int | Unknown]:
 
 
 def _nameless(place: Path) -> int:
-    """Open a file that has no name, or had one for an instant where the filesystem cannot do without."""
+    """Open an unnamed file, or one that is removed at once if the filesystem has no unnamed files."""
     try:
         return os.open(place, os.O_TMPFILE | os.O_RDWR | os.O_DIRECT | os.O_CLOEXEC, 0o600)
     except OSError as error:

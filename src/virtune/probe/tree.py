@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The kernel's own files (/proc, /sys): reads one value, or says why it could not.
+"""The kernel's own files (/proc, /sys): read one value, or say why it could not be read.
 
-Every reader starts at a root, so that a recorded machine can be read like the one we run on.
+Every reader starts at a root, so that a recorded machine can be read like this one.
 """
 
 import os
@@ -39,7 +39,7 @@ def flag(path: str, root: Path = ROOT) -> bool | Unknown:
 
 
 def times(value: int | Unknown, factor: int) -> int | Unknown:
-    """Return a number in another unit; an unknown stays one."""
+    """Convert a number to another unit; an Unknown stays an Unknown."""
     return value if isinstance(value, Unknown) else value * factor
 
 

@@ -21,12 +21,13 @@ _DMI = (
     ("BHYVE", "bhyve"),
     ("Virtual Machine", "hyper-v"),
 )
-"""What firmware tables of virtual machines say of themselves, most telling first. Metal instances of clouds have the
-name of the cloud too, so the processor's hypervisor flag must agree."""
+"""Identifying strings in the firmware tables of virtual machines, the most specific first. Bare-metal instances of
+clouds carry the cloud's name too, so the processor's hypervisor flag must agree.
+"""
 
 
 def virtualization_facts(root: Path = tree.ROOT) -> VirtualizationFacts:
-    """Return what this host runs on, as `systemd-detect-virt` says, else as firmware and processor say."""
+    """Return the virtualization that this host runs in, by `systemd-detect-virt`, else by firmware and processor."""
     if root == tree.ROOT:
         asked = _detect("--vm"), _detect("--container")
         if asked[0] is not None and asked[1] is not None:
@@ -36,7 +37,7 @@ def virtualization_facts(root: Path = tree.ROOT) -> VirtualizationFacts:
 
 def _detect(kind: str) -> str | None:
     try:
-        # it leaves with 1 when it found none, and prints that
+        # it exits with 1 when it found none, and prints that
         answer = shell.run([shell.find("systemd-detect-virt"), kind], timeout_seconds=5, ok=(0, 1))
     except VirtuneError:
         return None

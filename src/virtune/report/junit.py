@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Conditions as JUnit XML, for the dashboards of CI: one test case for each condition, workload and arm.
 
-A breach is a failure. What is undecided is skipped, with the reason: it is neither passed nor failed. What a guest
-under emulation did ranks nothing, and every message of it says so first.
+A breach is a failure. An undecided condition is skipped, with the reason: it is neither passed nor failed. The
+figures of a guest under emulation are not comparable, and every message on them begins with that.
 """
 
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ from virtune.report.view import worth
 def junit(result: Result, rulings: Sequence[ThresholdResult], facts: str = "") -> str:
     """Return the document; `facts` are those of the host, as JSON.
 
-    Names come from files of strangers: what XML cannot carry is shown as `?`.
+    Names may come from untrusted files: characters that XML does not allow are shown as `?`.
     """
     study = result.study
     suite = ET.Element(

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A result as GitHub's Markdown, for a comment on a change: the answer first, then what it rests on.
+"""A result as GitHub's Markdown, for a comment on a pull request: the answer first, then its evidence.
 
-Names and remarks come from files of strangers. All of their text is escaped, so that none of it becomes markup, a
-link, a mention or HTML.
+Names and remarks may come from untrusted files. All their text is escaped, so that none of it becomes markup, a link,
+a mention or HTML.
 """
 
 import re
@@ -27,17 +27,17 @@ from virtune.report.view import WorkloadView, view_of, worth
 
 _ALWAYS = re.compile(r"([\\`*|$#])")
 _UNDERSCORE = re.compile(r"(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])")
-"""Within a word, as in io_uring, it is no markup."""
+"""Within a word, as in io_uring, it is not markup."""
 
 _LINK = re.compile(r"\](?=[\[(:])|!(?=\[)|~(?=.*~)|(?<=~)~")
-"""What makes a link, an image or a strikethrough; brackets and a tilde alone are text, as in an interval."""
+"""The characters of a link, an image or a strikethrough; single brackets and tildes are text, as in an interval."""
 
 _ENTITY = re.compile(r"&(?=#?\w+;)")
 _BREAK = "\u200b"
-"""A space without width: it parts what would be taken for a mention or an address."""
+"""A zero-width space: it splits text that would be taken for a mention or an address."""
 
 COLUMNS = 88
-"""What a code block holds on a page without being scrolled."""
+"""The width of a code block that is shown without scrolling."""
 
 
 def markdown(result: Result, rulings: Sequence[ThresholdResult], facts: str = "") -> str:
@@ -64,7 +64,7 @@ def plain(text: str) -> str:
 
 
 def _line(text: str) -> str:
-    """Return text that begins a line: a sign that would make it a quotation is no such sign."""
+    """Return text for the begin of a line, escaped so that it does not start a quotation."""
     shown = plain(text)
     return f"&gt;{shown[1:]}" if shown.startswith(">") else shown
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A study in words: what it asks, and the command line that asks it again."""
+"""A study's question in a sentence, and the command line that repeats it."""
 
 import shlex
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ from virtune.model.workload import INLINE, Workload
 
 
 def question_of(study: Study) -> str:
-    """Say in a sentence what the study asks."""
+    """Return the study's question in a sentence."""
     metric = BY_ID[study.metric].label
     workloads = ", ".join(workload.name for workload in study.workloads)
     if len(study.arms) < 2:
@@ -23,7 +23,7 @@ def question_of(study: Study) -> str:
 
 
 def command_again(study: Study) -> str:
-    """Write the command line that asks the same question with the same seed; nothing for imported results."""
+    """Return the command line that repeats the study with the same seed; empty for imported results."""
     match study.kind:
         case StudyKind.COMPARE | StudyKind.CHECK:  # a check is a comparison of one stack with itself
             return _rounds_again(study, compares=True)
@@ -68,7 +68,7 @@ def _rounds_again(study: Study, *, compares: bool) -> str:
 
 
 def tune_again(study: Study) -> str:
-    """Write the command line that searches the same again, with the same seed."""
+    """Return the command line that repeats the search with the same seed."""
     search = study.search
     assert search is not None  # noqa: S101 - only searches are asked again so
     words = ["virtune", "tune", *_space_again(study, search)]
@@ -96,7 +96,7 @@ def tune_again(study: Study) -> str:
 
 
 def sweep_again(study: Study) -> str:
-    """Write the command line that offers the same stack the same loads again."""
+    """Return the command line that repeats the sweep."""
     plan = study.sweep
     assert plan is not None  # noqa: S101 - only sweeps are asked again so
     words = ["virtune", "sweep"]
@@ -111,13 +111,13 @@ def sweep_again(study: Study) -> str:
 
 
 def _space_again(study: Study, search: Search) -> Iterator[str]:
-    """Yield what says which configurations there are: rig, what varies and what is fixed, what is there now."""
+    """Yield the options that define the configurations: rig, varied and fixed knobs, baseline."""
     varied = {factor.knob for factor in search.factors}
     baseline = study.arm(study.baseline)
     other = next((arm for arm in study.arms if arm.name != study.baseline), baseline)
     fixed = {name: value for name, value in other.settings if name not in varied}
     vary = search.vary
-    if vary is None:  # a search of before that was kept: the values that it had
+    if vary is None:  # an older search, which did not store the request: the values that it had
         vary = tuple(f"{factor.knob}={','.join(factor.values)}" for factor in search.factors)
     for text in vary:
         yield from ("--vary", text)
@@ -130,7 +130,7 @@ def _space_again(study: Study, search: Search) -> Iterator[str]:
 
 
 def _asked(workload: Workload) -> str:
-    """Write a workload as it can be asked for: a profile by its name, anything else in its words."""
+    """Return a workload as `--workload` takes it: a profile by its name, anything else as fio options."""
     if workload.verbatim is not None:
         return f"{workload.name}.fio"
     if workload.meaning.startswith(INLINE):

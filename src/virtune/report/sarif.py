@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An audit as SARIF 2.1.0, the form in which code scanners hand their findings to others.
+"""An audit as SARIF 2.1.0, the exchange format of code scanners.
 
 https://docs.oasis-open.org/sarif/sarif/v2.1.0/sarif-v2.1.0.html
 """
@@ -16,7 +16,7 @@ _LEVELS = {Severity.TRY: "note", Severity.WARNING: "warning", Severity.ERROR: "e
 
 
 def sarif(rules: Sequence[Rule], audited: Sequence[Audited], unread: Sequence[Unread]) -> dict[str, Any]:
-    """Return the log; what could not be read stands under the invocation, which then was no success."""
+    """Return the log; unreadable inputs are listed under the invocation, which is then marked as failed."""
     places = {rule.id: number for number, rule in enumerate(rules)}
     invocation: dict[str, Any] = {"executionSuccessful": not unread}
     if unread:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A search as GitHub's Markdown: what it found, its arms, and the lines that put the winner to use."""
+"""A search as GitHub's Markdown: its result, its arms, and the winner's configuration lines."""
 
 from collections.abc import Iterator, Sequence
 

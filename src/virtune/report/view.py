@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What every output shows of a result: the same verdicts, rows and figures for terminal, Markdown, HTML and page.
+"""The content of a result for all outputs: the same verdicts, rows and figures for terminal, Markdown and HTML.
 
-A view says what is shown and in which order; the outputs say how it is set. Figures stay numbers with their metric,
-interval and verdict, so that nothing is worked out twice and no output has a figure that another has not.
+A view defines the content and its order; the outputs define the layout. Figures stay numbers with their metric,
+interval and verdict, so that nothing is computed twice and all outputs have the same figures.
 """
 
 from collections.abc import Iterator
@@ -20,13 +20,13 @@ _CHANGE_SHOWN = frozenset((
     "write.iops", "write.latency.mean", "write.latency.p50", "write.latency.p99", "write.latency.p99.9",
     "sync.mean", "sync.p99", "cpu_per_io",
 ))  # fmt: skip
-"""Of which metrics a change is shown. Bandwidth says what IOPS says; shares of a CPU say what CPU per I/O says."""
+"""The metrics whose change is shown. Bandwidth changes like IOPS, and CPU utilisation is covered by CPU per I/O."""
 
 FUNCTIONAL_ONLY = "functional only: a guest under emulation"
-"""What figures are worth that describe the emulator."""
+"""The label of figures that describe the emulator."""
 
 SIMULATED_ONLY = "simulated: invented figures, no disk was measured"
-"""What figures are worth that a formula made."""
+"""The label of simulated figures."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +40,9 @@ class ViewCell:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ViewRow:
-    """One metric of all arms. Changes of a `judged` row are verdicts and hold together, all others by themselves."""
+    """One metric of all arms. Changes of a `judged` row are verdicts with a common error bound; all others have their
+    own.
+    """
 
     metric: Metric
     label: str
@@ -56,7 +58,7 @@ class ViewRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkloadView:
-    """One workload: its rows, its verdicts, and what its figures are `worth` where they rank nothing."""
+    """One workload: its rows, its verdicts, and why its figures are not comparable (`worth`), if so."""
 
     workload: Workload
     worth: str
@@ -81,14 +83,14 @@ class ResultView:
 
 
 def view_of(result: Result) -> ResultView:
-    """Return what every output shows of a result."""
+    """Return the view of a result."""
     study = result.study
     names = (study.baseline, *(arm.name for arm in study.arms if arm.name != study.baseline))
     return ResultView(arms=names, workloads=tuple(workload_view(result, one) for one in study.workloads))
 
 
 def workload_view(result: Result, workload: Workload) -> WorkloadView:
-    """Return what every output shows of one workload."""
+    """Return the view of one workload."""
     return WorkloadView(
         workload=workload,
         worth=worth(result, workload.name),
@@ -98,8 +100,8 @@ def workload_view(result: Result, workload: Workload) -> WorkloadView:
 
 
 def worth(result: Result, workload: str) -> str:
-    """Say what the figures of a workload are worth where they rank nothing: any arm was simulated, or ran in a guest
-    without KVM. Empty for others.
+    """Return why the figures of a workload are not comparable: an arm was simulated, or ran in a guest without KVM.
+    Empty for others.
     """
     if result.study.simulated:
         return SIMULATED_ONLY
@@ -132,9 +134,10 @@ def _rows(result: Result, workload: Workload) -> Iterator[ViewRow]:
 
 
 def _changes(result: Result, workload: Workload) -> dict[tuple[str, str], Comparison]:
-    """Return by arm and metric how each differs from the baseline; a metric of the verdicts as these have it.
+    """Return the difference from the baseline by arm and metric; for a metric with verdicts that of the verdict.
 
-    Their intervals are wider, since all of them hold together: one report shows one interval of one thing.
+    A verdict's interval is wider, because all verdicts hold together, and a report shows only one interval per
+    figure.
     """
     found = {(c.candidate, c.metric): c for c in result.differences if c.workload == workload.name}
     judged = (c for c in result.verdicts if (c.workload, c.baseline) == (workload.name, result.study.baseline))

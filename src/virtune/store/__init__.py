@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Evidence and measurements kept, crash-safely."""
+"""The crash-safe store of evidence and measurements."""

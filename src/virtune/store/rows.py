@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rows of a store into values and back: whatever somebody else wrote into a row, it is read or called damaged."""
+"""Convert rows of a store to values and back: any row is either read or reported as damaged."""
 
 import json
 import re
@@ -25,7 +25,7 @@ _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
 def text_of(raw: bytes) -> str:
-    """Return what SQLite holds as text; what is no UTF-8 stays as it is, so that only its row is damaged."""
+    """Return a text from SQLite; invalid UTF-8 is kept as bytes, so that only its row counts as damaged."""
     return raw.decode("utf-8", "surrogateescape")
 
 
@@ -43,7 +43,7 @@ def listed(name: object, text: object, finished: object, done: int, failed: int)
 
 
 def _require_sound(study: Study, name: object) -> None:
-    """Raise ValueError for what a study's types do not tell."""
+    """Raise ValueError for invalid values that the types do not exclude."""
     if study.id != name:
         raise ValueError(f"it says that it is study {study.id[:80]!r}")
     if not _ID.fullmatch(study.id):
@@ -52,7 +52,7 @@ def _require_sound(study: Study, name: object) -> None:
 
 
 def facts_of(text: object) -> str | None:
-    """Return a host's facts as they are kept, JSON text of an object or nothing; None where they are damaged."""
+    """Return a host's stored facts, the JSON text of an object or empty; None where they are damaged."""
     if text == "":
         return ""
     try:
@@ -64,8 +64,8 @@ def facts_of(text: object) -> str | None:
 def record_of(row: Any, study: Study, planned: Mapping[int, Trial]) -> TrialRecord:
     """Read an attempt; raises StoreError for one that is damaged.
 
-    A study knows more of its trials than the rows do: which were to be in a process of their own. A search plans none
-    beforehand, so of its trials nothing is known beside the row.
+    The study holds what the rows lack: which trials run in a new process. A search plans no trials beforehand, so for
+    its trials only the row is known.
     """
     whole = (row.number, row.round, row.attempt)
     said = (row.arm, row.workload, row.ended, row.in_force, *(() if row.failure is None else (row.failure,)))
@@ -104,7 +104,7 @@ def capture_of(name: object, content: Any) -> Capture:
 
 
 def _unpacked(content: bytes) -> bytes:
-    """Unpack with a bound, so that a store from elsewhere cannot fill the memory."""
+    """Decompress up to a limit, so that an untrusted store cannot fill the memory."""
     unpacker = zlib.decompressobj()
     try:
         text = unpacker.decompress(content, _MAX_CAPTURE_BYTES)

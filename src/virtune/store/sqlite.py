@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """One SQLite file holds all studies, crash-safely: a trial is in it whole or not at all.
 
-Write-ahead log with `synchronous=FULL`: what `add_trial` returned from is on the disk. Raw captures are kept beside
-the measurements, which carry the number of the method that derived them, so that a better method can derive again.
+Write-ahead log with `synchronous=FULL`: a trial is on the disk when `add_trial` returns. Raw captures are kept beside
+the measurements, which carry the number of the method that derived them, so that a newer method can derive them
+again.
 """
 
 import contextlib
@@ -30,13 +31,13 @@ from virtune.store.schema import CAPTURES, FORMAT, MEASUREMENTS, METADATA, STUDI
 _ELSEWHERE = "`--store FILE` names another file"
 
 _ROOM_BYTES = 1024**2
-"""With less than that free, an error of the disk is for want of room."""
+"""With less free space than this, a disk error is reported as a full disk."""
 
 
 class Store:
     """Studies, trials, captures and measurements in one SQLite file. Use as a context manager.
 
-    With `reading` nothing is made: the file must be there and be a store, and may be one that only can be read.
+    With `reading` nothing is created: the file must exist and be a store, and may be read-only.
     """
 
     def __init__(self, path: Path, *, reading: bool = False) -> None:
@@ -49,7 +50,7 @@ class Store:
             if not self._reading:
                 self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
                 with contextlib.suppress(OSError):
-                    # what studies know of the host, its paths and VMs is for no other user; SQLite makes it 0644
+                    # studies hold facts on the host, its paths and VMs that are private; SQLite creates files as 0644
                     os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
             found = self._format()
         except OSError as error:
@@ -67,7 +68,7 @@ class Store:
         return self
 
     def _format(self) -> int:
-        """Open the file as it can be opened and return the number of its format."""
+        """Open the file for writing or reading and return the number of its format."""
         if not self._reading:
             return self._version()
         if os.access(self.path, os.W_OK):
@@ -77,7 +78,7 @@ class Store:
         self._open("mode=ro")
         with contextlib.suppress(ReadOnlyStoreError):
             return self._version()
-        # without a way to write, SQLite cannot look into a log that was not written back, and would leave it out
+        # without write access, SQLite cannot read a log that was not checkpointed, and would ignore it
         log = self.path.with_name(f"{self.path.name}-wal")
         if _size(log):
             hint = f"copy {self.path} and {log.name} to a directory of your own, and name that copy with `--store`"
@@ -100,8 +101,8 @@ class Store:
         self._engine.dispose()
 
     def _require_ours(self, db: sa.Connection, *, whole: bool) -> None:
-        """Raise StoreError for a database of another program, whose format may have our number and whose tables names
-        of ours. Only what is to be made, or what a virtune that was killed left of it, is not `whole`.
+        """Raise StoreError for a database of another program, even with the same format number and table names. Only
+        a new store, or one that a killed virtune left, is not `whole`.
         """
         seen = sa.inspect(db)
         names = {*seen.get_table_names()}
@@ -118,12 +119,12 @@ class Store:
         db.execute(sa.text(f"PRAGMA user_version = {FORMAT}"))
 
     def add_study(self, study: Study, *, facts: str) -> None:
-        """Keep a study before its first trial. `facts` is the JSON text of the host's facts."""
+        """Store a study before its first trial. `facts` is the JSON text of the host's facts."""
         with self._transaction() as db:
             _put_study(db, study, facts=facts, finished=False)
 
     def replace_study(self, study: Study) -> None:
-        """Keep what became of a study under the same id, whole or not at all: its trials stay as they are."""
+        """Replace a study under the same id atomically; its trials stay as they are."""
         with self._transaction() as db:
             db.execute(STUDIES.update().where(STUDIES.c.id == study.id).values(study=study_to_json(study)))
 
@@ -133,12 +134,12 @@ class Store:
             db.execute(STUDIES.update().where(STUDIES.c.id == study_id).values(finished=1))
 
     def add_trial(self, study_id: str, record: TrialRecord, captures: Sequence[Capture]) -> None:
-        """Keep a trial that is over. When this returns, it is on the disk."""
+        """Store a finished trial. When this returns, it is on the disk."""
         with self._transaction() as db:
             _put_trial(db, study_id, record, captures)
 
     def add_whole(self, record: StudyRecord, captures: Sequence[Sequence[Capture]]) -> None:
-        """Keep a study that is over, with the captures of each of its trials: all of it or nothing."""
+        """Store a finished study with the captures of all its trials, atomically."""
         study = record.study
         with self._transaction() as db:
             _put_study(db, study, facts=record.facts, finished=record.finished)
@@ -146,7 +147,7 @@ class Store:
                 _put_trial(db, study.id, trial, mine)
 
     def add_measurement(self, study_id: str, number: int, measurement: Measurement, *, attempt: int) -> None:
-        """Keep what a newer method derived from an attempt's captures, beside what older methods had derived."""
+        """Store the measurement that a newer method derived from an attempt's captures, besides the older ones."""
         with self._transaction() as db:
             key: int = db.execute(_attempt(study_id, number, attempt)).scalar_one()
             _put_measurement(db, key, measurement)
@@ -227,7 +228,7 @@ class Store:
         )
 
     def moments(self, study_id: str) -> tuple[str, tuple[tuple[str, str], ...]]:
-        """Return a study's facts as they are kept, and of every attempt in order its arm and when it ended."""
+        """Return a study's stored facts, and for every attempt in order its arm and its end."""
         where = TRIALS.c.study_id == study_id
         with self._transaction() as db:
             facts = db.execute(sa.select(STUDIES.c.facts).where(STUDIES.c.id == study_id)).scalar_one_or_none()
@@ -246,13 +247,13 @@ class Store:
         try:
             with self._engine.begin() as connection:
                 yield connection
-        except UnicodeDecodeError as error:  # SQLite quotes what is damaged, and Python cannot read the quotation
+        except UnicodeDecodeError as error:  # SQLite quotes the damaged text, and Python cannot decode the quotation
             raise StoreError(f"the store {self.path} is damaged: {error.reason}", hint=_ELSEWHERE) from None
         except SQLAlchemyError as error:
             raise self._explained(str(getattr(error, "orig", None) or error).splitlines()[0]) from None
 
     def _explained(self, reason: str) -> StoreError:
-        """Say in plain words what SQLite says."""
+        """Translate SQLite's error into a plain sentence."""
         place = self.path.parent
         with contextlib.suppress(OSError):
             if "full" in reason or ("disk I/O" in reason and shutil.disk_usage(place).free < _ROOM_BYTES):

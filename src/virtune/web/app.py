@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The routes of the local page, over one store that is only read."""
+"""The routes of the local page, which reads one store."""
 
 import threading
 from collections import OrderedDict
@@ -35,7 +35,7 @@ PAGE_ROWS = 25
 _REPORTS_KEPT = 16
 _PAGES_MAX = 1_000_000
 _NAME_MAX = 200
-"""A longer word of a filter finds nothing that a shorter one would not."""
+"""The longest word of a filter."""
 
 
 class LocalPage:
@@ -100,7 +100,7 @@ class LocalPage:
 
     def _store(self) -> Store:
         store = Store(self.path, reading=True)
-        store.writable = False  # what a newer method derives is shown, and not kept
+        store.writable = False  # measurements by a newer method are shown, but not stored
         return store
 
     def _found(self, request: Request) -> tuple[dict[str, Any], Any]:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who may ask the local page, and what a browser may do with its answers.
+"""Access checks of the local page and the security headers of its answers.
 
-The page has no login, so a browser of the user's must not become somebody else's way in: a site that binds its name
-to 127.0.0.1 is told by the Host header, one that asks across origins by `Origin` and `Sec-Fetch-Site`.
+The page has no login, so other sites must not reach it through the user's browser: DNS rebinding is detected by the
+Host header, cross-origin requests by `Origin` and `Sec-Fetch-Site`.
 """
 
 from collections.abc import Awaitable, Callable, MutableMapping
@@ -20,7 +20,7 @@ CONTENT_SECURITY = (
     "default-src 'none'; style-src 'unsafe-inline'; img-src data:; form-action 'self'; base-uri 'none'; "
     "frame-ancestors 'none'"
 )
-"""No script at all, nothing from elsewhere, in no frame of another page."""
+"""No scripts, no external resources, no framing by other pages."""
 
 _HEADERS = {
     "content-security-policy": CONTENT_SECURITY,
@@ -33,7 +33,7 @@ _HEADERS = {
 }
 
 _OWN_SITE = ("same-origin", "none")
-"""What a browser says of a request of the page itself, and of one that was typed."""
+"""The browser's header values for a request from the page itself, and for a typed address."""
 
 
 class Guard:
@@ -80,7 +80,7 @@ def refusal(method: str, headers: dict[str, str], hosts: tuple[str, ...]) -> tup
 
 
 def _name(host: str) -> str:
-    """Return the name of a Host header without its port; empty for what is none."""
+    """Return the name in a Host header without its port; empty for an invalid one."""
     try:
         return urlsplit(f"//{host}").hostname or ""
     except ValueError:

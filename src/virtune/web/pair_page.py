@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Two studies side by side: the figures of every arm of both, and no verdict, since they did not run in turn."""
+"""Two studies side by side: the figures of every arm of both, without a verdict, since they did not run in turn."""
 
 from dataclasses import dataclass
 

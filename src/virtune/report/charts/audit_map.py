@@ -9,11 +9,11 @@ from virtune.report.charts.chart import Chart, specification
 from virtune.report.text.words import count_text
 
 MOST_DOMAINS = 120
-"""More rows than this are no picture; those with the worst findings are drawn, and the table has them too."""
+"""The most rows that are readable; those with the worst findings are drawn, and the table has all."""
 
 _COLOURS = {Severity.ERROR: "#ff9b8f", Severity.WARNING: "#ffc27a", Severity.TRY: "#9fd0ee"}
 _INK = "#111111"
-"""What is written on these colours, on a light page and on a dark one."""
+"""The text colours on these backgrounds, on a light and on a dark page."""
 
 _CELL = 18
 

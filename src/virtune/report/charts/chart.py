@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What every picture has: a title that says what it shows, how to read it, its numbers, and its specification."""
+"""The parts of every chart: a title that says what it shows, how to read it, its numbers, and its specification."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ PALETTE = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8
 """Okabe and Ito's colours, which most people with a colour vision deficiency tell apart; yellow is darkened."""
 
 DASHES = ((1, 0), (6, 3), (2, 2), (8, 3, 2, 3), (4, 1), (1, 3), (10, 4), (3, 5))
-"""A line style for each colour, so that no arm is told by colour alone."""
+"""A line style for each colour, so that arms can be told apart without colour."""
 
 SHAPES = {"better": "triangle-up", "worse": "triangle-down", "same": "square", "undecided": "circle"}
 """The shape of each verdict, as the legend shows it."""
@@ -24,10 +24,10 @@ FONT = 'Arial, "Liberation Sans", sans-serif'
 
 WIDTH = 640
 MOST_ARMS = 40
-"""More lines than this are a texture, not a picture."""
+"""The most lines that are readable."""
 
 _MOST_CHARACTERS = 2000
-"""Longer than any expression of ours; somebody's name for an arm may be longer."""
+"""Longer than any expression of ours; a user's name for an arm may be longer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +35,7 @@ class Chart:
     """One picture.
 
     `name` is unique within a report and safe as a file's name; `title` says what the picture shows, `reading` how to
-    read it; `columns` and `rows` are its numbers as text, for who cannot or does not want to look.
+    read it; `columns` and `rows` are its numbers as a table, for readers who cannot see the chart.
     """
 
     name: str
@@ -47,7 +47,7 @@ class Chart:
 
 
 def specification(content: Mapping[str, Any], *, height: int | None = None) -> dict[str, Any]:
-    """Return a specification with what all share: size, fonts, quiet axes, no data from anywhere else."""
+    """Return a specification with the common settings: size, fonts, light axes, no external data."""
     shared: dict[str, Any] = {
         "$schema": SCHEMA,
         "width": WIDTH,
@@ -92,7 +92,7 @@ def dash_scale(study: Study) -> dict[str, Any]:
 
 
 def file_name(kind: str, workload: str) -> str:
-    """Return a name for a picture that is safe as a file's name, whatever somebody called a workload."""
+    """Return a chart's name that is safe as a file name, whatever the workload is called."""
     plain = "".join(character if character.isascii() and character.isalnum() else "-" for character in workload)
     return f"{kind}-{plain[:60].strip('-') or 'workload'}"
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The forest plot: every difference with its interval, against the band that is too small to matter."""
+"""The forest plot: every difference with its interval, and the band of differences within the margin."""
 
 import math
 from typing import Any

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The race of a search: how every configuration stood to the leader after each block, and where it was out."""
+"""The race of a search: every configuration relative to the leader after each block, and when it was eliminated."""
 
 import math
 from typing import Any

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every attempt in order of time: drift, outliers, first trials, and what did not count."""
+"""Every attempt in order of time: drift, outliers, first trials, and invalid attempts."""
 
 from datetime import datetime
 from typing import Any

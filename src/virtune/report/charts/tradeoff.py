@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Speed against cost: IOPS over CPU time per I/O, with what a completed write survives as the shape."""
+"""Speed against cost: IOPS over CPU time per I/O, with the durability of a completed write as the shape."""
 
 from typing import Any
 

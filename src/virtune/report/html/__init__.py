@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One file of HTML for a study: what is on the page, and its template (pure; the flow renders it)."""
+"""The HTML report of a study in one file: the content of the page and its template (pure; the flow renders it)."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the page of a study holds, as plain values: the template sets them and computes nothing."""
+"""The content of a study's page, as plain values: the template lays them out and computes nothing."""
 
 import json
 from collections.abc import Iterator
@@ -21,10 +21,10 @@ from virtune.report.text.words import methods_text
 from virtune.report.view import ResultView, view_of
 
 MARKS = {"better": "▲", "worse": "▼", "same": "■", "undecided": "○"}
-"""The mark of a verdict, so that it is never told by colour alone."""
+"""The symbol of a verdict, so that it can be read without colour."""
 
 _WORST_LAST = (True, None, False)
-"""What a check may say of a setting: verified, unverified, another value than was asked for."""
+"""The result of verifying a setting: verified, unverified, another value than requested."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,8 +47,8 @@ class VerdictLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportPage:
-    """A whole page. `charts` are in the order of the page; `label` is shown where figures rank
-    nothing, `unsettled` where there are no settings to show.
+    """A whole page. `charts` are in the order of the page; `label` is shown where figures are not comparable,
+    `unsettled` where there are no settings to show.
     """
 
     title: str
@@ -117,7 +117,7 @@ def _settings(result: Result) -> Table | None:
     for arm in result.study.arms:
         seen: dict[tuple[str, str], Check] = {}
         every = (one for summary in result.arms if summary.arm == arm.name for one in summary.in_force)
-        # the worst of all workloads and guests stands for the setting; of two alike the later, seen under load
+        # a setting's result is the worst over all workloads and guests; of two equal ones the later, made under load
         for one in sorted(every, key=lambda check: _WORST_LAST.index(check.agrees)):
             seen[one.setting, one.asked] = one
         rows += [

@@ -16,5 +16,5 @@ SCHEMA = "virtune/check/1"
 
 
 def check_document(fitness: Fitness) -> dict[str, Any]:
-    """Return everything a check says, as plain JSON values in base units (seconds, bytes, 1/s, shares 0 to 1)."""
+    """Return all results of a check, as plain JSON values in base units (seconds, bytes, 1/s, shares 0 to 1)."""
     return {"schema": SCHEMA, "virtune": __version__, **asdict(fitness)}

@@ -14,7 +14,7 @@ SCHEMA = "virtune/diagnose/1"
 
 
 def diagnose_document(found: Sequence[Diagnosis]) -> dict[str, Any]:
-    """Return what was found of each disk, in base units."""
+    """Return the diagnosis of each disk, in base units."""
     return {"schema": SCHEMA, "virtune": __version__, "disks": [_disk(one) for one in found]}
 
 

@@ -7,7 +7,7 @@ from virtune.model.layers import Layers
 
 
 def layers_document(found: Layers | None) -> dict[str, Any] | None:
-    """Return where the time of a request goes, in ns; None where nothing was seen below the load."""
+    """Return where the time of a request goes, in ns; None where nothing was measured below the load."""
     if found is None:
         return None
     return {

@@ -34,7 +34,7 @@ SCHEMA = "virtune/result/3"
 
 
 def result_document(result: Result, record: StudyRecord, rulings: Sequence[ThresholdResult] = ()) -> dict[str, Any]:
-    """Return everything a result says, as plain JSON values in base units (ns, bytes, 1/s, CPU seconds per I/O)."""
+    """Return a whole result, as plain JSON values in base units (ns, bytes, 1/s, CPU seconds per I/O)."""
     study = result.study
     document = {
         "schema": SCHEMA,
@@ -97,7 +97,7 @@ def _study(study: Study, result: Result) -> dict[str, Any]:
 
 
 def _basis(result: Result) -> dict[str, Any]:
-    """What the report of a comparison must state beside its verdicts."""
+    """The evidence that the report of a comparison must state besides its verdicts."""
     study = result.study
     return {
         "question": question_of(study),

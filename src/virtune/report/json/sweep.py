@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a sweep says, for machines."""
+"""The result of a sweep as a JSON document."""
 
 import json
 from dataclasses import asdict
@@ -14,7 +14,7 @@ SCHEMA = "virtune/sweep/1"
 
 
 def sweep_document(known: LoadSweep, result: Result, *, facts: str) -> dict[str, Any]:
-    """Return everything a sweep says, as plain JSON values in base units; `facts` are those of the host, as JSON."""
+    """Return the whole result of a sweep, as plain JSON values in base units; `facts` are the host's, as JSON."""
     study = known.study
     return {
         "schema": SCHEMA,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a search says, for machines."""
+"""The result of a search as a JSON document."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -24,7 +24,7 @@ def tuning_document(
     spelled: Mapping[str, str] | None = None,
     spelled_notes: Mapping[str, Sequence[str]] | None = None,
 ) -> dict[str, Any]:
-    """Return everything a search says, as plain JSON values in base units.
+    """Return the whole result of a search, as plain JSON values in base units.
 
     `facts` are those of the host, JSON text as a study keeps it. `spelled` is the winner in other programs'
     configuration languages, by program, and `spelled_notes` holds notes on these texts, also by program.

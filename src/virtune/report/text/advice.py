@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Advice for domains: the changes, the difference they make, and what is left alone; for people and for programs."""
+"""Advice for domains: the changes, their diff, and what is left alone; as text and as JSON."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -12,11 +12,11 @@ SCHEMA = "virtune/advice/1"
 
 
 IN_FILES = "\t\r"
-"""Characters of configuration files that a difference keeps, or it could not be applied to them."""
+"""Control characters of configuration files that a diff keeps, because it could not be applied otherwise."""
 
 
 def tag(way: str, risk: Risk) -> str:
-    """Say what a change takes and risks: ` [power-off; risks data]`; nothing where it takes and risks nothing."""
+    """Return what a change takes and risks: ` [power-off; risks data]`; empty for nothing."""
     said = [word for word in (way, f"risks {risk.value}" if risk is not Risk.NONE else "") if word]
     return f" [{'; '.join(said)}]" if said else ""
 
@@ -30,7 +30,7 @@ def lines(
     commands: Sequence[str] = (),
     warnings: Sequence[str] = (),
 ) -> Iterator[str]:
-    """Yield what an advice says of one domain: each change with what it takes and what it risks."""
+    """Yield the advice for one domain: each change with what it takes and what it risks."""
     if not turns:
         yield printable(f"{domain}: nothing to change")
     else:

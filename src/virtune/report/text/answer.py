@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The answer of a comparison, before its tables: each arm's interval drawn, its verdict, and what an I/O costs."""
+"""The answer of a comparison, before its tables: each arm's interval as a bar, its verdict, its CPU cost per I/O."""
 
 from collections.abc import Iterator
 
@@ -15,16 +15,16 @@ from virtune.report.text.layout import Column, FirstThatFits, Records
 from virtune.report.text.words import HOPELESS, TOO_FEW, change_words, difference_text
 
 ROUNDS_TOLD = 6
-"""Of fewer rounds no interval is shown: none of them can decide anything, and the widest run into the millions."""
+"""With fewer rounds no interval is shown: it cannot decide anything, and may be millions of percent wide."""
 
 REPEATS_TOLD = 4
-"""The same of runs that are not paired: each arm's repeats add to what is known."""
+"""The same for unpaired runs, where the repeats of both arms count."""
 
 STYLE = {Verdict.BETTER: "green", Verdict.WORSE: "red", Verdict.SAME: "cyan", Verdict.UNDECIDED: "yellow"}
 
 
 def answer(result: Result) -> list[RenderableType]:
-    """Return a line per arm for one workload, a row per workload for several; nothing where nothing is compared."""
+    """Return a line per arm for one workload, a row per workload for several; empty without comparisons."""
     study = result.study
     if len(study.arms) < 2 or not study.compared:
         return []
@@ -65,7 +65,7 @@ def forest(result: Result, workload: Workload) -> RenderableType:
 
 
 def is_told(comparison: Comparison) -> bool:
-    """Whether there is enough behind an interval to show it; repeats that are not paired can decide with fewer."""
+    """Whether there are enough rounds to show an interval; unpaired repeats can decide with fewer."""
     return comparison.rounds >= (ROUNDS_TOLD if comparison.change is None else REPEATS_TOLD)
 
 
@@ -94,7 +94,7 @@ def has_interval(comparison: Comparison) -> bool:
 
 
 def matrix(result: Result, most: int | None = None) -> RenderableType:
-    """Set several workloads: a row for each of the first `most`, with the verdict and the change of each arm."""
+    """Lay out several workloads: a row for each of the first `most`, with the verdict and the change of each arm."""
     study = result.study
     others = [arm.name for arm in study.arms if arm.name != study.baseline]
     rows = []
@@ -120,7 +120,7 @@ def _against_baseline(result: Result, workload: Workload) -> Iterator[Comparison
 
 
 def _cost(result: Result, verdict: Comparison) -> str:
-    """Say how CPU per I/O differs, where that is shown for certain."""
+    """Say how CPU per I/O differs, if the difference is significant."""
     if verdict.metric == "cpu_per_io":
         return ""
     for one in result.differences:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an audit found: for people, and as one JSON document."""
+"""The findings of an audit, as text and as one JSON document."""
 
 import shlex
 import textwrap
@@ -16,14 +16,14 @@ SCHEMA = "virtune/audit/1"
 
 WIDTH = 100
 SHOWN_IN_FULL = 40
-"""Up to so many findings are shown one by one; more are counted by rule, with the first places of each."""
+"""The most findings that are shown one by one; more are counted by rule, with the first places of each."""
 
 PLACES_SHOWN = 4
 ROWS_MAX = 100
 """The rows of the table of VMs; `--brief` has no bound."""
 
 LINE_MAX = 400
-"""A longer line of a difference is no line for people: a file that is all one line says nothing as a difference."""
+"""The longest line of a diff that is shown: a file in one line gives no readable diff."""
 
 _SEVERITIES = tuple(reversed(Severity))
 
@@ -62,7 +62,7 @@ def brief(audited: Sequence[Audited], unread: Sequence[Unread]) -> Iterator[str]
 
 
 def summary(audited: Sequence[Audited], unread: Sequence[Unread]) -> str:
-    """Return the last line: how many domains, how many findings of which weight."""
+    """Return the last line: the number of domains and of findings by severity."""
     counts = Counter(finding.rule.severity for one in audited for finding in one.findings)
     said = [_severities(counts[severity], severity) for severity in _SEVERITIES if counts[severity]]
     found = f"{_plural(len(audited), 'domain')}: {', '.join(said) or 'nothing found'}"
@@ -116,7 +116,7 @@ def _end(audited: Sequence[Audited], unread: Sequence[Unread]) -> Iterator[str]:
 
 
 def _table(audited: Sequence[Audited]) -> Iterator[str]:
-    """The VMs with findings, the gravest first, and how many have none."""
+    """The VMs with findings, the most severe first, and how many have none."""
     found = [one for one in audited if one.findings]
     counts = {id(one): Counter(finding.rule.severity for finding in one.findings) for one in found}
     found.sort(key=lambda one: [-counts[id(one)][severity] for severity in _SEVERITIES])
@@ -150,7 +150,7 @@ def _domain(one: Audited, explained: set[str]) -> Iterator[str]:
 
 
 def _findings(some: Sequence[Finding], explained: set[str]) -> Iterator[str]:
-    """What one rule says in the same words of one or several places; why is said once on a page."""
+    """The findings of one rule with the same text at one or several places; its reason is given once on a page."""
     finding = some[0]
     rule, seen = finding.rule, finding.seen
     place = ", ".join(one.at or "domain" for one in some)
@@ -169,7 +169,7 @@ def _findings(some: Sequence[Finding], explained: set[str]) -> Iterator[str]:
 
 
 def _change(one: Audited) -> Iterator[str]:
-    """What errors and warnings together would change, and the command that shows what the rest would."""
+    """The diff of all errors and warnings together, and the command that shows that of the rest."""
     lines = one.diff.split("\n")[2:]
     if any(len(line) > LINE_MAX for line in lines):
         mended = [found for found in one.findings if found.rule.severity is not Severity.TRY]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the verdicts rest on, in a few lines: rounds, noise, time, error, why it stopped, what going on would take."""
+"""The evidence behind the verdicts in a few lines: rounds, noise, time, error, why it stopped, what is left."""
 
 from collections.abc import Iterator
 
@@ -17,14 +17,14 @@ _STOPPED = {
     Stopped.BUDGET: "stopped: time budget reached",
 }
 NOISY_SECONDS = 3600.0
-"""Where deciding the rest would take longer than this, a quieter host is the advice, not patience."""
+"""If deciding the rest would take longer than this, the advice is a quieter host, not more time."""
 
 DRIFT_TOLD = 1.0
-"""A drift whose interval is wider than this (100 % a minute) says nothing but that the rounds are too few."""
+"""A drift with a wider interval than this (100 % a minute) only shows that the rounds are too few."""
 
 
 FEWEST_TOLD = 1.5
-"""An effective sample size below this is no number that a reader could use."""
+"""An effective sample size below this is not shown."""
 
 
 def stopped_text(result: Result) -> str:
@@ -37,7 +37,7 @@ def stopped_text(result: Result) -> str:
 
 
 def resting_on(result: Result, workload: Workload) -> Iterator[str]:
-    """Yield what a reader of one workload's verdicts must know to weigh them."""
+    """Yield the lines on the evidence behind one workload's verdicts."""
     found = [one for one in result.verdicts if one.workload == workload.name]
     if any(one.verdict is not Verdict.UNDECIDED for one in found):
         looks = ", interim analyses included" if result.study.sequential else ""
@@ -60,7 +60,7 @@ def _noise(basis: Basis) -> str:
 
 
 def steadiness(basis: Basis, study: Study) -> Iterator[str]:
-    """Say how steady the host was, in parts of a sentence."""
+    """Describe how stationary the host was, in parts of a sentence."""
     few = basis.effective is not None and basis.lag1 is not None and basis.effective < FEWEST_TOLD
     if few:
         yield f"effective sample size: {TOO_FEW}"
@@ -81,7 +81,7 @@ def steadiness(basis: Basis, study: Study) -> Iterator[str]:
 
 
 def drift_text(drift: Drift) -> str:
-    """Say whether the host drifted, and how much; not where the rounds are too few to tell."""
+    """Say whether and how much the host drifted; empty with too few rounds."""
     if drift.high - drift.low > DRIFT_TOLD:
         return f"drift: {TOO_FEW}"
     ends = f"[{_percent(drift.low)}, {_percent(drift.high)}]"
@@ -91,7 +91,7 @@ def drift_text(drift: Drift) -> str:
 
 
 def checked_text(study: Study) -> str:
-    """Say what the last A/A test of this host gave."""
+    """Return the result of the last A/A test of this host."""
     found = study.checked
     if found is None:
         return "noise floor unknown: no `virtune check` of this host in the last 24 h"
@@ -113,7 +113,7 @@ def what_deciding_takes(result: Result, basis: Basis) -> Iterator[str]:
         yield "this host is too noisy now to decide the rest: it would take more than an hour (see `virtune check`)"
     elif result.study.looks is None:
         yield f"deciding the rest needs about {format_seconds(basis.seconds_left)} more at this noise (90 % likely)"
-    else:  # its error is spent, so a longer plan begins anew
+    else:  # its error is spent, so a longer plan needs a new study
         whole = format_seconds(basis.seconds_left + (result.elapsed_seconds or 0.0))
         yield f"deciding the rest needs about {whole} from the start at this noise (--budget; 90 % likely)"
 

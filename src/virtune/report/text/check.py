@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A check for people: how noisy this host is, what could be found on it, and what to do about it."""
+"""A check as text: the host's noise, its minimum detectable effect, and advice."""
 
 from collections.abc import Iterator
 
@@ -19,7 +19,7 @@ _WEIGHT = {Weight.INVALID: "red", Weight.WARNING: "yellow", Weight.NOTE: "cyan"}
 
 
 def render(fitness: Fitness) -> RenderableType:
-    """Set a check for a terminal."""
+    """Lay out a check for a terminal."""
     parts: list[RenderableType] = [Paragraph(_headline(fitness))]
     rows = list(_noise(fitness))
     if rows:
@@ -41,7 +41,7 @@ def render(fitness: Fitness) -> RenderableType:
 
 
 def sentence(fitness: Fitness) -> str:
-    """Say in one sentence whether the host is fit to measure on, and why; of a simulated one that it is none."""
+    """Say in one sentence whether the host is fit for measurements, and why."""
     simulated = any(one.id == SIMULATED for one in fitness.advice)
     whose = "SIMULATED, and not this host: " if simulated else ""
     if fitness.unfit:

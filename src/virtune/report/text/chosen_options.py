@@ -9,7 +9,7 @@ from virtune.model.study_options import OPTIONS, flag_of
 
 
 def option_lines(study: Study) -> Iterator[str]:
-    """Yield a line for each option: its flag, its value, where that came from, and for a default why it is that."""
+    """Yield a line for each option: its flag, its value, its origin, and the reason for a default."""
     if not study.options:
         yield "where options came from was not kept with this study"
         return

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""By which programs the arms of a study were loaded: what differs between them is then not the disk alone."""
+"""The load generators of a study's arms: where they differ, the arms differ in more than the disk."""
 
 from collections.abc import Iterator
 
@@ -7,11 +7,11 @@ from virtune.model.result import ArmSummary, Result
 from virtune.model.stack import Stack
 
 _UNNOTED = {"vhost-user-blk": "virtune-load"}
-"""What loaded an export in studies that did not note it yet; all else was loaded by fio."""
+"""The load generator of exports in older studies, which did not record it; everything else was loaded by fio."""
 
 
 def loaded_by(result: Result) -> Iterator[str]:
-    """Say which arms on this host were loaded by which program, where it was not one for all."""
+    """Say which arms on this host were loaded by which program, if they differ."""
     ways: dict[str, dict[str, None]] = {}
     for summary in result.arms:
         way = _way(result.study.arm(summary.arm).stack)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tables with a column an arm, set below one another where the terminal is too narrow for all: nothing is cut."""
+"""Tables with a column per arm, split into several tables if the terminal is too narrow: nothing is cut."""
 
 from collections.abc import Callable, Sequence
 
@@ -12,13 +12,15 @@ COLUMNS_MAX = 4
 
 
 class SideBySide:
-    """A table of the baseline with as many other arms as fit, then one of the next; an empty table is left out."""
+    """A table of the baseline with as many other arms as fit, then one with the next arms; an empty table is left
+    out.
+    """
 
     def __init__(self, table: Callable[[Sequence[str]], Records], arms: Sequence[str]) -> None:
         self.table, self.arms = table, arms
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Take as many arms as fit into the width; what fits nowhere is set as paragraphs."""
+        """Lay out as many arms as fit the width; one that does not fit is laid out as paragraphs."""
         start = 0
         while start < max(1, len(self.arms)):
             count = min(COLUMNS_MAX, len(self.arms) - start)

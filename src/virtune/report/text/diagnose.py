@@ -14,13 +14,13 @@ from virtune.report.text.layers import layers_table
 from virtune.report.text.layout import Column, Paragraph, Records
 
 _SHOWN = 0.005
-"""Threads that used less of a CPU than this, and waited no more, carry nothing."""
+"""Threads that used less of a CPU than this, and waited no longer, are left out."""
 
 _THREADS_MAX = 12
 
 
 def render(found: Sequence[Diagnosis]) -> Group:
-    """Set diagnoses one below the other."""
+    """Lay out diagnoses one below the other."""
     return Group(*(part for one in found for part in _one(one)))
 
 
@@ -76,7 +76,7 @@ def _verdict(one: Diagnosis) -> RenderableType:
 
 
 def _shown(threads: Sequence[ThreadCost]) -> list[ThreadCost]:
-    """The threads that carry something, busiest first, at most a dozen."""
+    """The active threads, busiest first, at most a dozen."""
     busy = [one for one in threads if one.busy >= _SHOWN or one.stalled >= _SHOWN]
     return sorted(busy, key=lambda one: -one.cpu_seconds)[:_THREADS_MAX]
 

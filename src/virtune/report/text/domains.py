@@ -14,7 +14,9 @@ SCHEMA = "virtune/domains/1"
 
 
 def page(found: Sequence[tuple[str, Subject, tuple[Finding, ...]]], unread: Sequence[Unread]) -> Iterator[str]:
-    """Yield the lines of the page: each domain with its disks, and what differs from what is written."""
+    """Yield the lines of the page: each domain with its disks, and where the running VM differs from its
+    configuration.
+    """
     for origin, subject, findings in found:
         yield printable(f"{subject.domain.name}  {_state(subject)}  ({origin})")
         for disk in subject.domain.disks:

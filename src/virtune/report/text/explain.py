@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A fio result for people: its figures side by side, then what they say together, gravest first."""
+"""A fio result as text: its figures side by side, then the remarks on them, the most severe first."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -19,28 +19,29 @@ from virtune.model.units import format_bytes, format_count, format_ns
 from virtune.report.text.words import quantity
 
 SCHEMA = "virtune/explain/2"
-"""History: 2 has `parts`, what of a result ran at once, `percentiles_of`, and metrics of reads and writes."""
+"""History: 2 has `parts`, the parts of a result that ran together, `percentiles_of`, and metrics of reads and writes.
+"""
 
 WIDTH = 98
-"""What fits beside one another in 100 columns; further columns are set below, under labels of their own."""
+"""The columns that fit side by side in 100 characters; further ones follow below, with their own labels."""
 
 TITLE_WIDTH = 18
-"""The widest a column's title gets; of a longer one the end is shown, which says most of a path."""
+"""The longest title of a column; a longer one is cut at the begin, because the end of a path says most."""
 
 _GAP = 3
 
 FLOWS_MAX = 4
-"""Jobs and directions shown one by one; of more than that only their sum is, which is the whole result."""
+"""The most jobs and directions that are shown one by one; of more only the total is shown."""
 
 _STYLE = {Weight.INVALID: "red bold", Weight.WARNING: "yellow", Weight.NOTE: "cyan"}
 _KINDS = ("slat", "clat", "lat")
 _WORDS = {"latency": "total", "clat": "completion"}
-"""What percentiles are of, in JSON."""
+"""The kind of latency of percentiles, in JSON."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Flow:
-    """One direction of one job, with its figures as those of the whole are written."""
+    """One direction of one job, with its figures in the same form as the total's."""
 
     load: LoadResult
     stream: Stream
@@ -49,7 +50,7 @@ class Flow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Concurrent:
-    """Jobs that ran at once: their figures one by one and together."""
+    """Jobs that ran at the same time: their figures one by one and in total."""
 
     loads: tuple[LoadResult, ...]
     flows: tuple[Flow, ...]
@@ -63,7 +64,7 @@ class Concurrent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explained:
-    """One fio result under the name it was given by: what was read, what follows from it, what it means."""
+    """One fio result by its file's name: the result, the measurement derived from it, and the remarks."""
 
     name: str
     result: FioResult
@@ -73,7 +74,7 @@ class Explained:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Column:
-    """Figures as text by row label; a row that a column does not have was not measured."""
+    """Figures as text by row label; a missing row was not measured."""
 
     title: str
     cells: dict[str, str]
@@ -85,7 +86,7 @@ class _Column:
 
 
 def render(explained: Sequence[Explained], together: Sequence[Remark] = ()) -> RenderableType:
-    """Set results for a terminal: one table with a column for each, the remarks of each, and of all together."""
+    """Lay out results for a terminal: one table with a column for each, the remarks on each, and on all together."""
     alone = len(explained) == 1
     parts: list[RenderableType] = [_headline(item) for item in explained]
     of = _percentiles_of([flow.measurement for item in explained for part in item.parts for flow in part.flows])
@@ -102,7 +103,7 @@ def render(explained: Sequence[Explained], together: Sequence[Remark] = ()) -> R
 
 
 def explained_document(explained: Sequence[Explained], together: Sequence[Remark] = ()) -> dict[str, Any]:
-    """Return the same for machines: plain JSON values in base units (ns, bytes, 1/s)."""
+    """Return the same as plain JSON values in base units (ns, bytes, 1/s)."""
     return {
         "schema": SCHEMA,
         "virtune": __version__,
@@ -158,7 +159,7 @@ def _percentiles_of(measurements: Sequence[Measurement]) -> str | None:
 
 
 def _without_bins(load: dict[str, Any]) -> dict[str, Any]:
-    """The bins stay where they were read from; what they say is in the metrics."""
+    """Leave out the bins: the metrics are derived from them."""
     for stream in load["streams"]:
         for kind in _KINDS:
             if stream[kind] is not None:
@@ -178,7 +179,7 @@ def _headline(item: Explained) -> Text:
 
 
 def describe(load: LoadResult) -> str:
-    """Say in one line what was asked of the disk, as far as the result tells."""
+    """Describe the load on the disk in one line, as far as the result tells."""
     seconds = max((stream.seconds or 0 for stream in load.streams), default=0)
     words = [
         load.pattern or "",
@@ -209,14 +210,14 @@ def _distinct(loads: Sequence[LoadResult]) -> Iterator[LoadResult]:
 
 
 def _columns(item: Explained, of: str, *, alone: bool) -> Iterator[_Column]:
-    """A column for every job and direction where there are few, and one for each part that ran at once."""
+    """A column for every job and direction if there are few, and one for each part that ran together."""
     few = sum(len(part.flows) for part in item.parts) <= FLOWS_MAX
     several = len(item.result.loads) > 1
     for part in item.parts:
         single = len(part.flows) == 1
         for flow in part.flows if few and not single else ():
             words = ("" if alone else item.name, flow.load.name if several else "", flow.stream.direction)
-            # the CPU time is that of the job: of one that reads and writes it stands once, under both together
+            # the CPU time belongs to the job: for one that reads and writes it is given once, under both together
             cpu = len(flow.load.streams) == 1
             yield _Column(title=_title(words), cells=dict(_of_flow(flow, of, cpu=cpu)))
         last = "together" if len(part.flows) > 1 else (part.flows[0].stream.direction if part.flows else "")
@@ -233,7 +234,7 @@ def _columns(item: Explained, of: str, *, alone: bool) -> Iterator[_Column]:
 
 
 def _title(words: Sequence[str]) -> str:
-    """One word a line; of a long one the end."""
+    """One word a line; a long word is cut at its begin."""
     return "\n".join(w if len(w) <= TITLE_WIDTH else f"..{w[2 - TITLE_WIDTH :]}" for w in words if w)
 
 
@@ -282,7 +283,7 @@ _SECTIONS = frozenset(
 
 
 def _labels(columns: Sequence[_Column]) -> list[str]:
-    """The rows that any of the columns has, devices last."""
+    """The rows of all columns, devices last."""
     found = dict.fromkeys(label for column in columns for label in column.cells)
     return [label for label in _ROWS if label in found] + [label for label in found if label not in _ROWS]
 

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Intervals drawn as text: a dot and two arms on an axis of ratios, an arrow where the axis ends before they do."""
+"""Confidence intervals drawn as text: a dot with a line to each side on an axis of ratios, and an arrow beyond its
+ends.
+"""
 
 import math
 from collections.abc import Iterable
@@ -10,17 +12,17 @@ COLUMNS = 25
 """Odd, so that one column is "no change"."""
 
 REACHES = (0.05, 0.1, 0.2, 0.3, 0.5, 1.0, 2.0, 4.0, 6.0, 9.0)
-"""How far an axis may reach: a ratio of 1 + this to the right, and its reciprocal to the left."""
+"""The possible ranges of the axis: a ratio of 1 + this to the right, and its reciprocal to the left."""
 
 
 def reach_of(ends: Iterable[float]) -> float:
-    """Return the shortest reach that holds these ratios; the longest where none does."""
+    """Return the smallest range that includes these ratios; the largest if none does."""
     widest = max((abs(math.log(end)) for end in ends if end > 0 and math.isfinite(end)), default=0.0)
     return next((reach for reach in REACHES if widest <= math.log1p(reach)), REACHES[-1])
 
 
 def axis(reach: float, middle: str) -> str:
-    """Write the head of the axis: what both ends mean, and what the middle is."""
+    """Return the labels of the axis: its ends and its middle."""
     left, right = f"{100 * (1 / (1 + reach) - 1):.0f} %", f"+{format_share(reach)}"
     if reach == REACHES[-1]:
         right = "x10"
@@ -30,7 +32,7 @@ def axis(reach: float, middle: str) -> str:
 
 
 def bar(low: float, estimate: float, high: float, reach: float) -> str:
-    """Draw a ratio with its interval; `│` is no change. An arrow stands where it goes on beyond the axis."""
+    """Draw a ratio with its interval; `│` is no change. An arrow marks an end beyond the axis."""
     cells = [" "] * COLUMNS
     cells[COLUMNS // 2] = "│"
     first, last = _column(low, reach), _column(high, reach)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A way through a guideline, for a terminal: every question with its answer, and what it ends in."""
+"""A path through a guideline, for a terminal: every question with its answer, and the advice at the end."""
 
 from collections.abc import Iterator
 

@@ -10,10 +10,10 @@ from virtune.model.study import Study
 
 
 def host_line(study: Study, facts: str) -> str:
-    """Name the host, the programs and the disk, by the facts that were kept when the study began."""
+    """Name the host, the programs and the disk, by the facts that were stored when the study began."""
     try:
         said = [*_host(study, json.loads(facts)["host"] if facts else {})]
-    except (ValueError, LookupError, TypeError, AttributeError):  # of another virtune, or damaged
+    except (ValueError, LookupError, TypeError, AttributeError):  # from another version of virtune, or damaged
         said = ["host recorded in another form"]
     return ", ".join([*said, f"virtune {__version__}"])
 
@@ -33,7 +33,7 @@ def _host(study: Study, host: dict[str, Any]) -> Iterator[str]:
 
 
 def _qemu(study: Study, qemu: dict[str, Any]) -> Iterator[str]:
-    """Name the QEMU that the rigs of this study run; a domain's own is not known from here."""
+    """Name the QEMU that the rigs of this study run; a domain's own QEMU is unknown here."""
     kinds = [arm.stack.kind for arm in study.arms]
     daemon = qemu["storage_daemon"] if any("qemu-storage-daemon" in kind.programs for kind in kinds) else None
     emulator = next(iter(qemu["emulators"] or ()), None) if any(kind.own_guest for kind in kinds) else None

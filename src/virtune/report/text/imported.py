@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is to be said of a study whose results were made elsewhere, and what is not: it was not there to see it."""
+"""The notes on a study of imported results, and the figures to leave out because virtune did not see its runs."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -14,7 +14,7 @@ _SHOWN_MAX = 60
 
 
 def headline(result: Result) -> Text:
-    """Say what was read, in two lines."""
+    """Describe what was read, in two lines."""
     study = result.study
     text = Text()
     text.append(f"{study.kind} {study.id}" if study.id else "comparison (not stored)", style="bold")
@@ -26,7 +26,7 @@ def headline(result: Result) -> Text:
 
 
 def notes(study: Study) -> Iterator[str]:
-    """Say what a reader must know of figures that virtune did not measure together."""
+    """Return the notes on figures that virtune did not measure itself."""
     if len(study.arms) > 1:
         yield (
             "the arms did not run in turn: the differences include other changes on their hosts between the runs, "
@@ -39,14 +39,14 @@ def notes(study: Study) -> Iterator[str]:
 
 
 def warnings(study: Study) -> Iterator[str]:
-    """Say which workloads are not the same in all arms, although they are compared."""
+    """Warn of workloads that differ between compared arms."""
     different = [what for what in _different(study) if _is_shape(what)]
     if different:
         yield f"the jobs differ, so a difference may be theirs and not the arms': {'; '.join(different)}"
 
 
 def method(study: Study) -> Iterator[str]:
-    """Say how the figures came about."""
+    """Describe how the figures were measured."""
     yield "The results were measured elsewhere; their raw files are stored unchanged. Figures are derived from fio's"
     yield "output by the same rules as virtune's own. Runs of one arm are repeats; no run of one arm belongs to a run"
     yield "of another. A difference is that of the means of logarithms; its interval is Welch's, which lets the arms"
@@ -55,7 +55,7 @@ def method(study: Study) -> Iterator[str]:
 
 
 def without_unknowns(document: dict[str, Any]) -> dict[str, Any]:
-    """Return a result document with null for all that an imported study has no knowledge of."""
+    """Return a result document with null for everything that is unknown in an imported study."""
     known = document["study"] | dict.fromkeys(_ABSENT)
     return document | {"study": known, "arms": [_arm(arm) for arm in document["arms"]]}
 

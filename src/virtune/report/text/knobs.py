@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Knobs for people and for machines: the table of many, the card of one, the JSON document.
+"""Knobs as text and as JSON: the table of many, the card of one, the JSON document.
 
 History of the JSON schema:
 
@@ -31,7 +31,7 @@ CHANGES: Mapping[Change, str] = {
     Change.GUEST_REBOOT: "inside the guest, with a reboot of the guest",
     Change.HOST_REBOOT: "on the host, with a reboot of the host",
 }
-"""What each word about changing means."""
+"""The meaning of each kind of change."""
 
 EVIDENCE: Mapping[str, str] = {
     "[T]": "tried",
@@ -63,7 +63,7 @@ _CARD = (Column(title=""), Column(title="", wraps=True, least=30))
 
 
 def knob_table(knobs: Sequence[Knob], answers: Answers) -> RenderableType:
-    """Set many knobs as one table, grouped by layer."""
+    """Lay out many knobs as one table, grouped by layer."""
     rows: list[Sequence[Text | str] | Section] = []
     for layer in (one for one in Layer if any(knob.layer is one for knob in knobs)):
         rows.append(Section(Text("")))
@@ -73,7 +73,7 @@ def knob_table(knobs: Sequence[Knob], answers: Answers) -> RenderableType:
 
 
 def knob_card(knob: Knob, answers: Sequence[Answer], *, asked: bool) -> RenderableType:
-    """Set everything about one knob."""
+    """Lay out everything about one knob."""
     head = Text.assemble((knob.id, "bold cyan"), f"  {knob.number}, {knob.layer.value}")
     groups = [Records(_CARD, group, heads=False, above=True) for group in _facts(knob, answers, asked=asked)]
     return Group(head, Paragraph(knob.what), *groups)
@@ -120,7 +120,7 @@ def _mark(answers: Sequence[Answer]) -> str:
 
 
 def _values(knob: Knob, answers: Sequence[Answer]) -> Text:
-    """The domain in words; of a choice, what no installed program has is marked."""
+    """The values in words; choices that no installed program has are marked."""
     missing = _missing(knob, answers)
     if not isinstance(knob.domain, Choice) or not missing:
         return Text(describe_domain(knob.domain))
@@ -131,7 +131,7 @@ def _values(knob: Knob, answers: Sequence[Answer]) -> Text:
 
 
 def _missing(knob: Knob, answers: Sequence[Answer]) -> frozenset[str]:
-    """The values of a choice that every program which listed its own left out."""
+    """The values of a choice that are missing in the lists of all programs that answered."""
     lists = [answer.values for answer in answers if answer.standing is Support.VALUES]
     if not lists or not isinstance(knob.domain, Choice):
         return frozenset()
@@ -149,7 +149,7 @@ def _legend(knobs: Sequence[Knob], answers: Answers) -> Iterator[Text]:
 
 
 def _facts(knob: Knob, answers: Sequence[Answer], *, asked: bool) -> Iterator[list[tuple[str, Text]]]:
-    """Yield what is known of a knob, in groups of a label and a text."""
+    """Yield the facts of a knob, in groups of a label and a text."""
     yield [("why", Text(knob.why))]
     facts = [
         ("values", _values(knob, answers)),

@@ -20,7 +20,7 @@ _ESXTOP = (
 
 
 def layers_table(found: Layers) -> Iterator[RenderableType]:
-    """Yield the table of layers, what it adds up to, and why layers are missing in it."""
+    """Yield the table of layers, its total, and why layers are missing."""
     rows: list[tuple[Text | str, ...]] = [
         (one.label, format_ns(one.mean_ns), _interval(one), format_share(one.share), in_flight_text(one.in_flight))
         for one in found.layers
@@ -44,7 +44,7 @@ def layers_table(found: Layers) -> Iterator[RenderableType]:
 
 
 def in_flight_text(number: float) -> str:
-    """Write how many requests are somewhere on average."""
+    """Return the mean number of requests in a layer, as text."""
     return f"{number:.2f}" if number < 10 else f"{number:.1f}"
 
 
@@ -55,7 +55,7 @@ def _interval(one: RequestLayer) -> str:
 
 
 def _esxtop(found: Layers) -> str | None:
-    """Write what esxtop would show of it."""
+    """Return the figures under esxtop's names."""
     told = [
         f"{name} {format_ns(value)} ({words})"
         for field, name, words in _ESXTOP

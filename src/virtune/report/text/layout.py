@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Text and tables at the width there is: nothing that belongs together is broken, and nothing is cut.
+"""Lay out text and tables for the terminal's width, without cutting text or separating a number from its unit. rich
+crops a table cell that is too narrow for its text, and breaks a line between a number and its unit.
 
-rich crops a table cell that is too narrow for its text, and breaks a line between a number and its unit. A reader of
-a narrow terminal then loses an id, a value, or the end of an interval. What is set here breaks only between words,
-and a word that is longer than the line (a URL, a path) runs over its end.
+A reader of a narrow terminal then loses an id, a value, or the end of an interval. This layout breaks only between
+words, and a word that is longer than the line (a URL, a path) runs over its end.
 """
 
 import io
@@ -25,10 +25,11 @@ _INTERVAL = r"\[[^\[\]]{1,48}\]"
 _UNIT = r"(?:%|ns|us|ms|s|min|h|B|KiB|MiB|GiB|TiB|[kMG]?B/s|IOPS|C|CPUs?|points)(?![\w/])"
 _WORDS = r"`[^`]{1,70}`|seed \d+|--[a-z][\w-]* [^\s-]\S*"
 _WHOLE = re.compile(rf"{_WORDS}|[-+~<>=]*\d[\d.,]*[kMG]? {_UNIT}(?: {_INTERVAL})?|{_INTERVAL}")
-"""What is read as one: a command in backticks, a number with its unit, an interval behind its estimate, an option."""
+"""Text that is not broken: a command in backticks, a number with its unit, an estimate with its interval, an option.
+"""
 
 _TIGHT = re.compile(rf"[-+~<>=]*\d[\d.,]*[kMG]? {_UNIT}|{_INTERVAL}")
-"""The same where a line is too short for those: then an interval may begin a line, and a command be broken."""
+"""The same for lines that are too short for those: an interval may begin a line, and a command may be broken."""
 
 
 def wrap(text: Text, width: int, *, first: int | None = None) -> list[Text]:
@@ -61,7 +62,7 @@ def _broken(text: Text, first: int, width: int) -> list[Text]:
 
 
 def _pieces(plain: str, begin: int, end: int, whole: re.Pattern[str]) -> list[tuple[int, int]]:
-    """Return where the parts begin and end between which a line may be broken."""
+    """Return the begin and end of each part between which a line may be broken."""
     kept = [match.span() for match in whole.finditer(plain, begin, end)]
     found, start = [], begin
     for blank in re.finditer(r"\s+", plain[begin:end]):
@@ -118,7 +119,7 @@ Row = Sequence[Text | str]
 
 
 class Records:
-    """Rows in columns; where they do not fit side by side, a paragraph for each row. No cell is ever cut.
+    """Rows in columns; if these do not fit side by side, a paragraph for each row. No cell is ever cut.
 
     A column that is empty is left out. With `above` an empty line stands before the table.
     """
@@ -140,11 +141,11 @@ class Records:
         self.rows.append(cells)
 
     def fits(self, width: int) -> bool:
-        """Whether its columns have room beside one another."""
+        """Whether its columns fit side by side."""
         return _Filled(self).widths(width - self.indent) is not None
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Set the table where it fits, else the paragraphs."""
+        """Lay out the table if it fits, else the paragraphs."""
         if self.above and self.rows:
             yield Text("")
         filled = _Filled(self)
@@ -167,7 +168,7 @@ class FirstThatFits:
 
 
 class _Filled:
-    """A table without its empty columns, and how it is set."""
+    """A table without its empty columns, and its layout."""
 
     def __init__(self, of: Records) -> None:
         cells = [row for row in of.rows if not isinstance(row, Section)]
@@ -188,7 +189,7 @@ class _Filled:
                 yield from self._row(row, widths)
 
     def widths(self, room: int) -> list[int] | None:
-        """Return how wide each column is to be; None where they do not fit beside one another."""
+        """Return the width of each column; None where they do not fit side by side."""
         natural = [self._natural(number) for number in range(len(self.columns))]
         least = [
             min(wide, max(column.least, self._longest(number))) if column.wraps else wide
@@ -227,7 +228,7 @@ class _Filled:
             yield _line(line)
 
     def paragraphs(self) -> Iterator[Paragraph | Text]:
-        """Set each row as its first cell and below it a line for each other; what has no head joins the first."""
+        """Lay out each row as its first cell and a line below for each other; cells without a head join the first."""
         for row in self.rows:
             if isinstance(row, Section):
                 yield _line(row.title.copy())
@@ -245,7 +246,7 @@ class _Filled:
 
 
 def set_at(width: int, *parts: RenderableType) -> str:
-    """Return what is set at that width as text, without colour."""
+    """Return the layout at that width as text, without colour."""
     file = io.StringIO()
     console = Console(file=file, width=width, no_color=True, highlight=False, markup=False, emoji=False)
     console.print(*parts, sep="\n", crop=False)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The list of studies, for people and for machines."""
+"""The list of studies, as text and as JSON."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -16,7 +16,7 @@ SCHEMA = "virtune/list/1"
 
 
 def listing(studies: Sequence[Listed | Damaged], *, store: str) -> RenderableType:
-    """Set one line a study, and below them one for each that cannot be read."""
+    """Lay out one line per study, and below them one for each that cannot be read."""
     columns = (
         Column(title="study"),
         Column(title="created"),
@@ -30,7 +30,7 @@ def listing(studies: Sequence[Listed | Damaged], *, store: str) -> RenderableTyp
         if isinstance(listed, Damaged):
             continue
         study = listed.study
-        # a search chooses its trials as it goes, so nobody knows how many there will be
+        # a search chooses its trials as it goes, so their total number is unknown
         total = "" if study.search is not None else f"/{len(study.trials)}"
         trials = Text(f"{listed.done}{total}", style="" if listed.finished else "yellow")
         if listed.failed:

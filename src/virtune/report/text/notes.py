@@ -18,13 +18,13 @@ from virtune.report.text.layout import Paragraph
 from virtune.report.text.words import count_text, share_text
 
 WORD = {Weight.INVALID: "disturbed", Weight.WARNING: "warning"}
-"""What a remark is called: a trial with the first kind is repeated."""
+"""The label of each weight; a trial with the first is repeated."""
 
 WARNING_STYLE = {Weight.INVALID: "red", Weight.WARNING: "yellow"}
 
 
 def notes(result: Result) -> list[RenderableType]:
-    """Set the warnings and notes of a result: remarks of its rounds, failures, and how to read the figures."""
+    """Lay out the warnings and notes of a result: remarks of its rounds, failures, and how to read the figures."""
     styles = {WORD[weight]: style for weight, style in WARNING_STYLE.items()} | {"failed": "red"}
     lines = [_bullet(text, styles.get(word, "yellow"), word) for word, text in warning_lines(result)]
     lines += [_bullet(text, "dim", "note") for text in note_lines(result)]
@@ -68,7 +68,7 @@ def short_warnings(result: Result, weight: Weight) -> Iterator[str]:
 
 
 def names_text(names: Sequence[str], most: int) -> str:
-    """Write the first of some names, each once, and how many more there are."""
+    """Return the first of some names, each once, and how many more there are."""
     once = list(dict.fromkeys(names))
     return ", ".join(once[:most]) + (f" and {len(once) - most} more" if len(once) > most else "")
 
@@ -90,7 +90,7 @@ def _whose(result: Result, same: Sequence[tuple[ArmSummary, ArmRemark]]) -> str:
 
 
 def _worst(same: Sequence[tuple[ArmSummary, ArmRemark]]) -> str:
-    """Write the remark of the worst round; where it was made of several, that it is the worst, and the median."""
+    """Return the remark of the worst round, marked as the worst, with the median, if it was made of several."""
     rounds = sum(one.rounds for _, one in same)
     _, worst = max(same, key=lambda pair: pair[1].worst if pair[1].worst is not None else float("-inf"))
     if rounds < 2:
@@ -126,7 +126,7 @@ def label_of(cause: str) -> str:
 
 
 def reading_notes(study: Study) -> Iterator[str]:
-    """Say what of the set-up a reader must know to read the figures rightly."""
+    """Yield the notes on the set-up that are needed to read the figures correctly."""
     if study.imported:
         yield from imported.notes(study)
         return
@@ -157,7 +157,7 @@ def reading_notes(study: Study) -> Iterator[str]:
 
 
 def _durability_notes(study: Study) -> Iterator[str]:
-    """Say it where arms do not promise the same of a guest's writes: then one of them does less, not only faster."""
+    """Warn where arms differ in the durability of a guest's writes: one of them then does less work."""
     found = [(arm.name, durability_of(arm.stack)) for arm in study.arms]
     classes = {durability.promise: durability for _, durability in found}
     if len(classes) < 2:
@@ -170,7 +170,7 @@ def _durability_notes(study: Study) -> Iterator[str]:
 
 
 def _export_notes(study: Study) -> Iterator[str]:
-    """Say what the way to the disk adds to its figures."""
+    """Say what the export adds to the disk's figures."""
     metal = any(arm.stack.kind.front == "file" for arm in study.arms)
     exports = {arm.stack.export for arm in study.arms if arm.stack.kind.front == "export"}
     others = exports - {"vhost-user-blk"}

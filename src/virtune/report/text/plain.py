@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The plain report: the result's table, and after it all that is needed to judge it and to run it again."""
+"""The plain report: the result's table, followed by everything needed to judge and to repeat it."""
 
 import json
 from collections import Counter
@@ -27,8 +27,8 @@ from virtune.report.text.words import methods_text, quantity
 
 
 def plain_report(result: Result, record: StudyRecord, published: PublishedStudy | None = None) -> RenderableType:
-    """Set the whole report: result, single rounds, method, arms, workloads, host; of a built-in study also what its
-    authors printed.
+    """Return the whole report: result, single rounds, method, arms, workloads, host; for a built-in study also its
+    authors' results.
     """
     return Group(
         render(result, record.facts, first=ending(result, published, record.facts)),
@@ -43,9 +43,9 @@ def plain_report(result: Result, record: StudyRecord, published: PublishedStudy 
 
 
 def plain_search(known: Tuning, facts: str, written: Sequence[tuple[str, str, tuple[str, ...]]]) -> RenderableType:
-    """Set the whole report of a search: what it found, the lines that put the winner to use, and the host.
+    """Return the whole report of a search: its result, the configuration lines of the winner, and the host.
 
-    `written` are a title, the text and notes for each program; `facts` are those of the host, as JSON.
+    `written` holds a title, the text and notes for each program; `facts` are those of the host, as JSON.
     """
     lines = [
         (title, "\n".join([text, *(f"note: {note}" for note in notes)]).strip()) for title, text, notes in written
@@ -60,7 +60,7 @@ def _section(title: str, body: RenderableType) -> tuple[RenderableType, Renderab
 
 
 def _rounds(result: Result, record: StudyRecord) -> Records:
-    """One line a round and workload, one column an arm, the main metric: what the verdicts rest on."""
+    """The main metric of every round: a line per round and workload, a column per arm."""
     study = result.study
     measured_as = (value.measured for one in result.arms for value in one.values if value.metric == study.metric)
     metric = next(measured_as, BY_ID[study.metric])
@@ -104,7 +104,9 @@ def _method(result: Result, record: StudyRecord) -> Iterator[str]:
 
 
 def _changeovers(record: StudyRecord) -> Iterator[str]:
-    """Say how arms came to run: how often swapped in a process that ran, how fast, and what new ones were for."""
+    """Describe how arms were started: how many were swapped in a running process, how fast, and why new ones were
+    needed.
+    """
     ways = [trial.in_force.changeover for trial in record.trials if trial.in_force.changeover is not None]
     swaps = [way for way in ways if way.swapped is not None]
     if swaps:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A host's facts for people: one page of at most 100 columns, with the warnings last, next to the prompt."""
+"""A host's facts as text: one page of at most 100 columns, with the warnings last, next to the prompt."""
 
 from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
@@ -55,7 +55,7 @@ _ENGINES = (
 
 
 def render(facts: HostFacts, remarks: tuple[Remark, ...]) -> RenderableType:
-    """Set the facts of a host, then what was found in them."""
+    """Lay out the facts of a host, then the warnings on them."""
     sections: list[tuple[str, Iterable[Row]]] = [
         ("host", _host(facts)),
         ("processors", _cpu(facts.cpu)),
@@ -162,7 +162,7 @@ def _kernel(kernel: KernelFacts) -> Iterator[Row]:
                 "whether it works", ring.usable, lambda works: "works (tried)" if works else "does not work (tried)"
             ),
             _part("whether built", ring.built, lambda built: "" if built else "not built in"),
-            # a kernel before 6.6 has no such switch, which is nothing to report
+            # a kernel before 6.6 has no such switch, which needs no report
             _part("", ring.disabled, lambda disabled: switch.get(disabled, "")),
         ),
     )
@@ -237,7 +237,7 @@ def _programs(facts: HostFacts) -> Iterator[Row]:
 
 
 def _of_interest(names: tuple[str, ...], interesting: tuple[str, ...]) -> str:
-    """Name those that matter for a guest's disk, and how many there are; the JSON has them all."""
+    """Name those that matter for a guest's disk, with their number; the JSON has all."""
     chosen = [name for name in interesting if name in names]
     rest = len(names) - len(chosen)
     return ", ".join(chosen) + (f" and {rest} more" if rest else "")
@@ -329,7 +329,7 @@ def _grid(rows: Iterable[Row]) -> RenderableType:
 
 
 def _text(value: Value | Unknown, write: Callable[[Value], str | Text]) -> Text:
-    """Write a value, or dimly why it is not known."""
+    """Return a value, or, dimmed, why it is unknown."""
     if isinstance(value, Unknown):
         words = value.because if value.because == "not installed" else f"unknown: {value.because}"
         return Text(words, style="dim italic")
@@ -338,12 +338,12 @@ def _text(value: Value | Unknown, write: Callable[[Value], str | Text]) -> Text:
 
 
 def _part(label: str, value: Value | Unknown, write: Callable[[Value], str]) -> tuple[str, str | Unknown]:
-    """Prepare one part of a line: what it is called when it is not known, and what it says when it is."""
+    """Prepare one part of a line: its name for when it is unknown, and its text for when it is known."""
     return label, value if isinstance(value, Unknown) else write(value)
 
 
 def _line(*parts: tuple[str, str | Unknown]) -> Text:
-    """Join parts by commas. One that is not known is named; when none is, the first says why."""
+    """Join parts by commas. An unknown one is named; if all are unknown, the first one's reason is given."""
     reasons = [said for _, said in parts if isinstance(said, Unknown)]
     if len(reasons) == len(parts):
         return _text(reasons[0], str)

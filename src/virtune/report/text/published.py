@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What others published: beside the result of a built-in study, and as a list to judge a result by."""
+"""Published figures of others: next to the result of a built-in study, and as a list to judge a result by."""
 
 from collections.abc import Iterator, Sequence
 
@@ -18,7 +18,7 @@ from virtune.report.text.words import quantity
 
 
 def beside(result: Result, published: PublishedStudy, facts: str = "") -> list[RenderableType]:
-    """Set what the authors printed beside what was measured here, and what differs; `facts` are the host's."""
+    """Lay out the authors' figures next to this host's, and the differences in set-up; `facts` are the host's."""
     rows = [(one, workload) for one in published.figures for workload in _workloads(result, one)]
     lines = [
         f"published: {published.source}; {published.machine}",
@@ -37,7 +37,7 @@ def beside(result: Result, published: PublishedStudy, facts: str = "") -> list[R
 
 
 def figures_list(figures: Sequence[PublishedFigure]) -> RenderableType:
-    """Set published comparisons, each with its conditions and its source."""
+    """Lay out published comparisons, each with its conditions and its source."""
     titles = ("no.", "compares", "result", "conditions", "source")
     table = Records([Column(title=title, wraps=index > 0, least=14) for index, title in enumerate(titles)])
     for one in figures:
@@ -47,7 +47,7 @@ def figures_list(figures: Sequence[PublishedFigure]) -> RenderableType:
 
 
 def levels_list(levels: Sequence[ServiceLevel]) -> RenderableType:
-    """Set the service levels that `--fail-if` knows by name."""
+    """Lay out the service levels that `--fail-if` knows by name."""
     titles = ("--fail-if", "stands for", "shown by --workload", "about", "source")
     table = Records([Column(title=title, wraps=index > 2, least=14) for index, title in enumerate(titles)])
     for one in levels:
@@ -83,7 +83,7 @@ def _value(result: Result, arm: str, workload: Workload, metric: str) -> Value |
 
 
 def _not_comparable(result: Result) -> Iterator[str]:
-    """Say where this host's figures are none of a disk."""
+    """Warn where this host's figures do not describe a disk."""
     said = {one.remark.id for arm in result.arms for one in arm.remarks}
     if EMULATED in said:
         yield "the guests here ran under software emulation, so their figures are not to be held against these"

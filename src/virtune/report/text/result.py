@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A study's result for people: the answer, then the tables, the differences with their intervals, the verdicts."""
+"""A study's result as text: the answer, then the tables, the differences with their intervals, the verdicts."""
 
 from collections.abc import Iterator, Sequence
 
@@ -25,9 +25,9 @@ from virtune.report.view import ViewCell, ViewRow, WorkloadView, workload_view, 
 
 
 def render(result: Result, facts: str = "", *, first: Sequence[RenderableType] = ()) -> Group:
-    """Set a result for a terminal: the answer, where it was measured, then tables, settings, warnings and notes.
+    """Lay out a result for a terminal: the answer, where it was measured, then tables, settings, warnings and notes.
 
-    `facts` are those of the host, as JSON; `first` stands before the tables.
+    `facts` are those of the host, as JSON; `first` comes before the tables.
     """
     study = result.study
     parts: list[RenderableType] = [headline(result), *answer(result), *first, *_about(result, facts)]
@@ -43,7 +43,7 @@ def render(result: Result, facts: str = "", *, first: Sequence[RenderableType] =
 
 
 def headline(result: Result) -> Text:
-    """Name the study, in one line, and in a second one what it asks where its author said so."""
+    """Name the study in one line, and its title, if any, in a second one."""
     study = result.study
     if study.imported:
         return imported.headline(result)
@@ -77,7 +77,7 @@ def _about(result: Result, facts: str) -> Iterator[RenderableType]:
 
 def value_text(metric: Metric, value: Value | None) -> str:
     """Write a value with its unit; `-` where it was not measured, `~` before a percentile that is not resolved, `>=`
-    before the least that one is, where nothing bounds it from above.
+    before a lower bound.
     """
     if value is None:
         return "-"
@@ -88,7 +88,7 @@ def value_text(metric: Metric, value: Value | None) -> str:
 
 
 def verdict_sentence(comparison: Comparison) -> Text:
-    """Say one verdict in words: the arms, the metric, the difference, and why where it is not a difference."""
+    """Return one verdict in words: the arms, the metric, the difference, and the reason if none was found."""
     words = {
         Verdict.BETTER: "is better than",
         Verdict.WORSE: "is worse than",
@@ -132,13 +132,13 @@ def _workload(result: Result, workload: Workload) -> list[RenderableType]:
 
 
 def standing(result: Result, workload: Workload) -> Text:
-    """Say it where the figures of a workload rank nothing."""
+    """Warn where the figures of a workload are not comparable."""
     said = worth(result, workload.name)
     return Text(f"  {said}" if said else "", style="not bold yellow")
 
 
 def _saturation(result: Result, workload: Workload) -> Text:
-    """Say where the baseline alone was saturated: what the offered loads are shares of."""
+    """Return the baseline's saturation, of which the offered loads are shares."""
     summary = result.summary(result.study.baseline, workload.name)
     value = None if summary is None else summary.get("iops")
     if summary is None or value is None:

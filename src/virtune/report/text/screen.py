@@ -30,27 +30,26 @@ from virtune.report.text.words import HOPELESS, count_text
 from virtune.report.view import ResultView, WorkloadView, view_of
 
 ROWS_LEAST = 4
-"""So many arms are shown however low the terminal is."""
+"""The fewest arms that are shown, however low the terminal is."""
 
 MORE_LINES = 2
-"""Lines of a long list that stand for the rest: how many more there are, and an empty one."""
+"""The lines at the end of a shortened list: how many more there are, and an empty one."""
 
 _COLUMNS = ("latency.mean", "latency.p99", "cpu_per_io")
 """What is shown of each arm besides the metric of the verdicts."""
 
 NAMES = 5
-"""So many names of arms or settings are told in one line."""
+"""The most names of arms or settings in one line."""
 
 _ORDER = (Verdict.BETTER, Verdict.WORSE, Verdict.SAME, Verdict.UNDECIDED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Screen:
-    """A result within `lines` lines (None: as many as it takes); what is left out, `virtune show` prints.
+    """A result within `lines` lines (None: no limit); `virtune show` prints what is left out.
 
-    A built-in study shows its own table, and what its `authors` printed where there is room for it, rather than the
-    table of all studies. `facts` are those of the host, as JSON; `rulings` the outcomes of --fail-if, which are never
-    left out.
+    A built-in study shows its own table, and its `authors`' results if there is room, instead of the general table.
+    `facts` are those of the host, as JSON; `rulings` the outcomes of --fail-if, which are never left out.
     """
 
     result: Result
@@ -60,7 +59,7 @@ class Screen:
     authors: PublishedStudy | None = None
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Set what must be there, then rows and warnings into the lines that are left."""
+        """Lay out the required parts, then rows and warnings in the lines that are left."""
         result, view = self.result, view_of(self.result)
 
         def height(parts: Sequence[RenderableType]) -> int:
@@ -88,13 +87,13 @@ class Screen:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchScreen:
-    """What a search found within `lines` lines (None: as many as it takes)."""
+    """The result of a search within `lines` lines (None: no limit)."""
 
     known: Tuning
     lines: int | None = None
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Set the answer, then the configurations and notes into the lines that are left."""
+        """Lay out the answer, then the configurations and notes in the lines that are left."""
 
         def height(parts: Sequence[RenderableType]) -> int:
             return sum(len(console.render_lines(part, options, pad=False)) for part in parts)
@@ -114,7 +113,7 @@ class SearchScreen:
 
 
 def verdict_lines(result: Result, view: ResultView) -> list[RenderableType]:
-    """Say in a line which arms are better, worse, the same or undecided; of several workloads how often."""
+    """Return the arms that are better, worse, the same or undecided in a line; for several workloads how often."""
     study = result.study
     judged = [(one, list(one.against(study.metric, study.baseline).values())) for one in view.workloads]
     judged = [(one, found) for one, found in judged if found]
@@ -146,7 +145,7 @@ def _by_verdict(found: Sequence[Comparison]) -> Iterator[tuple[Verdict, list[Com
 
 
 def _table(result: Result, view: ResultView, most: int | None) -> list[RenderableType]:
-    """Return the rows that decide: of one workload a row for each arm, of several a row for each workload."""
+    """Return the rows with the verdicts: for one workload a row per arm, for several a row per workload."""
     study = result.study
     shown = [one for one in view.workloads if not one.workload.probe and one.rows]
     if len(shown) == 1:

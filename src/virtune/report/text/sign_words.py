@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Study 4's findings in words, each with a sign test behind it: in how many cells one is greater than the other.
+"""Study 4's findings in words, each with a sign test: in how many workloads one arm's value is greater than the
+other's.
 
-A cell is a workload. Cells of one study share a host, so the test counts them as one trial each and no more; where
-chance alone could give such a count, that is said and nothing is found.
+Each workload counts as one trial of the test. Where the count is not significant, the text says so.
 """
 
 import math
@@ -13,14 +13,14 @@ from virtune.model.study import Arm
 from virtune.model.workload import Workload
 
 LEVEL = 0.05
-"""What chance alone must stay below, both sides together."""
+"""The two-sided significance level."""
 
 Cell = tuple[float, float]
-"""Two values of one cell: of what is asked about, and of what it is held against."""
+"""Two values of one workload: the one in question, and the one it is compared with."""
 
 
 def sign_probability(greater: int, cells: int) -> float:
-    """Return how often a fair coin gives a count that far from the middle or farther, both sides together."""
+    """Return the two-sided p of the sign test for a count."""
     if cells == 0:
         return 1.0
     far = max(greater, cells - greater)
@@ -29,7 +29,7 @@ def sign_probability(greater: int, cells: int) -> float:
 
 
 def operation_findings(result: Result, arms: Sequence[Arm]) -> Iterator[str]:
-    """Say of each finding of the paper whether it is seen here."""
+    """Say for each finding of the paper whether it is reproduced here."""
     for arm in arms:
         yield from _beside_load(result, arm)
     by_name, base = {arm.name: arm for arm in arms}, arms[0]
@@ -47,7 +47,7 @@ def operation_findings(result: Result, arms: Sequence[Arm]) -> Iterator[str]:
 
 
 def _beside_load(result: Result, arm: Arm) -> Iterator[str]:
-    """Say for how many kinds of I/O the greatest time is greater beside the most background load than alone."""
+    """Say for how many kinds of I/O the greatest latency is greater beside the largest background load than alone."""
     kinds: dict[str, list[float | None]] = {}
     for workload in result.study.compared:
         stem, marked, _ = workload.name.partition("-load")
@@ -60,7 +60,7 @@ def _beside_load(result: Result, arm: Arm) -> Iterator[str]:
 
 
 def _count(pairs: Sequence[Cell], of: str) -> str:
-    """Write in how many pairs the first is greater, and whether chance does as much; equal ones say nothing."""
+    """Return in how many pairs the first is greater, and whether that is significant; ties are left out."""
     apart = [pair for pair in pairs if pair[0] != pair[1]]
     greater, count = sum(one > other for one, other in apart), len(apart)
     chance = sign_probability(greater, count)
@@ -71,7 +71,7 @@ def _count(pairs: Sequence[Cell], of: str) -> str:
 
 
 def _between(result: Result, slow: Arm, fast: Arm, metric: str) -> Iterator[Cell]:
-    """Yield the value of the arm that is said to be slower, and of the one that is said to be faster."""
+    """Yield the values of the arm said to be slower and of the one said to be faster."""
     for workload in result.study.compared:
         first, second = _value(result, slow, workload, metric), _value(result, fast, workload, metric)
         if first is not None and second is not None:

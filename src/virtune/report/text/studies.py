@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a study that ships with virtune ends in: its own table, arranged as its authors did, and a reading of it.
+"""The result of a built-in study: its own table, arranged like its authors', and an explanation.
 
-The figures are always this host's. What the table says in words rests on the same intervals as the verdicts: where
-these show no difference, none is told.
+The figures are always this host's. The explanation rests on the same intervals as the verdicts: it names a difference
+only where these show one.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -28,7 +28,7 @@ from virtune.report.text.sign_words import operation_findings
 from virtune.report.text.words import difference_text, quantity
 
 Row = tuple[str, str]
-"""A metric's id, and what the study calls it."""
+"""A metric's id, and its name in the study."""
 
 _BEFORE_AFTER: tuple[Row, ...] = (
     ("iops", "IOPS"),
@@ -65,7 +65,7 @@ _IN_PARENTHESES = "in parentheses: every trial of it was disturbed, and no verdi
 _HOST = "host usr/sys"
 
 ALWAYS_BUSY = 99.0
-"""Per cent of the time: the counters' window has edges."""
+"""Per cent of the time, below 100 because the counters' window and the run differ slightly."""
 
 _ENGINE_NAMES = "fio-engines-"
 
@@ -77,27 +77,27 @@ _ENGINE_WORDS: Mapping[str, str] = {
     "splice": "moves pages through a pipe without a copy to the program; for sending files on rather than for load",
     "io_uring": "two rings shared with the kernel; asynchronous for buffered and direct I/O, few calls per I/O",
 }
-"""What each engine is for."""
+"""The use of each engine."""
 
 _EXTREMES: tuple[tuple[str, Callable[[Histogram], float | None]], ...] = (
     ("lat min", lambda histogram: float(histogram.bins[0][0])),
     ("lat p99.95", lambda histogram: histogram.percentile(99.95)),
     ("lat max", lambda histogram: float(histogram.bins[-1][0])),
 )
-"""What the study's author printed beside the means; from fio's bins, which are at most 0.8 % wide."""
+"""The percentiles in the author's table; from fio's bins, which are at most 0.8 % wide."""
 
 
 def listing(studies: Sequence[tuple[str, str, Sequence[str], Sequence[str]]]) -> RenderableType:
-    """Set a line for each study: its name, its question, what it holds side by side, its rigs."""
+    """Lay out a line for each study: its name, its question, its arms and its rigs."""
     wrapped = (Column(title=title, wraps=True, least=16) for title in ("question", "compares", "rigs"))
     rows = [(name, title, ", ".join(compared), ", ".join(rigs)) for name, title, compared, rigs in studies]
     return Records([Column(title="built-in study"), *wrapped], rows)
 
 
 def ending(result: Result, published: PublishedStudy | None = None, facts: str = "") -> list[RenderableType]:
-    """Return what the study ends in; nothing for a question of the user's own.
+    """Return the table and explanation of a built-in study; empty for other studies.
 
-    `published` is what its authors printed, which stands beside what was measured here, and `facts` are the host's.
+    `published` holds its authors' figures, shown next to this host's, and `facts` are the host's.
     """
     arrange = _ARRANGED.get(result.study.builtin)
     if arrange is None or not result.trials_done:
@@ -147,7 +147,9 @@ def _cpu_reading(result: Result, base: Arm, other: Arm, workload: Workload) -> I
 
 
 def _configurations(result: Result) -> Iterator[RenderableType]:
-    """Study 3: a line for each configuration, of reads and of writes; bare metal is the drive without a datapath."""
+    """Study 3: a line for each configuration, of reads and of writes; bare metal is the drive on the host, without a
+    VM.
+    """
     arms = _arms(result)
     for workload in result.study.compared:
         yield Text(f"{workload.name}, IOPS against {arms[0].name} last", style="dim")
@@ -197,7 +199,9 @@ def _of_histogram(
 
 
 def _engine_reading(result: Result, arm: Arm, workload: Workload) -> Iterator[str]:
-    """Say where the time of an I/O went: into handing it over, into waiting for it, or neither to the disk."""
+    """Say where the time of an I/O went: into submission, into waiting, or into neither because the disk was not
+    used.
+    """
     summary = _summary(result, arm, workload)
     if summary is None:
         return
@@ -217,7 +221,7 @@ def _engine_reading(result: Result, arm: Arm, workload: Workload) -> Iterator[st
 
 
 def _structures(result: Result) -> Iterator[RenderableType]:
-    """Study 5: a line for each way to place the jobs: its part of what bare metal does, how busy the drive is."""
+    """Study 5: a line for each placement of the jobs: its share of bare metal's IOPS, and the drive's utilisation."""
     arms = _arms(result)
     for workload in result.study.compared:
         yield Text(workload.meaning if workload.offered_iops else workload.name, style="dim")
@@ -239,7 +243,7 @@ def _structures(result: Result) -> Iterator[RenderableType]:
 
 
 def _share_of(result: Result, workload: Workload, arm: Arm, bare: Value | None, done: Value | None) -> str:
-    """Write what part of bare metal's IOPS an arm reaches, with its interval where there is one."""
+    """Return an arm's share of bare metal's IOPS, with its interval if there is one."""
     if done is None or bare is None:
         return "-"
     found = _find(result, workload, "iops", arm) if arm.name != result.study.baseline else None
@@ -256,7 +260,9 @@ def _usr_sys(result: Result, arm: Arm, workload: Workload, of: str) -> str:
 
 
 def _saturation_signs(result: Result) -> Iterator[str]:
-    """The authors' two signs: the drive is always busy, and the host's kernel takes more CPU than its programs."""
+    """The authors' two signs: the drive is always busy, and the host spends more CPU time in the kernel than in
+    programs.
+    """
     for workload in result.study.compared:
         for arm in _arms(result):
             busy, usr, system = (
@@ -272,7 +278,7 @@ def _saturation_signs(result: Result) -> Iterator[str]:
 
 
 def _single_operations(result: Result) -> Iterator[RenderableType]:
-    """Study 4: for each load the least, mean and greatest time of an I/O, on every system."""
+    """Study 4: for each load the least, mean and greatest latency of an I/O, on every system."""
     arms = _arms(result)
 
     def beside(others: Sequence[str]) -> Records:
@@ -322,7 +328,7 @@ def _disturbed(summary: ArmSummary | None) -> bool:
 
 
 def _cell(result: Result, arm: Arm, workload: Workload, metric: str) -> Text | str:
-    """Write a figure; in parentheses where no verdict rests on it."""
+    """Return a figure, in parentheses if no verdict rests on it."""
     value = _value(result, arm, workload, metric)
     text = value_text(BY_ID[metric], value)
     disturbed = value is not None and _disturbed(_summary(result, arm, workload))
@@ -342,7 +348,7 @@ def _find(result: Result, workload: Workload, metric: str, arm: Arm | None = Non
 
 
 def _difference(result: Result, arm: Arm, workload: Workload, metric: str) -> Text:
-    """A ratio where arms are compared on the metric, else the points between two shares."""
+    """A ratio if arms are compared on the metric, else the difference of two shares in points."""
     if BY_ID[metric].compared:
         return change_cell(_find(result, workload, metric, arm))
     before, after = (_value(result, one, workload, metric) for one in (_arms(result)[0], arm))
@@ -352,7 +358,7 @@ def _difference(result: Result, arm: Arm, workload: Workload, metric: str) -> Te
 
 
 def _told(result: Result, workload: Workload, metric: str) -> str:
-    """Say what an interval shows of a metric, and that it shows nothing where it does not."""
+    """Say which difference of a metric an interval shows, or that it shows none."""
     found = _find(result, workload, metric)
     if found is None or found.ratio is None:
         return "too few rounds to compare"

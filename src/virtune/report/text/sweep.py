@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A sweep for people: what the stack carries in a sentence each, the curve as a table, and a drawing of it."""
+"""A sweep as text: its results in a sentence each, the curve as a table, and a bar chart."""
 
 import math
 from collections.abc import Iterator
@@ -30,11 +30,11 @@ _COLUMNS = {
     "cpu_per_io": "CPU per I/O",
     "device.util": "busy",
 }
-"""What stands beside each load, as far as it was measured."""
+"""The metrics next to each load, if measured."""
 
 
 def render(known: LoadSweep, result: Result, facts: str = "") -> Group:
-    """Set a sweep for a terminal; `facts` are those of the host, as JSON."""
+    """Lay out a sweep for a terminal; `facts` are those of the host, as JSON."""
     study = known.study
     title = Text(f"{study.label} {study.id}", style="bold")
     title.append("" if known.finished else "  not finished", style="yellow")
@@ -49,7 +49,7 @@ def render(known: LoadSweep, result: Result, facts: str = "") -> Group:
 
 
 def without_saturation(result: Result) -> Result:
-    """Leave out the warning that more was offered than was done: a sweep means to."""
+    """Leave out the warning of an offered load that was not achieved: a sweep does that on purpose."""
     arms = (
         replace(arm, remarks=tuple(one for one in arm.remarks if one.remark.id != "rate-unmet"))
         for arm in result.arms
@@ -58,7 +58,7 @@ def without_saturation(result: Result) -> Result:
 
 
 def answer_lines(known: LoadSweep) -> Iterator[str]:
-    """Say what a sweep found, a sentence each, and why where it did not find it."""
+    """Return each result of a sweep in a sentence, or why there is none."""
     plan = known.study.sweep
     if known.most is not None and plan is not None and plan.limit is not None:
         yield f"{plan.limit.text} holds up to {estimate_text(known.most)}"
@@ -73,7 +73,7 @@ def answer_lines(known: LoadSweep) -> Iterator[str]:
 
 
 def estimate_text(found: LoadEstimate) -> str:
-    """Write a load with its interval; an end that no load bounded is said to be open."""
+    """Return a load with its interval; an unbounded end is shown as open."""
     if found.low is None and found.high is None:
         return f"{format_count(found.iops)} IOPS (no interval: more rounds, or loads further out)"
     low = "open" if found.low is None else format_count(found.low)

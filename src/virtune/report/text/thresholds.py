@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Conditions for people: each in a sentence, with the interval that it was judged by."""
+"""Conditions (`--fail-if`) as text: each in a sentence, with the interval by which it was judged."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -16,7 +16,7 @@ _STYLE = {Outcome.BREACHED: "red", Outcome.HELD: "green", Outcome.UNDECIDED: "ye
 
 
 def conditions(rulings: Sequence[ThresholdResult]) -> list[RenderableType]:
-    """Set every --fail-if condition with its outcome."""
+    """Lay out every --fail-if condition with its outcome."""
     if not rulings:
         return []
     lines: list[RenderableType] = [Text("\n--fail-if conditions", style="bold")]
@@ -29,7 +29,7 @@ def conditions(rulings: Sequence[ThresholdResult]) -> list[RenderableType]:
 
 
 def sentence(ruling: ThresholdResult) -> str:
-    """Say which arm a result is about, what was measured, and the reason for the outcome."""
+    """Return the arm, the measured change or value, and the reason for the outcome."""
     comparison = ruling.comparison
     seen = change_text(ruling)
     what = f"{comparison.measured.label} {seen}: " if seen else ""
@@ -37,14 +37,14 @@ def sentence(ruling: ThresholdResult) -> str:
 
 
 def arms_text(ruling: ThresholdResult) -> str:
-    """Name the arms that a condition is held against: the one that it is on, and the baseline of a change."""
+    """Name the arms of a condition: its own, and for a change the baseline."""
     comparison = ruling.comparison
     alone = ruling.condition.value is not None
     return comparison.candidate if alone else f"{comparison.candidate} against {comparison.baseline}"
 
 
 def change_text(ruling: ThresholdResult) -> str:
-    """Write the measured change or value, with its interval where there is one; empty where there is none."""
+    """Return the measured change or value, with its interval if any; empty if not measured."""
     comparison, value = ruling.comparison, ruling.condition.value
     if value is not None:
         return _value_text(comparison, value)

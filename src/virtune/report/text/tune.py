@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a search says, for people: the winner, how sure that is, what it cost, and the lines that put it to use."""
+"""The result of a search as text: the winner, its certainty, the cost, and the winner's configuration lines."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -25,11 +25,11 @@ from virtune.report.view import SIMULATED_ONLY
 _STYLE = {Recommendation.CHANGE: "green", Recommendation.KEEP: "cyan", Recommendation.UNDECIDED: "yellow"}
 
 NAMES_SHOWN = 6
-"""Names in one sentence; of more the number is told."""
+"""The most names in one sentence; of more only the number is given."""
 
 
 def render(known: Tuning, facts: str = "") -> Group:
-    """Set a search for a terminal: the answer, the arms, what it cost, what was not ranked and why.
+    """Lay out a search for a terminal: the answer, the arms, the cost, what was not ranked and why.
 
     `facts` are those of the host, as JSON.
     """
@@ -45,7 +45,7 @@ def render(known: Tuning, facts: str = "") -> Group:
 
 
 def sections(known: Tuning, facts: str) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Yield what stands below the arms: a title and its lines; `facts` are those of the host, as JSON."""
+    """Yield the sections below the arms: a title and its lines; `facts` are those of the host, as JSON."""
     yield "measured", tuple(_measured(known, facts))
     yield "cost", tuple(_cost(known))
     yield "not ranked", tuple(_left_out(known))
@@ -53,12 +53,12 @@ def sections(known: Tuning, facts: str) -> Iterator[tuple[str, tuple[str, ...]]]
 
 
 def warnings(known: Tuning) -> tuple[str, ...]:
-    """Return what was noticed of a search; how to read its figures is not among it."""
+    """Return the warnings on a search, without the notes on how to read its figures."""
     return (*(one.text for one in known.ramps), *known.notes)
 
 
 def recommendation_line(known: Tuning) -> str:
-    """Say in one line what to do."""
+    """Return the recommendation in one line."""
     match known.recommendation:
         case Recommendation.CHANGE:
             return f"change to {known.winner}: {known.why}"
@@ -69,7 +69,7 @@ def recommendation_line(known: Tuning) -> str:
 
 
 def headline(known: Tuning) -> Text:
-    """Name the search, what it asked, and how many configurations it had."""
+    """Name the search, its goal, and the number of its configurations."""
     study, search = known.study, _search(known)
     text = Text()
     text.append(f"{study.label} {study.id}", style="bold")
@@ -92,7 +92,7 @@ def _measured(known: Tuning, facts: str) -> Iterator[str]:
 
 
 def answer_lines(known: Tuning) -> Iterator[Text]:
-    """Yield what a search found: first what to do, then the winner and how sure that is."""
+    """Yield the result of a search: the winner, its certainty, and the recommendation."""
     metric, search = BY_ID[known.study.metric], _search(known)
     yield Text(recommendation_line(known), style=f"bold {_STYLE[known.recommendation]}")
     if known.winner is not None:
@@ -161,7 +161,7 @@ def _spread(known: Tuning) -> str:
 
 
 def _starts(found: Confirmation) -> str:
-    """Say what each measurement started with: a test guest gets a new disk and keeps its machine."""
+    """Describe what is new in each start: a test VM gets a new disk and keeps its machine."""
     if found.processes is None:
         return f"{found.pairs} starts each"
     if found.processes >= found.pairs:

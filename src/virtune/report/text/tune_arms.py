@@ -17,7 +17,7 @@ from virtune.report.text.layout import Column, FirstThatFits, Paragraph, Records
 from virtune.report.text.words import HOPELESS, change_words, difference_text, quantity
 
 ROWS_MAX = 24
-"""Arms beside one another on a page; of more the ones in front are shown."""
+"""The most arms in a table; of more the best are shown."""
 
 _STYLE = {
     Place.LEADER: "bold green",
@@ -41,21 +41,20 @@ STATE = "state (block)"
 
 
 def live(known: Tuning, seconds_left: float | None) -> RenderableType:
-    """Set the race as it stands, for a terminal that is drawn again and again."""
+    """Lay out the present state of the race, for a terminal that is redrawn."""
     return Group(_state(known, seconds_left), arms_table(known))
 
 
 def state_line(known: Tuning, seconds_left: float | None) -> str:
-    """Say in one line how a search stands, for a log."""
+    """Return the state of a search in one line, for a log."""
     return _state(known, seconds_left).plain
 
 
 def arms_table(known: Tuning, most: int | None = None) -> RenderableType:
-    """Set every arm with its interval against the leader, the best first; where names are too long, numbered rows.
+    """Lay out every arm with its interval against the leader, the best first, with numbers instead of too long names.
 
-    `most` rows are shown, ROWS_MAX without it.
-
-    A name holds only the settings in which the arms differ. The others stand below, once.
+    At most `most` rows are shown, ROWS_MAX without it. A name holds only the settings in which the arms differ; the
+    common ones are listed once below.
     """
     runners = _sorted(known)
     shown = runners[: most or ROWS_MAX]
@@ -93,7 +92,7 @@ def arms_table(known: Tuning, most: int | None = None) -> RenderableType:
 
 
 def short_names(names: Sequence[str]) -> tuple[list[str], str]:
-    """Return each name without the settings that all have, and those settings; `baseline` is a name of its own."""
+    """Return each name without the common settings, and those settings; `baseline` keeps its name."""
     parts = {name: name.split("+") for name in names if "=" in name}
     if len(parts) < 2:
         return list(names), ""
@@ -131,9 +130,10 @@ def _sorted(known: Tuning) -> list[Runner]:
 
 
 def _reach(runners: Sequence[Runner]) -> float:
-    """Return how far the axis reaches to each side of the leader.
+    """Return the range of the axis to each side of the leader.
 
-    It holds the intervals of who is in the race, and the middle of who is out: those intervals no longer matter.
+    It includes the intervals of the remaining arms, and the estimates of the eliminated ones, whose intervals no
+    longer matter.
     """
     found = [(one.place, _ratio(c)) for one in runners if (c := one.against_leader) is not None and c.blocks]
     wild = [one for _, one in found if one.high > one.low * HOPELESS]
@@ -190,7 +190,9 @@ def _ratio(found: Contrast) -> Interval:
 
 
 def _word(known: Tuning, runner: Runner) -> str:
-    """Say where an arm stands; who was parked is at most the margin better, and either as good or behind."""
+    """Return an arm's state in words; a parked arm is at most the margin better, so it equals the leader or is
+    behind.
+    """
     if runner.place is Place.PARKED and runner.arm not in known.tied:
         return "no better"
     return _WORD[runner.place]

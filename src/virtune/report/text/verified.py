@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What was verified of each arm: a line for it, or one for each of its workloads where these differ."""
+"""The verified settings of each arm: a line for it, or one per workload if these differ."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -14,12 +14,12 @@ from virtune.model.verification import UNVERIFIED, unverified
 from virtune.report.text.layout import Column, Records
 
 _PROVEN = ("disk.aio", "load.engine", "load.direct")
-"""The settings of which it is said how they were seen."""
+"""The settings whose proof is shown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Line:
-    """What is said of an arm, under some of its workloads."""
+    """The line of an arm under some of its workloads."""
 
     mark: str
     seen: tuple[str, ...]
@@ -31,7 +31,7 @@ _STYLES = {"ok": "green", "NOT": "red", "unverified": "red", "partly": "yellow",
 
 
 def verified(result: Result) -> list[RenderableType]:
-    """Say of each arm which settings were seen to be what runs, which were not, and which cannot be seen."""
+    """List for each arm the verified settings, the unverified ones, and those that cannot be verified."""
     rows = []
     for arm in result.study.arms:
         lines = _lines(result, arm)
@@ -45,7 +45,7 @@ def verified(result: Result) -> list[RenderableType]:
 
 
 def settings_of(result: Result) -> Iterator[tuple[str, str, str]]:
-    """Yield of each arm its name, whether its settings are what runs, and these in one line."""
+    """Yield for each arm its name, whether its settings were verified, and the settings in one line."""
     for arm in result.study.arms:
         lines = _lines(result, arm)
         for line, summaries in lines.items():
@@ -54,7 +54,7 @@ def settings_of(result: Result) -> Iterator[tuple[str, str, str]]:
 
 
 def not_verified(result: Result) -> dict[tuple[str, ...], list[str]]:
-    """Return what was not seen to be what runs (or seen to be another value), with the arms of which it is so."""
+    """Return the settings that were not verified (or had another value), with their arms."""
     found: dict[tuple[str, ...], list[str]] = {}
     for arm in result.study.arms:
         wrong: dict[str, None] = {}
@@ -67,7 +67,7 @@ def not_verified(result: Result) -> dict[tuple[str, ...], list[str]]:
 
 
 def all_checks(result: Result) -> RenderableType:
-    """Set every check of every arm with its proof."""
+    """Lay out every check of every arm with its proof."""
     rows = []
     for arm in result.study.arms:
         for check in _checks_of(summary for summary in result.arms if summary.arm == arm.name):
@@ -119,7 +119,7 @@ def _words(line: _Line, summary: ArmSummary) -> Text:
 
 
 def _checks_of(summaries: Iterator[ArmSummary]) -> Sequence[Check]:
-    """Every different check of an arm once, over its workloads: none of a guest stands for that of another."""
+    """Every distinct check of an arm once, over its workloads; the checks of different guests are kept apart."""
     found = [check for summary in summaries for check in summary.in_force]
     return list(
         {(one.guest, one.setting, one.asked, one.found, UNDER_LOAD in one.proof): one for one in found}.values()
@@ -127,5 +127,5 @@ def _checks_of(summaries: Iterator[ArmSummary]) -> Sequence[Check]:
 
 
 def _telling(check: Check) -> bool:
-    """Whether a line for people needs the check: the cache mode says what no-flush says, a default says little."""
+    """Whether the line should show the check: the cache mode implies no-flush, and a default says little."""
     return check.setting != "cache.no-flush" and (check.setting, check.found) != ("disk.detect_zeroes", "off")

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Figures in words: a value with its unit, a ratio as a percentage with its interval, and no more digits than mean
-anything. Every verb writes them so.
+"""Figures in words: a value with its unit, a ratio as a percentage with its interval, with significant digits only.
+All verbs use them.
 """
 
 from collections.abc import Sequence
@@ -11,13 +11,13 @@ from virtune.model.units import format_bandwidth, format_count, format_ns, forma
 from virtune.model.verdict import Interval
 
 TENFOLD = 10.0
-"""From here on a difference is written as a factor, and an end of an interval as "or more"."""
+"""From this ratio on a difference is written as a factor, and an interval's end as "or more"."""
 
 HOPELESS = 100.0
-"""An interval whose ends are further apart than this factor says nothing but that the rounds are too few."""
+"""An interval whose ends are further apart than this factor only shows that the rounds are too few."""
 
 TOO_FEW = "too few rounds to tell"
-"""What stands in the place of an interval that says nothing."""
+"""The text in the place of an interval that is too wide."""
 
 
 def difference_text(ratio: Interval) -> str:
@@ -33,7 +33,7 @@ def change_words(ratio: float) -> str:
 
 
 def percent_text(ratio: float) -> str:
-    """Write a ratio as a signed percentage with as many digits as it bears."""
+    """Write a ratio as a signed percentage with its significant digits."""
     value = (ratio - 1) * 100
     return f"{value:+,.0f}" if abs(value) >= 100 else f"{value:+.1f}"
 
