@@ -127,7 +127,8 @@ def test_arms_chosen_afterwards_share_the_error_of_all_pairs(
 def test_a_simulated_search_takes_no_time_of_its_budget(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Its slices would take 53 s if they ran: what is forecast, and what is refused, goes by the clock."""
     words = ("--vary", "disk.aio=threads,io_uring", "--confirm", "2", "--budget", "10s", "--seed", "3")
-    code = run(["tune", "--rig", "simulated", *words, "--store", str(tmp_path / "store.sqlite")])
+    page, store = tmp_path / "page.html", str(tmp_path / "store.sqlite")
+    code = run(["tune", "--rig", "simulated", *words, "--store", store, "--report", str(page)])
     said = capsys.readouterr()
     assert code == 0, said.err
     assert "at most about 2." in said.err.splitlines()[0]
@@ -135,3 +136,4 @@ def test_a_simulated_search_takes_no_time_of_its_budget(tmp_path: Path, capsys: 
     assert left
     assert max(left) < 2
     assert "against the baseline, on fresh data" in said.out
+    assert page.read_text().startswith("<!DOCTYPE html>")

@@ -47,6 +47,11 @@ def test_the_curve_of_a_known_disk_is_found_and_said(tmp_path: Path, capsys: pyt
     page = tmp_path / "page.html"
     called(capsys, store, "report", "last", "-o", str(page))
     assert "Each mark is an offered load" in page.read_text()
+    same, plain = tmp_path / "same.html", tmp_path / "plain.txt"
+    called(capsys, store, "show", "last", "--report", str(same))
+    assert same.read_text() == page.read_text()
+    called(capsys, store, "show", "last", "--json", "--report", str(plain))
+    assert plain.read_text().startswith("SIMULATED sweep")
 
 
 def test_a_sweep_goes_on_where_it_was_stopped(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,6 +5,7 @@ import io
 import json
 import shutil
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -94,7 +95,7 @@ def show_result(
     thresholds = thresholds or Thresholds()
     rulings = thresholds.rulings(record)
     if report is not None:
-        write_report(result, record, report)
+        _write_result(result, record, report)
     if as_json:
         from virtune.report.json.result import result_document
 
@@ -122,6 +123,15 @@ SHELL_LINES = 4
 def screen_lines() -> int | None:
     """Return how many lines a result may have to stay on the screen; None where there is no screen."""
     return shutil.get_terminal_size().lines - SHELL_LINES if sys.stdout.isatty() else None
+
+
+def _write_result(result: Result, record: StudyRecord, path: Path) -> None:
+    from virtune.flows.report import page_text
+    from virtune.report.text.plain import plain_report
+
+    write_report(
+        path, page=lambda: page_text(result, record), plain=lambda: plain_report(result, record, _authors(record))
+    )
 
 
 def _authors(record: StudyRecord) -> "PublishedStudy | None":
@@ -154,16 +164,12 @@ def require_report(path: Path | None) -> None:
         require_libraries()
 
 
-def write_report(result: Result, record: StudyRecord, path: Path) -> None:
+def write_report(path: Path, *, page: Callable[[], str], plain: Callable[[], RenderableType]) -> None:
     """Write all that is needed to judge a result and to run it again: as text, or with pictures to a `.html`."""
     if path.suffix.lower() in _PAGE:
-        from virtune.flows.report import page_text
-
-        write_text(path, page_text(result, record))
-        return
-    from virtune.report.text.plain import plain_report
-
-    write_plain(path, plain_report(result, record, _authors(record)))
+        write_text(path, page())
+    else:
+        write_plain(path, plain())
 
 
 def write_plain(path: Path, page: RenderableType) -> None:

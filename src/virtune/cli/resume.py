@@ -44,6 +44,7 @@ def command(
 
     The others run in the order of the original seed, until its conditions, or those of --fail-if, are decided.
     """
+    from virtune.cli.output import require_report
     from virtune.cli.run_study import going_on
     from virtune.cli.show import require_no_more
     from virtune.flows.preconditions import Leave
@@ -53,6 +54,7 @@ def command(
 
     shown = {name: asked.pop(name) for name in ("quiet", "verbose")}
     thresholds = Thresholds.read({**asked, "as_json": as_json})
+    require_report(report)
     require_store(store, study)
     with Store(store) as kept:
         record = by_todays_method(kept, kept.find(study))

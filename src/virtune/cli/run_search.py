@@ -12,7 +12,7 @@ import click
 from rich.live import Live
 
 from virtune.cli.options import read_options, say_options
-from virtune.cli.output import put, screen_lines, write_plain
+from virtune.cli.output import put, require_report, screen_lines, write_report
 from virtune.cli.progress import Face, under_face
 from virtune.cli.thresholds import STDOUT, require_outputs, write_markdown
 from virtune.flows.preconditions import Leave
@@ -100,25 +100,28 @@ def searching(
         return known if known.standing.slices else None
 
     def show(known: Tuning) -> None:
-        show_tuning(known, facts=store.get(study.id).facts, out=out, brief=not verbose)
+        show_tuning(store, known, out=out, brief=not verbose)
 
     under_face(RaceFace(quiet=quiet, verbose=verbose), work, so_far, show)
     if not (out.as_json or verbose or quiet):
         click.echo("\nall of it, with the lines that put the winner to use: `virtune show`", err=True)
 
 
-def show_tuning(known: Tuning, *, facts: str, out: "SearchOutput", brief: bool = False) -> None:
-    """Write what a search says where it was asked for; `facts` are its host's, as they are kept.
-
-    With `brief` a terminal shows one screen of it.
-    """
+def show_tuning(store: Store, known: Tuning, *, out: "SearchOutput", brief: bool = False) -> None:
+    """Write what a search says where it was asked for. With `brief` a terminal shows one screen of it."""
     from virtune.flows.render import spelled
 
-    words = spelled(known)
+    words, facts = spelled(known), store.get(known.study.id).facts
+    lines = [(one.title, one.text, one.notes) for one in words]
     if out.report is not None:
+        from virtune.flows.report import report_html
         from virtune.report.text.plain import plain_search
 
-        write_plain(out.report, plain_search(known, facts, [(one.title, one.text, one.notes) for one in words]))
+        write_report(
+            out.report,
+            page=lambda: report_html(store, known.study.id),
+            plain=lambda: plain_search(known, facts, lines),
+        )
     if out.as_json:
         from virtune.report.json.tune import tuning_document
 
@@ -140,9 +143,7 @@ def show_tuning(known: Tuning, *, facts: str, out: "SearchOutput", brief: bool =
     if out.markdown is not None:
         from virtune.report.tune_markdown import tuning_markdown
 
-        write_markdown(
-            out.markdown, tuning_markdown(known, facts, [(one.title, one.text, one.notes) for one in words])
-        )
+        write_markdown(out.markdown, tuning_markdown(known, facts, lines))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,5 +158,6 @@ class SearchOutput:
     def read(cls, asked: Mapping[str, Any]) -> "SearchOutput":
         """Take its own out of what click parsed; looks at once whether its files can be written."""
         out = cls(as_json=asked["as_json"], report=asked.get("report"), markdown=asked.get("markdown"))
-        require_outputs(out.report, out.markdown, as_json=out.as_json)
+        require_report(out.report)
+        require_outputs(None, out.markdown, as_json=out.as_json)
         return out

@@ -81,7 +81,7 @@ def command(
 
             require_no_more(record.study, asked)
             out = SearchOutput(as_json=as_json, report=report, markdown=thresholds.markdown)
-            show_tuning(finished_tuning(kept, name), facts=record.facts, out=out)
+            show_tuning(kept, finished_tuning(kept, name), out=out)
             return 0
         if record.study.sweep is not None:
             from virtune.cli.sweep import show_sweep

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from virtune.cli.options import json_option, progress_options, say_options, store_option, study_options
+from virtune.cli.options import json_option, progress_options, report_option, say_options, store_option, study_options
 from virtune.model.study import Study, StudyKind
 
 if TYPE_CHECKING:
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 @click.command(name="sweep")
 @study_options("sweep")
+@report_option
 @progress_options
 @json_option
 @store_option
@@ -35,11 +36,13 @@ def command(**asked: Any) -> int:
       virtune sweep --rig vhost-user --subject-to 'latency.p99<=1ms'
       virtune sweep --rig metal --workload randwrite-4k --loads 25%,50%,75%,100%,125%
     """  # noqa: D301 - click's own mark for lines that are not to be rewrapped
+    from virtune.cli.output import require_report
     from virtune.cli.run_study import StudyRequest
     from virtune.flows.sweep import run_sweep, sweep_for
     from virtune.store.sqlite import Store
 
-    request = StudyRequest.read(StudyKind.SWEEP, asked | {"report": None})
+    request = StudyRequest.read(StudyKind.SWEEP, asked)
+    require_report(request.report)
     study, facts = sweep_for(request.question)
     if request.verbose:
         say_options(study)
@@ -49,6 +52,7 @@ def command(**asked: Any) -> int:
             study,
             lambda say: run_sweep(study, store=store, say=say, leave=request.leave, facts=facts),
             as_json=request.as_json,
+            report=request.report,
             quiet=request.quiet,
             verbose=request.verbose,
         )
@@ -60,9 +64,9 @@ def going_on(
     work: "Callable[[Callable[[Event], None]], LoadSweep]",
     *,
     as_json: bool,
+    report: Path | None,
     quiet: bool,
     verbose: bool,
-    report: Path | None = None,
 ) -> int:
     """Run the loads under a face, then show the curve; when interrupted, what there is of it."""
     from virtune.cli.progress import Face, under_face
@@ -76,20 +80,22 @@ def going_on(
     )
 
 
-def show_sweep(store: "Store", known: "LoadSweep", *, as_json: bool, report: Path | None = None) -> int:
+def show_sweep(store: "Store", known: "LoadSweep", *, as_json: bool, report: Path | None) -> int:
     """Write what a sweep says to stdout, and to a file where one was named."""
-    from virtune.cli.output import put, write_plain
+    from virtune.cli.output import put, write_report
     from virtune.flows.show import current
+    from virtune.report.text.sweep import render
 
     record, result = current(store, known.study.id)
+    text = render(known, result, record.facts)
+    if report is not None:
+        from virtune.flows.report import report_html
+
+        write_report(report, page=lambda: report_html(store, known.study.id), plain=lambda: text)
     if as_json:
         from virtune.report.json.sweep import sweep_document
 
         click.echo(json.dumps(sweep_document(known, result, facts=record.facts), indent=2))
-        return 0
-    from virtune.report.text.sweep import render
-
-    put(render(known, result, record.facts))
-    if report is not None:
-        write_plain(report, render(known, result, record.facts))
+    else:
+        put(text)
     return 0

@@ -1,20 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """`virtune tune`: the best configuration in a fraction of a grid's time."""
 
-from pathlib import Path
 from typing import Any
 
 import click
 
-from virtune.cli.options import json_option, progress_options, store_option, study_options
+from virtune.cli.options import json_option, progress_options, report_option, store_option, study_options
 from virtune.cli.thresholds import MARKDOWN_HELP
 
 
 @click.command(name="tune")
 @study_options("tune")
-@click.option(
-    "--report", type=click.Path(path_type=Path, dir_okay=False), help="Write the full text report to this file."
-)
+@report_option
 @click.option("--markdown", metavar="FILE|-", help=MARKDOWN_HELP)
 @progress_options
 @json_option
