@@ -63,14 +63,18 @@ def look_at_the_other_disk(bench: GuestBench) -> None:
     assert found.workload.startswith("rw=randread,bs=4k,iodepth=")
     assert found.layers is not None
     assert found.layers.top == "ring", "what the guest adds is not seen from outside"
-    (reader,) = (view.rings(OTHER),)
-    assert isinstance(reader, RingReader)
-    with sampled(reader) as rates:
-        served = completed(bench)
-        time.sleep(3)  # what lies between a look and the sampler's is a small part of it
-        served = completed(bench) - served
-    (seen,) = rates
-    assert seen.completed == pytest.approx(served, rel=0.2), "the ring counts what QEMU counts"
+    often, once = view.rings(OTHER), view.rings(OTHER)
+    assert isinstance(often, RingReader)
+    assert isinstance(once, RingReader)
+    around = completed(bench)
+    with sampled(often) as rates, sampled(once, interval_seconds=60) as last:
+        inside = completed(bench)
+        time.sleep(1)
+        inside = completed(bench) - inside
+    around = completed(bench) - around
+    for (seen,) in (last, rates):
+        # but for the eight that may be in flight
+        assert inside - 8 <= seen.completed <= around + 8, "the ring counts what QEMU counts"
     assert 0 < seen.offered_mean <= 8, "and holds no more than the load lets be in flight"
     assert seen.taken_mean is None or seen.taken_mean <= seen.offered_mean
     assert {one.role for one in found.path.threads} >= {"vcpu", "main"}

@@ -106,7 +106,9 @@ def sampled(reader: RingReader, *, interval_seconds: float = INTERVAL_SECONDS) -
     def work() -> None:
         before = time.monotonic()
         with contextlib.suppress(OSError):
-            while not end.wait(interval_seconds):
+            over = False
+            while not over:
+                over = end.wait(interval_seconds)  # and once more at the end, or what came last is not counted
                 values, now = reader.read(), time.monotonic()
                 for index, (one, value) in enumerate(zip(seen, values, strict=True)):
                     add(one, value, now - before, size=reader.size(index))
