@@ -238,3 +238,17 @@ def test_a_sweep_s_page_has_its_curve_in_one_table_and_says_a_warning_once(inven
     table = text[text.index("loads; < less") :]
     assert table.index("offered") < table.index("achieved") < table.index("9,000") < table.index("60k")
     assert " <" in table[table.index("60k") :][:60]
+
+
+def test_a_forest_has_room_for_its_words_in_a_wider_font(store: Store) -> None:
+    spec = charts(store, COMPARE)[0].spec
+    longest = max(len(row["text"]) for row in spec["data"]["values"])
+    assert spec["padding"]["right"] >= 24 + longest, "a point for each character"
+
+
+def test_a_heat_map_s_legend_names_no_share_that_no_cell_has(store: Store) -> None:
+    (heat,) = (chart for chart in charts(store, COMPARE) if chart.name.startswith("heat"))
+    shares = [row["share"] for row in heat.spec["data"]["values"]]
+    shown = heat.spec["spec"]["encoding"]["color"]["legend"]["values"]
+    assert shown
+    assert all(min(shares) <= one <= max(shares) for one in shown)

@@ -101,3 +101,9 @@ def test_a_setting_that_was_not_verified_is_named() -> None:
     checks = (Check(setting="disk.aio", asked="threads", found="native", proof="a ring"),)
     trials = tuple(replace(one, in_force=replace(one.in_force, checks=checks)) for one in kept.trials)
     assert "disk.aio=threads is native" in " ".join(screen(replace(kept, trials=trials)))
+
+
+def test_a_change_stands_under_the_metric_that_it_is_of() -> None:
+    head = next(line for line in screen(record(8)) if " change" in line)
+    row = next(line for line in screen(record(8)) if line.startswith("native "))
+    assert head.index("IOPS change") == row.index("+10.0 %")

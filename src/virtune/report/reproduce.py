@@ -19,7 +19,7 @@ def question_of(study: Study) -> str:
     if len(study.arms) < 2:
         return f"what does {study.arms[0].name} do under {workloads}?"
     arms = ", ".join(arm.name for arm in study.arms)
-    return f"which of {arms} differ by {study.margin:.3g} or more in {metric} under {workloads}?"
+    return f"which of {arms} differ by {100 * study.margin:.3g} % or more in {metric} under {workloads}?"
 
 
 def command_again(study: Study) -> str:

@@ -86,7 +86,7 @@ def _row(one: Comparison, ratio: Interval, reach: float) -> dict[str, Any]:
 
 
 def _spec(rows: list[dict[str, Any]], reach: float, margin: float, title: str) -> dict[str, Any]:
-    y = {"field": "pair", "type": "nominal", "sort": None, "axis": {"title": None, "labelLimit": 300, "grid": False}}
+    y = {"field": "pair", "type": "nominal", "sort": None, "axis": {"title": None, "labelLimit": 420, "grid": False}}
     shown = next(found for most, found in _TICKS.items() if reach <= most)
     ticks = [math.log1p(one) for one in shown if abs(math.log1p(one)) <= reach]
     x = {
@@ -96,7 +96,10 @@ def _spec(rows: list[dict[str, Any]], reach: float, margin: float, title: str) -
     }
     shapes = {"domain": list(SHAPES), "range": list(SHAPES.values())}
     arrow = {"type": "point", "filled": True, "size": 60, "color": "currentColor"}
+    longest = max(len(row["text"]) for row in rows)
     return {
+        # a browser's font may be wider than ours
+        "padding": {"left": 24, "right": 24 + longest, "top": 6, "bottom": 6},
         "data": {"values": rows},
         "encoding": {"y": y},
         "layer": [

@@ -63,6 +63,8 @@ def heat_map(result: Result, record: StudyRecord, workload: str) -> Chart | None
 
 def _spec(rows: list[dict[str, Any]], names: list[str]) -> dict[str, Any]:
     ticks = [tick for tick in axis_ticks([row["low"] for row in rows]) if str(f"{tick:e}").startswith("1")]
+    shares = [row["share"] for row in rows]
+    powers = [power for power in (-2, -1, 0, 1) if min(shares) <= power <= max(shares)]
     return {
         "data": {"values": rows},
         "facet": {"row": {"field": "arm", "type": "nominal", "sort": names, "header": {"title": None, "labelAngle": 0,
@@ -81,7 +83,7 @@ def _spec(rows: list[dict[str, Any]], names: list[str]) -> dict[str, Any]:
                 "color": {"field": "share", "type": "quantitative",
                           "scale": {"scheme": "viridis", "reverse": True},
                           "legend": {"title": "% of I/Os",
-                                     "labelExpr": "format(pow(10, datum.value), '~g')", "values": [-2, -1, 0, 1]}},
+                                     "labelExpr": "format(pow(10, datum.value), '~g')", "values": powers}},
             },
         },
     }  # fmt: skip

@@ -179,7 +179,8 @@ def _arms(result: Result, view: ResultView, one: WorkloadView, most: int | None)
         change = Text("") if verdict is None else change_cell(verdict)
         cells = _values(one, arm, study.metric)
         rows.append((Text(arm, style="bold"), Text(word, style=style), change, Text(drawn, style=style), *cells))
-    columns = [Column(title=one.workload.name), *(Column(title="") for _ in range(2))]
+    changed = f"{BY_ID[study.metric].label} change" if found else ""
+    columns = [Column(title=one.workload.name), Column(title=""), Column(title=changed)]
     columns.append(Column(title=axis(reach, "0") if told else ""))
     columns += [Column(title=title, right=True) for title in _titles(one, study.metric)]
     # the narrower, the fewer figures; the interval drawn stays longest
