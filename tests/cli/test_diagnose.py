@@ -16,7 +16,10 @@ def test_a_stored_study_is_diagnosed_arm_by_arm(user: User) -> None:
     Draft202012Validator(schema("diagnose")).validate(found)
     assert [one["disk"] for one in found["disks"]] == ["threads", "native"]
     assert {one["bottleneck"]["cause"] for one in found["disks"]} == {"undecidable"}, "a formula has no layers"
+    assert {one["seconds"] for one in found["disks"]} == {1.0}, "the figures are those of one round"
     said = user.run("diagnose", "--run", "last").stdout
+    assert "seen for 1.0 s in one of 2 rounds" in said
+    assert "the study is simulated" in said
     assert "what limits it is undecidable  (in 2 of 2 rounds)" in said
     assert "next: " in said
     (one,) = json.loads(user.run("diagnose", "--run", "last:1", "--json").stdout)["disks"]

@@ -41,7 +41,10 @@ def schema() -> str:
             "disk": text("The disk: VM and target, or the arm of a study."),
             "workload": text("The load: its name, or what was seen of it in fio's words."),
             "rate": text("Of a live disk the rate of its I/Os, in fio's words; empty for a stored study."),
-            "seconds": number("How long it was looked at.", exclusiveMinimum=0),
+            "seconds": number(
+                "How long it was looked at; of a stored study the round that the figures and threads are of.",
+                exclusiveMinimum=0,
+            ),
             "iops": number("I/Os a second.", minimum=0),
             "bandwidth_bps": number("Bytes a second.", minimum=0),
             "bottleneck": bottleneck,

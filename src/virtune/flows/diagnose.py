@@ -57,11 +57,12 @@ def _diagnoses(store: Store, study: Study, done: list[TrialRecord]) -> Iterator[
             yield Diagnosis(
                 disk=arm.name,
                 workload=workload.name,
-                seconds=study.seconds * len(rounds),
+                seconds=study.seconds,  # of the one round whose figures and threads are shown
                 path=paths[index],
                 found=found,
                 guideline=_guideline([measured for _, measured in rounds], paths[index], arm.stack),
                 layers=layers_of([measured for _, measured in rounds], arm.stack, workload),
+                missing=("any disk: the study is simulated, its figures are invented",) if study.simulated else (),
             )
 
 

@@ -29,7 +29,8 @@ def _one(one: Diagnosis) -> Iterator[RenderableType]:
     title = Text(one.disk, style="bold").append(f"  {one.workload}", style="not bold dim")
     yield Paragraph(title, hanging=2)
     rates = f"{format_count(path.iops)} IOPS, {format_bandwidth(path.bandwidth)}"
-    yield Text(f"{rates}, seen for {format_seconds(one.seconds)}", style="dim")
+    which = f" in one of {one.found.of} rounds" if one.found.of > 1 else ""
+    yield Text(f"{rates}, seen for {format_seconds(one.seconds)}{which}", style="dim")
     yield _verdict(one)
     for line in one.found.evidence:
         yield Paragraph(Text(line), indent=2, hanging=2)
