@@ -10,6 +10,7 @@ from virtune.model.metric import BY_ID
 from virtune.model.standing import Place
 from virtune.model.tuning import Tuning
 from virtune.report.charts.chart import PALETTE, Chart, file_name, specification
+from virtune.report.charts.tradeoff import SPEED_AND_COST
 from virtune.report.text.words import quantity
 
 _NAMED = 7
@@ -133,13 +134,9 @@ def _frontier(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _pareto_spec(rows: list[dict[str, Any]], front: list[dict[str, Any]]) -> dict[str, Any]:
-    x = {"field": "cost", "type": "quantitative", "scale": {"zero": True},
-         "axis": {"title": "CPU time per I/O in us, lower is better"}}  # fmt: skip
-    y = {"field": "iops", "type": "quantitative", "scale": {"zero": True},
-         "axis": {"title": "IOPS, higher is better", "format": "~s"}}  # fmt: skip
     line = {"type": "line", "strokeWidth": 1.5, "color": PALETTE[0], "interpolate": "step-after"}
     return {
-        "encoding": {"x": x, "y": y},
+        "encoding": SPEED_AND_COST,
         "layer": [
             {"data": {"values": front}, "mark": line},
             {"data": {"values": rows}, "mark": {"type": "point", "filled": True, "size": 70, "opacity": 1},

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Speed against cost: IOPS over CPU time per I/O, with the durability of a completed write as the shape."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from virtune.model.durability import durability_of
@@ -9,6 +10,14 @@ from virtune.model.result import Result
 from virtune.model.units import format_ns
 from virtune.report.charts.chart import Chart, arms_scale, file_name, specification
 from virtune.report.text.result import value_text
+
+SPEED_AND_COST: Mapping[str, Any] = {
+    "x": {"field": "cost", "type": "quantitative", "scale": {"zero": True},
+          "axis": {"title": "CPU time per I/O in us, lower is better"}},
+    "y": {"field": "iops", "type": "quantitative", "scale": {"zero": True},
+          "axis": {"title": "IOPS, higher is better", "format": "~s"}},
+}  # fmt: skip
+"""The axes of IOPS over CPU time per I/O, from zero on, so that distances are in proportion."""
 
 
 def speed_against_cost(result: Result, workload: str) -> Chart | None:
@@ -45,12 +54,7 @@ def _spec(result: Result, rows: list[dict[str, Any]]) -> dict[str, Any]:
     shape = {"field": "survives", "type": "nominal", "legend": {"title": "durability"}}
     return {
         "data": {"values": rows},
-        "encoding": {
-            "x": {"field": "cost", "type": "quantitative", "scale": {"zero": True},
-                  "axis": {"title": "CPU time per I/O in us, lower is better"}},
-            "y": {"field": "iops", "type": "quantitative", "scale": {"zero": True},
-                  "axis": {"title": "IOPS, higher is better", "format": "~s"}},
-        },
+        "encoding": SPEED_AND_COST,
         "layer": [
             {"mark": {"type": "point", "filled": True, "size": 110, "opacity": 1},
              "encoding": {"color": colour, "shape": shape}},
