@@ -2,6 +2,8 @@
 """While a comparison runs it says what it still waits for: pairs and conditions."""
 
 import io
+import time
+from dataclasses import replace
 
 import pytest
 from rich.console import Console
@@ -14,6 +16,7 @@ from virtune.cli.output import Clean
 from virtune.cli.progress import Face, place_text, round_line
 from virtune.model.event import Noticed, StepStarted, TrialEnded, TrialPlace
 from virtune.model.study import Trial
+from virtune.model.verdict import Verdict
 from virtune.plan.thresholds import parse_conditions
 
 
@@ -59,6 +62,21 @@ def test_the_live_block_says_what_runs_the_time_left_and_how_many_pairs_are_deci
     if width >= 80:
         assert "9 of 24 trials, 1 of 1 pairs decided, 0 of 1 conditions" in told
         assert "cpu_per_io > +5% for native against threads: undecided" in told
+
+
+def test_on_80_columns_an_open_pair_has_its_workload_and_nothing_of_the_standing_is_cut() -> None:
+    (pair,) = judge(record(12))
+    open_ = [replace(pair, workload=name, verdict=Verdict.UNDECIDED, rounds_left=3) for name in ("reads", "writes")]
+    until = time.monotonic() + 20.5
+    block = LiveBlock(now="x", done=24, total=90, most="at most about ", until=until, verdicts=open_)
+    console = Console(width=80, no_color=True)
+    with console.capture() as captured:
+        console.print(block)
+    told = captured.get()
+    assert "0 of 2 pairs decided" in told
+    for name in ("reads", "writes"):
+        assert f"native ({name})" in told
+    assert "(reads), about 3 rounds more" in round_line(2, [*open_[:1], replace(open_[1], rounds_left=1)], ())
 
 
 def test_a_line_for_each_trial_only_where_asked_or_where_there_is_no_terminal(

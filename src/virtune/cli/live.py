@@ -25,7 +25,10 @@ ROUNDS_FORESEEN = 500
 PAIRS_SHOWN = 8
 """Open pairs in the block; those that are furthest from decided."""
 
-_BAR = 24
+_BAR, _NARROW_BAR = 24, 12
+"""Characters of the bar; a narrow terminal has room for the shorter one beside what stands to its right."""
+
+_NARROW = 90
 
 
 def rounds_left_text(found: Comparison) -> str:
@@ -33,6 +36,14 @@ def rounds_left_text(found: Comparison) -> str:
     if found.rounds_left is None or found.rounds_left > ROUNDS_FORESEEN:
         return "too noisy to estimate"
     return f"about {count_text(found.rounds_left, 'round')} more"
+
+
+def whose(found: Comparison, among: Sequence[Comparison]) -> str:
+    """Write of which workload and metric a pair is, where `among` are several."""
+    workloads, metrics = {one.workload for one in among}, {one.metric for one in among}
+    told = [found.workload] if len(workloads) > 1 else []
+    told += [found.measured.label] if len(metrics) > 1 else []
+    return f" ({', '.join(told)})" if told else ""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -54,12 +65,13 @@ class LiveBlock:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Set the block at the width there is: no line is longer."""
+        wide = _NARROW_BAR if options.max_width < _NARROW else _BAR
         if self.step is not None:
             what, share = self.step
-            yield self._line(what, _bar(share or 0.0), "" if share is None else format_share(share))
+            yield self._line(what, _bar(share or 0.0, wide), "" if share is None else format_share(share))
         if self.total:
             yield _cut(self.now or "starting")
-            yield self._line("", _bar(self.done / self.total), *self._standing())
+            yield self._line("", _bar(self.done / self.total, wide), *self._standing())
             yield from self._pairs(options.max_width)
 
     def _standing(self) -> list[str]:
@@ -93,17 +105,20 @@ class LiveBlock:
             ratio = one.ratio
             drawn = "" if ratio is None else bar(ratio.low, ratio.estimate, ratio.high, reach)
             difference = "" if ratio is None else difference_text(ratio)
-            cells = [_cut(f"  {one.candidate}"), Text(difference, style=STYLE[one.verdict])]
+            cells = [
+                _cut(f"  {one.candidate}{whose(one, self.verdicts)}"),
+                Text(difference, style=STYLE[one.verdict]),
+            ]
             # a narrow terminal has no room for the drawing
-            grid.add_row(*cells, *([Text(drawn)] if width >= 90 else []), _cut(rounds_left_text(one)))
+            grid.add_row(*cells, *([Text(drawn)] if width >= _NARROW else []), _cut(rounds_left_text(one)))
         if open_:
             yield grid
         for ruling in [one for one in self.rulings if one.outcome is Outcome.UNDECIDED][:PAIRS_SHOWN]:
             yield _cut(f"  {ruling.condition.text} for {arms_text(ruling)}: undecided")
 
 
-def _bar(share: float) -> ProgressBar:
-    return ProgressBar(total=1.0, completed=min(1.0, share), width=_BAR)
+def _bar(share: float, width: int) -> ProgressBar:
+    return ProgressBar(total=1.0, completed=min(1.0, share), width=width)
 
 
 def _cut(text: str) -> Text:

@@ -15,7 +15,7 @@ from typing import Self, TypeVar
 from rich.console import Console
 from rich.live import Live
 
-from virtune.cli.live import LiveBlock, rounds_left_text
+from virtune.cli.live import LiveBlock, rounds_left_text, whose
 from virtune.model.condition import Outcome, ThresholdResult
 from virtune.model.errors import Interrupted, LoadError, NotInForceError, StoreError
 from virtune.model.event import (
@@ -56,7 +56,7 @@ def round_line(number: int, verdicts: Sequence[Comparison], rulings: Sequence[Th
     if not open_:
         return line
     last = max(open_, key=lambda found: found.rounds_left or 0)
-    return f"{line}; {pair_text(last)}, {rounds_left_text(last)}"
+    return f"{line}; {pair_text(last)}{whose(last, verdicts)}, {rounds_left_text(last)}"
 
 
 def place_text(trial: Trial, place: TrialPlace, most: str) -> str:
