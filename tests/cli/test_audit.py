@@ -14,8 +14,11 @@ from tests.published import complaints, invalid_variants, strictly, validator
 
 from virtune.advise.audit import rules
 from virtune.cli import run
-from virtune.model.finding import Unread
+from virtune.flows.audit import audit_all
+from virtune.flows.domains import everywhere
+from virtune.model.finding import Audited, Unread
 from virtune.report.sarif import sarif
+from virtune.report.text.audit import page
 
 DOMAINS = Path(__file__).parents[1] / "captures" / "domains"
 
@@ -222,3 +225,12 @@ def test_passwords_and_control_characters_are_not_printed(user: User, tmp_path: 
     assert "geheim" not in ran.stdout
     assert "\x1b" not in ran.stdout
     assert "\u202e" not in ran.stdout
+
+
+def test_on_80_columns_no_sentence_runs_over_the_edge() -> None:
+    found = audit_all(everywhere((Path(file("boxes-fedora")),), None, (), here=False), diffs=40, each=False)
+    audited = [one for one in found if isinstance(one, Audited)]
+    prose = [line for line in page(audited, (), width=80) if not line.lstrip().startswith(("$", "what the tries"))]
+    assert len(prose) > 5
+    assert max(map(len, prose)) <= 80
+    assert list(page(audited, (), width=300)) == list(page(audited, ())), "a line longer than this is hard to read"

@@ -2,6 +2,7 @@
 """`virtune audit`: performance and data-safety problems in the disk configuration of VMs."""
 
 import json
+import shutil
 import sys
 from pathlib import Path
 
@@ -128,4 +129,6 @@ def _show(audited: list[Audited], unread: list[Unread], *, as_json: bool, as_sar
     else:
         from virtune.report.text import audit
 
-        click.echo("\n".join((audit.brief if brief else audit.page)(audited, unread)))
+        width = shutil.get_terminal_size().columns if sys.stdout.isatty() else audit.WIDTH
+        lines = audit.brief(audited, unread) if brief else audit.page(audited, unread, width=width)
+        click.echo("\n".join(lines))

@@ -15,6 +15,8 @@ from virtune.report.text.words import count_text
 SCHEMA = "virtune/audit/1"
 
 WIDTH = 100
+"""What a sentence is broken at outside a terminal, and in a wider one."""
+
 SHOWN_IN_FULL = 40
 """The most findings that are shown one by one; more are counted by rule, with the first places of each."""
 
@@ -28,8 +30,12 @@ LINE_MAX = 400
 _SEVERITIES = tuple(reversed(Severity))
 
 
-def page(audited: Sequence[Audited], unread: Sequence[Unread]) -> Iterator[str]:
-    """Yield the lines of the page: of several VMs a table first, then the findings, in full while they are few."""
+def page(audited: Sequence[Audited], unread: Sequence[Unread], *, width: int = WIDTH) -> Iterator[str]:
+    """Yield the lines of the page: of several VMs a table first, then the findings, in full while they are few.
+
+    Sentences are broken at `width`, at most WIDTH; lines that are to be pasted never.
+    """
+    width = min(width, WIDTH)
     count = sum(len(one.findings) for one in audited)
     if len(audited) > 1 and count:
         yield from _table(audited)
@@ -38,9 +44,9 @@ def page(audited: Sequence[Audited], unread: Sequence[Unread]) -> Iterator[str]:
         explained: set[str] = set()
         for one in audited:
             if one.findings or len(audited) == 1:
-                yield from _domain(one, explained)
+                yield from _domain(one, explained, width)
     else:
-        yield from _by_rule(audited)
+        yield from _by_rule(audited, width)
     yield from _end(audited, unread)
 
 
@@ -65,7 +71,7 @@ def summary(audited: Sequence[Audited], unread: Sequence[Unread]) -> str:
     """Return the last line: the number of domains and of findings by severity."""
     counts = Counter(finding.rule.severity for one in audited for finding in one.findings)
     said = [_severities(counts[severity], severity) for severity in _SEVERITIES if counts[severity]]
-    found = f"{_plural(len(audited), 'domain')}: {', '.join(said) or 'nothing found'}"
+    found = f"{count_text(len(audited), 'domain')}: {', '.join(said) or 'nothing found'}"
     return f"{found}; {len(unread)} not read" if unread else found
 
 
@@ -129,10 +135,10 @@ def _table(audited: Sequence[Audited]) -> Iterator[str]:
     if len(found) > ROWS_MAX:
         yield f"and {len(found) - ROWS_MAX:,} more with findings; `--brief` lists all"
     if len(found) < len(audited):
-        yield f"{_plural(len(audited) - len(found), 'domain')} without findings"
+        yield f"{count_text(len(audited) - len(found), 'domain')} without findings"
 
 
-def _domain(one: Audited, explained: set[str]) -> Iterator[str]:
+def _domain(one: Audited, explained: set[str], width: int) -> Iterator[str]:
     where = f"{one.domain}  ({one.origin})"
     if not one.findings:
         yield printable(f"{where}: nothing found")
@@ -144,12 +150,12 @@ def _domain(one: Audited, explained: set[str]) -> Iterator[str]:
         key = (finding.rule.id, seen.seen, seen.advice, finding.takes, finding.risk, finding.measured)
         alike.setdefault(key, []).append(finding)
     for some in alike.values():
-        yield from _findings(some, explained)
+        yield from _findings(some, explained, width)
     yield from _change(one)
     yield ""
 
 
-def _findings(some: Sequence[Finding], explained: set[str]) -> Iterator[str]:
+def _findings(some: Sequence[Finding], explained: set[str], width: int) -> Iterator[str]:
     """The findings of one rule with the same text at one or several places; its reason is given once on a page."""
     finding = some[0]
     rule, seen = finding.rule, finding.seen
@@ -158,12 +164,14 @@ def _findings(some: Sequence[Finding], explained: set[str]) -> Iterator[str]:
     where = f"line{'' if len(some) == 1 else 's'} {lines}"
     yield printable(f"  {rule.severity.value:<8}{rule.id:<5}{place:<8} {seen.seen}   ({where})")
     if rule.id not in explained:
-        yield from _wrapped(rule.why)
+        yield from _wrapped(rule.why, width)
         explained.add(rule.id)
     word = "worth measuring" if rule.severity is Severity.TRY else "do"
-    yield from _wrapped(f"{word}: {seen.advice}{tag(finding.takes.value if finding.takes else '', finding.risk)}")
+    yield from _wrapped(
+        f"{word}: {seen.advice}{tag(finding.takes.value if finding.takes else '', finding.risk)}", width
+    )
     for said in finding.measured:
-        yield from _wrapped(said)
+        yield from _wrapped(said, width)
     for command in dict.fromkeys(one.seen.measure for one in some if one.seen.measure):
         yield f"          $ {printable(command)}"
 
@@ -190,11 +198,11 @@ def _change(one: Audited) -> Iterator[str]:
         yield f"  what the tries would change: $ {printable(shlex.join(words))}"
 
 
-def _wrapped(text: str) -> list[str]:
-    return textwrap.wrap(printable(text), WIDTH, initial_indent=" " * 10, subsequent_indent=" " * 10)
+def _wrapped(text: str, width: int) -> list[str]:
+    return textwrap.wrap(printable(text), width, initial_indent=" " * 10, subsequent_indent=" " * 10)
 
 
-def _by_rule(audited: Sequence[Audited]) -> Iterator[str]:
+def _by_rule(audited: Sequence[Audited], width: int) -> Iterator[str]:
     places: dict[str, list[Finding]] = {}
     for one in audited:
         for finding in one.findings:
@@ -203,15 +211,11 @@ def _by_rule(audited: Sequence[Audited]) -> Iterator[str]:
         rule = found[0].rule
         domains = list(dict.fromkeys(f"{one.domain}{':' if one.at else ''}{one.at}" for one in found))
         more = f", and {len(domains) - PLACES_SHOWN} more" if len(domains) > PLACES_SHOWN else ""
-        yield f"{rule.severity.value:<8}{rule.id:<5}{rule.name}: {_plural(len(found), 'place')}"
-        yield from _wrapped(rule.why)
-        yield from _wrapped(f"{', '.join(domains[:PLACES_SHOWN])}{more}")
+        yield f"{rule.severity.value:<8}{rule.id:<5}{rule.name}: {count_text(len(found), 'place')}"
+        yield from _wrapped(rule.why, width)
+        yield from _wrapped(f"{', '.join(domains[:PLACES_SHOWN])}{more}", width)
     yield ""
     yield "One domain or file at a time is shown in full; `--brief` shows VMs by rules, `--json` has everything."
-
-
-def _plural(count: int, word: str) -> str:
-    return f"{count:,} {word}{'' if count == 1 else 's'}"
 
 
 def _severities(count: int, severity: Severity) -> str:
