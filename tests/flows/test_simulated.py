@@ -137,3 +137,16 @@ def test_a_simulated_search_takes_no_time_of_its_budget(tmp_path: Path, capsys: 
     assert max(left) < 2
     assert "against the baseline, on fresh data" in said.out
     assert page.read_text().startswith("<!DOCTYPE html>")
+
+
+def test_a_simulated_sweep_and_a_budget_of_a_simulated_comparison_go_by_the_clock(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Six trials of 2 s would take 17 s if they ran, and a round of two arms 6 s; a busy host doubles a forecast."""
+    store = ("--store", str(tmp_path / "store.sqlite"))
+    assert run(["sweep", "--rig", "simulated", "--loads", "50%,100%", "--rounds", "2", *store]) == 0
+    said = capsys.readouterr().err
+    told = [float(found) for found in re.findall(r"^about ([0-9.]+) s", said, re.MULTILINE)]
+    assert len(told) > 1
+    assert max(told) < 5
+    assert run(["compare", "--rig", "simulated", "--arm", "a:", "--arm", "b:", "--budget", "2s", "-q", *store]) == 0

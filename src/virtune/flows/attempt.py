@@ -17,6 +17,7 @@ from virtune.flows.trial import Tools, run_trial
 from virtune.model.event import Event, Noticed
 from virtune.model.evidence import StudyRecord, TrialRecord
 from virtune.model.study import Study, StudyKind, Trial
+from virtune.model.units import format_count, format_ns
 from virtune.store.sqlite import Store
 
 
@@ -83,3 +84,15 @@ class Attempts:
         self._ramp = ramp_of(self._study, tuple(self._stand.values()), before_round=trial.round)
         for finding in self._ramp.findings[known:]:
             self._say(Noticed(text=finding.text))
+
+
+def summary_of(record: TrialRecord, *, offered: float | None = None) -> str:
+    """Say in a line what a trial did, and with `offered` of how many I/Os a second."""
+    if record.measurement is None:
+        return f"no measurement: {record.failure}"
+    iops, mean = record.measurement.get("iops"), record.measurement.get("latency.mean")
+    words = [] if offered is None else [f"{format_count(offered)} offered"]
+    words += [f"{format_count(iops)} IOPS"] if iops is not None else []
+    words += [f"{format_ns(mean)} mean"] if mean is not None else []
+    words += [f"disturbed: {', '.join(record.measurement.causes)}"] if record.measurement.causes else []
+    return ", ".join(words)

@@ -20,7 +20,7 @@ from virtune.bench.port import Surroundings
 from virtune.bench.rigs import session
 from virtune.bench.scratch import Scratch
 from virtune.bench.verify.judge import require_verified
-from virtune.flows.attempt import Attempts, still_to_run
+from virtune.flows.attempt import Attempts, still_to_run, summary_of
 from virtune.flows.last_check import last_check
 from virtune.flows.pace import Pace, all_seconds, host_is_busy, place_of, rounds_at_most, seconds_left
 from virtune.flows.preconditions import Leave, admitted, require_programs
@@ -49,13 +49,13 @@ from virtune.model.event import (
     TrialEnded,
     TrialStarted,
 )
-from virtune.model.evidence import StudyRecord, TrialRecord
+from virtune.model.evidence import StudyRecord
 from virtune.model.result import Result
 from virtune.model.study import Study, Trial
-from virtune.model.units import format_count, format_ns, format_share
+from virtune.model.units import format_share
 from virtune.model.verdict import ROUNDS_MIN
 from virtune.plan.fit import clients_for, require_fit
-from virtune.plan.forecast import round_seconds
+from virtune.plan.forecast import SeenCosts, round_seconds
 from virtune.plan.interleave import propose
 from virtune.plan.loads import disturbed_probes, settled, with_loads
 from virtune.plan.looks import looked_at, plan_done
@@ -132,11 +132,12 @@ def run_study(study: Study, *, store: Store, say: Callable[[Event], None], leave
     Raises Interrupted when the user stopped it (what was finished is kept), LoadError when fewer than two arms gave
     anything, or the only one did not.
     """
-    planned = StudyPlanned(study=study, seconds=all_seconds(study, seen_costs(store, study)))
+    costs = seen_costs(store, study)
+    planned = StudyPlanned(study=study, seconds=all_seconds(study, costs))
     with prepared(study, say, leave, announced=planned) as tools:
         study = replace(study, images=identities(loaded(study, tools)), checked=last_check(store, study))
         store.add_study(study, facts=facts)
-        _run_all(study, study.trials, tools, store=store, say=say)
+        _run_all(study, study.trials, tools, costs, store=store, say=say)
     return finished_result(store, study.id)
 
 
@@ -164,7 +165,7 @@ def resume_study(
         require_same_images(study)
         with prepared(study, say, leave) as tools:
             require_same_images(study)  # a scratch image that was damaged has been made anew just now
-            _run_all(study, left, tools, store=store, say=say)
+            _run_all(study, left, tools, seen_costs(store, study), store=store, say=say)
     return finished_result(store, study.id)
 
 
@@ -286,14 +287,20 @@ def _require_all_come_up(study: Study, tools: Tools) -> None:
 
 
 def _run_all(
-    study: Study, left: tuple[Trial, ...], tools: Tools, *, store: Store, say: Callable[[Event], None]
+    study: Study,
+    left: tuple[Trial, ...],
+    tools: Tools,
+    costs: SeenCosts,
+    *,
+    store: Store,
+    say: Callable[[Event], None],
 ) -> None:
     """Run what is left; where offered loads wait for the baseline's saturation, that first and then what follows.
 
     What follows is written into the store before it runs, so that the saturation is never measured again.
     """
     if left or study.sequential:
-        _run(study, left, tools, store=store, say=say)
+        _run(study, left, tools, costs, store=store, say=say)
     if study.unsettled:
         probed = by_todays_method(store, study.id)
         study = settled(probed)
@@ -301,13 +308,21 @@ def _run_all(
         for text in disturbed_probes(probed):
             say(Noticed(text=text))
         say(Noticed(text="; ".join(f"{one.name}: {one.meaning}" for one in study.compared if one.offered_iops)))
-        _run(study, store.get(study.id).left, tools, store=store, say=say)
+        _run(study, store.get(study.id).left, tools, costs, store=store, say=say)
 
 
-def _run(study: Study, left: tuple[Trial, ...], tools: Tools, *, store: Store, say: Callable[[Event], None]) -> None:
+def _run(
+    study: Study,
+    left: tuple[Trial, ...],
+    tools: Tools,
+    costs: SeenCosts,
+    *,
+    store: Store,
+    say: Callable[[Event], None],
+) -> None:
     """Run the trials that are left, and those that are proposed when they are over, until nothing more is."""
     ended = len(study.trials) - len(left)
-    pace = Pace(study, done=ended, busy=host_is_busy(), seen=seen_costs(store, study))
+    pace = Pace(study, done=ended, busy=host_is_busy(), seen=costs)
     say(StudyStarted(study=study, done=ended, seconds_left=seconds_left(study, left, pace)))
     if study.sequential and not study.unsettled and study.rounds_begun <= ROUNDS_MIN and left:
         say(Noticed(text=shows(study)))
@@ -321,7 +336,7 @@ def _run(study: Study, left: tuple[Trial, ...], tools: Tools, *, store: Store, s
                 say(TrialStarted(trial=trial, place=place, seconds_left=seconds_left(study, left[index:], pace)))
                 record = attempts.make(trial)
                 ended += 1
-                say(TrialEnded(trial=trial, place=place, summary=_line(record), failure=record.failure))
+                say(TrialEnded(trial=trial, place=place, summary=summary_of(record), failure=record.failure))
             study, left = _next(study, attempts, pace, store, say)
     except KeyboardInterrupt:
         raise _interrupted(study, ended, pace) from None
@@ -365,13 +380,3 @@ def _next(
     study = replace(study, trials=(*study.trials, *proposed))
     store.replace_study(study)
     return study, proposed
-
-
-def _line(record: TrialRecord) -> str:
-    if record.measurement is None:
-        return f"no measurement: {record.failure}"
-    iops, mean = record.measurement.get("iops"), record.measurement.get("latency.mean")
-    words = [f"{format_count(iops)} IOPS"] if iops is not None else []
-    words += [f"{format_ns(mean)} mean"] if mean is not None else []
-    words += [f"disturbed: {', '.join(record.measurement.causes)}"] if record.measurement.causes else []
-    return ", ".join(words)

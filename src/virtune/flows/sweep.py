@@ -6,22 +6,22 @@ from dataclasses import replace
 
 from virtune.analyse.search.sweep import swept
 from virtune.analyse.study.lost_arms import require_measured
-from virtune.flows.attempt import Attempts, still_to_run
+from virtune.flows.attempt import Attempts, still_to_run, summary_of
 from virtune.flows.last_check import last_check
 from virtune.flows.pace import Pace, before_seconds, host_is_busy, place_of
 from virtune.flows.preconditions import Leave
 from virtune.flows.question import Question, study_for
+from virtune.flows.seen_costs import seen_costs
 from virtune.flows.study import loaded, prepared
 from virtune.flows.study_images import identities, require_same_images
 from virtune.flows.trial import Tools
 from virtune.model.errors import Interrupted, StoreError
 from virtune.model.event import Event, StudyPlanned, StudyStarted, TrialEnded, TrialStarted
-from virtune.model.evidence import StudyRecord, TrialRecord
+from virtune.model.evidence import StudyRecord
 from virtune.model.study import Study
 from virtune.model.sweep import LoadSweep
 from virtune.model.sweep_plan import SweepPlan
-from virtune.model.units import format_count, format_ns
-from virtune.plan.forecast import round_seconds
+from virtune.plan.forecast import SeenCosts
 from virtune.plan.goal import parse_limit
 from virtune.plan.sweep import FIRST_SHARES, next_step, sweep_study
 from virtune.store.sqlite import Store
@@ -42,11 +42,13 @@ def run_sweep(study: Study, *, store: Store, say: Callable[[Event], None], leave
 
     Raises Interrupted when the user stopped it (what was finished is kept), LoadError when nothing could be measured.
     """
-    announced = StudyPlanned(study=study, seconds=before_seconds(study) + likely_seconds(study))
+    seen = seen_costs(store, study)
+    pace = Pace(study, done=0, busy=host_is_busy(), seen=seen)
+    announced = StudyPlanned(study=study, seconds=before_seconds(study, seen) + _seconds_left(study, pace, done=0))
     with prepared(study, say, leave, announced=announced) as tools:
         study = replace(study, images=identities(loaded(study, tools)), checked=last_check(store, study))
         store.add_study(study, facts=facts)
-        _steps(study, tools, store=store, say=say)
+        _steps(study, tools, seen, store=store, say=say)
     return finished_sweep(store, study.id)
 
 
@@ -56,7 +58,7 @@ def resume_sweep(record: StudyRecord, *, store: Store, say: Callable[[Event], No
         require_same_images(record.study)
         with prepared(record.study, say, leave) as tools:
             require_same_images(record.study)  # a scratch image that was damaged has been made anew just now
-            _steps(record.study, tools, store=store, say=say)
+            _steps(record.study, tools, seen_costs(store, record.study), store=store, say=say)
     return finished_sweep(store, record.study.id)
 
 
@@ -71,31 +73,32 @@ def finished_sweep(store: Store, study_id: str) -> LoadSweep:
     return replace(known, finished=done)
 
 
-def likely_seconds(study: Study) -> float:
-    """Return about how long the trials of a sweep take, which is known for certain only as it goes."""
+def _seconds_left(study: Study, pace: Pace, *, done: int) -> float:
+    """Return about how long the rest takes: the trials that are planned, or as many as a curve is likely to need."""
     plan = study.sweep
     if plan is None:
         raise StoreError(f"study {study.id} is no sweep")
-    count = 1 + (len(plan.loads) or len(FIRST_SHARES) + LIKELY_LOADS)
-    return count * plan.rounds * round_seconds(replace(study, workloads=study.workloads[:1]))
+    likely = plan.rounds * (1 + (len(plan.loads) or len(FIRST_SHARES) + LIKELY_LOADS))
+    return (max(likely, len(study.trials)) - done) * pace.left(study.trials[:1])
 
 
-def _steps(study: Study, tools: Tools, *, store: Store, say: Callable[[Event], None]) -> None:
+def _steps(study: Study, tools: Tools, seen: SeenCosts, *, store: Store, say: Callable[[Event], None]) -> None:
     """Run what is left, then step after step until the curve needs no more."""
     record = store.get(study.id)
     ended = len(study.trials) - len(still_to_run(record))
-    pace = Pace(study, done=ended, busy=host_is_busy())
-    say(StudyStarted(study=study, done=ended, seconds_left=likely_seconds(study)))
+    pace = Pace(study, done=ended, busy=host_is_busy(), seen=seen)
+    say(StudyStarted(study=study, done=ended, seconds_left=_seconds_left(study, pace, done=ended)))
     try:
         while True:
             attempts = Attempts(study, tools, store=store, say=say, pace=pace)
             left = still_to_run(record)
-            for index, trial in enumerate(left):
+            for trial in left:
                 place = place_of(study, trial, pace)
-                say(TrialStarted(trial=trial, place=place, seconds_left=pace.left(left[index:])))
+                say(TrialStarted(trial=trial, place=place, seconds_left=_seconds_left(study, pace, done=ended)))
                 made = attempts.make(trial)
                 ended += 1
-                say(TrialEnded(trial=trial, place=place, summary=_line(study, made), failure=made.failure))
+                summary = summary_of(made, offered=study.workload(trial.workload).offered_iops)
+                say(TrialEnded(trial=trial, place=place, summary=summary, failure=made.failure))
             record = store.get(study.id)
             require_measured(record.trials)
             step = next_step(swept(record), record)
@@ -107,16 +110,3 @@ def _steps(study: Study, tools: Tools, *, store: Store, say: Callable[[Event], N
     except KeyboardInterrupt:
         hint = f"continue with `virtune resume {study.id}`"
         raise Interrupted(f"interrupted; {ended} trials are stored", hint=hint) from None
-
-
-def _line(study: Study, record: TrialRecord) -> str:
-    """Say in a line what a load did against what was offered."""
-    if record.measurement is None:
-        return f"no measurement: {record.failure}"
-    iops, mean = record.measurement.get("iops"), record.measurement.get("latency.mean")
-    offered = study.workload(record.trial.workload).offered_iops
-    words = [] if offered is None else [f"{format_count(offered)} offered"]
-    words += [f"{format_count(iops)} IOPS"] if iops is not None else []
-    words += [f"{format_ns(mean)} mean"] if mean is not None else []
-    words += [f"disturbed: {', '.join(record.measurement.causes)}"] if record.measurement.causes else []
-    return ", ".join(words)

@@ -126,9 +126,8 @@ def beside_seconds(stack: Stack, seen: SeenCosts = NOTHING_SEEN) -> float:
 
 
 def round_seconds(study: Study) -> float:
-    """Estimate the time of one round of all arms and workloads."""
-    arms = sum(study.seconds + study.ramp_seconds + beside_seconds(arm.stack) for arm in study.arms)
-    return len(study.workloads) * arms
+    """Return about how long one round of all arms and workloads takes."""
+    return len(study.workloads) * sum(trial_seconds(study, arm.stack) for arm in study.arms)
 
 
 def trial_seconds(study: Study, stack: Stack, seen: SeenCosts = NOTHING_SEEN, *, busy: float = 1.0) -> float:
