@@ -85,11 +85,12 @@ class Disk:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _LimitWords:
-    """A limit of QEMU's I/O throttle: its knob, its name in QMP and its element in libvirt's `<iotune>`."""
+    """A limit of QEMU's I/O throttle: its knob, its name in QMP, its element in libvirt's `<iotune>`, its unit."""
 
     knob: str
     qmp: str
     libvirt: str
+    unit: str
 
 
 LIMITS: tuple[_LimitWords, ...] = tuple(
@@ -97,6 +98,7 @@ LIMITS: tuple[_LimitWords, ...] = tuple(
         knob=f"disk.throttle_{short}{of and '_'}{of}",
         qmp=f"{short}-{of or 'total'}",
         libvirt=f"{of or 'total'}_{long}_sec",
+        unit=f"{of}{of and '.'}{short}",
     )
     for short, long in (("iops", "iops"), ("bps", "bytes"))
     for of in ("", "read", "write")

@@ -85,16 +85,11 @@ def _offered(workload: Workload) -> float | None:
 
 def _limits(stack: Stack, measured: Measurement) -> dict[str, tuple[float, float]]:
     """Return each limit of QEMU's throttle with the measured rate in the same unit."""
-    found = {}
+    found, asked = {}, stack.disk.limits
     for limit in LIMITS:
-        name = limit.knob.removeprefix("disk.")
-        allowed = getattr(stack.disk, name)
-        unit, direction = ("iops" if "iops" in name else "bps"), name.rpartition("_")[2]
-        metric = "iops" if unit == "iops" else "bandwidth"
-        prefix = f"{direction}." if direction in ("read", "write") else ""
-        done = measured.get(f"{prefix}{metric}")
+        allowed, done = asked.get(limit.qmp), measured.get(limit.unit.replace("bps", "bandwidth"))
         if allowed and done is not None:
-            found[f"{prefix}{unit}"] = (float(allowed), done)
+            found[limit.unit] = (float(allowed), done)
     return found
 
 

@@ -3,14 +3,14 @@
 
 import re
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 from virtune.bench.live.view import LiveVm
 from virtune.dialects.libvirt.domain import read_domain
 from virtune.model.domain import Domain, DomainDisk
 from virtune.model.errors import PreconditionError
 from virtune.model.live import DiskCount, LiveDisk
-from virtune.model.stack import POLL_DEFAULT_NS
+from virtune.model.stack import LIMITS, POLL_DEFAULT_NS
 from virtune.probe.process import process_of_domain
 from virtune.virsh import Virsh
 
@@ -74,19 +74,12 @@ def counts_of(said: str, t_ns: int) -> dict[str, DiskCount]:
 
 def _disk(domain: Domain, disk: DomainDisk, *, local: bool) -> LiveDisk:
     numbers = domain.threads_of(disk)
+    asked = dict(disk.limits)
     polls = {one.number: one.poll_max_ns for one in domain.threads if one.poll_max_ns is not None}
     return LiveDisk(
         target=disk.target,
         path=disk.source.name if local and disk.source.kind in ("file", "block") else None,
         threads=tuple(f"IO iothread{number}" for number in numbers),
         polling=any(polls.get(number, POLL_DEFAULT_NS) > 0 for number in numbers),
-        limits=dict(_limits(disk)),
+        limits={limit.unit: float(value) for limit in LIMITS if (value := asked.get(limit.libvirt))},
     )
-
-
-def _limits(disk: DomainDisk) -> Iterator[tuple[str, float]]:
-    """Yield the limits of `<iotune>` by unit."""
-    for name, value in disk.limits:
-        kind, _, unit = name.removesuffix("_sec").partition("_")
-        if value and kind in ("total", "read", "write") and unit in ("iops", "bytes"):
-            yield ("" if kind == "total" else f"{kind}.") + ("iops" if unit == "iops" else "bps"), float(value)
