@@ -13,6 +13,7 @@ import json
 import os
 import platform
 import signal
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -123,21 +124,20 @@ def last_tried(cache: Path) -> Accelerator | None:
     return None
 
 
-def _try(boot: Boot) -> tuple[Accelerator, bool]:
+def _try(boot: Boot, cpus: Sequence[str] = HOST_CPUS) -> tuple[Accelerator, bool]:
     """Boot a guest on KVM; returns what came of it, and whether it would come of it again."""
-    for number, cpu in enumerate(HOST_CPUS, 1):
-        try:
-            with boot(host_cpu=cpu) as vm:
-                why = f"a guest came up on KVM in {vm.boot_seconds:.1f} s ({kvm_kind()})"
-                return Accelerator(kvm=True, why=why, tried=True, host_cpu=cpu), True
-        except RigError as error:
-            if number < len(HOST_CPUS) and isinstance(error, EndedError) and error.status == -signal.SIGABRT:
-                continue
-            lasting = _lasts(error)
-            said = f" ({error.hint})" if error.hint else ""
-            once = "" if lasting else "; that may pass, so the next run tries again"
-            return Accelerator(kvm=False, why=f"on KVM {error.message}{said}{once}", tried=True), lasting
-    raise AssertionError
+    cpu, *others = cpus
+    try:
+        with boot(host_cpu=cpu) as vm:
+            why = f"a guest came up on KVM in {vm.boot_seconds:.1f} s ({kvm_kind()})"
+            return Accelerator(kvm=True, why=why, tried=True, host_cpu=cpu), True
+    except RigError as error:
+        if others and isinstance(error, EndedError) and error.status == -signal.SIGABRT:
+            return _try(boot, others)
+        lasting = _lasts(error)
+        said = f" ({error.hint})" if error.hint else ""
+        once = "" if lasting else "; that may pass, so the next run tries again"
+        return Accelerator(kvm=False, why=f"on KVM {error.message}{said}{once}", tried=True), lasting
 
 
 def kvm_kind(cpuinfo: str | None = None) -> str:
