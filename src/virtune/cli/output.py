@@ -13,6 +13,7 @@ import click
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.segment import Segment
 
+from virtune.cli.surroundings import in_ascii
 from virtune.cli.thresholds import STDOUT, Thresholds, exit_code
 from virtune.cli.writing import require_writable, write_text
 from virtune.model.evidence import StudyRecord
@@ -27,10 +28,6 @@ if TYPE_CHECKING:
 REPORT_COLUMNS = 110
 
 
-_ASCII = str.maketrans({"─": "-", "├": "|", "┤": "|", "│": ":", "●": "o", "◀": "<", "▶": ">", "…": "."})
-"""How drawings look where the terminal has no UTF-8."""
-
-
 class Clean:
     """What is shown, without control characters: names and remarks come from files and stores of strangers.
 
@@ -42,8 +39,9 @@ class Clean:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Pass on every segment; rich's own line ends stand alone or at an end of a segment."""
+        shown = in_ascii if options.ascii_only else str
         clean = (
-            Segment(_in_ascii(printable(segment.text, keep="\n"), options), segment.style)
+            Segment(shown(printable(segment.text, keep="\n")), segment.style)
             for segment in console.render(self.renderable, options)
             if not segment.control
         )
@@ -54,11 +52,6 @@ class Clean:
                 line[-1] = Segment(line[-1].text.rstrip(), line[-1].style)
             yield from line
             yield Segment.line()
-
-
-def _in_ascii(text: str, options: ConsoleOptions) -> str:
-    """Return text for a terminal without UTF-8: drawings in ASCII, other characters as `?`."""
-    return text.translate(_ASCII).encode("ascii", "replace").decode() if options.ascii_only else text
 
 
 def show_check(record: StudyRecord, *, as_json: bool, around: tuple[Neighbour, ...] | None = None) -> None:

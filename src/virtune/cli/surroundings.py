@@ -18,7 +18,7 @@ _ASCII = {
     "\u2014": "-",
     "\u2265": ">=",
     "\u2264": "<=",
-    "\u2502": "|",
+    "\u2502": ":",
     "\u2500": "-",
     "\u251c": "|",
     "\u2524": "|",
@@ -29,6 +29,7 @@ _ASCII = {
     "\u2578": "-",
     "\u257a": "-",
 }
+"""What stands for a character that a terminal cannot show."""
 
 _PATIENCE = 3
 """The third Ctrl-C ends virtune at once, and the guard cleans up; the second one only says so."""
@@ -108,5 +109,9 @@ def _nearest(error: UnicodeError) -> tuple[str, int]:
     """Write what a terminal's character set lacks as the nearest that it has: no locale may cost a result."""
     if not isinstance(error, UnicodeEncodeError):
         raise error
-    lacking = error.object[error.start : error.end]
-    return "".join(_ASCII.get(character, "?") for character in lacking), error.end
+    return in_ascii(error.object[error.start : error.end]), error.end
+
+
+def in_ascii(text: str) -> str:
+    """Return text for a terminal that shows nothing else, as near as can be."""
+    return "".join(one if one.isascii() else _ASCII.get(one, "?") for one in text)
