@@ -5,7 +5,7 @@ import sys
 
 
 def main() -> None:
-    """Load the command line and run it; who interrupts that sees no traceback either."""
+    """Load the command line and run it; an interruption shows no traceback either."""
     try:
         from virtune.cli import main as run
     except KeyboardInterrupt:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The one module that starts processes: argv only, never a shell, every wait with a deadline.
 
-Commands that end by themselves go through `run`. What must not outlive virtune (fio, qemu-storage-daemon) is
-started by a `Warden`: it marks every child's environment with the run's id, and a small guard process outside
-our session removes all that carries the mark when virtune is gone, however it went.
+Commands that end by themselves go through `run`. Processes that must not outlive virtune (fio, qemu-storage-daemon)
+are started by a `Warden`: it marks every child's environment with the run's id, and a small guard process outside our
+session ends all processes with the mark when virtune is gone, even if it was killed.
 """
 
 import contextlib
@@ -36,32 +36,31 @@ PACKAGES: Mapping[str, str] = {
     "virsh": "libvirt-clients",
     "ping": "iputils-ping",
 }
-"""Which Debian or Ubuntu package brings a program."""
+"""The Debian or Ubuntu package of each program."""
 
 GENERATOR = "virtune-load"
-"""Our own load generator, optional everywhere: fio with libblkio can stand in for it, and other exports need none."""
+"""Our own load generator, optional everywhere: fio with libblkio can replace it, and other exports do not need it."""
 
 GENERATOR_PLACES = (
     Path(sys.executable).parent,
     Path(__file__).resolve().parents[2] / "loadgen" / "target" / "release",
 )
-"""Where it is when it is not on the PATH: installed beside the Python that runs us, where `tools/setup` keeps it
-fresh, or built by hand in a checkout, where it may be old."""
+"""Places besides PATH: the directory of our Python, where `tools/setup` keeps it up to date, and a checkout's build."""
 
 _GRACE_SECONDS = 3.0
-"""How long an asked process may take before it is asked harder. fio needs up to a second to write its result."""
+"""How long a process may take before the next, stronger signal. fio needs up to a second to write its result."""
 
 _GUARD_SECONDS = 30.0
-"""How long the guard may take to clean up, which takes it 0.1 s, and 5 s at most; one that was stopped never ends."""
+"""How long the guard may take to clean up. It takes 0.1 s, at most 5 s; a stopped guard (SIGSTOP) never ends."""
 
 _OUTPUT_MAX = 64 * 1024**2
-"""What a short command may print. The most that is read of any is 50 domains of a libvirt, some 10 kB each."""
+"""The most output of a short command. The largest is that of 50 libvirt domains, some 10 kB each."""
 
 _WORDS_MAX = 20_000
-"""How much of the end of a log is read for its last line."""
+"""The bytes at the end of a log that are read for its last line."""
 
 _KILLED_SECONDS = 30.0
-"""How long a killed process may take to be gone: one that waits for a disk that does not answer never is."""
+"""How long a killed process may take to end: one that waits for a disk that does not answer never does."""
 
 
 class CommandError(VirtuneError):
@@ -74,7 +73,7 @@ class CommandError(VirtuneError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Output:
-    """What a command that ended left: its exit status and its two streams as text."""
+    """The result of a command: its exit status and its two streams as text."""
 
     status: int
     stdout: str
@@ -104,12 +103,12 @@ def find_generator(beyond: Sequence[Path] = GENERATOR_PLACES) -> str:
 
 
 def cache_directory() -> Path:
-    """Return where virtune keeps what can be made again: the user's cache directory."""
+    """Return the user's cache directory for virtune, for files that can be created again."""
     return _absolute(os.environ.get("XDG_CACHE_HOME", ""), "~/.cache") / "virtune"
 
 
 def data_directory() -> Path:
-    """Return where virtune keeps what must not be lost: the user's data directory."""
+    """Return the user's data directory for virtune, for files that must not be lost."""
     return _absolute(os.environ.get("XDG_DATA_HOME", ""), "~/.local/share") / "virtune"
 
 
@@ -186,13 +185,13 @@ def _read_to_end(process: "subprocess.Popen[bytes]", command: Sequence[str], tim
 
 
 def last_line(text: str) -> str | None:
-    """Return the last line that says something, without control characters; None when there is none."""
+    """Return the last non-empty line, without control characters; None when there is none."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return "".join(c for c in lines[-1] if c.isprintable())[:300] if lines else None
 
 
 class Child:
-    """A process of ours that runs: its pid, its logs, and ways to end it."""
+    """A running child process: its pid, its log, and methods to end it."""
 
     def __init__(self, process: subprocess.Popen[bytes], command: Sequence[str], log: Path) -> None:
         self._process = process
@@ -216,10 +215,10 @@ class Child:
             return None
 
     def end(self, *signals: signal.Signals, killed_seconds: float = _KILLED_SECONDS) -> int:
-        """Ask with each signal in turn, each with time to obey, then kill; returns the exit status.
+        """Send each signal in turn, with a time limit each, then SIGKILL; returns the exit status.
 
-        fio must be asked before it is killed: killed, it cannot stop its workers, which then go on loading the
-        disk that the next trial measures. Raises CommandError when it is not gone so long after it was killed.
+        fio must get a signal before SIGKILL: killed at once, it cannot stop its workers, which would go on loading the
+        disk that the next trial measures. Raises CommandError when the process does not end after SIGKILL.
         """
         for number in signals:
             self._send(number)
@@ -246,22 +245,22 @@ class Child:
 
 
 class Terminal:
-    """A program that runs on a terminal of ours, and what it prints there."""
+    """A program that runs on a pseudo-terminal, and its output there."""
 
     def __init__(self, process: subprocess.Popen[bytes], master: int) -> None:
         self._process, self._master = process, master
         self.ended = False
 
     def read(self, timeout_seconds: float) -> str:
-        """Return what came within a time, at once when something is there; empty when nothing did."""
+        """Return the output within a time limit, as soon as there is any; empty without output."""
         if self.ended:
-            time.sleep(timeout_seconds)  # a caller that looks again and again still looks as often as it meant to
+            time.sleep(timeout_seconds)  # a polling caller keeps its interval
             return ""
         if not select.select([self._master], [], [], timeout_seconds)[0]:
             return ""
         try:
             found = os.read(self._master, 65536)
-        except OSError:  # EIO: nobody holds the other end any more
+        except OSError:  # EIO: the other end is closed
             found = b""
         self.ended = not found
         return found.decode(errors="replace").replace("\r\n", "\n")
@@ -271,7 +270,7 @@ class Terminal:
 def on_terminal(command: Sequence[str]) -> Iterator[Terminal]:
     """Start a program that works only on a terminal, and end it with the block.
 
-    It does not outlive us: with our end of the terminal gone, its next look at its input is its last.
+    It does not outlive us: when our end of the terminal is closed, its next read fails and it exits.
     """
     master, slave = os.openpty()
     try:
@@ -296,14 +295,14 @@ def on_terminal(command: Sequence[str]) -> Iterator[Terminal]:
 
 
 class Warden:
-    """Starts what must not outlive virtune, and sees to it. Use as a context manager.
+    """Starts processes that must not outlive virtune, and ends them. Use as a context manager.
 
     `directory` is a private directory for sockets, logs and mounts of this run; it is removed with the run. A guard
-    that takes longer than `guard_seconds` to clean up is ended, and its work done here.
+    that takes longer than `guard_seconds` to clean up is killed, and this process cleans up.
     """
 
     def __init__(self, name: str, *, guard_seconds: float = _GUARD_SECONDS) -> None:
-        # A run of its own each time: what an earlier run of the same study left is not in the way.
+        # Each run has a new id, so remains of an earlier run of the same study do no harm.
         self.run_id = f"{name}-{secrets.token_hex(2)}"
         self.directory = warden.run_directory(self.run_id)
         self._guard: subprocess.Popen[bytes] | None = None
@@ -315,7 +314,7 @@ class Warden:
         for left in warden.abandoned():
             warden.sweep(warden.run_id_of(left), left)
         self._lives = warden.make_run_directory(self.directory, pid=os.getpid())
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, warden.DEAF_TO)  # the guard has this from its first instant
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, warden.DEAF_TO)  # the guard inherits this
         try:
             self._guard = subprocess.Popen(
                 [sys.executable, "-I", "-S", warden.__file__, self.run_id, str(self.directory)],
@@ -332,25 +331,25 @@ class Warden:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         for child in reversed(self._children):
-            # what waits in the kernel for ever is the guard's too, which must learn of our end
+            # a process that hangs in the kernel is left to the guard, which must notice our end
             with contextlib.suppress(CommandError):
                 child.end(signal.SIGTERM)
-        # The guard does the rest in every case, so that the path which a crash takes is the one walked every day.
+        # The guard cleans up in every case, so that the path taken after a crash is exercised by every run.
         if self._guard is not None:
             assert self._guard.stdin is not None  # noqa: S101 - opened above with PIPE
             self._guard.stdin.close()
             try:
                 self._guard.wait(self._guard_seconds)
-            except subprocess.TimeoutExpired:  # it was stopped, or hangs: then we do what it would have done
+            except subprocess.TimeoutExpired:  # it was stopped, or hangs: then we clean up here
                 self._guard.kill()
                 warden.sweep(self.run_id, self.directory)
         if self._lives is not None:
             os.close(self._lives)
 
     def start(self, command: Sequence[str], *, name: str, keep: tuple[int, ...] = ()) -> Child:
-        """Start a process in its own session, its output going to `<directory>/<name>.log`.
+        """Start a process in its own session, with its output in `<directory>/<name>.log`.
 
-        `keep` are open descriptors of ours that the process gets under the same numbers.
+        `keep` are our open descriptors that the process inherits under the same numbers.
         """
         log = self.directory / f"{name}.log"
         with log.open("ab") as stream:
@@ -396,5 +395,5 @@ class Warden:
 
 
 def _plain_environment() -> dict[str, str]:
-    """Our environment with the C locale, so that numbers and messages can be read."""
+    """Our environment with the C locale, so that numbers and messages can be parsed."""
     return dict(os.environ) | {"LC_ALL": "C", "LANG": "C"}

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""libvirt by its own client: domains listed, their XML read, on a connection that cannot write unless told to.
+"""Access libvirt through its client `virsh`: list domains, read their XML, on a read-only connection by default.
 
-`virsh` and not the Python binding: it comes with libvirt itself, speaks every URI that the user's libvirt does (SSH
-with the user's own configuration included), and needs no compiler. Domains are named by UUID, never by name, so no
-name can be taken for an option.
+`virsh` is used instead of the Python binding: it comes with libvirt itself, supports every URI that the user's
+libvirt does (SSH with the user's own configuration included), and needs no compiler. Domains are named by UUID, never
+by name, so no name can be taken for an option.
 """
 
 import contextlib
@@ -18,22 +18,22 @@ from virtune import shell
 from virtune.model.errors import MissingToolError, PreconditionError, VirtuneError
 
 _PATIENCE_SECONDS = 60.0
-"""A host at the end of a slow line, with an SSH handshake to make, needs some seconds for a hundred domains."""
+"""A host behind a slow link, with an SSH handshake, needs some seconds for a hundred domains."""
 
 _BATCH = 50
-"""Domains asked for in one call: a call costs 30 ms, and an SSH handshake more."""
+"""Domains per call: a call costs 30 ms, and an SSH handshake more."""
 
 _VERSION = re.compile(r"(\d+)\.(\d+)(?:\.(\d+))?")
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _UNREACHABLE = re.compile("onnect|authenti|End of file")
 _BEHIND = re.compile("guest agent|monitor", re.IGNORECASE)
-"""What libvirt itself is connected to, and may have lost; it answers, so it was reached."""
+"""Errors of libvirt's own connections (to a hypervisor, say): libvirt itself was reached."""
 _LOCAL = re.compile(r"(qemu|xen|ch)(\+unix)?:///")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DumpedDomain:
-    """One domain as libvirt gives it: the XML of its next start, that of now where it runs, its state and why."""
+    """One domain from libvirt: the XML of its next start, the live XML if it runs, its state and the reason."""
 
     uuid: str
     inactive: str | None
@@ -44,7 +44,7 @@ class DumpedDomain:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionFacts:
-    """What is at the other end of a URI. `local`: it is this host, so its files and processes can be looked at."""
+    """The host at the other end of a URI. `local`: it is this host, so its files and processes can be read."""
 
     hypervisor: str
     hypervisor_version: tuple[int, ...] | None
@@ -55,8 +55,8 @@ class ConnectionFacts:
 
 @contextlib.contextmanager
 def as_file(content: str | bytes) -> Iterator[str]:
-    """Yield a name by which virsh reads some bytes while the block runs. They lie in memory that goes with this
-    process, so that no kill leaves a file, which may hold a password.
+    """Yield a path from which virsh reads some bytes while the block runs. They are in memory that ends with this
+    process, so that no kill leaves a file, which might hold a password.
     """
     descriptor = os.memfd_create("virtune.xml", os.MFD_CLOEXEC)
     with os.fdopen(descriptor, "wb") as file:
@@ -85,12 +85,12 @@ class Virsh:
             raise LibvirtRefused(f"libvirt refused `{words[0]}`: {said}") from None
 
     def agent(self, uuid: str, command: str, *, timeout_seconds: float) -> str:
-        """Put a command, in JSON, to a domain's guest agent and return its answer, in JSON; raises LibvirtRefused."""
+        """Send a JSON command to a domain's guest agent and return its JSON answer; raises LibvirtRefused."""
         seconds = max(1, min(math.ceil(timeout_seconds), int(_PATIENCE_SECONDS) - 5))
         return self.run("qemu-agent-command", uuid, "--timeout", str(seconds), command)
 
     def command(self, *words: str) -> list[str]:
-        """Return the command line of one command of virsh that goes on and says how it does."""
+        """Return the command line of a long-running virsh command."""
         return [word for word in self._words if word != "-q"] + list(words)
 
     def state(self, uuid: str) -> str:
@@ -98,7 +98,7 @@ class Virsh:
         return self.run("domstate", uuid).strip()
 
     def facts(self) -> ConnectionFacts:
-        """Return what the connection leads to."""
+        """Return the facts of the connection."""
         said = self.run("version", "--daemon", ok=(0, 1)) or self.run("version")
         running = re.search(r"Running hypervisor: (\S+) (\S+)", said)
         daemon = re.search(r"Running against daemon: (\S+)", said) or re.search(r"Using library: libvirt (\S+)", said)
@@ -138,7 +138,7 @@ class Virsh:
         return tuple(found)
 
     def _batch(self, uuids: Sequence[str], flag: str) -> list[DumpedDomain]:
-        # no text of a domain can hold what is drawn here, so it parts the answers
+        # a random text that no domain contains, to separate the answers
         mark = f"virtune-{secrets.token_hex(16)}"
         asked = [f"echo {mark} {number} {part}; {words}" for number, uuid in enumerate(uuids) for part, words in (
             ("state", f"domstate {uuid} --reason"),
@@ -158,14 +158,14 @@ class Virsh:
 
 
 class LibvirtRefused(VirtuneError):  # noqa: N818 - it is libvirt that errs on us
-    """libvirt did not do what it was asked."""
+    """libvirt refused a request."""
 
 
 _HINT = "`virsh -c URI list --all` must work first; URIs are libvirt's own (qemu:///system, qemu+ssh://host/system)"
 
 
 def default_uri() -> str:
-    """Return the libvirt that `virsh` takes unasked: by LIBVIRT_DEFAULT_URI, libvirt's configuration, or the user."""
+    """Return virsh's default libvirt URI: by LIBVIRT_DEFAULT_URI, libvirt's configuration, or the user."""
     try:
         return shell.run([shell.find("virsh"), "uri"], timeout_seconds=_PATIENCE_SECONDS).stdout.strip()
     except MissingToolError:
@@ -175,7 +175,7 @@ def default_uri() -> str:
 
 
 def version_of(text: str) -> tuple[int, ...] | None:
-    """Return the numbers at the beginning of a version."""
+    """Return the leading numbers of a version."""
     found = _VERSION.match(text)
     return tuple(int(part) for part in found.groups() if part is not None) if found else None
 

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The guard: removes all that a run started once virtune is gone, however it went.
+"""The guard: ends and removes everything that a run started once virtune is gone, even if it was killed.
 
 Run as its own program (`python warden.py RUN DIRECTORY`) it imports the standard library only, lives in its own
-session, and waits for the end of its standard input, which the kernel closes when virtune ends, be it by SIGKILL.
-Then it ends every process that carries the run's mark in its environment (fio's forked workers leave their
-session, but keep their environment), unmounts what is mounted below the run's directory and removes that.
+session, and waits for the end of its standard input, which the kernel closes when virtune ends, even by SIGKILL. Then
+it ends every process with the run's mark in its environment (fio's forked workers leave their session, but keep their
+environment), unmounts everything below the run's directory and removes that.
 """
 
 import contextlib
@@ -25,36 +25,38 @@ MARK = "VIRTUNE_RUN"
 """The environment variable that marks every process of a run."""
 
 DEAF_TO = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-"""What may be sent to all that runs: the guard is there for what comes after."""
+"""The signals that the guard ignores, since it has to clean up after the others end."""
 
 _PREFIX = "virtune-run-"
 _OWNER = "owner"
 _MNT_DETACH = 2
 _OCTAL = re.compile(rb"\\([0-7]{3})")
 _SHORT = 60
-"""A longer TMPDIR would leave no room for a socket's name; `,` would end an option of QEMU's."""
+"""A longer TMPDIR would leave no room for a socket's name; `,` would end a QEMU option."""
 
 _PATIENCE_SECONDS = 2.0
 
 _BIRTH_SECONDS = 60.0
-"""A run's directory has its final name long before; one that does not belongs to a run that was killed meanwhile."""
+"""After this time a directory without its final name belongs to a killed run."""
 
 
 def run_directory(run_id: str) -> Path:
-    """Return where a run keeps sockets, logs and mounts. Short, because unix socket paths end at 107 bytes."""
+    """Return the directory of a run's sockets, logs and mounts. It is short, because unix socket paths have at most
+    107 bytes.
+    """
     return _temporary() / f"{_PREFIX}{run_id}"
 
 
 def make_run_directory(directory: Path, *, pid: int) -> int:
-    """Make a run's private directory, which has its owner's name in it from the first instant that others see it.
+    """Make a run's private directory, with its owner recorded before the directory becomes visible.
 
-    Returns a descriptor to keep open for as long as the run lives. It holds a lock, which the kernel lets go of with
-    the process: who sees the directory from another container knows no process by its number.
+    Returns a descriptor to keep open while the run lives. It holds a lock, which the kernel releases with the
+    process; process ids would mean nothing in another container that sees the directory.
     """
     unborn = directory.with_name(f".{directory.name}")
     unborn.mkdir(mode=0o700)
     owner = os.open(unborn / _OWNER, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    with contextlib.suppress(OSError):  # where a filesystem has no locks, the number has to do
+    with contextlib.suppress(OSError):  # on a filesystem without locks the process id is used
         fcntl.flock(owner, fcntl.LOCK_EX | fcntl.LOCK_NB)
     os.write(owner, f"{pid} {start_time(pid)}\n".encode())
     unborn.rename(directory)
@@ -87,10 +89,10 @@ def start_time(pid: int) -> int:
 
 
 def sweep(run_id: str, directory: Path) -> list[str]:
-    """Remove all that a run left; returns what was removed, in words."""
+    """Remove everything that a run left; returns what was removed, in words."""
     removed = [f"process {pid} ({name})" for pid, name in _end_marked(run_id, directory)]
     removed += [f"mount {mount}" for mount in reversed(mounts_below(directory)) if unmount(mount)]
-    # What could not be unmounted is somebody's data: nothing below it may be deleted.
+    # A mount that could not be unmounted may hold data: nothing below it may be deleted.
     if directory.exists() and not mounts_below(directory):
         shutil.rmtree(directory, ignore_errors=True)
         if not directory.exists():
@@ -141,9 +143,8 @@ def _marked(run_id: str, directory: Path) -> Iterator[tuple[int, str]]:
 def _is_being_started(pid: str, directory: Path, environ: bytes) -> bool:
     """Whether a process is one of the run's between its fork and its exec: it has no mark yet.
 
-    It is in the run's directory already when it lets go of the pipe that the guard waits for. Until its exec it is
-    still the Python that forked it, and in the midst of that it has no environment. Anything else in there is a
-    person's.
+    Its working directory is the run's before it closes the pipe that the guard waits for. Until its exec it runs the
+    Python that forked it, and during the exec it has no environment. Any other process in there is a user's.
     """
     if Path(f"/proc/{pid}/cwd").readlink() != directory.resolve():
         return False
@@ -164,7 +165,7 @@ def _end_marked(run_id: str, directory: Path) -> list[tuple[int, str]]:
 
 
 def mounts_below(directory: Path) -> list[str]:
-    """Return what is mounted below a directory, in the order it was mounted."""
+    """Return the mounts below a directory, in the order of mounting."""
     with contextlib.suppress(OSError):
         lines = Path("/proc/self/mountinfo").read_bytes().splitlines()
         # the kernel writes blanks and the like as \ooo, byte by byte
@@ -174,7 +175,7 @@ def mounts_below(directory: Path) -> list[str]:
 
 
 def unmount(point: str) -> bool:
-    """Unmount lazily, whatever state the mount is in; returns whether that worked."""
+    """Unmount lazily, in any state of the mount; returns whether that worked."""
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.umount2(os.fsencode(point), _MNT_DETACH) == 0:
         return True

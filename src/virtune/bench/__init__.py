@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bring a Stack up, load it, watch it, take it down."""
+"""Rigs: bring a Stack up, load it, watch it, take it down."""

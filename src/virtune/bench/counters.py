@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The sampler: keeps the kernel's counters, raw, at the start, every second, on demand and at the end.
+"""The sampler: stores the kernel's raw counters at the start, every second, on demand and at the end.
 
-Lines are kept as the kernel wrote them, so that a better reader (`virtune.analyse.trial.counters`) can read old runs.
-Processes may end at any instant; what has gone is left out of the sample and nothing else happens.
+Lines are stored as the kernel wrote them, so that a newer parser (`virtune.analyse.trial.counters`) can read old
+runs. Processes may end at any time; an ended one is left out of the sample.
 """
 
 import contextlib
@@ -29,10 +29,10 @@ _GENERATIONS = 4
 
 
 class Sampler(Ticker):
-    """Samples counters in a thread of its own while the block runs; `content()` is what was read.
+    """Samples counters in its own thread while the block runs; `content()` returns the samples.
 
-    `processes` maps a role ("daemon", "load") to a pid; a process's children belong to its role. `files` maps a
-    name to a file whose page-cache residency is watched.
+    `processes` maps a role ("daemon", "load") to a pid; a process's children have its role. `files` maps a name to a
+    file whose page-cache residency is sampled.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class Sampler(Ticker):
         self.sample(mark=f"{role} added")
 
     def sample(self, *, mark: str = "") -> int:
-        """Take a sample now, findable by its mark; returns its time (monotonic ns)."""
+        """Take a sample now, with a mark to find it by; returns its time (monotonic ns)."""
         with self._lock:
             read = self._read(mark)
             self._lines.append(_line(read))
@@ -68,7 +68,7 @@ class Sampler(Ticker):
         return taken
 
     def content(self) -> bytes:
-        """Return all samples as JSON lines; the first line says what they hold."""
+        """Return all samples as JSON lines; the first line describes their content."""
         with self._lock:
             return b"".join(self._lines)
 
@@ -92,7 +92,7 @@ class Sampler(Ticker):
         sample["vmstat"] = [line for line in _text("/proc/vmstat").splitlines() if line.startswith(_VMSTAT)]
         sample["loadavg"] = _text("/proc/loadavg").strip()
         sample["throttle"] = {path: _text(path) for path in self._throttles}
-        if mark:  # heat and clocks move slowly, and asking a CPU for its frequency may wake it
+        if mark:  # temperature and frequency change slowly, and reading a CPU's frequency may wake it
             sample |= self._read_sensors()
         sample["took_ns"] = time.monotonic_ns() - now
         return sample
@@ -150,7 +150,7 @@ def _with_children(pid: int, generations: int) -> Iterator[int]:
 
 
 def _text(path: str) -> str:
-    """Return what a file of the kernel holds, nothing when it is gone. No buffering layer: this is the hot path."""
+    """Return the content of a kernel file, empty when it is gone. Unbuffered, because this is the hot path."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:

@@ -20,35 +20,36 @@ from virtune.probe.fio import read_engines
 from virtune.probe.process import IO_URING, NATIVE, Process
 
 _CAUSE_SECONDS = 0.2
-"""A load may notice sooner than we do that its rig is gone, so the rig is given this long to be seen ended."""
+"""A load may notice the end of its rig before we do, so we wait this long for the rig's end."""
 
 LOG_MS = 250
-"""How fine the log of IOPS over time is: no start-up transient was ever seen below this (method, 1)."""
+"""The interval of the log of IOPS over time: no shorter start-up transient was ever observed (method, 1)."""
 
 _MAX_OUTPUT_BYTES = 64 * 1024**2
 
 _COMPLAINT_BYTES = 64 * 1024
-"""fio complains before it writes anything else."""
+"""fio writes error messages before anything else."""
 
 
 _SETTLE_SECONDS = {"fio": 0.3, "virtune-load": 0.05}
 """fio needs about half of this from its start until its ramp begins, and it ends its run that much later than asked;
-our own generator takes 0.01 s for both. The counters of the measured time are read inside of that, so that they speak
-of nothing else."""
+our own generator takes 0.01 s for both. The counters are read inside the measured time, so that they cover nothing
+else.
+"""
 
 _END_SECONDS = 0.05
-"""So long before the end the counters of the measured time are read."""
+"""How long before the end the counters are read."""
 
 
 class Here(Protocol):
-    """A stack that is loaded from this host: its target, the processes that carry it, its image."""
+    """A stack that is loaded from this host: its target, the processes that serve it, its image."""
 
     target: Target
     processes: Mapping[str, int]
     image: Path | None
 
     def under_load(self, *, flushes: bool) -> tuple[Check, ...]:
-        """Look again while the load runs; only then is it seen who does the I/O."""
+        """Verify again while the load runs; only then does it show what does the I/O."""
         ...
 
     def trouble(self) -> str | None:
@@ -57,7 +58,7 @@ class Here(Protocol):
 
 
 def fio_engines(fio: str) -> frozenset[str]:
-    """Return the engines that this fio offers; raises LoadError for one that does not say."""
+    """Return the engines of this fio; raises LoadError if it does not list them."""
     try:
         return frozenset(read_engines(shell.run([fio, "--enghelp"], timeout_seconds=20).stdout))
     except shell.CommandError as error:
@@ -66,9 +67,9 @@ def fio_engines(fio: str) -> frozenset[str]:
 
 
 def run_here(bench: Here, load: LoadJob, window: Window, keep: Keep, warden: shell.Warden) -> LoadOutput:
-    """Run one load on this host to its end and return its output; raises LoadError with the reason when it has none.
+    """Run one load on this host to its end and return its output; raises LoadError with the reason without a result.
 
-    The program is fio or virtune-load, which takes fio's words.
+    The program is fio or virtune-load, which takes fio's options.
     """
     program, arguments = load.program, load.job.arguments
     name = Path(program).name
@@ -137,7 +138,7 @@ def _operations(directory: Path) -> list[Path]:
 
 
 def _require_rig(bench: Here) -> None:
-    """Raise LoadError with what befell the rig, if it is that which ended the load."""
+    """Raise LoadError with the rig's failure, if that ended the load."""
     deadline = time.monotonic() + _CAUSE_SECONDS
     while True:
         if (trouble := bench.trouble()) is not None:
@@ -148,14 +149,14 @@ def _require_rig(bench: Here) -> None:
 
 
 class _Child:
-    """A load that is a process of ours, on a bench of this host."""
+    """A load that runs as our child process on this host."""
 
     def __init__(self, child: shell.Child, bench: Here, load: LoadJob) -> None:
         self._child, self._bench, self._load = child, bench, load
         self._looked = False
 
     def ended(self, *, due: bool) -> bool:  # noqa: ARG002 - its end is noticed without delay
-        """Wait a tick for its end, good or bad: who calls tells them apart. Raises LoadError when the rig is gone."""
+        """Wait a tick for its end, successful or not. Raises LoadError when the rig is gone."""
         if self._child.wait(TICK_SECONDS) is not None:
             return True
         if (trouble := self._bench.trouble()) is not None:
@@ -164,23 +165,23 @@ class _Child:
         return False
 
     def stuck(self) -> None:
-        """A process of this host is slow, or gone."""
+        """Return None: a process of this host is either slow or gone."""
 
     def stop(self) -> None:
         """End it, and all that it started."""
         self._child.end(signal.SIGINT, signal.SIGTERM)
 
     def look(self) -> tuple[Check, ...]:
-        """Look at the rig and at the load itself."""
+        """Check the rig and the load itself."""
         return (*self._bench.under_load(flushes=self._load.flushes), *self._own())
 
     def _own(self) -> tuple[Check, ...]:
-        """Say how the load itself holds the target."""
+        """Verify how the load itself opened the target."""
         if not isinstance(self._bench.target, FileTarget):
             return ()
         name, process = Path(self._child.command[0]).name, Process(self._child.pid)
         over = self._child.poll() is not None
-        # a load that ends itself after a few requests may be over before it is looked at for the first time
+        # a load with few requests may end before the first check
         unlooked, self._looked = over and not self._looked, True
         held, rings = opened(process, Path(self._bench.target.path)), process.rings()
         engine = "io_uring" if rings.count(IO_URING) else "libaio" if rings.count(NATIVE) else None
@@ -190,7 +191,7 @@ class _Child:
             None: f"{name} had ended before it was looked at" if over else "leaves no trace",
         }
         job = self._load.job
-        # of several engines only some leave a trace, so each of them may be the one that is seen
+        # of several engines only some leave a trace, so any of them may be the visible one
         asked = engine if engine in job.engines else "+".join(sorted(job.engines))
         direct = on_off(job.direct)
         return (
@@ -210,7 +211,7 @@ def _read(output: Path, child: shell.Child, name: str) -> bytes:
 
 
 def _first_complaint(output: Path) -> str | None:
-    """Return fio's first line of complaint; with --output it goes into that file."""
+    """Return the first line of fio's error message; with --output it goes into that file."""
     try:
         said = read_bounded(output, _COMPLAINT_BYTES).decode(errors="replace")
     except OSError:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The rig `metal`: the load straight on a file or block device, the yardstick for every other stack."""
+"""The rig `metal`: the load runs directly on a file or block device, as the reference for other stacks."""
 
 import contextlib
 import os
@@ -30,27 +30,27 @@ class MetalBench:
     changeover: Changeover | None = None
 
     def run(self, jobs: Sequence[LoadJob], window: Window, keep: Keep) -> LoadOutput:
-        """Load it from this host."""
+        """Run a load on it from this host."""
         return run_here(self, jobs[0], window, keep, self.warden)
 
     def under_load(self, *, flushes: bool) -> tuple[Check, ...]:  # noqa: ARG002 - nothing of QEMU's is here
-        """Nothing of ours runs here; the load itself is looked at where it runs."""
+        """Return nothing: there is no process to check; the load itself is checked where it runs."""
         return ()
 
     def trouble(self) -> str | None:
-        """A file does not go away."""
+        """Return None: a file does not fail."""
         return None
 
 
 class MetalSession:
-    """Nothing is started and nothing is kept from trial to trial."""
+    """A session without processes or state."""
 
     def __init__(self, warden: Warden) -> None:
         self._warden = warden
 
     @contextlib.contextmanager
     def up(self, stack: Stack, ground: DiskImageSpec, *, restart: bool = False) -> Iterator[MetalBench]:  # noqa: ARG002
-        """Give the image itself as target."""
+        """Yield the image itself as target."""
         if ground.image is None:
             raise RigError("rig=metal needs an image or a device")
         with _named(ground.image) as path:
@@ -60,7 +60,7 @@ class MetalSession:
 
 @contextlib.contextmanager
 def _named(image: Path) -> Iterator[str]:
-    """Yield a name of the image that a job file can hold: its own, or else the kernel's, of a descriptor of ours."""
+    """Yield a path of the image that a job file can express: its own, or else /proc's path of our descriptor."""
     if can_name(str(image)):
         yield str(image)
         return
@@ -76,5 +76,5 @@ def _named(image: Path) -> Iterator[str]:
 
 @contextlib.contextmanager
 def session(stack: Stack, place: Surroundings) -> Iterator[MetalSession]:  # noqa: ARG001 - it is the same for all
-    """Yield the rig; nothing is to be made ready."""
+    """Yield the rig, which needs no preparation."""
     yield MetalSession(place.warden)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""May this target be loaded? virtune writes to nothing it did not make, unless told so by name.
+"""Check whether a target may be loaded. virtune writes to nothing it did not make, unless the user names it.
 
-A name may lead elsewhere the next moment. So a target is opened once, and from then on it is that open file which is
-looked at and loaded, under a name of the kernel's that nobody can exchange.
+A name may lead elsewhere at any time. So a target is opened once, and that open file is checked and loaded, under a
+path in /proc that nobody can replace.
 """
 
 import contextlib
@@ -23,7 +23,7 @@ _LEAST_BYTES = 1024**2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Held:
-    """A target that may be loaded: `path` leads to it, whatever becomes of its name, as long as it is held."""
+    """A target that may be loaded: `path` leads to it while it is held, even if its name changes."""
 
     path: Path
     size_bytes: int
@@ -33,11 +33,12 @@ class Held:
 def admit(
     target: Path, *, span_bytes: int, writes: bool, allow_write_to: str | None, allow_in_use: bool
 ) -> Iterator[Held]:
-    """Hold a user's own target while the block runs if it may be loaded; raises RefusedTargetError with the reason.
+    """Hold an existing target open while the block runs; raises RefusedTargetError with the reason if it may not be
+    loaded.
 
-    Writing needs the target's own name in `allow_write_to`, and, where somebody uses the target, `allow_in_use` too.
-    Reading changes nothing and needs no leave, but blocks that were never written are refused, in as much of the
-    target as is used (`span_bytes`): they are answered without asking the disk.
+    Writing needs the target's own name in `allow_write_to`, and `allow_in_use` if the target is in use. Reading
+    changes nothing and needs no permission, but never-written blocks in the used part (`span_bytes`) are refused:
+    they are read without accessing the disk.
     """
     with _open(target) as held:
         found = held.stat()
@@ -60,7 +61,7 @@ def admit(
 
 @contextlib.contextmanager
 def _open(target: Path) -> Iterator[Path]:
-    """Yield the kernel's name of what the target's name leads to now. O_PATH opens nothing that would be noticed."""
+    """Yield /proc's path of the file that the target's name leads to now. Opening with O_PATH has no side effects."""
     try:
         descriptor = os.open(target, os.O_PATH | os.O_CLOEXEC)
     except OSError as error:
@@ -86,7 +87,7 @@ def _refuse_writing(
 
 
 def _uses(held: Path, found: os.stat_result) -> Iterator[str]:
-    """Say in words who uses a target, what is on it, and what could not be looked at."""
+    """Say in words who uses a target, what is on it, and what could not be checked."""
     if stat.S_ISBLK(found.st_mode):
         yield from (claim.text for claim in claims(held))
     else:

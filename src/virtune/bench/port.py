@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The rig port: a rig brings Stacks up, loads them, and takes them down; a `with` for the study, and in it one for
+"""The rig port: a rig brings Stacks up, loads them, and takes them down, as a `with` block for the study and one for
 each trial.
 
-What a rig started (a daemon, a guest) may live as long as the study, and arms are switched in it; how an arm came to
-run is part of the evidence. The rig knows where its load runs, so it runs it. What promises all rigs keep is written
+A rig's processes (a daemon, a guest) may live as long as the study, and arms are switched in them; how an arm was
+started is part of the evidence. The rig knows where its load runs, so it runs the load. The contract of all rigs is
 in `tests/contract/test_rigs.py`; `virtune.bench.rigs` has a row for each.
 """
 
@@ -21,13 +21,14 @@ from virtune.model.workload import Workload
 from virtune.shell import Warden
 
 PATIENCE_SECONDS = 30.0
-"""How long past its run time a load may take before it is held to be stuck: on a disk that answers at all, fio ends
-within a second of its `runtime`, since it only waits for what is in flight."""
+"""How long after its run time a load counts as stuck: on a working disk, fio ends within a second after its
+`runtime`, since it only waits for I/Os in flight.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadJob:
-    """What one client is to run: the job, the part of the workload that it stands for, the program's path."""
+    """The task of one client: the job, its part of the workload, the program's path."""
 
     job: FioJob
     workload: Workload
@@ -40,7 +41,7 @@ class LoadJob:
 
     @property
     def flushes(self) -> bool:
-        """Whether it makes QEMU flush, now and then or after every write."""
+        """Whether it causes flushes in QEMU, occasionally or after every write."""
         return any(
             one.writes or one.get("fsync", "0") != "0" or one.get("fdatasync", "0") != "0" for one in self.workload
         )
@@ -48,9 +49,10 @@ class LoadJob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Window:
-    """When a load is measured: for `seconds` after a ramp. `round` and `seed` are the study's, for rigs that draw.
+    """When a load is measured: for `seconds` after a ramp. `round` and `seed` are the study's, for rigs that use
+    random numbers.
 
-    `patience_seconds` is how much longer it may take before it is held to be stuck.
+    `patience_seconds` is how much longer it may take before it counts as stuck.
     """
 
     seconds: float
@@ -60,21 +62,21 @@ class Window:
     patience_seconds: float = PATIENCE_SECONDS
 
     def begins(self, settle_seconds: float) -> float:
-        """Return when the counters are read first, in seconds after a start that takes so long."""
+        """Return when the counters are read first, in seconds after the start, given the load's start-up time."""
         return self.ramp_seconds + min(settle_seconds, self.seconds / 3)
 
     def ends(self, margin_seconds: float) -> float:
-        """Return when they are read last: so long before the end, since no load ends sooner than it was asked to."""
+        """Return when they are read last, shortly before the planned end, since no load ends earlier."""
         return self.ramp_seconds + self.seconds - min(margin_seconds, self.seconds / 6)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadOutput:
-    """What a load that came to its end left: its JSON as it came, and what was seen of settings while it ran.
+    """The output of a finished load: its JSON, and the checks of settings made while it ran.
 
-    `log` is what it did over the measured time, in fio's form (`ms, IOPS, direction, ...`), all jobs after another.
-    `beside` is the output of loads that ran with it in other guests. `operations` is the log of every single I/O, of
-    each of them, where the job asked for it.
+    `log` is IOPS over the measured time, in fio's format (`ms, IOPS, direction, ...`), one job after another.
+    `beside` is the output of loads that ran with it in other guests. `operations` are the logs of every single I/O,
+    if the job requested them.
     """
 
     output: bytes
@@ -98,21 +100,21 @@ class HostCounters(Protocol):
 
 
 class Keep(Protocol):
-    """Where a rig leaves its evidence; what was left stays, whatever becomes of the load."""
+    """Collects a rig's evidence, which stays even if the load fails."""
 
     def capture(self, name: str, content: bytes | str) -> None:
         """Keep raw evidence by name."""
         ...
 
     def host(self, *, processes: Mapping[str, int], image: Path | None) -> AbstractContextManager[HostCounters]:
-        """Sample this host while the block runs: those processes by their role, the devices below the image."""
+        """Sample this host while the block runs: the processes by role, the devices below the image."""
         ...
 
 
 class Bench(Protocol):
-    """A Stack that is up: where the load lands, what was seen of its settings, how it came to run.
+    """A running Stack: the load's target, the verified settings, how it was started.
 
-    `command` is what a person would type for it. `changeover` is None for a rig that has no process of its own.
+    `command` is the equivalent command line. `changeover` is None for a rig that has no process of its own.
     """
 
     target: Target
@@ -123,14 +125,14 @@ class Bench(Protocol):
     def run(self, jobs: Sequence[LoadJob], window: Window, keep: Keep) -> LoadOutput:
         """Run a load to its end, one job for each guest that shares it, and return what it left.
 
-        Raises LoadError with the reason when one of them has no result; then nothing of the load runs any more.
+        Raises LoadError with the reason when one of them has no result; then all loads have ended.
         """
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DiskImageSpec:
-    """What a rig stands on: the image (None for a stack without one), its size, and whether the load writes.
+    """The image of a stack (None for a stack without one), its size, and whether the load writes.
 
     `second` is the image of every second guest where these are spread.
     """
@@ -145,19 +147,19 @@ class Session(Protocol):
     """A rig for as long as a study lasts. One stack is up at a time."""
 
     def up(self, stack: Stack, ground: DiskImageSpec, *, restart: bool = False) -> AbstractContextManager[Bench]:
-        """Bring a stack up, and down again with the block; with `restart` in a process that carried none before.
+        """Bring a stack up, and take it down when the block ends; with `restart` in a new process.
 
-        Raises RigError when it does not come up. What was seen is recorded, and judged by the caller. Whatever went
-        wrong in the block or before it, the next stack comes up all the same: in a new process, where it must.
+        Raises RigError when it does not come up. Checks are recorded, and judged by the caller. After any failure the
+        next stack can still come up, in a new process if needed.
         """
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Surroundings:
-    """What a rig is given when it is made ready: the warden of its processes, where scratch images lie.
+    """The environment of a rig: the warden of its processes, the scratch directory.
 
-    `access` has the ways into the user's own guests by their names, each of the kind that its rig makes.
+    `access` has the access to existing VMs by their names, as their rig made it.
     """
 
     warden: Warden

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The monitor of a running QEMU: synchronous QMP with a deadline on every word."""
+"""The monitor of a running QEMU: synchronous QMP with a deadline on every command."""
 
 import asyncio
 import logging
@@ -13,20 +13,20 @@ from qemu.qmp import ExecuteError, QMPClient, QMPError
 from virtune.model.errors import RigError
 
 logging.getLogger("qemu.qmp").addHandler(logging.NullHandler())
-"""The library logs what it also raises; said twice, it would reach the user past all words of ours."""
+"""The library logs what it also raises; the log would reach the user unfiltered."""
 
 _DEADLINE_SECONDS = 10.0
-"""Block nodes open in milliseconds; a monitor that says nothing for this long hangs."""
+"""Block nodes open in milliseconds; a monitor that is silent for this long hangs."""
 
 _START_SECONDS = 20.0
-"""A monitor answers within 20 ms on an idle machine; on a machine that is busy it may take seconds."""
+"""A monitor answers within 20 ms on an idle machine; on a busy one it may take seconds."""
 
 
 class Monitor:
     """QMP over a connection that the process behind it was started with. Use as a context manager.
 
-    A QEMU that is connected to while it sets its monitor up may lose the greeting, or crash: the thread that listens
-    and the one that sets up race (seen with 7.2, 4 of 2400 starts; 0 of 2000 with a connection handed over).
+    A QEMU may lose the greeting, or crash, if a client connects while its monitor is set up: two of its threads race
+    (seen with 7.2, 4 of 2400 starts; 0 of 2000 with a connection handed over).
     """
 
     def __init__(self, connection: socket.socket) -> None:
@@ -54,19 +54,19 @@ class Monitor:
         try:
             self._run(self._client.disconnect())
         except RigError:
-            pass  # the other side is gone already: then there is nothing to take leave of
+            pass  # the other side is already gone
         finally:
             self._loop.close()
 
     def execute(self, command: str, arguments: Mapping[str, Any] | None = None) -> Any:
-        """Execute one command and return its answer; raises RigError with QEMU's own words."""
+        """Execute one command and return its answer; raises RigError with QEMU's message."""
         try:
             return self._run(self._client.execute(command, dict(arguments or {})))
         except ExecuteError as refusal:
             raise RigError(f"QEMU refused `{command}`: {refusal}") from None
 
     def execute_until(self, command: str, arguments: Mapping[str, Any], event: str, **said: Any) -> None:
-        """Execute one command and wait for the event that ends what it began, with these words in its data."""
+        """Execute one command and wait for the event that ends it, with these values in its data."""
 
         async def work() -> None:
             with self._client.listener((event,)) as listener:
@@ -93,7 +93,7 @@ class Monitor:
 
 
 def _reasons(error: BaseException) -> str:
-    """Say what went wrong down to its cause; the library's own errors say only at which step."""
+    """Return the error with its causes; the library's own errors only name the step."""
     said: list[str] = []
     cause: BaseException | None = error
     while cause is not None and len(said) < 5:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where each rig is: imported and made ready when a stack asks for it, since each brings its own weight.
+"""The rigs by name: each is imported and prepared when a stack needs it, to save its start-up time.
 
 A new rig is a row of `virtune.model.rig`, a line here, and a module or room beside this one.
 """
@@ -22,18 +22,20 @@ SESSIONS: Mapping[Rig, str] = {
     "libvirt": "virtune.bench.libvirt.rig:session",
     "simulated": "virtune.bench.simulated:session",
 }
-"""What makes each rig ready: called with the stack and its surroundings, gives a `with` of a Session."""
+"""The function that prepares each rig: called with the stack and its surroundings, it returns a Session as a `with`
+block.
+"""
 
 
 @contextlib.contextmanager
 def session(place: Surroundings) -> Iterator[Session]:
-    """Yield the rigs of a study as one: each is made ready when a stack asks for it, and all end with the block."""
+    """Yield the rigs of a study as one: each is prepared when a stack needs it, and all end with the block."""
     with contextlib.ExitStack() as ends:
         yield _Rigs(place, ends)
 
 
 class _Rigs:
-    """Every rig that a stack asked for so far, by its name and place."""
+    """Every rig used so far, by its name and argument."""
 
     def __init__(self, place: Surroundings, ends: contextlib.ExitStack) -> None:
         self._place, self._ends = place, ends

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Scratch images: made, filled and removed by virtune, never sparse, never unwritten, used again while valid.
+"""Scratch images: created, filled and removed by virtune, fully written, reused while valid.
 
-QEMU and filesystems answer reads of blocks that were never written without asking the disk, so an image is filled
-once with incompressible data. Beside each image lies a small JSON file that says who made it, of what size and
-inode; only what has such a witness is ever used again, written to, or removed.
+QEMU and filesystems serve reads of never-written blocks without accessing the disk, so an image is filled once with
+incompressible data. A small JSON file beside each image records its maker, size and inode; only an image with such a
+witness is reused, written to, or removed.
 """
 
 import contextlib
@@ -38,10 +38,10 @@ _LOCK = "virtune.lock"
 _LOCK_SECONDS = 3.0
 _FORMAT = 2
 _PASSING = "-passing"
-"""In the name of an image that goes with the run it was made for."""
+"""Marks the name of an image that is removed after its run."""
 
 _OURS = re.compile(r"virtune-\d+(-[a-z0-9-]+)?\.(raw|qcow2)(\.partial|\.virtune\.json)?")
-"""The names of what virtune makes in a scratch directory; nothing else is ever looked at or removed."""
+"""The names of virtune's files in a scratch directory; no other file is ever read or removed."""
 _SPARE_BYTES = 64 * 1024**2
 """Left free beside an image, so that filling a scratch directory never takes the last block of a filesystem."""
 
@@ -55,7 +55,7 @@ class Scratch:
     def __init__(
         self, directory: Path, *, span_bytes: int, say: Callable[[Event], None], passing: bool = False
     ) -> None:
-        """`passing`: the images are made for this run alone, and gone with it."""
+        """`passing`: the images are made for this run only, and removed after it."""
         self.directory = directory
         self._passing = _PASSING if passing else ""
         self.span_bytes = span_bytes
@@ -95,22 +95,22 @@ class Scratch:
         self._ends.close()
 
     def _lock(self, flags: int, ends: contextlib.ExitStack) -> bool:
-        """Lock the directory; returns whether nobody else had it. Raises OSError."""
+        """Lock the directory; returns False if another process has the lock. Raises OSError."""
         while True:
             lock = os.open(_LOCK, flags, 0o600, dir_fd=self._place)
             ends.callback(os.close, lock)
             if not _locked(lock):
                 return False
-            if os.fstat(lock).st_nlink:  # who held it may have removed it
+            if os.fstat(lock).st_nlink:  # its last owner may have removed it
                 return True
 
     def remove_lock(self) -> None:
-        """Leave nothing of virtune's in the directory; who waits for the lock makes a new one."""
+        """Remove the lock file from the directory; a process that waits for the lock makes a new one."""
         with contextlib.suppress(OSError):
             os.unlink(_LOCK, dir_fd=self._place)
 
     def image_for(self, disk: Disk, warden: shell.Warden) -> Path:
-        """Return a filled image with the format that the disk asks for, making it when there is no valid one."""
+        """Return a filled image in the disk's format, making it when there is no valid one."""
         stem = f"virtune-{self.span_bytes}{self._passing}"
         raw = self._made(f"{stem}.raw", lambda _, file: self._fill(file, warden))
         if disk.format == "raw":
@@ -155,7 +155,7 @@ class Scratch:
 
     @contextlib.contextmanager
     def _new(self, name: str, mode: int) -> Iterator[int]:
-        """Yield the descriptor of a file that was not there before, never one that a link leads to."""
+        """Yield the descriptor of a newly created file, never through a link."""
         flags = os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_RDWR | os.O_CLOEXEC
         descriptor = os.open(name, flags, mode, dir_fd=self._place)
         try:
@@ -173,12 +173,12 @@ class Scratch:
             raise PreconditionError(message, hint=hint)
 
     def _fill(self, file: int, warden: shell.Warden) -> None:
-        """Write a new file in full. fio knows it by its descriptor alone: in `--filename` it takes `#`, `;` and `:`
-        for ends of a name, and removes and makes anew whatever has the rest of it.
+        """Write a new file in full. fio gets it by descriptor only: in `--filename` it takes `#`, `;` and `:` for
+        ends of a name, and would remove and recreate the file with the shorter name.
         """
         what = f"filling {format_bytes(self.span_bytes)} of scratch in {self.directory}"
         self._say(StepStarted(what=what))
-        os.ftruncate(file, self.span_bytes)  # fio then has nothing to lay out, and never unlinks
+        os.ftruncate(file, self.span_bytes)  # fio then need not lay out the file, and never unlinks it
         # fallocate=none: preallocated blocks would count as unwritten until written, and hide a full disk
         command = [shell.find("fio"), "--name=fill", "--thread=1", f"--filename=/proc/self/fd/{file}", "--rw=write"]
         command += ["--bs=1M", f"--size={self.span_bytes}", "--refill_buffers=1", "--fallocate=none", "--end_fsync=1"]
@@ -225,17 +225,17 @@ class Scratch:
 
 
 def bytes_to_fill(directory: Path, disks: Iterable[Disk], *, span_bytes: int) -> int:
-    """Return how much is to be written before images of these disks are in a directory; makes and changes nothing."""
+    """Return the bytes to write until images of these disks are in a directory; creates and changes nothing."""
     stem = f"virtune-{span_bytes}"
     names = {f"{stem}.raw" if disk.format == "raw" else _qcow2_name(stem, disk) for disk in disks}
     if names:
-        names.add(f"{stem}.raw")  # the others are made of it
+        names.add(f"{stem}.raw")  # the others are made from it
     place = made_place(directory)
     return span_bytes * sum(place is None or not is_ours(place / name) for name in names)
 
 
 def scratch_files(directory: Path) -> Iterator[Path]:
-    """Yield what virtune made in a directory: images with their witness, and halves that a killed run left."""
+    """Yield virtune's files in a directory: images with their witness, and incomplete ones of killed runs."""
     for path in sorted(directory.iterdir()):
         if not _OURS.fullmatch(path.name) or path.is_symlink() or not path.is_file():
             continue
@@ -250,7 +250,7 @@ def has_lock(directory: Path) -> bool:
 
 
 def is_left_over(path: Path) -> bool:
-    """Whether what virtune made is of no use once its run is over: half an image, or one made for that run alone."""
+    """Whether a file of virtune's is useless after its run: an incomplete image, or one made for that run only."""
     return path.name.endswith(_PARTIAL) or _PASSING in path.name
 
 
@@ -265,7 +265,7 @@ def is_ours(path: Path) -> bool:
 
 
 def never_written(path: Path, length: int) -> int:
-    """Return how many of a file's first bytes were never written; raises RigError where it cannot be told."""
+    """Return how many of a file's first bytes were never written; raises RigError if unknown."""
     extents = unwritten_bytes(path, length)
     if isinstance(extents, Unknown):
         raise RigError(f"cannot tell whether {path} was written in full: {extents.because}")
@@ -273,7 +273,7 @@ def never_written(path: Path, length: int) -> int:
 
 
 def drop_cache(path: Path) -> None:
-    """Forget what the page cache holds of one file, so that every trial starts equally cold. Needs no root."""
+    """Drop one file from the page cache, so that every trial starts equally cold. Needs no root."""
     with contextlib.suppress(OSError):
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
@@ -284,13 +284,13 @@ def drop_cache(path: Path) -> None:
 
 
 def _witness_of(image: Path) -> Any:
-    """Return what an image's witness says. Raises OSError, ValueError."""
+    """Return the content of an image's witness. Raises OSError, ValueError."""
     return json.loads(read_bounded(image.with_name(image.name + _WITNESS), _WITNESS_BYTES))
 
 
 def _is_anothers(path: Path, witness: Path) -> bool:
-    """Whether something that virtune did not make has a name that it needs: a link, a directory, an image that no
-    witness vouches for. Halves of ours were removed when the directory was locked.
+    """Whether a name that virtune needs is taken by a file that it did not make: a link, a directory, an image
+    without a witness. Incomplete files of ours were removed when the directory was locked.
     """
     try:
         found = path.lstat()
@@ -308,17 +308,17 @@ def _valid(path: Path, span: int) -> bool:
         if witness["span"] != span:
             return False
         if path.suffix == ".qcow2":
-            # clusters that a trim or zeroes gave back are answered without the disk, and the file shrinks with them
+            # clusters freed by trim or zeroes are served without the disk, and the file shrinks with them
             return path.stat().st_blocks * 512 >= span
         return path.stat().st_size == span and never_written(path, span) == 0
     return False
 
 
 def _locked(descriptor: int) -> bool:
-    """Lock a file against other processes; returns whether that worked, now or within some seconds.
+    """Lock a file against other processes; returns whether that worked within some seconds.
 
-    A child that a killed virtune had forked shares its lock until it begins its own program, and on a busy machine
-    that may be after the death of its parent.
+    A child forked by a killed virtune holds its lock until its exec, which on a busy machine may be after its
+    parent's death.
     """
     deadline = time.monotonic() + _LOCK_SECONDS
     while True:
@@ -339,7 +339,7 @@ def _testimony(image: int, span: int) -> bytes:
 
 
 def qcow2_options(disk: Disk) -> dict[str, str]:
-    """Return what `qemu-img` is told to make the disk's qcow2 image."""
+    """Return the options of `qemu-img` for the disk's qcow2 image."""
     options: dict[str, str] = {}
     if disk.cluster_size is not None:
         options["cluster_size"] = str(disk.cluster_size)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The directory that scratch images lie in: one in which nobody but us, and root, can exchange what we made.
+"""The directory of scratch images: one in which only we and root can replace files.
 
-QEMU and fio open images by their names, so it is not enough that the directory is ours: whoever may rename a
-directory above it decides what its name leads to.
+QEMU and fio open images by name, so owning the directory is not enough: a user who may rename a directory above it
+decides where its name leads.
 """
 
 import contextlib
@@ -19,12 +19,12 @@ _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
 def scratch_place(directory: Path) -> Path:
-    """Return a directory that only we write to, making it: `directory` itself, or a directory of our own in it.
+    """Return, and create if needed, a directory that only we may write to: `directory` itself, or one in it.
 
-    The path that is returned has no symbolic links in it. Raises PreconditionError where somebody else could exchange
-    what lies there, OSError where it cannot be made.
+    The returned path has no symbolic links. Raises PreconditionError where another user could replace files there,
+    OSError where it cannot be created.
     """
-    # others may pass through, and neither list nor write: QEMU, which may run as another user, opens what lies here
+    # others may traverse it, but neither list nor write: QEMU, which may run as another user, opens files here
     directory.mkdir(mode=0o711, parents=True, exist_ok=True)
     place = directory.resolve(strict=True)
     if not place.lstat().st_mode & _OTHERS_WRITE:
@@ -38,9 +38,9 @@ def scratch_place(directory: Path) -> Path:
 
 
 def made_place(directory: Path) -> Path | None:
-    """Return the directory that `scratch_place` would return if it is there already; None, and nothing made, if not.
+    """Return the directory that `scratch_place` would return if it exists; None if not, without creating it.
 
-    Raises PreconditionError as that does.
+    Raises PreconditionError like `scratch_place`.
     """
     with contextlib.suppress(OSError):
         place = directory.resolve(strict=True)
@@ -53,7 +53,7 @@ def made_place(directory: Path) -> Path | None:
 
 
 def require_safe(place: Path) -> None:
-    """Raise PreconditionError unless a directory is ours, and nobody but us and root can put another in its place."""
+    """Raise PreconditionError unless a directory is ours, and only we and root can replace it."""
     found = place.lstat()
     if not stat.S_ISDIR(found.st_mode):
         raise _refusal(place, f"{place} is no directory")
@@ -64,8 +64,8 @@ def require_safe(place: Path) -> None:
 
 
 def why_exchangeable(place: Path) -> str | None:
-    """Say why somebody but us and root could put something else in the place of a file or directory; None where
-    nobody could. `place` has no symbolic links in it.
+    """Say why another user could replace a file or directory; None where only we and root could. `place` has no
+    symbolic links.
     """
     below = place.lstat()
     if below.st_uid not in (_ROOT, os.geteuid()):
@@ -89,14 +89,14 @@ def _inner(place: Path) -> Path:
 
 
 def _open_to_others(found: os.stat_result) -> bool:
-    """Whether somebody but the owner may write to a directory; a group that has nobody else in it does not count."""
+    """Whether others than the owner may write to a directory; a group without other members does not count."""
     if found.st_mode & stat.S_IWOTH:
         return True
     return bool(found.st_mode & stat.S_IWGRP) and not _alone_in(found.st_gid, found.st_uid)
 
 
 def _alone_in(group: int, user: int) -> bool:
-    """Whether a group is a user's own: of the user's name and without other members, as distributions make them."""
+    """Whether a group is a user's private one: with the user's name and without other members."""
     try:
         found, name = grp.getgrgid(group), pwd.getpwuid(user).pw_name
     except KeyError:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The rig `simulated`: no disk and no load, figures by a formula and a seed, in fio's own form.
+"""The rig `simulated`: no disk and no load; figures come from a formula and a seed, in fio's format.
 
-It is for trying virtune itself: what a study, a report or a statistic does with effects, noise and failures that are
-known. Every result of it is labelled as invented. `rig=simulated` is the scenario `quiet`; `rig=simulated:noisy` and
-the others of SCENARIOS disturb the trials. No time passes in a simulated trial.
+It serves to test virtune itself with known effects, noise and failures. Every result of it is labelled as simulated.
+`rig=simulated` is the scenario `quiet`; `rig=simulated:noisy` and the others of SCENARIOS disturb the trials. No time
+passes in a simulated trial.
 """
 
 import contextlib
@@ -25,7 +25,7 @@ from virtune.model.verification import to_verify
 from virtune.model.workload import BACKGROUND, Job
 
 VERSION = "simulated"
-"""What stands in the results in place of fio's version."""
+"""The text in results instead of fio's version."""
 
 EFFECTS: Mapping[tuple[str, str], float] = {
     ("disk.aio", "native"): 1.20,
@@ -44,39 +44,40 @@ EFFECTS: Mapping[tuple[str, str], float] = {
     ("disk.export", "fuse"): 0.80,
     ("disk.export", "vhost-user-blk"): 1.30,
 }
-"""By what factor a value changes the disk's capacity in IOPS; an empty value is any. All others change nothing."""
+"""The factor of a setting on the disk's capacity in IOPS; an empty value means any. All others have no effect."""
 
 CAPACITY_IOPS = 40_000.0
-"""What the base stack can carry in 4 KiB blocks with any number of them in flight."""
+"""The base stack's capacity in 4 KiB IOPS at any depth."""
 
 BANDWIDTH_BPS = 1e9
-"""What it can carry in bytes a second."""
+"""Its capacity in bytes a second."""
 
 ALONE_NS = 80_000.0
-"""How long one request takes that is alone."""
+"""The latency of a single request."""
 
 SHAPE = 0.35
 """The standard deviation of the logarithm of a latency: p99 is 2.1 times the mean."""
 
 _ROWS = 200
-"""Equal parts of the distribution that become fio's bins."""
+"""The number of equal parts of the distribution that become fio's bins."""
 
 _LOG_MS = 250
 
 DRIFT_ROUNDS = 1_000
-"""After so many rounds the drift begins anew: with such a number each phase of a search begins."""
+"""The drift restarts after so many rounds: each phase of a search begins at a multiple of it."""
 
 FORGOTTEN = 1e-12
-"""A weight of earlier rounds that changes no figure."""
+"""The weight below which earlier rounds no longer matter."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scenario:
-    """What disturbs the trials. Spreads are standard deviations of the logarithm; the others are shares or chances.
+    """The disturbances of trials. Spreads are standard deviations of the logarithm; the others are shares or
+    probabilities.
 
     `noise` is each trial's own, `round_noise` is shared by all arms of a round, `alike` is the lag-1 autocorrelation
-    of a trial's own noise from round to round, `drift` the loss with each round, `dips` the chance that a trial loses
-    a third of its figures, `failures` that its load fails, `hangs` that it never ends.
+    of a trial's own noise from round to round, `drift` the loss with each round, `dips` the probability that a trial
+    loses a third of its figures, `failures` that its load fails, `hangs` that it never ends.
     """
 
     noise: float = 0.01
@@ -103,7 +104,9 @@ SCENARIOS: Mapping[str, Scenario] = {
 
 
 def effect_of(stack: Stack) -> float:
-    """Return the factor by which this stack's capacity differs from the base stack's: the truth of the simulation."""
+    """Return the factor by which this stack's capacity differs from the base stack's: the true effect in the
+    simulation.
+    """
     factor = 1.0
     for knob in KNOBS:
         if knob.place and (value := setting_of(stack, knob)) is not None:
@@ -113,7 +116,7 @@ def effect_of(stack: Stack) -> float:
 
 @dataclass(slots=True, kw_only=True)
 class SimulatedBench:
-    """A stack that is only thought of."""
+    """A simulated stack."""
 
     target: Target
     in_force: InForce
@@ -126,7 +129,7 @@ class SimulatedBench:
     image: None = None
 
     def run(self, jobs: Sequence[LoadJob], window: Window, keep: Keep) -> LoadOutput:
-        """Return what the load would have left; raises LoadError where the scenario has it fail."""
+        """Return the load's simulated output; raises LoadError where the scenario has it fail."""
         place = f"{self.stack!r} {jobs[0].workload.name}"
         key = place, window.round
         self.attempts[key] = self.attempts.get(key, 0) + 1
@@ -157,7 +160,7 @@ class SimulatedBench:
 
 
 class SimulatedSession:
-    """Nothing is started; how often a trial was tried is counted, so that another attempt ends otherwise."""
+    """A session without processes; it counts the attempts at a trial, so that a repeated one can end differently."""
 
     def __init__(self) -> None:
         self._attempts: dict[tuple[str, int], int] = {}
@@ -165,7 +168,7 @@ class SimulatedSession:
 
     @contextlib.contextmanager
     def up(self, stack: Stack, ground: DiskImageSpec, *, restart: bool = False) -> Iterator[SimulatedBench]:
-        """Yield a stack that is only thought of; raises RigError for a scenario that there is not."""
+        """Yield a simulated stack; raises RigError for an unknown scenario."""
         name = stack.domain or "quiet"
         if name not in SCENARIOS:
             hint = did_you_mean(name, SCENARIOS) or f"one of {', '.join(SCENARIOS)}"
@@ -192,12 +195,12 @@ class SimulatedSession:
 
 @contextlib.contextmanager
 def session(stack: Stack, place: Surroundings) -> Iterator[SimulatedSession]:  # noqa: ARG001 - nothing is needed
-    """Yield the rig; nothing is to be made ready."""
+    """Yield the rig, which needs no preparation."""
     yield SimulatedSession()
 
 
 def _checks(stack: Stack, proof: str) -> tuple[Check, ...]:
-    """Say of each setting that it is as asked: of a stack that is only thought of nothing else can be."""
+    """Return a check for each setting that equals the request, as befits a simulated stack."""
     values = {knob.id: setting_of(stack, knob) for knob in KNOBS if knob.place}
     return tuple(
         Check(setting=name, asked=_text(values[name]), found=_text(values[name]), proof=proof, guest=guest)
@@ -215,9 +218,10 @@ def _drawn(seed: str) -> Random:
 
 
 def _autocorrelated(seed: str, count: int, alike: float) -> float:
-    """Return the value of a stationary AR(1) process of variance 1 at a round, the same whoever asks when.
+    """Return the value of a stationary AR(1) process of variance 1 at a round, a function of its arguments only.
 
-    It begins where what was before has a weight below FORGOTTEN: the rounds of a search are numbered by the million.
+    It starts where earlier rounds have a weight below FORGOTTEN, since the rounds of a search are numbered by the
+    million.
     """
     memory = math.ceil(math.log(FORGOTTEN) / math.log(alike)) if alike > 0 else 1
     first = max(0, count - memory)
@@ -229,7 +233,7 @@ def _autocorrelated(seed: str, count: int, alike: float) -> float:
 
 
 def _document(load: LoadJob, stack: Stack, window: Window, factor: float) -> tuple[bytes, float]:
-    """Return the result of one load in fio's form, and its IOPS without those of a job in the background."""
+    """Return the result of one load in fio's format, and its IOPS without those of a background job."""
     jobs = load.workload.jobs
     depth = sum(job.depth for job in jobs)
     entries, total = [], 0.0
@@ -243,12 +247,12 @@ def _document(load: LoadJob, stack: Stack, window: Window, factor: float) -> tup
 
 
 def _capacity(job: Job) -> float:
-    """What the base stack carries of such blocks, in IOPS."""
+    """The base stack's capacity in IOPS for such blocks."""
     return min(CAPACITY_IOPS, BANDWIDTH_BPS / job.block_size)
 
 
 def _iops(job: Job, stack: Stack, factor: float, *, share: float, in_flight: int) -> float:
-    """A closed loop on a disk with a capacity: each request waits for the others that are in flight."""
+    """A closed loop on a disk with a capacity: each request waits for the others in flight."""
     capacity = _capacity(job) * factor
     iops = share * in_flight / (ALONE_NS / 1e9 + in_flight / capacity)
     offered = _offered(job)
@@ -256,7 +260,7 @@ def _iops(job: Job, stack: Stack, factor: float, *, share: float, in_flight: int
 
 
 def _limits(job: Job, stack: Stack) -> Iterator[float]:
-    """What the limits that were asked for leave of the disk, in IOPS of the whole job."""
+    """The disk's capacity under the requested limits, in IOPS of the whole job."""
     for name, limit in stack.disk.limits.items():
         of, per = name.partition("-")[2], job.block_size if name.startswith("bps") else 1
         share = _parts(job).get(of, 1.0)
@@ -276,10 +280,10 @@ def _parts(job: Job) -> dict[str, float]:
 
 
 def open_loop_ns(offered: float, capacity: float, *, depth: int, alone_ns: float = ALONE_NS) -> float:
-    """Return the mean time of a request that is offered to a disk of that capacity, in ns: the truth of a sweep.
+    """Return the mean latency in ns of an open-loop load on a disk of that capacity, the true value of a sweep.
 
-    As many servers as the disk keeps busy, arrivals at random (Sakasegawa 1977); a disk that is offered more than it
-    carries has all that may be in flight in its queue.
+    It is a queue with as many servers as the disk's parallelism and random arrivals (Sakasegawa 1977); an overloaded
+    disk has the full queue depth in its queue.
     """
     busy, servers = offered / capacity, max(1.0, capacity * alone_ns / 1e9)
     longest = depth / capacity * 1e9
@@ -290,7 +294,7 @@ def open_loop_ns(offered: float, capacity: float, *, depth: int, alone_ns: float
 
 
 def _mean_ns(job: Job, stack: Stack, iops: float, factor: float) -> float:
-    """By Little's law a closed loop waits for all that is in flight, an open one for what came before it."""
+    """The mean latency: of a closed loop by Little's law, of an open loop by its queue."""
     offered = _offered(job)
     if offered is None:
         return job.depth / iops * 1e9

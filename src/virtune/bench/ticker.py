@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is looked at over and over while a load runs: at the start, in a thread of its own, and at the end."""
+"""Periodic sampling while a load runs: at the start, in a separate thread, and at the end."""
 
 import abc
 import threading
@@ -31,10 +31,10 @@ class Ticker(abc.ABC):
 
     @abc.abstractmethod
     def sample(self, *, mark: str = "") -> int:
-        """Take a sample now, findable by its mark; returns its time (monotonic ns)."""
+        """Take a sample now, with a mark to find it by; returns its time (monotonic ns)."""
 
     def _still_there(self, kind: type[BaseException] | None) -> bool:  # noqa: ARG002 - for those who ask somebody else
-        """Whether a last sample can be had after a block that ended like this."""
+        """Whether a last sample is possible after a block that ended like this."""
         return True
 
     def _run(self) -> None:
@@ -42,5 +42,5 @@ class Ticker(abc.ABC):
         count = 1
         while not self._end.wait(max(0.0, begin + count * self._interval - time.monotonic())):
             self.sample()
-            # a sample that came late must not make all that follow late, nor be made up for in a burst
+            # a late sample must neither delay all that follow, nor cause a burst
             count = max(count + 1, int((time.monotonic() - begin) / self._interval) + 1)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The one loop that watches a load, wherever it runs: its moments, its settings, its end.
+"""The loop that watches every load: its timed actions, its settings, its end.
 
-What can be seen only under load is looked at half-way, and again and again until it was seen or the load is over; a
-load that is short, or that starts late, is looked at no less than a long one.
+Settings that can only be verified under load are checked half-way, and repeatedly until verified or until the load
+ends; short or late loads are checked as often as long ones.
 """
 
 import time
@@ -15,23 +15,24 @@ from virtune.model.errors import LoadError
 from virtune.model.evidence import Check
 
 TICK_SECONDS = 0.02
-"""How often a load and its rig are looked at."""
+"""The interval at which a load and its rig are checked."""
 
 STUCK_SECONDS = 15.0
-"""A disk that completes nothing for so long while a load runs is stuck, not slow: a hard disk under TCG answers some
-hundred requests in that time."""
+"""A disk that completes nothing for this long under load is stuck, not slow: a hard disk under TCG completes some
+hundred requests in that time.
+"""
 
 STUCK = f"the guest's disk completed nothing for {STUCK_SECONDS:g} s: it is stuck"
 
 _LOOK_SECONDS = 0.1
-"""How often what was not seen yet is looked for again; a look costs about 1 ms of CPU."""
+"""The interval of repeated checks of unverified settings; a check costs about 1 ms of CPU."""
 
 
 class Progress:
-    """Whether a load's disk completes anything: one that does not for long is stuck, as long as any moves it is slow.
+    """Whether a load's disk makes progress: one without completions for long is stuck, else it is only slow.
 
-    A load that is not `direct` may be served by the guest's page cache and never ask its disk: of that nothing is
-    said, and the end of its run time finds it where it hangs.
+    A load that is not `direct` may be served by the guest's page cache without its disk, so it is not judged; if it
+    hangs, the end of its run time shows it.
     """
 
     def __init__(self, *, direct: bool) -> None:
@@ -40,7 +41,7 @@ class Progress:
         self._rose = time.monotonic()
 
     def stuck(self, operations: Callable[[], int], now: float) -> bool:
-        """Ask how many requests the disk has completed, and say whether that last rose too long ago."""
+        """Read the number of completed requests, and say whether it last rose too long ago."""
         if not self._direct:
             return False
         found = operations()
@@ -50,17 +51,17 @@ class Progress:
 
 
 class RunningLoad(Protocol):
-    """A load that runs, in one place or in several at once."""
+    """A running load, in one place or in several at once."""
 
     def ended(self, *, due: bool) -> bool:
-        """Wait a moment, at most a tick, and say whether all of it has come to a good end. `due`: its time is over.
+        """Wait at most a tick, and return whether all of it has ended well. `due`: its time is over.
 
-        Raises LoadError with the reason when it, or what it runs on, came to another end.
+        Raises LoadError with the reason when it, or its rig, failed.
         """
         ...
 
     def stuck(self) -> str | None:
-        """Say why it will not get on, None while it may."""
+        """Say why it is stuck, None while it is not."""
         ...
 
     def stop(self) -> None:
@@ -68,13 +69,13 @@ class RunningLoad(Protocol):
         ...
 
     def look(self) -> tuple[Check, ...]:
-        """Look which settings can be seen now: each of them is in the answer, found or not."""
+        """Check the settings now: each of them is in the result, found or not."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Moments:
-    """When, after the start of the load, something is to be done: once each, in this order."""
+    """Actions at times after the start of the load: once each, in this order."""
 
     begin_seconds: float
     end_seconds: float
@@ -84,9 +85,9 @@ class Moments:
 
 
 def watch(load: RunningLoad, moments: Moments, *, started: float | None = None) -> tuple[Check, ...]:
-    """Watch a load to its end, and return what was seen of its settings. `started` is when it began (monotonic).
+    """Watch a load to its end, and return the checks of its settings. `started` is when it began (monotonic).
 
-    Raises LoadError when it ends badly or not at all; then nothing of it runs any more.
+    Raises LoadError when it fails or does not end; then all of it has been ended.
     """
     begun = time.monotonic() if started is None else started
     half = (moments.begin_seconds + moments.end_seconds) / 2
@@ -108,13 +109,13 @@ def watch(load: RunningLoad, moments: Moments, *, started: float | None = None) 
         if now - begun > moments.end_seconds + moments.patience_seconds:
             load.stop()
             raise LoadError(f"the load did not end {moments.patience_seconds:g} s after its run time: it is stuck")
-    # what a process has done by then stands in its counters still
+    # a process's activity until then is still in its counters
     looks.again(now=True)
     return looks.seen()
 
 
 class _Looks:
-    """What was seen of a load's settings so far."""
+    """The checks of a load's settings so far."""
 
     def __init__(self, load: RunningLoad) -> None:
         self._load = load
@@ -122,7 +123,7 @@ class _Looks:
         self._last = 0.0
 
     def look(self) -> None:
-        """Look now; what was found once stands."""
+        """Check now; a setting once found stays found."""
         self._last = time.monotonic()
         for check in self._load.look():
             key = check.guest, check.setting
@@ -131,11 +132,11 @@ class _Looks:
                 self._found[key] = check
 
     def again(self, *, now: bool = False) -> None:
-        """Look for what was not found yet, if it is time to, or `now`."""
+        """Check the settings not found yet, if the interval has passed, or `now`."""
         wanting = not self._found or any(one.found is None and not one.hidden for one in self._found.values())
         if wanting and (now or time.monotonic() - self._last >= _LOOK_SECONDS):
             self.look()
 
     def seen(self) -> tuple[Check, ...]:
-        """Return what was found, and what was looked for in vain."""
+        """Return the checks with and without a finding."""
         return tuple(self._found.values())

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One verb each: where pure rooms and doors to the world meet."""
+"""The flows, one per verb: they connect the pure rooms with the rooms that act (files, processes, the store)."""

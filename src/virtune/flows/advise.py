@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Advice for one domain: the turns that are wished for, and what they would change in its text."""
+"""Advice for one domain: the requested setting changes, and the diff of its configuration."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -20,14 +20,14 @@ from virtune.model.knobs import find
 TEMPLATES = (NAME,)
 
 WORK_BYTES_MAX = 24 * 1024**2
-"""Every turn reads the text three times, at some 10 MB a second: a domain of 10 kB may have 2,400 turns."""
+"""Every change reads the text three times, at some 10 MB a second: a domain of 10 kB may have 2,400 changes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wish:
-    """What a user wants: a template, what mends the findings of some rules, or turns by name.
+    """The requested changes: a template, the fixes of some rules' findings, or settings by name.
 
-    With nothing named: what mends errors and warnings.
+    With nothing named: the fixes of errors and warnings.
     """
 
     template: str | None = None
@@ -37,11 +37,10 @@ class Wish:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Advice:
-    """The turns for one domain, its text with them, the difference, and what was left alone and why.
+    """The setting changes for one domain, its text with them, the diff, and what was left unchanged and why.
 
-    `effects` say of each turn what it takes on a VM that runs, and what it risks; `commands` are the same change as
-    command lines, for systems that take it so. `warnings` are what the audit finds of the changed configuration that
-    it did not find before.
+    `effects` are what each change takes on a running VM, and what it risks; `commands` are the same change as command
+    lines, for systems that take it so. `warnings` are the audit's new findings in the changed configuration.
     """
 
     turns: tuple[SettingChange, ...]
@@ -54,10 +53,10 @@ class Advice:
 
 
 def advise(found: FoundDomain, wish: Wish, findings: Sequence[Finding] | None = None) -> Advice:
-    """Return the advice for one domain; no turns where nothing is to be changed. `findings` are the audit's.
+    """Return the advice for one domain, without changes if none are needed. `findings` are the audit's.
 
-    What a rule or a template asks for and the configuration cannot have is left alone, and said; raises PlanError
-    where the user named it.
+    A change of a rule or template that the configuration cannot take is left out and reported; raises PlanError where
+    the user named it.
     """
     groups, left = _wanted(found, wish, findings)
     if len(found.text) * (sum(map(len, groups)) + len(wish.turns)) > WORK_BYTES_MAX:
@@ -91,7 +90,7 @@ def advise(found: FoundDomain, wish: Wish, findings: Sequence[Finding] | None = 
 
 
 def _warnings(found: FoundDomain, after: bytes) -> tuple[str, ...]:
-    """Return the errors and warnings that the audit has of a changed configuration and had not of the one before."""
+    """Return the audit's errors and warnings in a changed configuration that were not in the old one."""
     name = found.subject.domain.name
     changed = next((one for one in found.language.domains(after) if one.name in ("", name)), None)
     if changed is None:
@@ -108,7 +107,7 @@ def _warnings(found: FoundDomain, after: bytes) -> tuple[str, ...]:
 def _changed(
     found: FoundDomain, text: bytes, turns: Sequence[SettingChange], names: dict[str, str]
 ) -> tuple[bytes, list[SettingChange]]:
-    """Return a text with turns made, all or none, and those of them that changed something."""
+    """Return a text with the changes made, all or none, and those that had an effect."""
     made, now = list[SettingChange](), dict(names)
     for turn, changed in found.language.steps(text, turns, now, domain=found.subject.domain.name):
         if changed != text:
@@ -123,7 +122,7 @@ _BUSES = {"virtio": "virtio-blk", "scsi": "virtio-scsi", "sata": "ahci"}
 
 
 def read_turn(text: str) -> SettingChange:
-    """Read `disk.cache@vda=none`, `iothread.count=2`, `disk.aio@vda=` (which takes it away); raises PlanError."""
+    """Read `disk.cache@vda=none`, `iothread.count=2`, `disk.aio@vda=` (which removes it); raises PlanError."""
     name, equals, value = text.partition("=")
     knob, _, at = name.partition("@")
     if not equals:
@@ -145,7 +144,7 @@ def _word(value: int | bool) -> str:  # noqa: FBT001
 def _wanted(
     found: FoundDomain, wish: Wish, findings: Sequence[Finding] | None
 ) -> tuple[list[Sequence[SettingChange]], tuple[str, ...]]:
-    """Return the turns that rules or a template ask for, in groups that are made as a whole; and what is left."""
+    """Return the changes that rules or a template request, in groups that are made together; and what is left out."""
     if wish.template is not None:
         template = flash(found.subject)
         return [(turn,) for turn in template.turns], template.left
@@ -168,6 +167,6 @@ def _wanted(
 
 
 def _unsaid(turns: Sequence[SettingChange], said: Sequence[SettingChange]) -> list[SettingChange]:
-    """What is not turned yet: the gravest finding about a knob of one place has the word."""
+    """The changes of settings not changed yet: the most severe finding on a knob of one place decides."""
     taken = {(turn.knob, turn.at) for turn in said}
     return [turn for turn in turns if (turn.knob, turn.at) not in taken]

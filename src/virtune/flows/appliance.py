@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The appliance: made, tried on KVM, listed, removed; and what an interrupted build left taken away."""
+"""The appliance (guest image): build it, test it on KVM, list, remove; and clean up after interrupted builds."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,12 +15,14 @@ from virtune.model.errors import PreconditionError
 from virtune.model.event import Event, StepEnded, StepStarted
 
 _AGENT_SECONDS = 20.0
-"""It answers within a second of the guest's own agent, under emulation."""
+"""It answers within a second after the guest's own agent, under emulation."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Built:
-    """An appliance, whether it was made now, and what a guest runs on here. An agent in it was seen to answer."""
+    """An appliance, whether it was built now, and the accelerator of guests on this host. Its agent answered in a
+    test.
+    """
 
     appliance: Appliance
     made: bool
@@ -28,10 +30,10 @@ class Built:
 
 
 def build(*, kernel: Path | None, modules: Path | None, agent: bool) -> Built:
-    """Make the appliance unless there is one of the same content, and try again whether it comes up on KVM.
+    """Build the appliance unless there is one of the same content, and test again whether it boots on KVM.
 
-    From then on it is what the rig boots, or whatever is made from the same sources when one of them has changed.
-    Raises GuestError when the guest agent that is to be in it does not answer.
+    The rig boots it from then on, or a rebuild of it after its sources have changed. Raises GuestError when its guest
+    agent does not answer.
     """
     cache = shell.cache_directory()
     sources = find_sources(cache / "packages", kernel=kernel, modules=modules, agent=agent)
@@ -47,10 +49,10 @@ def build(*, kernel: Path | None, modules: Path | None, agent: bool) -> Built:
 
 
 def ready_appliance(say: Callable[[Event], None]) -> None:
-    """Make the appliance where there is none yet, and say so: the first time it is downloaded."""
+    """Build the appliance if there is none yet, and report it: the first time packages are downloaded."""
     what = "getting the guest ready"
     say(StepStarted(what=what))
-    # the rig brings QMP and its event loop, which only who boots a guest needs
+    # the rig imports QMP and its event loop, which only booting a guest needs
     from virtune.bench.qemu import guests
 
     guests.ready_appliance()
@@ -58,17 +60,17 @@ def ready_appliance(say: Callable[[Event], None]) -> None:
 
 
 def kept() -> list[Appliance]:
-    """Return the appliances that are kept, oldest first."""
+    """Return the stored appliances, oldest first."""
     return appliances(shell.cache_directory() / "appliances")
 
 
 def booted() -> str:
-    """Return the key of the appliance that the rig boots, empty where none was made yet."""
+    """Return the key of the appliance that the rig boots, empty if there is none yet."""
     return chosen(shell.cache_directory()).key
 
 
 def remove_kept(keys: frozenset[str]) -> list[str]:
-    """Remove the appliances with these keys, all without any; raises PreconditionError for one that is not there."""
+    """Remove the appliances with these keys, or all without keys; raises PreconditionError for a missing one."""
     unknown = keys - {one.key for one in kept()}
     if unknown:
         raise PreconditionError(f"there is no appliance {min(unknown)}", hint="`virtune appliance list` shows them")
@@ -76,5 +78,5 @@ def remove_kept(keys: frozenset[str]) -> list[str]:
 
 
 def clean_halves() -> list[str]:
-    """Remove what builds that were killed left; returns what was removed, in words."""
+    """Remove the remains of killed builds; returns what was removed, in words."""
     return [f"half an appliance {path}" for path in remove_halves(shell.cache_directory() / "appliances")]

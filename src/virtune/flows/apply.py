@@ -23,7 +23,7 @@ from virtune.virsh import Virsh
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Means:
-    """What may be done to a domain that runs, beside what it does not notice: a restart, or disks exchanged."""
+    """The disruptions allowed for a running domain: a restart, or exchanging disks."""
 
     restart: Restart | None = None
     replug: tuple[str, ...] = ()
@@ -43,10 +43,10 @@ class Applied:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Back:
-    """How far undoing may go: what a finished change did to a running domain is taken back only where that is asked.
+    """How far undoing may go: the effects of a finished change on a running domain are undone only on request.
 
-    `asked_now`: the guest had its time to shut down and did not. `pending`: something may still come of what was
-    asked of the guest, so the change stays open.
+    `asked_now`: the guest did not shut down in time. `pending`: the guest may still obey an earlier request, so the
+    change stays open.
     """
 
     force_off: bool = False
@@ -70,10 +70,10 @@ def apply(
     when: datetime,
     means: Means = NO_MEANS,
 ) -> Applied:
-    """Change a domain as advised; `before` is the configuration that the advice was made from.
+    """Change a domain as advised; `before` is the configuration on which the advice is based.
 
-    Raises PreconditionError when somebody changed it since, NotInForceError when libvirt drops something of it, and
-    VirtuneError when anything fails; the domain is then as it was, or the error says how to get there.
+    Raises PreconditionError when it was changed since, NotInForceError when libvirt drops a setting, and VirtuneError
+    when anything fails; the domain is then restored, or the error says how to restore it.
     """
     domain = LibvirtDomain(virsh, uuid)
     with journal.alone():
@@ -112,7 +112,7 @@ def apply(
 
 
 def ways_of(advice: Advice, means: Means, *, running: bool) -> tuple[str, ...]:
-    """Say how `apply` brings each change into effect on a VM that runs: live, by replug, restart or power-off."""
+    """Say how `apply` makes each change effective on a running VM: live, by replug, restart or power-off."""
     said = []
     for turn, (takes, _) in zip(advice.turns, advice.effects, strict=True):
         if not running:
@@ -127,9 +127,9 @@ def ways_of(advice: Advice, means: Means, *, running: bool) -> tuple[str, ...]:
 
 
 def undo(virsh: Virsh, entry: Entry, *, journal: Journal, anyway: bool, back: Back = GENTLY) -> str:
-    """Put a domain back as it was before a change; return what was done, in a sentence.
+    """Restore a domain to its state before a change; return what was done, in a sentence.
 
-    Raises PreconditionError when the domain has been changed since by somebody else, unless `anyway`.
+    Raises PreconditionError when the domain has been changed since by others, unless `anyway`.
     """
     with journal.alone():
         entry = journal.read(entry.id)
@@ -143,7 +143,7 @@ def undo(virsh: Virsh, entry: Entry, *, journal: Journal, anyway: bool, back: Ba
 
 
 def changed_since(entry: Entry, current: bytes) -> str:
-    """Say in what a domain differs from what virtune made of it, as a difference; empty when in nothing."""
+    """Return the diff between a domain and virtune's version of it; empty if there is none."""
     if current in (entry.before, entry.found):
         return ""
     if entry.found is None and not _strange(entry, current):
@@ -152,7 +152,7 @@ def changed_since(entry: Entry, current: bytes) -> str:
 
 
 def _strange(entry: Entry, current: bytes) -> bool:
-    """Whether a domain that libvirt was just given is not that one; what libvirt dropped of ours does not count."""
+    """Whether a domain differs from the one just given to libvirt; settings that libvirt dropped do not count."""
     lost = set(dropped(before=entry.before, asked=entry.after, found=current))
     return bool(set(foreign(asked=entry.after, found=current)) - lost)
 
@@ -182,12 +182,12 @@ def _require_shown(domain: LibvirtDomain, turns: tuple[SettingChange, ...]) -> N
 
 
 def _restore(virsh: Virsh, journal: Journal, entry: Entry, current: bytes, back: Back) -> str:
-    """Put everything back; what a change that was finished did to the running domain, only where that is asked for.
+    """Restore everything; the effects of a finished change on the running domain are undone only on request.
 
-    Returns what there is to know beside that.
+    Returns further notes.
     """
     domain = LibvirtDomain(virsh, entry.uuid)
-    with contextlib.suppress(VirtuneError):  # on a full disk it is put back all the same; the entry is open already
+    with contextlib.suppress(VirtuneError):  # even on a full disk it is restored; the entry is open already
         journal.step(entry, Step.UNDOING)
     cut_short = Step.COMMITTED not in entry.steps
     running, said = domain.dump().live is not None, ""
@@ -206,7 +206,7 @@ def _restore(virsh: Virsh, journal: Journal, entry: Entry, current: bytes, back:
         for _, words in reversed(entry.live if Step.LIVE in entry.steps else ()):
             domain.live(words)
     if entry.restart is not None and Step.STOPPING in entry.steps:
-        # the leave to pull a plug was given for a change that failed, not for one that is taken back some day
+        # permission to destroy the guest was given for a failed change, not for a later undo
         how = replace(entry.restart, force_off=(cut_short and entry.restart.force_off) or back.force_off)
         if cut_short or back.restart:
             said = return_to_running(virsh, journal, entry, how, asked_now=back.asked_now)
@@ -227,7 +227,7 @@ def _require_ours(entry: Entry, current: bytes, *, anyway: bool) -> None:
 
 
 def _back(virsh: Virsh, journal: Journal, entry: Entry, error: BaseException) -> None:
-    """Undo after a failure; the error then says how that went, and what is left to do when it failed too."""
+    """Undo after a failure; the error reports the outcome, and what is left to do when undoing failed too."""
     own = f"{error.hint}; " if isinstance(error, VirtuneError) and error.hint else ""
     hint = f"the domain may be half changed: `virtune undo {entry.id}` puts it back"
     pending = isinstance(error, StillPluggedError)
@@ -241,7 +241,7 @@ def _back(virsh: Virsh, journal: Journal, entry: Entry, error: BaseException) ->
             if pending:
                 hint = f"`virtune undo {entry.id}` plugs it in as it was, should the guest let go of it later"
     except VirtuneError as failure:
-        # libvirt may be gone altogether, which is why we are here; the journal has all that is needed
+        # libvirt itself may be gone, which may be the failure; the journal has everything needed
         if Step.STOPPING in entry.steps and failure.hint:
             hint = f"{failure.message}: {failure.hint}"
     if isinstance(error, VirtuneError):

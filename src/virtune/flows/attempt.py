@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Attempts at trials: what failed or is invalid runs again at once, and a ramp that was too short grows.
+"""Attempts at trials: a failed or invalid one is repeated at once, and a ramp that was too short is lengthened.
 
-Everything is decided by what is kept, so a study that was interrupted goes on as if it had not been.
+All decisions depend on the stored attempts only, so an interrupted study resumes without a difference.
 """
 
 import time
@@ -22,13 +22,13 @@ from virtune.store.sqlite import Store
 
 
 def still_to_run(record: StudyRecord) -> tuple[Trial, ...]:
-    """Return the trials that are left, first the one that was interrupted between two attempts."""
+    """Return the trials left to run, first the one that was interrupted between two attempts."""
     pending = None if record.study.kind is StudyKind.CHECK else unsettled(record.attempts)
     return record.left if pending is None or pending in record.left else (pending, *record.left)
 
 
 class Attempts:
-    """Runs the trials of one study, each as often as it takes; `make` keeps every attempt."""
+    """Runs the trials of one study, with repeats as needed; `make` stores every attempt."""
 
     def __init__(
         self, study: Study, tools: Tools, *, store: Store, say: Callable[[Event], None], pace: Pace | None = None
@@ -38,7 +38,7 @@ class Attempts:
         record = by_todays_method(store, study.id)
         self._made = list(record.attempts)
         self._stand = {one.trial.number: one for one in record.trials}
-        # a job file that says its own ramp is run as it is
+        # a job file with its own ramp is run unchanged
         self._fixed = any(own_times(workload)[1] is not None for workload in study.workloads)
         self._ramp = Ramp(seconds=study.ramp_seconds)
         self._round = 0
@@ -49,7 +49,7 @@ class Attempts:
         return tuple(self._made)
 
     def make(self, trial: Trial) -> TrialRecord:
-        """Run a trial until its result stands, and return that."""
+        """Run a trial until its result counts, and return that."""
         self._set_ramp(trial)
         while True:
             begun = time.monotonic()
@@ -60,7 +60,7 @@ class Attempts:
             record = replace(record, attempt=count)
             self._made.append(record)
             self._stand[trial.number] = record
-            # a check is to see the host as it is, and for about as long as was asked for
+            # a check measures the host as it is, for about the requested time
             as_it_is = self._study.kind is StudyKind.CHECK and record.failure is None
             again = None if as_it_is else why_again(trial, self._made)
             if self._pace is not None:
@@ -72,7 +72,7 @@ class Attempts:
             self._say(Noticed(text=f"trial {trial.number} ({trial.arm}) {again}"))
 
     def record(self, study: Study) -> StudyRecord:
-        """Return what is kept of the study so far, without reading it all again."""
+        """Return the stored study so far, without reading all of it again."""
         trials = tuple(self._stand[number] for number in sorted(self._stand))
         return StudyRecord(study=study, facts="", finished=False, trials=trials, attempts=tuple(self._made))
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The audit of domains: every rule asked of every domain that was found, and the differences that would mend it."""
+"""The audit of domains: run every rule on every domain found, and make the diffs that would fix the findings."""
 
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
@@ -17,8 +17,9 @@ if TYPE_CHECKING:
     from virtune.flows.earlier_studies import Past
 
 DIFF_BYTES_MAX = 4 * 1024**2
-"""Every change reads the text again. Of a domain of 10 kB 400 changes are shown; one of thousands of disks is told
-what to change, and not shown it line by line."""
+"""Every change reads the text again. A domain of 10 kB gets up to 400 diffs; one with thousands of disks gets advice
+without diffs.
+"""
 
 
 def audit_all(
@@ -29,10 +30,10 @@ def audit_all(
     ignored: Collection[str] = (),
     past: "Past | None" = None,
 ) -> Iterator[Audited | Unread]:
-    """Yield what the rules say of every domain, in their order; with `past` what was measured of it on this host too.
+    """Yield the findings of every domain, in order; with `past` also the stored measurements of this host on them.
 
-    Differences, which cost more than finding, are written until `diffs` findings have theirs: one for `each` finding,
-    or one of each domain for all its errors and warnings. Raises UsageError for an ignored rule that there is not.
+    Diffs, which cost more time than findings, are made for at most `diffs` findings: one for `each` finding, or one
+    per domain for all its errors and warnings. Raises UsageError for an unknown rule to ignore.
     """
     asked = _asked(ignored)
     for one in found:
@@ -67,7 +68,7 @@ def _asked(ignored: Collection[str]) -> list[Rule]:
 
 
 def _without_secrets(finding: Finding) -> Finding:
-    """Return a finding that quotes no password: a disk's source may be an address with one."""
+    """Return a finding without passwords: a disk's source may be an address with one."""
     seen = finding.seen
     measure = None if seen.measure is None else masked(seen.measure)
     return replace(finding, seen=replace(seen, seen=masked(seen.seen), advice=masked(seen.advice), measure=measure))
@@ -79,6 +80,6 @@ def _with_diff(found: FoundDomain, finding: Finding) -> Finding:
     name = found.subject.domain.name
     try:
         after = found.language.alter(found.text, *finding.seen.turns, domain=name)
-    except VirtuneError:  # a disk without a name, or two of one: then words must do
+    except VirtuneError:  # a disk without a name, or two with the same: then there is only text
         return finding
     return replace(finding, diff=unified(found.text, after, name=name))

@@ -15,7 +15,7 @@ from virtune.plan.planfile import read_plan
 _PLACE = Path(__file__).parent.parent / "studies"
 
 _ON_DAEMON = ".daemon"
-"""In a name: how the study reads where a storage daemon takes the place of the guest."""
+"""In a file name: the variant of a study with a storage daemon instead of a guest."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,28 +28,28 @@ class Builtin:
 
     @property
     def kind(self) -> StudyKind:
-        """What it runs as: a comparison, or the measurement of one stack under several workloads."""
+        """Its kind: a comparison, or the measurement of one stack under several workloads."""
         return StudyKind.COMPARE if self.plan.arms or self.plan.vary else StudyKind.MEASURE
 
     @property
     def cells(self) -> int:
-        """How many trials a round of it has."""
+        """The number of trials in a round."""
         workloads = [found for word in self.plan.workloads for found in parse_workload(word)]
         return max(1, len(self.plan.arms)) * len(workloads)
 
     @property
     def compared(self) -> tuple[str, ...]:
-        """What stands side by side in it: its arms, or the workloads of its one stack."""
+        """What it compares: its arms, or the workloads of its one stack."""
         return tuple(arm[0] for arm in self.plan.arms) or self.plan.workloads
 
 
 def builtins() -> tuple[Builtin, ...]:
-    """Return all of them, as they run unless told otherwise."""
+    """Return all built-in studies, with their default rig."""
     return tuple(builtin(name) for name in _names())
 
 
 def builtin(name: str, rig: str | None = None) -> Builtin:
-    """Return the study of that name as it reads on a rig; raises PlanError with the name that was meant."""
+    """Return the study of that name for a rig; raises PlanError with the name that was probably meant."""
     names = _names()
     if name not in names:
         hint = did_you_mean(name, names) or f"`virtune study list` shows them: {', '.join(names)}"

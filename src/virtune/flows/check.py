@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The check: an A/A test of about a minute (two arms with the same stack), kept like any study, and what it says of
-this host.
+"""The check: an A/A test of about a minute (two arms with the same stack), stored like any study, and its conclusions
+on this host.
 """
 
 import json
@@ -25,7 +25,7 @@ from virtune.probe.neighbours import look, neighbours
 from virtune.store.sqlite import Store
 
 SECONDS_MIN = 10.0
-"""Less is three rounds of a second: nothing to be said from that."""
+"""The shortest check: less is three rounds of a second, which allow no conclusion."""
 
 ROUNDS_MIN = 3
 
@@ -60,19 +60,19 @@ def check_study(asked: StudyOptions) -> tuple[Study, str]:
 def run_check(
     study: Study, *, store: Store, say: Callable[[Event], None], leave: Leave, facts: str
 ) -> tuple[Neighbour, ...]:
-    """Run the trials of a check and return who else worked meanwhile."""
+    """Run the trials of a check and return the other active processes."""
     before = look()
     run_study(study, store=store, say=say, leave=leave, facts=facts)
     return neighbours(before, look())
 
 
 def fitness(record: StudyRecord, *, around: tuple[Neighbour, ...] | None = None) -> Fitness:
-    """Say what a kept check says; `around` is who worked meanwhile, None when that is not known any more."""
+    """Return the result of a stored check; `around` are the other active processes, None if no longer known."""
     return fitness_of(record, findings=_remarks(record.facts), neighbours=around)
 
 
 def _remarks(facts: str) -> list[Remark]:
-    """Return what was found of the host when the check began; nothing where that is damaged."""
+    """Return the probe's remarks on the host when the check began; empty if they are damaged."""
     try:
         return [
             Remark(id=one["id"], weight=Weight(one["weight"]), text=one["text"], advice=one["advice"])

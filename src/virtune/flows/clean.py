@@ -13,9 +13,9 @@ from virtune.model.units import format_bytes
 
 
 def clean(scratch: Path, *, images: bool) -> tuple[list[str], list[str]]:
-    """Remove what runs whose virtune is gone left behind; returns what was removed, and what could not be, in words.
+    """Remove the remains of runs whose virtune is gone; returns what was removed, and what could not be, in words.
 
-    `images` removes virtune's scratch images too; where another virtune measures nothing is removed.
+    `images` removes virtune's scratch images too; while another virtune measures, none is removed.
     """
     removed: list[str] = []
     for directory in warden.abandoned():
@@ -36,7 +36,7 @@ def _scratch(scratch: Path, *, images: bool) -> list[str]:
         return []
     halves = [path for path in scratch_files(scratch) if is_left_over(path)]
     sizes = {path: path.stat().st_size for path in scratch_files(scratch)}
-    # The lock is what tells that no other virtune measures here; taking it removes the halves.
+    # The lock shows that no other virtune measures here; taking it removes incomplete images.
     with Scratch(scratch, span_bytes=0, say=lambda _: None) as locked:
         gone = halves + ([path for path in scratch_files(scratch) if path not in halves] if images else [])
         for path in gone:

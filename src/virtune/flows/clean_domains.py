@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What killed runs left in domains of the user's: taken out, and their scratch images removed."""
+"""Detach the disks that killed runs left in existing domains, and remove their scratch images."""
 
 import contextlib
 from collections.abc import Iterator
@@ -15,9 +15,9 @@ from virtune.virsh import Virsh
 
 
 def clean_domains(home: Path) -> tuple[list[str], list[str]]:
-    """Take out of domains what runs that are gone left in them; returns what was removed, and what could not be.
+    """Detach the disks of dead runs from domains; returns what was removed, and what could not be.
 
-    A domain that cannot be reached now, or that does not let go, stays written down for the next call.
+    A domain that cannot be reached, or does not release a disk, stays recorded for the next call.
     """
     removed: list[str] = []
     kept: list[str] = []

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What exists already, held against one another: files, folders, and runs in the store.
+"""Compare existing results: files, folders, and runs in the store.
 
-Arms of one and the same study ran in turn, and are compared within its rounds. All others are repeats that belong to
-nobody in particular, and are compared without pairs.
+Arms of one study ran in turn, and are compared within its rounds. All others are independent repeats, and are
+compared unpaired.
 """
 
 import math
@@ -33,11 +33,10 @@ class _Stored:
 def hold_against(
     names: Sequence[str], store: Path, terms: Terms, *, different_jobs: bool, say: Callable[[str], None]
 ) -> StudyRecord:
-    """Return what these files, folders and runs are as one study, which is not kept.
+    """Combine these files, folders and runs into one study, which is not stored.
 
-    A run is `STUDY` (an id, the beginning of one, `last`) or `STUDY:ARM`. Raises UsageError for what cannot be
-    compared: names that mean nothing, a simulated study with anything else, jobs that ask for different things unless
-    `different_jobs` allows it.
+    A run is `STUDY` (an id, the beginning of one, `last`) or `STUDY:ARM`. Raises UsageError for results that cannot
+    be compared: unknown names, a simulated study with any other, different jobs unless `different_jobs` allows them.
     """
     stored = {name: _from_store(name, store) for name in names if not Path(name).exists()}
     runs_named = {(one.record.study.id, one.arm) for one in stored.values()}
@@ -59,7 +58,7 @@ def hold_against(
 
 
 def _in_order(names: Sequence[str], stored: dict[str, _Stored], arms: Sequence[str]) -> list[str]:
-    """The arms as they were named: those of paths come first in `arms`, each in its order."""
+    """The arms in the order in which they were named; those of paths come first in `arms`."""
     known = list(dict.fromkeys(arms))
     paths = known[: len(known) - len(stored)]
     runs = known[len(paths) :]
@@ -98,7 +97,7 @@ def _from_store(name: str, store: Path) -> _Stored:
 
 
 def _require_measured(stored: dict[str, _Stored]) -> None:
-    """Refuse simulated figures: what was made of several studies no longer says that they are invented."""
+    """Refuse simulated figures: a combination of studies would no longer be labelled as simulated."""
     for name, one in stored.items():
         if one.record.study.simulated:
             raise UsageError(
@@ -109,7 +108,7 @@ def _require_measured(stored: dict[str, _Stored]) -> None:
 
 
 def _within(stored: Sequence[_Stored], terms: Terms) -> StudyRecord:
-    """Some arms of one study, as they were: its rounds stay rounds."""
+    """Some arms of one study, with its rounds."""
     record = stored[0].record
     chosen = [one.arm for one in stored]
     if terms.baseline is not None and terms.baseline not in chosen:
@@ -128,10 +127,10 @@ def _within(stored: Sequence[_Stored], terms: Terms) -> StudyRecord:
 
 
 def _family(whole: Study, chosen: Study, confidence: float) -> dict[str, Any]:
-    """Return the confidence of arms that were chosen after the study ran, and words that say so.
+    """Return the confidence of arms that were chosen after the study ran, with a note.
 
-    Whoever has seen the study may choose the two arms that chance set furthest apart. So the error is shared among
-    all pairs of the study, not among those that are judged now.
+    After seeing the results one may choose the two arms that differ most by chance. So the error is shared among all
+    pairs of the study, not only those compared now.
     """
     if {*chosen.arms} == {*whole.arms} and chosen.baseline == whole.baseline:
         return {"confidence": confidence}
@@ -163,7 +162,7 @@ def _runs_of_stored(stored: _Stored, *, label: str) -> Iterator[Run]:
 
 
 def _matched(runs: Sequence[Run], say: Callable[[str], None], *, different_jobs: bool) -> Iterator[Run]:
-    """Leave only workloads that all arms have, under one name; see to it that they ask for the same."""
+    """Keep only workloads that all arms have, under one name, and require that their jobs are equal."""
     runs = [replace(run, name=name) for run, name in zip(runs, workload_names(runs, each_alone=True), strict=True)]
     by_arm: dict[str, dict[str, Run]] = {}
     for run in runs:

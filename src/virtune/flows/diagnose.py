@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A diagnosis of stored trials: what limited each arm under each workload, from the captures of its rounds."""
+"""Diagnose stored trials: what limited each arm under each workload, from the captures of its rounds."""
 
 from collections.abc import Iterator, Sequence
 from statistics import fmean
@@ -20,7 +20,7 @@ from virtune.model.study import Study
 from virtune.store.sqlite import Store
 
 ROUNDS_MAX = 20
-"""Of more rounds the last ones are read: a trial's captures take a tenth of a second to derive from."""
+"""The most rounds that are read, the last ones: each trial takes a tenth of a second."""
 
 
 def diagnose_study(store: Store, study_id: str, number: int | None = None) -> tuple[Diagnosis, ...]:
@@ -67,7 +67,7 @@ def _diagnoses(store: Store, study: Study, done: list[TrialRecord]) -> Iterator[
 
 
 def _guideline(measured: Sequence[Measurement], path: DataPath, stack: Stack) -> Walk | None:
-    """Walk through the tuning guideline with the means over rounds; it is of disks of VMs."""
+    """Walk through the tuning guideline, which is for disks of VMs, with the means over rounds."""
     if not stack.kind.in_guest:
         return None
 
@@ -87,7 +87,7 @@ def _guideline(measured: Sequence[Measurement], path: DataPath, stack: Stack) ->
 
 
 def _derived(store: Store, study: Study, one: TrialRecord) -> tuple[dict[str, bytes], Measurement] | None:
-    """Return a trial's captures with what they say by today's method; None where they cannot be read."""
+    """Return a trial's captures with the measurement by today's method; None where they cannot be read."""
     parts = {found.name: found.content for found in store.captures(study.id, one.trial.number)}
     try:
         stack, workload = study.arm(one.trial.arm).stack, study.workload(one.trial.workload)

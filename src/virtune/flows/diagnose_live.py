@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A diagnosis of a VM under its own load: looked at for some seconds, nothing added, nothing changed."""
+"""Diagnose a running VM under its own load: it is observed for some seconds, and nothing is changed."""
 
 import contextlib
 import time
@@ -33,7 +33,7 @@ _IN_GUEST = (
 
 
 def diagnose_domain(uri: str, name: str, *, disk: str, seconds: float) -> tuple[Diagnosis, ...]:
-    """Look at a libvirt domain that runs; `disk` is a target, empty for all of its disks.
+    """Observe a running libvirt domain; `disk` is a target, empty for all of its disks.
 
     Raises PreconditionError when it does not run, UsageError when it has no such disk.
     """
@@ -41,13 +41,13 @@ def diagnose_domain(uri: str, name: str, *, disk: str, seconds: float) -> tuple[
 
 
 def diagnose_monitor(path: Path, *, disk: str, seconds: float) -> tuple[Diagnosis, ...]:
-    """Look at a QEMU through the QMP socket that it listens on; only questions are asked there."""
+    """Observe a QEMU through its QMP socket, by query commands only."""
     with monitored(path) as view:
         return look(view, disk=disk, seconds=seconds)
 
 
 def look(view: LiveView, *, disk: str, seconds: float) -> tuple[Diagnosis, ...]:
-    """Look at the disks of a VM, or at the one of that name, for so long."""
+    """Observe the disks of a VM, or the one of that name, for some seconds."""
     chosen = _chosen(view.vm, disk)
     devices = _devices(chosen)
     names = tuple(dict.fromkeys(name for below in devices.values() for name in below))
@@ -109,7 +109,7 @@ def _diagnoses(
 
 
 def _missing(vm: LiveVm, disk: LiveDisk, devices: tuple[str, ...], used: Use, rates: DiskRates) -> Iterator[str]:
-    """Say what could not be seen of a disk, and what it would add."""
+    """Name the evidence of a disk that could not be had, and what it would add."""
     if disk.path is None:
         yield "the host's device: the disk is no file and no block device of this host"
     elif not devices:
@@ -122,7 +122,7 @@ def _missing(vm: LiveVm, disk: LiveDisk, devices: tuple[str, ...], used: Use, ra
 
 
 def _of_disk(used: Use, devices: tuple[str, ...]) -> Use:
-    """Leave only the devices below one disk, the first of the chain before those that it stands on."""
+    """Keep only the devices below one disk, from the top of the chain down."""
     kept = [found for name in devices if (found := used.disk(name)) is not None]
     return replace(used, disks=tuple(kept))
 

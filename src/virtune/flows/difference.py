@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The difference of two texts of one VM, as `diff -u` writes it and `patch` reads it."""
+"""The diff of two texts of one VM, in the format of `diff -u` and `patch`."""
 
 import difflib
 
@@ -7,7 +7,7 @@ from virtune.dialects.text.masking import masked
 
 
 def unified(before: bytes, after: bytes, *, name: str) -> str:
-    """Return a unified difference of two texts; empty when there is none. Passwords are never shown."""
+    """Return a unified diff of two texts; empty when there is none. Passwords are never shown."""
     lines = difflib.unified_diff(_lines(before), _lines(after), name, f"{name} (changed)", n=2)
     return "".join(lines).removesuffix("\n")
 

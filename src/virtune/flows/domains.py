@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Domains from wherever they are: files, folders of files, a libvirt; each with what is known around it."""
+"""Find domains in files, in folders or at a libvirt, each with the known facts of its host."""
 
 import os
 import stat
@@ -32,7 +32,7 @@ Fact = TypeVar("Fact")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundDomain:
-    """A domain as it was found: where, its configuration's text and language, and as a Subject."""
+    """A domain found: its place, its configuration's text and language, and the Subject for rules."""
 
     origin: str
     text: bytes
@@ -43,17 +43,17 @@ class FoundDomain:
 def everywhere(
     paths: Sequence[Path], connect: str | None, names: Sequence[str], *, here: bool
 ) -> Iterator[FoundDomain | Unread]:
-    """Yield the domains of files and folders, then those of a libvirt, which is only read from."""
+    """Yield the domains of files and folders, then those of a libvirt, over a read-only connection."""
     yield from from_paths(paths, here=here)
     if connect:
         yield from from_libvirt(Virsh(connect), names)
 
 
 def from_paths(paths: Sequence[Path], *, here: bool) -> Iterator[FoundDomain | Unread]:
-    """Yield the domains of files and folders. With `here` they are taken to run on this host.
+    """Yield the domains of files and folders. With `here` they are assumed to run on this host.
 
-    A folder's files that hold no VM are passed over, and so are its links, which libvirt makes for domains that start
-    by themselves. A VM that cannot be read is Unread. Raises UsageError for a path that is not there.
+    A folder's files without a VM are skipped, and so are its links, which libvirt makes for autostart. A VM that
+    cannot be read is Unread. Raises UsageError for a path that is not there.
     """
     host = this_host() if here and paths else HostView()
     for path in paths:
@@ -87,7 +87,7 @@ def _from_file(path: Path, host: HostView, *, here: bool, named: bool) -> Iterat
 
 
 def _language_of(path: Path, text: bytes, *, named: bool) -> Language | None:
-    """The language of a file's text; None for a file that was not named and holds no VM. Raises ReadError."""
+    """The language of a file's text; None for a file in a folder that holds no VM. Raises ReadError."""
     if named:
         return LIBVIRT if path.suffix == ".xml" else language_of(text)
     try:
@@ -98,7 +98,7 @@ def _language_of(path: Path, text: bytes, *, named: bool) -> Language | None:
 
 
 def read_limited(path: Path) -> bytes:
-    """Read a file that may be anything: only a regular one, and never more than a domain may have."""
+    """Read an untrusted file: only a regular one, and no more than a domain's text may have."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
@@ -114,7 +114,7 @@ def read_limited(path: Path) -> bytes:
 def from_libvirt(virsh: Virsh, names: Sequence[str] = ()) -> Iterator[FoundDomain | Unread]:
     """Yield the domains of a libvirt, all or those named (by name or UUID), as they will start next.
 
-    Of those that run on this host the process is looked at as well.
+    For those that run on this host the process is read as well.
     """
     host, local = _host_of(virsh)
     uuids = tuple(virsh.uuid(name) for name in names) or virsh.uuids()
@@ -126,13 +126,13 @@ def from_libvirt(virsh: Virsh, names: Sequence[str] = ()) -> Iterator[FoundDomai
 
 
 def surroundings(virsh: Virsh, dumped: DumpedDomain) -> FoundDomain:
-    """Return one domain that libvirt gave, with what is known around it; raises ReadError."""
+    """Return one domain from libvirt with the facts of its host; raises ReadError."""
     host, local = _host_of(virsh)
     return _found_in(virsh.uri, dumped, host, local=local)
 
 
 def _host_of(virsh: Virsh) -> tuple[HostView, bool]:
-    """What is known of the host at the other end, and whether it is this one."""
+    """The known facts of the host at the other end, and whether it is this host."""
     facts = virsh.facts()
     host = this_host() if facts.local else HostView(cpus=facts.cpus)
     host = replace(host, libvirt=facts.libvirt)
@@ -140,7 +140,7 @@ def _host_of(virsh: Virsh) -> tuple[HostView, bool]:
 
 
 def _found_in(uri: str, dumped: DumpedDomain, host: HostView, *, local: bool) -> FoundDomain:
-    """Return what libvirt gave of one domain, with what is known of its images and its process."""
+    """Return one domain from libvirt, with the known facts of its images and its process."""
     text = (dumped.inactive or dumped.live or "").encode()
     domain = read_domain(text)
     view = replace(host, images=image_views(domain)) if local else host
@@ -171,7 +171,7 @@ def _running(dumped: DumpedDomain, live: Domain, *, local: bool) -> Running:
                 no_flush=node.no_flush if node is not None else None,
             )
         )
-    # a process of somebody else shows no descriptors and no maps: then its engines are not known
+    # another user's process shows neither descriptors nor maps, so its engines are unknown
     readable = process.readable
     return Running(
         state=dumped.state,
@@ -185,7 +185,7 @@ def _running(dumped: DumpedDomain, live: Domain, *, local: bool) -> Running:
 
 
 def this_host() -> HostView:
-    """Return what rules may ask of this host."""
+    """Return the facts of this host that rules use."""
     kernel, cpu, memory = kernel_facts(), cpu_facts(), memory_facts()
     emulators, libvirt = qemu_facts().emulators, libvirt_facts()
     release = _known(kernel.release)

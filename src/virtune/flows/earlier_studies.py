@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What kept studies of this host say of the changes that an audit thinks worth trying."""
+"""The results of stored studies of this host on the changes that an audit suggests to try."""
 
 import contextlib
 import json
@@ -28,15 +28,17 @@ from virtune.report.text.words import difference_text, methods_text
 from virtune.store.sqlite import Store
 
 SAID_MAX = 3
-"""The newest verdicts on one change; what older ones said is in the store."""
+"""The most verdicts quoted on one change; older ones are in the store."""
 
 RULES = ("R18", "R26", "R30", "R34")
-"""The rules whose advice is a setting that a study turns. Others see something that a study's image has not (a sparse
-file, a chain of overlays), so that no study is about them."""
+"""The rules whose advice is a setting that studies vary. Other rules are about images that a study does not have (a
+sparse file, a chain of overlays).
+"""
 
 _DISK = {"disk.aio": "aio", "disk.cache": "cache", "disk.detect_zeroes": "detect_zeroes"}
 _KEPT = ("format", "aio", "cache")
-"""What must be in a study as it is in the domain; what else there is must not differ between its two arms."""
+"""The settings that must be the same in a study and in the domain; all others must not differ between its two arms.
+"""
 
 Turned = Mapping[str, tuple[object, object]]
 """Settings by name, each with its value before and after."""
@@ -45,7 +47,7 @@ _OPPOSITE = {Verdict.BETTER: Verdict.WORSE, Verdict.WORSE: Verdict.BETTER}
 
 
 class Past:
-    """The studies of a store that can be held against a domain of this host; none where there is no store."""
+    """The studies of a store that can be compared with a domain of this host; empty without a store."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -55,7 +57,7 @@ class Past:
         self._cpu = cpu_facts().model
 
     def says(self, finding: Finding, subject: Subject) -> tuple[str, ...]:
-        """Return what was measured of a finding's turns, a sentence for each workload of each study."""
+        """Return the stored results on a finding's changes, a sentence for each workload of each study."""
         disk = subject.domain.disk(finding.at)
         if disk is None or finding.rule.id not in RULES or subject.host.kernel is None:
             return ()
@@ -77,7 +79,7 @@ class Past:
         if self._listed is None:
             self._listed = ()
             if self._path.exists():
-                # a store that cannot be read costs an audit what was measured, and nothing else
+                # without a readable store an audit only lacks these results
                 with contextlib.suppress(StoreError), Store(self._path, reading=True) as store:
                     kept = [one for one in store.list() if isinstance(one, Listed) and one.finished]
                     studies = (one.study for one in kept if one.study.paired and one.study.search is None)
@@ -94,7 +96,7 @@ class Past:
 
 
 def _turned(disk: DomainDisk, turns: Sequence[SettingChange]) -> Iterator[tuple[str, tuple[object, object]]]:
-    """Yield what turns change in a Stack: the name of the setting, and its value before and after."""
+    """Yield the settings of a Stack that changes affect: the name, and the value before and after."""
     now = disk_of(disk)
     for turn in turns:
         if turn.knob in _DISK and now is not None:
@@ -107,7 +109,7 @@ def _turned(disk: DomainDisk, turns: Sequence[SettingChange]) -> Iterator[tuple[
 
 
 def _answers(first: Stack, second: Stack, now: Disk, turned: Turned) -> bool:
-    """Whether two arms are the disk as it is and as it would be, and differ in nothing else."""
+    """Whether two arms differ exactly as the disk before and after the change."""
     if not first.kind.applies or any(getattr(first.disk, name) != getattr(now, name) for name in _KEPT):
         return False
     if any((_get(first, name), _get(second, name)) != values for name, values in turned.items()):
@@ -120,7 +122,7 @@ def _get(stack: Stack, name: str) -> object:
 
 
 def _without(stack: Stack, turned: Turned) -> Stack:
-    """A stack with what is turned left at its default."""
+    """A stack with the changed settings at their defaults."""
     plain = replace(stack.disk, **{name: getattr(Disk(), name) for name in turned if name in _DISK.values()})
     stack = replace(stack, disk=plain)
     if "in_iothread" in turned:
@@ -148,7 +150,7 @@ def _sentences(record: StudyRecord, result: Result, now: Arm, then: Arm) -> Iter
 
 
 def _tells_queues(workload: Workload, now: Stack, then: Stack) -> bool:
-    """Whether the load used all queues of both arms; one of fewer clones ran alike on both, whatever they offer."""
+    """Whether the load used all queues of both arms; a load with fewer clones ran the same on both."""
     return now.queues == then.queues or clones_of(workload.jobs) >= max(now.queues, then.queues)
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A study for other programs: its measurements as CSV, and a bundle of all that is kept of it."""
+"""Export a study: its measurements as CSV, and a bundle of everything stored."""
 
 import csv
 import io
@@ -16,16 +16,16 @@ from virtune.store.sqlite import Store
 COLUMNS = ("study", "trial", "attempt", "round", "workload", "arm", "ended", "counts", "metric", "unit", "value")
 
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
-"""What a spreadsheet takes for the beginning of a formula; names come from strangers."""
+"""The characters that begin a formula in a spreadsheet; names may come from untrusted files."""
 
 _ZIP_TIME = (1980, 1, 1, 0, 0, 0)
-"""No time of its own: the same study gives the same bundle."""
+"""A fixed file time, so that the same study gives the same bundle."""
 
 
 def measurements_csv(store: Store, study: str) -> str:
     """Return every measured value of every attempt, a row each, in base units (ns, bytes, 1/s, CPU seconds per I/O).
 
-    `counts` is 0 where the attempt was disturbed or ran again.
+    `counts` is 0 where the attempt was disturbed or repeated.
     """
     record = by_todays_method(store, study)
     return _csv(record)
@@ -58,8 +58,8 @@ def _cell(text: str) -> str:
 
 
 def bundle(store: Store, study: str, *, pages: bool) -> bytes:
-    """Return a ZIP of all that is kept of a study: its result, measurements, facts and raw captures; with `pages` its
-    report, which needs the libraries that draw.
+    """Return a ZIP of everything stored of a study: its result, measurements, facts and raw captures; with `pages`
+    also its report, which needs the chart libraries.
     """
     record = by_todays_method(store, study)
     file = io.BytesIO()
@@ -83,7 +83,7 @@ def bundle(store: Store, study: str, *, pages: bool) -> bytes:
 
 
 def _packed(entry: zipfile.ZipInfo) -> zipfile.ZipInfo:
-    """Return an entry that is packed and may be read by its owner's programs."""
+    """Return a compressed entry, readable by its owner."""
     entry.compress_type = zipfile.ZIP_DEFLATED
     entry.external_attr = 0o644 << 16
     return entry

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Results of fio found in files and folders: what each holds, and which arm it belongs to.
+"""Find fio results in files and folders, and assign them to arms.
 
-Where names do not say more, a file is an arm of its own; files and folders whose names differ by a counter only
-(`run-1`, `before_2`, bench-fio's `run-3`) are repeats of one arm.
+By default each file is its own arm; files and folders whose names differ by a counter only (`run-1`, `before_2`,
+bench-fio's `run-3`) are repeats of one arm.
 """
 
 import os
@@ -20,7 +20,7 @@ from virtune.model.text import printable
 from virtune.probe.reading import read_up_to
 
 FILES_MAX = 10_000
-"""A folder with more files than this is not one set of results; each is read and looked into."""
+"""The most files of a folder: each has to be read."""
 
 _COUNTER = r"(?:run|round|rep|repeat|iter|iteration|pass|try)"
 _REPEAT_DIR = re.compile(rf"(?:{_COUNTER}[-_. ]?)?\d{{1,6}}", re.IGNORECASE)
@@ -33,7 +33,7 @@ _LONGEST_ARM = 64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundResult:
-    """One file that holds a fio result. `place` is where it lies below what was named, without its own name."""
+    """One file with a fio result. `place` is its folder below the named one."""
 
     arm: str
     shown: str
@@ -49,9 +49,9 @@ def find_results(
 ) -> tuple[FoundResult, ...]:
     """Read every result in these files and folders.
 
-    `arms` are names for them, one for all or one for each. With `each`, every path is one arm; otherwise names tell
-    repeats of one arm from other arms. What in a folder is no result is said and left out. Raises UsageError and
-    ReadError.
+    `arms` are names for them, one for all or one for each. With `each`, every path is one arm; otherwise names
+    distinguish repeats of one arm from other arms. Files of a folder that are not results are reported and left out.
+    Raises UsageError and ReadError.
     """
     if arms and len(arms) not in (1, len(paths)):
         raise UsageError(
@@ -69,7 +69,7 @@ def find_results(
 
 
 def _names(paths: Sequence[Path]) -> list[str]:
-    """As much of the end of each path as tells them apart: `result`, or `before/result` and `after/result`."""
+    """The shortest distinct ends of the paths: `result`, or `before/result` and `after/result`."""
     parts = [(*path.absolute().parts[1:-1], path.stem if path.is_file() else path.absolute().name) for path in paths]
     for depth in range(1, max((len(part) for part in parts), default=1) + 1):
         names = ["/".join(part[-depth:]) for part in parts]
@@ -100,7 +100,7 @@ def _results(path: Path, arm: str, say: Callable[[str], None]) -> Iterator[Found
 
 
 def _files(folder: Path) -> Iterator[Path]:
-    """Every regular file below a folder, in the order in which people count: run-2 before run-10."""
+    """Every regular file below a folder, in natural order: run-2 before run-10."""
     found: list[Path] = []
     for directory, folders, files in os.walk(folder):
         folders.sort()
@@ -141,14 +141,14 @@ def _found(path: Path, relative: Path, arm: str, content: bytes) -> FoundResult:
 
 
 def _arms_in_folder(found: list[FoundResult]) -> list[FoundResult]:
-    """Take subfolders (or files) for arms where two of them ran the same job; otherwise the folder is one arm."""
+    """Subfolders (or files) are arms if two of them ran the same job; otherwise the folder is one arm."""
     candidates = [
         next((step for step in one.place if not _REPEAT_DIR.fullmatch(step)), "")
         or ("" if one.place else _without_counter(one.stem))
         for one in found
     ]
     pairs = [(name, part) for name, one in zip(candidates, found, strict=True) for part in one.parts]
-    # by job name first: thousands of files of different jobs are then compared with their like only
+    # by job name first, so that thousands of files of different jobs are compared only within a name
     alike: dict[str, list[tuple[str, Part]]] = {}
     for name, part in pairs:
         alike.setdefault(part.name, []).append((name, part))
@@ -159,7 +159,7 @@ def _arms_in_folder(found: list[FoundResult]) -> list[FoundResult]:
 
 
 def _shared(group: list[tuple[str, Part]]) -> bool:
-    """Whether two of different names asked the same."""
+    """Whether two of different names ran the same job."""
     firsts: list[tuple[str, Part]] = []
     for name, part in group:
         same = next((seen for seen in firsts if not differing(seen[1].shape, part.shape)), None)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Results that were made elsewhere as a study: kept by `import`, or only compared.
+"""Make a study of results that were made elsewhere: stored by `import`, or only compared.
 
-What a file does not say is absent: the stack, the host, times and seeds. Nothing was interleaved by virtune, so the
-rounds of such a study are repeats, and arms are compared without pairing them.
+Facts that the files lack are absent: the stack, the host, times and seeds. The runs were not interleaved by virtune,
+so the rounds of such a study are repeats, and arms are compared unpaired.
 """
 
 import json
@@ -25,15 +25,15 @@ from virtune.model.workload import Job, Workload
 from virtune.store.sqlite import Store
 
 OPTIONS_MAX = 60
-"""So many options of an arm are kept beside its workloads; fio's longest job files have fewer."""
+"""The most options of an arm that are stored besides its workloads; fio's longest job files have fewer."""
 
 _OF_WORKLOAD = ("direct", "ioengine")
-"""Options that belong to the workload where all runs of it have the same: they tell how to read its numbers."""
+"""Options that belong to the workload if all its runs agree on them: they affect how its figures are read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """One arm under one workload, once, wherever it comes from. `name` is what its jobs are called."""
+    """One arm under one workload, once, from any source. `name` is what its jobs are called."""
 
     arm: str
     name: str
@@ -57,7 +57,7 @@ class Terms:
 
 
 def runs_of(found: Iterable[FoundResult]) -> list[Run]:
-    """Derive what each result measured; one that failed is kept with its reason, and a copy says what it is."""
+    """Derive each result's measurement; a failed one is kept with its reason, and a copy is marked."""
     first: dict[bytes, str] = {}
     runs = []
     for one in found:
@@ -68,7 +68,7 @@ def runs_of(found: Iterable[FoundResult]) -> list[Run]:
 
 
 def _copied(run: Run, shown: str, original: str) -> Run:
-    """Say of a run that it is no second one."""
+    """Mark a run as a copy of another."""
     if run.measurement is None:
         return run
     remark = Remark(
@@ -83,10 +83,10 @@ def _copied(run: Run, shown: str, original: str) -> Run:
 def record_of(
     runs: Sequence[Run], terms: Terms, *, each_alone: bool
 ) -> tuple[StudyRecord, list[tuple[Capture, ...]]]:
-    """Make a study out of runs; returns it with the captures of its trials, in their order.
+    """Make a study of runs; returns it with the captures of its trials, in order.
 
-    Runs of one name and different shape are different workloads: anywhere, or with `each_alone` within one arm only,
-    so that it can be seen that two arms do not agree.
+    Runs with the same name and different shapes are different workloads, with `each_alone` only within one arm, so
+    that a disagreement of two arms shows.
     """
     names = workload_names(runs, each_alone=each_alone)
     arms = list(dict.fromkeys(run.arm for run in runs))
@@ -131,7 +131,7 @@ def record_of(
 
 
 def keep(found: Sequence[FoundResult], terms: Terms, store: Store, say: Callable[[str], None]) -> StudyRecord:
-    """Keep results as a study, whole or not at all, and say what became of each file."""
+    """Store results as a study, atomically, and report on each file."""
     runs = runs_of(found)
     record, captures = record_of(runs, terms, each_alone=False)
     store.add_whole(record, captures)
@@ -143,7 +143,7 @@ def keep(found: Sequence[FoundResult], terms: Terms, store: Store, say: Callable
 
 
 def nothing_in_common(runs: Sequence[Run]) -> Iterator[str]:
-    """Say it where no two arms ran the same job, so that nothing can be compared, and what lets them be."""
+    """Warn if no two arms ran the same job, so that nothing can be compared, and say how to compare them."""
     arms: dict[str, list[Run]] = {}
     for run in runs:
         arms.setdefault(run.arm, []).append(run)
@@ -218,7 +218,7 @@ def workload_names(runs: Sequence[Run], *, each_alone: bool) -> list[str]:
 
 
 def _named(run: Run, shapes: Sequence[Shape]) -> str:
-    """Name a run by its job and its shape; shapes that are written alike are counted."""
+    """Name a run by its job and its shape; different shapes with the same text are numbered."""
     index = next(i for i, shape in enumerate(shapes) if not differing(shape, run.shape))
     slugs = [slug_of(shape) for shape in shapes]
     slug = slugs[index] + (f"~{index + 1}" if slugs.count(slugs[index]) > 1 else "")
@@ -226,7 +226,7 @@ def _named(run: Run, shapes: Sequence[Shape]) -> str:
 
 
 def _workloads(runs: Sequence[Run], names: Sequence[str]) -> tuple[Workload, ...]:
-    """Each workload once; how it was asked for is kept where all of its runs agree."""
+    """Each workload once; an option is kept where all its runs agree."""
     found: dict[str, list[Run]] = {}
     for run, name in zip(runs, names, strict=True):
         found.setdefault(name, []).append(run)
@@ -244,7 +244,7 @@ def _agreed(name: str, runs: Sequence[Run]) -> Workload:
 
 
 def _arm(name: str, runs: Sequence[Run]) -> Arm:
-    """An arm with what its jobs say beside their shape; where runs disagree, all that they say."""
+    """An arm with its jobs' options besides their shape; where runs disagree, with all values."""
     keys = dict.fromkeys(key for run in runs for key in run.options)
     options = [
         (key, " / ".join(sorted({run.options.get(key, "not set") for run in runs if run.options}))) for key in keys

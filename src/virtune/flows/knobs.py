@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The verb `knobs`: the rows that are wanted, and what the installed QEMU says about them."""
+"""The verb `knobs`: the requested rows, and the installed QEMU's answers."""
 
 from dataclasses import dataclass
 
@@ -9,7 +9,7 @@ from virtune.model.knobs import KNOBS, matching
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shown:
-    """Knobs, and by their ids what each installed program answered; `asked` is off where nobody was asked."""
+    """Knobs, and by their ids each installed program's answer; `asked` is False if none was queried."""
 
     knobs: tuple[Knob, ...]
     answers: dict[str, tuple[Answer, ...]]
@@ -17,7 +17,8 @@ class Shown:
 
 
 def look(name: str | None, *, layer: Layer | None = None, ask: bool = True, emulator: str | None = None) -> Shown:
-    """Choose knobs by name and layer, and ask QEMU for them unless told not to; `emulator` is another than installed.
+    """Choose knobs by name and layer, and query QEMU for them unless told not to; `emulator` is another emulator than
+    the installed one.
 
     Raises PlanError for a name that means no knob.
     """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The last A/A of this host: what a study's report says of how far its measuring can be trusted."""
+"""The last A/A test of this host, which a study's report quotes as evidence of its noise."""
 
 from datetime import datetime, timedelta
 
@@ -10,11 +10,11 @@ from virtune.model.study import Checked, Study, StudyKind
 from virtune.store.sqlite import Store
 
 LATEST = timedelta(days=1)
-"""What a host was like longer ago says nothing of it."""
+"""The oldest check that still describes the host."""
 
 
 def last_check(store: Store, study: Study) -> Checked | None:
-    """Return the last finished check in the store that was begun in the day before a study; None without one."""
+    """Return the last finished check in the store within 24 hours before a study; None without one."""
     if study.simulated:
         return None
     begun = datetime.fromisoformat(study.created)
@@ -28,7 +28,7 @@ def last_check(store: Store, study: Study) -> Checked | None:
     found = max(recent, key=_begun)
     try:
         _, result = current(store, found.id)
-    except StoreError:  # it is damaged, and is no reason not to measure
+    except StoreError:  # it is damaged, which need not stop the measurement
         return None
     verdict = next((one for one in result.verdicts), None)
     if verdict is None:

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The store's figures for Prometheus: verdicts and differences of the newest studies, and how fit the host was.
+"""The store's figures for Prometheus: verdicts and differences of the newest studies, and the host's fitness.
 
 Names follow Prometheus' rules: base units, ratios as ratios, settings as `_info`. `domain` is the libvirt exporters'
-label, so that a VM's verdicts join with its counters. Nothing has a time: a scrape gives what is stored now.
+label, so that a VM's verdicts can be joined with its counters. Samples have no timestamps: a scrape gives what is
+stored now.
 """
 
 import time
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
 STUDIES_MAX = 20
-"""So many of the newest studies have series of their own; each label set is a series that Prometheus keeps."""
+"""The newest studies that get their own series; each label set is a series that Prometheus keeps."""
 
 _PAIR = ("study", "workload", "metric", "arm", "baseline", "domain")
 _LABEL_MAX = 200
@@ -61,13 +62,13 @@ def exposition(store: Store, accept: str = "") -> tuple[bytes, str]:
 
 
 class _Collected:
-    """What Prometheus' library asks for its metrics."""
+    """The collector that Prometheus' library calls."""
 
     def __init__(self, store: Store) -> None:
         self.store = store
 
     def describe(self) -> list[Any]:
-        """Say nothing beforehand: it would be collected twice."""
+        """Return nothing, or the metrics would be collected twice."""
         return []
 
     def collect(self) -> "Iterator[Metric]":
@@ -81,7 +82,7 @@ class _Collected:
             if isinstance(one, Listed) and one.study.search is None and one.study.sweep is None and one.done:
                 try:
                     _, result = current(self.store, one.study.id)
-                except StoreError:  # it is damaged, and the others are not
+                except StoreError:  # it is damaged; the others are not affected
                     continue
                 _add(families, result)
         _add_host(families, self.store)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How long the rest of a study takes: forecast before its trials, and then learnt from those that ran."""
+"""Forecast how long the rest of a study takes: from expectations before its trials, then from those that ran."""
 
 import time
 from collections import Counter
@@ -16,12 +16,13 @@ from virtune.plan.interleave import most_rounds
 from virtune.probe.host import busy_facts
 
 _BUSY_PERCENT = 40.0
-"""Where something waited for a CPU in more than this share of the last 10 s, the first trials will be disturbed, as
-with 3 programs that want one of 2 CPUs all the time."""
+"""If some task waited for a CPU in more than this share of the last 10 s, the first trials will be disturbed, as with
+3 busy programs on 2 CPUs.
+"""
 
 
 def host_is_busy() -> bool:
-    """Whether so much waits for a CPU of this host now that trials will be disturbed."""
+    """Whether this host's CPU pressure is now so high that trials will be disturbed."""
     pressure = busy_facts().pressure
     if isinstance(pressure, Unknown):
         return False
@@ -30,15 +31,15 @@ def host_is_busy() -> bool:
 
 
 _BUSY_FACTOR = 2.0
-"""By which a busy host makes longer what an attempt costs beside its run: seen with 5 programs to a CPU."""
+"""The factor of a busy host on the overhead of an attempt, measured with 5 programs per CPU."""
 
 
 class Pace:
-    """The clock of a study: what its trials took, and what those that are left will take."""
+    """The clock of a study: the time of its trials so far, and the forecast for those left."""
 
     def __init__(self, study: Study, *, done: int, busy: bool, seen: SeenCosts = NOTHING_SEEN) -> None:
-        """`done` trials were kept by an earlier run, and count with what such trials are expected to take; `seen` is
-        what this host's studies say of that.
+        """`done` trials were stored by an earlier run, and count with their expected time; `seen` is the overhead in
+        this host's studies.
         """
         self._study = study
         self._busy = busy
@@ -51,7 +52,7 @@ class Pace:
 
     @property
     def seconds(self) -> float:
-        """The seconds of the study so far, without what came before its first trial."""
+        """The seconds of the study since its first trial began."""
         return self._before + time.monotonic() - self._started
 
     @property
@@ -65,7 +66,7 @@ class Pace:
         self._repeated.append(repeated)
 
     def left(self, trials: Iterable[Trial], *, rounds: int = 0) -> float:
-        """Return about how long these trials take, and so many whole rounds after them."""
+        """Estimate the time of these trials, and of so many whole rounds after them."""
         arms = Counter(trial.arm for trial in trials)
         for arm in self._study.arms:
             arms[arm.name] += rounds * len(self._study.workloads)
@@ -83,7 +84,7 @@ class Pace:
         if not self._beside:
             busy = _BUSY_FACTOR if self._busy else 1.0
             return trial_seconds(self._study, self._study.arm(arm).stack, self._seen, busy=busy)
-        # what this host adds to the expectation for other arms it adds to that for this one
+        # this arm is assumed to exceed its expected time as much as the others do
         more = [fmean(found) - self._usual(name) for name, found in self._beside.items()]
         return max(0.0, asked + self._usual(arm) + fmean(more))
 
@@ -98,7 +99,7 @@ def place_of(study: Study, trial: Trial, pace: Pace) -> TrialPlace:
 
 
 def rounds_at_most(study: Study, pace: Pace) -> int:
-    """Return how many rounds a study has; of one that stops when it knows, about how many at most."""
+    """Return how many rounds a study has; for a sequential one about the most."""
     if not study.sequential:
         return study.rounds_begun
     most = most_rounds(study)
@@ -109,7 +110,7 @@ def rounds_at_most(study: Study, pace: Pace) -> int:
 
 
 def seconds_left(study: Study, left: tuple[Trial, ...], pace: Pace) -> float:
-    """How long the rest takes; of a study that stops when it knows, at most."""
+    """Estimate the time left; for a sequential study the most."""
     if not study.sequential:
         return pace.left(left)
     most = pace.left(left, rounds=most_rounds(study) - study.rounds_begun)
@@ -117,13 +118,13 @@ def seconds_left(study: Study, left: tuple[Trial, ...], pace: Pace) -> float:
 
 
 def all_seconds(study: Study, seen: SeenCosts = NOTHING_SEEN) -> float:
-    """Return about how long a study takes from its first step on; at most, of one that stops when it knows."""
+    """Estimate the time of a study from its first step on; for a sequential one the most."""
     pace = Pace(study, done=0, busy=host_is_busy(), seen=seen)
     return before_seconds(study, seen) + seconds_left(study, study.trials, pace)
 
 
 def before_seconds(study: Study, seen: SeenCosts = NOTHING_SEEN) -> float:
-    """Return about how long it takes until the first trial can begin."""
+    """Estimate the time until the first trial can begin."""
     disks = [] if study.target else [arm.stack.disk for arm in study.arms if arm.stack.disk.backend == "file"]
     to_fill = bytes_to_fill(Path(study.scratch), disks, span_bytes=study.span_bytes)
     return setup_seconds(study, bytes_to_fill=to_fill, seen=seen)

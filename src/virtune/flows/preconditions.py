@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a study needs of this host before anything is made: programs, a guest, and a target that may be loaded."""
+"""The preconditions of a study, checked before anything is created: programs, a guest, and a target that may be
+loaded.
+"""
 
 import contextlib
 from collections.abc import Callable, Iterator
@@ -18,16 +20,16 @@ from virtune.model.study import Study
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Leave:
-    """What the user allowed to be done to a target of theirs."""
+    """The user's permissions for an existing target."""
 
     write_to: str | None = None
     in_use: bool = False
 
 
 def require_programs(study: Study, say: Callable[[Event], None]) -> None:
-    """Find the programs of every rig and format, and make the guest where one is needed.
+    """Find the programs of every rig and format, and build the guest image if needed.
 
-    Raises MissingToolError, or PreconditionError for what this host cannot give a guest.
+    Raises MissingToolError, or PreconditionError if this host cannot run guests.
     """
     for program in sorted({name for arm in study.arms for name in arm.stack.kind.programs}):
         shell.find(program)
@@ -49,9 +51,9 @@ def require_programs(study: Study, say: Callable[[Event], None]) -> None:
 
 
 def _require_trusted(asked: str, program: Path, say: Callable[[Event], None]) -> None:
-    """Say which program a plan or a kept study has run as QEMU; refuse one that another user could exchange.
+    """Announce the program that a plan or a stored study runs as QEMU; refuse one that another user could replace.
 
-    Whoever wrote the plan named it, so it is announced before anything is started.
+    The plan's author chose it, so it is announced before anything is started.
     """
     if (why := why_exchangeable(program)) is not None:
         hint = "name a QEMU of yours or of root's that nobody else may write to"
@@ -61,7 +63,7 @@ def _require_trusted(asked: str, program: Path, say: Callable[[Event], None]) ->
 
 @contextlib.contextmanager
 def admitted(study: Study, leave: Leave) -> Iterator[Held | None]:
-    """Hold the study's target while the block runs, with as much of it as is used; None where it has none.
+    """Lock the study's target while the block runs, and yield it with the size used; None without a target.
 
     Raises RefusedTargetError with the reason when it may not be loaded.
     """
@@ -89,7 +91,7 @@ def admitted(study: Study, leave: Leave) -> Iterator[Held | None]:
 
 
 def _require_host(study: Study) -> None:
-    """Look for what guests need of this host."""
+    """Check the host's requirements for guests."""
     from virtune.bench.qemu.passthrough import refuse_passthrough
     from virtune.bench.qemu.placement import require_pages
 

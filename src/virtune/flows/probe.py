@@ -13,7 +13,7 @@ from virtune.probe.host import host_facts
 
 
 def probe(scratch: Path) -> tuple[HostFacts, tuple[Remark, ...]]:
-    """Return the facts of this host, and what was found in them, gravest first."""
+    """Return the facts of this host, and the warnings on them, the most severe first."""
     facts = host_facts(scratch)
     tried = last_tried(shell.cache_directory())
     if tried is not None:

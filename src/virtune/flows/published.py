@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What others published, read from the files that ship with virtune (`virtune/published`)."""
+"""Published figures of others, read from the files that ship with virtune (`virtune/published`)."""
 
 import tomllib
 from functools import cache
@@ -24,7 +24,7 @@ def figures() -> tuple[PublishedFigure, ...]:
 
 
 def published_study(name: str) -> PublishedStudy | None:
-    """Return what the authors of a built-in study printed; None for any other name."""
+    """Return the published results of a built-in study's authors; None for any other name."""
     found = _rows("studies.toml", "study", PublishedStudy)
     return next((one for one in found if one.name == name), None)
 
@@ -36,7 +36,7 @@ def service_levels() -> tuple[ServiceLevel, ...]:
 
 
 def conditions_of(words: tuple[str, ...]) -> tuple[str, ...]:
-    """Return conditions as they are written, those of service levels in the place of their names.
+    """Return the conditions, with the names of service levels replaced by their conditions.
 
     Raises UsageError for a single word that is no service level.
     """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From what was asked to a Study: plan file, flags over it, defaults under both, and the facts of the host."""
+"""From the user's options to a Study: flags, then the plan file, then defaults, and the facts of the host."""
 
 import json
 import os
@@ -47,17 +47,17 @@ from virtune.report.json.probe import probe_document
 from virtune.virsh import default_uri
 
 TRIAL_SECONDS: Mapping[str, float] = OPTIONS["seconds"].default | {"check": 4.0}
-"""By the kind of study. The trials of a check are long enough for slices of all lengths that are tried."""
+"""By the kind of study. The trials of a check are long enough for slices of all lengths compared."""
 
 AT_LOAD = ("latency.p99", "latency.p50", "latency.mean")
-"""What is judged at equal offered load unless one metric is named."""
+"""The metrics that are judged at equal offered load by default."""
 
 _FILE_BYTES_MAX = 1024**2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question(StudyOptions):
-    """What was asked, as it was written, of a study of a kind; `plan` is a plan file, `builtin` a built-in study."""
+    """The user's options for a study of a kind, as written; `plan` is a plan file, `builtin` a built-in study."""
 
     kind: StudyKind
     plan: Path | None = None
@@ -119,7 +119,7 @@ def study_for(question: Question) -> tuple[Study, str]:
 
 
 def _options(verb: str, study: Study, asked: StudyOptions, sources: Sources) -> tuple[ChosenOption, ...]:
-    """Return the value of every option and where it came from."""
+    """Return the value of every option and its origin."""
     own_seconds, own_ramp = _own_times(study.workloads)
     job_file = {name: Provenance.JOB_FILE for name, own in (("seconds", own_seconds), ("ramp", own_ramp)) if own}
     environment = {} if study.connect is None else {"connect": Provenance.ENVIRONMENT}
@@ -127,7 +127,7 @@ def _options(verb: str, study: Study, asked: StudyOptions, sources: Sources) -> 
 
 
 def _quickly(question: Question) -> StudyOptions:
-    """Return what was said on the command line, of which `--quick` says two things at once."""
+    """Return the options given on the command line, with `--quick` replaced by the two that it stands for."""
     if not question.quick:
         return question
     return replace(
@@ -138,7 +138,7 @@ def _quickly(question: Question) -> StudyOptions:
 
 
 def _values(study: Study) -> dict[str, object]:
-    """Return the values of a study by the options that ask for them."""
+    """Return a study's values by option."""
     return {
         "workloads": tuple(workload.name for workload in study.workloads),
         "baseline": study.baseline,
@@ -158,7 +158,7 @@ def _values(study: Study) -> dict[str, object]:
 
 
 def checked_span(asked: StudyOptions) -> int:
-    """Return how many bytes of the disk are touched, in whole pages; raises PlanError where they are too few."""
+    """Return the span of the disk in bytes, in whole pages; raises PlanError if it is too small."""
     span = int(asked.span or OPTIONS["span"].default)
     if span < (OPTIONS["span"].low or 0):
         raise PlanError("--span below 8 MiB fits into any cache", hint="use at least `--span 64M`")
@@ -166,7 +166,7 @@ def checked_span(asked: StudyOptions) -> int:
 
 
 def _connect(asked: StudyOptions, arms: tuple[Arm, ...]) -> str | None:
-    """Return the libvirt that has the arms' domains: the one that was said, else the one that `virsh` takes."""
+    """Return the URI of the libvirt with the arms' domains: the given one, else virsh's default."""
     if not any(arm.stack.kind.users_guest for arm in arms):
         if asked.connect is not None:
             raise PlanError("--connect was given, but no arm runs in a libvirt domain", hint="`--rig libvirt:DOMAIN`")
@@ -193,7 +193,7 @@ def checked_metric(name: str) -> str:
 
 
 def facts_text(scratch: Path) -> str:
-    """Return the facts of this host as JSON text, to be kept with a study."""
+    """Return the facts of this host as JSON text, to be stored with a study."""
     return json.dumps(probe_document(*probe(scratch)))
 
 
@@ -230,7 +230,7 @@ def _compared(asked: StudyOptions, base: Stack, settings: tuple[tuple[str, str],
 
 
 def _on_rig(written: str | NamedArm, base: Stack) -> str | NamedArm:
-    """Return an arm; where the whole plan is to be simulated, no arm of it has a rig of its own."""
+    """Return an arm; if the whole plan is simulated, without its own rig."""
     if isinstance(written, str) or base.kind.measures:
         return written
     name, words = written
@@ -238,7 +238,7 @@ def _on_rig(written: str | NamedArm, base: Stack) -> str | NamedArm:
 
 
 def _workloads_of(question: Question, plan: StudyOptions) -> tuple[Workload, ...]:
-    """Read the workloads; job files that a plan file names lie where it lies, wherever virtune is called from."""
+    """Read the workloads; a plan file's job files are relative to the plan file."""
     if question.builtin and not question.workloads:
         return tuple(found for word in plan.workloads for found in parse_workload(word))
     if question.plan is not None and not question.workloads:
@@ -247,11 +247,11 @@ def _workloads_of(question: Question, plan: StudyOptions) -> tuple[Workload, ...
 
 
 def read_workloads(words: tuple[str, ...], folder: Path) -> tuple[Workload, ...]:
-    """Read workloads: names, fio's own words, and job files, which lie below `folder`."""
+    """Read workloads: names, fio options, and job files, which are relative to `folder`."""
     found: list[Workload] = []
     for word in words:
         path = folder / word
-        # fio's own words may hold a slash (bssplit=4k/60), a path seldom holds a `=`
+        # fio options may contain a slash (bssplit=4k/60), a path seldom contains a `=`
         if path.is_file() or ("=" not in word and (os.sep in word or word.endswith((".fio", ".job", ".ini")))):
             found.append(read_job_file(_text(path), path.stem))
         else:
@@ -289,7 +289,7 @@ def _sensible(study: Study) -> None:
 
 
 def _budgeted(study: Study, asked: StudyOptions) -> Study:
-    """Return the study with the most seconds of trials that was said; the default gives way to a number of rounds."""
+    """Return the study with its time budget; the default budget does not apply if rounds are given."""
     said = asked.budget
     if said is None and asked.rounds is None:
         loads = len(study.at_load) + 1  # one I/O at a time besides
@@ -299,18 +299,18 @@ def _budgeted(study: Study, asked: StudyOptions) -> Study:
 
 
 def _rounds(kind: StudyKind, asked: StudyOptions) -> int:
-    """Return how many rounds, at most; who gives a budget and no rounds means as many as it has room for."""
+    """Return the most rounds; a budget without rounds allows as many as fit."""
     budget = kind is StudyKind.COMPARE and asked.budget is not None
     return asked.rounds or (ROUNDS_MAX if budget else int(OPTIONS["rounds"].default[kind]))
 
 
 def _own_times(workloads: tuple[Workload, ...]) -> tuple[float | None, float | None]:
-    """Return the times that job files say for themselves; `fio_job` refuses those that disagree with the study's."""
+    """Return the times in job files; `fio_job` refuses those that disagree with the study's."""
     said = [own_times(workload) for workload in workloads]
     seconds, ramps = ([pair[index] for pair in said if pair[index] is not None] for index in (0, 1))
     return (seconds[0] if seconds else None), (ramps[0] if ramps else None)
 
 
 def _or(*values: float | None) -> float:
-    """Return the first that was said; the last is the default."""
+    """Return the first value given; the last one is the default."""
     return next(value for value in values if value is not None)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The winner of a search in the words of those who are to use it: QEMU's command line, libvirt's disk element."""
+"""The winner of a search as configuration text: QEMU's command line, libvirt's disk element."""
 
 from dataclasses import dataclass
 
@@ -11,12 +11,12 @@ from virtune.model.stack import Stack
 from virtune.model.tuning import Tuning
 
 IMAGE = "/path/to/disk.img"
-"""Stands for the image that the reader has: what was measured was a scratch image."""
+"""A placeholder for the user's image: the measured one was a scratch image."""
 
 
 _NOT_OF_QEMU = frozenset({"machine.emulator", "pins", "guests", "idle_guests", "spread"})
 _NOT_OF_LIBVIRT = frozenset({"machine", "pins", "guests", "idle_guests", "spread"})
-"""Where a Stack holds what these lines have no place for."""
+"""The settings of a Stack that these lines cannot express."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +30,7 @@ class Spelled:
 
 
 def spelled(known: Tuning) -> tuple[Spelled, ...]:
-    """Write the winner for every program that has words for it; nothing before the search is finished."""
+    """Write the winner for every program that can express it; nothing before the search is finished."""
     if known.winner is None or not known.finished:
         return ()
     study, stack = known.study, known.study.arm(known.winner).stack
@@ -54,7 +54,7 @@ def spelled(known: Tuning) -> tuple[Spelled, ...]:
 
 
 def _beside(known: Tuning, places: frozenset[str]) -> tuple[str, ...]:
-    """Name the winner's settings that the lines do not hold: without them it is not what won."""
+    """Name the winner's settings that the lines lack: without them the configuration is not the winner."""
     assert known.winner is not None  # noqa: S101 - only a winner is written
     settings = known.study.arm(known.winner).settings
     own = [f"{name}={value}" for name, value in settings if name in BY_ID and _place(BY_ID[name]) & places]

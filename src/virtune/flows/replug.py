@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Disks of a running domain exchanged as part of a change: which may be, done and looked at, and the way back."""
+"""Exchange disks of a running domain as part of a change: check which may be, exchange and verify them, undo."""
 
 from collections.abc import Sequence
 
@@ -20,7 +20,7 @@ from virtune.virsh import DumpedDomain, Virsh
 def plugs_of(
     virsh: Virsh, dumped: DumpedDomain, after: bytes, turns: Sequence[SettingChange], targets: Sequence[str]
 ) -> tuple[Plug, ...]:
-    """Return how these disks are exchanged; raises PreconditionError for one that may not be, or need not."""
+    """Return the exchanges of these disks; raises PreconditionError for one that may or need not be exchanged."""
     live, before = (dumped.live or "").encode(), (dumped.inactive or "").encode()
     if dumped.state != "running":
         raise PreconditionError(f"the domain is {dumped.state}: there is nothing to replug")
@@ -44,7 +44,7 @@ def plugs_of(
 
 
 def replug(virsh: Virsh, entry: Entry, seconds: float) -> None:
-    """Exchange the disks of an entry; raises NotInForceError where one then is not what was asked for."""
+    """Exchange the disks of an entry; raises NotInForceError where one then differs from the request."""
     for plug in entry.plugs:
         exchange(virsh, entry.uuid, plug, seconds)
     targets = tuple(plug.target for plug in entry.plugs)
@@ -52,9 +52,9 @@ def replug(virsh: Virsh, entry: Entry, seconds: float) -> None:
 
 
 def return_plugs(virsh: Virsh, entry: Entry, seconds: float, *, again: bool) -> None:
-    """Plug in as it was every disk that is not; the domain runs.
+    """Attach every exchanged disk of the running domain as it was.
 
-    `again`: its guest has had the disk since, and may not be able to do without it any more.
+    `again`: the guest has used the disk since, and may not be able to spare it any more.
     """
     before = read_domain(entry.before)
     for plug in reversed(entry.plugs):

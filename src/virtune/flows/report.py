@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A study as one file of HTML with its pictures, as single pictures, or as their specifications."""
+"""A study as one HTML file with its charts, as single charts, or as their specifications."""
 
 import importlib.util
 import json
@@ -19,19 +19,19 @@ from virtune.store.sqlite import Store
 _TEMPLATE = Path(__file__).parent.parent / "report" / "html" / "page.html"
 
 _INK, _PAPER = "#1b1b1b", "#ffffff"
-"""What a picture that stands by itself is drawn with; within a page it takes the page's colours."""
+"""The colours of a single chart; within a page it takes the page's colours."""
 
 
 def report_html(store: Store, study: str, *, home: str = "") -> str:
-    """Return a study as HTML that needs nothing else: no network, no script; `home` is where a link leads back to.
+    """Return a study as self-contained HTML, without network or scripts; `home` is the address of its back link.
 
-    Raises MissingToolError without the libraries that draw.
+    Raises MissingToolError without the chart libraries.
     """
     return page_html(_page(store, store.find(study)), home=home)
 
 
 def _page(store: Store, name: str) -> ReportPage:
-    """Return the page that a study's kind has."""
+    """Return the page for a study's kind."""
     study = store.get(name).study
     if study.search is not None:
         from virtune.flows.tune import finished_tuning
@@ -57,7 +57,7 @@ def page_html(page: ReportPage, *, home: str = "") -> str:
         from markupsafe import Markup
     except ImportError:
         raise _missing("jinja2") from None
-    # our own drawings of our own specifications: the only text that is not escaped
+    # our own charts of our own specifications: the only text that is not escaped
     figures = [(chart, Markup(svg)) for chart, svg in zip(page.charts, svgs(page.charts), strict=True)]  # noqa: S704
     template = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, finalize=_shown).from_string(
         _TEMPLATE.read_text(encoding="utf-8")
@@ -66,7 +66,7 @@ def page_html(page: ReportPage, *, home: str = "") -> str:
 
 
 def _shown(value: object) -> object:
-    """Keep control characters of somebody's names and programs out of the page."""
+    """Remove control characters of untrusted names from the page."""
     return printable(value, keep="\n") if type(value) is str else value
 
 
@@ -76,7 +76,7 @@ def charts(store: Store, study: str) -> tuple[Chart, ...]:
 
 
 def svgs(made: Sequence[Chart]) -> Iterator[str]:
-    """Yield each picture as SVG that takes the colour of the text around it."""
+    """Yield each chart as SVG that takes the colour of the text around it."""
     try:
         import vl_convert
     except ImportError:
@@ -99,7 +99,7 @@ def pngs(made: Sequence[Chart]) -> Iterator[bytes]:
 
 
 def require_libraries() -> None:
-    """Raise MissingToolError where a page could not be drawn: better before a study than after it."""
+    """Raise MissingToolError before a study whose page could not be drawn."""
     for module, name in (("jinja2", "jinja2"), ("vl_convert", "vl-convert-python")):
         if importlib.util.find_spec(module) is None:
             raise _missing(name)

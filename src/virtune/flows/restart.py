@@ -21,11 +21,13 @@ from virtune.model.errors import NotInForceError, PreconditionError, VirtuneErro
 from virtune.virsh import DumpedDomain, Virsh
 
 IN_FORCE = ("R13", "R80", "R81")
-"""The rules that hold what runs against what is written."""
+"""The rules that compare the running VM with its configuration."""
 
 
 def require_restartable(virsh: Virsh, dumped: DumpedDomain, restart: Restart) -> None:
-    """Raise PreconditionError for a domain whose power cycle would do more than bring the change, or tell nothing."""
+    """Raise PreconditionError for a domain whose power cycle would do more than activate the change, or could not be
+    checked.
+    """
     live, inactive = (dumped.live or "").encode(), (dumped.inactive or "").encode()
     if dumped.state != "running":
         raise PreconditionError(f"the domain is {dumped.state}, and only one that runs can be seen to come back")
@@ -45,7 +47,7 @@ def require_restartable(virsh: Virsh, dumped: DumpedDomain, restart: Restart) ->
 
 
 def run_anew(virsh: Virsh, journal: Journal, entry: Entry, how: Restart) -> None:
-    """Take a running domain down and up again; raises when it does not go down, come up, run as written, get well."""
+    """Restart a running domain; raises when it does not shut down, start, run as configured, or become healthy."""
     power = Power(virsh, entry.uuid)
     journal.step(entry, Step.STOPPING)
     power.shut_down(how.timeout_seconds, force_off=how.force_off)
@@ -61,10 +63,10 @@ def run_anew(virsh: Virsh, journal: Journal, entry: Entry, how: Restart) -> None
 
 
 def return_to_running(virsh: Virsh, journal: Journal, entry: Entry, how: Restart, *, asked_now: bool) -> str:
-    """Let a domain run as it did before a restart that failed or was cut short; its old configuration is defined.
+    """Bring a domain back to running after a failed or interrupted restart, with its old configuration defined.
 
-    `asked_now`: it has just had its time to shut down and did not. Returns what there is to know of it. Raises
-    VirtuneError for a guest that would have to be pulled off, without leave for that.
+    `asked_now`: it did not shut down in time just now. Returns notes on the outcome. Raises VirtuneError for a guest
+    that would have to be destroyed without permission.
     """
     power = Power(virsh, entry.uuid)
     began = Step.STARTING in entry.steps
@@ -86,9 +88,9 @@ def return_to_running(virsh: Virsh, journal: Journal, entry: Entry, how: Restart
 
 
 def require_in_force(virsh: Virsh, uuid: str, turns: Sequence[SettingChange], only: Sequence[str] = ()) -> None:
-    """Raise NotInForceError where a running domain is not what was asked for, by its XML and by its process.
+    """Raise NotInForceError where a running domain differs from the request, by its XML or by its process.
 
-    `only` are the disks that are looked at; all of them with none.
+    `only` are the disks that are checked; all of them if empty.
     """
     dumped = LibvirtDomain(virsh, uuid).dump()
     said = [f"{turn.knob}={turn.value or ''}" for turn in unmet((dumped.live or "").encode(), turns)]
@@ -100,14 +102,16 @@ def require_in_force(virsh: Virsh, uuid: str, turns: Sequence[SettingChange], on
 
 
 def _as_named_now(entry: Entry) -> tuple[SettingChange, ...]:
-    """The turns of an entry, with the names that its disks have since: another bus brings another name."""
+    """The changes of an entry, with the present names of its disks: another bus gives another name."""
     before, after = read_domain(entry.before).disks, read_domain(entry.after).disks
     names = {old.target: new.target for old, new in zip(before, after, strict=True)}
     return tuple(replace(turn, at=names.get(turn.at, turn.at)) for turn in entry.turns)
 
 
 def _take_down(power: Power, how: Restart, entry: Entry) -> None:
-    """Off with a guest that runs with the new configuration. One that never ran has nothing to lose."""
+    """Shut down a guest that runs with the new configuration. One that never ran is destroyed, as it has nothing to
+    lose.
+    """
     if power.never_ran():
         power.pull_the_plug()
         return
@@ -139,5 +143,5 @@ def _waiting(live: bytes, inactive: bytes) -> str:
 
 
 def another_image(next_start: DomainDisk, live: DomainDisk) -> bool:
-    """Whether a disk's data would be another after a power-off; a volume of a pool may be shown as its file."""
+    """Whether a disk would have another image after a power-off; a pool's volume may be shown as its file."""
     return next_start.source.kind == live.source.kind and next_start.source != live.source

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where scratch images lie unless told otherwise."""
+"""The default directory of scratch images."""
 
 import os
 from pathlib import Path
@@ -8,8 +8,8 @@ SCRATCH = "/var/tmp/virtune-"  # noqa: S108 - whoever makes it first, it is look
 
 
 def default_scratch() -> Path:
-    """Return where scratch images lie unless told otherwise: on a disk, unlike /tmp, and kept between runs.
+    """Return the default directory of scratch images: on a disk, unlike /tmp, and kept between runs.
 
-    Each user has a directory, since nobody may use one in which another user could exchange what lies there.
+    Each user has one, because a directory in which another user could replace files is not safe.
     """
     return Path(f"{SCRATCH}{os.geteuid()}")

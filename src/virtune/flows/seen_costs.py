@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What this host's kept studies show of what stacks cost: the seconds that no trial asks for."""
+"""The overhead of stacks in this host's stored studies: the seconds besides the trials' planned time."""
 
 import contextlib
 import json
@@ -15,15 +15,15 @@ from virtune.probe.cpu import cpu_facts
 from virtune.store.sqlite import Store
 
 STUDIES_MAX = 8
-"""So many of the newest studies with stacks of the same kinds are looked at."""
+"""The newest studies with stacks of the same kinds that are read."""
 
 
 def seen_costs(store: Store, study: Study) -> SeenCosts:
-    """Return what the newest studies of this host show of what the stacks of a study cost; nothing where none do."""
+    """Return the overhead of a study's stacks in the newest studies of this host; empty if unknown."""
     if study.simulated:
         return NOTHING_SEEN
     wanted = {kind_of(arm.stack) for arm in study.arms}
-    with contextlib.suppress(StoreError):  # a forecast is worth no error
+    with contextlib.suppress(StoreError):  # a forecast must not cause an error
         known = [one.study for one in store.list() if isinstance(one, Listed) and one.done]
         past = [one for one in known if not one.simulated and not one.imported and one.id != study.id]
         alike = [one for one in past if wanted & {kind_of(arm.stack) for arm in one.arms}]
@@ -32,7 +32,7 @@ def seen_costs(store: Store, study: Study) -> SeenCosts:
 
 
 def _past(store: Store, study: Study, studies: Sequence[Study]) -> TimedStudy | None:
-    """Return when a study's attempts ended; None for one of another host. `studies` are all, the newest first."""
+    """Return the end times of a study's attempts; None for another host's. `studies` are all, the newest first."""
     facts, moments = store.moments(study.id)
     if not _here(facts):
         return None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A kept study again: derived anew where a better method has come since, and its raw evidence."""
+"""A stored study: derived again if there is a newer method, and its raw evidence."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -14,19 +14,19 @@ from virtune.store.sqlite import Store
 
 
 def current(store: Store, study_id: str) -> tuple[StudyRecord, Result]:
-    """Return a study and what it says by today's method; what is derived anew is kept beside the old."""
+    """Return a study and its result by today's method; new measurements are stored besides the old ones."""
     record = by_todays_method(store, study_id)
     return record, summarise(record)
 
 
 def by_todays_method(store: Store, study_id: str) -> StudyRecord:
-    """Return a study with the figures of today's method, so that all that is judged together is measured alike.
+    """Return a study with the figures of today's method, so that all figures judged together use the same one.
 
-    Where today's method cannot read what is kept, the older figures stay (`StudyRecord.methods` tells).
+    Where today's method cannot read the captures, the older figures stay (`StudyRecord.methods` shows it).
     """
     record = store.get(study_id)
     attempts = tuple(_derived_anew(store, record, one) for one in record.attempts)
-    stand = {one.trial.number: one for one in attempts}  # of several attempts the last one counts
+    stand = {one.trial.number: one for one in attempts}  # the last of several attempts counts
     trials = tuple(stand[one.trial.number] for one in record.trials)
     return replace(record, trials=trials, attempts=attempts)
 
@@ -46,7 +46,7 @@ def captures_of(store: Store, study_id: str, number: int, name: str | None) -> S
 
 
 def fio_outputs(store: Store, study_id: str, number: int | None) -> list[tuple[str, bytes]]:
-    """Return fio's own output as it came, with a label: of one trial, or of each arm's first trial."""
+    """Return fio's original output, with a label: of one trial, or of each arm's first trial."""
     record = store.get(study_id)
     done = [trial for trial in record.trials if trial.measurement is not None]
     if number is None:
@@ -68,7 +68,7 @@ def fio_outputs(store: Store, study_id: str, number: int | None) -> list[tuple[s
 def _derived_anew(store: Store, record: StudyRecord, trial: TrialRecord) -> TrialRecord:
     if trial.measurement is None or trial.measurement.method == METHOD:
         return trial
-    # the readers of raw evidence take a tenth of a second to load, and seldom is anything derived anew
+    # the readers of raw evidence take a tenth of a second to load and are seldom needed
     from virtune.analyse.trial.derive import derive
 
     study, number = record.study, trial.trial.number
@@ -77,8 +77,8 @@ def _derived_anew(store: Store, record: StudyRecord, trial: TrialRecord) -> Tria
         stack, workload = study.arm(trial.trial.arm).stack, study.workload(trial.trial.workload)
         measurement = derive(parts, stack=stack, workload=workload)
     except LoadError:
-        return trial  # today's method cannot read it: what was derived then still stands, with its number
-    # whether its settings were seen was judged when it ran, by what could be seen then
+        return trial  # today's method cannot read it: the old measurement stays, with its method's number
+    # its settings were verified when it ran, by what could be verified then
     judged = tuple(one for one in trial.measurement.remarks if one.id == UNVERIFIED)
     measurement = replace(measurement, remarks=(*judged, *measurement.remarks))
     if store.writable:

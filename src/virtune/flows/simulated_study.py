@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a study needs that measures nothing: no program, no scratch image, no target."""
+"""The tools of a simulated study, which needs no program, scratch image or target."""
 
 import contextlib
 from collections.abc import Callable, Iterator

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The scratch directories beside the study's own, where guests that are spread have their images."""
+"""The additional scratch directories over which the guests' images are spread."""
 
 import contextlib
 from collections.abc import Callable, Iterator
@@ -15,7 +15,7 @@ from virtune.model.study import Study
 def spread_images(study: Study, say: Callable[[Event], None]) -> Iterator[dict[str, Scratch]]:
     """Yield the scratch directories that guests are spread over besides the study's own, by name.
 
-    Two names of one directory are one. Raises PreconditionError for the study's own.
+    Two names of the same directory count once. Raises PreconditionError for the study's own directory.
     """
     places = sorted({arm.stack.spread for arm in study.arms if arm.stack.spread is not None})
     if places and study.target is not None:

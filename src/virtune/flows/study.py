@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A study, start to finish: preconditions, its trials one by one into the store, what is left when interrupted."""
+"""Run a study from start to finish: check preconditions, store its trials one by one, resume it if interrupted."""
 
 import contextlib
 import importlib
@@ -66,7 +66,7 @@ _NOISES = (0.02, 0.05, 0.15)
 """How rounds differ on a quiet host, on a busy one and on a bad one (`virtune check` says which one this is)."""
 
 _OF_EXPORTS = frozenset({"nbd", "libblkio"})
-"""The engines that load a storage daemon's exports, which no guest needs."""
+"""The fio engines that load a storage daemon's exports; guests do not need them."""
 
 
 Finished = tuple[StudyRecord, Result]
@@ -94,9 +94,9 @@ def new_study(study: Study, *, restart: bool = False) -> Study:
 
 
 def shows(study: Study) -> str:
-    """Say before anything is measured how small a difference the time has room to show, by how noisy rounds are.
+    """Return the minimum detectable difference of a planned study, for several levels of noise.
 
-    Found nine times in ten, at the confidence that each pair has.
+    It has 90 % power at the confidence of each pair.
     """
     from virtune.analyse.stats.anytime import smallest_shown
     from virtune.analyse.stats.planned import smallest_planned
@@ -115,14 +115,14 @@ def shows(study: Study) -> str:
 
 
 def _at_once(study: Study) -> int:
-    """Return how many rounds are proposed at first: all that can be without a look at what they say."""
+    """Return how many rounds are proposed at first: all that come before the first interim look."""
     if not study.sequential:
         return study.rounds
     return ROUNDS_MIN if study.budget_seconds is None else 1
 
 
 def random_seed() -> int:
-    """Return a seed to be recorded, small enough to be typed again."""
+    """Return a random seed that is small enough to be typed."""
     return secrets.randbelow(1_000_000)
 
 
@@ -149,9 +149,9 @@ def resume_study(
     leave: Leave,
     conditions: tuple[Threshold, ...] = (),
 ) -> Finished:
-    """Run what is left of a study; finished trials are never run again.
+    """Run the rest of a study; finished trials are never repeated.
 
-    It goes on until its conditions are decided, or those that are given in their place.
+    It runs until its conditions, or those given instead, are decided.
     """
     study = record.study
     if study.imported:
@@ -182,10 +182,10 @@ def finished_result(store: Store, study_id: str) -> Finished:
 def prepared(
     study: Study, say: Callable[[Event], None], leave: Leave, *, all_up: bool = True, announced: Event | None = None
 ) -> Iterator[Tools]:
-    """Look for everything that is needed before anything is made, then yield the tools with scratch in place.
+    """Check all preconditions before anything is created, then yield the tools with the scratch images in place.
 
-    `all_up`: every arm must come up; without it, whether one does is for the caller to see. `announced` is said once
-    nothing is known that stands in the way, before images are filled.
+    `all_up`: every arm must come up; without it the caller checks that. `announced` is reported after the checks,
+    before images are filled.
     """
     if study.simulated:
         if announced is not None:
@@ -197,7 +197,7 @@ def prepared(
     require_programs(study, say)
     ways = ready_domains(study, say)
     engines = _usable(fio_engines(fio), say)
-    # one engine for all arms, where they load files or disks: a guest's fio may have fewer
+    # one engine for all arms that load files or disks: a guest's fio may have fewer engines
     engines = engines.intersection(*(way.engines | _OF_EXPORTS for way in ways.values()))
     programs = {"fio": fio, **_generator(study, engines)}
     clients = clients_for(study, engines=engines, installed=shell.GENERATOR in programs)
@@ -223,7 +223,7 @@ def prepared(
             spread=spread,
         )
         for _ in loaded(study, tools):
-            pass  # images are made when they are asked for: now, and not in the first trial
+            pass  # images are created on request: now, and not in the first trial
         with _judges():
             if all_up:
                 _require_all_come_up(study, tools)
@@ -232,8 +232,8 @@ def prepared(
 
 @contextlib.contextmanager
 def _judges() -> Iterator[None]:
-    """Load what judges the rounds while the block runs: it takes half a second, in which a guest boots, and it must
-    not fall between trials.
+    """Import the analysis while the block runs: it takes half a second, in which a guest boots, and must not fall
+    between trials.
     """
     loading = threading.Thread(target=importlib.import_module, args=("scipy.special",))
     loading.start()
@@ -242,7 +242,7 @@ def _judges() -> Iterator[None]:
 
 
 def loaded(study: Study, tools: Tools) -> Iterator[Path]:
-    """Yield every file and device that the study's arms load and that stays: what goes with the run is none."""
+    """Yield every lasting file and device that the study's arms load, without those removed after the run."""
     if study.connect is not None or study.simulated:
         return
     if study.target is not None:
@@ -255,9 +255,9 @@ def loaded(study: Study, tools: Tools) -> Iterator[Path]:
 
 
 def _generator(study: Study, engines: frozenset[str]) -> dict[str, str]:
-    """Return where virtune-load is, if the study can use it.
+    """Return the path of virtune-load, if the study can use it.
 
-    Raises MissingToolError when it is not there and this fio cannot stand in for it.
+    Raises MissingToolError when it is missing and this fio cannot replace it.
     """
     if all(arm.stack.export != "vhost-user-blk" for arm in study.arms):
         return {}
@@ -267,7 +267,7 @@ def _generator(study: Study, engines: frozenset[str]) -> dict[str, str]:
 
 
 def _usable(engines: frozenset[str], say: Callable[[Event], None]) -> frozenset[str]:
-    """Leave out io_uring where the kernel refuses it to us: that fio was built with it says nothing of this host."""
+    """Leave out io_uring where the kernel denies it, even if fio was built with it."""
     if "io_uring" in engines and try_io_uring() is False:
         say(Noticed(text="io_uring does not work here (`virtune probe` says why), so fio uses another engine"))
         return engines - {"io_uring"}
@@ -275,7 +275,7 @@ def _usable(engines: frozenset[str], say: Callable[[Event], None]) -> frozenset[
 
 
 def _require_all_come_up(study: Study, tools: Tools) -> None:
-    """Bring every arm up once before anything is measured: what QEMU refuses is known at once, not after an hour."""
+    """Bring every arm up once before anything is measured, so that a stack that QEMU refuses is reported at once."""
     for arm in study.arms:
         for workload in study.workloads[:1]:
             try:
@@ -295,9 +295,10 @@ def _run_all(
     store: Store,
     say: Callable[[Event], None],
 ) -> None:
-    """Run what is left; where offered loads wait for the baseline's saturation, that first and then what follows.
+    """Run the trials left; with offered loads, first the baseline's saturation and then the loads that follow from
+    it.
 
-    What follows is written into the store before it runs, so that the saturation is never measured again.
+    These are stored before they run, so that the saturation is measured only once.
     """
     if left or study.sequential:
         _run(study, left, tools, costs, store=store, say=say)
@@ -344,7 +345,7 @@ def _run(
 
 
 def _interrupted(study: Study, ended: int, pace: Pace) -> Interrupted:
-    """Say how far an interrupted study came, and how it goes on."""
+    """Say how far an interrupted study came, and how to resume it."""
     number = study.trials[min(ended, len(study.trials) - 1)].round
     most = f"{'at most ' if study.sequential else ''}{rounds_at_most(study, pace)}"
     stored = f"{ended} trial{' is' if ended == 1 else 's are'} stored"
@@ -355,9 +356,9 @@ def _interrupted(study: Study, ended: int, pace: Pace) -> Interrupted:
 def _next(
     study: Study, attempts: Attempts, pace: Pace, store: Store, say: Callable[[Event], None]
 ) -> tuple[Study, tuple[Trial, ...]]:
-    """Look at what the trials so far say; return the study with the round that is to follow, if one is.
+    """Make the interim analysis; return the study with the next round, if one is needed.
 
-    The proposal is kept before anything of it runs, so that a study which is killed goes on exactly.
+    The proposal is stored before it runs, so that a killed study resumes exactly.
     """
     if not study.sequential or study.unsettled:
         return study, ()
@@ -368,7 +369,7 @@ def _next(
     restart = any(trial.restart for trial in study.trials)
     proposed = propose(study, rounds=1, workloads=seen.workloads, without=seen.lost, restart=restart)
     ends = study.budget_seconds is not None and pace.seconds + pace.left(proposed) > study.budget_seconds
-    if ends and proposed:  # no further round has room, so what is left of the error is for this look
+    if ends and proposed:  # no further round fits, so this look gets the rest of the error
         study, proposed = looked_at(study, 1.0), ()
         seen = look(attempts.record(study))
     left = seconds_left(study, (), pace)

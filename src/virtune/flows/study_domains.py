@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The libvirt domains of a study: looked for, with all that a load needs in them, before anything is made."""
+"""Check the libvirt domains of a study, and the requirements of a load in them, before anything is created."""
 
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
@@ -12,9 +12,9 @@ if TYPE_CHECKING:
 
 
 def ready_domains(study: Study, say: Callable[[Event], None]) -> "Mapping[str, DomainAccess]":
-    """Look for the domains of a study and what a load needs in them, before anything is made.
+    """Check the domains of a study and the requirements of a load in them.
 
-    Returns the ways into them by their names. Raises PreconditionError with what is missing and what to do.
+    Returns the access to each by its name. Raises PreconditionError with what is missing and what to do.
     """
     if study.connect is None:
         return {}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The images and devices of a study: the same from its first trial to its last, however often it is interrupted."""
+"""The images and devices of a study: they must stay the same from its first to its last trial."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -11,7 +11,7 @@ from virtune.probe.identity import identity_of
 
 
 def identities(paths: Iterable[Path]) -> tuple[Identity, ...]:
-    """Return what is loaded, so that a study that goes on later can tell whether it still is."""
+    """Return the identities of the loaded images, so that a resumed study can check them."""
     found = (identity_of(path) for path in sorted(set(paths)))
     return tuple(one for one in found if one is not None)
 
@@ -19,7 +19,7 @@ def identities(paths: Iterable[Path]) -> tuple[Identity, ...]:
 def require_same_images(study: Study) -> None:
     """Raise RefusedTargetError when a file or device is not the one that the study began with.
 
-    Rounds before and after would stand in one table as if they were of one disk.
+    Otherwise rounds of two disks would be mixed in one table.
     """
     for begun in study.images:
         reason = _replaced(begun, identity_of(Path(begun.path)))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The verb `sweep`: more and more load until a stack is saturated, then loads around what is looked for."""
+"""The verb `sweep`: increase the load until a stack is saturated, then add loads around the knee or limit."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -27,20 +27,20 @@ from virtune.plan.sweep import FIRST_SHARES, next_step, sweep_study
 from virtune.store.sqlite import Store
 
 LIKELY_LOADS = 5
-"""How many loads a curve is likely to need beyond the first ones: a gap of 1.25 is halved three times."""
+"""The expected number of loads beyond the first ones: a gap of 1.25 is halved three times."""
 
 
 def sweep_for(question: Question) -> tuple[Study, str]:
-    """Return the sweep that was asked for, and the facts of this host as JSON text; raises PlanError."""
+    """Return the requested sweep, and the facts of this host as JSON text; raises PlanError."""
     limit = next((parse_limit(text) for text in question.subject_to), None)
     study, facts = study_for(question)
     return sweep_study(study, SweepPlan(limit=limit, loads=question.loads, rounds=study.rounds)), facts
 
 
 def run_sweep(study: Study, *, store: Store, say: Callable[[Event], None], leave: Leave, facts: str) -> LoadSweep:
-    """Keep a new sweep and run it to its end; returns what it says.
+    """Store a new sweep and run it to its end; returns its result.
 
-    Raises Interrupted when the user stopped it (what was finished is kept), LoadError when nothing could be measured.
+    Raises Interrupted when the user stopped it (finished trials are kept), LoadError when nothing could be measured.
     """
     seen = seen_costs(store, study)
     pace = Pace(study, done=0, busy=host_is_busy(), seen=seen)
@@ -53,7 +53,7 @@ def run_sweep(study: Study, *, store: Store, say: Callable[[Event], None], leave
 
 
 def resume_sweep(record: StudyRecord, *, store: Store, say: Callable[[Event], None], leave: Leave) -> LoadSweep:
-    """Go on with a sweep, in the middle of a block if it was killed there."""
+    """Resume a sweep, in the middle of a block if it was killed there."""
     if not record.finished:
         require_same_images(record.study)
         with prepared(record.study, say, leave) as tools:
@@ -63,7 +63,7 @@ def resume_sweep(record: StudyRecord, *, store: Store, say: Callable[[Event], No
 
 
 def finished_sweep(store: Store, study_id: str) -> LoadSweep:
-    """Mark a sweep as finished when its curve needs no more, and return what it says."""
+    """Mark a sweep as finished when its curve is complete, and return its result."""
     record = store.get(study_id)
     known = swept(record)
     done = record.finished
@@ -105,7 +105,7 @@ def _steps(study: Study, tools: Tools, seen: SeenCosts, *, store: Store, say: Ca
             if step is None:
                 return
             study = step
-            store.replace_study(study)  # before anything of it runs, so that a sweep which is killed goes on exactly
+            store.replace_study(study)  # before it runs, so that a killed sweep resumes exactly
             record = replace(record, study=study)
     except KeyboardInterrupt:
         hint = f"continue with `virtune resume {study.id}`"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One trial: a stack up, proven, loaded, watched, taken down, and its evidence."""
+"""Run one trial: bring a stack up, verify it, load and watch it, take it down, and return the evidence."""
 
 import contextlib
 import json
@@ -32,13 +32,13 @@ from virtune.shell import Warden
 
 _VERSION = re.compile(rb'"fio version"\s*:\s*"([\x20-\x7e]{1,80}?)"')
 _HEAD_BYTES = 64 * 1024
-"""The version stands before the first job, behind what fio may have complained of."""
+"""The version comes before the first job, after any messages of fio."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tools:
-    """What trials share: the programs that load by name, what of them loads what, the rigs, the scratch images, the
-    warden. `spread` has the scratch images of guests that are to lie elsewhere, by directory.
+    """What trials share: the load generators by name and their use, the rigs, the scratch images, the warden.
+    `spread` has the scratch images of guests in other directories, by directory.
     """
 
     programs: Mapping[str, str]
@@ -53,8 +53,8 @@ class Tools:
 def run_trial(study: Study, trial: Trial, tools: Tools) -> tuple[TrialRecord, tuple[Capture, ...]]:
     """Run one trial and return its record with its raw evidence.
 
-    A load or rig that failed is a record with its reason. Raises NotInForceError when something else runs than was
-    asked for: nothing may be reported under that name.
+    A failed load or rig gives a record with its reason. Raises NotInForceError when another setting runs than
+    requested, since figures must not be reported under its name.
     """
     arm, workload = study.arm(trial.arm), study.workload(trial.workload)
     ground = ground_for(arm.stack, workload, study, tools)
@@ -85,7 +85,7 @@ def run_trial(study: Study, trial: Trial, tools: Tools) -> tuple[TrialRecord, tu
 
 
 def ground_for(stack: Stack, workload: Workload, study: Study, tools: Tools) -> DiskImageSpec:
-    """Return what the stack stands on, as cold as the one before it."""
+    """Return the stack's image or device, dropped from the page cache."""
     if stack.disk.backend == "null-co" or not stack.kind.measures:
         return DiskImageSpec(image=None, size_bytes=study.span_bytes, writes=workload.writes)
     if tools.target is not None:
@@ -136,18 +136,18 @@ def _load(
 
 
 class _Kept:
-    """Where a rig leaves its evidence: among the captures of the trial."""
+    """Collects a rig's evidence as captures of the trial."""
 
     def __init__(self, captures: list[Capture]) -> None:
         self._captures = captures
 
     def capture(self, name: str, content: bytes | str) -> None:
-        """Keep raw evidence by name."""
+        """Add raw evidence by name."""
         self._captures.append(Capture(name=name, content=content if isinstance(content, bytes) else content.encode()))
 
     @contextlib.contextmanager
     def host(self, *, processes: Mapping[str, int], image: Path | None) -> Iterator[HostCounters]:
-        """Sample this host while the block runs, and keep the samples however it ends."""
+        """Sample this host while the block runs, and keep the samples even if it fails."""
         devices = backing_of(image).names if image is not None else ()
         file = None if image is None else _file_of(image)
         sampler = Sampler(devices=devices, processes=processes, files={} if file is None else {"image": file})
@@ -159,21 +159,21 @@ class _Kept:
 
 
 def disks_below(ground: DiskImageSpec) -> Iterator[Capture]:
-    """Yield the capture of which disks guests are spread over, where they are."""
+    """Yield the capture of the disks that guests are spread over, if they are."""
     if ground.image is not None and ground.second is not None:
         disks = [[disk.name for disk in backing_of(image).disks] for image in (ground.image, ground.second)]
         yield _text(DISKS, json.dumps({"disks": disks}) + "\n")
 
 
 def _held_words(study: Study, tools: Tools) -> list[tuple[str, str]]:
-    """Say under what name a target of the user's is loaded."""
+    """Return a note on the name under which an existing target is loaded."""
     if tools.target is None:
         return []
     return [(str(tools.target.path), f"{study.target}, held open so that its name cannot come to mean another")]
 
 
 def _jobs(study: Study, trial: Trial, workload: Workload, bench: Bench, tools: Tools) -> list[FioJob]:
-    """Write the job of every guest that the load is shared among; one job where there is none."""
+    """Return the job of every guest that shares the load; one job without guests."""
     stack = study.arm(trial.arm).stack
     return [
         fio_job(
@@ -189,18 +189,18 @@ def _jobs(study: Study, trial: Trial, workload: Workload, bench: Bench, tools: T
 
 
 def _clients(workload: Workload, tools: Tools) -> Clients:
-    """Return what loads; a device of the user's is written by fio, since virtune-load would claim it for itself."""
+    """Return the load generators; fio loads an existing device, since virtune-load would open it exclusively."""
     claimed = workload.writes and tools.target is not None and tools.target.path.is_block_device()
     return replace(tools.clients, alike=tools.clients.alike and not claimed)
 
 
 def _file_of(image: Path) -> Path | None:
-    """Return the file whose pages the host may hold: the image, or what a loop device stands on."""
+    """Return the file that may be in the host's page cache: the image, or a loop device's backing file."""
     return image if image.is_file() else loop_file(image)
 
 
 def _program_seen(output: bytes, job: FioJob) -> Check:
-    """Say by whom the result was written, as it says itself."""
+    """Return the program that wrote the result, as the result names it."""
     said = _VERSION.search(output[:_HEAD_BYTES])
     name = None if said is None else said[1].decode(errors="replace")
     found = None if name is None else PROGRAM if name.startswith(PROGRAM) else FIO

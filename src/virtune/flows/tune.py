@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The verb `tune`: probe, race in random blocks, confirm on fresh data; what is next follows from what is kept."""
+"""The verb `tune`: probe, race in random blocks, confirm on fresh data; each step follows from the stored trials."""
 
 import math
 import time
@@ -51,25 +51,25 @@ from virtune.plan.search import next_block
 from virtune.store.sqlite import Store
 
 _MANY = 100
-"""Of so many slices repeats are forecast as a share."""
+"""The fewest slices from which the share of repeats is forecast."""
 
 COME_UP_MAX = 200
-"""Of so many configurations each is brought up once before the race; of more, each when its turn comes."""
+"""Up to so many configurations are all brought up once before the race; of more, each when its turn comes."""
 
 
 RESTLESS = 0.25
-"""From this sd of neighbouring slices (ln) on a search is told to take its time: on a recorded hour of 0.37 two of
+"""From this sd of neighbouring slices (ln) on a longer search is advised: on a recorded hour of 0.37 two of
 three searches chose within 3 % of the best, and nine of ten with 40 s between their blocks (benchmarks/decide.md)."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Anew:
-    """Rigs that start every stack anew: in a new process, and a guest's disk in the machine that there is."""
+    """Rigs that restart every stack: in a new process, or for guests with a new disk in the same machine."""
 
     rigs: Session
 
     def up(self, stack: Stack, ground: DiskImageSpec, *, restart: bool = False) -> AbstractContextManager[Bench]:  # noqa: ARG002
-        """Bring a stack up as if none had been before it."""
+        """Bring a stack up in a new process or with a new disk."""
         return self.rigs.up(stack, ground, restart=True)
 
 
@@ -82,9 +82,9 @@ def tune(
     facts: str,
     seen: SeenCosts = NOTHING_SEEN,
 ) -> Tuning:
-    """Keep a new search and run it to its end; returns what it says. `seen` is what this host's studies say of costs.
+    """Store a new search and run it to its end; returns its result. `seen` is the overhead in this host's studies.
 
-    Raises PlanError for a budget that is too short, Interrupted when the user stopped it (what was finished is kept),
+    Raises PlanError for a budget that is too short, Interrupted when the user stopped it (finished trials are kept),
     LoadError when nothing could be measured.
     """
     require_budget(study, seen)
@@ -97,9 +97,9 @@ def tune(
 
 
 def require_budget(study: Study, seen: SeenCosts = NOTHING_SEEN) -> None:
-    """Raise PlanError where a budget has no room for the fewest blocks, with what it takes, before anything runs.
+    """Raise PlanError for a budget below the fewest blocks, with the time they need, before anything runs.
 
-    `seen` is what this host's studies say of what a slice costs beside its run.
+    `seen` is the overhead in this host's studies.
     """
     budget = search_of(study).budget_seconds
     least = seconds_left(replace(_not_begun(study), race_seconds_left=0.0), seen)
@@ -112,17 +112,17 @@ def require_budget(study: Study, seen: SeenCosts = NOTHING_SEEN) -> None:
 
 
 def resume_tuning(record: StudyRecord, *, store: Store, say: Callable[[Event], None], leave: Leave) -> Tuning:
-    """Go on with a search, in the middle of a block if it was killed there."""
+    """Resume a search, in the middle of a block if it was killed there."""
     if not tuning(record).finished or unsettled(record.attempts) is not None:
         require_same_images(record.study)
         with prepared(record.study, say, leave, all_up=False) as tools:
-            require_same_images(record.study)  # a scratch image that was damaged has been made anew just now
+            require_same_images(record.study)  # a damaged scratch image has just been replaced
             _search(record, tools, store=store, say=say)
     return finished_tuning(store, record.study.id)
 
 
 def finished_tuning(store: Store, study_id: str) -> Tuning:
-    """Mark a search as finished when nothing is left to run, and return what it says."""
+    """Mark a search as finished when nothing is left to run, and return its result."""
     record = by_todays_method(store, study_id)
     known = tuning(record)
     if known.finished and not record.finished and store.writable:
@@ -131,9 +131,9 @@ def finished_tuning(store: Store, study_id: str) -> Tuning:
 
 
 def seconds_left(known: Tuning, seen: SeenCosts = NOTHING_SEEN) -> float | None:
-    """Return about how long the rest takes; None where only a certificate ends the race and none is in sight.
+    """Estimate the time left; None where only a certificate ends the race and none is in sight.
 
-    `seen` is what this host's studies say of what a slice costs beside its run, for a search that has not begun.
+    `seen` is the overhead in this host's studies, for a search that has not begun.
     """
     study, search = known.study, search_of(known.study)
     if known.finished:
@@ -154,7 +154,7 @@ def seconds_left(known: Tuning, seen: SeenCosts = NOTHING_SEEN) -> float | None:
 
 
 def _slice_seconds(known: Tuning, seconds: float, seen: SeenCosts) -> float:
-    """Return what a slice takes that measures so long: as those that ran did, and before them as they do here."""
+    """Return the time of a slice with its overhead: as in the slices so far, else as in this host's studies."""
     study = known.study
     if known.probed.slices and not study.simulated:
         return seconds + known.beside_seconds
@@ -162,7 +162,7 @@ def _slice_seconds(known: Tuning, seconds: float, seen: SeenCosts) -> float:
 
 
 def race_seconds(known: Tuning, each: float) -> float | None:
-    """Return about how long the race still takes where a slice takes `each`; None where nothing in sight ends it."""
+    """Estimate the time left for the race where a slice takes `each`; None where no end is in sight."""
     search, cap, done = search_of(known.study), known.probed.slices_max, known.standing.slices
     needed = None if len(known.standing.runners) < search.racing else known.standing.slices_left  # others may join
     ahead = [left for left in (needed, None if cap is None else cap - done) if left is not None]
@@ -176,7 +176,7 @@ def race_seconds(known: Tuning, each: float) -> float | None:
 
 
 def _require_real(found: InForce) -> None:
-    """Raise PreconditionError for a guest under software emulation, whose figures rank nothing."""
+    """Raise PreconditionError for a guest under software emulation, whose figures are not comparable."""
     emulated = next((one for one in found.checks if (one.setting, one.found) == ("accelerator", "tcg")), None)
     if emulated is not None:
         raise PreconditionError(
@@ -186,7 +186,7 @@ def _require_real(found: InForce) -> None:
 
 
 def those_that_come_up(study: Study, tools: Tools, say: Callable[[Event], None]) -> Study:
-    """Bring every arm up once and leave out those that QEMU refuses, with its words, or runs as something else."""
+    """Bring every arm up once and leave out those that QEMU refuses or runs with other settings."""
     search = search_of(study)
     if len(study.arms) > COME_UP_MAX:
         baseline = study.arm(study.baseline).stack
@@ -217,7 +217,7 @@ def those_that_come_up(study: Study, tools: Tools, say: Callable[[Event], None])
 
 
 def _search(record: StudyRecord, tools: Tools, *, store: Store, say: Callable[[Event], None]) -> None:
-    """Run block after block until nothing is to be run next."""
+    """Run block after block until the search is finished."""
     study = record.study
     pending = unsettled(record.attempts)
     made = tuple(one for one in record.attempts if pending is None or one.trial.number != pending.number)
@@ -251,7 +251,7 @@ def _search(record: StudyRecord, tools: Tools, *, store: Store, say: Callable[[E
 
 
 def _with_repeats(seconds: float | None, made: Sequence[TrialRecord]) -> float | None:
-    """Return a forecast with the part of it that has to be run again, if it stays as it was of late."""
+    """Return a forecast including repeats, at their recent share."""
     if seconds is None:
         return None
     last = {one.trial.number: one.attempt for one in made}
@@ -266,7 +266,7 @@ def _spread(begun: float, seconds: float) -> float:
 
 
 def probed_words(known: Tuning) -> str:
-    """Say before the race what the probe saw, and what certainty will cost."""
+    """Return the probe's result and the cost of a certificate, to be shown before the race."""
     search, probed = search_of(known.study), known.probed
     if probed.sd is None or probed.certificate_seconds is None:
         return "the pilot saw too little to forecast the time of --mode certify"
@@ -288,7 +288,7 @@ def probed_words(known: Tuning) -> str:
 
 
 def _attempts(study: Study, known: Tuning, tools: Tools, store: Store, say: Callable[[Event], None]) -> Attempts:
-    """Return what runs the trials of a phase: as long as it says, and started anew where starts are measured."""
+    """Return the runner for the trials of a phase: with its length, and with restarts where starts are measured."""
     asked = replace(study, seconds=seconds_of(study, known.probed, known.phase))
     if known.phase is Phase.CONFIRM:
         tools = replace(tools, rigs=_Anew(tools.rigs))
@@ -296,9 +296,9 @@ def _attempts(study: Study, known: Tuning, tools: Tools, store: Store, say: Call
 
 
 def _block_after(record: StudyRecord, made: Sequence[TrialRecord]) -> tuple[Trial, ...]:
-    """Return the block to run: the one that was begun and not finished, else the next.
+    """Return the block to run: the unfinished one, else the next.
 
-    What a block consists of follows from the blocks before it, so one that was begun is made again from these.
+    A block follows from the blocks before it, so an unfinished one is made again from these.
     """
     if made:
         last = max(made, key=lambda one: one.trial.number).trial.round
@@ -317,21 +317,21 @@ def _next(record: StudyRecord, made: Sequence[TrialRecord], *, before: int | Non
 
 
 def _with(record: StudyRecord, made: Sequence[TrialRecord], *, before: int | None = None) -> StudyRecord:
-    """Return the study as it is known by these attempts, or by those before a trial."""
+    """Return the study's record by these attempts, or by those before a trial."""
     kept = tuple(one for one in made if before is None or one.trial.number < before)
     standing = {one.trial.number: one for one in kept}
     return replace(record, trials=tuple(standing[number] for number in sorted(standing)), attempts=kept)
 
 
 def _require_baseline(made: Sequence[TrialRecord]) -> None:
-    """Raise LoadError when the probe saw nothing: what cannot be measured cannot be tuned."""
+    """Raise LoadError when the probe has no measurement: then nothing can be tuned."""
     probes = [one for one in made if phase_of(one.trial.round) is Phase.PROBE]
     if len(probes) >= 3 and all(one.measurement is None for one in probes):
         raise LoadError("no trial of the baseline gave a measurement", hint=_reasons(probes))
 
 
 def require_percentiles(known: Tuning) -> None:
-    """Raise PreconditionError when no slice can hold what a percentile of the goal or of a limit needs."""
+    """Raise PreconditionError when no slice can hold the I/Os that a percentile of the goal or of a limit needs."""
     found = unresolved(search_of(known.study), known.probed)
     if found is None:
         return
@@ -345,7 +345,7 @@ def require_percentiles(known: Tuning) -> None:
 
 
 def no_room(known: Tuning) -> PreconditionError:
-    """Say that slices take longer here than a budget was thought to have room for: nothing was raced."""
+    """Return the message that slices take longer than planned, so that the budget allowed no race."""
     each = known.probed.slice_seconds + known.beside_seconds
     return PreconditionError(
         f"a slice takes {format_seconds(each)} here, so {BLOCKS_IN_BUDGET} blocks of"
@@ -355,7 +355,7 @@ def no_room(known: Tuning) -> PreconditionError:
 
 
 def nothing_raced(known: Tuning, made: Sequence[TrialRecord]) -> LoadError:
-    """Say why no configuration of the race has a value: what was measured and cannot be used is not what failed."""
+    """Say why no configuration of the race has a value; unusable measurements are distinguished from failures."""
     raced = [one for one in made if phase_of(one.trial.round) is Phase.RACE]
     measured = [one.measurement for one in raced if one.measurement is not None]
     if not measured:
@@ -374,9 +374,9 @@ def _reasons(records: Iterable[TrialRecord]) -> str:
 
 
 def beforehand(study: Study, seen: SeenCosts = NOTHING_SEEN) -> str:
-    """Say before anything is measured how much is searched, and how long it takes at most, set-up included.
+    """Return the size of the search and its longest time, set-up included, to be shown before it starts.
 
-    `seen` is what this host's studies say of what a slice costs beside its run.
+    `seen` is the overhead in this host's studies.
     """
     search = search_of(study)
     left = seconds_left(_not_begun(study), seen)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From what was asked of `tune` to a Study that searches: goal, space, workloads, and the facts of the host."""
+"""From the options of `tune` to a Study that searches: goal, space, workloads, and the facts of the host."""
 
 import os
 from collections.abc import Callable, Sequence
@@ -33,12 +33,12 @@ SLICE_SECONDS = 1.0
 """The slice of the probe, and of a race on a disk of more than 2,000 IOPS."""
 
 SPREAD_BLOCKS = 20
-"""A budget is for so many blocks at least, so blocks are closer together where it is below ten minutes."""
+"""A budget has room for at least so many blocks, so blocks are closer together where it is below ten minutes."""
 
 SPREAD_MAX = 3600.0
 
 ERROR = 0.05
-"""The probability that anything said of the race is not so (method, 5)."""
+"""The probability that any statement on the race is wrong (method, 5)."""
 
 
 def tuning_study(asked: StudyOptions) -> tuple[Study, str]:
@@ -50,7 +50,7 @@ def tuning_study(asked: StudyOptions) -> tuple[Study, str]:
 
 
 def study_for(asked: StudyOptions, what: Callable[[], Host]) -> Study:
-    """Return the study that searches on a host that has this; raises PlanError with what is wrong and a hint."""
+    """Return the study that searches on a host with this support; raises PlanError with what is wrong and a hint."""
     _require_time(asked)
     goal = parse_goal(asked.maximize, asked.minimize, asked.subject_to)
     workloads = read_workloads(asked.workloads or OPTIONS["workloads"].default, Path())
@@ -86,7 +86,7 @@ def study_for(asked: StudyOptions, what: Callable[[], Host]) -> Study:
 
 
 def _options(study: Study, asked: StudyOptions) -> tuple[ChosenOption, ...]:
-    """Return the value of every option of `tune`, and where it came from."""
+    """Return the value of every option of `tune`, and its origin."""
     options, sources = layered((Provenance.FLAG, asked))
     values = {
         "workloads": tuple(workload.name for workload in study.workloads),
@@ -99,7 +99,7 @@ def _options(study: Study, asked: StudyOptions) -> tuple[ChosenOption, ...]:
 
 
 def _require_time(asked: StudyOptions) -> None:
-    """Raise PlanError for a soak, or blocks that far apart, that leave nothing of the budget."""
+    """Raise PlanError for a soak, or a distance of blocks, that uses up the budget."""
     spread, soak, budget = asked.spread or 0.0, asked.soak or 0.0, asked.budget
     if budget is None:
         return
@@ -151,7 +151,7 @@ def _search(asked: StudyOptions, goal: Goal, space: Space) -> Search:
 
 
 def host() -> Host:
-    """Ask the installed QEMU and the kernel what there is to be turned."""
+    """Query the installed QEMU and the kernel for the settings that they support."""
     works = try_io_uring()
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return Host(
@@ -172,7 +172,7 @@ def _spread_of(asked: StudyOptions) -> float:
 
 
 def _apart(space: Space) -> tuple[SetApart, ...]:
-    """Put together what promises the same for the same reason."""
+    """Group configurations with the same durability for the same reason."""
     found: dict[tuple[Promise, str], list[Apart]] = {}
     for one in space.apart:
         found.setdefault((one.durability.promise, one.durability.words), []).append(one)

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The guest image that the rig `qemu` boots: made, kept, chosen."""
+"""The appliance (guest image) that the rig `qemu` boots: build, store and choose it."""

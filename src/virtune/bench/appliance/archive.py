@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """An initramfs: files, directories and links as the `newc` cpio archive that a Linux kernel unpacks.
 
-Written here so that no root, no `cpio` program and no directory of copies is needed, and so that the same content
-always gives the same bytes: owner, times and order do not depend on who builds.
+Implemented here so that neither root, a `cpio` program nor a directory of copies is needed, and so that the same
+content always gives the same bytes: owner, times and order do not depend on the builder.
 """
 
 import stat

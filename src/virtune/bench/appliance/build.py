@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The appliance: a kernel and an initramfs with busybox, fio and our agent, kept by what it was made from.
+"""The appliance: a kernel and an initramfs with busybox, fio and our agent, cached by its content.
 
-The name of an appliance is a hash of everything that is in it, so that one which is at hand is never out of date: a
-newer fio, kernel or agent makes another appliance.
+The name of an appliance is a hash of everything in it, so a cached one is never out of date: a newer fio, kernel or
+agent makes another appliance.
 """
 
 import contextlib
@@ -28,18 +28,18 @@ from virtune.model.errors import PreconditionError
 MODULES = (
     "virtio_pci", "virtio_console", "virtio_blk", "virtio_scsi", "sd_mod", "nvme", "ahci", "ata_piix",
 )  # fmt: skip
-"""The kernel modules that a guest may need, where its kernel has them as modules; with what they depend on."""
+"""The kernel modules that a guest may need, unless built in; their dependencies are added."""
 
 AT_BOOT = ("virtio_pci", "virtio_console")
-"""What the agent needs. What a disk needs is loaded when there is such a disk: each module costs boot time."""
+"""The modules that the agent needs. A disk's modules are loaded when there is such a disk: each costs boot time."""
 
 _OURS = Path(__file__).resolve().parents[2] / "guest"
-"""The files of ours that go into it."""
+"""Our own files in the appliance."""
 
 _SCRIPTS = ("agent", "armed", "barrier", "disk")
 
 _KEPT = re.compile(r"(.*/)?(ld-linux.*|lib(c|m|z|aio|numa|dl|pthread|rt|uring|atomic|gcc_s))\.so(\..*)?")
-"""The libraries of fio that a load calls; all others are network storage, and get stand-ins."""
+"""The libraries of fio that a load calls; all others are for network storage, and are replaced by stubs."""
 
 _EMPTY = ("dev", "proc", "run", "sys", "tmp")
 _DESCRIPTION = "appliance.json"
@@ -51,7 +51,7 @@ _DEPENDS = re.compile(rb"\0depends=([^\0]*)\0")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Appliance:
-    """A guest that is ready to boot. `modules` are the kernel modules in it, `built_in` those that it has anyway."""
+    """A bootable guest image. `modules` are the kernel modules in it, `built_in` those built into its kernel."""
 
     key: str
     kernel: Path
@@ -69,7 +69,7 @@ class Appliance:
 
 
 def appliance_for(sources: Sources, home: Path) -> tuple[Appliance, bool]:
-    """Return the appliance that is made from these sources, and whether it had to be made now."""
+    """Return the appliance made from these sources, and whether it was built now."""
     entries = _entries(sources)
     content = archive(entries, directories=_EMPTY)
     kernel = sources.kernel.read_bytes()
@@ -85,7 +85,7 @@ def appliance_for(sources: Sources, home: Path) -> tuple[Appliance, bool]:
         (work / "vmlinuz").write_bytes(kernel)
         (work / "initramfs").write_bytes(content)
         (work / _DESCRIPTION).write_text(json.dumps(_description(sources, entries, len(content))) + "\n")
-        # a half that a killed build left under this name has no description, and is in the way
+        # the remains of a killed build under this name have no description, and are removed
         shutil.rmtree(place, ignore_errors=True)
         work.rename(place)
     finally:
@@ -97,7 +97,7 @@ def appliance_for(sources: Sources, home: Path) -> tuple[Appliance, bool]:
 
 
 def appliances(home: Path) -> list[Appliance]:
-    """Return all that are kept, oldest first."""
+    """Return all stored appliances, oldest first."""
     found = [_read(place) for place in home.iterdir()] if home.is_dir() else []
     return sorted((one for one in found if one is not None), key=lambda one: one.made)
 
@@ -111,7 +111,7 @@ def remove(home: Path, keys: frozenset[str] | None = None) -> list[str]:
 
 
 def remove_halves(home: Path) -> list[Path]:
-    """Remove what builds that were killed left; returns what was removed."""
+    """Remove the remains of killed builds; returns what was removed."""
     places = (home, home.parent / "packages")
     halves = [path for place in places if place.is_dir() for path in place.glob(f"*{_PARTIAL}") if _ended(path)]
     hidden = [path for path in (home.parent / "packages").glob(f".*{_PARTIAL}") if _ended(path)]
@@ -198,7 +198,7 @@ def _library(path: Path) -> ArchiveEntry:
 
 
 def _modules(sources: Sources) -> Iterator[ArchiveEntry]:
-    """Yield the modules that are wanted and what they depend on, and the lists in which order to load them."""
+    """Yield the wanted modules with their dependencies, and the lists of their loading order."""
     at_hand = {path.name.partition(".")[0].replace("-", "_"): path for path in sources.modules.rglob("*.ko*")}
     contents: dict[str, bytes] = {}
 
@@ -229,7 +229,7 @@ def _built_in(modules: Path) -> set[str]:
 
 
 def _plain(path: Path) -> bytes:
-    """Return a module as the guest loads it, unpacked where the distribution packs its modules."""
+    """Return a module as the guest loads it, decompressed if the distribution compresses modules."""
     content = path.read_bytes()
     match path.suffix:
         case ".ko":

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which appliance the rig boots: the one that is made from what `virtune appliance build` was last given."""
+"""The appliance that the rig boots: the one made from the sources last given to `virtune appliance build`."""
 
 import contextlib
 import json
@@ -18,9 +18,9 @@ BACK = "`virtune appliance build` without --kernel goes back to the distribution
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chosen:
-    """What guests are made from: a kernel of the user's own with its modules, None for the distribution's.
+    """The sources of guests: the user's own kernel with its modules, None for the distribution's.
 
-    `key` is the appliance that came of it last, empty where none was made yet.
+    `key` is the appliance last made from them, empty if none was.
     """
 
     kernel: Path | None = None
@@ -30,7 +30,7 @@ class Chosen:
 
 
 def chosen(cache: Path) -> Chosen:
-    """Return what was chosen; what cannot be read chose nothing."""
+    """Return the choice; an unreadable one counts as none."""
     with contextlib.suppress(OSError, ValueError, AttributeError, RecursionError):
         said = json.loads((cache / _NAME).read_text())
         key = said.get("key")
@@ -44,7 +44,7 @@ def chosen(cache: Path) -> Chosen:
 
 
 def choose(cache: Path, what: Chosen) -> None:
-    """Keep what guests are made from until something else is chosen: all of it at once, or nothing.
+    """Store the choice of sources, atomically.
 
     Raises PreconditionError where the cache cannot be written.
     """
@@ -64,23 +64,23 @@ def choose(cache: Path, what: Chosen) -> None:
 
 
 def chosen_appliance(cache: Path) -> Appliance:
-    """Return what the rig boots, made now where there is none of these contents.
+    """Return the appliance that the rig boots, building it if needed.
 
-    Raises PreconditionError with what to do when what was chosen is gone.
+    Raises PreconditionError with what to do when the chosen sources are gone.
     """
     what = chosen(cache)
     found, _ = appliance_for(_sources(what, cache, KERNEL_PACKAGE), cache / "appliances")
     if found.key != what.key:
-        # only `virtune appliance list` wants to know it
+        # only `virtune appliance list` needs it
         with contextlib.suppress(PreconditionError):
             choose(cache, replace(what, key=found.key))
     return found
 
 
 def general_appliance(cache: Path, *, module: str) -> Appliance:
-    """Return one with the distribution's general kernel, for a driver that the other one lacks.
+    """Return an appliance with the distribution's general kernel, for a driver that the cloud kernel lacks.
 
-    Raises PreconditionError where the user chose a kernel: no other one is booted in its stead.
+    Raises PreconditionError where the user chose a kernel, which is never replaced.
     """
     what = chosen(cache)
     if what.kernel is not None:

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Programs for the appliance: which libraries one needs, and empty stand-ins for those that a guest never calls.
+"""Programs for the appliance: find a program's libraries, and make stubs for those that a guest never calls.
 
-A distribution's fio is linked against every storage system there is (Ceph, Gluster, RDMA, ...): 90 MB of libraries
-that the loader wants to see before fio's first line, and that no load on a guest's disk ever calls. Each of them is
-replaced by a shared object of a few hundred bytes that defines the symbols fio takes from there as a trap. fio itself
-stays as it came, so that host and guest run the very same program.
+A distribution's fio is linked against many storage systems (Ceph, Gluster, RDMA, ...): 90 MB of libraries that the
+loader needs at fio's start, and that no load on a guest's disk calls. Each of them is replaced by a shared object of
+a few hundred bytes that defines the symbols which fio imports from it as traps. fio itself is unchanged, so that host
+and guest run the same program.
 """
 
 import re
@@ -24,7 +24,7 @@ from virtune.model.errors import PreconditionError
 _LISTED = re.compile(r"^\s*(?:(?P<name>\S+) => )?(?P<path>/\S+) \(0x[0-9a-f]+\)$", re.MULTILINE)
 
 _CODE = b"\x0f\x0b" * 8
-"""`ud2`: a program that calls into a stand-in ends at once with SIGILL, and not with a wrong answer."""
+"""`ud2`: a program that calls a stub ends at once with SIGILL, and not with a wrong result."""
 
 _PAGE = 0x1000
 _SYMBOL = struct.Struct("<IBBHQQ")
@@ -36,10 +36,10 @@ _DT_VERSYM, _DT_VERDEF, _DT_VERDEFNUM = 0x6FFFFFF0, 0x6FFFFFFC, 0x6FFFFFFD
 
 
 def libraries(program: Path) -> dict[str, Path]:
-    """Return what the loader of this host would map for a program, by the name that it is asked for.
+    """Return the libraries that this host's loader would map for a program, by their requested names.
 
-    The loader itself is among them, by its path. Empty for a static program. Raises PreconditionError for what is no
-    program of this machine.
+    The loader itself is included, by its path. Empty for a static program. Raises PreconditionError for a file that
+    is not a program of this machine.
     """
     if not is_dynamic(program):
         return {}
@@ -57,7 +57,7 @@ def is_dynamic(program: Path) -> bool:
 
 
 def needed(program: Path) -> tuple[str, ...]:
-    """Return the names of the libraries that a program or library itself asks for."""
+    """Return the names of the libraries that a program or library itself requests."""
     with _opened(program) as elf:
         section = elf.get_section_by_name(".dynamic")
         tags = section.iter_tags("DT_NEEDED") if isinstance(section, DynamicSection) else ()
@@ -65,7 +65,7 @@ def needed(program: Path) -> tuple[str, ...]:
 
 
 def stand_ins(program: Path, kept: Mapping[str, Path]) -> dict[str, bytes]:
-    """Return a stand-in for every library that a program asks for and that is not among those that are kept."""
+    """Return a stub for every library that a program requests and that is not kept."""
     taken, rest = _taken(program)
     for library in kept.values():
         rest -= _defined(library)
@@ -77,7 +77,7 @@ def stand_ins(program: Path, kept: Mapping[str, Path]) -> dict[str, bytes]:
 
 
 def _taken(program: Path) -> tuple[dict[str, dict[str, tuple[str, ...]]], set[str]]:
-    """Return what a program must find elsewhere: by library and version of the symbol, and what has no version."""
+    """Return the symbols that a program imports, by library and version, and those without a version."""
     found: dict[str, dict[str, tuple[str, ...]]] = {}
     plain: set[str] = set()
     with _opened(program) as elf:
@@ -171,7 +171,7 @@ class _Names:
 
 
 def _places(lengths: tuple[int, ...]) -> list[int]:
-    """Return where parts of these lengths begin, one after another, and where the last of them ends."""
+    """Return the offsets of consecutive parts of these lengths, and the end of the last."""
     places = [64 + 2 * 56]
     for length in lengths:
         places.append(-(-(places[-1] + length) // 8) * 8)

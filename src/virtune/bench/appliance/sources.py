@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an appliance is made from: a kernel with its modules, busybox, fio, and where wanted the QEMU guest agent.
+"""The sources of an appliance: a kernel with its modules, busybox, fio, and optionally the QEMU guest agent.
 
-What is installed here is taken from here; what is not is downloaded as a distribution package by its own client and
-unpacked into the cache. Nothing is installed, and nothing needs root.
+Installed programs are copied from this host; missing ones are downloaded as distribution packages by the
+distribution's client and unpacked into the cache. Nothing is installed, and nothing needs root.
 """
 
 import os
@@ -30,7 +30,7 @@ _UNPACK_SECONDS = 120.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sources:
-    """The files that an appliance is made from; `agent` is the QEMU guest agent, None to leave it out."""
+    """The source files of an appliance; `agent` is the QEMU guest agent, None to leave it out."""
 
     kernel: Path
     modules: Path
@@ -52,11 +52,10 @@ def find_sources(
     agent: bool = False,
     package: str = KERNEL_PACKAGE,
 ) -> Sources:
-    """Find everything, downloading into `packages` what this host does not have.
+    """Find all sources, downloading missing ones into `packages`.
 
-    `package` is the distribution's kernel to take where none is named. `kernel` is a vmlinuz of the user's own,
-    `modules` the directory of its modules (`/lib/modules/RELEASE`). Raises PreconditionError or MissingToolError with
-    what to do.
+    `package` is the distribution's kernel if no other is named. `kernel` is the user's own vmlinuz, `modules` the
+    directory of its modules (`/lib/modules/RELEASE`). Raises PreconditionError or MissingToolError with what to do.
     """
     if platform.machine() != "x86_64":
         raise PreconditionError(f"an appliance is made for x86_64 only, and this host is {platform.machine()}")
@@ -156,7 +155,7 @@ def _unpacked(packages: Path, name: str) -> Path:
 
 
 def _apt(program: str, words: list[str], *, place: Path | None = None) -> shell.Output:
-    """Run the distribution's package client; what it complains of becomes one sentence."""
+    """Run the distribution's package client; its error message becomes one sentence."""
     if shutil.which(program) is None or shutil.which("dpkg-deb") is None:
         raise MissingToolError(
             "this host has no `apt-get`, by which virtune gets what its guests are made from",

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What really serves an export: its kind, the thread it runs in, how long that polls, how many queues it offers.
+"""Verify an export: its kind, the thread it runs in, its polling time, its number of queues.
 
-A `qemu-storage-daemon` has no `query-iothreads` and names no thread, so an IOThread is known by being the one thread
-that came when it was asked for. That the export runs in it is seen under load, from who uses the CPU.
+A `qemu-storage-daemon` has no `query-iothreads` and names no thread, so an IOThread is recognised as the one thread
+that appeared when it was created. Whether the export runs in it is verified under load, by the CPU time of the
+threads.
 """
 
 from collections.abc import Iterator
@@ -14,12 +15,12 @@ from virtune.model.evidence import UNDER_LOAD, Check
 from virtune.model.stack import Stack
 
 _MAIN_LOOP_NS = 5_000_000
-"""A main loop that does not serve the export has little to do: a client that comes costs it less than 5 ms."""
+"""A main loop that does not serve the export uses little CPU: a connecting client costs it less than 5 ms."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Served:
-    """What a daemon shows of its export. `threads` are those that came with the IOThread; None is not shown."""
+    """What a daemon shows of its export. `threads` are those that appeared with the IOThread; None: not shown."""
 
     kind: str | None
     threads: frozenset[int]
@@ -28,7 +29,7 @@ class Served:
 
 
 def export_checks(stack: Stack, served: Served) -> Iterator[Check]:
-    """Hold what the daemon shows of its export against what the stack asks for."""
+    """Compare what the daemon shows of its export with the stack's settings."""
     yield Check(setting="disk.export", asked=stack.export, found=served.kind, proof="QMP query-block-exports")
     if stack.export == "vhost-user-blk" or stack.iothread is not None:
         yield _thread_check(stack, served.threads)
@@ -45,12 +46,12 @@ def export_checks(stack: Stack, served: Served) -> Iterator[Check]:
 
 
 def iothread_of(served: Served) -> int | None:
-    """Return the thread id of the export's IOThread, None where there is none or it cannot be told apart."""
+    """Return the thread id of the export's IOThread, None where there is none or it cannot be identified."""
     return next(iter(served.threads)) if len(served.threads) == 1 else None
 
 
 def iothread_check_under_load(stack: Stack, iothread: int, own_ns: int, main_ns: int) -> Check:
-    """Say from who burns the CPU under load whether the IOThread or the main loop serves the export."""
+    """Find out from the CPU time under load whether the IOThread or the main loop serves the export."""
     served = serving_thread(own_ns, main_ns, main_enough_ns=_MAIN_LOOP_NS)
     proof = f"thread {iothread} used {own_ns / 1e6:.1f} ms of CPU {UNDER_LOAD}, the main loop {main_ns / 1e6:.1f}"
     found = None if served is None else on_off(served)
@@ -58,7 +59,7 @@ def iothread_check_under_load(stack: Stack, iothread: int, own_ns: int, main_ns:
 
 
 def _thread_check(stack: Stack, threads: frozenset[int]) -> Check:
-    """Say what is known before the load: that there is a thread does not say yet that the export runs in it."""
+    """Return the check before the load: the thread's existence does not prove yet that the export runs in it."""
     asked = on_off(stack.in_iothread)
     if not stack.in_iothread:
         return Check(setting="export.iothread", asked=asked, found="off", proof="the daemon was given no IOThread")

@@ -2,12 +2,10 @@
 """The rig `storage-daemon`: QEMU's block layer without a guest, exported over NBD, FUSE or vhost-user-blk.
 
 One daemon lives as long as the study, and arms are switched in it over QMP: the export, its nodes, limits and
-IOThread are deleted after each trial and made anew for the next. A new daemon is started where one is asked for,
-where the last one died, hung or failed its trial, and where what earlier arms left would hide what this one does.
-
-The daemon is looked at before it is told what to open and after, so that what the image brought with it (an io_uring,
-a native AIO context) can be told from what was there. An IOThread is made before that, and counts as what was there:
-it is no worker thread.
+IOThread are deleted after each trial and created again for the next. A new daemon is started on request, after one
+died, hung or failed its trial, and where remains of earlier arms would make verification impossible. The daemon is
+inspected before and after it opens the image, so that what the image adds (an io_uring, a native AIO context) can be
+told from what was there before. An IOThread is created first, so it is not taken for a worker thread.
 """
 
 import contextlib
@@ -50,18 +48,18 @@ from virtune.warden import mounts_below, unmount
 PROGRAM = "qemu-storage-daemon"
 
 _GONE_SECONDS = 5.0
-"""An export without a client is deleted within 2 ms; one that is there for so long after stays."""
+"""An export without a client is deleted within 2 ms; one that exists this long after is stuck."""
 
 _TICK_SECONDS = 0.002
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Marks:
-    """What a daemon had done when its stack had come up and was not loaded yet.
+    """The state of a daemon when its stack is up and not loaded yet.
 
-    `crew` are the threads that were there before any image was ever opened, and the stack's own IOThread: none of
-    them is a worker. `spent` is ns on a CPU by thread. `loop_rings`: the event loop itself runs on io_uring, so that
-    rings complete more than the disk's requests.
+    `crew` are the threads that existed before any image was opened, and the stack's own IOThread: none of them is a
+    worker. `spent` is ns on a CPU by thread. `loop_rings`: the event loop itself runs on io_uring, so that rings
+    complete more than the disk's requests.
     """
 
     crew: frozenset[int]
@@ -74,7 +72,7 @@ class Marks:
 class DaemonBench:
     """A storage daemon with one export.
 
-    `marks` is what the daemon had done when all was up, and `iothread` the thread that is to serve the export, None
+    `marks` is the daemon's state when the stack was up, and `iothread` the thread that should serve the export, None
     for the main loop.
     """
 
@@ -91,13 +89,13 @@ class DaemonBench:
     changeover: Changeover | None = None
 
     def run(self, jobs: Sequence[LoadJob], window: Window, keep: Keep) -> LoadOutput:
-        """Load the export from this host."""
+        """Run a load on the export from this host."""
         crew = {"crew": sorted(self.marks.crew), "iothread": self.iothread}
         keep.capture(CREW, json.dumps(crew) + "\n")
         return run_here(self, jobs[0], window, keep, self.warden)
 
     def under_load(self, *, flushes: bool) -> tuple[Check, ...]:
-        """Look who does the I/O now."""
+        """Check which threads and rings do the I/O now."""
         process, checks = Process(self.child.pid), []
         threads = since(process, self.marks.spent)
         if self.stack.disk.backend == "file":
@@ -127,7 +125,7 @@ class DaemonBench:
 
 
 class DaemonSession:
-    """A storage daemon for as long as it can be kept, and the next one where it cannot."""
+    """A storage daemon, kept as long as possible and then replaced by a new one."""
 
     def __init__(self, warden: shell.Warden, *, proc: Path = PROC) -> None:
         self._warden, self._proc = warden, proc
@@ -137,14 +135,14 @@ class DaemonSession:
 
     @contextlib.contextmanager
     def up(self, stack: Stack, ground: DiskImageSpec, *, restart: bool = False) -> Iterator[DaemonBench]:
-        """Open the stack's nodes and export them, and take them down with the block.
+        """Open the stack's nodes and export them, and remove them when the block ends.
 
-        Raises RigError with QEMU's own words when anything is refused.
+        Raises RigError with QEMU's message when anything is refused.
         """
         try:
             yield self._switched(stack, ground, self._needs_new(stack, restart=restart))
         except BaseException:
-            # Nobody knows what it was in the middle of.
+            # Its state is unknown.
             self._why = "the trial in the one before failed"
             self.end()
             raise
@@ -157,7 +155,7 @@ class DaemonSession:
             daemon.end()
 
     def _switched(self, stack: Stack, ground: DiskImageSpec, why: str | None) -> DaemonBench:
-        """Bring the stack up in the daemon that runs, or in a new one because of `why`."""
+        """Bring the stack up in the running daemon, or in a new one because of `why`."""
         begun = time.monotonic()
         if self._daemon is None or why is not None:
             self.end()
@@ -168,7 +166,7 @@ class DaemonSession:
         except RigError as error:
             if why is not None:
                 raise
-            # What a new daemon refuses as well is refused; one that has gone, or is in a muddle, is replaced.
+            # A refusal counts only from a new daemon; one that is gone or inconsistent is replaced.
             return self._switched(stack, ground, f"the one before failed: {error.message}")
         bench.changeover = Changeover(
             swapped="export" if why is None else None,
@@ -181,7 +179,7 @@ class DaemonSession:
         return bench
 
     def _needs_new(self, stack: Stack, *, restart: bool) -> str | None:
-        """Say why this stack needs a daemon of its own, None when it can be swapped in."""
+        """Say why this stack needs a new daemon, None when it can be swapped in."""
         daemon = self._daemon
         if daemon is None:
             return self._why
@@ -192,7 +190,7 @@ class DaemonSession:
         return daemon.hides(stack, self._proc)
 
     def _take_down(self) -> None:
-        """Take the stack down; a daemon that does not let go of it is ended, and the next arm gets a new one."""
+        """Take the stack down; a daemon that does not release it is ended, and the next arm gets a new one."""
         begun = time.monotonic()
         try:
             if self._daemon is not None:
@@ -228,20 +226,20 @@ class Daemon:
         with contextlib.ExitStack() as ends:
             self.child, connection = ends.enter_context(_daemon(self._program, warden))
             self._monitor = ends.enter_context(_monitor(connection, self.child))
-            # A daemon that is asked to end unmounts by itself; the mount of one that was killed stays, and answers
-            # every look with ENOTCONN until it is unmounted.
+            # A daemon that ends by SIGTERM unmounts by itself; the mount of a killed one stays, and every access
+            # fails with ENOTCONN until it is unmounted.
             ends.callback(self._unmount)
-            ends.callback(self.child.end, signal.SIGTERM)  # first, since a daemon that hangs takes no leave
+            ends.callback(self.child.end, signal.SIGTERM)  # first, since a hanging daemon does not answer
             self._process = Process(self.child.pid)
             self._started, self._crew = self._process.rings(), self._threads()
             self._ends = ends.pop_all()
 
     def end(self) -> None:
-        """End it and all that it mounted."""
+        """End it and unmount everything that it mounted."""
         self._ends.close()
 
     def open(self, stack: Stack, ground: DiskImageSpec) -> DaemonBench:
-        """Bring a stack up and look at what came with it; raises RigError with QEMU's own words."""
+        """Bring a stack up and check what it added; raises RigError with QEMU's message."""
         places, pid, monitor = _places(ground, self._warden.directory), self.child.pid, self._monitor
         Path(places.socket).unlink(missing_ok=True)
         if stack.export == "fuse":
@@ -274,7 +272,7 @@ class Daemon:
         )
 
     def close(self) -> None:
-        """Take the stack down and see that nothing of it is left; raises RigError when something is."""
+        """Take the stack down and check that nothing of it is left; raises RigError when something is."""
         deadline = time.monotonic() + _GONE_SECONDS
         for command in undo_commands(self._told):
             self._monitor.execute(command.execute, command.arguments)
@@ -285,10 +283,11 @@ class Daemon:
             raise RigError(f"{PROGRAM} still has the block node {left[0]['node-name']}")
 
     def hides(self, stack: Stack, proc: Path) -> str | None:
-        """Say what another stack left in the process that would hide what this one does, None when there is nothing.
+        """Name remains of another stack in the process that would make verification of this one impossible, None
+        without any.
 
-        A main loop keeps its io_uring and its AIO context. On a kernel that does not show what these complete,
-        whether a stack uses them cannot be told.
+        A main loop keeps its io_uring and its AIO context. On a kernel that does not show their completions, it is
+        not possible to see whether a stack uses them.
         """
         knob = None if self._stack is None else needs_new_process(self._stack, stack)
         if knob is not None:
@@ -305,7 +304,7 @@ class Daemon:
             self._monitor.execute(command.execute, command.arguments)
 
     def _await_no_export(self, deadline: float) -> None:
-        """An export is gone when its last client is, which the answer to its deletion does not wait for."""
+        """Wait until the export is gone: QEMU answers a deletion before the last client has disconnected."""
         while self._monitor.execute("query-block-exports"):
             if time.monotonic() > deadline:
                 raise RigError(f"{PROGRAM} did not end its export within {_GONE_SECONDS:g} s")
@@ -318,7 +317,7 @@ class Daemon:
 
 @contextlib.contextmanager
 def _daemon(program: str, warden: shell.Warden) -> Iterator[tuple[shell.Child, socket.socket]]:
-    """Start a bare daemon with a monitor that is connected from the start, and yield it with our end."""
+    """Start a daemon without an image, its monitor connected from the start, and yield it with our end."""
     ours, theirs = socket.socketpair()
     with ours, contextlib.ExitStack() as stack:
         with theirs:
@@ -330,7 +329,7 @@ def _daemon(program: str, warden: shell.Warden) -> Iterator[tuple[shell.Child, s
 
 @contextlib.contextmanager
 def _monitor(connection: socket.socket, child: shell.Child) -> Iterator[Monitor]:
-    """Take up the daemon's monitor; a daemon that ends instead is an error with its own last words."""
+    """Connect to the daemon's monitor; if the daemon ends instead, raise an error with the end of its log."""
     with contextlib.ExitStack() as stack:
         try:
             monitor = stack.enter_context(Monitor(connection))

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A word with a vhost-user server: how many queues it offers.
+"""Ask a vhost-user server how many queues it offers.
 
-One message of the protocol, as a client's first. The server serves one client at a time and lets the next one wait,
-so the connection is closed at once.
+It sends one message of the protocol, a client's first. The server serves one client at a time, so the connection is
+closed at once.
 """
 
 import contextlib
@@ -16,7 +16,7 @@ _REQUEST = struct.pack("=III", _GET_QUEUE_NUM, _VERSION, 0)
 _REPLY = struct.Struct("=IIIQ")
 
 _DEADLINE_SECONDS = 2.0
-"""The answer takes 0.5 ms (3000 times with QEMU 7.2); a server that says nothing for this long never will."""
+"""The answer takes 0.5 ms (3000 times with QEMU 7.2); a server that is silent for this long hangs."""
 
 
 def queues_of(path: Path) -> int | None:

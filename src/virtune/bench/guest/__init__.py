@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Into a guest: channels, programs, counters, loads."""
+"""Access to guests: channels, programs, counters, loads."""

@@ -1,12 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Into a guest by the QEMU guest agent, which people's own guests have: programs and files, by its JSON commands.
+"""Access to a guest through the QEMU guest agent, as existing VMs have it: programs and files, by its JSON commands.
 
-What carries the commands is an AgentLine: the libvirt that owns the agent's port, or the socket of a QEMU of ours.
-What comes back is the guest's, which may be hostile: every answer is bounded, and taken only in the form it must
-have.
-
-The agent catches at most 16 MiB of a program's output, and libvirt carries answers of at most 10 MiB, so what is
-large is written to a file in the guest and fetched in parts.
+An AgentLine carries the commands: the libvirt that owns the agent's port, or the socket of our QEMU. Answers come
+from the guest, which is not trusted: each is limited in size and checked for its form. The agent captures at most 16
+MiB of a program's output, and libvirt carries answers of at most 10 MiB, so large output is written to a file in the
+guest and fetched in parts.
 """
 
 import base64
@@ -23,21 +21,21 @@ from typing import Any, Protocol
 from virtune.bench.guest.channel import GuestError, GuestOutput
 
 BYTES_MAX = 64 * 1024**2
-"""No file that is fetched is larger: fio's JSON with all bins of a hundred jobs has some MB."""
+"""The largest file to fetch: fio's JSON with all bins of a hundred jobs has some MB."""
 
 _PUT_BYTES = 48 * 1024
-"""Sent at once: a word of a command line has at most 128 KiB, and base64 and quotes make this 64 KiB."""
+"""The most bytes per write: an argument has at most 128 KiB, which leaves 64 KiB after base64 and quoting."""
 
 _STDIN_BYTES = 64 * 1024
 
 _GET_BYTES = 1024**2
-"""Fetched at once: libvirt's limit of an answer is ten times that."""
+"""The most bytes per read: libvirt's limit of an answer is ten times that."""
 
 _ANSWER_BYTES = 24 * 1024**2
 """An answer on a socket is at most the agent's own limit of output, in base64."""
 
 _POLLS = (0.05, 0.1, 0.2, 0.25)
-"""Seconds between looks whether a program has ended; the last holds on."""
+"""Seconds between checks whether a program has ended; the last one repeats."""
 
 _ANSWER_SECONDS = 10.0
 _GRACE_SECONDS = 3.0
@@ -46,19 +44,19 @@ _SIGNALLED = 128
 
 
 class Refused(GuestError):  # noqa: N818 - it is the agent that errs on us
-    """The agent answered that it will not or cannot."""
+    """The agent refused a command."""
 
 
 class AgentLine(Protocol):
-    """What carries commands to an agent."""
+    """The transport of commands to an agent."""
 
     def ask(self, command: str, arguments: Mapping[str, Any], *, timeout_seconds: float) -> Any:
-        """Return what the agent answers; raises Refused with its words, GuestError when none comes in time."""
+        """Return the agent's answer; raises Refused with its message, GuestError without an answer in time."""
         ...
 
 
 class SocketLine:
-    """The agent's port of a QEMU of ours, over the socket that QEMU was given for it."""
+    """The agent's port of our own QEMU, over its socket."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
@@ -69,7 +67,7 @@ class SocketLine:
         self._in_step = False
 
     def ask(self, command: str, arguments: Mapping[str, Any], *, timeout_seconds: float) -> Any:
-        """Ask once everything of before is out of the way: an answer carries no number of its question."""
+        """Send a command after discarding all earlier answers: an answer carries no number of its command."""
         deadline = time.monotonic() + timeout_seconds
         with self._lock:
             if not self._in_step:
@@ -85,9 +83,9 @@ class SocketLine:
         return answer.get("return")
 
     def _get_in_step(self, deadline: float) -> None:
-        """Drop what is left of answers that came late: all before the answer with a number of our choice."""
+        """Discard late answers: everything before the answer with a number of our choice."""
         self._number += 1
-        # 0xff ends whatever half of a command the agent still holds, and makes it put 0xff before this answer
+        # 0xff discards an incomplete command in the agent, and makes it send 0xff before this answer
         self._send({"execute": "guest-sync-delimited", "arguments": {"id": self._number}}, deadline, before=b"\xff")
         while self._answer(deadline).get("return") != self._number:
             pass
@@ -101,7 +99,7 @@ class SocketLine:
                 unsent = unsent[self._connection.send(unsent) :]
 
     def _answer(self, deadline: float) -> dict[str, Any]:
-        """Return the next answer that can be read; what cannot is left over from before."""
+        """Return the next valid answer; invalid data are remains of earlier ones."""
         while True:
             line, newline, rest = self._unread.partition(b"\n")
             if newline:
@@ -131,7 +129,7 @@ class AgentProcess:
         self.pid = pid
 
     def wait(self, timeout_seconds: float) -> GuestOutput | None:
-        """Wait for its end and return what it left; None when the time is over first."""
+        """Wait for its end and return its output; None when the time is over first."""
         deadline = time.monotonic() + timeout_seconds
         looks = 0
         while self._output is None:
@@ -144,11 +142,11 @@ class AgentProcess:
         return self._output
 
     def end(self, *signals: str) -> None:
-        """Send it each signal in turn, each with time to obey, then KILL."""
+        """Send it each signal in turn, with a time limit each, then KILL."""
         for name in (*signals, "KILL"):
             if self.wait(0) is not None:
                 return
-            # one that is stopped obeys no signal but KILL before it goes on
+            # a stopped process reacts to no signal but KILL
             words = f"kill -{name} {self.pid}; kill -CONT {self.pid}"
             self._guest.run(["sh", "-c", words], timeout_seconds=_ANSWER_SECONDS)
             self.wait(_GRACE_SECONDS)
@@ -218,7 +216,7 @@ class AgentGuest:
                     raise GuestError(f"the guest took {said.get('count')!r} of {len(part)} bytes of {path}")
 
     def get(self, path: str, *, timeout_seconds: float) -> bytes:
-        """Return what a file of the guest holds; raises GuestError when it cannot be read."""
+        """Return the content of a file in the guest; raises GuestError when it cannot be read."""
         deadline = time.monotonic() + timeout_seconds
         found = bytearray()
         with self._opened(path, "r", deadline) as handle:
@@ -233,7 +231,7 @@ class AgentGuest:
                     return bytes(found)
 
     def output_of(self, pid: int) -> GuestOutput | None:
-        """Return what a program left; None while it runs. The agent tells it once and then forgets the program."""
+        """Return a program's output; None while it runs. The agent returns it once and then forgets the program."""
         said = self._mapping("guest-exec-status", {"pid": pid})
         if said.get("exited") is not True:
             return None

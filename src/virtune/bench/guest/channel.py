@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The guest's side: run a program in a guest and get its output and status, with a deadline, whatever carries it.
+"""The interface to a guest: run a program in it and get its output and status, with a deadline, over any transport.
 
-Two ways lead into a guest: the shell of our own appliance on a virtio-serial port (`guest_shell`), and the QEMU guest
-agent, which people's own guests have. Never the console: one that nobody drains stops the guest.
+There are two: the shell of our own appliance on a virtio-serial port (`guest_shell`), and the QEMU guest agent of
+existing VMs. The console is never used: one that is not read blocks the guest.
 """
 
 from collections.abc import Sequence
@@ -13,12 +13,12 @@ from virtune.model.errors import RigError
 
 
 class GuestError(RigError):
-    """A guest did not answer, or answered what it should not."""
+    """A guest did not answer, or gave an invalid answer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GuestOutput:
-    """What a program that ended in a guest left."""
+    """The result of a program that ended in a guest."""
 
     status: int
     stdout: bytes
@@ -35,7 +35,7 @@ class GuestProcess(Protocol):
         ...
 
     def end(self, *signals: str) -> None:
-        """Send it, and all it started, each signal in turn (`INT`, `TERM`), each with time to obey, then KILL."""
+        """Send it and its children each signal in turn (`INT`, `TERM`), with a time limit each, then KILL."""
         ...
 
 
@@ -60,7 +60,7 @@ class Guest(Protocol):
 
 
 def must(guest: Guest, argv: Sequence[str], *, timeout_seconds: float) -> bytes:
-    """Run a program that has to succeed, and return its standard output; raises GuestError with its complaint."""
+    """Run a program that has to succeed, and return its standard output; raises GuestError with its message."""
     output = guest.run(argv, timeout_seconds=timeout_seconds)
     if output.status != 0:
         said = output.stderr.decode(errors="replace").strip().splitlines()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a guest's own kernel counted while its load ran, raw, on demand and every second."""
+"""Sample the counters of a guest's kernel while its load runs, raw, on demand and every second."""
 
 import json
 import time
@@ -14,10 +14,10 @@ _TIMEOUT_SECONDS = 10.0
 
 
 class GuestSampler(Ticker):
-    """Samples a guest's counters in a thread of its own while the block runs; `content()` is what was read.
+    """Samples a guest's counters in its own thread while the block runs; `content()` returns the samples.
 
-    `t` is the host's monotonic clock in ns when the guest was asked, `took_ns` how long its answer took: somewhere in
-    between it was read. A guest that does not answer leaves a gap, which says why.
+    `t` is the host's monotonic clock in ns at the request, `took_ns` the time to the answer: the counters were read
+    in between. A guest that does not answer leaves a gap with the reason.
     """
 
     def __init__(self, guest: Guest, *, interval_seconds: float = 1.0) -> None:
@@ -43,7 +43,7 @@ class GuestSampler(Ticker):
         return "".join(self._lines).encode()
 
     def _still_there(self, kind: type[BaseException] | None) -> bool:  # noqa: ARG002 - however the load ended
-        """A last sample is not worth its time: the measured time ends with a mark, and a guest that broke off would
-        be waited for in vain.
+        """Return False: a last sample is not needed, since the measured time ends with a mark, and a failed guest
+        would not answer.
         """
         return False

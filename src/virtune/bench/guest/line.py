@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The line to a guest without an operating system: frames with checksums over a virtio console.
+"""The connection to a guest without an operating system: frames with checksums over a virtio console.
 
 A frame is a line `virtune KIND LENGTH CRC32` (the checksum in hexadecimal) and so many bytes (loadgen/guest).
 """
@@ -20,21 +20,21 @@ _LONGEST = 16 * 1024**2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Frame:
-    """What a guest said: of which kind, and its bytes."""
+    """A message of the guest: its kind and its bytes."""
 
     kind: str
     body: bytes
 
 
 class Line:
-    """Our end of the line."""
+    """Our end of the connection."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
         self._came = b""
 
     def send(self, kind: str, body: bytes = b"") -> None:
-        """Send a frame; raises GuestError when nobody takes it."""
+        """Send a frame; raises GuestError when the guest does not take it."""
         self._connection.settimeout(10.0)
         try:
             self._connection.sendall(b"virtune %s %d %08x\n" % (kind.encode(), len(body), zlib.crc32(body)) + body)
@@ -44,7 +44,7 @@ class Line:
     def receive(self, timeout_seconds: float) -> Frame | None:
         """Return the next frame, None when none has come in time.
 
-        Raises GuestError when the guest is gone, or when what came is damaged.
+        Raises GuestError when the guest is gone, or the frame is damaged.
         """
         deadline = time.monotonic() + timeout_seconds
         while (frame := self._taken()) is None:
@@ -66,7 +66,7 @@ class Line:
     def ask(self, kind: str, body: bytes = b"", *, expect: str, timeout_seconds: float) -> bytes:
         """Send a frame and return the answer to it.
 
-        Raises GuestError with the guest's own words when it is another than expected, or none in time.
+        Raises GuestError with the guest's message when it is not the expected kind, or does not come in time.
         """
         self.send(kind, body)
         frame = self.receive(timeout_seconds)

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Into our appliance by its own agent: a shell that reads commands from virtio-serial ports (`virtune/guest/agent`).
+"""Access to our appliance through its own agent: a shell that reads commands from virtio-serial ports
+(`virtune/guest/agent`).
 
-Each port is a channel that does one thing after another, so a guest has two: one for the load, one for looks at what
-the load does. Answers carry the number of their question, so that one which comes late is known as late.
+Each port is a channel that runs one command at a time, so a guest has two: one for the load, one to observe the load.
+Answers carry the number of their command, so that late ones are recognised.
 """
 
 import base64
@@ -20,7 +21,7 @@ from virtune.bench.guest.channel import GuestError, GuestOutput, must
 GREETING = b"virtune-agent 1"
 
 LOAD, LOOK = 0, 1
-"""The two channels by their number: which port it is in the guest (`virtune.0`, `virtune.1`)."""
+"""The two channels by the number of their port in the guest (`virtune.0`, `virtune.1`)."""
 
 CHANNELS = (LOAD, LOOK)
 
@@ -31,7 +32,7 @@ _CHUNK = 65536
 
 
 def words_of(argv: Sequence[str]) -> str:
-    """Write arguments as one line that a shell reads as exactly these."""
+    """Quote arguments as one line for a shell."""
     return " ".join(argument if _SAFE.fullmatch(argument) else _quoted(argument) for argument in argv)
 
 
@@ -48,7 +49,7 @@ def _quoted(text: str) -> str:
 
 
 class Channel:
-    """One port of the agent's, over the socket that QEMU was given for it."""
+    """One port of the agent, over its socket at QEMU."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
@@ -60,7 +61,7 @@ class Channel:
         self._greeted = False
 
     def greet(self, *, timeout_seconds: float) -> bool:
-        """Wait for the agent's first word; False when it does not come in time."""
+        """Wait for the agent's greeting; False when it does not come in time."""
         deadline = time.monotonic() + timeout_seconds
         while not self._greeted and (line := self._line(deadline)) is not None:
             self._greeted = line == GREETING
@@ -77,7 +78,7 @@ class Channel:
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
-        """Keep others from the channel while the block sends and receives by itself."""
+        """Lock the channel while the block sends and receives."""
         with self._lock:
             yield
 
@@ -119,7 +120,7 @@ class Channel:
         return None
 
     def _line(self, deadline: float) -> bytes | None:
-        """Return the next line, None when the time is over; raises GuestError when the way into the guest is gone."""
+        """Return the next line, None when the time is over; raises GuestError when the connection is closed."""
         while True:
             line, newline, rest = self._unread.partition(b"\n")
             if newline:
@@ -158,7 +159,7 @@ class ShellProcess:
         for name in (*signals, "KILL"):
             if self.wait(0) is not None:
                 return
-            # a stopped process obeys no signal but KILL before it goes on; one that has just begun has no session yet
+            # a stopped process reacts to no signal but KILL; one that has just begun has no session yet
             words = "; ".join(f"kill -{one} -{self.pid} || kill -{one} {self.pid}" for one in (name, "CONT"))
             self._guest.look.run(words, timeout_seconds=_KILL_SECONDS)
             self.wait(_GRACE_SECONDS if name != "KILL" else _KILL_SECONDS)

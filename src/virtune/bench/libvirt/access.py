@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The way into a libvirt domain that runs: is it there, does its agent answer, has it what a load needs.
+"""Access to a running libvirt domain: check that it exists, its agent answers, and it meets a load's requirements.
 
-What is missing is said in one sentence, with what to do, before anything is made or plugged in.
+A missing requirement is reported in one sentence, with what to do, before anything is created or attached.
 """
 
 import json
@@ -22,7 +22,7 @@ from virtune.virsh import DumpedDomain, LibvirtRefused, Virsh
 
 NEEDED = ("guest-exec", "guest-exec-status", "guest-file-open", "guest-file-read", "guest-file-write",
           "guest-file-close")  # fmt: skip
-"""What the agent must be allowed to do."""
+"""The agent commands that must be allowed."""
 
 _PING_SECONDS = 5.0
 _FIO_SECONDS = 30.0
@@ -58,7 +58,7 @@ class LibvirtLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DomainAccess:
-    """A domain that runs, with an agent and a fio. `process` is its QEMU, None where that is not seen from here."""
+    """A running domain with an agent and fio. `process` is its QEMU, None where that is not visible here."""
 
     virsh: Virsh
     uuid: str
@@ -69,7 +69,7 @@ class DomainAccess:
     engines: frozenset[str]
 
     def dump(self) -> DumpedDomain:
-        """Return the domain's configurations as libvirt gives them now; raises PreconditionError when it is gone."""
+        """Return the domain's present configurations from libvirt; raises PreconditionError when it is gone."""
         found = self.virsh.dump([self.uuid])
         if not found:
             raise PreconditionError(f"there is no domain {self.domain} any more at {self.virsh.uri}")
@@ -77,7 +77,7 @@ class DomainAccess:
 
 
 def find_way(uri: str, domain: str) -> DomainAccess:
-    """Return the way into a domain; raises PreconditionError with what is missing and what to do."""
+    """Return the access to a domain; raises PreconditionError with what is missing and what to do."""
     virsh = Virsh(uri, write=True)
     facts = virsh.facts()
     if facts.hypervisor != "QEMU":
@@ -110,7 +110,7 @@ def find_way(uri: str, domain: str) -> DomainAccess:
 
 
 def require_possible(way: DomainAccess, stack: Stack) -> None:
-    """Raise PreconditionError for what this domain, as it runs, cannot be given."""
+    """Raise PreconditionError for settings that this running domain cannot get."""
     wanted = thread_number(stack.device.iothread or "")
     if wanted is None:
         return
@@ -158,7 +158,7 @@ def _require_agent(guest: AgentGuest, domain: str) -> None:
 
 
 def _engines(guest: AgentGuest, domain: str) -> frozenset[str]:
-    """Return the engines of the guest's fio, io_uring only where the guest's kernel lets it be used."""
+    """Return the engines of the guest's fio, with io_uring only if the guest's kernel allows it."""
     said = guest.run(["fio", "--enghelp"], timeout_seconds=_FIO_SECONDS)
     if said.status != 0:
         raise PreconditionError(
@@ -174,6 +174,6 @@ def _engines(guest: AgentGuest, domain: str) -> frozenset[str]:
 
 
 def scripts() -> Mapping[str, bytes]:
-    """Return what virtune brings into a guest to hold, watch and find things there, by name."""
+    """Return virtune's scripts for a guest (barrier, counters, disk), by name."""
     ours = Path(__file__).resolve().parents[2] / "guest"
     return {name: (ours / name).read_bytes() for name in ("armed", "barrier", "counters", "disk")}

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What virtune has in a domain of somebody's, written down before it is put there, so that it is found after a crash.
+"""Records of virtune's disks in existing domains, written before a disk is attached, so that it is found after a
+crash.
 
-One small file a run and domain: by which libvirt, which domain, under which name its disk is known, where its scratch
-lies, and which process put it there. It is on the disk before anything is plugged in, and goes when all is out again.
+There is one small file per run and domain: the libvirt, the domain, the disk's name, the scratch image, and the
+process that attached it. It is on the disk before anything is attached, and removed when all is detached.
 """
 
 import contextlib
@@ -22,9 +23,9 @@ _SUFFIX = ".json"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plugged:
-    """A domain that a run plugs its disk into. `name` is the disk's: its serial number, and in its alias.
+    """A domain to which a run attaches its disk. `name` is the disk's: its serial number, and part of its alias.
 
-    `owner` and `started` are the process that does it, and when that started (clock ticks since boot).
+    `owner` and `started` are the process that does it, and its start time (clock ticks since boot).
     """
 
     name: str
@@ -37,13 +38,13 @@ class Plugged:
 
     @property
     def abandoned(self) -> bool:
-        """Whether the process that put it there is gone."""
+        """Whether the process that attached it is gone."""
         return warden.start_time(self.owner) != self.started
 
 
 @contextlib.contextmanager
 def alone_in(home: Path, uuid: str, domain: str) -> Iterator[None]:
-    """Hold a domain for oneself; raises PreconditionError while another virtune is measuring in it."""
+    """Lock a domain; raises PreconditionError while another virtune measures in it."""
     home.mkdir(mode=0o700, parents=True, exist_ok=True)
     descriptor = os.open(home / f"{uuid}.lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
@@ -56,7 +57,7 @@ def alone_in(home: Path, uuid: str, domain: str) -> Iterator[None]:
 
 
 def write_down(home: Path, *, uri: str, uuid: str, domain: str, scratch: Path) -> Plugged:
-    """Write down what is about to be plugged in, under a new name; on the disk when this returns."""
+    """Record a disk before it is attached, under a new name; on the disk when this returns."""
     pid = os.getpid()
     plugged = Plugged(
         name=f"virtune-{secrets.token_hex(4)}",
@@ -84,12 +85,12 @@ def write_down(home: Path, *, uri: str, uuid: str, domain: str, scratch: Path) -
 
 
 def strike_out(home: Path, plugged: Plugged) -> None:
-    """Forget what is out again."""
+    """Remove the record of a detached disk."""
     (home / f"{plugged.name}{_SUFFIX}").unlink(missing_ok=True)
 
 
 def written_down(home: Path) -> list[Plugged]:
-    """Return all that is written down, of runs that live and of those that are gone."""
+    """Return all records, of live and of dead runs."""
     found = []
     for path in sorted(home.glob(f"virtune-*{_SUFFIX}")):
         with contextlib.suppress(OSError, ValueError, TypeError):

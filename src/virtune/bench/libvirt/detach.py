@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Taking out of a domain what virtune plugged in, also when the run that did it is long gone.
+"""Detach virtune's disk from a domain, also after the run that attached it is gone.
 
-A disk is unplugged by its alias, which nothing else in the domain has: whatever somebody plugged in since under the
-same target stays.
+A disk is detached by its unique alias, so another disk that was attached since under the same target stays.
 """
 
 import contextlib
@@ -16,10 +15,10 @@ from virtune.model.errors import ReadError, RigError
 from virtune.virsh import LibvirtRefused, Virsh
 
 _GONE_SECONDS = 30.0
-"""A guest lets go of a disk in 0.2 s; one whose kernel is busy under emulation took 3 s."""
+"""A guest releases a disk in 0.2 s; one with a busy kernel under emulation took 3 s."""
 
 _AGAIN_SECONDS = 5.0
-"""QEMU forgets a request that a booting guest did not see after this time, and takes another one."""
+"""After this time QEMU forgets a request that a booting guest did not see, and accepts another."""
 
 _LOOK_SECONDS = 0.1
 _SWEEP_SECONDS = 10.0
@@ -29,19 +28,19 @@ case $(readlink "$process/cwd") in "$1" | "$1"/*) kill -9 "${process#/proc/}" ;;
 done
 rm -rf "$1"
 """
-"""Ends all that works in a directory, and removes that."""
+"""Ends all processes that work in a directory, and removes it."""
 
 
 def unplug(virsh: Virsh, uuid: str, domain: str, name: str) -> bool:
-    """Unplug the disk of a name and wait until it is gone; returns whether there was one.
+    """Detach the disk of a name and wait until it is gone; returns whether there was one.
 
-    Raises RigError when the guest keeps it.
+    Raises RigError when the guest does not release it.
     """
     deadline, again, was_there = time.monotonic() + _GONE_SECONDS, 0.0, False
     while True:
         if time.monotonic() >= again:
-            # asked also when it is not seen: a plugging-in that was interrupted may still be under way, and libvirt
-            # takes one after the other
+            # requested even if it is not visible: an interrupted attach may still be in progress, and libvirt runs
+            # them in order
             with contextlib.suppress(LibvirtRefused):
                 virsh.run("detach-device-alias", uuid, alias_of(name), "--live")
                 was_there = True
@@ -57,13 +56,13 @@ def unplug(virsh: Virsh, uuid: str, domain: str, name: str) -> bool:
 
 
 def sweep_guest(guest: AgentGuest, place: str) -> None:
-    """End all that works for virtune in a guest's directory and remove that; a guest that is gone has nothing."""
+    """End virtune's processes in a guest and remove their directory; a guest that is gone needs neither."""
     with contextlib.suppress(GuestError):
         guest.run(["sh", "-c", _SWEEP, "sh", f"/run/{place}"], timeout_seconds=_SWEEP_SECONDS)
 
 
 def take_out(left: Plugged, virsh: Virsh, guest: AgentGuest) -> bool:
-    """Take out of a domain what a run that is gone left in it; returns whether its disk was still there."""
+    """Clean up after a dead run in a domain; returns whether its disk was still attached."""
     sweep_guest(guest, left.name)
     return unplug(virsh, left.uuid, left.domain, left.name)
 

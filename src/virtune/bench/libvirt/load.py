@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A load in a domain of the user's: the guest's own fio, held at a barrier until the host says go, then left alone.
+"""A load in an existing domain: the guest's own fio waits at a barrier until the host releases it, and then runs
+undisturbed.
 
-Every question to the agent costs the host a process and some milliseconds of CPU, so in the measured time hardly any
-is asked: the guest writes its own counters down, and its fio is fetched when it is over.
+Every agent command costs the host a process and some milliseconds of CPU, so there are few in the measured time: the
+guest records its own counters, and the results are fetched at the end.
 """
 
 import contextlib
@@ -30,18 +31,19 @@ _ARM_SECONDS = 60.0
 _SETTLE_SECONDS, _END_SECONDS = 0.05, 0.1
 _RESULT_SECONDS = 60.0
 _LOOK_SECONDS = 2.0
-"""How often it is asked whether the load has ended before its time, and whether the disk completes anything."""
+"""The interval of checks whether the load has ended early, and whether the disk completes any request."""
 
 _ENDING_SECONDS = 0.25
-"""How often it is asked when its time is over."""
+"""The interval of checks after its planned end."""
 
 _START = """place=$1; export place
 rm -rf "$place" && mkdir -m 700 "$place" && cd "$place" && mkfifo go && cat >load.fio || exit 1
 sh "$2/counters" $$ </dev/null >/dev/null 2>&1 &
 shift 2; exec "$@" >said 2>&1
 """
-"""fio in a new directory of its own, where its prerun leaves a file too, with what counts beside it. What it says
-goes into a file: an answer of more than libvirt's 10 MiB would cost the domain its agent."""
+"""Starts fio in a new directory, where its prerun leaves a file too, and a counter script beside it. Output goes into
+a file: an answer of more than libvirt's 10 MiB would disconnect the domain's agent.
+"""
 
 _ARM = """place=$1; export place
 sh "$2/armed" "$3" "$4" "$5" && cat /proc/uptime
@@ -53,11 +55,12 @@ cat {OPERATIONS}_lat.*.log >each 2>/dev/null
 wc -c <load.json; wc -c <log; wc -c <each
 cat load.json log each counters >all
 """
-"""All that a load leaves in one file, since each file is three questions to the agent; the lengths tell the parts."""
+"""Collects a load's results in one file, since each file takes three agent commands; the lengths separate the parts.
+"""
 
 
 class LoadedDomain(Protocol):
-    """A domain with a scratch disk that stands for a stack, as far as its load needs it."""
+    """A domain with a scratch disk of a stack, as far as its load needs it."""
 
     way: DomainAccess
     place: str
@@ -73,7 +76,7 @@ class LoadedDomain(Protocol):
         ...
 
     def begin(self) -> None:
-        """Note how far everything has come when the load begins."""
+        """Record the state of all counters when the load begins."""
         ...
 
     def under_load(self, *, flushes: bool) -> tuple[Check, ...]:
@@ -81,11 +84,11 @@ class LoadedDomain(Protocol):
         ...
 
     def operations(self) -> int:
-        """Return how many requests the disk has completed."""
+        """Return the number of requests that the disk has completed."""
         ...
 
     def block_statistics(self) -> dict[str, int]:
-        """Return what QEMU has counted of the disk, by QEMU's names."""
+        """Return QEMU's counters of the disk, by QEMU's names."""
         ...
 
     def trouble(self) -> str | None:
@@ -93,7 +96,7 @@ class LoadedDomain(Protocol):
         ...
 
     def evidence(self) -> str:
-        """Return what can be said of a domain in trouble."""
+        """Return the evidence of a failed domain."""
         ...
 
 
@@ -109,7 +112,7 @@ class _Running:
 def run_in_domain(bench: LoadedDomain, load: LoadJob, window: Window, keep: Keep) -> LoadOutput:
     """Run one load in a domain to its end and return its output.
 
-    Raises LoadError with the reason when it has none; what was seen of the domain is kept then too.
+    Raises LoadError with the reason without a result; the evidence of the domain is kept then too.
     """
     keep.capture("guest.json", json.dumps(dict(bench.seen)) + "\n")
     keep.capture("domain.xml", bench.xml)
@@ -122,7 +125,7 @@ def run_in_domain(bench: LoadedDomain, load: LoadJob, window: Window, keep: Keep
             bench.begin()
             asked = time.monotonic()
             bench.guest.put(f"{bench.place}/go", b"\n" * load.clones, timeout_seconds=_ANSWER_SECONDS)
-            # three questions: the file opened, written to, closed; what is written lets the load go
+            # three commands: open the file, write, close; the write releases the load
             started = (asked + time.monotonic()) / 2
             marks.append(("go", started))
             watched = _Watched(running, started, flushes=load.flushes)
@@ -146,7 +149,7 @@ def run_in_domain(bench: LoadedDomain, load: LoadJob, window: Window, keep: Keep
 
 
 def _armed(load: LoadJob, bench: LoadedDomain) -> _Running:
-    """Start fio and return when all its jobs stand at the barrier."""
+    """Start fio and return when all its jobs wait at the barrier."""
     guest, job = bench.guest, load.job
     argv = ["fio", *job.arguments, f"--exec_prerun=. {bench.scripts}/barrier"]
     argv += ["--write_iops_log=load", f"--log_avg_msec={LOG_MS}", "--output-format=json+", "--output=load.json"]
@@ -170,14 +173,14 @@ def _armed(load: LoadJob, bench: LoadedDomain) -> _Running:
 
 
 class _Watched:
-    """The load of a domain: asked about seldom, since every question costs the host a process."""
+    """The load of a domain, checked seldom, since every agent command costs the host a process."""
 
     def __init__(self, running: _Running, started: float, *, flushes: bool) -> None:
         self._running, self._flushes, self._asked, self._looked = running, flushes, started, started
         self.output: GuestOutput | None = None
 
     def ended(self, *, due: bool) -> bool:
-        """Wait a tick; ask whether it has ended, more often when its time is over."""
+        """Wait a tick; check whether it has ended, more often after its planned end."""
         if (trouble := self._running.bench.trouble()) is not None:
             raise LoadError(trouble)
         now = time.monotonic()
@@ -190,7 +193,7 @@ class _Watched:
         return False
 
     def stuck(self) -> str | None:
-        """Ask now and then whether the disk completes anything."""
+        """Check from time to time whether the disk completes any request."""
         now = time.monotonic()
         if now - self._looked < _LOOK_SECONDS:
             return None
@@ -213,13 +216,13 @@ def _moments(
     bench: LoadedDomain,
     looks: dict[str, object],
 ) -> Moments:
-    """Say when the counters are read, and note when they were, by the host's clock."""
+    """Return when the counters are to be read, and record when they were, by the host's clock."""
 
     def look(mark: str) -> None:
         host.sample(mark=mark)
         marks.append((mark, time.monotonic()))
         begun = time.monotonic_ns()
-        with contextlib.suppress(VirtuneError):  # without these a layer is not told, and nothing else is missing
+        with contextlib.suppress(VirtuneError):  # without these only one layer is missing
             stats = bench.block_statistics()
             looks[mark] = {"t": (begun + time.monotonic_ns()) // 2, "stats": stats}
 
@@ -233,7 +236,7 @@ def _moments(
 
 
 def _collected(bench: LoadedDomain) -> tuple[bytes, bytes, bytes, bytes]:
-    """Return fio's JSON, its log of IOPS, that of every single I/O where there is one, and what the guest counted."""
+    """Return fio's JSON, its log of IOPS, that of every single I/O if there is one, and the guest's counters."""
     said = must(bench.guest, ["sh", "-c", _COLLECT, "sh", bench.place], timeout_seconds=_RESULT_SECONDS).split()
     whole = bench.guest.get(f"{bench.place}/all", timeout_seconds=_RESULT_SECONDS)
     if len(said) != 3 or not all(word.isdigit() for word in said):
@@ -245,8 +248,8 @@ def _collected(bench: LoadedDomain) -> tuple[bytes, bytes, bytes, bytes]:
 def _counters(counted: bytes, clock: float, marks: list[tuple[str, float]]) -> bytes:
     """Return the guest's counters as JSON lines, its clock turned into the host's.
 
-    `clock` is the host's monotonic clock when the guest booted, as well as an answer of the agent tells it: some
-    hundredths of a second late.
+    `clock` is the host's monotonic clock at the guest's boot, derived from an agent's answer and some hundredths of a
+    second late.
     """
     samples = [*_samples(counted.decode(errors="replace"), clock)]
     samples += [{"t": int(at * 1e9), "mark": mark} for mark, at in marks]
@@ -272,7 +275,7 @@ def _require_success(bench: LoadedDomain, output: GuestOutput | None) -> None:
 
 
 def _complaint(bench: LoadedDomain, output: GuestOutput) -> str | None:
-    """Return what fio complained of: with --output it goes into that file."""
+    """Return fio's error message: with --output it goes into that file."""
     said = output.stderr.decode(errors="replace").strip()
     for file in ("said", "load.json"):
         with contextlib.suppress(GuestError):

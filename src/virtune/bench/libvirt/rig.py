@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The rig `libvirt`: a domain of the user's that runs, and goes on running as it is found.
+"""The rig `libvirt`: an existing running domain, which is left as it was found.
 
-For every stack a scratch disk of virtune's own is plugged in, and unplugged and gone when the block ends, whatever
-ended it. Nothing else of the domain is touched; its live and its inactive XML are held against what they were.
+For every stack a scratch disk made by virtune is attached, and detached and removed when the block ends, even after a
+failure. Nothing else of the domain is changed; its live and its inactive XML are compared with the original ones.
 """
 
 import contextlib
@@ -53,7 +53,7 @@ _REQUESTS = re.compile(r"^\S+ (?:rd_req|wr_req|flush_operations) (\d+)$", re.MUL
 
 @dataclass(slots=True, kw_only=True)
 class DomainBench:
-    """A domain with a scratch disk that stands for one stack. `place` is the load's own directory in the guest."""
+    """A domain with the scratch disk of one stack. `place` is the load's directory in the guest."""
 
     target: Target
     image: Path | None
@@ -81,7 +81,7 @@ class DomainBench:
         return self.way.guest
 
     def run(self, jobs: Sequence[LoadJob], window: Window, keep: Keep) -> LoadOutput:
-        """Load the disk by the guest's own fio."""
+        """Run a load on the disk with the guest's own fio."""
         keep.capture("accelerator.txt", f"{self.accelerator}: {self.accelerator_why}\n")
         return run_in_domain(self, jobs[0], window, keep)
 
@@ -117,7 +117,9 @@ class DomainBench:
         return tuple(check for check in checks if check is not None)
 
     def operations(self) -> int:
-        """Return how many requests the disk has completed, by QEMU's own count: what does not rise is stuck."""
+        """Return the number of requests that the disk has completed, by QEMU's counters: a disk on which it does not
+        rise is stuck.
+        """
         said = self.way.virsh.run("domblkstat", self.way.uuid, self.disk)
         return sum(int(count) for count in _REQUESTS.findall(said))
 
@@ -133,7 +135,7 @@ class DomainBench:
         return f"{self.way.domain} stopped while it was measured"
 
     def evidence(self) -> str:
-        """Return what can be said of a domain in trouble: its state, and the counters of the disk."""
+        """Return the evidence of a failed domain: its state, and the counters of the disk."""
         asked = (("domstate", "--reason", self.way.uuid), ("domblkstat", self.way.uuid, self.disk))
         said = [f"{words[0]}: {self.way.virsh.run(*words, ok=(0, 1)).strip()}" for words in asked]
         return "\n".join(said) + "\n"
@@ -144,9 +146,10 @@ class DomainBench:
 
 @contextlib.contextmanager
 def session(stack: Stack, place: Surroundings) -> Iterator["DomainSession"]:
-    """Yield the rig of one domain, which nobody else of virtune's may use meanwhile.
+    """Yield the rig of one domain, locked against other runs of virtune.
 
-    What a killed run left in the domain is taken out first. Raises RigError when it is not left as it was found.
+    Remains of a killed run in the domain are removed first. Raises RigError when the domain is not left as it was
+    found.
     """
     way = place.access.get(stack.domain or "")
     if not isinstance(way, DomainAccess):
@@ -170,7 +173,7 @@ def session(stack: Stack, place: Surroundings) -> Iterator["DomainSession"]:
 
 
 class DomainSession:
-    """One domain, and what virtune has in it."""
+    """One domain, with virtune's directory and disk in it."""
 
     def __init__(self, way: DomainAccess, plugged: Plugged, before: DumpedDomain) -> None:
         self._way, self._plugged, self._before = way, plugged, before
@@ -179,15 +182,15 @@ class DomainSession:
         self._count = 0
 
     def furnish(self) -> None:
-        """Bring our scripts into a directory of our own in the guest, which lies in its memory."""
+        """Write our scripts into a new directory in the guest's memory."""
         words = [word for name, content in scripts().items() for word in (name, content.decode())]
         must(self._way.guest, ["sh", "-c", _FURNISH, "sh", self._place, *words], timeout_seconds=_SHORT_SECONDS)
 
     @contextlib.contextmanager
     def up(self, stack: Stack, ground: DiskImageSpec, *, restart: bool = False) -> Iterator[DomainBench]:  # noqa: ARG002
-        """Plug a disk in, and out again with the block; every stack has it made anew, so `restart` adds nothing.
+        """Attach a disk, and detach it when the block ends; every stack gets a new disk, so `restart` adds nothing.
 
-        Raises RigError when it does not come up, or when the domain is not as before when it is down.
+        Raises RigError when it does not come up, or when the domain is not restored afterwards.
         """
         if ground.image is None:
             raise RigError("a disk without an image cannot be plugged into a domain")

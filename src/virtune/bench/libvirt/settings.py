@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Verify the settings of a disk in an existing domain: its process, its guest, and what libvirt says of it.
 
-libvirt's own connection to QEMU's monitor is not used: a command on it taints the domain, and the mark stays. So what
-only the monitor could show (whether flushes are honoured) is taken from libvirt's live XML, and said to be.
+libvirt's own connection to QEMU's monitor is not used: a command on it taints the domain, and the mark stays. So a
+setting that only the monitor shows (whether flushes are honoured) is taken from libvirt's live XML, and marked so.
 """
 
 from collections.abc import Iterator, Mapping
@@ -21,11 +21,11 @@ from virtune.probe.qcow2 import read_qcow2
 _LIVE = "libvirt's live XML"
 
 _SHARE = 0.5
-"""A ring that takes at least half as many requests as the disk completes serves this disk, and not another one."""
+"""A ring that takes at least half as many requests as the disk completes is taken to serve this disk."""
 
 
 def accelerator_of(kind: str, process: Process | None) -> tuple[str, str]:
-    """Return what the guest runs on, `kvm` or `tcg`, and how that was seen."""
+    """Return the guest's accelerator, `kvm` or `tcg`, and the proof."""
     said = f"libvirt runs it as a domain of type {kind}"
     links = None if process is None else process.descriptors()
     if links:
@@ -41,15 +41,16 @@ _KNOBS = {
     "queues": "device.num_queues",
     "iothread": "driver.iothread",
 }
-"""The knobs that libvirt's words of a disk's driver stand for; the others have the knob's own name. That an IOThread
-is named there does not say that it serves the disk, which the load tells."""
+"""The knobs of the attributes of libvirt's <driver>; the others have the knob's own name. An IOThread named there
+need not serve the disk; that is verified under load.
+"""
 
 
 def driver_checks(stack: Stack, asked: Element, found: Element) -> Iterator[Check]:
-    """Hold each word of the disk's driver that libvirt was given against what it runs now; it may drop some."""
+    """Compare each attribute of the requested <driver> with the live XML; libvirt may drop some."""
     has = driver_words(found)
     for name, value in driver_words(asked).items():
-        # these are seen better: on the process and in the guest
+        # these are verified on the process and in the guest
         if name in ("name", "cache", "io"):
             continue
         yield Check(
@@ -75,7 +76,7 @@ def driver_checks(stack: Stack, asked: Element, found: Element) -> Iterator[Chec
 
 
 def image_checks(stack: Stack, image: Path) -> Iterator[Check]:
-    """Hold what the image was made with against what was asked for: a domain's monitor is not asked for it."""
+    """Compare the image's options with the request; a domain's monitor is not used for that."""
     disk, header = stack.disk, read_qcow2(image)
     for knob, asked, found in (
         ("disk.cluster_size", disk.cluster_size, header and header.cluster_size),
@@ -90,7 +91,7 @@ def image_checks(stack: Stack, image: Path) -> Iterator[Check]:
 def cache_check(
     stack: Stack, process: Process | None, image: Path, found: Element, seen: Mapping[str, str]
 ) -> Iterator[Check]:
-    """Say with which cache mode the image is open: by its descriptor, by the guest, and the rest by libvirt."""
+    """Verify the cache mode of the image: by its descriptor, by the guest, and the rest by libvirt."""
     held = (
         Opened(direct=None, proof="the domain's process is not seen from here", hidden=True)
         if process is None
@@ -116,15 +117,15 @@ def cache_check(
 def disk_checks(
     stack: Stack, asked: Element, found: Element, seen: Mapping[str, str], *, vcpus: int, writes: bool
 ) -> Iterator[Check]:
-    """Hold what libvirt and the guest say of the disk against what was asked for."""
+    """Compare the disk's settings at libvirt and in the guest with the request."""
     yield from driver_checks(stack, asked, found)
     yield from guest_checks(stack, seen, vcpus=vcpus, writes=writes)
 
 
 def serving(rings: Rings, now: Rings, brought: set[Ring], requests: int) -> set[Ring]:
-    """Return the rings that may serve the disk: those that came with it, and others that took its requests.
+    """Return the rings that may serve the disk: those that appeared with it, and others that took its requests.
 
-    Another disk of the domain may have made the ring that serves this one too: an event loop has one of each kind.
+    A ring may be shared with another disk of the domain, because an event loop has one of each kind.
     """
     came = {
         ring: (after - place) % 2**32

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A libvirt domain at work, by a connection that cannot write."""
+"""A running libvirt domain, over a read-only connection."""
 
 import re
 import time
@@ -23,7 +23,7 @@ _FIELDS = {
 
 
 class LiveDomain:
-    """A domain that runs."""
+    """A running domain."""
 
     def __init__(self, virsh: Virsh, name: str) -> None:
         """Raises PreconditionError when there is no such domain, or it does not run."""
@@ -45,10 +45,10 @@ class LiveDomain:
         )
 
     def counts(self) -> Mapping[str, DiskCount]:
-        """Return what QEMU has counted of each disk by now, by its target."""
+        """Return QEMU's counters of each disk, by its target."""
         begun = time.monotonic_ns()
         said = self._virsh.run("domstats", "--block", self.uuid)
-        # the answer takes some milliseconds; in the middle of them it was true
+        # the answer takes some milliseconds; its time is taken as the middle
         return counts_of(said, (begun + time.monotonic_ns()) // 2)
 
     def rings(self, target: str) -> str:  # noqa: ARG002 - a domain's monitor is libvirt's

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A QEMU that was started by hand, looked at through its monitor: only questions are asked there."""
+"""A QEMU that was started by hand, observed through its monitor by query commands only."""
 
 import contextlib
 import socket
@@ -22,7 +22,7 @@ FIELDS = {
     "written_bytes": "wr_bytes", "read_ns": "rd_total_time_ns", "write_ns": "wr_total_time_ns",
     "flush_ns": "flush_total_time_ns",
 }  # fmt: skip
-"""What a DiskCount has, by the names of `query-blockstats`."""
+"""The fields of a DiskCount, by the names of `query-blockstats`."""
 
 _LIMITS = {
     "iops": "iops", "iops_rd": "read.iops", "iops_wr": "write.iops", "bps": "bps", "bps_rd": "read.bps",
@@ -42,7 +42,7 @@ class LiveMonitor:
         self.vm = LiveVm(name=name, pid=pid, disks=tuple(self._disks()))
 
     def counts(self) -> Mapping[str, DiskCount]:
-        """Return what QEMU has counted of each disk by now, by its name."""
+        """Return QEMU's counters of each disk, by its name."""
         begun = time.monotonic_ns()
         shown = self._monitor.execute("query-blockstats")
         now = (begun + time.monotonic_ns()) // 2
@@ -53,7 +53,7 @@ class LiveMonitor:
         }
 
     def rings(self, target: str) -> RingReader | str:
-        """Return the virtqueues of a disk, or say why they cannot be seen."""
+        """Return the virtqueues of a disk, or why they are not readable."""
         if self.vm.pid is None:
             return "the wait in the virtqueue: QEMU's process is not seen from here"
         try:
@@ -81,7 +81,7 @@ class LiveMonitor:
             )
 
     def _threads(self, device: str) -> Iterator[str]:
-        """Yield the names of the IOThreads that serve a device; none where it says nothing of one."""
+        """Yield the names of the IOThreads that serve a device; none if it names none."""
         path = device.removesuffix("/virtio-backend")
         if not path.startswith("/"):
             path = f"/machine/peripheral/{path}"
@@ -92,7 +92,9 @@ class LiveMonitor:
 
 
 def name_of(shown: Mapping[str, Any]) -> str:
-    """Return what a disk is called in an answer of `query-block` or `query-blockstats`; empty for what is none."""
+    """Return a disk's name in an answer of `query-block` or `query-blockstats`; empty for an entry that is not a
+    disk.
+    """
     if shown.get("qdev"):
         parts = [part for part in str(shown["qdev"]).split("/") if part and part != "virtio-backend"]
         return parts[-1]

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The virtqueues of a disk from outside: how many requests are in them, read from QEMU's memory and never written.
+"""Observe a disk's virtqueues from outside: the number of requests in them, read from QEMU's memory, which is never
+written.
 
 A split ring's indices lie in the guest's memory: how many requests the driver has offered, how many the device has
 taken (the `avail_event` that QEMU writes with each), how many it has completed. QEMU's own figures begin when a
-request is taken, so the wait before that is seen nowhere else. QEMU tells once where the rings are
-(`x-query-virtio-queue-status`, 7.2 and later, and `gpa2hva`); after that it is asked nothing.
+request is taken, so only the rings show the wait before that. QEMU reports once where the rings are
+(`x-query-virtio-queue-status`, 7.2 and later, and `gpa2hva`); after that it is not queried again.
 """
 
 import contextlib
@@ -22,16 +23,17 @@ from virtune.model.errors import RigError
 from virtune.model.live import RingRates
 
 INTERVAL_SECONDS = 0.002
-"""How often the rings of a live disk are read. On a busy host of 2 cores that took 3 % of a CPU with one ring, 4 %
-with 16 and 7 % with 64; a live disk is looked at for some seconds only."""
+"""How often the rings of a running VM's disk are read. On a busy host of 2 cores that took 3 % of a CPU with one ring,
+4 % with 16 and 7 % with 64, for some seconds only."""
 
 TRIAL_INTERVAL_SECONDS = 0.01
-"""How often they are read in a trial, whose figures must not feel it: one ring takes 5 us, 16 take 27."""
+"""How often they are read in a trial, whose figures must not be affected: one ring takes 5 us, 16 take 27."""
 
 _WRAP = 2**16
 _QUEUES_MAX = 64
 _TORN_MAX = 0.05
-"""Indices are read one by one, so a few samples do not fit; with more the device does not tell what it took."""
+"""Indices are read one by one, so a few samples are inconsistent; with more, the device does not report what it took.
+"""
 
 _HOST_ADDRESS = re.compile(r" is (0x[0-9a-f]+)")
 
@@ -42,7 +44,7 @@ class _Piece(ctypes.Structure):
 
 @dataclass(frozen=True, slots=True)
 class _Ring:
-    """Where a ring's three indices are in QEMU's memory, and how many requests it holds."""
+    """The addresses of a ring's three indices in QEMU's memory, and its size."""
 
     offered: int
     taken: int
@@ -85,7 +87,7 @@ class RingReader:
 
 @dataclass(slots=True)
 class RingSeen:
-    """What was seen of one ring: the time-weighted sums, and how far it has come."""
+    """The observations of one ring: time-weighted sums and the latest indices."""
 
     completed: int = 0
     seconds: float = 0.0
@@ -98,7 +100,7 @@ class RingSeen:
 
 @contextlib.contextmanager
 def sampled(reader: RingReader, *, interval_seconds: float = INTERVAL_SECONDS) -> Iterator[list[RingRates]]:
-    """Sample rings in a thread of its own while the block runs; the list has one entry when it is over."""
+    """Sample rings in a separate thread while the block runs; the list has one entry when it is over."""
     found: list[RingRates] = []
     end = threading.Event()
     seen = [RingSeen(last=one) for one in reader.read()]
@@ -126,7 +128,7 @@ def sampled(reader: RingReader, *, interval_seconds: float = INTERVAL_SECONDS) -
 
 
 def add(seen: RingSeen, value: tuple[int, int, int], seconds: float, *, size: int) -> None:
-    """Add a sample of one ring, that stands for so many seconds."""
+    """Add a sample of one ring, with its weight in seconds."""
     offered, taken, completed = value
     seen.completed += (completed - seen.last[2]) % _WRAP
     seen.last = value
@@ -145,7 +147,7 @@ def add(seen: RingSeen, value: tuple[int, int, int], seconds: float, *, size: in
 
 
 def ring_rates(seen: Sequence[RingSeen]) -> RingRates | None:
-    """Return what all rings of a disk had together; None where nothing was seen."""
+    """Return the combined rates of a disk's rings; None without observations."""
     used = [one for one in seen if one.seconds > 0]
     samples = sum(one.samples for one in used)
     if not samples:
@@ -185,9 +187,7 @@ def _address(monitor: Monitor, physical: int) -> int:
 
 @contextlib.contextmanager
 def kept(monitor: Monitor, pid: int, device: str) -> Iterator[list[RingRates]]:
-    """Sample the rings of a trial's disk while the block runs, where they can be seen: a trial is none the worse
-    without.
-    """
+    """Sample the rings of a trial's disk while the block runs, if readable; a trial is valid without them."""
     with contextlib.ExitStack() as ends:
         found: list[RingRates] = []
         with contextlib.suppress(OSError):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What every way to look at a VM gives: its disks, its process, and its counters whenever they are asked for."""
+"""The interface for observing a running VM: its disks, its process, and its counters."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from virtune.model.live import DiskCount, LiveDisk
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveVm:
-    """A VM that runs; `pid` is None where its process is not seen. `missing` says what cannot be seen of it."""
+    """A running VM; `pid` is None where its process is not visible. `missing` names what cannot be observed."""
 
     name: str
     pid: int | None
@@ -20,7 +20,7 @@ class LiveVm:
 
 
 class LiveView(Protocol):
-    """A way to look at a VM, which changes nothing of it."""
+    """A view of a VM that changes nothing."""
 
     vm: LiveVm
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Find out whether KVM works by booting a test VM on it: the rights on /dev/kvm do not prove it of itself.
 
-A /dev/kvm that opens and makes VMs may still stop every guest (nested, with a hypervisor above that does not play its
-part). The answer is kept by everything it depends on: host kernel and boot, QEMU, guest. What may pass (no memory for
-a guest, a KVM that another hypervisor has, a monitor that is late) is no answer, and the next run tries again.
+With a /dev/kvm that opens and makes VMs, guests may still hang (nested, under a hypervisor that lacks support). The
+result is cached by everything it depends on: host kernel and boot, QEMU, guest. Temporary failures (no memory for a
+guest, a KVM used by another hypervisor, a slow monitor) are not cached, and the next run tries again.
 """
 
 import contextlib
@@ -27,16 +27,17 @@ from virtune.model.machine import Machine
 from virtune.model.remark import KVM_WITHOUT_HARDWARE
 
 TRIAL_SECONDS = 20.0
-"""On KVM the appliance is ready within 2 s; ten times that is no matter of a busy host any more."""
+"""On KVM the appliance is ready within 2 s; ten times that cannot be explained by a busy host."""
 
 KVM = Path("/dev/kvm")
 
 HOST_CPUS = ("host", "host,-arch-capabilities")
-"""The CPU of a guest on KVM, and another where QEMU aborts on that one: some KVM show a feature whose MSR (0x10a)
-they then refuse to set."""
+"""The CPU model of a guest on KVM, and another for when QEMU aborts with it: some KVMs show a feature whose MSR
+(0x10a) they then refuse to set.
+"""
 
 _OWN_FAULTS = frozenset({signal.SIGABRT, signal.SIGSEGV, signal.SIGILL, signal.SIGFPE, signal.SIGTRAP})
-"""By which QEMU ends through its own doing; any other is sent by somebody, or by a host that has no memory left."""
+"""The signals of a crash of QEMU; any other was sent by a user, or by a host out of memory."""
 
 
 class Boot(Protocol):
@@ -49,9 +50,10 @@ class Boot(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Accelerator:
-    """What guests run on here: `kvm` or `tcg`, and why in one clause. `tried` is false where there was nothing to.
+    """The accelerator of guests on this host: `kvm` or `tcg`, with the reason in one clause. `tried` is False if
+    there was nothing to try.
 
-    `host_cpu` is the CPU that KVM gives a guest unasked.
+    `host_cpu` is the default CPU model of a guest on KVM.
     """
 
     kvm: bool
@@ -61,7 +63,7 @@ class Accelerator:
 
     @property
     def name(self) -> str:
-        """QEMU's word for it."""
+        """QEMU's name for it."""
         return "kvm" if self.kvm else "tcg"
 
 
@@ -75,9 +77,9 @@ def accelerator_for(
     device: Path = KVM,
     trial_seconds: float = TRIAL_SECONDS,
 ) -> Accelerator:
-    """Return what guests run on: what was found when it was last tried, else try now (`again`: try in any case).
+    """Return the accelerator of guests: the cached result, else try now (`again`: try in any case).
 
-    `emulator` is the QEMU that is meant, where it is another than the PATH's; `device` is where KVM is found.
+    `emulator` is the QEMU, if another than the PATH's; `device` is the path of KVM.
     """
     boot = functools.partial(
         running, appliance, warden, kvm=True, asked=Machine(emulator=emulator), boot_seconds=trial_seconds
@@ -96,7 +98,7 @@ def bare_accelerator(
 
 
 def remembered(place: Path, key: str, boot: Boot, *, device: Path, again: bool = False) -> Accelerator:
-    """Return what was found under that key, else boot a guest on KVM and keep what lasts of what comes of it."""
+    """Return the cached result under that key, else boot a guest on KVM and cache a lasting result."""
     if not device.exists():
         return Accelerator(kvm=False, why=f"there is no {device}", tried=False)
     if not os.access(device, os.R_OK | os.W_OK):
@@ -115,7 +117,7 @@ def remembered(place: Path, key: str, boot: Boot, *, device: Path, again: bool =
 
 
 def last_tried(cache: Path) -> Accelerator | None:
-    """Return what came of the newest guest that was tried on this kernel, boot and QEMU; None where none was."""
+    """Return the result of the newest test guest on this kernel, boot and QEMU; None without one."""
     known = _known(cache / "accelerators.json")
     with contextlib.suppress(MissingToolError):
         for appliance in reversed(appliances(cache / "appliances")):
@@ -141,7 +143,9 @@ def _try(boot: Boot, cpus: Sequence[str] = HOST_CPUS) -> tuple[Accelerator, bool
 
 
 def kvm_kind(cpuinfo: str | None = None) -> str:
-    """Say which KVM it is, by what this host's CPUs have: what an exit costs differs by a factor of twenty."""
+    """Return the kind of KVM, by the features of this host's CPUs: the cost of a VM exit differs by a factor of
+    twenty.
+    """
     if cpuinfo is None:
         cpuinfo = ""
         with contextlib.suppress(OSError):
@@ -153,9 +157,9 @@ def kvm_kind(cpuinfo: str | None = None) -> str:
 
 
 def _lasts(error: RigError) -> bool:
-    """Whether KVM itself failed a guest: it hangs there, QEMU trips over it, or the guest ends while it boots.
+    """Whether a failure is KVM's own and lasting: the guest hangs, QEMU crashes, or the guest ends while it boots.
 
-    A QEMU that refuses with words before it begins is asked again each time: that takes it some milliseconds.
+    A QEMU that refuses with a message at its start is tried again each time, which takes some milliseconds.
     """
     match error:
         case HungError():

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A guest without an operating system: the program `virtune-guest`, booted by QEMU, from start to ready.
 
-It is ready in half a second, so it is started anew wherever its disk cannot be exchanged below the device.
+It is ready in half a second, so it is restarted wherever its disk cannot be exchanged below the device.
 """
 
 import contextlib
@@ -36,20 +36,20 @@ PLACES = (
     Path(sys.prefix) / "share" / "virtune",
     Path(__file__).resolve().parents[4] / "loadgen" / "target" / "guest",
 )
-"""Where the guest is: where `tools/setup` keeps it fresh, or built by hand in a checkout."""
+"""Where the guest program is: where `tools/setup` keeps it up to date, or built by hand in a checkout."""
 
 BOOT_SECONDS = 20.0
-"""It is up within 0.5 s; forty times that is no matter of a busy host any more."""
+"""It is up within 0.5 s; forty times that cannot be explained by a busy host."""
 
 KVM_SECONDS = 10.0
-"""So long it is waited for where KVM is tried."""
+"""The time limit when KVM is tried."""
 
 _LOOK_SECONDS = 10.0
 _END_SECONDS = 1.0
 
 
 def find_guest(places: Sequence[Path] = PLACES) -> Path:
-    """Return the path of the guest; raises MissingToolError with how to get it, and what does without."""
+    """Return the path of the guest; raises MissingToolError with how to get it, and what works without it."""
     for place in places:
         if (found := place / GUEST).is_file():
             return found
@@ -61,7 +61,7 @@ def find_guest(places: Sequence[Path] = PLACES) -> Path:
 
 @dataclass(slots=True, kw_only=True)
 class BareVm(QemuGuest):
-    """A guest without an operating system that is up; `hello` is what it said first."""
+    """A running guest without an operating system; `hello` is its first message."""
 
     line: Line
     hello: Mapping[str, object]
@@ -78,10 +78,10 @@ class Bare:
         self._vm = vm
 
     def prepare(self, bus: str) -> None:
-        """Its one driver is in it."""
+        """Do nothing: its only driver is built in."""
 
     def look(self) -> Mapping[str, str]:
-        """Have the guest reset its disk and say what it sees of it, in the words of a guest with Linux."""
+        """Have the guest reset its disk and report its properties, in the format of a Linux guest."""
         seen = json.loads(self._vm.line.ask("look", expect="seen", timeout_seconds=_LOOK_SECONDS))
         features = int(seen.pop("features"))
         seen.pop("offered")
@@ -107,10 +107,10 @@ def running_bare(
     first: Sequence[Command] = (),
     boot_seconds: float = BOOT_SECONDS,
 ) -> Iterator[BareVm]:
-    """Boot the guest and yield it when it has said hello; it ends with the block.
+    """Boot the guest and yield it after its first message; it ends with the block.
 
-    `asked` is what the machine is to be, `first` its disk. Raises RigError when it is not ready in time, with its
-    last words as hint.
+    `asked` is the requested machine, `first` its disk. Raises RigError when it is not ready in time, with the end of
+    its output as hint.
     """
     asked = asked or Machine(system="bare")
     program = shell.find(asked.emulator or PROGRAM)

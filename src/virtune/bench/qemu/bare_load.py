@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A load in guests without an operating system, in one or in several at once: armed, let go together, watched.
+"""A load in one or several guests without an operating system: prepared, started together, watched.
 
-What the guests say is held against what this host knows: their counts against QEMU's, their clocks against ours.
+The guests' results are checked against this host's: their counts against QEMU's, their clocks against ours.
 """
 
 import json
@@ -24,13 +24,13 @@ _ARM_SECONDS = 60.0
 _ANSWER_SECONDS = 10.0
 
 CLOCK_TOLERANCE = 0.005
-"""A guest's second may differ from ours by so much; its timer of last resort is calibrated to 0.5 %."""
+"""The allowed difference of a guest's clock; its fallback timer is calibrated to 0.5 %."""
 
 _CLOCK_SLACK_SECONDS = 0.1
-"""How late this host may see what a guest said, beside the time of a look."""
+"""How late this host may receive a guest's message, besides the time of a check."""
 
 _COUNTED = ("reads", "writes", "read_bytes", "written_bytes")
-"""What the guest counts of its disk, and QEMU too."""
+"""The counters that both the guest and QEMU have."""
 
 
 class LoadedBare(Loaded, Protocol):
@@ -44,7 +44,7 @@ class LoadedBare(Loaded, Protocol):
 
 @dataclass(slots=True)
 class _Running(GuestLoad):
-    """A load in one guest, and what it has said so far. `went` and `seen_running` are of our monotonic clock."""
+    """A load in one guest, and its messages so far. `went` and `seen_running` are times of our monotonic clock."""
 
     bench: LoadedBare
     before: Mapping[str, Any]
@@ -60,7 +60,7 @@ def run_bare(
 ) -> LoadOutput:
     """Run a load in each guest, all of them at once, to their end and return what they left.
 
-    Raises LoadError with the reason when one of them has no result that can be trusted.
+    Raises LoadError with the reason when one of them has no trustworthy result.
     """
     with counted(guests, keep, idle=idle, last_words=True) as counters:
         running = [
@@ -102,7 +102,7 @@ def _run(running: Sequence[_Running], window: Window, keep: Keep, counters: Coun
 
 
 def _arm(one: _Running) -> None:
-    """Have the guest make its load ready; raises LoadError with its words when it cannot."""
+    """Have the guest prepare its load; raises LoadError with its message when it cannot."""
     try:
         text = one.load.job.text.encode()
         one.bench.vm.line.ask("job", text, expect="armed", timeout_seconds=_ARM_SECONDS)
@@ -111,7 +111,7 @@ def _arm(one: _Running) -> None:
 
 
 def _let_go(running: Sequence[_Running], keep: Keep) -> None:
-    """Let all guests begin, as near together as may be."""
+    """Start the loads of all guests, as simultaneously as possible."""
     words = f"{int(STUCK_SECONDS * 1000)} {int(time.time() * 1000)}".encode()
     for one in running:
         one.asked_to_go = time.monotonic()
@@ -127,12 +127,14 @@ def _let_go(running: Sequence[_Running], keep: Keep) -> None:
 
 
 def _send_stop(one: _Running) -> None:
-    """Let it send no more; its machine ends after a load that failed."""
+    """Stop the load; the machine ends after a failed load."""
     one.bench.vm.line.send("stop")
 
 
 def _told(one: _Running, seconds: float) -> bool:
-    """Take what a guest says in a moment, and whether that was its result. Raises LoadError when it failed."""
+    """Receive a guest's messages for a moment; returns whether the result was among them. Raises LoadError when it
+    failed.
+    """
     frame = one.bench.vm.line.receive(seconds)
     now = time.monotonic()
     if frame is None:
@@ -152,7 +154,7 @@ def _told(one: _Running, seconds: float) -> bool:
 
 
 def _require_truth(one: _Running) -> None:
-    """Raise LoadError when a guest's clock or counts are not this host's."""
+    """Raise LoadError when a guest's clock or counts differ from this host's."""
     seconds = int(one.said["ended"]) / 1e9
     most, least = one.ended - one.asked_to_go, one.seen_running - one.went - _CLOCK_SLACK_SECONDS
     if (wrong := wrong_clock(seconds, least=least, most=most)) is not None:
@@ -164,7 +166,7 @@ def _require_truth(one: _Running) -> None:
 
 
 def wrong_clock(seconds: float, *, least: float, most: float) -> str | None:
-    """Say that a guest's clock is wrong: it counted more than went by here, or less than it was seen to run."""
+    """Say how a guest's clock is wrong: it counted more time than passed here, or less than it ran."""
     if least * (1 - CLOCK_TOLERANCE) <= seconds <= most * (1 + CLOCK_TOLERANCE):
         return None
     here = f"{max(least, 0):.3f} to {most:.3f} s"
@@ -172,7 +174,7 @@ def wrong_clock(seconds: float, *, least: float, most: float) -> str | None:
 
 
 def miscounted(counted: Mapping[str, int], before: Mapping[str, Any], after: Mapping[str, Any]) -> str | None:
-    """Say where a guest's counts of its disk are not QEMU's."""
+    """Say where a guest's counts of its disk differ from QEMU's."""
     for ours in _COUNTED:
         there = after.get(FIELDS[ours], 0) - before.get(FIELDS[ours], 0)
         if counted[ours] != there:

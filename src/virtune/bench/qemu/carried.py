@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A machine with what it carries: the stack whose device is plugged in, and the nodes of the present turn.
+"""A machine with its present stack: the attached device and the block nodes below it.
 
-Between stacks the device stands on a node that opens nothing, so that no image is held open while another rig may use
-it. Which way a stack takes (nodes exchanged under the device, device anew, machine anew) is in `switch_method`.
+Between stacks the device is on a node that opens no image, so that another rig may use the image. `switch_method`
+decides how stacks are switched (nodes exchanged below the device, new device, new machine).
 """
 
 import contextlib
@@ -38,14 +38,14 @@ from virtune.model.stack import PLUGGED, POLL_DEFAULT_NS, WRITABLE, Stack
 from virtune.probe.process import Process, Ring, Rings
 
 THREAD_POOL_MAX = 64
-"""QEMU's default for the workers of an IOThread, set again likewise."""
+"""QEMU's default for the workers of an IOThread, restored in the same way."""
 
 
 class System(Protocol):
-    """What runs in a guest, as far as its disk needs it.
+    """The system in a guest, as far as its disk needs it.
 
-    `fixed`: its disk must be there when it starts. `drives` is how many queues it drives at most, `proof` where it
-    sees its disk.
+    `fixed`: its disk must exist at its start. `drives` is the most queues it supports, `proof` where it sees its
+    disk.
     """
 
     fixed: bool
@@ -53,19 +53,19 @@ class System(Protocol):
     proof: str
 
     def prepare(self, bus: str) -> None:
-        """Make ready what drives a disk on that bus; raises RigError when there is none."""
+        """Load the driver of a disk on that bus; raises RigError when there is none."""
         ...
 
     def look(self) -> Mapping[str, str]:
-        """Return what the guest sees of its disk; raises RigError when it sees none."""
+        """Return the disk's properties in the guest; raises RigError when it sees no disk."""
         ...
 
 
 class Carried:
-    """A machine that runs, and what stands in it now.
+    """A running machine and its present stack.
 
-    `stack` is the one that it was started for or carried last, `held` the kernel's rings that it had when that was in
-    place, and `engines` says for which loop each of them came.
+    `stack` is the one that it was started for or ran last, `held` the kernel's rings at that time, and `engines` the
+    event loop of each of them.
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class Carried:
         return Process(self.vm.child.pid)
 
     def unfit(self, stack: Stack, ground: DiskImageSpec, *, anew: bool) -> str:
-        """Say why this machine cannot carry a stack, empty when it can; `anew`: with a device that is made for it."""
+        """Say why this machine cannot run a stack, empty when it can; `anew`: with a new device."""
         way, knob = switch_method(self.stack, stack)
         if way == "restart":
             return f"{knob} is the machine's"
@@ -109,11 +109,11 @@ class Carried:
         return ""
 
     def _plugs(self, stack: Stack) -> bool:
-        """Whether the guest's disk comes and goes while it runs."""
+        """Whether the guest's disk can be hotplugged."""
         return stack.device.bus in PLUGGED and not self._system.fixed
 
     def place(self, stack: Stack, ground: DiskImageSpec, *, anew: bool) -> str:
-        """Bring the stack below the guest's disk; returns what was exchanged for that."""
+        """Put the stack below the guest's disk; returns what was exchanged."""
         self._turn += 1
         self.commands = []
         self._system.prepare(stack.device.bus)
@@ -143,7 +143,7 @@ class Carried:
         return what
 
     def park(self) -> None:
-        """Take the image away from under the device."""
+        """Remove the image from below the device."""
         if self._plugged is None:
             return
         stack, ground = self._plugged
@@ -177,7 +177,7 @@ class Carried:
         )
 
     def _may_stay(self, stack: Stack, ground: DiskImageSpec) -> bool:
-        """Whether the device may stay: a guest would miss another size, or leave to write."""
+        """Whether the device may stay: a guest would not notice another size, or a change to writable."""
         if self._plugged is None:
             return False
         before, stood_on = self._plugged
@@ -185,7 +185,7 @@ class Carried:
         return alike and switch_method(before, stack)[0] in ("same", "live", "swap")
 
     def _make_threads(self, stack: Stack) -> None:
-        """Make the IOThreads that the disk needs; those that there are get what the stack asks of them."""
+        """Create the IOThreads that the disk needs; existing ones get the stack's settings."""
         wanted = {
             "poll-max-ns": POLL_DEFAULT_NS if stack.poll_max_ns is None else stack.poll_max_ns,
             "thread-pool-max": THREAD_POOL_MAX if stack.thread_pool_max is None else stack.thread_pool_max,
@@ -200,8 +200,8 @@ class Carried:
                 self._execute("qom-set", {"path": f"/objects/{name}", "property": prop, "value": value})
 
     def _swap(self, stack: Stack, node: str) -> None:
-        """Put another node below the device while the guest goes on."""
-        # a device that no driver has started is in the main loop, and takes its node along when it starts
+        """Put another node below the device while the guest runs."""
+        # a device without a started driver is in the main loop, and moves with its node when the driver starts
         if stack.device.iothreads and not self._system.fixed:
             # a device that is spread over several has its node in the first one's loop
             loop = {"node-name": node, "iothread": stack.device.iothreads[0]}
@@ -228,7 +228,7 @@ class Carried:
 
 
 def writable(stack: Stack, ground: DiskImageSpec) -> bool:
-    """Whether the guest may write to its disk: QEMU gives IDE and AHCI no disk that is only read."""
+    """Whether the guest may write to its disk: QEMU has no read-only disks on IDE and AHCI."""
     return ground.writes or stack.device.bus in WRITABLE
 
 
@@ -245,7 +245,7 @@ def _places(stack: Stack, ground: DiskImageSpec) -> DaemonPlaces:
 
 
 def _through_device(check: Check, stack: Stack, seen: Mapping[str, str]) -> Check:
-    """writethrough and directsync are the device's part: it announces no write cache, which the guest sees."""
+    """writethrough and directsync are settings of the device: it announces no write cache to the guest."""
     if check.setting != "disk.cache" or stack.disk.cache not in ("writethrough", "directsync"):
         return check
     through = seen.get("write_cache") == "write through"

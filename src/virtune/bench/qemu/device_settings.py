@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a running QEMU says of a guest's device, its IOThreads and its machine, held against what was asked for."""
+"""Verify a guest's device, its IOThreads and its machine at the running QEMU."""
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
@@ -14,10 +14,10 @@ from virtune.model.stack import Stack
 from virtune.probe.process import Process
 
 GUEST = "virtune-guest"
-"""The program that is a guest of its own."""
+"""The program that is a guest by itself."""
 
 Ask = Callable[[str, Mapping[str, Any]], Any]
-"""Executes a QMP command with its arguments; raises RigError with QEMU's own words."""
+"""Executes a QMP command with its arguments; raises RigError with QEMU's message."""
 
 _SHOWN = (
     ("device.num_queues", "num-queues"),
@@ -33,7 +33,7 @@ _SHOWN = (
 
 
 def require_known(ask: Ask, driver: str, properties: Mapping[str, Any], version: str) -> None:
-    """Raise RigError when this QEMU's device has not one of these properties: what it has is asked, never guessed."""
+    """Raise RigError when this QEMU's device lacks one of these properties, which is queried and never guessed."""
     has = {one["name"] for one in ask("device-list-properties", {"typename": driver})}
     for name in properties:
         if name not in has | {"driver", "id", "bus"}:
@@ -44,7 +44,7 @@ def require_known(ask: Ask, driver: str, properties: Mapping[str, Any], version:
 
 
 def device_checks(ask: Ask, added: Mapping[str, Mapping[str, Any]], stack: Stack) -> Iterator[Check]:
-    """Say what QEMU shows of the properties that its devices were given; `added` has these by the device's id."""
+    """Check the properties of QEMU's devices; `added` has the requested ones by the device's id."""
     yield _bus_check(ask, stack)
     for identity, given in added.items():
         at = f"/machine/peripheral/{identity}"
@@ -65,7 +65,7 @@ def device_checks(ask: Ask, added: Mapping[str, Mapping[str, Any]], stack: Stack
 
 
 def thread_checks(ask: Ask, stack: Stack) -> Iterator[Check]:
-    """Say what QEMU shows of the settings of the disk's IOThreads."""
+    """Check the settings of the disk's IOThreads at QEMU."""
     own = (
         ("iothread.poll_max_ns", "poll-max-ns", stack.poll_max_ns),
         ("iothread.thread_pool_max", "thread-pool-max", stack.thread_pool_max),
@@ -83,7 +83,7 @@ def thread_checks(ask: Ask, stack: Stack) -> Iterator[Check]:
 def machine_checks(
     ask: Ask, stack: Stack, process: Process, version: str, cpus_in_guest: str | None
 ) -> Iterator[Check]:
-    """Say what QEMU shows of its machine, for everything that was asked of it."""
+    """Check every requested setting of the machine at QEMU."""
     asked = stack.machine
     if asked.emulator is not None:
         yield _emulator_check(asked.emulator, process, version)
@@ -118,7 +118,7 @@ def machine_checks(
 
 
 def _emulator_check(asked: str, process: Process, version: str) -> Check:
-    """Hold the program that runs against the one that was named; a script that starts another is not seen through."""
+    """Compare the running program with the requested one; a wrapper script is not resolved."""
     program = process.program()
     same = program is not None and Path(asked).resolve() == program
     return Check(
@@ -137,7 +137,7 @@ def _is_script(program: Path) -> bool:
 
 
 def _bus_check(ask: Ask, stack: Stack) -> Check:
-    """Say on which bus the disk is, by its device's type and what that hangs on."""
+    """Check the disk's bus, by its device's type and controller."""
     at = f"/machine/peripheral/{DEVICE}"
     kind = str(ask("qom-get", {"path": at, "property": "type"}))
     parent = str(ask("qom-get", {"path": at, "property": "parent_bus"}))

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Guests of ours at once: as many as a stack asks for, each with a machine of its own, all on the same image.
+"""Several test VMs at once: as many as a stack requests, each with its own machine, all on the same image.
 
-A machine is booted when a stack first needs so many, and stays; while a stack has no use for it, it stands still.
+A machine is booted when a stack first needs it, and stays; while a stack does not need it, it is paused.
 """
 
 import contextlib
@@ -24,13 +24,13 @@ from virtune.model.stack import Stack
 
 @functools.cache
 def ready_appliance() -> Appliance:
-    """Return what guests boot, made now where there is none of these contents; a run looks for it once."""
+    """Return the appliance that guests boot, building it if needed; a run looks for it once."""
     return chosen_appliance(shell.cache_directory())
 
 
 @contextlib.contextmanager
 def session(stack: Stack, place: Surroundings) -> Iterator["Systems"]:  # noqa: ARG001 - machines come as needed
-    """Yield the rig; the machines that its stacks asked for end with the block."""
+    """Yield the rig; its machines end with the block."""
     found = Systems(place.warden)
     try:
         yield found
@@ -44,13 +44,15 @@ def linux_guests(appliance: Appliance, accelerator: Accelerator, warden: shell.W
 
 
 def bare_guests(warden: shell.Warden) -> "Guests[BareBench]":
-    """Return machines for guests without an operating system; raises MissingToolError where that is not built."""
+    """Return machines for guests without an operating system; raises MissingToolError where the guest program is not
+    built.
+    """
     guest = find_guest()
     return Guests(lambda: BareSession(guest, warden))
 
 
 class Systems:
-    """Guests with and without an operating system: those of one kind end when the other is asked for."""
+    """Guests with and without an operating system: those of one kind end when the other is requested."""
 
     def __init__(self, warden: shell.Warden) -> None:
         self._warden = warden
@@ -60,7 +62,7 @@ class Systems:
     def up(
         self, stack: Stack, ground: DiskImageSpec, *, restart: bool = False
     ) -> contextlib.AbstractContextManager[GuestBench | BareBench]:
-        """Put the stack below the disk of every guest that it asks for."""
+        """Put the stack below the disk of every guest it needs."""
         if stack.machine.is_bare:
             if self._linux is not None:
                 self._linux.give_up()
@@ -81,7 +83,7 @@ class Systems:
 
 
 class Guests(Generic[B]):
-    """Machines for guests, and what stands in them now; `make` makes the session of one."""
+    """Machines for guests with their present stacks; `make` makes the session of one."""
 
     def __init__(self, make: Callable[[], MachineSession[B]]) -> None:
         self._make = make
@@ -89,9 +91,9 @@ class Guests(Generic[B]):
 
     @contextlib.contextmanager
     def up(self, stack: Stack, ground: DiskImageSpec, *, restart: bool = False) -> Iterator[B]:
-        """Put the stack below the disk of every guest that it asks for; yields the first, which knows the others.
+        """Put the stack below the disk of every guest it needs; yields the first, which knows the others.
 
-        Raises RigError when one of them cannot be.
+        Raises RigError when one of them fails.
         """
         wanted = stack.guests + stack.idle_guests
         self._sessions += [self._make() for _ in range(wanted - len(self._sessions))]
@@ -109,7 +111,7 @@ class Guests(Generic[B]):
 
 
 def _of(ground: DiskImageSpec, number: int) -> DiskImageSpec:
-    """Return what one guest stands on: every second one on the second image, where there is one."""
+    """Return the image of one guest: every second one has the second image, if there is one."""
     return replace(ground, image=ground.second) if ground.second is not None and number % 2 else ground
 
 
@@ -139,9 +141,9 @@ def _as_one(stack: Stack, benches: list[B]) -> B:
 
 
 def spread_check(asked: str, image: Path | None) -> Check:
-    """Say whether a guest's image lies in the directory that was asked for, by whatever name or link, or below it.
+    """Check whether a guest's image lies in the requested directory or below it, under any name or link.
 
-    In a directory where others may write it is a directory of ours that has it.
+    If others may write to that directory, the image is in our own directory below it.
     """
     found = None
     if image is not None:
@@ -152,6 +154,6 @@ def spread_check(asked: str, image: Path | None) -> Check:
 
 
 def _together(ways: list[Changeover]) -> Changeover | None:
-    """How all of them came to run: the one that took a new process tells, and their times add up."""
+    """How all guests were started: as the one that took a new process, with the sum of their times."""
     told = next((way for way in ways if way.swapped is None), ways[0])
     return replace(told, seconds=sum(way.seconds for way in ways))

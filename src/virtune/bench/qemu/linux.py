@@ -25,7 +25,7 @@ class Linux:
         self.drives = vm.vcpus
 
     def prepare(self, bus: str) -> None:
-        """Load the drivers of a bus; raises RigError when the guest's kernel has them not."""
+        """Load the drivers of a bus; raises RigError when the guest's kernel lacks them."""
         for module in DRIVERS[bus]:
             if module in self._drivers:
                 continue
@@ -40,5 +40,5 @@ class Linux:
             self._drivers.add(module)
 
     def look(self) -> Mapping[str, str]:
-        """Wait until the guest sees its disk, and return what it sees."""
+        """Wait until the guest sees its disk, and return the disk's properties there."""
         return seen_in_guest(self._vm.guest, DEVICE, timeout_seconds=_SEEN_SECONDS)

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A load in a guest, or in several at once: fio held at a barrier until all are ready, watched until it ends.
-
-fio comes by the barrier after it has set everything up and before its first I/O (`exec_prerun`), so that its clock
-begins when the host says so, and loads of several guests begin together.
+"""A load in one or several guests: fio waits at a barrier until all are ready, and is watched until it ends. fio
+reaches the barrier after its set-up and before its first I/O (`exec_prerun`), so that its clock starts when the host
+releases it, and the loads of several guests start together.
 """
 
 import contextlib
@@ -38,16 +37,16 @@ LOG = "/run/load"
 LOGGING = (f"--write_iops_log={LOG}", f"--log_avg_msec={LOG_MS}")
 
 EACH = f"/{OPERATIONS}"
-"""What fio runs in is the root of the appliance, which is in memory."""
+"""fio runs in the appliance's root directory, which is in memory."""
 
 GONE = "\\n"
-"""What one job of a load takes from the barrier's pipe when it goes."""
+"""The bytes that one job reads from the barrier's pipe to start."""
 
 JOB, RESULT, GO, ARMED = "/run/load.fio", "/run/load.json", "/run/go", "/run/armed"
 
 
 class LoadedGuest(Loaded, Protocol):
-    """A guest with Linux whose disk stands for a stack."""
+    """A Linux guest with the disk of a stack."""
 
     @property
     def vm(self) -> Vm:
@@ -69,9 +68,9 @@ def run_in_guests(
 ) -> LoadOutput:
     """Run a load in each guest, all of them at once, to their end and return what they left.
 
-    `idle` are the processes of guests that run beside them and do nothing. Each guest has captures of its own: those
-    of the second end in `-2`, and so on. Raises LoadError with the reason when one of them has no result; what was
-    seen of the guests is kept then too.
+    `idle` are the processes of idle guests beside them. Each guest has its own captures: those of the second end in
+    `-2`, and so on. Raises LoadError with the reason when one of them has no result; the evidence of the guests is
+    kept then too.
     """
     with counted(guests, keep, idle=idle) as counters:
         samplers = [GuestSampler(guest.vm.guest) for guest in guests]
@@ -87,7 +86,7 @@ def _run(
 ) -> LoadOutput:
     with contextlib.ExitStack() as sampled:
         running = started(loads)
-        # the first look at the counters takes no longer than the loads need to be ready
+        # the first sample of the counters takes no longer than preparing the loads
         for sampler in samplers:
             sampled.enter_context(sampler)
         armed(running)
@@ -111,7 +110,7 @@ def _run(
 
 
 class _Moments:
-    """What is read when the measured time begins and ends: the counters, the guests, the rings of their disks."""
+    """The reads at the begin and end of the measured time: the counters, the guests, the rings of their disks."""
 
     def __init__(self, guests: Sequence[LoadedGuest], counters: Counted, samplers: Sequence[GuestSampler]) -> None:
         self._guests, self._counters, self._samplers = guests, counters, samplers
@@ -119,7 +118,7 @@ class _Moments:
         self._sampled = contextlib.ExitStack()
 
     def of(self, window: Window) -> Moments:
-        """Say when: a load in a guest begins when the barrier opens, give or take the guest's look at it."""
+        """Return when to read: a guest's load begins when the barrier opens, within its polling interval."""
         return Moments(
             begin_seconds=window.begins(_SETTLE_SECONDS),
             end_seconds=window.ends(_END_SECONDS),
@@ -129,7 +128,7 @@ class _Moments:
         )
 
     def keep(self, keep: Keep) -> None:
-        """Keep what was read, also when the load broke off in between."""
+        """Keep the reads, also when the load failed in between."""
         self._sampled.close()
         for number, rings in enumerate(self._rings):
             for rates in rings:
@@ -160,12 +159,12 @@ def _require_success(bench: LoadedGuest, output: GuestOutput) -> None:
 
 
 def started(loads: Sequence[tuple[LoadedGuest, LoadJob]]) -> list[_Running]:
-    """Start every load; each stops at the barrier, before its first I/O."""
+    """Start every load; each waits at the barrier, before its first I/O."""
     found = []
     for bench, load in loads:
         guest, job = bench.vm.guest, load.job
         old = f"{GO} {ARMED} {RESULT} {LOG}_*.log {EACH}_*.log"
-        # all of it in one line, whose printf is the shell's own: under emulation every program costs 10 ms
+        # all in one line with the shell's builtin printf: under emulation every program costs 10 ms
         words = f"rm -f {old}; mkfifo {GO}; {words_of(['printf', '%s', job.text])} >{JOB}"
         written = guest.look.run(words, timeout_seconds=_ANSWER_SECONDS)
         if written.status:
@@ -180,7 +179,7 @@ def started(loads: Sequence[tuple[LoadedGuest, LoadJob]]) -> list[_Running]:
 
 
 def armed(loads: Sequence[_Running]) -> None:
-    """Return when all jobs of all loads stand at the barrier; raises LoadError when one does not come there."""
+    """Wait until all jobs of all loads are at the barrier; raises LoadError when one does not reach it."""
     for running in loads:
         words = ["armed", str(running.load.clones), str(int(_ARM_SECONDS)), str(running.process.pid)]
         held = running.bench.vm.guest.run(words, timeout_seconds=_ARM_SECONDS + _ANSWER_SECONDS)
@@ -197,7 +196,7 @@ def armed(loads: Sequence[_Running]) -> None:
 
 
 def let_go(loads: Sequence[_Running]) -> float:
-    """Open the barrier of every guest; returns how many seconds lay between the first and the last."""
+    """Open the barrier of every guest; returns the seconds between the first and the last."""
     looks = [running.bench.vm.guest.look for running in loads]
     with contextlib.ExitStack() as held:
         for look in looks:
@@ -215,10 +214,10 @@ def let_go(loads: Sequence[_Running]) -> float:
 
 
 def first_operations(loads: Sequence[_Running], before: Sequence[int]) -> float:
-    """Return how many seconds lay between the first I/O of the first guest and that of the last, by QEMU's counters.
+    """Return the seconds between the first I/O of the first guest and that of the last, by QEMU's counters.
 
-    `before` is what each guest's disk had completed at the barrier. Asking takes some milliseconds, which the answer
-    may be too large by. Raises GuestError when a guest does nothing in time.
+    `before` is the number of requests that each guest's disk had completed at the barrier. The result may be too
+    large by the milliseconds of a query. Raises GuestError when a guest does no I/O in time.
     """
     begun: dict[int, float] = {}
     deadline = time.monotonic() + _ANSWER_SECONDS
@@ -260,7 +259,7 @@ def _operations(bench: LoadedGuest) -> bytes:
 
 
 def _first_line(bench: LoadedGuest) -> str:
-    """Return fio's complaint: with --output it goes into that file."""
+    """Return fio's error message: with --output it goes into that file."""
     with contextlib.suppress(GuestError):
         lines = _result(bench).decode(errors="replace").splitlines()
         return next((line for line in lines if line.startswith("fio:")), "")

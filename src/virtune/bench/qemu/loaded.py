@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What loads in guests have in common, whatever runs in the guest: the counters, the evidence, the watch."""
+"""The common parts of loads in guests with and without Linux: the counters, the evidence, the watch."""
 
 import contextlib
 import json
@@ -19,11 +19,11 @@ from virtune.model.evidence import Check, of_guest
 from virtune.shell import last_line
 
 _LOOK_SECONDS = 1.0
-"""How often it is asked whether a guest's disk completes anything."""
+"""The interval of checks whether a guest's disk completes any request."""
 
 
 class Loaded(Protocol):
-    """A guest with a disk that stands for a stack, as far as its load needs it."""
+    """A guest with the disk of a stack, as far as its load needs it."""
 
     seen: Mapping[str, str]
     processes: Mapping[str, int]
@@ -35,11 +35,11 @@ class Loaded(Protocol):
         ...
 
     def begin(self) -> None:
-        """Note how far everything has come when the load begins."""
+        """Record the state of all counters when the load begins."""
         ...
 
     def spent(self) -> Spent:
-        """Return who was how long on a CPU since the load began."""
+        """Return the CPU time of each thread since the load began."""
         ...
 
     def under_load(self, *, flushes: bool) -> tuple[Check, ...]:
@@ -55,11 +55,11 @@ class Loaded(Protocol):
 def counted(
     guests: Sequence[Loaded], keep: Keep, *, idle: Sequence[int], last_words: bool = False
 ) -> Iterator["Counted"]:
-    """Yield what reads the counters of this host and of each QEMU, and keep what they were with the block.
+    """Yield the reader of the counters of this host and of each QEMU, and keep the samples when the block ends.
 
-    `idle` are the processes of guests that run beside them and do nothing; with `last_words` the end of a console is
-    the hint, as of guests that write there only why they end. Raises LoadError with the reason for any trouble in the
-    block, and keeps the evidence.
+    `idle` are the processes of idle guests beside them; with `last_words` the end of a console is the hint, for
+    guests that only write there why they end. Raises LoadError with the reason for any failure in the block, and
+    keeps the evidence.
     """
     for number, guest in enumerate(guests):
         keep.capture(of_guest("guest.json", number), json.dumps(dict(guest.seen)) + "\n")
@@ -83,7 +83,7 @@ def counted(
 
 
 class Counted:
-    """What is read when the measured time begins and ends: this host, what each QEMU counts, who was on a CPU."""
+    """The reads at the begin and end of the measured time: this host's and QEMU's counters, CPU time per thread."""
 
     def __init__(self, guests: Sequence[Loaded], host: HostCounters) -> None:
         self._guests, self._host = guests, host
@@ -100,7 +100,7 @@ class Counted:
         self._spent = [guest.spent() for guest in self._guests]
 
     def keep(self, keep: Keep) -> None:
-        """Keep what was read, also when the load broke off in between; `t` is the host's monotonic clock in ns."""
+        """Keep the reads, also when the load failed in between; `t` is the host's monotonic clock in ns."""
         for number, looks in enumerate(self._looks):
             if looks:
                 keep.capture(of_guest("qemu-blockstats.json", number), json.dumps(looks) + "\n")
@@ -127,7 +127,7 @@ L = TypeVar("L", bound=GuestLoad)
 
 
 class Together(Generic[L]):
-    """The loads of all guests, watched as one: `over` waits a moment for the end of one of them, `end` ends one."""
+    """The loads of all guests, watched together: `over` waits a moment for the end of one of them, `end` ends one."""
 
     def __init__(self, loads: Sequence[L], *, over: Callable[[L, float], bool], end: Callable[[L], None]) -> None:
         self._loads, self._left = loads, list(loads)
@@ -135,13 +135,13 @@ class Together(Generic[L]):
         self._asked = time.monotonic()
 
     def ended(self, *, due: bool) -> bool:  # noqa: ARG002 - a guest says without delay that it ended
-        """Wait a tick for the ends of those that are left; raises LoadError for one that ended badly."""
+        """Wait a tick for the remaining ones to end; raises LoadError for one that failed."""
         share = TICK_SECONDS / len(self._left)
         self._left = [one for one in self._left if not self._over(one, share)]
         return not self._left
 
     def stuck(self) -> str | None:
-        """Ask now and then whether each guest's disk completes anything."""
+        """Check from time to time whether each guest's disk completes any request."""
         now = time.monotonic()
         if now - self._asked < _LOOK_SECONDS:
             return None
@@ -150,13 +150,13 @@ class Together(Generic[L]):
         return STUCK if next(still, None) is not None else None
 
     def stop(self) -> None:
-        """End what is left of them, as far as they obey."""
+        """End the remaining ones, as far as they react."""
         for one in self._left:
             with contextlib.suppress(GuestError):
                 self._end(one)
 
     def look(self) -> tuple[Check, ...]:
-        """Look who does the I/O of each guest now."""
+        """Check which threads and rings do the I/O of each guest now."""
         return tuple(
             replace(check, guest=number)
             for number, one in enumerate(self._loads)

@@ -30,22 +30,23 @@ from virtune.probe.process import Process
 PROGRAM = "qemu-system-x86_64"
 
 BOOT_SECONDS = 90.0
-"""A guest boots in 3 s under TCG on an idle machine, and took 12 s on one with three times as much to do as CPUs;
-one that is not ready by then hangs."""
+"""A guest boots in 3 s under TCG on an idle machine, and took 12 s with three busy programs per CPU; one that is not
+ready by then hangs.
+"""
 
 FIRST_BOOT_SECONDS = 40.0
-"""So long a guest that may be booted once more is waited for: one in some hundred boots under TCG never ends."""
+"""The time limit if a second boot is possible: under TCG about one boot in a hundred hangs."""
 
 _GREETING_SECONDS = 0.25
 _END_SECONDS = 1.0
 _DYING_SECONDS = 2.0
 _CONSOLE_BYTES = 4000
 NUMBERS = itertools.count()
-"""Of the guests of this run, for the names of their files."""
+"""Numbers the guests of this run, for the names of their files."""
 
 
 class HungError(RigError):
-    """A guest that runs was not ready in time."""
+    """A guest was not ready in time."""
 
 
 class EndedError(RigError):
@@ -58,7 +59,7 @@ class EndedError(RigError):
 
 @dataclass(slots=True, kw_only=True)
 class QemuGuest:
-    """A guest that is up, whatever runs in it."""
+    """A running guest with any system in it."""
 
     child: shell.Child
     monitor: Monitor
@@ -78,7 +79,9 @@ class QemuGuest:
         return f"{PROGRAM} {how}" + (f": {words}" if words else "")
 
     def operations(self) -> int:
-        """Return how many requests the guest's disk has completed: what does not rise under load is stuck."""
+        """Return the number of requests that the guest's disk has completed: a disk on which it does not rise under
+        load is stuck.
+        """
         counts = self.block_statistics()
         return sum(
             counts.get(name, 0) for name in ("rd_operations", "wr_operations", "flush_operations", "unmap_operations")
@@ -92,14 +95,14 @@ class QemuGuest:
         return {}
 
     def evidence(self) -> str:
-        """Return what can be said of a guest in trouble: QEMU's state and counters, the end of its console."""
+        """Return the evidence of a failed guest: QEMU's state and counters, the end of its console."""
         said: dict[str, Any] = {"trouble": self.trouble()}
         if said["trouble"] is None:
             try:
                 said["status"] = self.monitor.execute("query-status")
                 said["block"] = self.monitor.execute("query-blockstats")
             except RigError:
-                # A QEMU that was killed closes its sockets a moment before its end can be read.
+                # A killed QEMU closes its sockets a moment before its exit status can be read.
                 self.child.wait(_DYING_SECONDS)
                 said["trouble"] = self.trouble()
         return json.dumps(said) + "\n" + console_end(self.console)
@@ -114,7 +117,7 @@ class Vm(QemuGuest):
 
 
 def console_end(console: Path) -> str:
-    """Return the last that a guest wrote to its console."""
+    """Return the end of a guest's console output."""
     with contextlib.suppress(OSError):
         return read_bounded(console, _CONSOLE_BYTES, from_end=True).decode(errors="replace")
     return ""
@@ -138,7 +141,7 @@ def running(
 ) -> Iterator[Vm]:
     """Boot a guest and yield it when its agent answers; it ends with the block.
 
-    `asked` is what the machine is to be, `first` the disk that it must have from its start. Raises RigError when it
+    `asked` is the requested machine, `first` the disk that it must have from its start. Raises RigError when it
     is not ready in time, with the end of its console as hint.
     """
     asked = asked or Machine()
@@ -180,7 +183,7 @@ def running(
 
 @contextlib.contextmanager
 def monitored(connection: socket.socket, child: shell.Child) -> Iterator[Monitor]:
-    """Yield the monitor of a QEMU that has just been started; raises RigError with its last words."""
+    """Yield the monitor of a QEMU that has just been started; raises RigError with the end of its log."""
     with contextlib.ExitStack() as ends:
         try:
             monitor = ends.enter_context(Monitor(connection))
@@ -194,13 +197,13 @@ def monitored(connection: socket.socket, child: shell.Child) -> Iterator[Monitor
 
 
 def version_of(shown: Mapping[str, Any]) -> str:
-    """Write what `query-version` shows of a QEMU."""
+    """Return the version in an answer of `query-version`."""
     numbers = ".".join(str(shown["qemu"][part]) for part in ("major", "minor", "micro"))
     return f"QEMU {numbers} {shown['package']}".rstrip()
 
 
 def _greets(guest: ShellGuest) -> bool:
-    """Whether the guest answers; one whose QEMU is gone does not."""
+    """Whether the guest answers; False if its QEMU is gone."""
     try:
         return guest.greet(timeout_seconds=_GREETING_SECONDS)
     except GuestError:

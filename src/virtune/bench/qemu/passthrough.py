@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether this host could hand an NVMe disk through to a guest, and why not.
+"""Check whether this host could pass an NVMe disk through to a guest. virtune does not load such a disk: the guest
+drives it directly, so that nothing below the guest could protect its data from a load.
 
-virtune loads no such disk: the guest drives it past the host, so that nothing below the guest could keep a load from
-what is on it. It says what stands in the way, and when nothing does, the words that give the disk to a guest.
+The check names the obstacle, or without one the options that pass the disk through.
 """
 
 import os
@@ -18,7 +18,7 @@ NVME_CLASS = "0x010802"
 
 
 def refuse_passthrough(stack: Stack, root: Path = Path("/")) -> None:
-    """Raise RigError with the first reason why the disk at this PCI address is not loaded; nothing without one."""
+    """Raise RigError with the first reason why the disk at this PCI address is not loaded."""
     address = stack.device.vfio_pci
     if address is None:
         return
@@ -55,7 +55,7 @@ def refuse_passthrough(stack: Stack, root: Path = Path("/")) -> None:
 
 
 def passthrough_words(stack: Stack) -> str:
-    """Return what gives the disk to a guest, in QEMU's words and in libvirt's."""
+    """Return QEMU's options and libvirt's element that pass the disk through."""
     line = guest_command_line(guest_arguments(stack, image="", size_bytes=0))
     return f"QEMU: {line}\nlibvirt: {disk_xml(stack, image='').disk}"
 

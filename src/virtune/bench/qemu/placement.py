@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where a guest's process runs: its threads on CPUs by what they do, its memory on pages of a size.
+"""The placement of a guest's process: its threads on CPUs by role, its memory on pages of a given size.
 
-A thread that QEMU starts later begins where its parent is: a worker where the loop is whose request it takes, be it
-an IOThread or the main loop. The kernel's own io_uring workers are no such threads: io-wq gives them a CPU mask of
-its own (all CPUs, or a node's, by the kernel), never that of who submits, and nobody outside may change it.
+A thread that QEMU starts later inherits its parent's CPUs: a worker those of the event loop whose request it takes,
+an IOThread or the main loop. The kernel's io_uring workers are an exception: io-wq gives them its own CPU mask (all
+CPUs, or a node's), never the submitter's, and it cannot be changed from outside.
 """
 
 import contextlib
@@ -23,11 +23,11 @@ from virtune.probe.process import Process
 POOLS = Path("/sys/kernel/mm/hugepages")
 
 _KERNELS_OWN = "uring"
-"""The role of threads that are in the process and are not its to place."""
+"""The role of kernel threads in the process, which it cannot place."""
 
 
 def require_pages(machine: Machine, pools: Path = POOLS) -> None:
-    """Raise RigError with the reason when the host has not the huge pages that a guest's memory needs."""
+    """Raise RigError with the reason when the host lacks the huge pages for a guest's memory."""
     if machine.hugepages is None:
         return
     size, memory = format_bytes(machine.hugepages), machine.memory or MEMORY
@@ -45,7 +45,7 @@ def require_pages(machine: Machine, pools: Path = POOLS) -> None:
 
 
 def pages_check(machine: Machine, process: Process) -> Iterator[Check]:
-    """Say on pages of which size the guest's memory lies, where a size was asked for."""
+    """Check the page size of the guest's memory, if one was requested."""
     if machine.hugepages is None:
         return
     shown = process.memfd_page_bytes()
@@ -58,9 +58,9 @@ def pages_check(machine: Machine, process: Process) -> Iterator[Check]:
 
 
 def place_threads(stack: Stack, process: Process) -> None:
-    """Let every thread run where its role was asked to, and anywhere where nothing was asked.
+    """Pin every thread to its role's CPUs, and unpin roles without a request.
 
-    Raises RigError for CPUs that are not there or not ours.
+    Raises RigError for CPUs that do not exist or are not available to us.
     """
     anywhere = os.sched_getaffinity(0)
     for thread in process.threads():
@@ -80,7 +80,7 @@ def place_threads(stack: Stack, process: Process) -> None:
 
 
 def place_checks(stack: Stack, process: Process, when: str = "") -> Iterator[Check]:
-    """Say where the threads of each role may run, for each role that was asked to run somewhere."""
+    """Check the CPUs of each pinned role's threads."""
     allowed: dict[str, dict[int, str]] = {}
     for thread in process.threads():
         role = thread_role(thread.name, main=thread.tid == process.pid)
@@ -102,7 +102,7 @@ def place_checks(stack: Stack, process: Process, when: str = "") -> Iterator[Che
 
 
 def _asked(stack: Stack, role: str) -> tuple[str, str | None]:
-    """Return the knob that says where threads of a role run, and what it says; workers go with their loop."""
+    """Return the knob that pins a role's threads, and its value; workers follow their event loop."""
     match role:
         case "vcpu":
             return "vcpu.pin", stack.pins.vcpu

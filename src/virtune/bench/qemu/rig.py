@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The rig `qemu`: a test VM that is booted once, and whose disk is exchanged for every stack.
 
-Between stacks it stands still: no timer of a guest that has no load takes time from an arm that has no use for it.
-
-What a stack takes from the one before (nodes exchanged under the device, device anew, machine anew) is said by the
-table of knobs; `virtune.bench.qemu.carried` does all of it but the last.
+Between stacks it is paused, so that its timers take no CPU time from other arms. The table of knobs says how stacks
+are switched (nodes exchanged below the device, new device, new machine); `virtune.bench.qemu.carried` does all of
+these but the last.
 """
 
 import abc
@@ -48,7 +47,7 @@ from virtune.probe.process import Process, Ring, Rings
 
 @dataclass(kw_only=True)
 class CarriedBench(abc.ABC):
-    """A guest with a disk that stands for one stack, whatever runs in it."""
+    """A guest with the disk of one stack, with any system in it."""
 
     target: Target
     image: Path | None
@@ -135,7 +134,7 @@ B = TypeVar("B", bound=CarriedBench)
 
 
 class MachineSession(abc.ABC, Generic[B]):
-    """One machine, and what stands in it now."""
+    """One machine with its present stack."""
 
     def __init__(self, kind: type[B]) -> None:
         self._kind = kind
@@ -155,11 +154,11 @@ class MachineSession(abc.ABC, Generic[B]):
 
     @contextlib.contextmanager
     def up(self, stack: Stack, ground: DiskImageSpec, *, restart: bool = False) -> Iterator[B]:
-        """Put the stack below the guest's disk, and park the disk again with the block.
+        """Put the stack below the guest's disk, and park the disk when the block ends.
 
-        With `restart` the disk is made anew in the machine that there is: a machine holds nothing of an arm but its
-        disk. A machine that is in trouble, that refuses, or that is another than the stack asks for, is replaced.
-        Raises RigError when the stack cannot be.
+        With `restart` the same machine gets a new disk, because a machine keeps nothing of an arm but its disk. A
+        machine that failed, refuses, or differs from the stack's, is replaced. Raises RigError when the stack cannot
+        come up.
         """
         begun = time.monotonic()
         carried, why = self._usable(stack, ground, anew=restart)
@@ -181,12 +180,12 @@ class MachineSession(abc.ABC, Generic[B]):
             carried.park()
             self._rest()
         except BaseException:
-            # whatever went wrong, the next stack finds a machine of which all is known
+            # after any failure the next stack gets a machine in a known state
             self.give_up()
             raise
 
     def _rest(self) -> None:
-        """Stop the vCPUs until the next stack, which gets another machine when this one does not obey."""
+        """Pause the vCPUs until the next stack, which gets another machine if that fails."""
         if self._machine is not None:
             try:
                 self._machine.vm.monitor.execute("stop")
@@ -203,7 +202,7 @@ class MachineSession(abc.ABC, Generic[B]):
             machine.ends.close()
 
     def _usable(self, stack: Stack, ground: DiskImageSpec, *, anew: bool) -> tuple[Carried, str]:
-        """Return a machine that runs, and why it is a new one (empty for the one that there was)."""
+        """Return a running machine, and why it is a new one (empty for the old one)."""
         why = self._none
         if self._machine is not None:
             trouble = self._machine.vm.trouble()
@@ -238,7 +237,7 @@ class MachineSession(abc.ABC, Generic[B]):
         )
 
     def _woken(self, machine: Carried) -> str:
-        """Let a machine go on that stood still; returns why that cannot be, empty when it goes on."""
+        """Resume a paused machine; returns why that failed, empty on success."""
         try:
             if self._resting:
                 machine.vm.monitor.execute("cont")
@@ -249,7 +248,7 @@ class MachineSession(abc.ABC, Generic[B]):
 
 
 class GuestSession(MachineSession[GuestBench]):
-    """One machine with Linux, and what stands in it now."""
+    """One Linux machine with its present stack."""
 
     def __init__(
         self,
@@ -286,12 +285,14 @@ class GuestSession(MachineSession[GuestBench]):
         return Carried(vm, Linux(vm, appliance), accelerator, ends, stack, ground), why
 
     def _appliance_for(self, stack: Stack) -> Appliance:
-        """Return a guest whose kernel drives the stack's bus: that of clouds has no AHCI, the general one has."""
+        """Return an appliance whose kernel has the driver of the stack's bus: the cloud kernel lacks AHCI, the
+        general one has it.
+        """
         lacking = [module for module in DRIVERS[stack.device.bus] if not self._appliance.drives(module)]
         return general_appliance(shell.cache_directory(), module=lacking[0]) if lacking else self._appliance
 
     def _accelerator_for(self, stack: Stack, appliance: Appliance) -> Accelerator:
-        """Say what this machine runs on; another QEMU or kernel than the one that KVM was tried with is tried too."""
+        """Return this machine's accelerator; a QEMU or kernel other than the one tested with KVM is tested too."""
         if not self._accelerator.kvm or (stack.machine.emulator is None and appliance is self._appliance):
             return self._accelerator
         cache = shell.cache_directory()
@@ -305,7 +306,7 @@ class GuestSession(MachineSession[GuestBench]):
 
 
 class BareSession(MachineSession[BareBench]):
-    """One machine without an operating system, and what stands in it now."""
+    """One machine without an operating system, with its present stack."""
 
     def __init__(self, guest: Path, warden: shell.Warden, *, known: Accelerator | None = None) -> None:
         super().__init__(BareBench)
@@ -330,7 +331,7 @@ class BareSession(MachineSession[BareBench]):
         return Carried(vm, Bare(vm), accelerator, ends, stack, ground), why
 
     def accelerator_for(self, emulator: str | None) -> Accelerator:
-        """Say what the guest runs on under that QEMU: tried once on this host, and remembered."""
+        """Return the guest's accelerator under that QEMU: tested once on this host, and cached."""
         if emulator not in self._accelerators:
             asked = Machine(system="bare", emulator=emulator)
             boot = functools.partial(

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Settings read back from what runs."""
+"""Verify settings on the running processes."""

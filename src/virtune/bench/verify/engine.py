@@ -1,15 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which engine really does a disk's I/O: io_uring, native (Linux AIO) or threads. One answer for every rig.
+"""Verify which engine does a disk's I/O: io_uring, native (Linux AIO) or threads. It serves all rigs.
 
-What each leaves to be seen in its process (`virtune.probe.process` reads it):
+The traces of each in its process (`virtune.probe.process` reads it):
 
-* io_uring and native: a ring, and its place moves with every request
+* io_uring and native: a ring, and its position moves with every request
 * threads:  no ring; worker threads that use CPU time
 
-A process that has carried other stacks may hold all of these, since an event loop keeps what it once made, and a
-QEMU whose event loop itself runs on io_uring (10.2 and newer) has a ring in any case. QEMU 10.0 makes a ring with the
-first request, not when the image is opened. So what came with the image is a first sign; what moves under load
-decides.
+A process that has run other stacks may hold all of these, since an event loop keeps its rings, and a QEMU whose event
+loop itself runs on io_uring (10.2 and newer) always has a ring. QEMU 10.0 makes a ring with the first request, not
+when the image is opened. So rings that appear with the image are a first sign; rings that move under load decide.
 """
 
 import time
@@ -21,34 +20,36 @@ from virtune.model.stack import Stack
 from virtune.probe.process import IO_URING, NATIVE, Process, Ring, Rings
 
 WORKERS_SHARE = 0.10
-"""From this share of the I/O threads' CPU time on, worker threads are held to do the I/O. Measured with QEMU 7.2,
+"""From this share of the I/O threads' CPU time on, worker threads are taken to do the I/O. Measured with QEMU 7.2,
 4 KiB random reads: 0.5 and more with aio=threads, 0.00 with native and io_uring."""
 
 _CPU_NS_ENOUGH = 20_000_000
-"""Below 20 ms of CPU time nothing is concluded from who used what share of it."""
+"""Below 20 ms of CPU time its shares allow no conclusion."""
 
 WORKERS_NS = 100_000
-"""Worker threads that used 0.1 ms have done something: a request costs each of them some 10 us. That confirms."""
+"""Worker threads that used 0.1 ms have done I/O: a request costs each some 10 us. That is enough to confirm."""
 
 WORKERS_NS_AGAINST = 20_000_000
-"""To contradict takes more than to confirm: a flush, or opening an image, may give workers a millisecond of work. So
-much is also needed of a process that serves disks of somebody else too, whose workers are the same threads."""
+"""To contradict takes more than to confirm: a flush, or opening an image, may give workers a millisecond of work. The
+same is needed in a process that serves other disks too, with the same workers.
+"""
 
 _LOOKS, _LOOK_SECONDS = 5, 0.004
-"""An AIO context's ring goes round in some hundred places, so that one look may find it where it was before."""
+"""An AIO context's ring wraps after some hundred positions, so one check may find it at the same position as before.
+"""
 
 _TURN = 2**32
-"""Places are 32 bit numbers of the kernel's, which go round."""
+"""Positions are 32-bit numbers of the kernel, which wrap around."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Activity:
-    """What a process did since its stack had come up.
+    """A process's activity since its stack is up.
 
-    `moved` says for each ring that may serve the disk how far it went, None where that is not shown; `hidden` are
-    kinds of rings that may not even be counted. `workers_ns` of `io_ns` CPU time of all I/O threads was the workers'.
-    `alone`: the process serves no other disk. `loop_rings`: its event loop runs on io_uring itself, so a ring moves
-    for more than the disk's requests. `flushes`: the load makes QEMU flush, which every engine does in workers.
+    `moved` is how far each ring that may serve the disk moved, None where that is not shown; `hidden` are kinds of
+    rings that are not visible at all. `workers_ns` is the workers' part of `io_ns`, the CPU time of all I/O threads.
+    `alone`: the process serves no other disk. `loop_rings`: its event loop itself runs on io_uring, so a ring also
+    moves for other events. `flushes`: the load causes flushes, which every engine does in workers.
     """
 
     moved: Mapping[Ring, int | None] = field(default_factory=dict)
@@ -62,20 +63,20 @@ class Activity:
 
 @dataclass(slots=True)
 class RingOwners:
-    """Which rings the arms so far brought, by event loop (`main` or the IOThread's id).
+    """The rings of the arms so far, by event loop (`main` or the IOThread's id).
 
-    A ring that was once made for an event loop stays with it, and may serve the next arm's disk.
+    An event loop keeps its ring, which may serve the next arm's disk.
     """
 
     brought: dict[str, set[Ring]] = field(default_factory=dict)
 
     def add(self, loops: Sequence[str], rings: Collection[Ring]) -> None:
-        """Note rings that came with a disk which these loops serve; who does not own a ring never moves it."""
+        """Record rings that appeared with a disk of these loops; only its owner moves a ring."""
         for loop in loops:
             self.brought.setdefault(loop, set()).update(rings)
 
     def opened(self, loops: Sequence[str], bare: Rings, now: Rings) -> set[Ring]:
-        """Note what came with opening an image, and return it."""
+        """Record the rings that appeared when an image was opened, and return them."""
         new = set(now.places) - set(bare.places)
         self.add(loops, new)
         return new
@@ -91,7 +92,7 @@ def loops_of(stack: Stack) -> tuple[str, ...]:
 
 
 def engine_check(asked: str, came: Collection[Ring], now: Rings) -> Check:
-    """Say which engine an image brought with it: `came` are the rings that are new since it was opened."""
+    """Check which engine an image added: `came` are the new rings since it was opened."""
     kinds = {kind for kind, _ in came}
     found: str | None = None
     if len(kinds) == 1:
@@ -105,7 +106,7 @@ def engine_check(asked: str, came: Collection[Ring], now: Rings) -> Check:
 
 
 def engine_check_under_load(asked: str, activity: Activity) -> Check:
-    """Say which engine does the I/O now, by what moved and who used the CPU; nothing is found where nothing tells."""
+    """Check which engine does the I/O now, by moved rings and CPU time; without evidence nothing is found."""
     found = _engine_seen(asked, activity)
     words = [f"the ring of {kind} moved {UNDER_LOAD}" for kind in sorted(_worked(activity))]
     words.append(f"worker threads used {activity.workers_ns / 1e6:.0f} ms of CPU time {UNDER_LOAD}")
@@ -117,9 +118,9 @@ def engine_check_under_load(asked: str, activity: Activity) -> Check:
 
 
 def moved_since(process: Process, before: Rings, mine: Collection[Ring] | None = None) -> Activity:
-    """Look how far each ring went since `before`: those of `mine`, or all of the process.
+    """Return how far each ring moved since `before`: those of `mine`, or all of the process.
 
-    A native context is looked at until it is seen to move.
+    A native context is read until it is seen to move.
     """
     found: dict[Ring, int | None] = {}
     hidden: frozenset[str] = frozenset()
@@ -146,19 +147,19 @@ def _engine_seen(asked: str, activity: Activity) -> str | None:
     if worked:
         return min(worked)
     least = WORKERS_NS if asked == "threads" and activity.alone else WORKERS_NS_AGAINST
-    # where all rings were seen to stand still, the little that workers do is the I/O
+    # where all rings stood still, even little CPU time of workers is the I/O
     if activity.workers_ns >= least and not veiled:
         return "threads"
     if busy and activity.alone and (asked == "threads" or not activity.flushes):
         return "threads"
-    # where only this engine may work unseen, something does the I/O, and it is none of the others
+    # where only this engine is invisible, and none of the others does the I/O, it is this one
     enough = activity.io_ns >= _CPU_NS_ENOUGH and activity.alone and not busy
     return asked if enough and veiled == [asked] else None
 
 
 def _untellable(asked: str, veiled: list[str], activity: Activity) -> bool:
-    """Whether no load, however long, could show us what was asked for. Only that excuses a setting that was not seen:
-    where another engine alone is hidden, or the CPU time of the workers would tell, not to see it means unverified.
+    """Whether no load, however long, could verify the requested engine. Only that excuses an unverified setting:
+    where only another engine is hidden, or the workers' CPU time would show it, it counts as unverified.
     """
     if asked == "threads":
         return bool(veiled) and not activity.alone
@@ -172,7 +173,7 @@ def _worked(activity: Activity) -> set[str]:
 
 
 def _veiled(asked: str, activity: Activity) -> list[str]:
-    """Return the kinds of rings that may do the I/O without our seeing it."""
+    """Return the kinds of rings that may do the I/O invisibly."""
     kinds = {kind for (kind, _), went in activity.moved.items() if went is None} | activity.hidden
     if activity.loop_rings and asked != NATIVE:
         kinds.add(IO_URING)

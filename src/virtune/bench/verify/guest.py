@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a guest itself sees of its disk, held against what was asked for."""
+"""Verify the disk's settings inside the guest."""
 
 from collections.abc import Iterator, Mapping
 
@@ -15,10 +15,10 @@ _FEATURES = "the features that the guest's driver took, in its /sys/block/*/devi
 def guest_checks(
     stack: Stack, seen: Mapping[str, str], *, vcpus: int, writes: bool, proof: str = "the guest's /sys/block"
 ) -> Iterator[Check]:
-    """Hold what the guest sees of its disk against what was asked for."""
+    """Compare the disk's properties in the guest with the request."""
     device = stack.device
     asked_cache = "write through" if stack.disk.cache in ("writethrough", "directsync") else "write back"
-    # Linux takes a write-protected SCSI disk for one without a cache, whatever it says
+    # Linux treats a write-protected SCSI disk as one without a cache
     told = writes or device.bus != "virtio-scsi"
     found_cache = seen.get("write_cache") if told else None
     yield Check(setting="guest.write_cache", asked=asked_cache, found=found_cache, proof=proof)

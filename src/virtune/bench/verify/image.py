@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How an image is open, and what QEMU shows of its nodes: O_DIRECT, cache mode, back end, format, limits."""
+"""Verify how an image is opened, and its block nodes in QEMU: O_DIRECT, cache mode, back end, format, limits."""
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,7 +18,7 @@ _NODES = "QMP query-named-block-nodes"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Opened:
-    """How a process holds a file: `direct` is on or off, None where that was not seen; `hidden`: we may not look."""
+    """How a process opened a file: `direct` is on or off, None if unknown; `hidden`: it is not readable for us."""
 
     direct: str | None
     proof: str
@@ -26,7 +26,7 @@ class Opened:
 
 
 def opened(process: Process, image: Path) -> Opened:
-    """Say whether a process holds a file with O_DIRECT; not seen where it does not hold it, or holds it both ways."""
+    """Return whether a process opened a file with O_DIRECT; unknown if it does not hold it, or holds it both ways."""
     flags = process.opened(image)
     if flags is None:
         return Opened(direct=None, proof="the process's descriptors are not shown to us", hidden=True)
@@ -38,13 +38,13 @@ def opened(process: Process, image: Path) -> Opened:
 
 
 def direct_check(disk: Disk, held: Opened) -> Check:
-    """Hold how the image is open against the cache mode that was asked for."""
+    """Compare how the image is opened with the requested cache mode."""
     asked = on_off(disk.cache in DIRECT_CACHES)
     return Check(setting="O_DIRECT", asked=asked, found=held.direct, proof=held.proof, hidden=held.hidden)
 
 
 def cache_checks(stack: Stack, held: Opened, nodes: Sequence[Mapping[str, Any]]) -> Iterator[Check]:
-    """Say whether the image is open with O_DIRECT, whether flushes are honoured, and which cache mode that is."""
+    """Check whether the image is opened with O_DIRECT, whether flushes are honoured, and which cache mode that is."""
     disk = stack.disk
     yield direct_check(disk, held)
     no_flush = [node["cache"]["no-flush"] for node in nodes if node["node-name"] in (FILE_NODE, FORMAT_NODE)]
@@ -57,7 +57,7 @@ def cache_checks(stack: Stack, held: Opened, nodes: Sequence[Mapping[str, Any]])
 def node_checks(
     stack: Stack, nodes: Sequence[Mapping[str, Any]], limits: Mapping[str, Any] | None
 ) -> Iterator[Check]:
-    """Say what QMP shows of back end, format, its options and limits."""
+    """Check back end, format, options and limits by QMP."""
     disk, by_name = stack.disk, {node["node-name"]: node for node in nodes}
     file_node, format_node = by_name.get(FILE_NODE, {}), by_name.get(FORMAT_NODE, {})
     yield _backend_check(disk, file_node.get("drv"))

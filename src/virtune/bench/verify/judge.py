@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is made of what was seen: something else than was asked for ends the study."""
+"""Judge the checks: a setting that differs from the request ends the study."""
 
 from collections.abc import Sequence
 
@@ -8,7 +8,7 @@ from virtune.model.evidence import Check, InForce
 
 
 def require_verified(arm: str, checks: Sequence[Check]) -> None:
-    """Raise NotInForceError for the first setting that was asked for and is not what runs."""
+    """Raise NotInForceError for the first requested setting that differs from the running one."""
     for check in InForce(checks=tuple(checks)).mismatches:
         raise NotInForceError(
             f"arm {arm!r}: {check.setting}={check.asked} was requested, but {check.found} is running",

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which thread serves a disk: an IOThread, several, or the main loop. Told from who uses the CPU under load.
+"""Verify which thread serves a disk: an IOThread, several, or the main loop, by the CPU time under load. A QEMU with
+`debug-threads=on` names its threads by their role.
 
-A QEMU that was started with `debug-threads=on` names its threads by what they do. A `qemu-storage-daemon` names none,
-so there the threads that were there before an image was opened are its crew, and all others are workers.
+A `qemu-storage-daemon` names none, so there the threads that existed before an image was opened are its crew, and all
+others are workers.
 """
 
 from collections.abc import Iterable, Mapping
@@ -17,7 +18,7 @@ SERVING_NS = 1_000_000
 """An IOThread that serves nothing sleeps and uses nothing; 1 ms is some hundred requests."""
 
 MAIN_LOOP_NS = 20_000_000
-"""A QEMU's main loop has other things to do as well (the monitor, the agent's port); they take less than 20 ms."""
+"""A QEMU's main loop also serves the monitor and the agent's port; that takes less than 20 ms."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,29 +30,29 @@ class Spent:
     by_vcpu: Mapping[str, int] = field(default_factory=dict)
 
     def of(self, role: str) -> int:
-        """Return what the threads of a role spent."""
+        """Return the CPU time of a role's threads."""
         return self.by_role.get(role, 0)
 
     @property
     def io_ns(self) -> int:
-        """What the threads spent that may carry the disk's I/O: not the vCPUs, and not the kernel's own."""
+        """The CPU time of the threads that may do the disk's I/O, without vCPUs and kernel threads."""
         return self.of("main") + self.of("iothread") + self.of("worker")
 
 
 def cpu_of(process: Process) -> dict[int, int]:
-    """Return how long each thread has been on a CPU, in ns: what is spent later is held against it."""
+    """Return each thread's CPU time in ns, as the reference for later differences."""
     return {thread.tid: thread.cpu_ns for thread in process.threads()}
 
 
 def since(process: Process, before: Mapping[int, int]) -> list[Thread]:
-    """Return the threads with what each has spent since then."""
+    """Return the threads with the CPU time of each since then."""
     return [
         Thread(tid=one.tid, name=one.name, cpu_ns=one.cpu_ns - before.get(one.tid, 0)) for one in process.threads()
     ]
 
 
 def spent_by(pid: int, threads: Iterable[Thread]) -> Spent:
-    """Say who spent what of a QEMU's threads; `CPU 0/KVM` is the vCPU 0."""
+    """Return the CPU time of a QEMU's threads by role; `CPU 0/KVM` is the vCPU 0."""
     roles: dict[str, int] = {}
     iothreads: dict[str, int] = {}
     vcpus: dict[str, int] = {}
@@ -67,7 +68,9 @@ def spent_by(pid: int, threads: Iterable[Thread]) -> Spent:
 
 
 def spent_by_crew(threads: Iterable[Thread], crew: Iterable[int]) -> Spent:
-    """Say who spent what where threads have no names: `crew` was there before any image, all others are workers."""
+    """Return the CPU time by role where threads have no names: `crew` existed before any image, all others are
+    workers.
+    """
     known = frozenset(crew)
     roles = {"main": 0, "worker": 0}
     for thread in threads:
@@ -77,16 +80,16 @@ def spent_by_crew(threads: Iterable[Thread], crew: Iterable[int]) -> Spent:
 
 
 def serving_thread(own_ns: int, main_ns: int, *, main_enough_ns: int = MAIN_LOOP_NS) -> bool | None:
-    """Say whether an IOThread serves the disk (True) or the main loop (False), from what each spent under load."""
+    """Return whether an IOThread serves the disk (True) or the main loop (False), by their CPU time under load."""
     if own_ns >= SERVING_NS:
         return True
     return False if main_ns >= main_enough_ns else None
 
 
 def iothread_check_under_load(stack: Stack, spent: Spent) -> Check | None:
-    """Say whether an IOThread or the main loop serves a guest's disk; None where that is no question."""
+    """Check whether an IOThread or the main loop serves a guest's disk; None where that does not apply."""
     if stack.device.iothread_vq_mapping is not None:
-        return None  # which of them serve is a question of its own
+        return None  # a separate check covers which of them serve it
     own, main = spent.of("iothread"), spent.of("main")
     asked = stack.device.iothread or "none"
     served = serving_thread(own, main)
@@ -98,10 +101,10 @@ def iothread_check_under_load(stack: Stack, spent: Spent) -> Check | None:
 
 
 def mapping_check_under_load(stack: Stack, spent: Spent) -> Check | None:
-    """Say which IOThreads serve a disk that is spread over several; None without such.
+    """Check which IOThreads serve a disk with several; None for others.
 
-    A load from one CPU at a time may leave threads of the mapping idle; a thread outside of it that works is wrong,
-    and so is the main loop in their place.
+    A load from a single CPU may leave mapped threads idle; activity of an unmapped thread, or of the main loop
+    instead, is a mismatch.
     """
     mapping = stack.device.iothread_vq_mapping
     if mapping is None:
