@@ -45,7 +45,7 @@ GENERATOR_PLACES = (
     Path(sys.executable).parent,
     Path(__file__).resolve().parents[2] / "loadgen" / "target" / "release",
 )
-"""Places besides PATH: the directory of our Python, where `tools/setup` keeps it up to date, and a checkout's build."""
+"""Places besides PATH: our Python's directory, where `tools/setup` keeps it up to date, and a checkout's build."""
 
 _GRACE_SECONDS = 3.0
 """How long a process may take before the next, stronger signal. fio needs up to a second to write its result."""
@@ -217,8 +217,8 @@ class Child:
     def end(self, *signals: signal.Signals, killed_seconds: float = _KILLED_SECONDS) -> int:
         """Send each signal in turn, with a time limit each, then SIGKILL; returns the exit status.
 
-        fio must get a signal before SIGKILL: killed at once, it cannot stop its workers, which would go on loading the
-        disk that the next trial measures. Raises CommandError when the process does not end after SIGKILL.
+        fio must get a signal before SIGKILL: killed at once, it cannot stop its workers, which would go on loading
+        the disk that the next trial measures. Raises CommandError when the process does not end after SIGKILL.
         """
         for number in signals:
             self._send(number)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The page of exit codes: what virtune ends with, and which errors end with which."""
+"""The page of exit codes: virtune's exit codes, and the errors of each."""
 
 import importlib
 import inspect

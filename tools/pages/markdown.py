@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Markdown in few words: the head of generated pages, text that is not markup, tables."""
+"""Markdown helpers: the head of generated pages, escaped text, tables."""
 
 from collections.abc import Iterable, Iterator, Sequence
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The page of options: what a study can be asked for, on the command line and in plan files."""
+"""The page of options: the options of a study, on the command line and in plan files."""
 
 from collections.abc import Iterator
 

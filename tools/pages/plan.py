@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The page of plan files: every key, what may stand behind it, and an example that a test runs."""
+"""The page of plan files: every key, its values, and an example that a test runs."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any

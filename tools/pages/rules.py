@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The page of rules: everything that `virtune audit` asks of a domain."""
+"""The page of rules: everything that `virtune audit` checks in a domain."""
 
 from collections.abc import Iterator
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a module says in remarks, read off its source: id, weight, the sentence with its blanks, advice.
+"""Extract a module's remarks from its source: id, weight, the sentence with its placeholders, advice.
 
-A sentence is written where it is said, with the numbers it rests on. So the page shows it as it stands there, with
-the name of each number in braces.
+A sentence is written where the remark is made, with its figures. So the page shows it as in the source, with the name
+of each figure in braces.
 """
 
 import ast

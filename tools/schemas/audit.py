@@ -32,7 +32,7 @@ def schema() -> str:
 
 
 def turn() -> Schema:
-    """Return the schema of a turn."""
+    """Return the schema of a setting change."""
     return table(
         "One knob of one place, and the value that it is to have.",
         {

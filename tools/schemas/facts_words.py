@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What every fact of a host means, in which unit and from where: the words of the probe's schema."""
+"""The meaning, unit and source of every fact of a host: the descriptions of the probe's schema."""
 
 FACTS: dict[str, str] = {
     "HostFacts.kernel": "The kernel and its switches for I/O.",

@@ -76,7 +76,7 @@ def ramp() -> Schema:
 
 
 def basis() -> Schema:
-    """Return what the verdicts of one workload rest on."""
+    """Return the evidence behind the verdicts of one workload."""
     return table(
         "What the verdicts of one workload rest on.",
         {
@@ -105,7 +105,7 @@ def basis() -> Schema:
 
 
 def checked() -> Schema:
-    """Return what the last A/A of a host gave."""
+    """Return the result of a host's last A/A test."""
     return maybe(
         table(
             "The last A/A test on this host in the day before; null without one.",

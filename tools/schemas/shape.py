@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""JSON Schema in few words: builders for what is written by hand, and shapes read off the model's dataclasses.
+"""Build JSON Schema: helpers for hand-written parts, and shapes derived from the model's dataclasses.
 
-The shape of a dataclass comes from its annotations, the meaning of its fields from words given beside them. A field
-without words stops the generation, and so do words without a field: a schema that goes stale does not come about.
+The shape of a dataclass comes from its annotations, the descriptions of its fields from a table. A field without a
+description stops the generation, and so does a description without a field, so that a schema cannot become stale.
 """
 
 import json

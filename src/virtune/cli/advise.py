@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`virtune advise`: the changes that mend a VM's disks, or bring them to a template, as a difference."""
+"""`virtune advise`: the changes that fix a VM's disks, or apply a template, as a diff."""
 
 import json
 from pathlib import Path
@@ -78,7 +78,7 @@ def command(
 
 
 def _structure(needs: str, *, alone: bool) -> None:
-    """Show which structure the published guideline ends in, question by question."""
+    """Show the VM structure that the published guideline recommends, question by question."""
     from rich.console import Group
 
     from virtune.advise.guidelines import CONFIGURATION, requirements

@@ -95,7 +95,7 @@ def command(
 
 
 def _change(virsh: "Virsh", name: str, wish: Wish, means: "Means", place: Path, *, yes: bool) -> None:
-    """Show what is wished for one domain, ask, and make it."""
+    """Show the requested change of one domain, ask for confirmation, and make it."""
     from virtune.apply.journal import Journal
     from virtune.apply.libvirt import LibvirtDomain
     from virtune.flows.advise import advise
@@ -123,7 +123,7 @@ def _change(virsh: "Virsh", name: str, wish: Wish, means: "Means", place: Path, 
 
 
 def _told(done: "Applied", *, restart: bool, saved: bool) -> Iterator[str]:
-    """Yield what a user is told of a change that was made."""
+    """Yield the report on a change that was made."""
     yield f"changed; `virtune undo {done.entry}` puts it back"
     if saved:
         yield "it was saved (managedsave): its next start resumes it with its old disks; the one after is new"
@@ -141,7 +141,7 @@ def _told(done: "Applied", *, restart: bool, saved: bool) -> Iterator[str]:
 def _means(
     signs: tuple[str, ...], replug: tuple[str, ...], timeout_seconds: float, *, restart: bool, force_off: bool
 ) -> "Means":
-    """Read what may be done to a domain that runs; raises UsageError for words that do not belong together."""
+    """Read the disruptions allowed for a running domain; raises UsageError for contradictory options."""
     from virtune.apply.health import read_sign
     from virtune.apply.journal import Restart
     from virtune.flows.apply import Means

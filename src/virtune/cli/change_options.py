@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `advise` and `apply` have in common: what is wished for, of which domains, and how that is shown."""
+"""The common options of `advise` and `apply`: the requested changes, the domains, and the output."""
 
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -15,7 +15,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 def wish_options(command: Command) -> Command:
-    """Add what says what is to be changed."""
+    """Add the options for the requested changes."""
     options = (
         click.option("--template", type=click.Choice(TEMPLATES), default=None,
                      help="For disks on flash: cache=none, io_uring where it is sound, discard, an IOThread."),
@@ -53,9 +53,9 @@ def journal_option(command: Command) -> Command:
 
 
 def advice_lines(domain: str, advice: Advice, ways: Sequence[str] | None = None) -> Iterator[str]:
-    """Yield what an advice says of one domain: each change, the difference, and what is left alone and why.
+    """Yield the advice for one domain: each change, the diff, and what is left unchanged and why.
 
-    `ways` say of each change how it comes into effect, where that is known better than in general.
+    `ways` say how each change becomes effective, if that is known for this VM.
     """
     from virtune.report.text.advice import lines
 

@@ -10,7 +10,7 @@ import click
 from virtune.cli.options import json_option, read_options, say_options, store_option, study_options, verbose_option
 
 BREACHED = 4
-"""The exit code when a limit was asked for and is not kept."""
+"""The exit code when a requested limit is not kept."""
 
 
 @click.command(name="check")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`virtune clean`: remove what an earlier run left behind."""
+"""`virtune clean`: remove the remains of an earlier run."""
 
 from pathlib import Path
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`virtune compare`: disk stacks on this host, in interleaved rounds, or what exists already."""
+"""`virtune compare`: disk stacks on this host, in interleaved rounds, or existing results."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,7 +13,7 @@ from virtune.model.errors import ReadError, UsageError
 from virtune.model.study_options import OPTIONS, flag_of, options_of, was_said
 
 _EXISTING = ("baseline", "metric", "margin", "confidence", "fail_if", "scratch")
-"""The options that a comparison of what exists already has as well; a scratch directory does no harm."""
+"""The options that also apply to existing results; a scratch directory does no harm."""
 
 
 @click.command(name="compare")
@@ -64,9 +64,9 @@ def command(**asked: Any) -> int:
 
 
 def _is_plan(path: Path) -> bool:
-    """Whether the one thing that was named is a plan; a folder, or what holds a fio result, is none.
+    """Whether the only argument is a plan file, and not a folder or a fio result.
 
-    A FIFO can be read once, so it is left to who reads plans.
+    A FIFO can be read only once, so it is left to the plan reader.
     """
     if path.is_dir() or path.is_fifo():
         return path.is_fifo()
@@ -76,7 +76,7 @@ def _is_plan(path: Path) -> bool:
     try:
         read_result(text_of(read_up_to(path, LIMIT)))
     except (OSError, ReadError):
-        return True  # who reads the plan says what is wrong with it
+        return True  # the plan reader reports what is wrong with it
     return False
 
 

@@ -52,7 +52,7 @@ def command(inputs: tuple[str, ...], *, as_json: bool, store: Path) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Input:
-    """What a name stands for. `at_once` is set for a trial of virtune's own, whose jobs all ran together."""
+    """The input behind a name. `at_once`: a trial of virtune, whose jobs all ran together."""
 
     shown: str
     text: str
@@ -60,7 +60,7 @@ class Input:
 
 
 def load_input(name: str, store: Path) -> list[Input]:
-    """Return what a name stands for: `-` is standard input, then a file, then a study."""
+    """Return the input of a name: `-` is standard input, then a file, then a study."""
     try:
         if name == "-":
             content, shown = sys.stdin.buffer.read(LIMIT + 1), "standard input"
@@ -103,7 +103,7 @@ def _explain(given: Input) -> Explained:
 
 
 def explained(name: str, result: FioResult, *, at_once: bool = False) -> Explained:
-    """Derive a result's figures, part by part unless all of it is known to have run at once, and what they mean."""
+    """Derive a result's figures and remarks, separately for parts that are not known to have run together."""
     parts = (result,) if at_once else phases_of(result)
     return Explained(
         name=name,
@@ -114,7 +114,7 @@ def explained(name: str, result: FioResult, *, at_once: bool = False) -> Explain
 
 
 def _part(result: FioResult) -> Concurrent:
-    """Derive what jobs that ran at once did, each direction of each by itself and all of them together."""
+    """Derive the figures of jobs that ran together, per direction and in total."""
     flows = [
         Flow(
             load=load,
@@ -128,7 +128,7 @@ def _part(result: FioResult) -> Concurrent:
 
 
 def beside_each_other(first: Explained, other: Explained) -> Iterator[Remark]:
-    """Hold two results against one another, part by part where both have the same jobs one after another."""
+    """Compare two results, part by part where both have the same jobs one after another."""
     names = [[part.name for part in one.parts] for one in (first, other)]
     if len(names[0]) != len(names[1]) or (len(names[0]) > 1 and names[0] != names[1]):
         return

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What went wrong, in one sentence with a hint and an exit code: every exception has them."""
+"""Turn every exception into one sentence with a hint and an exit code."""
 
 import contextlib
 import errno
@@ -23,19 +23,19 @@ _LIMITS: dict[int, tuple[str, str | None]] = {
     errno.EDQUOT: ("the disk quota is used up", "free some, or name another place"),
     errno.EFBIG: ("a file would become larger than is allowed", "`ulimit -f` shows how large one may become"),
 }
-"""Errors that no particular file is to blame for."""
+"""Errors that are not about a particular file."""
 
 _OF_OUTPUT = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF, errno.EPIPE})
-"""What a stream that is printed to may say: such an error carries no file name."""
+"""Errors of an output stream, which carry no file name."""
 
 
 _NO_MEMORY = re.compile(r"failed to map segment|[Cc]annot allocate memory|static TLS block")
-"""What the loader says of a library that does not fit."""
+"""The loader's message on an incompatible library."""
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """What a user is told: a sentence, where it helps what to do, and the exit code."""
+    """The report to the user: a sentence, a hint if there is one, and the exit code."""
 
     message: str
     hint: str | None
@@ -44,7 +44,7 @@ class Failure:
 
 
 def failure_of(error: BaseException) -> Failure | None:
-    """Return what to say of an exception; None where the reader (head, less) went away, which is its right."""
+    """Return the report on an exception; None where the reader of a pipe (head, less) closed it."""
     match error:
         case BrokenPipeError():
             return None
@@ -73,7 +73,7 @@ def failure_of(error: BaseException) -> Failure | None:
 
 
 def _of_system(error: OSError) -> Failure:
-    """Say what the system refused, and of which file; without one it is about our output or a limit."""
+    """Report the system's error and the file; without a file it is about our output or a limit."""
     text, hint = _LIMITS.get(error.errno or 0, (error.strerror or type(error).__name__, None))
     if error.filename is not None:
         return Failure(f"{printable(os.fsdecode(error.filename))}: {_small(text)}", hint, 1)
@@ -88,7 +88,7 @@ def is_of_output(error: BaseException) -> bool:
 
 
 def _with_causes(error: BaseException | None) -> str:
-    """Return what an exception says, and what those say that led to it."""
+    """Return the message of an exception, and those of its causes."""
     said: list[str] = []
     while error is not None and len(said) < 10:
         said.append(str(error))
@@ -102,7 +102,7 @@ def debugging() -> bool:
 
 
 def let_go_of_output() -> None:
-    """Send what is still to be printed nowhere, so that the end of the program does not try to print it again."""
+    """Discard buffered output, so that the interpreter does not try to print it again at exit."""
     with contextlib.suppress(OSError, ValueError):  # a stdout that is no file has nothing to let go of
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, sys.stdout.fileno())
@@ -110,7 +110,7 @@ def let_go_of_output() -> None:
 
 
 def say(failure: Failure) -> int:
-    """Write a failure to stderr and return its exit code; a stderr that takes nothing changes nothing."""
+    """Write a failure to stderr and return its exit code, also if stderr is closed."""
     colour = False if os.environ.get("NO_COLOR") else None  # None: as the terminal is
     with contextlib.suppress(OSError):
         click.echo(click.style("error:", fg="red", bold=True) + f" {failure.message}", err=True, color=colour)

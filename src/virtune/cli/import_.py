@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`virtune import`: fio results of other days and other hosts into the store."""
+"""`virtune import`: store fio results of other days and other hosts."""
 
 from pathlib import Path
 

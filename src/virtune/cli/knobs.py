@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`virtune knobs`: what can be turned on the I/O path, and what it costs and risks."""
+"""`virtune knobs`: the settings of the I/O path, with the cost and risk of changing them."""
 
 import json
 

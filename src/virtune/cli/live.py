@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What stands on a terminal while a study runs: what runs, how far it is, the time left, and which pairs are open."""
+"""The progress display of a study on a terminal: the running trial, progress, time left, and the undecided pairs."""
 
 import time
 from collections.abc import Sequence
@@ -32,7 +32,7 @@ _NARROW = 90
 
 
 def rounds_left_text(found: Comparison) -> str:
-    """Say how many more rounds decide a pair, where that is a number to wait for."""
+    """Return how many more rounds decide a pair, if that is a realistic number."""
     if found.rounds_left is None or found.rounds_left > ROUNDS_FORESEEN:
         return "too noisy to estimate"
     return f"about {count_text(found.rounds_left, 'round')} more"
@@ -48,7 +48,7 @@ def whose(found: Comparison, among: Sequence[Comparison]) -> str:
 
 @dataclass(slots=True, kw_only=True)
 class LiveBlock:
-    """The block as it stands. Whoever shows it changes its fields; times are those of `time.monotonic`.
+    """The present state of the display. Its owner updates the fields; times are those of `time.monotonic`.
 
     `step` is what is made ready with how far it is (None: not known), `now` the trial that runs, `until` when all
     is expected to be over; `most` stands before the time left.

@@ -110,9 +110,10 @@ def store_option(command: Command) -> Command:
 
 
 def no_store(store: Path) -> str | None:
-    """Return what to say of a store that is to be read and is not there; None when it is there.
+    """Return the message for a missing store; None when it exists.
 
-    Reading makes no store: a misspelled name would look like an empty one. Raises UsageError where it was named.
+    Reading does not create a store, because a misspelled name would look like an empty one. Raises UsageError where
+    it was named.
     """
     if store.exists():
         return None
@@ -182,7 +183,7 @@ def study_options(verb: str, *, besides: tuple[str, ...] = ("fail_if",)) -> Call
 
 
 def study_option(name: str, verb: str) -> Callable[[Command], Command]:
-    """Add one option of a verb by its row. What nobody said is None, so that plan files and defaults follow."""
+    """Add one option of a verb by its row. A missing one is None, so that plan files and defaults apply."""
     row = OPTIONS[name]
     settings: dict[str, Any] = {"help": help_of(name, verb), "metavar": for_verb(row.metavar, verb)}
     if row.takes is Takes.SWITCH:
@@ -202,7 +203,7 @@ def help_of(name: str, verb: str) -> str:
 
 
 def read_options(verb: str, words: Mapping[str, Any]) -> StudyOptions:
-    """Sort what click parsed for a verb into what was said of the study."""
+    """Sort click's parsed values into the options of a study."""
     said: dict[str, Any] = {}
     for name, row in options_of(verb).items():
         value = words.get(name)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Putting a result on stdout, as a table, as JSON, or into a plain report file."""
+"""Write a result to stdout, as a table or as JSON, or to a plain report file."""
 
 import io
 import json
@@ -29,9 +29,9 @@ REPORT_COLUMNS = 110
 
 
 class Clean:
-    """What is shown, without control characters: names and remarks come from files and stores of strangers.
+    """Output without control characters, since names and remarks may come from untrusted files and stores.
 
-    Lines have no blanks at their ends, which rich pads cells with: pasted into a wiki they are noise.
+    Trailing blanks, with which rich pads cells, are removed, so that output can be pasted into a wiki.
     """
 
     def __init__(self, renderable: RenderableType) -> None:
@@ -55,7 +55,7 @@ class Clean:
 
 
 def show_check(record: StudyRecord, *, as_json: bool, around: tuple[Neighbour, ...] | None = None) -> None:
-    """Put a check on stdout; without `around` it is shown again, and who worked meanwhile is not known any more."""
+    """Write a check to stdout; without `around` it is a stored one, whose neighbours are no longer known."""
     from virtune.flows.check import fitness
 
     found = fitness(record, around=around)
@@ -78,7 +78,7 @@ def show_result(
     thresholds: Thresholds | None = None,
     brief: bool = False,
 ) -> int:
-    """Write a result where it was asked for; returns the exit code that its conditions ask for.
+    """Write a result to the requested outputs; returns the exit code of its conditions.
 
     With `brief` a terminal shows one screen of it.
     """
@@ -158,7 +158,7 @@ def require_report(path: Path | None) -> None:
 
 
 def write_report(path: Path, *, page: Callable[[], str], plain: Callable[[], RenderableType]) -> None:
-    """Write all that is needed to judge a result and to run it again: as text, or with pictures to a `.html`."""
+    """Write the full report of a result: as text, or with charts to a `.html`."""
     if path.suffix.lower() in _PAGE:
         write_text(path, page())
     else:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How a flow's events are shown while it works: one block on a terminal, a line a trial elsewhere or with -v.
+"""Show a flow's events while it works: a live display on a terminal, a line per trial elsewhere or with -v.
 
 Everything goes to stderr, so that stdout holds the result and nothing else.
 """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From the words of `tune` to a search that runs under a live table, and its answer on stdout."""
+"""From the options of `tune` to a search that runs under a live table, and its result on stdout."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -93,7 +93,7 @@ def searching(
     quiet: bool,
     verbose: bool,
 ) -> None:
-    """Run a search under a face, then show what it says; when interrupted, what there is of it."""
+    """Run a search with a progress display, then show its result; when interrupted, the result so far."""
 
     def so_far() -> Tuning | None:
         known = finished_tuning(store, study.id)

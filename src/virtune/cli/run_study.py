@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From the words of `measure` and `compare` to a study that runs, and its result on stdout."""
+"""From the options of `measure` and `compare` to a study that runs, and its result on stdout."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields
@@ -25,7 +25,7 @@ from virtune.store.sqlite import Store
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StudyRequest:
-    """The words of one call, and where its answer goes."""
+    """The options of one call, and the outputs of its result."""
 
     question: Question
     leave: Leave
@@ -67,7 +67,7 @@ class StudyRequest:
 
 
 def ask_for(asked: StudyRequest) -> int:
-    """Run the study that was asked for and show what it says; returns the exit code."""
+    """Run the requested study and show its result; returns the exit code."""
     require_report(asked.report)
     study, facts = study_for(asked.question)
     if asked.verbose:
@@ -96,9 +96,9 @@ def going_on(
     verbose: bool = False,
     thresholds: Thresholds | None = None,
 ) -> int:
-    """Run the trials under a face, then show the result; when interrupted, what there is of it.
+    """Run the trials with a progress display, then show the result; when interrupted, the result so far.
 
-    Returns the exit code that the conditions ask for.
+    Returns the exit code of the conditions.
     """
 
     def so_far() -> tuple[StudyRecord, Result] | None:

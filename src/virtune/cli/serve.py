@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`virtune serve`: the stored studies as a local page that can only be read."""
+"""`virtune serve`: the stored studies as a read-only local page."""
 
 import importlib.util
 import socket
@@ -11,7 +11,7 @@ from virtune.cli.options import require_store, store_option
 from virtune.model.errors import MissingToolError, PreconditionError
 
 HOST = "127.0.0.1"
-"""There is no login, so no other machine may ask."""
+"""There is no login, so other machines have no access."""
 
 _LIBRARIES = ("starlette", "uvicorn", "jinja2", "prometheus_client", "vl_convert")
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`virtune show`: a study again, as it was."""
+"""`virtune show`: a stored study."""
 
 import sys
 from pathlib import Path
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def require_no_more(study: "Study", asked: dict[str, Any]) -> None:
-    """Refuse of a search or a sweep what only comparisons have, rather than pass it over."""
+    """Refuse options of comparisons for a search or a sweep, instead of ignoring them."""
     if asked["fail_if"] or asked["junit"]:
         raise UsageError(
             "results of tune and sweep have no --fail-if and no --junit", hint="set constraints with --subject-to"

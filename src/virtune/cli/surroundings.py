@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the process is given by whoever starts it, made fit for use: its streams, Ctrl-C, the ends of its threads."""
+"""Prepare the process environment: standard streams, Ctrl-C, threads."""
 
 import codecs
 import io
@@ -42,13 +42,13 @@ _MEMORY_BYTES, _DATA_BYTES = 256 * 1024**2, 160 * 1024**2
 def prepare(*, debug: bool) -> None:
     """Make streams, Ctrl-C and threads ready for a command line that runs to its end."""
     _open_streams()
-    # its threads would need memory each, and CPUs that are being measured; there is nothing large to multiply
+    # its threads would each need memory, and CPUs that are being measured; there are no large matrices
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     codecs.register_error("virtune", _nearest)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="virtune")
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # else who started us has it ignored
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # otherwise our parent has it ignored
         signal.signal(signal.SIGINT, _Interrupts())
     if not debug:
         threading.excepthook = lambda _: None
@@ -56,9 +56,9 @@ def prepare(*, debug: bool) -> None:
 
 
 def missing_memory() -> str | None:
-    """Say which limit leaves too little memory, None where none does.
+    """Name the limit that leaves too little memory, None if there is enough.
 
-    NumPy's OpenBLAS does not fail where it gets none: it prints a message and ends the program, or waits for ever.
+    Without memory NumPy's OpenBLAS raises no error: it prints a message and exits, or hangs.
     """
     for limit, word, needed in ((resource.RLIMIT_AS, "v", _MEMORY_BYTES), (resource.RLIMIT_DATA, "d", _DATA_BYTES)):
         allowed, _ = resource.getrlimit(limit)
@@ -72,7 +72,7 @@ def missing_memory() -> str | None:
 def _open_streams() -> None:
     """Open what is closed of the three streams, or the next file opened would be printed into.
 
-    A closed stdout is opened so that writing to it fails: what was asked for is not lost without a word.
+    A closed stdout is opened so that writing to it fails, and output is not lost silently.
     """
     for number, mode in ((0, os.O_RDONLY), (1, os.O_RDONLY), (2, os.O_WRONLY)):
         try:
@@ -106,7 +106,9 @@ class _Interrupts:
 
 
 def _nearest(error: UnicodeError) -> tuple[str, int]:
-    """Write what a terminal's character set lacks as the nearest that it has: no locale may cost a result."""
+    """Replace characters that the terminal's character set lacks by similar ones, so that output works in every
+    locale.
+    """
     if not isinstance(error, UnicodeEncodeError):
         raise error
     return in_ascii(error.object[error.start : error.end]), error.end

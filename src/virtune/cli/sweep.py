@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`virtune sweep`: one stack under more and more load."""
+"""`virtune sweep`: one stack under increasing load."""
 
 import json
 from collections.abc import Callable
@@ -68,7 +68,7 @@ def going_on(
     quiet: bool,
     verbose: bool,
 ) -> int:
-    """Run the loads under a face, then show the curve; when interrupted, what there is of it."""
+    """Run the loads with a progress display, then show the curve; when interrupted, the curve so far."""
     from virtune.cli.progress import Face, under_face
     from virtune.flows.sweep import finished_sweep
 
@@ -81,7 +81,7 @@ def going_on(
 
 
 def show_sweep(store: "Store", known: "LoadSweep", *, as_json: bool, report: Path | None) -> int:
-    """Write what a sweep says to stdout, and to a file where one was named."""
+    """Write the result of a sweep to stdout, and to a file if one was named."""
     from virtune.cli.output import put, write_report
     from virtune.flows.show import current
     from virtune.report.text.sweep import render

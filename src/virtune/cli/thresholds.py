@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What CI asks of a comparison: conditions with an exit code, Markdown for people, JUnit for its dashboard."""
+"""The options for CI: conditions with an exit code, Markdown, JUnit."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ MARKDOWN_HELP = "Write the result as Markdown, e.g. for a pull request."
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Thresholds:
-    """The conditions of one call, and the files that tell of them."""
+    """The conditions of one call, and the files for their results."""
 
     conditions: "tuple[Threshold, ...]" = ()
     markdown: str | None = None
@@ -48,7 +48,7 @@ class Thresholds:
         return thresholds
 
     def rulings(self, record: "StudyRecord") -> "tuple[ThresholdResult, ...]":
-        """Hold the conditions against what was measured."""
+        """Judge the conditions by the measurements."""
         if not self.conditions:
             return ()
         from virtune.analyse.study.thresholds import rule
@@ -94,7 +94,7 @@ def write_markdown(target: str, text: str) -> None:
 
 
 def exit_code(rulings: "tuple[ThresholdResult, ...]") -> int:
-    """Return what to exit with: a breach weighs more than what is undecided."""
+    """Return the exit code: a breach takes precedence over an undecided condition."""
     from virtune.model.condition import Outcome
 
     outcomes = {ruling.outcome for ruling in rulings}

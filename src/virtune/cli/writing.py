@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reports into files that a user names. An older report is replaced; what is no text, such as the store, never is."""
+"""Reports into files that a user names. An older report is replaced; a file that is not text, such as the store,
+never is.
+"""
 
 import contextlib
 import os
@@ -13,7 +15,7 @@ _HEAD_BYTES = 4096
 
 
 def require_writable(path: Path) -> None:
-    """Look before an hour of measuring whether a file can be written; raises PreconditionError with the reason."""
+    """Check before a run that a file can be written; raises PreconditionError with the reason."""
     if path.exists() and not path.is_file() and not path.is_dir():
         _require_stream(path)  # to open a FIFO would wait for its reader
         return

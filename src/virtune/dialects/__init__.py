@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A Stack written in each system's own language (pure)."""
+"""The configuration languages of hypervisors: read, write and alter them (pure)."""

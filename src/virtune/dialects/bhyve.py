@@ -21,7 +21,7 @@ REFUSALS: Mapping[str, str] = {
     "device.queue_size": "bhyve's virtio-blk has a ring of 128, fixed",
     "disk.detect_zeroes": "bhyve has no word for it",
 }
-"""What bhyve has no words for, and why."""
+"""The settings that bhyve lacks, and why."""
 
 CACHES: Mapping[str, frozenset[str]] = {
     "writeback": frozenset(),
@@ -73,7 +73,7 @@ def read_bhyve(text: bytes) -> Domain:
 
 
 def alter_bhyve(text: bytes, *turns: SettingChange) -> bytes:
-    """Return the configuration with knobs of disks turned: bhyve's flags, the NVMe's `maxq`. Raises PlanError."""
+    """Return the configuration with settings of disks changed: bhyve's flags, the NVMe's `maxq`. Raises PlanError."""
     for turn in turns:
         if f"{turn.at}.path" not in _read(text)[1]:
             raise PlanError(f"the VM has no disk {turn.at!r}")

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """KubeVirt's VirtualMachine and VirtualMachineInstance in YAML: read, and altered in place (pure).
 
-Where nothing is written KubeVirt's defaults stand: cache=none (writethrough where the storage has no O_DIRECT, which
+Unwritten settings have KubeVirt's defaults: cache=none (writethrough where the storage has no O_DIRECT, which
 the text does not say), and discard=unmap always. Source: kubevirt.io/api/core/v1/schema.go.
 """
 
@@ -47,7 +47,7 @@ def domains(text: bytes) -> tuple[Domain, ...]:
 
 
 def turn(text: bytes, wanted: SettingChange, domain: str) -> bytes:
-    """Return the text with one knob turned; raises PlanError for a place or value that cannot be."""
+    """Return the text with one setting changed; raises PlanError for an invalid place or value."""
     page, documents = read_yaml(text)
     machines = [(one, spec) for one, spec in _machines(documents) if domain in ("", one.text("metadata", "name"))]
     if not machines:
@@ -196,7 +196,7 @@ def _disk(disk: Node, spec: Node, threads: _Threads, queues: int | None) -> Doma
 
 
 def _source(spec: Node, name: str) -> tuple[DiskSource, str]:
-    """Return where a disk's data is, and whether it holds the guest's: yes, no, or only until the VM ends."""
+    """Return where a disk's data lies, and whether it holds the guest's data: yes, no, or only until the VM ends."""
     volumes = spec.get("volumes")
     for volume in volumes.items if volumes is not None else ():
         if volume.text("name") != name:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A language in which a system's VMs are configured: how it is known, read and altered, and what it lacks (pure).
+"""A configuration language of VMs: how to recognise, read and alter it, and what it lacks (pure).
 
-`alter` changes what a turn names and keeps everything else byte for byte; what a language cannot say is refused with
-its reason.
+`alter` changes one setting and keeps everything else byte for byte; a setting that a language cannot express is
+refused with the reason.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -36,23 +36,23 @@ IMAGE_REFUSALS: Mapping[str, str] = {
     "device.logical_block_size": "a disk that holds data is unreadable with another sector size",
     "machine.type": "another machine type changes the guest's devices; choose it by hand",
 }
-"""What no configuration of a VM turns, in whatever language."""
+"""Settings that no VM configuration has, in any language."""
 
 DESCRIBED = frozenset({Layer.DEVICE, Layer.BLOCK, Layer.PLACEMENT})
-"""The layers that a VM's configuration is about; the others are the guest's, the host's or the storage's."""
+"""The layers that a VM's configuration covers; the others belong to the guest, the host or the storage."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Language:
-    """One language. `text` is what a configuration in it is called, with its article.
+    """One language. `text` is the name of a configuration in it, with its article.
 
-    `says` has for every knob that is turned how it is written; `refusals` why others are not. `implied` are knobs
-    that another one brings about by itself: a system that makes an IOThread for each disk that asks for one has no
-    count to set, and a turn of it changes nothing. `turn` gets the text, the turn and the name of the domain, which
-    decides where a text holds several. `require_accepted` gets the text before and after all turns, and raises
-    PlanError for what the system would refuse. `commands` says the same change as command lines; `given_back` is
-    False where these are the change, since the system does not take the text back. `live` reads what runs where a
-    text keeps apart what waits for a power-off.
+    `says` has the notation of every supported knob; `refusals` the reasons for the others. `implied` are knobs that
+    follow from others: a system that makes an IOThread for each disk that requests one has no count to set, and a
+    change of it has no effect. `turn` gets the text, the change and the name of the domain, for texts with several.
+    `require_accepted` gets the text before and after all changes, and raises PlanError for what the system would
+    refuse. `commands` returns the same change as command lines; `given_back` is False where only these can make the
+    change, since the system does not take the text back. `live` reads the running configuration, where a text
+    separates it from the pending one.
     """
 
     name: str
@@ -74,7 +74,7 @@ class Language:
         return self.domains(text)[0]
 
     def refusal(self, knob: str) -> str | None:
-        """Return why a knob is not turned in this language; None for one that is."""
+        """Return why this language cannot set a knob; None if it can."""
         if knob in self.says:
             return None
         known = self.refusals.get(knob) or IMAGE_REFUSALS.get(knob)
@@ -88,10 +88,10 @@ class Language:
         return "it is not part of a VM's configuration"
 
     def alter(self, text: bytes, *turns: SettingChange, domain: str = "") -> bytes:
-        """Return a text with knobs turned, one after the other.
+        """Return a text with settings changed, one after the other.
 
-        Raises PlanError for what the language cannot say, a place that is not there, or what the system would refuse,
-        ReadError for no such text.
+        Raises PlanError for a setting that the language cannot express, a missing place, or a value that the system
+        would refuse, ReadError for an unreadable text.
         """
         after = text
         for _, changed in self.steps(text, turns, {}, domain=domain):
@@ -101,9 +101,9 @@ class Language:
     def steps(
         self, text: bytes, turns: Sequence[SettingChange], names: dict[str, str], *, domain: str = ""
     ) -> Iterator[tuple[SettingChange, bytes]]:
-        """Yield each turn with the text after it; raises as `alter` does.
+        """Yield each change with the text after it; raises like `alter`.
 
-        Turns call a disk what it was called at first; `names` says what it is called now, where a turn changed that.
+        Changes use a disk's original name; `names` has its present name, where a change renamed it.
         """
         before = text
         for turn in turns:
@@ -126,7 +126,7 @@ class Language:
 
 
 def one_of(turn: SettingChange, words: Mapping[str, str], *, otherwise: str = "") -> str:
-    """Return how a language writes a turn's value; raises PlanError with what it has instead."""
+    """Return a language's notation of a value; raises PlanError with the values that it has."""
     if turn.value is not None and turn.value in words:
         return words[turn.value]
     because = otherwise or f"it has {', '.join(words)}"
@@ -134,5 +134,5 @@ def one_of(turn: SettingChange, words: Mapping[str, str], *, otherwise: str = ""
 
 
 def no_disk(at: str) -> PlanError:
-    """Return the error for a disk that is not there."""
+    """Return the error for a missing disk."""
     return PlanError(f"there is no disk {at[:60]!r} here")

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""OpenStack Nova's `nova.conf` of a compute node: what `[libvirt]` says of every disk of its guests (pure).
+"""OpenStack Nova's `nova.conf` of a compute node: the settings in `[libvirt]` for all disks of its guests (pure).
 
 Cache and discard are there and nowhere else, for all disks of one kind of source; bus, limits and pins are properties
-of an image or a flavor, which are no files: the refusals name the command that sets them. A disk here stands for all
+of an image or a flavor, which are no files: the refusals name the command that sets them. A disk here represents all
 of its kind (`file`, `block`, `network`, `mount`).
 """
 
@@ -47,7 +47,7 @@ def knows(text: bytes) -> bool:
 
 
 def domains(text: bytes) -> tuple[Domain, ...]:
-    """Read what stands for all guests of a node; raises ReadError."""
+    """Read the domain that represents all guests of a node; raises ReadError."""
     _, settings = _read(text)
     modes, discard = settings.get("disk_cachemodes"), settings.get("hw_disk_discard")
     listed = options_of(_bare(modes.value)[1]) if modes is not None else ()
@@ -71,7 +71,7 @@ def domains(text: bytes) -> tuple[Domain, ...]:
 
 
 def turn(text: bytes, wanted: SettingChange, _domain: str = "") -> bytes:
-    """Return the text with one knob turned; raises PlanError for a place or value that cannot be."""
+    """Return the text with one setting changed; raises PlanError for an invalid place or value."""
     page, settings = _read(text)
     if wanted.at not in KINDS:
         raise no_disk(wanted.at)

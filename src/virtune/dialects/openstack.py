@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """OpenStack's images and flavors, as `openstack image show -f json` and `flavor show -f json` print them (pure).
 
-An image says what its disks look like to the guest, a flavor what its guests may use; both for guests that are made
-or rebuilt from then on. What the client prints cannot be given back to it, so a change is the commands that make it.
-The properties are those of Nova's code: objects/image_meta.py and api/validation/extra_specs.
+An image defines its disks as the guest sees them, a flavor the limits of its guests; both apply to guests created or
+rebuilt later. The client's output cannot be given back to it, so a change consists of commands. The properties are
+those of Nova's code: objects/image_meta.py and api/validation/extra_specs.
 """
 
 import json

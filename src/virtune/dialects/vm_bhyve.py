@@ -54,7 +54,7 @@ def domains(text: bytes) -> tuple[Domain, ...]:
 
 
 def turn(text: bytes, wanted: SettingChange, _domain: str = "") -> bytes:
-    """Return the text with a knob of a disk turned, by flags of its options; raises PlanError."""
+    """Return the text with a disk's setting changed, by flags of its options; raises PlanError."""
     page, settings = read_page(text), _read(text)
     name = settings.get(f"{wanted.at}_name")
     if name is None:

@@ -32,7 +32,7 @@ REFUSALS: Mapping[str, str] = {
     "device.num_queues": "VMware has no word for it",
     "device.bus": "the bus is the disk's name (scsi0:0, nvme0:0): move it by hand, once the guest has the driver",
 }
-"""What a .vmx has no words for, and why."""
+"""The settings that a .vmx lacks, and why."""
 
 
 def is_vmx(text: bytes) -> bool:
@@ -91,7 +91,7 @@ def _source(name: str, *, cdrom: bool) -> DiskSource:
 
 
 def alter_vmx(text: bytes, *turns: SettingChange) -> bytes:
-    """Return the configuration with knobs turned (`virtualSSD`, `writeThrough`, `virtualDev`). Raises PlanError."""
+    """Return the configuration with `virtualSSD`, `writeThrough` or `virtualDev` changed. Raises PlanError."""
     for turn in turns:
         if turn.knob == "device.scsi_controller":
             text = _with_controller(text, turn)

@@ -45,7 +45,7 @@ REFUSALS: Mapping[str, str] = {
     "disk.detect_zeroes": "xl has no word for it",
     "disk.throttle_iops": "xl limits no disk",
 }
-"""What xl has no words for, and why."""
+"""The settings that xl lacks, and why."""
 
 
 def is_xl(text: bytes) -> bool:
@@ -76,7 +76,7 @@ def read_xl(text: bytes) -> Domain:
 
 
 def alter_xl(text: bytes, *turns: SettingChange) -> bytes:
-    """Return the configuration with `disk.discard` of disks turned, by the flags of that name. Raises PlanError."""
+    """Return the configuration with `disk.discard` of disks changed, by the flags of that name. Raises PlanError."""
     for turn in turns:
         if turn.knob != "disk.discard":
             because = REFUSALS.get(turn.knob, "xl has no word for it")

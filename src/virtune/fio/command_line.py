@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The fio command line in a transcript of a terminal: the only place where a text result shows `direct=`.
 
-Only a command whose every option can be read is used: a job file on it could hold anything, and then nothing is
-known.
+Only a command whose every option can be read is used: with a job file on it the options are unknown.
 """
 
 import re

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether a fio result agrees with itself: I/Os, bytes and rates say the same thing several times over."""
+"""Check that a fio result is consistent: its numbers of I/Os, bytes and rates must agree."""
 
 from virtune.model.errors import ReadError
 from virtune.model.measurement import FioResult, Stream
 from virtune.model.units import format_bandwidth, format_bytes, format_count
 
 IOS_ENOUGH = 1000
-"""With fewer, what was in flight as the ramp ended is a part that matters: fio counts its bytes and not its I/Os."""
+"""With fewer I/Os, those in flight at the end of the ramp matter: fio counts their bytes, but not the I/Os."""
 
 FACTOR_MAX = 2.0
 """fio derives both rates from the same counts and the same time, so they agree within rounding; a result in which
@@ -14,7 +14,7 @@ they differ by this much was written or changed by something else."""
 
 
 def require_consistent(result: FioResult) -> FioResult:
-    """Return a result as it is; raises ReadError for one that contradicts itself."""
+    """Return a result unchanged; raises ReadError for an inconsistent one."""
     for load in result.loads:
         for stream in load.streams:
             where = f"{load.name or 'a job'}, {stream.direction}"
@@ -25,7 +25,7 @@ def require_consistent(result: FioResult) -> FioResult:
 
 
 def _rates(stream: Stream) -> str | None:
-    """Hold IOPS against bandwidth, by the size that an I/O had."""
+    """Check IOPS against bandwidth, by the size of an I/O."""
     if not stream.ios or not stream.bytes or stream.ios < IOS_ENOUGH or not stream.iops or not stream.bandwidth_bps:
         return None
     each, said = stream.bytes / stream.ios, stream.bandwidth_bps / stream.iops
@@ -40,7 +40,7 @@ def _rates(stream: Stream) -> str | None:
 
 
 def _counts(stream: Stream) -> str | None:
-    """Hold the number of I/Os against the number of their latencies."""
+    """Check the number of I/Os against the number of their latencies."""
     counted = next((kind.count for kind in (stream.lat, stream.clat) if kind is not None and kind.count), None)
     if not counted or not stream.ios or min(counted, stream.ios) < IOS_ENOUGH:
         return None

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a load may say over an export: NBD by fio's nbd engine, vhost-user-blk by fio's libblkio or by virtune-load.
+"""The options of a load on an export: NBD by fio's nbd engine, vhost-user-blk by fio's libblkio or by virtune-load.
 
-What means nothing there is taken out and said to be; what would then be another load is refused.
+Options without a meaning there are removed and reported; options whose removal would change the load are refused.
 """
 
 from collections.abc import Mapping
@@ -17,20 +17,20 @@ from virtune.model.workload import Workload
 FIO = "fio"
 
 UNREAD = frozenset({"description", "disk_util"})
-"""What a job file may say that no load depends on."""
+"""Options of a job file that do not affect the load."""
 
 Chosen = tuple[str, str]
-"""What was decided for the user, and why."""
+"""Decisions made for the user, and why."""
 
 _FUSE = "use disk.export=fuse, where fio opens a file"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Clients:
-    """What is at hand to load with: the engines of this fio, and virtune-load where it is `installed`.
+    """The available load generators: the engines of this fio, and virtune-load if `installed`.
 
-    With `alike` files and disks of this host are loaded by virtune-load too: a study that loads a vhost-user-blk
-    export by it compares them with that export, and what differs should be the disks, not their clients.
+    With `alike` files and disks of this host are loaded by virtune-load too, so that a study that compares them with
+    a vhost-user-blk export uses one load generator for all.
     """
 
     engines: frozenset[str]
@@ -39,7 +39,7 @@ class Clients:
 
 
 def program_for(workload: Workload, target: Target, clients: Clients) -> str:
-    """Return the program that puts the workload on the target: fio, unless virtune-load can and should."""
+    """Return the load generator of a workload on a target: fio, unless virtune-load can and should run it."""
     match target:
         case GuestTarget() | NbdTarget():
             return FIO
@@ -56,7 +56,7 @@ def program_for(workload: Workload, target: Target, clients: Clients) -> str:
 
 
 def takes(workload: Workload) -> bool:
-    """Whether virtune-load can carry the workload, on a vhost-user-blk export and on a file alike."""
+    """Whether virtune-load can run the workload, on both a vhost-user-blk export and a file."""
     try:
         for job in workload:
             options = {key: value for key, value in job.as_dict().items() if key not in UNREAD}
@@ -69,8 +69,8 @@ def takes(workload: Workload) -> bool:
 
 
 def _as_on_an_export(workload: Workload) -> bool:
-    """Whether a file is asked for nothing that an export is not: an engine, polling of the device itself, or what a
-    job file leaves open, which runs unchanged where fio opens the file.
+    """Whether a file's job has no options that only make sense on a file: an engine, polling of the device, or a job
+    file's defaults, which apply where fio opens the file.
     """
     said = {name for job in workload for name in job.as_dict()}
     return workload.verbatim is None and not said & {"ioengine", "hipri"}
@@ -91,7 +91,7 @@ def require_queues(workload: Workload, queues: int, program: str) -> None:
 
 
 def require_driven(workload: Workload, queues: int) -> None:
-    """Raise PreconditionError when an export has queues that the load never uses: an arm would be called by them."""
+    """Raise PreconditionError when an export has queues that the load never uses: its arm is named by them."""
     clones = generator.clones_of(workload.jobs)
     if clones < queues:
         raise PreconditionError(
@@ -101,7 +101,9 @@ def require_driven(workload: Workload, queues: int) -> None:
 
 
 def on_nbd(options: dict[str, str], chosen: list[Chosen]) -> dict[str, str]:
-    """Return nbd's options; what means nothing there is taken out of `options`, what would mean less is refused."""
+    """Return nbd's options; those without a meaning there are removed from `options`, those that nbd would weaken are
+    refused.
+    """
     refuse_on_nbd(options, _FUSE)
     for name, why in (
         ("direct", "an NBD client has no page cache; disk.cache decides what QEMU does"),
@@ -119,7 +121,7 @@ def on_nbd(options: dict[str, str], chosen: list[Chosen]) -> dict[str, str]:
 
 
 def refuse_on_nbd(options: Mapping[str, str], hint: str = _FUSE) -> None:
-    """Refuse what fio's nbd engine would ignore or fail at although the load would then be another one."""
+    """Refuse options that fio's nbd engine would ignore or fail at, changing the load."""
     if options.get("sync", "none") not in ("none", "0"):
         hint = f"write fsync=1 for a flush after every write, or {hint}"
         raise PreconditionError("O_SYNC cannot be said over NBD: fio would take sync and ignore it", hint=hint)
@@ -131,7 +133,9 @@ def refuse_on_nbd(options: Mapping[str, str], hint: str = _FUSE) -> None:
 
 
 def on_vhost_user(options: dict[str, str], program: str, chosen: list[Chosen]) -> dict[str, str]:
-    """Return what vhost-user adds; what means nothing there is taken out of `options`, the rest is checked."""
+    """Return the options for vhost-user; those without a meaning there are removed from `options`, the rest is
+    checked.
+    """
     if options.get("direct") == "0":
         raise PreconditionError(
             "direct=0 asks for a page cache, and a vhost-user client has none",
@@ -148,7 +152,9 @@ def on_vhost_user(options: dict[str, str], program: str, chosen: list[Chosen]) -
 
 
 def on_bare(options: dict[str, str], chosen: list[Chosen]) -> dict[str, str]:
-    """Return what a guest without an operating system adds; what means nothing there is taken out of `options`."""
+    """Return the options for a guest without an operating system; those without a meaning there are removed from
+    `options`.
+    """
     engine, hint = options.pop("ioengine", "virtio-blk"), "`--set guest.system=linux` runs fio in the guest"
     if engine != "virtio-blk":
         raise PreconditionError(
@@ -165,7 +171,7 @@ def on_bare(options: dict[str, str], chosen: list[Chosen]) -> dict[str, str]:
 
 
 def _by_generator(options: dict[str, str], chosen: list[Chosen]) -> None:
-    """Take out of a job what means nothing to virtune-load, check the rest and spell it as it reads it."""
+    """Remove options without a meaning for virtune-load, check the rest and write them in its form."""
     for name in generator.FLUSHES:
         if not generator.writes(options):
             _leave_out(name, "the job writes nothing that could be flushed", options, chosen)
@@ -178,7 +184,7 @@ def _by_generator(options: dict[str, str], chosen: list[Chosen]) -> None:
 
 
 def on_file_too(options: dict[str, str], chosen: list[Chosen]) -> dict[str, str]:
-    """Return what a file adds for virtune-load, which loads a vhost-user-blk export of the same study."""
+    """Return the options of a file for virtune-load, which loads a vhost-user-blk export of the same study."""
     options.pop("direct", None)  # it is 1: `takes` refuses another
     if "invalidate" in options:
         _leave_out("invalidate", "virtune drops the file from the page cache before each trial", options, chosen)
@@ -188,7 +194,7 @@ def on_file_too(options: dict[str, str], chosen: list[Chosen]) -> dict[str, str]
 
 
 def refuse_on_libblkio(options: Mapping[str, str]) -> None:
-    """Refuse what fio's libblkio engine would ignore although the load would then be another one."""
+    """Refuse options that fio's libblkio engine would ignore, changing the load."""
     if options.get("sync", "none") not in ("none", "0"):
         raise PreconditionError(
             "fio's libblkio engine would take sync and ignore it", hint="write fsync=1: a flush after every write"

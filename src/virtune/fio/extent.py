@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The extent of a load: the bytes of the target that it may touch, and never one beyond."""
+"""The extent of a load: the bytes of the target that it may access, and none beyond."""
 
 import re
 
@@ -11,7 +11,9 @@ _PAGE = 4096
 
 
 def extent_of(options: dict[str, str], target: Target) -> dict[str, str]:
-    """Return the first byte and the size that each clone touches; refuse what leaves the target or holds no block."""
+    """Return the first byte and the size that each clone touches; refuse an extent beyond the target or smaller than
+    a block.
+    """
     whole = target.size_bytes
     first, step = _share(options.get("offset", "0"), whole), _share(options.get("offset_increment", "0"), whole)
     last = first + step * (int(options.get("numjobs", "1")) - 1)

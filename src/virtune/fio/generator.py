@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `virtune-load` can carry of a job in fio's words; anything else is refused here, before a disk is filled.
+"""The fio options that `virtune-load` supports; anything else is refused here, before a disk is filled.
 
-It knows fewer words than fio and is strict about them (loadgen/README.md), so a job that it would refuse, or read
-otherwise than it was meant, must never reach it.
+It knows fewer options than fio and is strict about them (loadgen/README.md), so a job that it would refuse, or
+interpret differently, must never reach it.
 """
 
 import re
@@ -23,17 +23,17 @@ KNOWN = frozenset({
     "number_ios", "runtime", "ramp_time", "time_based", "thread", "group_reporting", "new_group", "clat_percentiles",
     "lat_percentiles", "percentile_list",
 })  # fmt: skip
-"""The options of a workload or a job file that it has; fio's libblkio words and what virtune adds come on top."""
+"""The supported options of a workload or a job file, besides those of fio's libblkio and those that virtune adds."""
 
 FLUSHES = ("fsync", "fdatasync", "end_fsync", "sync")
-"""What makes writes durable; in a job that writes nothing fio does nothing for it, and virtune-load refuses it."""
+"""Options that make writes durable; in a job without writes fio ignores them, and virtune-load refuses them."""
 
 _SIZES = ("bs", "size", "offset", "offset_increment")
 _DEPTH_MAX = 8192
 """The largest iodepth that it takes."""
 
 QUEUE_MAX = 32768 // 3
-"""What the largest virtqueue has room for: 32768 descriptors, three for a request."""
+"""The most requests in the largest virtqueue: 32768 descriptors, three per request."""
 
 _CLONES_MAX = 512
 _BUFFERS_MAX = 8 * 1024**3
@@ -43,7 +43,9 @@ _ZIPF = re.compile(r"zipf:([0-9]{1,2}(?:\.[0-9]{1,9})?)", re.ASCII)
 
 
 def require_known(options: Mapping[str, str]) -> None:
-    """Raise PreconditionError for the first word of a job that virtune-load does not have, or not with that value."""
+    """Raise PreconditionError for the first option of a job that virtune-load does not support, or not with that
+    value.
+    """
     for name, value in options.items():
         if name not in KNOWN:
             raise PreconditionError(f"virtune-load has no {name}", hint=INSTEAD)
@@ -89,7 +91,7 @@ def clones_of(jobs: Iterable[Job]) -> int:
 
 
 def spelled(options: Mapping[str, str]) -> dict[str, str]:
-    """Write sizes in bytes, whichever of fio's many suffixes they came with."""
+    """Write sizes in bytes, from any of fio's suffixes."""
     return {
         name: str(parse_bytes(value)) if name in _SIZES and not value.endswith("%") else value
         for name, value in options.items()

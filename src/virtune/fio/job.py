@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From a workload and a target to the fio job that runs: one way for metal, storage daemon and guest.
+"""From a workload and a target to the fio job, in the same way for metal, storage daemon and guest.
 
 What fio 3.33 does, and why the job is written as it is (each was tried):
 
 * `runtime=0.3` is not 300 ms; times are written with `ms`.
 * When `offset` + `size` go beyond the end of an existing file, fio UNLINKS it before `allow_file_create=0` stops it.
-  The extent is therefore checked here against `target.size_bytes`, which must never exceed the real size, and loads
+  Therefore the extent is checked here against `target.size_bytes`, which must never exceed the real size, and loads
   that only read get `--readonly`.
 * In a job file `#` and `;` end a value anywhere in it, `${X}` is replaced and `$ncpus` is evaluated through a shell.
 * With `group_reporting` different jobs are merged as well, unless each begins a `new_group`.
@@ -43,16 +43,16 @@ from virtune.model.target import BareTarget, FileTarget, NbdTarget, Target, Vhos
 from virtune.model.workload import BACKGROUND, Job, Workload
 
 PERCENTILES = "50:70:90:95:99:99.9:99.99"
-"""What fio prints beside its bins: the percentiles of the studies, and the tail people pay for."""
+"""The percentiles that fio prints besides its bins: those of the studies, and the tail."""
 
 ENDS_ITSELF = frozenset({"number_ios", "io_size", "loops"})
-"""With one of these a job ends when it has done so much; `time_based` would run it for ever."""
+"""With one of these a job ends after an amount of I/O; `time_based` would run it for ever."""
 
 COUNTED_SECONDS = 600
-"""How long a counted job may take: 100 I/Os take 10 s on a disk of 10 IOPS. What only disturbs lasts as long."""
+"""How long a counted job may take: 100 I/Os take 10 s on a disk of 10 IOPS. Background jobs last as long."""
 
 OPERATIONS = "operations"
-"""How fio's logs of single I/Os are named, where fio runs."""
+"""The names of fio's logs of single I/Os."""
 
 _DEFAULT_ENGINES = ("io_uring", "libaio", "psync")
 _UNSAFE = re.compile(r"[#;$`\\%]")
@@ -61,10 +61,10 @@ _ADDRESS = re.compile(r"[A-Za-z0-9/._@-]{1,107}", re.ASCII)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FioJob:
-    """A job file, the arguments that come before it, and what virtune decided: (what, why).
+    """A job file, the arguments before it, and virtune's decisions: (what, why).
 
-    `program` is what runs it: fio, or virtune-load, which takes fio's words. `direct` says whether fio opens the
-    target with O_DIRECT, `engines` are those that its jobs name or are given. Output options are the caller's.
+    `program` runs it: fio, or virtune-load, which takes fio's options. `direct` says whether fio opens the target
+    with O_DIRECT, `engines` are those that its jobs name or are given. Output options are the caller's.
     """
 
     text: str
@@ -86,8 +86,8 @@ def fio_job(
 ) -> FioJob:
     """Write the job that puts the workload on the target; `clients` are at hand to run it.
 
-    Raises PlanError when the workload is wrong in itself, PreconditionError when this target or this fio cannot
-    carry it as it is meant.
+    Raises PlanError when the workload is invalid, PreconditionError when this target or this fio cannot run it as
+    intended.
     """
     if not 0.001 <= seconds <= 10**6 or not 0 <= ramp_seconds <= 10**6:
         raise PlanError(f"a load cannot run {seconds:g} s after a ramp of {ramp_seconds:g} s")
@@ -108,7 +108,7 @@ def fio_job(
 
 
 def can_name(path: str) -> bool:
-    """Whether a job file can name this file: what fio would take for something else cannot be escaped in it."""
+    """Whether a job file can name this file: some characters have a meaning for fio and cannot be escaped."""
     plain = path.startswith("/") and path.isprintable() and path == path.strip() and len(path) <= 1000
     return plain and not _UNSAFE.search(path)
 
@@ -134,7 +134,7 @@ def _written(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Plan:
-    """What is the same for all jobs of a load."""
+    """The common settings of all jobs of a load."""
 
     target: Target
     times: dict[str, str]
@@ -205,7 +205,7 @@ def _section(
 
 
 def _how_long(job: Job, workload: Workload, plan: _Plan) -> dict[str, str]:
-    """Return how long a job lasts: a counted one as long as its I/Os take, and what only disturbs as long as that."""
+    """Return how long a job lasts: a counted one as long as its I/Os take, and a background job as long as that."""
     counted = any("number_ios" in one.as_dict() for one in workload.jobs)
     together = counted and plan.program == FIO and any(one.name == BACKGROUND for one in workload.jobs)
     if "number_ios" in job.as_dict():
@@ -215,7 +215,7 @@ def _how_long(job: Job, workload: Workload, plan: _Plan) -> dict[str, str]:
 
 
 def _on_target(options: dict[str, str], plan: _Plan, chosen: list[Chosen]) -> dict[str, str]:
-    """Return what the target's type adds to a job, and take out of `options` what means nothing there."""
+    """Return the options for the target's type, and remove those without a meaning there from `options`."""
     match plan.target:
         case FileTarget():
             return _on_file(options, plan, chosen) if plan.program == FIO else on_file_too(options, chosen)
@@ -232,7 +232,7 @@ def _on_target(options: dict[str, str], plan: _Plan, chosen: list[Chosen]) -> di
 
 
 def _defaults(job: Job, seed: str) -> dict[str, str]:
-    """Return what every job gets unless its workload says otherwise."""
+    """Return the default options of every job."""
     options = job.as_dict()
     found: dict[str, str] = {}
     if not {"randseed", "randrepeat", "allrandrepeat"} & options.keys():
@@ -265,7 +265,7 @@ def _on_file(options: dict[str, str], plan: _Plan, chosen: list[Chosen]) -> dict
 
 
 def _limits(engine: str, direct: str, options: dict[str, str]) -> list[Chosen]:
-    """Say where the engine cannot do what the words of the workload seem to ask."""
+    """Warn where the engine cannot do what the workload's options suggest."""
     found = []
     depth = options.get("iodepth", "1")
     if engine in SYNCHRONOUS and depth != "1":
@@ -351,7 +351,7 @@ def _unchanged(workload: Workload, text: str, address: dict[str, str], plan: _Pl
 
 
 def _rewritten(workload: Workload, address: dict[str, str], plan: _Plan) -> FioJob:
-    """Write a user's own job file anew for virtune-load, whose arguments would win over what stands in the file."""
+    """Rewrite a user's job file for virtune-load, whose arguments would override the file."""
     why = "virtune-load takes what the file leaves open from the file itself, and keeps no map of random places"
     chosen: list[Chosen] = [("the job file is written anew", why)]
     sections = []

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a fio job's own options say about its load: engine, pattern, block size, direct, depth, rate.
+"""Derive a job's load from its fio options: engine, pattern, block size, direct, depth, rate.
 
 fio echoes the options in its JSON, and a transcript of a terminal shows them on the command line. The values are
-someone else's text: what cannot be read is "not known", never an error.
+untrusted text: an unreadable one is "unknown", never an error.
 """
 
 import math
@@ -27,16 +27,16 @@ _REMOTE = frozenset(
     {"nbd", "libblkio", "rbd", "rados", "http", "libiscsi", "gfapi", "gfapi_async", "nfs", "null", "net",
      "virtio-blk-vhost-user", "virtio-blk"}
 )  # fmt: skip
-"""Engines whose load goes over a protocol, from a guest's own driver, or nowhere: no page cache is before them."""
+"""Engines that use a protocol, a guest's own driver, or no device: they bypass the page cache."""
 
 _ALIASES = {"readwrite": "rw", "blocksize": "bs", "odirect": "direct"}
 _MOST = 1_000_000
-"""No fio takes a depth or a number of jobs beyond this; what is larger is not a number to reckon with."""
+"""fio takes no larger depth or number of jobs; a larger value is treated as unknown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobFacts:
-    """The options as this program uses them; None where they do not say. `depth` is that of one job."""
+    """The options as this program uses them; None if unknown. `depth` is that of one job."""
 
     engine: str
     pattern: str
@@ -68,12 +68,12 @@ def facts_of(options: Mapping[str, str]) -> JobFacts:
 
 
 def shown(text: str) -> str:
-    """Return a word of somebody's job as it may be shown: printable, and at most 100 characters."""
+    """Return an untrusted word of a job, safe to show: printable, and at most 100 characters."""
     return printable(text, most=100)
 
 
 def size_of(text: str) -> int | None:
-    """Read one size or rate as fio does (`4k`, `4096B`), which takes `4KiB` for 4000; None when it is none."""
+    """Read one size or rate as fio does (`4k`, `4096B`; fio takes `4KiB` for 4000); None for anything else."""
     try:
         return None if "i" in text.lower() else parse_bytes(text)
     except ValueError:
@@ -96,7 +96,7 @@ def whole(text: str) -> int | None:
 def _direct(options: Mapping[str, str]) -> bool | None:
     """Whether O_DIRECT is in use. `buffered=0` is fio's other way to write `direct=1`; the default is buffered.
 
-    None for engines that open no file of this host: whether their server does is not theirs to say.
+    None for engines that open no file of this host, because it depends on their server.
     """
     if options.get("ioengine", "").partition(":")[0] in _REMOTE:
         return None
@@ -108,7 +108,7 @@ def _direct(options: Mapping[str, str]) -> bool | None:
 
 
 def _rate_iops(options: Mapping[str, str], pattern: str, block_size: int | None) -> float | None:
-    """Add up what `rate_iops` (or `rate`, in bytes) asks of one job, over the directions that it has."""
+    """Add up the `rate_iops` (or `rate`, in bytes) of one job over its directions."""
     for name, scale in (("rate_iops", 1), ("rate", block_size)):
         if name in options and scale:
             parts = [size_of(part) for part in options[name].split(",")]

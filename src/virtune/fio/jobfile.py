@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A user's own fio job file: read for what it asks, refused for what it must not do, and run unchanged.
+"""A user's own fio job file: parse it, refuse dangerous options, and run it unchanged.
 
-Read as fio 3.33 reads it: sections, a `[global]` that counts for what follows, `;` and `#` that end a line wherever
-they stand, options without a value. Where fio would stumble (`rw= read`) or read something else than a person does
-(`[global2]`, which it takes for `[global]`), the file is refused with the reason.
+Read as fio 3.33 reads it: sections, a `[global]` that applies to what follows, `;` and `#` that end a line anywhere,
+options without a value. Where fio would fail (`rw= read`) or read something else than a person does (`[global2]`,
+which it takes for `[global]`), the file is refused with the reason.
 """
 
 import re
@@ -17,10 +17,10 @@ from virtune.model.units import format_bytes
 from virtune.model.workload import Job, Workload
 
 CHARACTERS_MAX = 1024**2
-"""A job file is a page of text; fio's own examples are below 4 KiB, those that programs write below 1 MiB."""
+"""The largest job file; fio's own examples are below 4 KiB, generated ones below 1 MiB."""
 
 REASONS_MAX = 12
-"""Of more reasons than this the rest is counted."""
+"""The most reasons listed; further ones are counted."""
 
 LINE_MAX = 1000
 """fio reads lines into a buffer of fixed size and would take the rest of a longer one for the next line."""
@@ -49,7 +49,7 @@ def read_job_file(text: str, name: str) -> Workload:
         try:
             content = _content(line, where)
             if content.startswith("["):
-                current = {}  # of a section that cannot be read the options are looked at all the same
+                current = {}  # the options of an invalid section are checked too
                 section = _section(content, where)
                 current = shared if section == "global" else dict(shared)
                 if section != "global":
@@ -64,7 +64,7 @@ def read_job_file(text: str, name: str) -> Workload:
 
 
 def _all_of(reasons: list[PlanError], label: str) -> PlanError:
-    """Put all reasons into one error: who mends a file wants to do it once."""
+    """Combine all reasons into one error, so that a file can be fixed at once."""
     if len(reasons) == 1:
         return reasons[0]
     lines = [
@@ -80,7 +80,7 @@ def _all_of(reasons: list[PlanError], label: str) -> PlanError:
 
 
 def _take(content: str, where: str, current: dict[str, str] | None) -> None:
-    """Read an option into the section that it stands in."""
+    """Read an option into its section."""
     if current is None:
         raise PlanError(f"{where}: {quoted(content)} stands before any section", hint="begin with [global] or a job")
     match = _NAME.fullmatch(content)
@@ -95,7 +95,7 @@ def _take(content: str, where: str, current: dict[str, str] | None) -> None:
 
 
 def own_times(workload: Workload) -> tuple[float | None, float | None]:
-    """Return (seconds, ramp seconds) that a job file says for itself, None where it leaves them to virtune.
+    """Return (seconds, ramp seconds) set in a job file, None where it leaves them to virtune.
 
     Raises PlanError when its jobs disagree: they run together, so they end together.
     """
@@ -113,14 +113,14 @@ def _one_time(workload: Workload, key: str) -> float | None:
 
 
 def _label(name: str) -> str:
-    """Return the file's name as a name for the workload: its last part, without what could garble a table."""
+    """Return the file's name as a name for the workload: its last part, without characters that garble a table."""
     last = name.replace("\\", "/").rstrip("/").rpartition("/")[2]
     stem = re.sub(r"\.(fio|job|ini|txt)$", "", last)
     return re.sub(r"[^A-Za-z0-9._-]+", "_", stem).strip("._-")[:64] or "job-file"
 
 
 def _content(line: str, where: str) -> str:
-    """Return what counts of a line; refuse what fio would read differently from what stands there."""
+    """Return a line without comments; refuse a line that fio would read differently from a person."""
     line = line.removesuffix("\r")
     if len(line) > LINE_MAX:
         raise PlanError(f"{where} is longer than {LINE_MAX} characters")

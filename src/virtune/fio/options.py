@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The fio options that may be asked for, what their values look like, and why the others are refused.
+"""The allowlist of fio options, the form of their values, and why others are refused. fio gains options with every
+release, and some of them run programs, choose files or unlink them, so an option that is not in these tables never
+reaches it.
 
-An allowlist: fio gains options with every release, some of them run programs, choose files or unlink them, and a
-name that is not in these tables never reaches it. Every value is checked as well, so that none can end a line of
-the job file or start one of fio's own substitutions (`$ncpus` is evaluated through a shell).
+Every value is checked as well, so that none can end a line of the job file or start one of fio's own substitutions
+(`$ncpus` is evaluated through a shell).
 """
 
 import re
@@ -53,7 +54,7 @@ _SHARE = re.compile(r"(100|[1-9]?[0-9])%", re.ASCII)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FioOption:
-    """One fio option: what its value must look like, whether it may stand without one, and who may use it."""
+    """One fio option: the form of its value, whether that may be missing, and where it may be used."""
 
     check: Check
     flag: bool = False
@@ -239,7 +240,7 @@ SHAPING: Mapping[str, FioOption] = {
     "latency_percentile": _shaped(re.compile(r"[0-9]{1,3}(\.[0-9]{1,6})?"), "a percentile"),
     "latency_run": _BOOL,
 }
-"""What shapes the load: allowed inline, in plan files and in job files."""
+"""Options that shape the load: allowed inline, in plan files and in job files."""
 
 IN_FILES: Mapping[str, FioOption] = {
     "description": FioOption(check=_text),
@@ -259,7 +260,7 @@ IN_FILES: Mapping[str, FioOption] = {
     "exitall": _FLAG,
     "exitall_on_error": _FLAG,
 }
-"""What virtune writes itself, and therefore takes only from a user's own job file."""
+"""Options that virtune sets itself, and therefore accepts only in a user's own job file."""
 
 ALIASES: Mapping[str, str] = {
     "readwrite": "rw",
@@ -312,7 +313,7 @@ REFUSED: Mapping[str, str] = {
     ),
     "name": "`name:` before an inline workload names it",
 }  # fmt: skip
-"""What is refused, and why."""
+"""The refused options, and why."""
 
 NOTHING: Mapping[str, frozenset[str]] = {
     **dict.fromkeys(
@@ -328,10 +329,10 @@ NOTHING: Mapping[str, frozenset[str]] = {
     "unified_rw_reporting": frozenset({"0", "none"}),
     "kb_base": frozenset({"1024"}),
 }  # fmt: skip
-"""Values of refused options that ask for nothing: a job file may have them."""
+"""Values of refused options that have no effect: a job file may have them."""
 
 _TYPO = 0.75
-"""fio has many options that virtune does not know, so only what is nearly the same word is guessed."""
+"""fio has many options that virtune does not know, so only a very similar word is suggested."""
 
 
 def read_option(name: str, value: str | None, *, where: str, in_file: bool) -> tuple[str, str]:

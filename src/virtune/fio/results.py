@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""fio's result in whatever form it comes: JSON, JSON+ or the text for people. The door, with its limits."""
+"""Read fio's result in any of its formats: JSON, JSON+ or normal text, up to size limits."""
 
 import codecs
 import re
@@ -12,14 +12,14 @@ from virtune.model.measurement import FioResult
 from virtune.model.units import format_bytes
 
 LIMIT = 32 * 1024**2
-"""The longest text that is read, in bytes or characters. fio's JSON+ takes about 50 kB a job, so this is some 600
-jobs; what is longer costs gigabytes of memory to take apart and is not one fio result."""
+"""The longest text accepted, in bytes or characters. fio's JSON+ takes about 50 kB a job, so this is some 600
+jobs; parsing a longer one would take gigabytes of memory, and it is not one fio result."""
 
 _TERSE = re.compile(r"^(?:\d;fio-\d|[2-5];[^;\n]{1,200};\d)", re.MULTILINE)
 
 
 def text_of(content: bytes) -> str:
-    """Text of any bytes: UTF-8, or UTF-16 as some shells redirect it; the rest shows as replacement characters."""
+    """Decode any bytes: UTF-8, or UTF-16 as some shells redirect it, with replacement characters for the rest."""
     encoding = "utf-16" if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) else "utf-8-sig"
     return content.decode(encoding, errors="replace")
 
@@ -40,7 +40,7 @@ def read_result(text: str) -> FioResult:
 
 
 def refuse_length(length: int) -> None:
-    """Raise ReadError for what is too long to be one fio result, before anything is done with it."""
+    """Raise ReadError for a text that is too long to be one fio result, before it is parsed."""
     if length > LIMIT:
         raise ReadError(
             f"this is longer than {format_bytes(LIMIT)}, and no fio result beyond that is read",

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""fio's JSON and JSON+ read into a FioResult, whatever stands before and after it.
+"""Parse fio's JSON and JSON+ into a FioResult, with any text before and after it.
 
-Every value is looked at before it is used: a wrong type or an impossible number ends in one sentence (ReadError).
-What fio itself writes oddly is known and read: `nan` and `-nan` (nothing was measured), the largest 64-bit number as
-the minimum of nothing, percentiles named "0.00", bins that carry fio's constants, an "All clients" entry that sums
-the others. fio 2 writes latencies in microseconds (`clat`, where fio 3 has `clat_ns`), and up to 2.20 `io_bytes` is
-in KiB; the bandwidth `bw` is in KiB/s in all of them.
+Every value is checked before it is used: a wrong type or an impossible number raises ReadError with one sentence.
+fio's own oddities are accepted: `nan` and `-nan` (nothing was measured), the largest 64-bit number as the minimum of
+nothing, percentiles named "0.00", bins that carry fio's constants, an "All clients" entry that sums the others. fio 2
+writes latencies in microseconds (`clat`, where fio 3 has `clat_ns`), and up to 2.20 `io_bytes` is in KiB; the
+bandwidth `bw` is in KiB/s in all of them.
 """
 
 import json
@@ -44,7 +44,7 @@ _Object = Mapping[str, Any]
 
 
 def holds_json(text: str) -> bool:
-    """Whether the text holds what looks like fio's JSON, whole or broken."""
+    """Whether the text contains fio's JSON, whole or broken."""
     start = _START.search(text)
     return start is not None and any(f'"{key}"' in text for key in ("jobs", "client_stats", "fio version"))
 
@@ -159,7 +159,7 @@ def _load(
         streams = tuple(_in_their_place(stream) for stream in streams)
     jobs, mixed = _jobs(entry, facts, streams, alike)
     if mixed:
-        # What fio echoes is one section of several; only what all of them share is sure.
+        # fio echoes one section of several; only options that all of them share are certain.
         facts, options = facts_of(shared), None
     sync = _object(entry, "sync", where) if "sync" in entry else {}
     began = _float(entry, "job_start", where)
@@ -235,7 +235,7 @@ def _contradicts(stream: Stream, facts: JobFacts) -> bool:
 
 
 def _flows(entry: _Object, where: str) -> tuple[Stream, ...]:
-    """The directions that did something. `mixed` sums the others, and stands for them only where it is alone."""
+    """The directions with I/O. `mixed` is the sum of the others, and is used only where it is alone."""
     found = [
         _flow(direction, _object(entry, direction, where), f"{where}.{direction}")
         for direction in DIRECTIONS
@@ -246,7 +246,7 @@ def _flows(entry: _Object, where: str) -> tuple[Stream, ...]:
 
 
 def _flow(direction: str, data: _Object, where: str) -> Stream | None:
-    """One direction; None for one that did nothing."""
+    """One direction; None for one without I/O."""
     ios, size = _int(data, "total_ios", where), _int(data, "io_bytes", where)
     iops = _float(data, "iops", where)
     if not ios and not size and not iops:
@@ -280,7 +280,7 @@ def _flow(direction: str, data: _Object, where: str) -> Stream | None:
 
 
 def _latency(data: _Object, kind: str, where: str) -> Latency | None:
-    """One kind of latency, in ns; None when nothing was timed (fio then writes zeros)."""
+    """One kind of latency, in ns; None without measurements (fio then writes zeros)."""
     key, scale = (f"{kind}_ns", 1) if f"{kind}_ns" in data else (kind, 1000)
     if key not in data:
         return None

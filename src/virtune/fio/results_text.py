@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""fio's output for people read into a FioResult, whatever stands before, after and between its lines.
+"""Parse fio's normal output into a FioResult, with any text before, after and between its lines.
 
-The text says less than JSON: numbers are rounded as printed, and `direct=` is not in it unless the command line is.
-What it does not say stays None.
+The text has less than JSON: numbers are rounded as printed, and `direct=` is missing unless the command line is
+included. Missing values are None.
 """
 
 import re
@@ -36,7 +36,7 @@ def read_text(text: str) -> FioResult:
 
 
 class _Reader:
-    """Takes the lines one by one. Each form of line has a method; what fits none is someone else's and ignored."""
+    """Takes the lines one by one. Each form of line has a method; a line that fits none is ignored."""
 
     def __init__(self) -> None:
         self.version: str | None = None
@@ -135,7 +135,7 @@ class _Reader:
         self._group.streams.append(stream)
 
     def take_unread(self, match: _Match) -> None:  # noqa: ARG002
-        """A direction that cannot be read: what follows is its own, and not the direction's before it."""
+        """A direction that cannot be read: the following lines belong to it, and not to the direction before."""
         if self._group is not None:
             self._group.lost = True
 
@@ -252,7 +252,7 @@ class _Reader:
         self.failure = self.failure or match["why"].strip()
 
     def result(self) -> FioResult:
-        """Put together what came in."""
+        """Return the result of all lines."""
         groups = [group for group in self.groups.values() if group.key[0] != ALL_CLIENTS]
         groups = groups or list(self.groups.values())
         if not groups and self.failure:

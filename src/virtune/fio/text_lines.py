@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The lines of fio's output for people: what each looks like, and how its numbers are written.
+"""The lines of fio's normal output: their forms, and the notation of their numbers.
 
 fio 3 writes `IOPS=35.3k, BW=138MiB/s (145MB/s)(276MiB/2001msec)`, fio 2 wrote `io=276MB, bw=138MB/s, iops=35300,
 runt=2001msec` and meant 1024 by its k. Units of time stand in parentheses and change from line to line.

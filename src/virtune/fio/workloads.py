@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Workloads by name, and workloads written in fio's own words on one line.
+"""Workloads by name, and workloads written as fio options on one line.
 
 What may be written where a workload is asked for:
 
@@ -36,7 +36,7 @@ _OPTION = re.compile(r"[a-z_][a-z0-9_-]*", re.ASCII)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
-    """A workload with a name and a meaning. `options` are the fio words of its one job."""
+    """A workload with a name and a description. `options` are the fio options of its one job."""
 
     name: str
     meaning: str
@@ -118,9 +118,9 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
 
 
 def parse_workload(text: str) -> tuple[Workload, ...]:
-    """Read what a user wrote where a workload is asked for; the module's docstring says what that may be.
+    """Read a workload as a user wrote it; the module's docstring describes the forms.
 
-    Raises PlanError with the word that is wrong and, where one is close, the word that was meant.
+    Raises PlanError with the wrong word and, where one is close, a suggestion.
     """
     if len(text) > LONGEST or not text.isprintable():
         raise PlanError("a workload is one printable line", hint=f"at most {LONGEST} characters; or use a job file")
@@ -221,7 +221,7 @@ def _job(pieces: list[str], where: str, number: int) -> Job:
 
 
 def _words(one: Job, number: int) -> str:
-    """Write a job so that it can be asked for again, its name where it was given one."""
+    """Write a job as `--workload` takes it, with its name if it was given one."""
     named = [("name", one.name)] if one.name != _unnamed(number) else []
     return ",".join(f"{key}={value}" for key, value in (*named, *one.options))
 

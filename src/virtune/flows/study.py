@@ -127,10 +127,10 @@ def random_seed() -> int:
 
 
 def run_study(study: Study, *, store: Store, say: Callable[[Event], None], leave: Leave, facts: str) -> Finished:
-    """Keep a new study and run its trials; returns it with its result.
+    """Store a new study and run its trials; returns it with its result.
 
-    Raises Interrupted when the user stopped it (what was finished is kept), LoadError when fewer than two arms gave
-    anything, or the only one did not.
+    Raises Interrupted when the user stopped it (finished trials are kept), LoadError when fewer than two arms gave
+    measurements, or the only one gave none.
     """
     costs = seen_costs(store, study)
     planned = StudyPlanned(study=study, seconds=all_seconds(study, costs))
@@ -170,7 +170,7 @@ def resume_study(
 
 
 def finished_result(store: Store, study_id: str) -> Finished:
-    """Mark a study finished when every trial is measured, and return it with what it says."""
+    """Mark a study as finished when every trial is measured, and return it with its result."""
     record = by_todays_method(store, study_id)
     if not (record.left or record.finished or record.study.unsettled):
         store.finish(study_id)

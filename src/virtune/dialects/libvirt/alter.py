@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A knob turned in libvirt's domain XML: only the element that it names is touched, byte for byte (pure).
+"""Change a setting in libvirt's domain XML; everything but its element stays byte for byte (pure).
 
-What domain XML cannot say is refused with the reason (`refusals`), and so is what libvirt would not take
-(`objections`).
+Settings that domain XML cannot express are refused with the reason (`refusals`), and so are values that libvirt would
+refuse (`objections`).
 """
 
 import re
@@ -110,7 +110,7 @@ _VALUES: Mapping[tuple[str, str], str | None] = {
     ("device.rerror", "auto"): None,
     ("device.rotation_rate", "0"): None,
 }
-"""Values that libvirt writes in another way, or by leaving the word out."""
+"""Values that libvirt writes differently, or by leaving the attribute out."""
 
 _OF_THE_DOMAIN = frozenset(
     {"iothread.count", "emulator.pin", "emulator.scheduler", "cpu.kvm_hidden", *FEATURES, *BANDWIDTH}
@@ -126,9 +126,9 @@ _NUMBER = re.compile(r"[0-9]{1,9}")
 
 
 def alter(text: bytes, turn: SettingChange) -> bytes:
-    """Return the text of a domain with one knob turned.
+    """Return the text of a domain with one setting changed.
 
-    Raises PlanError for what this language cannot say or a place that the domain does not have.
+    Raises PlanError for a setting that this language cannot express or a place that the domain does not have.
     """
     document = read_document(text)
     domain = domain_element(document)
@@ -150,7 +150,7 @@ def alter(text: bytes, turn: SettingChange) -> bytes:
 
 
 def refusal(knob: str) -> str | None:
-    """Return why a knob is not turned in domain XML; None for one that is."""
+    """Return why domain XML cannot set a knob; None if it can."""
     return None if knob in _KNOWN else why_not(knob)
 
 
@@ -248,7 +248,7 @@ def _require_numbered(turn: SettingChange, kind: str) -> None:
 
 
 def _attribute(document: Document, place: Element, tag: str, word: str, value: str | None) -> bytes:
-    """Set or take away an attribute of a child, which is made where it is missing and goes when it is left empty."""
+    """Set or remove an attribute of a child, which is created if missing and removed when empty."""
     child = place.child(tag)
     if value is not None:
         if child is None:

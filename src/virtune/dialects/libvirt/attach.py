@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""libvirt's words for a disk that is plugged into a domain as it runs, and for finding it there again (pure).
+"""The libvirt XML of a disk that is attached to a running domain, and how to find it there again (pure).
 
-It carries a name of its own twice: as serial number, by which the guest finds it, and in a user alias, which no other
-device of the domain has, so that what is unplugged by it is never a disk of somebody else's.
+Its unique name is used twice: as serial number, by which the guest finds it, and in a user alias, which no other
+device of the domain has, so that detaching by it never affects another disk.
 """
 
 from collections.abc import Mapping
@@ -16,10 +16,10 @@ from virtune.model.errors import PreconditionError
 from virtune.model.stack import Stack, thread_number
 
 _ALIAS = "ua-"
-"""libvirt takes an alias of a user's own only with this beginning."""
+"""libvirt requires this prefix for user aliases."""
 
 _TARGETS = tuple(f"vd{letter}" for letter in reversed(ascii_lowercase))
-"""The last names come first: the next one after a domain's own is what its user plugs in next."""
+"""The last names come first: a user will probably take the next free one for a new disk."""
 
 
 def alias_of(name: str) -> str:
@@ -28,7 +28,7 @@ def alias_of(name: str) -> str:
 
 
 def plug_xml(stack: Stack, *, image: str, target: str, name: str, writable: bool) -> str:
-    """Render a stack as the disk to be plugged in; raises ValueError for what libvirt has no words for."""
+    """Render a stack as the disk to attach; raises ValueError for settings that libvirt cannot express."""
     also = [f"<serial>{name}</serial>", f"<alias name='{alias_of(name)}'/>"]
     also += [] if writable else ["<readonly/>"]
     thread = thread_number(stack.device.iothread or "") or 1
@@ -53,7 +53,7 @@ def find_plugged(domain: bytes, name: str) -> Element | None:
 
 
 def driver_words(disk: Element) -> Mapping[str, str]:
-    """Return what libvirt says of how a disk is driven: the attributes of its `<driver>`."""
+    """Return the attributes of a disk's `<driver>`."""
     driver = disk.child("driver")
     return {} if driver is None else dict(driver.attributes)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A disk put on another bus in libvirt's domain XML: its new name, and what only the old bus has (pure)."""
+"""Move a disk to another bus in libvirt's domain XML: rename it, and remove settings of the old bus (pure)."""
 
 from collections.abc import Iterator, Mapping
 from itertools import count, islice
@@ -21,7 +21,7 @@ from virtune.model.errors import PlanError
 BUSES: Mapping[str, str] = {
     "virtio-blk": "virtio", "virtio-scsi": "scsi", "ahci": "sata", "ide": "ide", "usb": "usb",
 }  # fmt: skip
-"""What libvirt calls each kind of disk, where all that is still used have it; nvme came with libvirt 11.5."""
+"""libvirt's name of each kind of disk that all current versions have; nvme came with libvirt 11.5."""
 
 _PREFIXES: Mapping[str, str] = {"virtio": "vd", "scsi": "sd", "sata": "sd", "usb": "sd", "ide": "hd"}
 """How the disks of each bus are named; from the letters behind it libvirt takes the place on a bus of drives."""

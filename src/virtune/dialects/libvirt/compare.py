@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What libvirt made of a domain that it was given: what it dropped, and what somebody else has changed (pure).
+"""Compare a domain with the text given to libvirt: find settings that it dropped, and changes by others (pure).
 
 libvirt writes a domain in its own order and adds addresses and controllers, so texts cannot be compared by lines.
 """
@@ -16,26 +16,26 @@ _OWN = ("address", "alias", "controller")
 """Elements that libvirt makes and numbers by itself."""
 
 _KEYS = {"disk": ("target", "dev"), "interface": ("mac", "address")}
-"""What tells elements of one name from each other: an attribute of a child."""
+"""The attribute of a child that distinguishes elements of the same name."""
 
 Statement = tuple[str, str, str]
 """The way to an element, the name of an attribute of it (empty for its text), the value."""
 
 
 def dropped(*, before: bytes, asked: bytes, found: bytes) -> tuple[str, ...]:
-    """Return what was new in the text that libvirt was given and is not in what it gives back."""
+    """Return the new settings in the text given to libvirt that are missing in its answer."""
     lost = (_statements(asked) - _statements(before)) - _statements(found)
     return tuple(sorted({_said(one) for one in lost}))
 
 
 def foreign(*, asked: bytes, found: bytes) -> tuple[str, ...]:
-    """Return in what a domain differs from the text that libvirt was given, beyond what libvirt adds by itself."""
+    """Return the differences of a domain from the text given to libvirt, without libvirt's own additions."""
     wanted, now = _statements(asked), _statements(found)
     return tuple(sorted({_said(one) for one in (now - wanted) + (wanted - now) if not _is_own(one)}))
 
 
 def unmet(text: bytes, turns: Sequence[SettingChange]) -> tuple[SettingChange, ...]:
-    """Return the turns that a domain's text does not have yet: those that would change it."""
+    """Return the changes that a domain's text does not have yet."""
     return tuple(turn for turn in turns if foreign(asked=alter(text, turn), found=text))
 
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""libvirt's words for a guest's disk: a Stack as a `<disk>` element, and the `<iothreads>` that it needs.
+"""The libvirt XML of a guest's disk: a Stack as a `<disk>` element, with the `<iothreads>` that it needs.
 
-The mapping to QEMU's options was tried with `virsh domxml-to-native`, libvirt 9.0. What libvirt has no word for is
-said, never dropped.
+The mapping to QEMU's options was tried with `virsh domxml-to-native`, libvirt 9.0. Settings that libvirt cannot
+express are reported, never dropped silently.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,7 +12,7 @@ from xml.sax.saxutils import escape
 from virtune.model.machine import Machine, Mapped, Pins, mapping_of
 from virtune.model.stack import LIMITS, POLL_DEFAULT_NS, Stack
 
-"""What QEMU does unasked on Linux, and therefore is not written: `<poll>` needs libvirt 9.4."""
+"""QEMU's defaults on Linux, which are not written: `<poll>` needs libvirt 9.4."""
 
 
 _TARGETS = {
@@ -26,8 +26,8 @@ _TARGETS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DiskXml:
-    """A disk for a domain: the `<disk>` element, the `<controller>` that it hangs on and what belongs beside `<vcpu>`
-    (or nothing), and what to know.
+    """A disk for a domain: the `<disk>` element, its `<controller>` and the elements beside `<vcpu>` (or nothing),
+    and notes.
     """
 
     disk: str
@@ -48,7 +48,7 @@ def disk_xml(
     """Return a stack as libvirt writes it; `also` are further elements of the disk, a line each. `target` is the name
     that libvirt gives the disk, the first of its bus where nothing is said.
 
-    Raises ValueError for a stack that libvirt has no words for at all.
+    Raises ValueError for a stack that libvirt cannot express at all.
     """
     if stack.device.vfio_pci is not None:
         return DiskXml(disk=_passed(stack.device.vfio_pci), notes=_unsaid(stack))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""libvirt's domain XML: read into a Domain (pure).
+"""Read libvirt's domain XML into a Domain (pure).
 
 What libvirt itself would refuse (`queues='many'`) is refused here too, with its line. Unknown elements do no
 harm.
@@ -36,7 +36,7 @@ AGENT_PORT = "org.qemu.guest_agent.0"
 """The port on which QEMU's guest agent listens."""
 
 THREADS_MAX = 10_000
-"""More IOThreads are a slip of the keyboard: each is a thread of one process."""
+"""The most IOThreads: each is a thread of one process, so more are a typing error."""
 
 _DISKS_PER_SCSI_CONTROLLER = 15
 """libvirt spreads `sdX` names without an address over wide SCSI controllers: 16 units, one of them the controller."""
@@ -223,7 +223,7 @@ def _limits(tune: Element) -> Iterator[tuple[str, int]]:
 
 
 def _backing(disk: Element) -> int | None:
-    """How many images stand below; None where the chain is not listed to its end."""
+    """The number of backing files; None where the chain is not listed to its end."""
     depth, store = 0, disk.child("backingStore")
     if store is None:
         return None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a domain's XML says of how its guest is reached, started and stopped; one disk's element out of it (pure)."""
+"""Read from a domain's XML how its guest is reached, started and stopped, and one disk's element (pure)."""
 
 from virtune.dialects.libvirt.domain import domain_element
 from virtune.dialects.text.xml import Element, read_document

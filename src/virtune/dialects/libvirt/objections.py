@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What libvirt and QEMU refuse of a domain, so that it can be said before it is written (pure).
+"""Find settings of a domain that libvirt or QEMU would refuse, before it is written (pure).
 
 From libvirt 11.3, src/conf/domain_validate.c and src/qemu/qemu_validate.c, and tried with `domxml-to-native` of 9.0.
-Only what a change of virtune's can bring about is looked for: libvirt itself has the last word.
+Only settings that virtune's changes can cause are checked: libvirt itself decides.
 """
 
 from collections.abc import Iterator, Mapping
@@ -53,7 +53,7 @@ def require_accepted(before: bytes, after: bytes) -> None:
 
 
 def objections(text: bytes) -> tuple[tuple[str, str], ...]:
-    """Return what would be refused of a domain: what it is, and what to do about it (or nothing)."""
+    """Return the settings of a domain that would be refused, each with what to do about it (or nothing)."""
     domain = domain_element(read_document(text))
     threads = {str(one.number) for one in threads_in(domain)}
     return tuple(_all(domain, threads))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Knobs that are not turned in libvirt's domain XML, and why not (pure)."""
+"""Knobs that cannot be set in libvirt's domain XML, and why not (pure)."""
 
 from collections.abc import Mapping
 
@@ -53,9 +53,9 @@ REFUSALS: Mapping[str, str] = {
     "host.io_max": _CGROUP,
     "host.io_weight": _CGROUP,
 }  # fmt: skip
-"""Why a knob is not turned here, where it is one of the VM's or near it."""
+"""Why a knob cannot be set here, for knobs of the VM and its surroundings."""
 
 
 def why_not(knob: str) -> str:
-    """Return why a knob is not turned in domain XML."""
+    """Return why a knob cannot be set in domain XML."""
     return REFUSALS.get(knob, "it is not part of a domain's configuration")

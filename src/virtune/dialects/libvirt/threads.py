@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""IOThreads, pins and schedulers turned in libvirt's domain XML: what stands beside the devices, and the queues of a
-device that are spread over IOThreads (pure).
+"""Change IOThreads, pins and schedulers in libvirt's domain XML, and the mapping of a device's queues to IOThreads
+(pure).
 """
 
 import re
@@ -68,7 +68,7 @@ def turn_count(document: Document, turn: SettingChange) -> bytes:
 
 
 def turn_listed(document: Document, turn: SettingChange) -> bytes:
-    """Set what an IOThread has of its own: how it polls, and how large its pool of worker threads is."""
+    """Set an IOThread's own settings: its polling, and the size of its pool of worker threads."""
     domain, number = domain_element(document), turn.at.partition(":")[2]
     found = next((one for one in domain.all("iothreadids/iothread") if one.get("id") == number), None)
     word = POLL_WORDS.get(turn.knob)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A knob turned in Proxmox VE's configuration of a VM, and the same change as `qm set` lines (pure).
+"""Change a setting in Proxmox VE's configuration of a VM, and write the same change as `qm set` lines (pure).
 
 Where a disk's setting waits in `[PENDING]`, that is the one which is altered, since it is what will start.
 """
@@ -53,7 +53,7 @@ _CONTROLLERS = {
 
 
 def turn(text: bytes, wanted: SettingChange, _domain: str = "") -> bytes:
-    """Return the text with one knob turned; raises PlanError for a place or value that cannot be."""
+    """Return the text with one setting changed; raises PlanError for an invalid place or value."""
     config = read_config(text)
     if wanted.knob == "device.scsi_controller":
         return _hardware(config, wanted)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Proxmox VE's `/etc/pve/qemu-server/VMID.conf`: read as it will start next, and as it runs (pure).
 
-A file has the configuration that runs, in `[PENDING]` what waits for a power-off, and a section for every snapshot,
-which is history. Where nothing is written Proxmox's own defaults stand in the place of QEMU's (cache=none, zeroes
+A file has the running configuration, the changes that wait for a power-off in `[PENDING]`, and a section for every
+snapshot, which is ignored. Unwritten settings have Proxmox's own defaults instead of QEMU's (cache=none, zeroes
 looked for); its engine depends on the storage's type, which the file does not say, so it stays unknown.
 
 Source: qemu-server, PVE/QemuServer.pm (parse_vm_config), Drive.pm and DriveDevice.pm.
@@ -21,7 +21,7 @@ SINGLE = "virtio-scsi-single"
 """The SCSI controller that is one a disk, so that each can have an IOThread and queues."""
 
 IGNORED = "iothread is ignored"
-"""The option of a disk that asks for an IOThread and gets none: Proxmox warns of it in the task's log."""
+"""The option of a disk that requests an IOThread without getting one: Proxmox warns of it in the task's log."""
 
 MIB = 1024 * 1024
 LIMITS: Mapping[str, str] = {
@@ -106,7 +106,7 @@ def live(text: bytes) -> Domain | None:
 
 
 def read_config(text: bytes) -> Config:
-    """Read the settings of a file; raises ReadError for what is none."""
+    """Read the settings of a file; raises ReadError for any other text."""
     page = read_page(text)
     settings = list(settings_of(page, _SETTING, _HEADING))
     running = {_key(one): one for one in settings if one.section == ""}

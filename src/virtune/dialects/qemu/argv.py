@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""QEMU's command line as a running process shows it: which images it opened, and how (pure).
+"""Read the command line of a running QEMU: the images that it opened, and how (pure).
 
 Since libvirt 5.10 disks are `-blockdev` in JSON. What was plugged in later is not on the command line.
 """

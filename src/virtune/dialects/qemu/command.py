@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """QEMU's command line, as `/proc/PID/cmdline`, libvirt's log or a script has it, read into Domains (pure).
 
-`-drive`, `-blockdev` and `-device`, in JSON and as `key=value`. It is only read: a process keeps the line that it was
-started with, and what starts it is another's text.
+`-drive`, `-blockdev` and `-device`, in JSON and as `key=value`. It is only read: a running process keeps its command
+line, and the script that starts it belongs to others.
 """
 
 import math
@@ -39,7 +39,7 @@ _KINDS = {"kvm": "kvm", "hvf": "hvf"}
 
 @dataclass(frozen=True, slots=True)
 class _Machine:
-    """What the disks of a command line hang on."""
+    """The machine, controllers and threads of a command line."""
 
     bus: str
     threads: Mapping[str, int]

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""QEMU's command line for a guest's disk: a Stack as `-object`, `-blockdev` and `-device virtio-blk-pci`.
+"""Write QEMU's command line for a guest's disk: a Stack as `-object`, `-blockdev` and `-device virtio-blk-pci`.
 
-The nodes are those that a storage daemon is given, so what was measured is what is written; only what serves the disk
-differs, a virtio-blk device in the place of an export.
+The block nodes are the same as those measured in a storage daemon; only a virtio-blk device replaces the export.
 """
 
 import json
@@ -32,7 +31,7 @@ _OPTIONS = frozenset({"object-add", "blockdev-add"})
 
 
 def guest_arguments(stack: Stack, *, image: str, size_bytes: int, block_device: bool = False) -> tuple[str, ...]:
-    """Return the words that give a guest this disk, in the order that QEMU needs.
+    """Return the options of a guest's disk, in the order that QEMU needs.
 
     `size_bytes` is that of a disk without an image. An IOThread and queues are written where the stack has them: an
     export over NBD has neither, and then QEMU's defaults stand.
@@ -84,7 +83,7 @@ def machine_arguments(stack: Stack) -> tuple[str, ...]:
 
 
 def guest_command_line(arguments: Sequence[str]) -> str:
-    """Write the words one pair a line, to be pasted behind a `qemu-system-...` of one's own."""
+    """Write the options one per line, to be appended to an existing `qemu-system-...` command."""
     pairs = zip(arguments[::2], arguments[1::2], strict=True)
     return " \\\n".join(shlex.join(pair) for pair in pairs)
 

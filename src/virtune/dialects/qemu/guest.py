@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """QEMU's language for guests: the command line of a machine, and the QMP commands of its disk.
 
-A machine is started bare and is given its disk by hot-plug, so that the same machine carries one stack after another.
-What it takes to come from one stack to the next is in the table of knobs: what only the nodes know (engine, cache,
-format, limits) is exchanged under the running device, what the device was made with needs the device anew, and only
-what the machine was made with needs another process. A disk on IDE or AHCI is there from the machine's start.
+A machine is started without its disk, which is hot-plugged, so that the same machine can run one stack after another.
+The table of knobs says what a switch to another stack needs: settings of the nodes (engine, cache, format, limits)
+are exchanged below the running device, settings of the device need a new device, and settings of the machine need a
+new process. A disk on IDE or AHCI is present from the machine's start.
 """
 
 import json
@@ -70,12 +70,12 @@ _LEAST_FIRST: tuple[SwitchMethod, ...] = ("same", "live", "swap", "replug", "res
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GuestMachine:
-    """What a guest is besides its disk. `kvm` says whether its vCPUs run on the CPU or in QEMU's own translator, and
-    `host_cpu` what KVM is asked for where the stack names no CPU.
+    """A guest without its disk. `kvm`: it runs on KVM, not on TCG; `host_cpu` is the CPU model on KVM if the stack
+    names none.
 
-    `asked` is what the stack says of the machine. `first` are the commands of a disk that must be there from the
-    start: the node it stands on, and its devices.
-    `agent` is the descriptor that leads to QEMU's guest agent, None for a guest without one.
+    `asked` are the stack's settings of the machine. `first` are the commands of a disk that must exist from the
+    start: its node, and its devices. `agent` is the descriptor of the QEMU guest agent's port, None for a guest
+    without one.
     """
 
     kernel: str
@@ -96,7 +96,7 @@ def machine_argv(program: str, machine: GuestMachine) -> tuple[str, ...]:
     asked = machine.asked
     argv = [program, "-name", "virtune,debug-threads=on", "-nodefaults", "-no-user-config", "-display", "none"]
     argv += ["-no-reboot", *_board(machine), "-accel", "kvm" if machine.kvm else "tcg,thread=multi"]
-    # a console that nobody drains stops the guest, so it goes into a file
+    # a console that is not read blocks the guest, so it goes into a file
     argv += ["-chardev", f"file,id=console,path={machine.console}", "-serial", "chardev:console"]
     argv += ["-chardev", f"socket,id=monitor,fd={machine.monitor}", "-mon", "chardev=monitor,mode=control"]
     argv += ["-kernel", machine.kernel, *(_bare_words(machine) if asked.is_bare else _linux_words(machine))]
@@ -107,7 +107,7 @@ def machine_argv(program: str, machine: GuestMachine) -> tuple[str, ...]:
 
 
 def _linux_words(machine: GuestMachine) -> Iterator[str]:
-    """Yield what a guest with Linux needs: its first process, its own command line, its serial ports.
+    """Yield the options of a Linux guest: its first process, its own command line, its serial ports.
 
     The clock: under TCG all vCPUs read the host's TSC, so that it may be relied on; with several vCPUs the guest
     would else take the HPET, whose every read stops the emulation. On KVM the guest's own choice is right.
@@ -127,7 +127,7 @@ def _linux_words(machine: GuestMachine) -> Iterator[str]:
 
 
 def _bare_words(machine: GuestMachine) -> Iterator[str]:
-    """Yield what a guest without an operating system needs.
+    """Yield the options of a guest without an operating system.
 
     qboot starts it in a tenth of the time that SeaBIOS takes, and leaves PCI to the guest. Its line to the host is a
     virtio console; the serial port is for its last words, and the port 0xf4 for its end.
@@ -162,7 +162,7 @@ def argument_of(command: Command) -> tuple[str, str]:
 
 
 def parked_command(size_bytes: int, *, read_only: bool) -> Command:
-    """Render the node that a device stands on between stacks: as large as the image, and it opens nothing."""
+    """Render the node below a device between stacks: as large as the image, but without opening any."""
     node = {
         "driver": "null-co",
         "node-name": PARKED,
@@ -181,7 +181,7 @@ def first_commands(stack: Stack, parked: Command) -> tuple[Command, ...]:
 
 
 def node_commands(stack: Stack, places: DaemonPlaces, turn: int) -> tuple[Command, ...]:
-    """Render what opens the image: limits and nodes, top node last; names end in the number of the turn."""
+    """Render the commands that open the image: limits and nodes, top node last; names end in the turn number."""
     return tuple(
         replace(command, arguments=_of_turn(command.arguments, turn) | _leave(command, places))
         for command in daemon_commands(stack, places)
@@ -206,7 +206,7 @@ def top_node(commands: Sequence[Command]) -> str:
 
 
 def removal_commands(commands: Sequence[Command]) -> tuple[Command, ...]:
-    """Render what takes these nodes and limits away again, last first."""
+    """Render the commands that remove these nodes and limits, last first."""
     found = []
     for command in reversed(commands):
         if command.execute == "blockdev-add":
@@ -217,7 +217,7 @@ def removal_commands(commands: Sequence[Command]) -> tuple[Command, ...]:
 
 
 def thread_commands(stack: Stack) -> tuple[Command, ...]:
-    """Render what makes the IOThreads of the disk; nothing where the main loop serves it."""
+    """Render the commands that create the disk's IOThreads; none where the main loop serves it."""
     asked = {"poll-max-ns": stack.poll_max_ns, "thread-pool-max": stack.thread_pool_max}
     own = {name: value for name, value in asked.items() if value is not None}
     return tuple(
@@ -227,7 +227,7 @@ def thread_commands(stack: Stack) -> tuple[Command, ...]:
 
 
 def device_commands(stack: Stack, node: str) -> tuple[Command, ...]:
-    """Render what gives the guest its disk, controller first where it needs one."""
+    """Render the commands that attach the guest's disk, its controller first if any."""
     device, front = stack.device, _FRONT[stack.device.bus]
     if device.vfio_pci is not None:
         passed = {"driver": "vfio-pci", "id": DEVICE, "host": device.vfio_pci, "bus": SLOTS[0]}
@@ -263,10 +263,10 @@ def plugged(stack: Stack) -> tuple[str, ...]:
 
 
 def switch_method(old: Stack, new: Stack) -> tuple[SwitchMethod, str]:
-    """Say how a machine that carries one stack comes to carry another, and the knob that needs the most for it.
+    """Return how a machine switches from one stack to another, and the knob that decides it.
 
-    Each knob says itself what turning it takes. A node is exchanged under a device only as long as the guest cannot
-    tell: whether it sees a write cache was decided when the device was made.
+    Each knob's row says what changing it takes. A node is exchanged below a device only if the guest cannot notice:
+    whether it sees a write cache is fixed when the device is made.
     """
     way: SwitchMethod = "same"
     needed = ""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How QEMU opens a disk: its nodes (`-blockdev`) or its `-drive`, followed from the device to the file (pure)."""
+"""Find how QEMU opens a disk: follow its nodes (`-blockdev`) or its `-drive` from the device to the file (pure)."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""QEMU's language: a Stack as the QMP commands that bring it up, and the same as a command line.
+"""Write a Stack as the QMP commands that bring it up, and as a command line.
 
 A disk is a chain of block nodes: `file0` (how the image is opened: aio, cache) below `format0` (raw or qcow2) below,
 where a limit is asked for, `limit0` (throttle). `blockdev-add` inherits nothing from node to node, so the cache
@@ -40,10 +40,10 @@ class Command:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DaemonPlaces:
-    """Where a storage daemon finds its image and offers its export.
+    """The paths of a storage daemon's image and export.
 
     `block_device`: the image is a block device, which QEMU opens with another driver. `writable`: whether the load
-    writes; what is only read is opened read-only, so that nothing can be harmed.
+    writes; an image that is only read is opened read-only, for safety.
     """
 
     image: str
@@ -55,12 +55,12 @@ class DaemonPlaces:
 
 
 def daemon_commands(stack: Stack, places: DaemonPlaces) -> tuple[Command, ...]:
-    """Render what a `qemu-storage-daemon` must be told, in order, to bring this stack up."""
+    """Render the commands, in order, with which a `qemu-storage-daemon` brings this stack up."""
     return (*thread_commands(stack), *_disk_commands(stack, places))
 
 
 def thread_commands(stack: Stack) -> tuple[Command, ...]:
-    """Render what makes the IOThread of the export, nothing where there is none; the first of `daemon_commands`."""
+    """Render the commands that create the export's IOThread, if any; they come first in `daemon_commands`."""
     if not stack.in_iothread:
         return ()
     thread: dict[str, Any] = {"qom-type": "iothread", "id": IOTHREAD}
@@ -84,7 +84,7 @@ def _disk_commands(stack: Stack, places: DaemonPlaces) -> tuple[Command, ...]:
 
 
 def undo_commands(commands: Sequence[Command]) -> tuple[Command, ...]:
-    """Render what takes down again what these commands brought up, the last first.
+    """Render the commands that undo these commands, the last first.
 
     An export is deleted whether or not a client is still connected: a load that has ended may not be noticed yet.
     """

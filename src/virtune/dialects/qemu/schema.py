@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What QEMU says about itself: `query-qmp-schema` and property lists, read for one knob at a time.
+"""Read QEMU's self-description (`query-qmp-schema` and property lists) for one knob at a time. The schema hides the
+names of types, so a member is found by its path: command, argument, variant, member.
 
-The schema hides the names of types, so a member is found by its way: command, argument, variant, member. A value
-that was not compiled in is missing from its enumeration, which is why asking beats guessing from a version.
+A value that was not compiled in is missing from its enumeration, so querying is more reliable than the version.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -45,7 +45,7 @@ def find_member(known: Entities, ask: AskSchema) -> Member | None:
 
 
 def answer_schema(ask: AskSchema, known: Entities, *, program: str) -> Answer:
-    """Say what a program's schema says about a knob."""
+    """Return a program's answer on a knob, from its schema."""
     member = find_member(known, ask)
     if member is None:
         return Answer(program=program, standing=Support.ABSENT, detail=f"no {_path(ask)}")

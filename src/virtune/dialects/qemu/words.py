@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""QEMU's command line in a text: found behind what stands in front of it, and taken apart into options (pure)."""
+"""Find QEMU's command line in a text, after variables and wrapper programs, and split it into options (pure)."""
 
 import contextlib
 import itertools
@@ -17,7 +17,7 @@ _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=.*", re.DOTALL)
 _WRAPPERS = frozenset({"sudo", "doas", "env", "exec", "command", "nice", "ionice", "chrt", "taskset", "numactl",
                        "nohup", "setsid", "time", "prlimit", "systemd-run"})  # fmt: skip
 _HARMLESS = re.compile(r"set|cd|export|ulimit|umask")
-"""Commands that may stand in front of QEMU's."""
+"""Commands that may precede QEMU's."""
 
 _START = re.compile(r"^\d{4}-\d\d-\d\d [^\n]*: starting up libvirt version[^\n]*\n", re.MULTILINE)
 """The line in libvirt's log (`/var/log/libvirt/qemu/NAME.log`) before each start's command."""

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Other people's text: read with the place of everything in it, altered only there (pure)."""
+"""Parsers of configuration text that keep the position of everything, so that it can be altered in place (pure)."""

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Other people's configuration of one setting a line: read with its place in the text, and altered only there.
+"""Configuration text with one setting per line, parsed with positions and altered in place.
 
-Nothing is ever rendered again: an alteration replaces the value of one setting, adds one line or takes one away, so
+The text is never rendered again: an alteration replaces the value of one setting, adds one line or takes one away, so
 comments, order, blanks and line ends stay as they are.
 """
 
@@ -65,7 +65,7 @@ class Setting:
 
 
 def read_page(text: bytes, *, bytes_max: int = BYTES_MAX) -> Page:
-    """Read bytes that may be anything; raises ReadError for what is no text or too much of it."""
+    """Decode untrusted bytes; raises ReadError for anything but text of limited size."""
     if len(text) > bytes_max:
         raise ReadError(f"it is larger than {bytes_max // 1024} KiB, which no configuration of a VM is")
     if b"\0" in text:

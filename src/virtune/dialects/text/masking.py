@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Passwords, keys and tokens in other people's configuration, masked before any of it is shown (pure).
+"""Mask passwords, keys and tokens in configuration text before it is shown (pure).
 
-One rule for all languages, by the names of keys: whatever XML, YAML, JSON, command lines and `key = value` files have
-in common is a name, a separator and a value. It rather masks too much than too little: a mask hides no line, so a
-difference of two masked texts still has every line in its place.
+One rule for all languages, by the names of keys: XML, YAML, JSON, command lines and `key = value` files all have a
+name, a separator and a value. It rather masks too much than too little. A mask keeps all lines, so a diff of two
+masked texts is still complete.
 """
 
 import re
@@ -16,7 +16,7 @@ _NAMES = re.compile(
     r"|(?:private|api|access|auth|encryption)[_.-]?key|user[_-]?data",
     re.IGNORECASE,
 )
-"""What in the name of a key says that its value is nobody else's. `user_data` is cloud-init's, with its passwords."""
+"""The parts of a key's name that mark its value as secret. `user_data` is cloud-init's, with its passwords."""
 
 _WORD = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-$")
 _WORD_MAX = 200

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Other people's XML: read into elements that know where they stand in the text, and altered only there.
+"""XML text, parsed into elements with positions and altered in place.
 
-Nothing is ever rendered again: an alteration replaces the bytes of one attribute or one element, so comments, order,
-quotes and what nobody here knows stay as they are. A document type is refused, and with it every entity and every
+The text is never rendered again: an alteration replaces the bytes of one attribute or one element, so comments,
+order, quotes and unknown elements stay as they are. A document type is refused, and with it every entity and every
 reference to something outside; size, depth and number of elements are bounded.
 """
 
@@ -88,7 +88,7 @@ class Document:
 
 
 def read_document(text: bytes) -> Document:
-    """Read XML that may be hostile; raises ReadError with the line and the reason."""
+    """Read untrusted XML; raises ReadError with the line and the reason."""
     if len(text) > BYTES_MAX:
         raise ReadError(f"it is larger than {BYTES_MAX // 1024**2} MiB, which libvirt itself would not carry")
     reader = _Reader()

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Other people's YAML: read into nodes that know where they stand in the text, and altered only there (pure).
+"""YAML text, parsed into nodes with positions and altered in place (pure).
 
-Built from the parser's events without recursion and without making anything of tags; depth, number of nodes and of
-aliases are bounded, so that a text that refers to itself a billion times costs what its own bytes cost.
+Built from the parser's events without recursion and without interpreting tags; depth, number of nodes and of aliases
+are bounded, so that a text that refers to itself a billion times costs what its own bytes cost.
 """
 
 import re
@@ -63,7 +63,7 @@ class Node:
 
 
 def read_yaml(text: bytes) -> tuple[Page, tuple[Node, ...]]:
-    """Read the documents of a text that may be hostile; raises ReadError."""
+    """Read the documents of an untrusted text; raises ReadError."""
     page = read_page(text, bytes_max=BYTES_MAX)
     try:
         return page, tuple(_documents(page.text))
