@@ -23,7 +23,7 @@ from virtune.model.errors import RigError
 from virtune.model.live import RingRates
 
 INTERVAL_SECONDS = 0.002
-"""How often the rings of a running VM's disk are read. On a busy host of 2 cores that took 3 % of a CPU with one ring,
+"""How often the rings of a running VM's disk are read. On a busy 2-core host that took 3 % of a CPU with one ring,
 4 % with 16 and 7 % with 64, for some seconds only."""
 
 TRIAL_INTERVAL_SECONDS = 0.01
