@@ -164,7 +164,7 @@ def resume_study(
     if left or study.unsettled or (study.sequential and not record.finished):
         require_same_images(study)
         with prepared(study, say, leave) as tools:
-            require_same_images(study)  # a scratch image that was damaged has been made anew just now
+            require_same_images(study)  # a damaged scratch image has just been replaced
             _run_all(study, left, tools, seen_costs(store, study), store=store, say=say)
     return finished_result(store, study.id)
 
@@ -321,7 +321,7 @@ def _run(
     store: Store,
     say: Callable[[Event], None],
 ) -> None:
-    """Run the trials that are left, and those that are proposed when they are over, until nothing more is."""
+    """Run the trials left, and those proposed after them, until no more are proposed."""
     ended = len(study.trials) - len(left)
     pace = Pace(study, done=ended, busy=host_is_busy(), seen=costs)
     say(StudyStarted(study=study, done=ended, seconds_left=seconds_left(study, left, pace)))

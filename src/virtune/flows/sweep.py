@@ -57,7 +57,7 @@ def resume_sweep(record: StudyRecord, *, store: Store, say: Callable[[Event], No
     if not record.finished:
         require_same_images(record.study)
         with prepared(record.study, say, leave) as tools:
-            require_same_images(record.study)  # a scratch image that was damaged has been made anew just now
+            require_same_images(record.study)  # a damaged scratch image has just been replaced
             _steps(record.study, tools, seen_costs(store, record.study), store=store, say=say)
     return finished_sweep(store, record.study.id)
 
@@ -83,7 +83,7 @@ def _seconds_left(study: Study, pace: Pace, *, done: int) -> float:
 
 
 def _steps(study: Study, tools: Tools, seen: SeenCosts, *, store: Store, say: Callable[[Event], None]) -> None:
-    """Run what is left, then step after step until the curve needs no more."""
+    """Run the trials left, then step after step until the curve is complete."""
     record = store.get(study.id)
     ended = len(study.trials) - len(still_to_run(record))
     pace = Pace(study, done=ended, busy=host_is_busy(), seen=seen)

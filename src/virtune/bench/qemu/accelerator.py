@@ -127,7 +127,7 @@ def last_tried(cache: Path) -> Accelerator | None:
 
 
 def _try(boot: Boot, cpus: Sequence[str] = HOST_CPUS) -> tuple[Accelerator, bool]:
-    """Boot a guest on KVM; returns what came of it, and whether it would come of it again."""
+    """Boot a guest on KVM; returns the result, and whether it is lasting."""
     cpu, *others = cpus
     try:
         with boot(host_cpu=cpu) as vm:
