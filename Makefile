@@ -1,7 +1,7 @@
 # Every target works on a fresh Debian or Ubuntu machine; `tools/setup` installs what is missing.
 VENV := .venv/bin
 
-.PHONY: help demo test test-long check load fast lock docs clean
+.PHONY: help demo test test-long check load fast lock docs site clean
 
 help:  ## List the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | column -t -s "$$(printf '\t')"
@@ -44,5 +44,9 @@ docs:  ## Write the generated reference pages again
 	@tools/setup dev
 	$(VENV)/python -m tools.reference
 
+site:  ## Build the guide and the reference as a site, into site/
+	@tools/setup dev
+	$(VENV)/zensical build --strict
+
 clean:  ## Remove what was built here
-	rm -rf .venv dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf .venv dist build site .cache .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -89,17 +89,25 @@ class User:
         self.store = home / "store.sqlite"
         self.env = dict(os.environ) | {"XDG_DATA_HOME": str(home), "COLUMNS": "100", "NO_COLOR": "1"}
 
-    def command(self, *words: str) -> list[str]:
+    def command(self, *words: str, exactly: bool = False) -> list[str]:
         place = (
             ("--scratch", str(self.scratch), "--span", str(SPAN))
-            if words[0] in ("compare", "measure", "tune", "check")
+            if words[0] in ("compare", "measure", "tune", "check") and not exactly
             else ()
         )
         return [sys.executable, "-m", "virtune", *words, *place]
 
-    def run(self, *words: str, timeout: float = 120, path: str | None = None, status: int | None = 0) -> Ran:
+    def run(
+        self,
+        *words: str,
+        timeout: float = 120,
+        path: str | None = None,
+        status: int | None = 0,
+        exactly: bool = False,
+    ) -> Ran:
+        """Run these words; unless `exactly` they are, with the tests' scratch directory and a small span."""
         env = self.env | ({"PATH": path} if path is not None else {})
-        command = self.command(*words)
+        command = self.command(*words, exactly=exactly)
         if interpreter_alike(env):
             done = fork_server().run(command[3:], env=env, cwd=self.home, timeout=timeout)
         else:

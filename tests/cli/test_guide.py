@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every command of the guide runs as its page says, on real disks, and prints what the page shows of it."""
+
+import shutil
+from pathlib import Path
+
+import click
+import pytest
+from tests.conftest import User, bare_guest, generator
+from tests.guide import EXAMPLES, PAGES, Step, missing, steps
+
+from virtune.cli import cli
+
+
+def run(user: User, step: Step) -> str:
+    place = ("--scratch", str(user.scratch)) if "--span" in step.words else ()
+    return user.run(*step.words, *place, exactly=True, status=step.status).stdout
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_every_command_of_a_page_does_what_the_page_says(page: Path, user: User) -> None:
+    shutil.copytree(EXAMPLES, user.home, dirs_exist_ok=True)
+    generator()
+    bare_guest()
+    for step in steps(page):
+        if step.needs_libvirt or step.only_parsed:
+            continue
+        printed = run(user, step)
+        assert missing(step.shown, printed) is None, f"{step.words}:\n{printed}"
+
+
+@pytest.mark.parametrize(
+    "step", [step for page in PAGES for step in steps(page)], ids=lambda step: " ".join(step.words)
+)
+def test_every_command_is_one_that_virtune_takes(step: Step) -> None:
+    verb, *words = step.words
+    command = cli.get_command(click.Context(cli), verb)
+    assert command is not None
+    command.make_context(verb, [*words])
+
+
+def test_a_shown_line_that_is_not_printed_is_found() -> None:
+    printed = "one\ntwo\nthree\nfour\n"
+    assert missing(("one", "...", "four"), printed) is None
+    assert missing(("two", "three"), printed) is None
+    assert missing(("one", "three"), printed) == "three"
+    assert missing(("four", "...", "one"), printed) == "one"
+
+
+def test_the_guide_has_commands_of_every_kind() -> None:
+    found = [step for page in PAGES for step in steps(page)]
+    assert {step.words[0] for step in found} >= {"audit", "compare", "diagnose", "explain", "sweep", "tune", "undo"}
+    assert any(step.shown for step in found)
+    assert any(step.needs_libvirt for step in found)
