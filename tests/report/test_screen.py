@@ -11,6 +11,8 @@ from virtune.analyse.study.summarise import summarise
 from virtune.model.evidence import Check, StudyRecord, TrialRecord
 from virtune.model.remark import Remark, Weight
 from virtune.model.study import StudyKind
+from virtune.report.text.layout import set_at
+from virtune.report.text.result import render
 from virtune.report.text.screen import Screen
 
 ROOM = 20
@@ -107,3 +109,16 @@ def test_a_change_stands_under_the_metric_that_it_is_of() -> None:
     head = next(line for line in screen(record(8)) if " change" in line)
     row = next(line for line in screen(record(8)) if line.startswith("native "))
     assert head.index("IOPS change") == row.index("+10.0 %")
+
+
+def test_of_several_workloads_each_drawing_says_of_which_metric_it_is() -> None:
+    kept = record(8)
+    (workload,) = kept.study.workloads
+    several = (workload, replace(workload, name="other"))
+    trials = [replace(one, trial=replace(one.trial, workload=job.name)) for job in several for one in kept.trials]
+    trials = [replace(one, trial=replace(one.trial, number=number)) for number, one in enumerate(trials, 1)]
+    changed = replace(kept, study=replace(kept.study, workloads=several), trials=tuple(trials))
+    lines = set_at(100, render(summarise(changed))).splitlines()
+    drawn = [number for number, line in enumerate(lines) if line.startswith("  native ") and "●" in line]
+    assert len(drawn) == 2
+    assert all(lines[number - 2] == "IOPS against threads" for number in drawn)

@@ -171,3 +171,8 @@ class Result:
     def summary(self, arm: str, workload: str) -> ArmSummary | None:
         """Return the summary of an arm under a workload."""
         return next((s for s in self.arms if (s.arm, s.workload) == (arm, workload)), None)
+
+    def value(self, arm: str, workload: str, metric: str) -> Value | None:
+        """Return a metric of an arm under a workload; None where it was not measured."""
+        summary = self.summary(arm, workload)
+        return None if summary is None else summary.get(metric)

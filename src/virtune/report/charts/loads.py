@@ -13,14 +13,13 @@ from virtune.report.text.result import value_text
 
 def load_curve(result: Result) -> Chart | None:
     """Draw p99 over IOPS of every offered load; None for studies that offered none."""
-    if not result.study.at_load and result.study.sweep is None:
+    if not result.study.at_load:
         return None
     rows: list[dict[str, Any]] = []
     shown: list[tuple[str, ...]] = []
     for workload in (one for one in result.study.workloads if not one.probe):
         for arm in result.study.arms:
-            summary = result.summary(arm.name, workload.name)
-            iops, tail = (None if summary is None else summary.get(name) for name in ("iops", "latency.p99"))
+            iops, tail = (result.value(arm.name, workload.name, name) for name in ("iops", "latency.p99"))
             if iops is None or tail is None or tail.value <= 0:
                 continue
             rows.append({"arm": arm.name, "load": workload.name, "iops": iops.value, "latency": tail.value / 1e6})

@@ -25,8 +25,7 @@ def speed_against_cost(result: Result, workload: str) -> Chart | None:
     rows: list[dict[str, Any]] = []
     shown: list[tuple[str, ...]] = []
     for arm in result.study.arms:
-        summary = result.summary(arm.name, workload)
-        iops, cost = (None if summary is None else summary.get(name) for name in ("iops", "cpu_per_io"))
+        iops, cost = (result.value(arm.name, workload, name) for name in ("iops", "cpu_per_io"))
         if iops is None or cost is None or not arm.stack.kind.made_here:
             continue
         promise = durability_of(arm.stack).promise.value

@@ -75,14 +75,14 @@ def sweep_page(known: LoadSweep, result: Result, record: StudyRecord) -> ReportP
     """Return the page of a sweep: saturation, knee and limit, and the curve with them."""
     chart = sweep_curve(known)
     lines = (VerdictLine(verdict="", mark="", sentence=line) for line in sweep_text.answer_lines(known))
-    page = page_of(sweep_text.without_saturation(result), record)
+    charts = () if chart is None else tuple(labelled(known.study, [chart]))
+    page = page_of(sweep_text.without_saturation(result), record, charts)
     columns, rows = sweep_text.curve(known, result)
     loads = Table(caption="loads; < less was done than offered", columns=columns, rows=tuple(rows))
     return replace(
         page,
         question=f"How much load does {known.study.arms[0].name} carry?",
         verdicts=tuple(lines),
-        charts=() if chart is None else tuple(labelled(known.study, [chart])),
         tables=(loads, *page.tables),
     )
 

@@ -2,7 +2,7 @@
 """The content of a study's page, as plain values: the template lays them out and computes nothing."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from virtune.model.evidence import Check, StudyRecord
@@ -66,7 +66,7 @@ class ReportPage:
     host: str
 
 
-def page_of(result: Result, record: StudyRecord) -> ReportPage:
+def page_of(result: Result, record: StudyRecord, charts: Sequence[Chart] | None = None) -> ReportPage:
     """Return the page of a comparison, a single stack, a check or an import."""
     study = result.study
     view = view_of(result)
@@ -80,7 +80,7 @@ def page_of(result: Result, record: StudyRecord) -> ReportPage:
         settings=_settings(result),
         warnings=tuple(warning_lines(result)),
         notes=tuple(note_lines(result)),
-        charts=tuple(charts_of(result, record)),
+        charts=tuple(charts_of(result, record) if charts is None else charts),
         tables=tuple(_tables(view, study.baseline)),
         again="" if study.imported else command_again(study),
         host=host_text(record.facts),

@@ -29,11 +29,15 @@ def answer(result: Result) -> list[RenderableType]:
     if len(study.arms) < 2 or not study.compared:
         return []
     several = len(study.compared) > 1
-    shown = (one.measured.label for one in result.verdicts if one.metric == study.metric)
-    metric = next(shown, BY_ID[study.metric].label)
     where = "" if several else f"{study.compared[0].name}: "
-    title = Text(f"\n{where}{metric} against {study.baseline}", style="bold")
+    title = Text(f"\n{where}{judged_label(result)} against {study.baseline}", style="bold")
     return [title, matrix(result) if several else forest(result, study.compared[0])]
+
+
+def judged_label(result: Result) -> str:
+    """Return the name of the main metric, as it was measured."""
+    shown = (one.measured.label for one in result.verdicts if one.metric == result.study.metric)
+    return next(shown, BY_ID[result.study.metric].label)
 
 
 def forest(result: Result, workload: Workload) -> RenderableType:

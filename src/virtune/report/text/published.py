@@ -9,7 +9,7 @@ from rich.text import Text
 from virtune.model.metric import BY_ID
 from virtune.model.published import AuthorsValue, PublishedFigure, PublishedStudy, ServiceLevel
 from virtune.model.remark import EMULATED, SIMULATED
-from virtune.model.result import ArmSummary, Result, Value
+from virtune.model.result import Result
 from virtune.model.workload import Workload
 from virtune.report.text.header import host_line
 from virtune.report.text.layout import Column, Paragraph, Records
@@ -64,22 +64,17 @@ def _workloads(result: Result, one: AuthorsValue) -> tuple[Workload, ...]:
 def _row(result: Result, one: AuthorsValue, workload: Workload) -> tuple[str, ...]:
     metric = BY_ID[one.metric]
     arm = one.arm or result.study.baseline
-    value = _value(result, arm, workload, one.metric)
+    value = result.value(arm, workload.name, one.metric)
     label = metric.label
     if one.of:
         label = f"{label} by {one.of}"
-        other = _value(result, one.of, workload, one.metric)
+        other = result.value(one.of, workload.name, one.metric)
         here = None if value is None or other is None or not other.value else value.value / other.value
         said = "-" if here is None else f"{here:.2f} x"
         ratio = "-" if here is None else f"{here / one.value:.2f} x"
         return arm, workload.name, label, f"{one.value:.2f} x", said, ratio
     ratio = "-" if value is None or metric.unit == "%" else f"{value.value / one.value:.2f} x"
     return arm, workload.name, label, quantity(metric, one.value), value_text(metric, value), ratio
-
-
-def _value(result: Result, arm: str, workload: Workload, metric: str) -> Value | None:
-    summary: ArmSummary | None = result.summary(arm, workload.name)
-    return None if summary is None else summary.get(metric)
 
 
 def _not_comparable(result: Result) -> Iterator[str]:

@@ -13,7 +13,7 @@ from virtune.model.verdict import Comparison, Verdict
 from virtune.model.workload import Workload
 from virtune.report.reproduce import command_again
 from virtune.report.text import imported
-from virtune.report.text.answer import STYLE, answer, change_cell, change_text, forest
+from virtune.report.text.answer import STYLE, answer, change_cell, change_text, forest, judged_label
 from virtune.report.text.basis import resting_on, stopped_text
 from virtune.report.text.columns import SideBySide
 from virtune.report.text.header import host_line
@@ -118,7 +118,7 @@ def _workload(result: Result, workload: Workload) -> list[RenderableType]:
         return [Paragraph(title), _saturation(result, workload)]
     parts: list[RenderableType] = [Paragraph(title)]
     if len(study.compared) > 1 and len(study.arms) > 1:
-        parts.append(forest(result, workload))
+        parts += [Text(f"{judged_label(result)} against {study.baseline}"), forest(result, workload)]
     view = workload_view(result, workload)
     base, others = study.baseline, [arm.name for arm in study.arms if arm.name != study.baseline]
     parts.append(SideBySide(lambda arms: _values(result, view, [base, *arms]), others))
@@ -139,14 +139,12 @@ def standing(result: Result, workload: Workload) -> Text:
 
 def _saturation(result: Result, workload: Workload) -> Text:
     """Return the baseline's saturation, of which the offered loads are shares."""
-    summary = result.summary(result.study.baseline, workload.name)
-    value = None if summary is None else summary.get("iops")
-    if summary is None or value is None:
+    value = result.value(result.study.baseline, workload.name, "iops")
+    if value is None:
         return Text("  the baseline's saturation is not measured yet", style="yellow")
     rounds = count_text(value.rounds, "round")
-    text = (
-        f"  {summary.arm} is saturated at {value_text(BY_ID['iops'], value)} a second ({rounds}, before the others)"
-    )
+    done = value_text(BY_ID["iops"], value)
+    text = f"  {result.study.baseline} is saturated at {done} a second ({rounds}, before the others)"
     return Text(text + ("" if value.spread is None else f", spread {share_text(value.spread)}"))
 
 

@@ -79,6 +79,5 @@ def _between(result: Result, slow: Arm, fast: Arm, metric: str) -> Iterator[Cell
 
 
 def _value(result: Result, arm: Arm, workload: Workload, metric: str) -> float | None:
-    summary = result.summary(arm.name, workload.name)
-    found = None if summary is None else summary.get(metric)
+    found = result.value(arm.name, workload.name, metric)
     return None if found is None else found.value

@@ -336,8 +336,7 @@ def _cell(result: Result, arm: Arm, workload: Workload, metric: str) -> Text | s
 
 
 def _value(result: Result, arm: Arm, workload: Workload, metric: str) -> Value | None:
-    summary = _summary(result, arm, workload)
-    return None if summary is None else summary.get(metric)
+    return result.value(arm.name, workload.name, metric)
 
 
 def _find(result: Result, workload: Workload, metric: str, arm: Arm | None = None) -> Comparison | None:
