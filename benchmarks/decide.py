@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """How often verdicts are wrong, and what five minutes find: rounds whose truth is known, judged by the product.
 
-    python -m benchmarks.decide [wrong|found|covered|recorded|forecast ...] [--runs 1000] [--arms 2 4 8]
+    python -m benchmarks.decide [wrong|few|found|covered|recorded|forecast ...] [--runs 1000] [--arms 2 4 8]
 
 Every part judges as `virtune compare` does: after every round from the sixth on, by the plan of a default comparison
 (five minutes of trials of 2.9 s). The noise is made here and shares nothing with the product:
@@ -11,6 +11,10 @@ Every part judges as `virtune compare` does: after every round from the sixth on
   drift      1 % a minute, arms in a random order;  t3: Student's t with 3 df;  dips: 1 slot in 20 loses 5 to 40 %
   uneven     one arm twice as noisy as the others;  quiet-base: a baseline with a third of the noise
   noisy-base K  a baseline with K times the noise
+  unlike K  each arm's noise by a factor of its own, 1 to K;  noisy K  the last arm with K times the noise
+  neighbour P   each trial, whichever arm's, is slowed 2 to 5 times with chance P
+  bursts N      the same while a neighbour works, which it does and does not for N slots on average, in random order
+  one-arm K     in K rounds the last arm's trial is slowed 2 to 5 times, and no other arm's
 
 Seeds are fixed. The results are kept in decide.md.
 """
@@ -41,6 +45,13 @@ NOISES = (
 FOUND = ((2, 0.05, 0.03), (2, 0.08, 0.05), (4, 0.05, 0.05), (4, 0.08, 0.05), (8, 0.02, 0.03), (8, 0.05, 0.05),
          (8, 0.08, 0.10))  # fmt: skip
 """(arms, sd of one round's difference, difference)."""
+
+FEW = (
+    ("unlike", 1.0), ("unlike", 5.0), ("unlike", 20.0), ("noisy", 10.0), ("neighbour", 0.1), ("neighbour", 0.2),
+    ("neighbour", 0.35), ("neighbour", 0.5), ("bursts", 3.0), ("bursts", 12.0), ("one-arm", 1.0), ("one-arm", 2.0),
+    ("one-arm", 3.0), ("one-arm", 4.0), ("one-arm", 5.0), ("one-arm", 6.0),
+)  # fmt: skip
+"""What befalls a plan of the fewest rounds that can decide."""
 
 RECORDED = 41
 """Rounds of a run on recorded ones: about five minutes of two arms."""
@@ -80,6 +91,28 @@ def noise(chance: np.random.Generator, kind: str, rho: float, shape: tuple[int, 
         return chance.standard_t(3, shape) * each / math.sqrt(3)
     hit = chance.random(shape) < 0.05
     return each * white + hit * np.log1p(-chance.uniform(0.05, 0.4, shape))
+
+
+def disturbed(chance: np.random.Generator, kind: str, size: float, shape: tuple[int, int, int], sd: float) -> Rounds:
+    """Draw the rounds of equal arms that are unequally noisy, or that a neighbour slows."""
+    runs, rounds, arms = shape
+    white: Rounds = sd / math.sqrt(2) * chance.standard_normal(shape)
+    if kind == "unlike":
+        white *= np.exp(chance.uniform(0, math.log(size), (runs, 1, arms)))
+    if kind == "noisy":
+        white[:, :, -1] *= size
+    hit = np.zeros(shape, bool)
+    if kind == "neighbour":
+        hit = chance.random(shape) < size
+    elif kind == "one-arm":
+        hit[:, :, -1] = chance.random((runs, rounds)).argsort(axis=1) < size
+    elif kind == "bursts":
+        turns = chance.random((runs, rounds * arms)) < 1 / size
+        turns[:, 0] = chance.random(runs) < 0.5
+        works = np.cumsum(turns, axis=1).reshape(shape) % 2 == 1
+        np.put_along_axis(hit, chance.random(shape).argsort(axis=2), works, 2)
+    white -= hit * np.log(chance.uniform(2, 5, shape))
+    return white
 
 
 def drawn(kind: str, rho: float, *, runs: int, rounds: int, arms: int, sd: float, effect: float = 0.0) -> Rounds:
@@ -129,6 +162,22 @@ def wrong(runs: int, arms: tuple[int, ...]) -> None:
                 f" {_holds(ended.last, np.zeros(count - 1)).mean():.3f}",
                 flush=True,
             )
+
+
+def few(runs: int, arms: tuple[int, ...]) -> None:
+    """Six rounds of equal arms, unequally noisy or beside a neighbour: how often any is called different. Of those
+    with a noise of their own also what five minutes make of it.
+    """
+    for count in arms:
+        for number, (kind, size) in enumerate(FEW):
+            for rounds in (ROUNDS_MIN, rounds_for(count)) if kind == "unlike" else (ROUNDS_MIN,):
+                chance, shape = np.random.default_rng([37, count, number, rounds]), (runs, rounds, count)
+                common = 9 + 0.08 * chance.standard_normal((runs, rounds, 1))
+                values = common + disturbed(chance, kind, size, shape, 0.05)
+                if differ := disagreements(values[:12], planned=rounds):
+                    raise SystemExit(f"{differ} verdicts differ from the product's: {count} arms, {kind} {size:g}")
+                share = (judge_all(values).first > 0).any(axis=1).mean()
+                print(f"{rounds} rounds, {count} arms, {kind} {size:g}: called different {share:.4f}", flush=True)
 
 
 def found(runs: int, arms: tuple[int, ...]) -> None:
@@ -221,7 +270,7 @@ def forecast(runs: int, arms: tuple[int, ...]) -> None:
             print(f"forecast, {count} arms, sd {sd:.0%}: {least:.1%} is found in {share:.3f}", flush=True)
 
 
-PARTS = {"wrong": wrong, "found": found, "covered": covered, "recorded": recorded, "forecast": forecast}
+PARTS = {"wrong": wrong, "few": few, "found": found, "covered": covered, "recorded": recorded, "forecast": forecast}
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
