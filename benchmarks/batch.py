@@ -186,8 +186,20 @@ def _moderated(own: Rounds, df: float, alike: NDArray[np.bool_], most: float) ->
     pooled = np.where(among, own, 0.0).sum(axis=1, keepdims=True) / np.maximum(among.sum(axis=1, keepdims=True), 1)
     arms = alike.sum(axis=1, keepdims=True).astype(float)
     noisy = own > pooled * special.fdtri(df, np.maximum(1.0, (arms - 1) * df), 0.99)
-    lent = np.where(noisy | ~among, 0.0, np.minimum((arms - 2) * df, most * df + 4))
+    common = _common_freedom(np.where(among, own, np.nan), df) if most == LENT else math.inf
+    lent = np.where(noisy | ~among, 0.0, np.minimum(np.minimum((arms - 2) * df, most * df + 4), common))
     return (lent * pooled + df * own) / (lent + df), df + lent
+
+
+def _common_freedom(own: Rounds, df: float) -> Rounds:
+    count = (~np.isnan(own)).sum(axis=1, keepdims=True)
+    logs = np.log(own)
+    center = np.nansum(logs, axis=1, keepdims=True) / np.maximum(count, 1)
+    varied = np.nansum((logs - center) ** 2, axis=1, keepdims=True) / np.maximum(count - 1, 1)
+    beyond = np.where(count > 1, varied - special.polygamma(1, df / 2), -math.inf)
+    steps = 2.0 ** np.arange(11)
+    found: Rounds = np.where(special.polygamma(1, steps / 2) >= beyond, steps, 1.0).max(axis=1, keepdims=True)
+    return found
 
 
 def _lag1(weighed: Rounds) -> Rounds:

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from virtune.analyse.stats.anytime import EQUAL_BLOCKS, FORESEEN, FOUND_SDS, LN_FAR, LN_MAX, no_interval, too_few
 from virtune.analyse.stats.anytime import quantile as anytime_quantile
 from virtune.analyse.stats.group_sequential import final_level
-from virtune.analyse.stats.noise import EQUAL, Values, lag1_of, moderated, noisy_arms, pseudo_values
+from virtune.analyse.stats.noise import EQUAL, Values, common_freedom, lag1_of, moderated, noisy_arms, pseudo_values
 from virtune.model.standing import Contrast
 
 CLIP = 2.0
@@ -75,7 +75,10 @@ def _known(
     free = rounds.astype(np.float64) - 1.0
     noisy = noisy_arms(own, pairs, free, level=APART_LEVEL)
     among = np.array([noisy.isdisjoint(pair) for pair in pairs])
-    variance, df = moderated(own, free, arms=arms - len(noisy), lent=_lent, among=among)
+    common = common_freedom(own[among], free[among])
+    variance, df = moderated(
+        own, free, arms=arms - len(noisy), lent=lambda mine, alike: min(_lent(mine, alike), common), among=among
+    )
     lag1 = lag1_of(weighed)
     answers = {}
     for place, pair in enumerate(pairs):
