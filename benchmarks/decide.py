@@ -259,7 +259,7 @@ def agreed(arms: tuple[int, ...]) -> None:
 
 
 def forecast(runs: int, arms: tuple[int, ...]) -> None:
-    """A difference of the size that is said beforehand to be found nine times in ten: how often it is."""
+    """A difference of the size that is said beforehand to be found with 90 % probability: how often it is."""
     for count in arms:
         for sd in (0.02, 0.05, 0.15):
             planned = rounds_for(count)

@@ -5,7 +5,7 @@
     python -m benchmarks.forecasts --told FILE                                       # the table of a kept file
 
 Each run is started as a user does it, its standard error is read, and the first time that it says ("about 42 s,
-set-up included") is held against the time from its start to its end. A run that says "at most" and ends because all
+set-up included") is compared with the time from its start to its end. A run that says "at most" and ends because all
 is decided is right where it does not take longer than 1.5 times what it said; arms are equal and the margin is 0.1 %
 here, so that few end so. All runs share a store, as a user's do: what a rig costs on this host is learnt from those
 before. The load average stands beside each, because a busy host takes longer than any forecast can know. Store and

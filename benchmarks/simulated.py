@@ -86,8 +86,8 @@ def equal(runs: int) -> None:
 def planted(runs: int) -> None:
     """One arm is faster by 5 %: how often that is found in the budget, and by a plan as long as was stated.
 
-    What `virtune compare` states of an undecided pair at the end of its plan: the rounds that decide it nine times in
-    ten. They are run anew, on the host as it is then.
+    What `virtune compare` states of an undecided pair at the end of its plan: the rounds that decide it with 90 %
+    probability. They are run anew, on the host as it is then.
     """
     each = 2 * (2.0 + 0.5 + OVERHEAD_SECONDS)
     budget = int(BUDGET_SECONDS / each)

@@ -11,7 +11,7 @@ use virtune_load::failure::Failure;
 use virtune_load::job::{Driver, Place};
 use virtune_load::run::Queue as _;
 
-/// Not counted, as in the runs of ours that it is held against.
+/// Not counted, as in the runs of ours that it is compared with.
 const RAMP: Duration = Duration::from_millis(500);
 
 fn main() -> Result<(), Failure> {

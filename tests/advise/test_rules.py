@@ -332,7 +332,7 @@ def test_a_rule_turns_where_it_should(identity: str, fires: Case, silent: Case) 
 
 
 @pytest.mark.parametrize("identity", CASES)
-def test_what_a_rule_advises_can_be_written_and_mends_it(identity: str) -> None:
+def test_what_a_rule_advises_can_be_written_and_fixes_it(identity: str) -> None:
     text, subject = CASES[identity][0]
     for finding in audit(subject):
         if finding.rule.id != identity or not finding.seen.turns:

@@ -140,7 +140,7 @@ def decided(found: Contrast) -> bool:
 
 
 @pytest.mark.parametrize("effect", [0.0, 0.05])
-def test_what_is_forecast_after_ten_blocks_is_enough_nine_times_in_ten(effect: float) -> None:
+def test_what_is_forecast_after_ten_blocks_is_enough_with_90_percent_probability(effect: float) -> None:
     kept = told = 0
     for seed in range(75):
         values = blocks(seed, 700, 2)

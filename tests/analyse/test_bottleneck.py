@@ -148,7 +148,7 @@ def test_rounds_that_do_not_agree_decide_nothing() -> None:
     [("rw=randread,rate_iops=200", 200.0), ("rw=randread,rate_iops=200,numjobs=2", 400.0),
      ("rw=randread", None), ("rw=randread,rate_iops=5,6", None)],
 )  # fmt: skip
-def test_a_load_that_is_offered_is_held_against_its_rate(words: str, offered: float | None) -> None:
+def test_a_load_that_is_offered_is_compared_with_its_rate(words: str, offered: float | None) -> None:
     measured = Measurement(values=(("iops", 199.0), ("latency.mean", 1e6)))
     path = path_of({}, measured, Stack(), parse_workload(words)[0])
     assert path.offered == offered

@@ -215,7 +215,7 @@ def test_study_2_was_paced_by_its_load_generator() -> None:
         assert number in remark.text
 
 
-def test_the_gravest_comes_first() -> None:
+def test_the_most_severe_comes_first() -> None:
     text = recorded("study2.txt").replace(" sectors=0/222737912,", "")
     weights = [remark.weight for remark in explain(read_result(text))]
     assert weights[0] is Weight.INVALID

@@ -78,7 +78,7 @@ def test_without_memory_long_slices_cost_least_and_with_it_short_ones() -> None:
     assert min(one.cost for one in held.slices) == 1
 
 
-def test_what_could_be_found_shrinks_with_time_and_grows_with_noise() -> None:
+def test_the_detectable_difference_shrinks_with_time_and_grows_with_noise() -> None:
     quiet, loud = (fitness_of(host(sd=sd, rounds=10)) for sd in (0.02, 0.20))
     for found in (quiet, loud):
         smallest = [one.smallest for one in found.reaches if one.smallest is not None]

@@ -36,7 +36,7 @@ def ids(facts: HostFacts) -> list[str]:
     return [remark.id for remark in judge_host(facts)]
 
 
-def test_everything_that_is_wrong_is_found_gravest_first(bad: HostFacts) -> None:
+def test_everything_that_is_wrong_is_found_the_most_severe_first(bad: HostFacts) -> None:
     found = judge_host(bad)
     assert [remark.id for remark in found] == [
         "tool", "io_uring", "aio", "clock", "kvm", "governor", "cpu-limit", "io-limit", "busy", "scratch-memory",

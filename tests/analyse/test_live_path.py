@@ -76,7 +76,7 @@ def test_what_libvirt_counts_is_the_layers_of_a_live_disk() -> None:
     assert judge(path).cause is Cause.DEVICE
 
 
-def test_limits_of_the_disk_are_held_against_what_it_did() -> None:
+def test_limits_of_the_disk_are_compared_with_what_it_did() -> None:
     between = rates_between(counted(1), counted(3))
     for limits, cause in (({"iops": 10_100.0}, Cause.THROTTLE), ({"read.bps": 41e6}, Cause.THROTTLE),
                           ({"write.iops": 5.0, "iops": 20_000.0}, Cause.DEVICE)):  # fmt: skip

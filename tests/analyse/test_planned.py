@@ -152,7 +152,7 @@ def test_nothing_that_can_be_measured_breaks_it(rows: list[list[float]], level: 
         assert (found.why is None) == math.isfinite(found.radius)
 
 
-def test_what_is_said_to_be_found_is_found_nine_times_in_ten() -> None:
+def test_what_is_said_to_be_found_is_found_with_90_percent_probability() -> None:
     least = smallest_planned(PLANNED, sd=0.05, alpha=ALPHA, arms=4)
     assert least is not None
     hits = 0
@@ -165,7 +165,7 @@ def test_what_is_said_to_be_found_is_found_nine_times_in_ten() -> None:
 
 
 @pytest.mark.parametrize("effect", [0.0, 0.05])
-def test_a_plan_as_long_as_is_forecast_decides_nine_times_in_ten(effect: float) -> None:
+def test_a_plan_as_long_as_is_forecast_decides_with_90_percent_probability(effect: float) -> None:
     kept = told = 0
     for seed in range(60):
         values = rounds(seed, 900, 2)

@@ -104,7 +104,7 @@ def misled(seed: int, plots: dict[str, str] | None) -> bool:
     return any(one.place is Place.ELIMINATED for one in race.standing.runners)
 
 
-def test_arms_of_two_processes_are_held_against_one_another_by_starts_not_by_slices() -> None:
+def test_arms_of_two_processes_are_compared_by_starts_not_by_slices() -> None:
     plots = {arm: "one" if arm in "abc" else "two" for arm in "abcdef"}
     wrong = sum(misled(seed, plots) for seed in range(60))
     blind = sum(misled(seed, None) for seed in range(60))

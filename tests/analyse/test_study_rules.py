@@ -111,7 +111,7 @@ def test_an_arm_is_lost_after_three_rounds_and_not_before() -> None:
 
 
 def test_halves_that_differ_by_less_than_matters_leave_the_ramp() -> None:
-    """A quiet host shows a start-up of 1 % for certain; a ramp twice as long would cost more than it mends."""
+    """A quiet host shows a start-up of 1 % for certain; a ramp twice as long would cost more than it helps."""
     small = noisy(two_arms(8), lambda _, slice_: 0.99 if slice_ < 8 else 1.0, seed=1, sd=0.0005)
     assert ramp_of(two_arms(8), small).findings == ()
     large = noisy(two_arms(8), lambda _, slice_: 0.95 if slice_ < 8 else 1.0, seed=1, sd=0.0005)

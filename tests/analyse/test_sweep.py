@@ -85,7 +85,7 @@ def test_the_capacity_of_a_disk_is_found_within_a_twentieth() -> None:
     assert all(one is not None and one.iops == pytest.approx(CAPACITY_IOPS, rel=0.05) for one in found)
 
 
-def test_the_interval_of_the_knee_holds_the_knee_nine_times_in_ten() -> None:
+def test_the_interval_of_the_knee_holds_the_knee_with_90_percent_probability() -> None:
     found = [run(SweepPlan(), seed=seed)[0].knee for seed in SEEDS]
     held = sum(one is not None and (one.low or 0) <= true_knee() <= (one.high or math.inf) for one in found)
     assert held >= 0.9 * len(found)

@@ -258,7 +258,7 @@ def test_a_search_without_a_trial_says_so() -> None:
     assert found.recommendation is Recommendation.UNDECIDED
 
 
-def test_slow_disks_get_longer_slices_and_a_soak_is_held_against_its_beginning() -> None:
+def test_slow_disks_get_longer_slices_and_a_soak_is_compared_with_its_beginning() -> None:
     rates = {"base": 400.0, "fast": 800.0}
     writes = study_of(list(rates), slice_seconds=None, soak_seconds=60.0)
     found, record = searched(writes, World(rates, noise=0.01))

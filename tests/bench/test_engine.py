@@ -119,7 +119,7 @@ def test_rings_belong_to_the_loop_that_they_came_for() -> None:
     assert (owners.of(("io1",)), owners.of(("main",))) == ({CONTEXT}, set())
 
 
-def test_only_the_rings_that_may_serve_the_disk_are_held_against_what_they_were(tmp_path: Path) -> None:
+def test_only_the_rings_that_may_serve_the_disk_are_compared_with_what_they_were(tmp_path: Path) -> None:
     place = tmp_path / "7"
     (place / "fd").mkdir(parents=True)
     (place / "fdinfo").mkdir()

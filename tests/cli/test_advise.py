@@ -18,7 +18,7 @@ def file(name: str) -> str:
     return str(DOMAINS / f"{name}.xml")
 
 
-def test_with_nothing_named_errors_and_warnings_are_mended(user: User) -> None:
+def test_with_nothing_named_errors_and_warnings_are_fixed(user: User) -> None:
     ran = user.run("advise", file("vagrant-cache-unsafe"))
     assert "proj_ci: 1 change" in ran.stdout
     assert "disk.cache@vda = none   [power-off; risks performance]" in ran.stdout
@@ -26,7 +26,7 @@ def test_with_nothing_named_errors_and_warnings_are_mended(user: User) -> None:
     assert user.run("advise", file("study3-flash")).stdout == "flash: nothing to change\n"
 
 
-def test_what_no_knob_mends_is_said(user: User) -> None:
+def test_what_no_knob_fixes_is_said(user: User) -> None:
     ran = user.run("advise", file("virt-manager-limits"))
     assert "left alone: R47 vda: total_bytes_sec=104857600" in ran.stdout
 

@@ -27,7 +27,7 @@ def file(name: str) -> str:
     return str(DOMAINS / f"{name}.xml")
 
 
-def test_a_bad_domain_is_named_with_the_change_that_mends_it(user: User) -> None:
+def test_a_bad_domain_is_named_with_the_change_that_fixes_it(user: User) -> None:
     ran = user.run("audit", file("vagrant-cache-unsafe"), status=4)
     assert "error   R01  vda      cache=unsafe   (line 31)" in ran.stdout
     assert "+      <driver name='qemu' type='qcow2' cache='none' discard='unmap'/>" in ran.stdout

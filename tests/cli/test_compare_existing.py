@@ -116,7 +116,7 @@ def test_workloads_match_by_name_and_what_only_one_has_is_left_out_and_said(kept
     assert shown.count("one run each cannot decide") == 2
     named = result(tmp_path, "named.json", jobname="otherwise")
     kept("compare", str(tmp_path / "a" / "reads.json"), str(named))
-    assert "held against one another: otherwise, reads" in kept.err
+    assert "compared with one another: otherwise, reads" in kept.err
     kept("compare", str(tmp_path / "a"), str(named), status=2)
     assert "no workload is in all of them" in kept.err
     assert "named has otherwise" in kept.err
@@ -144,7 +144,7 @@ def test_what_is_in_the_store_is_compared_too_and_arms_of_one_import_stay_unpair
     assert "--rounds is for what is measured now" in kept.err
 
 
-def test_a_run_is_held_against_another_one_only(kept: Kept, before: Path, slower: Path) -> None:
+def test_a_run_is_compared_with_another_one_only(kept: Kept, before: Path, slower: Path) -> None:
     kept("import", str(before), str(slower), "--quiet")
     for twice in (("last:before", "last:before"), ("last:before", "last:before", str(slower)), (str(slower),) * 2):
         kept("compare", *twice, status=2)
@@ -328,7 +328,7 @@ def test_completion_latency_stands_for_total_latency_and_says_so(kept: Kept, tmp
 
 
 def test_two_kinds_of_latency_are_never_compared_with_one_another(kept: Kept, tmp_path: Path) -> None:
-    """One of the arms has both kinds, and both arms are held against one another by the kind that they share."""
+    """One of the arms has both kinds, and both arms are compared with one another by the kind that they share."""
     both, only = kinds(tmp_path, "both", speed=1.0, total=2.0), kinds(tmp_path, "only", speed=1.0)
     found = strictly(kept("compare", str(both), str(only), "--metric", "latency.p99", "--json"))
     (verdict,) = found["comparisons"]
@@ -340,7 +340,7 @@ def test_two_kinds_of_latency_are_never_compared_with_one_another(kept: Kept, tm
     assert verdict["change"] == pytest.approx(1.5, abs=0.03)
 
 
-def test_an_absolute_limit_is_held_against_every_arm(kept: Kept, before: Path, slower: Path) -> None:
+def test_an_absolute_limit_is_compared_with_every_arm(kept: Kept, before: Path, slower: Path) -> None:
     words = ("compare", str(before), str(slower), "--json")
     found = strictly(kept(*words))
     values = [arm["workloads"][0]["values"]["iops"]["value"] for arm in found["arms"]]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What others published: complete, with its source, and held against what is measured here."""
+"""What others published: complete, with its source, and compared with this host's measurements."""
 
 from pathlib import Path
 

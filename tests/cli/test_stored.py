@@ -84,7 +84,7 @@ def strictly_listed(capsys: Capture) -> list[object]:
     return found
 
 
-def test_text_in_a_store_of_strangers_does_nothing_to_a_terminal(kept: Kept, tmp_path: Path) -> None:
+def test_text_in_an_untrusted_store_does_nothing_to_a_terminal(kept: Kept, tmp_path: Path) -> None:
     kept("import", str(result(tmp_path, "one.json")), "--quiet")
     change(kept.store, "update studies set study = replace(study, '\"one\"', '\"a\\u001b]0;x\\u0007\\r[b]\"')")
     change(kept.store, "update trials set arm = 'a' || char(27) || ']0;x' || char(7) || char(13) || '[b]'")

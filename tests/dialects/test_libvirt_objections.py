@@ -43,7 +43,7 @@ def test_what_libvirt_takes_is_written_and_can_be_taken_back(words: str) -> None
         assert word.encode() not in kept
 
 
-def test_what_was_wrong_before_does_not_stand_in_the_way_of_mending_something_else() -> None:
+def test_what_was_wrong_before_does_not_stand_in_the_way_of_fixing_something_else() -> None:
     wrong = DOMAIN.replace(b"<driver name='qemu' type='raw'/>", b"<driver name='qemu' type='raw' iothread='7'/>")
     assert b"cache='none'" in LIBVIRT.alter(wrong, read_turn("disk.cache@vda=none"))
     with pytest.raises(PlanError, match="names IOThread 8"):

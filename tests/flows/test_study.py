@@ -125,7 +125,7 @@ def test_a_plan_file_s_job_files_lie_beside_it(user: User) -> None:
     assert "cannot read mine.fio" in ran.stderr
 
 
-def test_engines_of_a_job_file_are_held_against_what_runs(user: User) -> None:
+def test_engines_of_a_job_file_are_compared_with_what_runs(user: User) -> None:
     own = "[global]\nrw=randread\ndirect=1\nioengine=libaio   # as the application does\n[data]\n"
     (user.home / "commented.fio").write_text(own)
     (user.home / "both.fio").write_text(f"{own}[wal]\nioengine=psync\n")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""KVM by trial: what came of it is kept where it lasts, tried again where it may pass."""
+"""KVM by trial: the result is cached where it lasts, tried again where it may pass."""
 
 import json
 import shutil

@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.real, pytest.mark.xdist_group("libvirt")]
 Make = Callable[..., str]
 
 
-def test_a_bad_domain_is_mended_and_put_back_byte_for_byte(user: User, daemon: Libvirtd, make: Make) -> None:
+def test_a_bad_domain_is_fixed_and_put_back_byte_for_byte(user: User, daemon: Libvirtd, make: Make) -> None:
     make("bad", "cache='unsafe' queue_size='500'", rest="<iothreads>1</iothreads>")
     before = daemon.xml("bad")
     advised = user.run("advise", "--connect", daemon.uri, "--domain", "bad")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Text of strangers stays text in Markdown, and what is harmless is not escaped."""
+"""Untrusted text stays text in Markdown, and what is harmless is not escaped."""
 
 from dataclasses import replace
 
@@ -31,7 +31,7 @@ def test_what_is_harmless_reads_the_same_without_a_renderer(text: str) -> None:
         "\\[x](y)", "\\", "a\\", "$a$", "#1",
     ],
 )  # fmt: skip
-def test_markup_of_strangers_is_shown_as_it_is(text: str) -> None:
+def test_untrusted_markup_is_shown_as_it_is(text: str) -> None:
     for place, around in ((0, f"* note: {plain(text)}\n"), (1, f"| a | {plain(text)} |\n| --- | --- |\n")):
         tokens = PARSER.parse(around)
         inline = [child for token in tokens for child in token.children or ()]

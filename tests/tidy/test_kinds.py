@@ -11,7 +11,7 @@ SOURCE = Path(__file__).parents[2] / "src" / "virtune"
 
 
 def compared_as_text(tree: ast.AST) -> Iterator[str]:
-    """Where something named `kind` is held against the name of a kind of study, as text."""
+    """Where something named `kind` is compared as text with the name of a kind of study."""
     for node in ast.walk(tree):
         match node:
             case ast.Compare(left=left, comparators=others) if "kind" in ast.unparse(left):

@@ -35,6 +35,16 @@ GONE = {
     r"stack against itself": "A/A test",
     r"\bspoil(s|ed)?\b(?!\*\*)": "disturbed",
     r"no drift shown": "no drift detected",
+    r"\bbeware\b": "warning, note",
+    r"of strangers|of the user's": "untrusted; existing",
+    r"\b[Hh](eld|old .{1,40}) against\b": "compared with, checked against",
+    r"nobody knows|what (be)?came of": "unknown; the result",
+    r"\bgravest\b": "most severe",
+    r"ranks? nothing": "not comparable",
+    r"what could be found|nine times in ten": "minimum detectable difference; with 90 % probability or power",
+    r"\bmend(s|ed|ing)?\b": "fix, repair",
+    r"says so far|what there is to know|worth the name": "say it plainly",
+    r"[Ff]irst light": "first version",
 }
 """Words by a regular expression, and what is said instead."""
 

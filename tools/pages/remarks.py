@@ -126,7 +126,7 @@ def _limit(gate: Gate, limit: float | None) -> str:
 
 def _of_hosts() -> Iterator[str]:
     yield "## Of a host\n"
-    yield "What `virtune probe` finds, gravest first. An unknown fact is no finding.\n"
+    yield "What `virtune probe` finds, the most severe first. An unknown fact is no finding.\n"
     yield from _said(host)
 
 

@@ -16,7 +16,7 @@ def schema() -> str:
             "origin": text("The file that it was read from, or the URI of its libvirt."),
             "domain": text("Its name."),
             "uuid": maybe(text("Its UUID; null where the file has none.")),
-            "findings": rows("What was found, the gravest first.", {"$ref": "#/$defs/Finding"}),
+            "findings": rows("What was found, the most severe first.", {"$ref": "#/$defs/Finding"}),
         },
     )
     unread = table("Something that was not audited.", {"origin": text("Which file."), "because": text("Why not.")})

@@ -68,7 +68,7 @@ def _guideline() -> Schema:
             "question": text("The question."),
             "yes": switch("The answer."),
             "evidence": text("By what it was answered."),
-            "assumed": switch("Whether nobody knows, and no was taken."),
+            "assumed": switch("Whether the answer is unknown, and no was taken."),
         },
     )
     return table(

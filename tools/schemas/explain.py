@@ -125,7 +125,7 @@ def _result(load: Schema, device: Schema) -> Schema:
             ),
             "percentiles_of": _percentiles_of(),
             "parts": rows("What ran at once, in the order in which fio reported it.", _part()),
-            "remarks": rows("What the numbers mean together, gravest first.", remark()),
+            "remarks": rows("What the numbers mean together, the most severe first.", remark()),
             "loads": rows("The jobs or groups as fio reported them.", load),
             "devices": rows("What fio says that the kernel counted on devices.", device),
         },

@@ -28,7 +28,7 @@ def document() -> tuple[Schema, dict[str, Schema]]:
                 "description": "All facts. One that could not be read is null, and `unknown` says why.",
                 **host,
             },
-            "findings": rows("What to know before measuring on this host, gravest first.", remark()),
+            "findings": rows("What to know before measuring on this host, the most severe first.", remark()),
             "unknown": by_name(
                 "Why a fact is not known, by its path below `host` (cpu.governors, disks[0].device.model).",
                 text("The reason in one clause."),

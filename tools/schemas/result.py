@@ -170,7 +170,7 @@ def _basis() -> Schema:
 def _condition() -> Schema:
     ratio = "of candidate / baseline, or of candidate / value; null where there is no interval."
     return table(
-        "One condition held against one comparison. All of them together hold at the study's confidence.",
+        "The result of one condition for one comparison. All of them together hold at the study's confidence.",
         {
             "condition": text("The condition."),
             "metric": _metric_name("The metric."),
@@ -178,7 +178,7 @@ def _condition() -> Schema:
                                   " on a value.", minimum=0)),
             "value": maybe(number("The value that is the limit, in the metric's base unit; null for a change.")),
             "workload": text("The workload's name."),
-            "baseline": maybe(text("The arm that is held against; null for a limit on a value.")),
+            "baseline": maybe(text("The baseline; null for a limit on a value.")),
             "candidate": text("The arm that is judged."),
             "measured_as": measured_as(),
             "low": maybe(number(f"The lower end of the interval {ratio}")),
@@ -451,7 +451,7 @@ def _comparison(key: str, ratio: Schema) -> Schema:
         {
             "workload": text("The workload's name."),
             "metric": _metric_name("The metric."),
-            "baseline": text("The arm that is held against."),
+            "baseline": text("The baseline of the comparison."),
             "candidate": text("The arm that is judged."),
             "rounds": whole("Rounds that both arms have a usable value in.", minimum=0),
             "ratio": maybe({"description": "candidate / baseline; null where there were too few rounds.", **ratio}),

@@ -234,7 +234,7 @@ def _limit() -> Schema:
         "One arm against one limit.",
         {
             "arm": text("Its name."),
-            "workload": text("The workload under which it was held against it."),
+            "workload": text("The workload of this check."),
             "limit": text("The limit, as it was written."),
             "blocks": whole("Slices that gave a value.", minimum=0),
             "value": maybe(number("The metric, in its base unit.")),

@@ -97,7 +97,7 @@ struct Ready {
     seed: u64,
 }
 
-/// Make a load ready, let the host say when it begins, and tell what came of it.
+/// Make a load ready, let the host say when it begins, and report the result.
 fn load(line: &mut Line, disk: Option<Function>, clock: Clock, text: &[u8]) -> Result<(), Failure> {
     let ready = make(disk, clock, text)?;
     line.send("armed", b"");

@@ -96,7 +96,7 @@ def io_uring_cannot_be(subject: Subject) -> Iterator[Seen]:
 )
 def io_uring_known_bad(subject: Subject) -> Iterator[Seen]:
     """Known-bad versions: QEMU 7.1 and 10.1 hang with io_uring; 10.2.0 and 10.2.1 take up to 499 ms a request
-    on IDE and SATA disks (a 128 MB read took 25.76 s, 1.30 s when mended). A distribution may carry the fix.
+    on IDE and SATA disks (a 128 MB read took 25.76 s, 1.30 s once fixed). A distribution may carry the fix.
     """
     version = subject.host.qemu
     for disk in subject.disks:

@@ -5,7 +5,7 @@ HANGS = ((7, 1), (10, 1))
 """All of these: a request is never completed."""
 
 CRAWLS_ON_AHCI = ((10, 2, 0), (10, 2, 1))
-"""Up to 499 ms a request on IDE and SATA disks (a 128 MB read took 25.76 s, 1.30 s when mended)."""
+"""Up to 499 ms a request on IDE and SATA disks (a 128 MB read took 25.76 s, 1.30 s once fixed)."""
 
 
 def io_uring_hangs(version: tuple[int, ...]) -> bool:

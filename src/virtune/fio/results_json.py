@@ -74,7 +74,7 @@ def _objects(text: str) -> Iterator[_Object]:
             value, position = json.JSONDecoder(strict=False).raw_decode(text, start.end() - 1)
         except json.JSONDecodeError as error:
             if not mended and _NOT_A_NUMBER.match(text, error.pos):
-                # fio wrote a number that JSON does not have. Only now, because mending copies the text.
+                # fio wrote a number that JSON does not have. Only now, because repairing copies the text.
                 text, position, mended = _mend(text[start.end() - 1 :]), 0, True
                 continue
             broken, failures = broken or error, failures + 1

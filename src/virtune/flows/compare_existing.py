@@ -172,7 +172,7 @@ def _matched(runs: Sequence[Run], say: Callable[[str], None], *, different_jobs:
     names = {name for mine in by_arm.values() for name in mine}
     if all(len(mine) == 1 for mine in by_arm.values()) and len(names) > 1:
         first = next(iter(next(iter(by_arm.values()))))
-        say(f"each has one workload, and they are held against one another: {', '.join(sorted(names))}")
+        say(f"each has one workload, and they are compared with one another: {', '.join(sorted(names))}")
         runs = [replace(run, name=first) for run in runs]
         by_arm = {arm: {first: next(iter(mine.values()))} for arm, mine in by_arm.items()}
         names = {first}

@@ -6,7 +6,7 @@
     --arm fast:disk.aio=native,disk.cache=none  one arm with a name; `--arm same:` is the base again
     rig=metal                                   may stand where a knob may: the same load without QEMU
     rig=vhost-user                              short for rig=storage-daemon,disk.export=vhost-user-blk
-    rig=libvirt:NAME                            a libvirt domain of the user's, which runs
+    rig=libvirt:NAME                            an existing libvirt domain, which runs
 
 Without a name for it, the first arm is the baseline.
 """

@@ -21,8 +21,8 @@ class StudySide:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StudyPair:
-    """Both, and a table for each workload: its name, what its figures are worth where they rank nothing, and rows: a
-    metric's label, then a cell for each arm of the one and of the other.
+    """Both, and a table for each workload: its name, why its figures are not comparable, if so, and rows: a metric's
+    label, then a cell for each arm of the one and of the other.
     """
 
     sides: tuple[StudySide, StudySide]
@@ -50,7 +50,7 @@ def _side(result: Result, view: ResultView) -> StudySide:
 
 
 def _worth(views: tuple[ResultView, ResultView], name: str) -> str:
-    """Say of each side whose figures of a workload rank nothing what they are worth."""
+    """Name each side whose figures of a workload are not comparable, with the reason."""
     said = (one.worth for view in views for one in view.workloads if one.workload.name == name and one.worth)
     return "; ".join(dict.fromkeys(said))
 

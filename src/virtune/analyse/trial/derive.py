@@ -251,7 +251,7 @@ def _emulated(parts: Mapping[str, bytes]) -> Iterator[Remark]:
             id=EMULATED,
             weight=Weight.WARNING,
             text="functional only: the guest ran under software emulation (TCG), so these numbers describe the "
-            "emulator and rank nothing",
+            "emulator and are not comparable",
             advice="measure where KVM boots a guest (`virtune appliance build` tries again), or without one: "
             "rig=vhost-user",
         )

@@ -192,7 +192,7 @@ PROXMOX = Language(
         "scsi.num_queues": f"queues= (scsi with scsihw: {SINGLE})",
     },
     refusals={
-        "device.bus": "the bus is the disk's name: detach it and attach it as virtioN or scsiN, and mend `boot:`",
+        "device.bus": "the bus is the disk's name: detach it and attach it as virtioN or scsiN, and update `boot:`",
         "iothread.count": "there is one for each disk that asks for it (iothread=1), so none is counted",
         "iothread.pin": "`affinity:` pins the whole VM, not one thread",
         "vcpu.pin": "`affinity:` pins the whole VM, not one thread",

@@ -3,7 +3,7 @@
 
 History of the schema:
 
-virtune/check/1   noise, its memory, drift, slices, what could be found, gates, neighbours
+virtune/check/1   noise, autocorrelation, drift, slices, detectable difference, gates, neighbours
 """
 
 from dataclasses import asdict

@@ -81,6 +81,6 @@ def _not_comparable(result: Result) -> Iterator[str]:
     """Warn where this host's figures do not describe a disk."""
     said = {one.remark.id for arm in result.arms for one in arm.remarks}
     if EMULATED in said:
-        yield "the guests here ran under software emulation, so their figures are not to be held against these"
+        yield "the guests here ran under software emulation, so their figures are not comparable with these"
     if SIMULATED in said:
         yield "the figures here are invented (rig=simulated)"
