@@ -45,6 +45,11 @@ class ForkServer:
                 stdout=subprocess.DEVNULL,
             )
 
+    @property
+    def pid(self) -> int:
+        """The process whose children the programs are."""
+        return self._process.pid
+
     def run(
         self, words: Sequence[str], *, env: Mapping[str, str], cwd: Path, timeout: float
     ) -> "subprocess.CompletedProcess[str]":

@@ -88,7 +88,6 @@ def test_200_switches_in_one_process_are_quick_and_leave_nothing(
     assert {way.why for way in ways[1:]} == {""}
     assert [way.swapped for way in ways] == [None, *["export"] * 199]
     assert (ways[-1].carried, len({way.process for way in ways})) == (199, 1)
-    # 15 ms is the median on an idle machine; what others on the CPUs add to that is no cost of a switch
     # 15 ms is the median on an idle machine; beside two busy loops it is 55 ms, and less the waits for a CPU 27 ms
     assert statistics.median(seconds[1:]) <= 0.05
     assert open_files[-1] == open_files[1]

@@ -21,6 +21,11 @@ SHORT = ("--rounds", "1", "--seconds", "1", "--ramp", "0.1")
 METAL = ("--rig", "metal", "--workload", "rw=randread,bs=4k,iodepth=16")
 
 
+@pytest.fixture(autouse=True)
+def first_on_the_cpus() -> None:
+    """Here others are to be in the way."""
+
+
 @contextlib.contextmanager
 def neighbours(*commands: list[str]) -> Iterator[list[int]]:
     running = [subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) for words in commands]
