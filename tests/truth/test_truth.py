@@ -183,8 +183,8 @@ def test_a_planted_tenth_is_found_and_equal_arms_are_not_called_different(user: 
 def test_the_same_stack_twice_is_the_same(user: User) -> None:
     """At a throttle's rate rounds differ by little, so that "undecided" would be no answer."""
     arms = ("--arm", "a:disk.throttle_iops=5000", "--arm", "b:disk.throttle_iops=5000")
-    words = ("--workload", "rw=randread,bs=4k,iodepth=16", "--rounds", "10", "--seconds", "0.6", "--ramp", "0.2")
-    ran = user.run("compare", *NULL, *arms, *words, "--json", "-q")
+    words = ("--workload", "rw=randread,bs=4k,iodepth=16", "--rounds", "20", "--seconds", "0.6", "--ramp", "0.2")
+    ran = user.run("compare", *NULL, *arms, *words, "--json", "-q", timeout=170)  # it stops when it is decided
     assert [c["verdict"] for c in ran.json()["comparisons"]] == ["same"]
 
 
