@@ -115,7 +115,7 @@ class User:
     def command(self, *words: str, exactly: bool = False) -> list[str]:
         place = (
             ("--scratch", str(self.scratch), "--span", str(SPAN))
-            if words[0] in ("compare", "measure", "tune", "check") and not exactly
+            if words[0] in ("compare", "measure", "tune", "check", "sweep") and not exactly
             else ()
         )
         return [sys.executable, "-m", "virtune", *words, *place]
