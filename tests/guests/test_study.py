@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.real, pytest.mark.xdist_group("guests")]
 SHORT = ("--rig", "qemu", "--seconds", "1", "--ramp", "0.2", "-q")
 
 
-def test_vms() -> list[int]:
+def vms_of_tests() -> list[int]:
     return [int(line.split()[0]) for line in marked_processes() if "qemu-system" in line]
 
 
@@ -64,7 +64,7 @@ def test_engines_are_compared_in_one_guest_and_marked(user: User) -> None:
     marks = [json.loads(line).get("mark") for line in counters[1:]]
     assert {"start", "begin", "stop"} <= set(marks)
     assert "vda" in json.loads(counters[1])["text"]
-    assert not test_vms()
+    assert not vms_of_tests()
 
 
 def test_one_load_in_one_guest_and_shared_by_two_beside_bare_metal(user: User) -> None:
@@ -89,7 +89,7 @@ def test_one_load_in_one_guest_and_shared_by_two_beside_bare_metal(user: User) -
     assert all("numjobs=1" in job for job in jobs), "a clone for each"
     assert jobs[0] != jobs[1], "at places of its own"
     assert all(f"{name} " in parts for name in ("fio.json", "fio-2.json", "guest-counters-2.jsonl", "barrier.json"))
-    assert not test_vms()
+    assert not vms_of_tests()
     itself = f"two:guests.count=2,guests.spread={user.scratch}/."
     words = ("compare", "--arm", "one:", "--arm", itself, "--workload", "rw=randread,numjobs=2")
     assert "guests.spread names the scratch directory itself" in user.run(*words, *SHORT, status=3).stderr
@@ -138,7 +138,7 @@ def test_the_first_study_ends_in_its_table(user: User) -> None:
 def test_a_guest_that_is_killed_costs_one_attempt(user: User) -> None:
     words = ("compare", "--arm", "a:", "--arm", "b:disk.aio=native", "--rounds", "2", *SHORT)
     child = user.start(*words, "--seconds", "3")
-    assert eventually(lambda: bool(test_vms()), seconds=60)
+    assert eventually(lambda: bool(vms_of_tests()), seconds=60)
     # its pid changes only when it is replaced; a load is on once the study is in the store, which a look may miss
 
     def begun() -> bool:
@@ -147,7 +147,7 @@ def test_a_guest_that_is_killed_costs_one_attempt(user: User) -> None:
 
     assert eventually(begun, seconds=100)
     time.sleep(2.5)
-    (victim,) = test_vms()
+    (victim,) = vms_of_tests()
     os.kill(victim, signal.SIGKILL)
     out, err = child.communicate(timeout=170)
     assert child.returncode == 0, err
@@ -155,7 +155,7 @@ def test_a_guest_that_is_killed_costs_one_attempt(user: User) -> None:
     assert "4 of 4 trials" in out
     shown = user.run("show", "last", "--json").json()
     assert all(round_["measurement"] for arm in shown["arms"] for round_ in arm["rounds"])
-    assert not test_vms()
+    assert not vms_of_tests()
 
 
 PAIR = ("compare", "--arm", "a:", "--arm", "b:disk.aio=native", "--rounds", "1", *SHORT)

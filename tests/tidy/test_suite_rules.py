@@ -31,7 +31,8 @@ def test_a_skip_is_named_with_its_reason() -> None:
 def test_a_skip_fails_a_run_that_must_skip_nothing(
     must_skip_nothing: str, status: int, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delenv("CI", raising=False)
+    for name in ("CI", "PYTEST_XDIST_WORKER"):  # a worker leaves the rules to the process that collects its reports
+        monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("VIRTUNE_NO_SKIPS", must_skip_nothing)
     pytester.makepyfile("import pytest\n\n\ndef test_one():\n    pytest.skip('no such disk')\n")
     assert pytester.inline_run(plugins=[SuiteRules()]).ret == status
