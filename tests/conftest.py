@@ -85,23 +85,31 @@ FIRST = -15
 """So nice, a thread has 28 times the share of a CPU of one with the usual 0."""
 
 
-def reniced(by: int) -> bool:
-    """Give what we start from now on another priority; says whether we may."""
+def _reniced(by: int) -> None:
+    """Give what we start from now on another priority."""
+    for process in (0, fork_server().pid):
+        os.setpriority(os.PRIO_PROCESS, process, os.getpriority(os.PRIO_PROCESS, process) + by)
+
+
+@contextlib.contextmanager
+def first_served() -> Iterator[None]:
+    """Let what is started meanwhile run before other work, where that is allowed (root)."""
     try:
-        for process in (0, fork_server().pid):
-            os.setpriority(os.PRIO_PROCESS, process, os.getpriority(os.PRIO_PROCESS, process) + by)
+        _reniced(FIRST)
     except PermissionError:
-        return False
-    return True
+        yield
+        return
+    try:
+        yield
+    finally:
+        _reniced(-FIRST)
 
 
 @pytest.fixture(autouse=True)
 def first_on_the_cpus(request: pytest.FixtureRequest) -> Iterator[None]:
     """Let what is measured run before other work: a rate that had to wait for a CPU is none that we know."""
-    preferred = request.node.get_closest_marker("alone") is not None and reniced(FIRST)
-    yield
-    if preferred:
-        reniced(-FIRST)
+    with first_served() if request.node.get_closest_marker("alone") else contextlib.nullcontext():
+        yield
 
 
 class User:
