@@ -13,6 +13,7 @@ from junitparser import Error, Failure, JUnitXml, Skipped, TestSuite
 from markdown_it import MarkdownIt
 from tests.analyse.recordings import FOLDER
 from tests.cli.test_import import BENCH, Capture, Kept, result
+from tests.guide import EXAMPLES
 from tests.published import complaints, strictly
 
 from virtune.analyse.trial.imported import differing, shape_of
@@ -90,6 +91,30 @@ def test_one_run_each_shows_the_difference_and_is_undecided(kept: Kept) -> None:
     assert "undecided, IOPS +14.8 % [too few runs to tell]; one run each cannot decide" in shown
     assert "iops < -3%: undecided for study1-after against study1-before" in shown
     assert "the arms did not run in turn" in shown
+
+
+def test_a_condition_shows_no_interval_where_the_table_shows_none(kept: Kept, before: Path, tmp_path: Path) -> None:
+    few = repeats(tmp_path, "few", speed=0.9, runs=3)
+    shown = kept("compare", str(before), str(few), "--fail-if", "iops < -3%", status=5)
+    assert shown.count("[too few runs to tell]") >= 2
+    (_, condition) = shown.split("--fail-if conditions")
+    assert "[too few runs to tell]" in " ".join(condition.split())
+
+
+def test_an_interval_across_a_limit_is_narrowed_by_runs_where_there_are_no_rounds(
+    kept: Kept, before: Path, slower: Path
+) -> None:
+    shown = " ".join(kept("compare", str(before), str(slower), "--fail-if", "iops < -10%", status=5).split())
+    assert "the interval crosses the limit; more runs narrow it" in shown
+
+
+def test_the_seed_of_a_run_is_no_other_option(kept: Kept) -> None:
+    runs = [EXAMPLES / "before" / f"run-{number}.json" for number in (1, 2)]
+    seeds = {json.loads(run.read_text())["jobs"][0]["job options"]["randseed"] for run in runs}
+    assert len(seeds) == 2
+    shown = kept("compare", *map(str, runs))
+    assert "the arms did not run in turn" in shown
+    assert "randseed" not in shown
 
 
 def test_other_jobs_are_refused_or_compared_with_a_warning(kept: Kept, tmp_path: Path) -> None:

@@ -47,7 +47,7 @@ WORDS: Mapping[Reason, str] = {
     Reason.ARM_LOST: "{arm} gave no measurement in {rounds} rounds: {failure}",
     Reason.BEYOND_LIMIT: "the whole interval is beyond the limit",
     Reason.WITHIN_LIMIT: "the whole interval is within the limit",
-    Reason.CROSSES_LIMIT: "the interval crosses the limit; more rounds narrow it",
+    Reason.CROSSES_LIMIT: "the interval crosses the limit; more {units} narrow it",
     Reason.NOT_MEASURED: "not measured{where}",
 }
 """The sentence of each code, with placeholders for the facts of the case."""

@@ -77,7 +77,7 @@ def _judge(condition: Threshold, comparison: Comparison, *, paired: bool) -> tup
         return Outcome.UNDECIDED, why
     above, below = ratio.low > limit, ratio.high < limit
     if not (above or below):
-        return Outcome.UNDECIDED, because(Reason.CROSSES_LIMIT)
+        return Outcome.UNDECIDED, because(Reason.CROSSES_LIMIT, units="rounds" if paired else "runs")
     if above == (condition.relation == ">"):
         return Outcome.BREACHED, because(Reason.BEYOND_LIMIT)
     return Outcome.HELD, because(Reason.WITHIN_LIMIT)

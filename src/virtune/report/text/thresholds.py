@@ -9,8 +9,9 @@ from rich.text import Text
 
 from virtune.model.condition import Outcome, ThresholdResult
 from virtune.model.verdict import Comparison
+from virtune.report.text import answer
 from virtune.report.text.layout import Paragraph
-from virtune.report.text.words import change_words, difference_text, quantity
+from virtune.report.text.words import quantity
 
 _STYLE = {Outcome.BREACHED: "red", Outcome.HELD: "green", Outcome.UNDECIDED: "yellow"}
 
@@ -48,9 +49,7 @@ def change_text(ruling: ThresholdResult) -> str:
     comparison, value = ruling.comparison, ruling.condition.value
     if value is not None:
         return _value_text(comparison, value)
-    if comparison.ratio is not None:
-        return difference_text(comparison.ratio)
-    return change_words(comparison.change) if comparison.change is not None else ""
+    return answer.change_text(comparison)
 
 
 def _value_text(comparison: Comparison, limit: float) -> str:
