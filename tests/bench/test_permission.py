@@ -20,6 +20,7 @@ from virtune.probe.holders import locks_on
 from virtune.probe.image_formats import image_format
 
 real = pytest.mark.real
+pytestmark = pytest.mark.xdist_group("loop devices")  # making one opens all others for a moment
 
 MIB = 1024**2
 

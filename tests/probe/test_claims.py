@@ -15,7 +15,8 @@ from virtune.model.facts import ClaimKind
 from virtune.probe.claims import claims
 from virtune.probe.devices import backing_of
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.real, pytest.mark.xdist_group("loop devices")]
+"""`losetup --find` opens every loop device for a moment, so tests that make some do not run beside one another."""
 
 NEEDS = [name for name in ("losetup", "mkfs.ext4", "blkid", "mount") if shutil.which(name) is None]
 CANNOT = (

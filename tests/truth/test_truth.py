@@ -188,6 +188,7 @@ def test_the_same_stack_twice_is_the_same(user: User) -> None:
     assert [c["verdict"] for c in ran.json()["comparisons"]] == ["same"]
 
 
+@pytest.mark.xdist_group("loop devices")
 def test_a_loop_device_over_a_cached_file_is_no_disk(user: User) -> None:
     if not backing_of(user.home).devices:
         pytest.skip("no block device is seen behind the temporary directory, so nothing can tell what it served")

@@ -41,25 +41,25 @@ def throttles(*iops: int) -> str:
 
 @pytest.fixture(scope="module")
 def planted(tmp_path_factory: pytest.TempPathFactory, scratch_directory: Any) -> tuple[User, Any]:
-    """Configurations from 5 to 30 % below the best."""
+    """Configurations from 5 to 30 % below the best, at rates that need a small part of a CPU, which others use too."""
     user = User(tmp_path_factory.mktemp("user"), scratch_directory)
-    words = ("--vary", throttles(6400, 7200, 7600, 8000), "--baseline", "disk.throttle_iops=5600")
-    return user, strictly(tune(user, *words, "--confirm", str(PAIRS)).stdout)
+    words = ("--vary", throttles(1600, 1800, 1900, 2000), "--baseline", "disk.throttle_iops=1400")
+    return user, strictly(tune(user, *words, "--confirm", str(PAIRS), "--confirm-seconds", "400ms").stdout)
 
 
 def test_the_planted_best_or_one_within_3_percent_wins(planted: tuple[User, Any]) -> None:
     _, found = planted
     assert complaints("tune", found) == []
     won = {arm["name"]: int(arm["settings"]["disk.throttle_iops"]) for arm in found["arms"]}[found["winner"]]
-    assert won >= 0.97 * 8000
-    assert 1 - won / 8000 <= found["distance"] + 0.005  # what it says of its distance is true
+    assert won >= 0.97 * 2000
+    assert 1 - won / 2000 <= found["distance"] + 0.005  # what it says of its distance is true
     assert found["study"]["finished"]
     # both let pass what the throttle's bucket holds besides, so the ratio stays
     confirmed = found["confirmation"]
     assert 6 <= confirmed["pairs"] <= PAIRS
-    assert confirmed["ratio"]["low"] < won / 5600 * 1.03
-    assert confirmed["ratio"]["high"] > won / 5600 * 0.97
-    assert found["recommendation"] == "change"
+    assert confirmed["ratio"]["low"] < won / 1400 * 1.03
+    assert confirmed["ratio"]["high"] > won / 1400 * 0.97
+    assert found["recommendation"] == "change", confirmed
     assert found["cost"]["elapsed_seconds"] < found["cost"]["grid_seconds"] / 10
 
 
