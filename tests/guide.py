@@ -10,7 +10,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 GUIDE = ROOT / "docs" / "guide"
 EXAMPLES = GUIDE / "examples"
-PAGES = [ROOT / "README.md", *sorted(GUIDE.glob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "docs" / "ci.md", *sorted(GUIDE.glob("*.md"))]
 
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _STATUS = re.compile(r"exit (\d)")
@@ -38,7 +38,7 @@ class Step:
     @property
     def only_parsed(self) -> bool:
         """Whether it takes minutes, or needs a VM with a load of its own or a second QEMU."""
-        return self.page == "recipes.md" or self.remark in ("a running VM", "needs both")
+        return self.page in ("recipes.md", "ci.md") or self.remark in ("a running VM", "needs both")
 
 
 def steps(page: Path) -> Iterator[Step]:

@@ -41,7 +41,7 @@ def throttles(*iops: int) -> str:
 
 @pytest.fixture(scope="module")
 def planted(tmp_path_factory: pytest.TempPathFactory, scratch_directory: Any) -> tuple[User, Any]:
-    """Configurations from 5 to 30 % below the best, at rates that need a small part of a CPU, which others use too."""
+    """Configurations from 5 to 30 % below the best, at rates that need a small part of a CPU that others use too."""
     user = User(tmp_path_factory.mktemp("user"), scratch_directory)
     words = ("--vary", throttles(1600, 1800, 1900, 2000), "--baseline", "disk.throttle_iops=1400")
     return user, strictly(tune(user, *words, "--confirm", str(PAIRS), "--confirm-seconds", "400ms").stdout)
