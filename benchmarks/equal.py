@@ -7,7 +7,7 @@
 
 Each run is what a user would type, `virtune compare --rig metal --arm a: --arm b:`, which takes five minutes where it
 is not decided sooner. Shorter trials in a shorter budget have as many rounds and looks, and how long a trial is does
-not change how often equal arms are called different: `equal.py 20 --arms 2 4 --rounds 16 --seconds 300ms` takes 40
+not change how often equal arms are called different: `equal.py 20 --arms 2 4 --rounds 16 --seconds 300ms` takes 25
 minutes on a quiet machine. Where one in twenty is promised, more than 5 of 40 runs are called different with
 probability 0.01; a test that is broken on purpose (an ordinary t at every look) shows none in 40 runs of five minutes
 with probability 0.02.
