@@ -27,7 +27,7 @@ _VERSION = re.compile(r"(\d+)\.(\d+)(?:\.(\d+))?")
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _UNREACHABLE = re.compile("onnect|authenti|End of file")
 _BEHIND = re.compile("guest agent|monitor", re.IGNORECASE)
-"""Errors of libvirt's own connections (to a hypervisor, say): libvirt itself was reached."""
+"""Errors of libvirt's own connections (to a guest agent or QEMU's monitor): libvirt itself was reached."""
 _LOCAL = re.compile(r"(qemu|xen|ch)(\+unix)?:///")
 
 

@@ -18,7 +18,7 @@ L2_CACHE_DEFAULT = 32 * 1024**2
 """QEMU's default L2 cache of a qcow2 image since 3.1."""
 
 BY_DEFAULT = "detect_zeroes by default"
-"""The system that enables detect_zeroes by default, and its option."""
+"""Marks a disk for which nobody requested detect_zeroes and whose system (Proxmox) enables it by default."""
 
 BACKING_MAX = 2
 """One snapshot or one template makes a chain of up to two images below."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rules for running domains: requested settings compared with the verified ones."""
+"""Rules for running domains: requested settings compared with those that the process has."""
 
 from collections.abc import Iterator
 

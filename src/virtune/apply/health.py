@@ -57,8 +57,8 @@ def read_sign(text: str) -> Sign:
 def require_tellable(virsh: Virsh, uuid: str, signs: Sequence[Sign], xml: bytes) -> None:
     """Raise PreconditionError for a health sign that the running guest does not show before the change.
 
-    A sign that is missing before could not show afterwards whether the change did harm. A console is exempt, because
-    it shows new output only.
+    A sign that is missing before could not show afterwards whether the change did harm. A console only has to exist,
+    because it shows new output only.
     """
     for sign in signs:
         match sign.kind:

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Check whether a target may be loaded. virtune writes to nothing it did not make, unless the user names it.
+"""Check whether a target may be loaded. virtune writes to nothing it did not make, unless the user allows writing to
+it by name.
 
 A name may lead elsewhere at any time. So a target is opened once, and that open file is checked and loaded, under a
 path in /proc that nobody can replace.

@@ -66,7 +66,7 @@ class Monitor:
             raise RigError(f"QEMU refused `{command}`: {refusal}") from None
 
     def execute_until(self, command: str, arguments: Mapping[str, Any], event: str, **said: Any) -> None:
-        """Execute one command and wait for the event that ends it, with these values in its data."""
+        """Execute a command and wait for the event that ends what it began, with these values in the event's data."""
 
         async def work() -> None:
             with self._client.listener((event,)) as listener:

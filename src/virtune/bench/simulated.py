@@ -47,7 +47,7 @@ EFFECTS: Mapping[tuple[str, str], float] = {
 """The factor of a setting on the disk's capacity in IOPS; an empty value means any. All others have no effect."""
 
 CAPACITY_IOPS = 40_000.0
-"""The base stack's capacity in 4 KiB IOPS at any depth."""
+"""The limit of the base stack's IOPS in 4 KiB blocks, however many requests are in flight."""
 
 BANDWIDTH_BPS = 1e9
 """Its capacity in bytes a second."""

@@ -141,7 +141,9 @@ def _told(done: "Applied", *, restart: bool, saved: bool) -> Iterator[str]:
 def _means(
     signs: tuple[str, ...], replug: tuple[str, ...], timeout_seconds: float, *, restart: bool, force_off: bool
 ) -> "Means":
-    """Read the disruptions allowed for a running domain; raises UsageError for contradictory options."""
+    """Read the disruptions allowed for a running domain; raises UsageError for options that exclude each other, or
+    that lack one they need.
+    """
     from virtune.apply.health import read_sign
     from virtune.apply.journal import Restart
     from virtune.flows.apply import Means

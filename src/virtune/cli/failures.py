@@ -30,7 +30,7 @@ _OF_OUTPUT = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errn
 
 
 _NO_MEMORY = re.compile(r"failed to map segment|[Cc]annot allocate memory|static TLS block")
-"""The loader's message on an incompatible library."""
+"""The loader's messages when a library does not fit into memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +110,7 @@ def let_go_of_output() -> None:
 
 
 def say(failure: Failure) -> int:
-    """Write a failure to stderr and return its exit code, also if stderr is closed."""
+    """Write a failure to stderr and return its exit code, also if stderr cannot be written to."""
     colour = False if os.environ.get("NO_COLOR") else None  # None: as the terminal is
     with contextlib.suppress(OSError):
         click.echo(click.style("error:", fg="red", bold=True) + f" {failure.message}", err=True, color=colour)

@@ -91,7 +91,7 @@ class Language:
         """Return a text with settings changed, one after the other.
 
         Raises PlanError for a setting that the language cannot express, a missing place, or a value that the system
-        would refuse, ReadError for an unreadable text.
+        would refuse, ReadError for a text that is not in this language.
         """
         after = text
         for _, changed in self.steps(text, turns, {}, domain=domain):

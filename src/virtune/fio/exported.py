@@ -69,8 +69,8 @@ def takes(workload: Workload) -> bool:
 
 
 def _as_on_an_export(workload: Workload) -> bool:
-    """Whether a file's job has no options that only make sense on a file: an engine, polling of the device, or a job
-    file's defaults, which apply where fio opens the file.
+    """Whether a file's job has no options that only make sense on a file: an engine, polling of the device, or a
+    user's own job file, which fio runs unchanged where it opens the file.
     """
     said = {name for job in workload for name in job.as_dict()}
     return workload.verbatim is None and not said & {"ioengine", "hipri"}

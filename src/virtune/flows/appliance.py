@@ -20,8 +20,8 @@ _AGENT_SECONDS = 20.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Built:
-    """An appliance, whether it was built now, and the accelerator of guests on this host. Its agent answered in a
-    test.
+    """An appliance, whether it was built now, and the accelerator of guests on this host. Its agent, if it has one,
+    answered in a test.
     """
 
     appliance: Appliance
@@ -33,7 +33,7 @@ def build(*, kernel: Path | None, modules: Path | None, agent: bool) -> Built:
     """Build the appliance unless there is one of the same content, and test again whether it boots on KVM.
 
     The rig boots it from then on, or a rebuild of it after its sources have changed. Raises GuestError when its guest
-    agent does not answer.
+    agent, if requested, does not answer.
     """
     cache = shell.cache_directory()
     sources = find_sources(cache / "packages", kernel=kernel, modules=modules, agent=agent)

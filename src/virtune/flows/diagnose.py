@@ -20,7 +20,7 @@ from virtune.model.study import Study
 from virtune.store.sqlite import Store
 
 ROUNDS_MAX = 20
-"""The most rounds that are read, the last ones: each trial takes a tenth of a second."""
+"""The most rounds that are read, the last ones: reading a trial's captures takes a tenth of a second."""
 
 
 def diagnose_study(store: Store, study_id: str, number: int | None = None) -> tuple[Diagnosis, ...]:

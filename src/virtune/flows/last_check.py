@@ -10,7 +10,7 @@ from virtune.model.study import Checked, Study, StudyKind
 from virtune.store.sqlite import Store
 
 LATEST = timedelta(days=1)
-"""The oldest check that still describes the host."""
+"""The greatest age of a check that still describes the host."""
 
 
 def last_check(store: Store, study: Study) -> Checked | None:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
 STUDIES_MAX = 20
-"""The newest studies that get their own series; each label set is a series that Prometheus keeps."""
+"""How many of the newest studies get their own series; each label set is a series that Prometheus keeps."""
 
 _PAIR = ("study", "workload", "metric", "arm", "baseline", "domain")
 _LABEL_MAX = 200

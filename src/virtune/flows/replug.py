@@ -20,7 +20,7 @@ from virtune.virsh import DumpedDomain, Virsh
 def plugs_of(
     virsh: Virsh, dumped: DumpedDomain, after: bytes, turns: Sequence[SettingChange], targets: Sequence[str]
 ) -> tuple[Plug, ...]:
-    """Return the exchanges of these disks; raises PreconditionError for one that may or need not be exchanged."""
+    """Return these disks' exchanges; raises PreconditionError for one that must not or need not be exchanged."""
     live, before = (dumped.live or "").encode(), (dumped.inactive or "").encode()
     if dumped.state != "running":
         raise PreconditionError(f"the domain is {dumped.state}: there is nothing to replug")

@@ -15,7 +15,7 @@ from virtune.probe.cpu import cpu_facts
 from virtune.store.sqlite import Store
 
 STUDIES_MAX = 8
-"""The newest studies with stacks of the same kinds that are read."""
+"""How many of the newest studies with stacks of the same kinds are read."""
 
 
 def seen_costs(store: Store, study: Study) -> SeenCosts:

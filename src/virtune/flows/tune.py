@@ -51,7 +51,7 @@ from virtune.plan.search import next_block
 from virtune.store.sqlite import Store
 
 _MANY = 100
-"""The fewest slices from which the share of repeats is forecast."""
+"""The number of slices over which repeats are forecast, to get their share."""
 
 COME_UP_MAX = 200
 """Up to so many configurations are all brought up once before the race; of more, each when its turn comes."""
@@ -186,7 +186,7 @@ def _require_real(found: InForce) -> None:
 
 
 def those_that_come_up(study: Study, tools: Tools, say: Callable[[Event], None]) -> Study:
-    """Bring every arm up once and leave out those that QEMU refuses or runs with other settings."""
+    """Bring every arm up once and leave out, with the reason, those that QEMU refuses or runs with other settings."""
     search = search_of(study)
     if len(study.arms) > COME_UP_MAX:
         baseline = study.arm(study.baseline).stack

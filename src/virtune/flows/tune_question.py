@@ -99,7 +99,7 @@ def _options(study: Study, asked: StudyOptions) -> tuple[ChosenOption, ...]:
 
 
 def _require_time(asked: StudyOptions) -> None:
-    """Raise PlanError for a soak, or a distance of blocks, that uses up the budget."""
+    """Raise PlanError for a soak, or a distance of blocks, that leaves nothing of the budget."""
     spread, soak, budget = asked.spread or 0.0, asked.soak or 0.0, asked.budget
     if budget is None:
         return

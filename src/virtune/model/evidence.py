@@ -22,7 +22,7 @@ EACH_OPERATION = "operations.log"
 """The capture with every I/O of a load that asked for it, as fio logs them: `ms, ns, direction, bytes, place`."""
 
 DISKS = "disks.json"
-"""The capture that lists the disks below each image, where the guests' images are spread over several."""
+"""The capture that lists the disks below each image, where the guests are spread over several images."""
 
 BARRIER = "barrier.json"
 """The capture with the start skew of guests that should start together."""

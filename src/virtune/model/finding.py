@@ -55,7 +55,7 @@ class ImageView:
 
     @property
     def sparse(self) -> bool | None:
-        """Whether blocks are not yet allocated: less than 99 % of its size is."""
+        """Whether some blocks are not yet allocated: less than 99 % of its size is allocated."""
         if self.size_bytes is None or self.allocated_bytes is None:
             return None
         return self.allocated_bytes < 0.99 * self.size_bytes

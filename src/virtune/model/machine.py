@@ -22,7 +22,7 @@ System = Literal["bare", "linux"]
 """The system in a guest: Linux, or only the load generator, without an operating system."""
 
 MEMORY = Bytes(512 * 1024**2)
-"""The default memory of a test VM; it needs a tenth of that."""
+"""The default memory of a test VM, which needs only a tenth of it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -91,9 +91,10 @@ class RampFinding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArmSummary:
-    """One arm under one workload: its values over all rounds, its verified settings, and its failures.
+    """One arm under one workload: its values over all rounds, the checks of its settings (also those that disagree or
+    could not be seen), and its failures.
 
-    `attempts` counts all, failed ones too; `invalid` counts the disturbed ones, by the id of the cause.
+    `attempts` counts all, failed ones too; `invalid` counts the invalid ones, by the id of the cause.
     `layers` says where the time of a request goes, None where nothing was seen below the application.
     """
 

@@ -203,7 +203,7 @@ def setting_of(stack: Stack, knob: Knob) -> str | int | bool | None:
 
 
 def writes_through(stack: Stack) -> bool:
-    """Whether the guest sees no write cache. QEMU shows this when it makes the device, and cannot change it later."""
+    """Whether the guest sees no write cache. The guest is told when the device is made, and cannot be told later."""
     return stack.disk.cache in ("writethrough", "directsync")
 
 

@@ -166,7 +166,7 @@ class Study:
 
     @property
     def label(self) -> str:
-        """Its kind in words; that of a simulated study begins with "simulated"."""
+        """Its kind in words; that of a simulated study begins with "SIMULATED"."""
         return f"SIMULATED {self.kind}" if self.simulated else self.kind
 
     @property

@@ -29,7 +29,7 @@ RAMP_MAX = 3600.0
 BUDGET_MIN, BUDGET_MAX = 1.0, 7 * 86_400.0
 MARGIN_MIN, MARGIN_MAX = 0.001, 0.5
 CONFIDENCE_MIN, CONFIDENCE_BELOW = 0.5, 1.0
-"""The options, as flags and as keys of plan files; times in seconds."""
+"""The bounds of the options, the same for flags and for keys of plan files; times in seconds."""
 
 DEFAULT_SPAN = Bytes(1024**3)
 """1 GiB: fills in a few seconds, is larger than any drive's or controller's own cache segment that a demo would

@@ -84,8 +84,8 @@ class Recommendation(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Probed:
-    """The probe's measurements of the baseline and what follows from them: slice length, block limit, forecast for a
-    certificate.
+    """The probe's measurements of the baseline and what follows from them: slice length, the most slices of the race,
+    forecast for a certificate.
 
     `iops` and `flushes` are rates per second of the workload with the lowest.
     """

@@ -18,7 +18,7 @@ UNVERIFIED = "unverified"
 """The id of the remark on a trial in which a verifiable setting was not verified."""
 
 ALWAYS = frozenset({"disk.aio", "disk.cache", "disk.format", "disk.backend", "disk.detect_zeroes", "disk.export"})
-"""The settings that are reported for every stack, also at their default."""
+"""The settings that are verified for every stack, also at their default."""
 
 _OPENS = frozenset({"disk.aio", "disk.cache", "disk.discard"})
 """The settings of opening an image; a disk without an image has none of them."""

@@ -42,7 +42,7 @@ _LATEST = 3
 """The overhead is the median over so many of the newest studies of a kind."""
 
 _ATTEMPTS = 3
-"""Times are stored in whole seconds, so fewer attempts are too imprecise."""
+"""Times are stored in whole seconds, so nothing is learnt from fewer attempts than this."""
 
 Kind = tuple[str, str | None, str | None, int]
 """The properties of a stack that determine its overhead: rig, export, domain and guests."""
@@ -55,7 +55,7 @@ def kind_of(stack: Stack) -> Kind:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimedStudy:
-    """A study of this host: the arm of every attempt, and its end in seconds since the study's begin.
+    """A study of this host: the arm and the end of every attempt, the end in seconds since the study's begin.
 
     `filled`: scratch images were made for it, as far as known.
     """

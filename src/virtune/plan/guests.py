@@ -12,7 +12,9 @@ _APART = 100_003
 
 
 def share_of(workload: Workload, stack: Stack) -> Workload:
-    """Divide the clones of every job among the guests; raises PlanError if they cannot be divided evenly."""
+    """Divide the clones of every job among the guests; raises PlanError if they cannot be divided evenly, or the
+    workload is a job file.
+    """
     if stack.guests == 1:
         return workload
     if workload.verbatim is not None:
@@ -34,7 +36,7 @@ def share_of(workload: Workload, stack: Stack) -> Workload:
 
 
 def require_shared_image(workload: Workload, stack: Stack) -> None:
-    """Raise PlanError where guests would write to one qcow2 image, which only one QEMU may open."""
+    """Raise PlanError where guests would write to one qcow2 image, which only one QEMU may write to."""
     if stack.guests + stack.idle_guests > 1 and workload.writes and stack.disk.format != "raw":
         raise PlanError(
             f"several guests cannot have one {stack.disk.format} image while {workload.name} writes to it",

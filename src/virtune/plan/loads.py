@@ -174,7 +174,9 @@ def offered_workload(workload: Workload, load: str, iops: float) -> Workload:
 
 
 def _only_job(workload: Workload) -> Job:
-    """Return the only job of a workload; raises PlanError where a rate would change the request."""
+    """Return the only job of a workload; raises PlanError where its I/Os cannot be offered at a rate: a job file,
+    several jobs, a pace of its own, or a synchronous engine.
+    """
     where = f"workload {workload.name}"
     if workload.verbatim is not None or len(workload.jobs) != 1:
         hint = "write it in fio's words: rw=randread,bs=4k,iodepth=32"

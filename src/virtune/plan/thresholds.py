@@ -12,7 +12,7 @@ from virtune.model.spelling import did_you_mean, quoted
 from virtune.plan.goal import parse_value
 
 LIMIT_MAX = 100_000.0
-"""Percent. A thousandfold change is taken for a mistake."""
+"""Percent. A greater change than this (thousandfold) is taken for a mistake."""
 
 _CONDITION = re.compile(r"\s*(?P<metric>[\w.]{1,60})\s*(?P<relation>[<>])\s*(?P<value>\S.{0,39}?)\s*")
 _CHANGE = re.compile(r"(?P<sign>[+-]?)\s*(?P<number>\d{1,8}(\.\d{0,8})?|\.\d{1,8})\s*%", re.ASCII)

@@ -11,7 +11,7 @@ from virtune.model.fitness import Neighbour
 from virtune.probe import tree
 
 CPUS_MIN = 0.02
-"""An idle desktop uses about this many CPUs."""
+"""Less CPU use than this is ignored: an idle desktop has as much."""
 
 BANDWIDTH_MIN = 1024**2
 """Less I/O than this (bytes a second) does not disturb a disk."""

@@ -97,7 +97,7 @@ def _hear(
 
 @contextlib.contextmanager
 def _directory() -> Iterator[Path]:
-    """Make a run's directory, so that the next run finds its remains after a kill."""
+    """Make a directory like a run's, so that the next run finds its remains after a kill."""
     directory = warden.run_directory(f"ask-{secrets.token_hex(4)}")
     owner = warden.make_run_directory(directory, pid=os.getpid())
     try:

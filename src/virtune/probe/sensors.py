@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The kernel's files for temperature, frequency and throttling, which a sampler reads repeatedly."""
+"""The kernel's files for temperature, throttling, frequency and clock source, which a sampler reads repeatedly."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -30,7 +30,9 @@ _UNDERSCORE = re.compile(r"(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])")
 """Within a word, as in io_uring, it is not markup."""
 
 _LINK = re.compile(r"\](?=[\[(:])|!(?=\[)|~(?=.*~)|(?<=~)~")
-"""The characters of a link, an image or a strikethrough; single brackets and tildes are text, as in an interval."""
+"""The characters of a link, an image or a strikethrough; brackets alone (as in an interval) and a single tilde are
+text.
+"""
 
 _ENTITY = re.compile(r"&(?=#?\w+;)")
 _BREAK = "\u200b"

@@ -35,7 +35,7 @@ PAGE_ROWS = 25
 _REPORTS_KEPT = 16
 _PAGES_MAX = 1_000_000
 _NAME_MAX = 200
-"""The longest word of a filter."""
+"""Characters of a filter that are used; the rest is cut off."""
 
 
 class LocalPage:

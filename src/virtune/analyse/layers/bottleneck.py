@@ -18,7 +18,7 @@ SATURATED = 0.9
 """From this share of a CPU on, waiting for a CPU included, a thread counts as saturated."""
 
 STALLED = 0.2
-"""A thread that was runnable without a CPU for this share of the time delayed every I/O that it serves."""
+"""A thread that was runnable without a CPU for this share of the time delayed every I/O that passes through it."""
 
 MOST = 0.5
 """A layer with half of the requests in flight, or of their time, is the bottleneck."""
@@ -122,8 +122,8 @@ def _page_cache(seen: _Seen) -> Answer:
 
 
 def _host_cpu(seen: _Seen) -> Answer:
-    """A thread that serves every I/O but has no CPU to run on. Workers are left out: they are many, and wait for one
-    another.
+    """A thread on the path of every I/O (serving thread, vCPU or load) that has no CPU to run on. Workers are left
+    out: they are many, and wait for one another.
     """
     for role in (seen.path.serving, "vcpu", "load"):
         threads = seen.of(role)

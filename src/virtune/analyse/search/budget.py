@@ -37,9 +37,9 @@ _BEFORE_RACE = (Phase.PROBE, Phase.RACE)
 class BudgetSpent:
     """The time of a search up to now, and what is left of it, in seconds.
 
-    `beside` is the overhead of a slice: the ramp, and the start and stop. `race_left` is the budget left for the
-    race, None without a budget; below 0 where it is too small. `confirming` is the part reserved for the
-    confirmation.
+    `beside` is the overhead of a slice: the ramp, and the time that slices took besides ramp and run. `race_left` is
+    the budget left for the race, None without a budget; below 0 where it is too small. `confirming` is the part
+    reserved for the confirmation.
     """
 
     elapsed: float

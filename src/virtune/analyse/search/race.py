@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A race of many arms: measure in blocks, drop arms that cannot be the best, stop when the rest equal the leader.
+"""A race of many arms: measure in blocks, drop arms that cannot be the best, stop when the rest are as good as the
+leader.
 
 Every block measures the arms of `up_next` once, in random order. An arm is eliminated when it is certainly below the
 leader, and parked when it is at most the margin above it. These decisions hold at any time with the stated error:
@@ -197,7 +198,7 @@ class Race:
 
 
 def _highest(values: Values, alive: Sequence[int]) -> int:
-    """Return the arm that is furthest above the median of its blocks; None without values."""
+    """Return the arm that is furthest above the median of its blocks; arms without a value rank last."""
     here = values[:, list(alive)]
     rows = here[~np.isnan(here).all(axis=1)]
     above = rows - np.nanmedian(rows, axis=1, keepdims=True)

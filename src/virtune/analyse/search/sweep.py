@@ -25,7 +25,7 @@ from virtune.model.sweep_plan import LOADS_MAX, RESOLUTION, SweepPlan
 from virtune.model.workload import Workload
 
 CONFIDENCE = 0.95
-"""The error of an interval, both ends together."""
+"""The confidence of an interval, both ends together."""
 
 NEAR_SATURATION = 1.3
 """Loads up to this factor above the lowest unmet load give the saturation; far above it a stack may do worse."""
@@ -149,7 +149,7 @@ def _point(workload: Workload, sound: Sequence[Measurement], plan: SweepPlan, sh
 
 
 def _beyond(points: Sequence[LoadPoint], plan: SweepPlan) -> tuple[float | None, float | None]:
-    """Return the next load needed above all others, and the one below."""
+    """Return the next load needed above all others, and the next one below all others; None where none is needed."""
     if len(points) >= LOADS_MAX:
         return None, None
     broken = plan.limit is not None and _rising([_excess(one) for one in points])[-1] > 0

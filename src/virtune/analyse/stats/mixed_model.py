@@ -24,7 +24,7 @@ one would not shrink the levels at all.
 """
 
 _NOISE_MIN = 1e-4
-"""Noise (sd of ln) below this counts as zero."""
+"""The least noise (sd of ln) that is assumed: a smaller one was not really measured."""
 
 
 def levels(values: Values) -> tuple[Values, Values]:

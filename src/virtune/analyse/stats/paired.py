@@ -53,7 +53,7 @@ def compare(
 ) -> Comparison:
     """Compare two arms by their values in the same rounds, whose number was fixed before.
 
-    `confidence` is that of this one comparison. A round with a missing, zero or infinite value is left out;
+    `confidence` is that of this one comparison. A round with a value that is missing, zero or not finite is left out;
     degenerate input is undecided with its reason, never an exception and never a difference.
     """
     pairs = _usable(baseline[1], candidate[1])

@@ -15,7 +15,7 @@ SLOW_WAKE_US = 100
 """A fast disk answers in 10 to 100 us; waking that slowly would be most of what is measured at depth 1."""
 AIO_NEARLY_FULL = 0.8
 AIO_PER_CONTEXT = 1024
-"""The share of fs.aio-max-nr that each AioContext of a QEMU takes with aio=native."""
+"""The number of AIO slots that each AioContext of a QEMU takes from fs.aio-max-nr once it uses aio=native."""
 LITTLE_SPACE_BYTES = 4 * 1024**3
 _SLOW_CLOCKS = frozenset({"hpet", "acpi_pm", "jiffies", "refined-jiffies"})
 _WEIGHTS = (Weight.INVALID, Weight.WARNING, Weight.NOTE)

@@ -89,7 +89,8 @@ def _missing(condition: Threshold) -> Why:
 
 def _sound(comparison: Comparison, ratio: Interval, *, paired: bool) -> bool:
     """Whether an interval is reliable. One that includes 'no change' is, although it decides no verdict; one that
-    excludes it is undecided because the sign test does not agree, or because there are too few rounds.
+    excludes it is undecided because the sign test (of unpaired runs the rank test) does not agree, or because there
+    are too few rounds.
     """
     if ratio.low >= ratio.high:
         return False

@@ -61,7 +61,8 @@ def derive(
     """Derive a trial's measurement. `parts` are its captures by name, `checks` the verification of its settings, None
     where there was none, as in imported results.
 
-    Raises LoadError when the output of fio or of the guests cannot be read, or when the load failed.
+    Raises LoadError when fio's output or the rig's records of the guests (start barrier, disks) cannot be read, or
+    when the load failed.
     """
     outputs = _read(parts)
     every = _together(outputs)

@@ -101,7 +101,9 @@ def _fisher(counts: _Counts) -> float:
 
 
 def rejected_for(arm: str, measurement: Measurement, pardoned: Collection[Waiver]) -> tuple[str, ...]:
-    """Return the causes that reject a trial of that arm; empty when it is valid."""
+    """Return the causes that reject a trial of that arm; empty when it counts, because it is valid or all its causes
+    are pardoned.
+    """
     free = {one.cause for one in pardoned if one.arm in (None, arm)}
     return tuple(cause for cause in measurement.causes if cause not in free)
 

@@ -134,7 +134,9 @@ def _unsettled(trials: Sequence[TrialRecord]) -> Iterator[tuple[str, str, float]
 
 
 def halves(profile: Sequence[float]) -> float | None:
-    """Return ln(second half / first half) of a profile, the middle left out; None if there are too few slices."""
+    """Return ln(second half / first half) of a profile, the middle left out; None if there are too few slices, or if
+    a half has no I/O.
+    """
     half = len(profile) // 2
     if len(profile) < SLICES_MIN:
         return None

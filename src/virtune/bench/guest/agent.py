@@ -24,7 +24,7 @@ BYTES_MAX = 64 * 1024**2
 """The largest file to fetch: fio's JSON with all bins of a hundred jobs has some MB."""
 
 _PUT_BYTES = 48 * 1024
-"""The most bytes per write: an argument has at most 128 KiB, which leaves 64 KiB after base64 and quoting."""
+"""The most bytes per write: an argument has at most 128 KiB, and base64 and quoting turn this into 64 KiB."""
 
 _STDIN_BYTES = 64 * 1024
 

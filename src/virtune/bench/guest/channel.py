@@ -35,7 +35,7 @@ class GuestProcess(Protocol):
         ...
 
     def end(self, *signals: str) -> None:
-        """Send it and its children each signal in turn (`INT`, `TERM`), with a time limit each, then KILL."""
+        """Send it and all that it started each signal in turn (`INT`, `TERM`), with a time limit each, then KILL."""
         ...
 
 

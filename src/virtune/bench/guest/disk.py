@@ -11,7 +11,7 @@ def seen_in_guest(
 ) -> dict[str, str]:
     """Wait until a guest sees the disk of that serial number, and return its properties (`virtune/guest/disk`).
 
-    `program` is the path of that script in the guest.
+    `program` is the command that runs that script in the guest.
     """
     words = [*program, serial, str(int(timeout_seconds))]
     text = must(guest, words, timeout_seconds=timeout_seconds + 5).decode(errors="replace")

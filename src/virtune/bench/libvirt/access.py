@@ -174,6 +174,6 @@ def _engines(guest: AgentGuest, domain: str) -> frozenset[str]:
 
 
 def scripts() -> Mapping[str, bytes]:
-    """Return virtune's scripts for a guest (barrier, counters, disk), by name."""
+    """Return virtune's scripts for a guest (armed, barrier, counters, disk), by name."""
     ours = Path(__file__).resolve().parents[2] / "guest"
     return {name: (ours / name).read_bytes() for name in ("armed", "barrier", "counters", "disk")}

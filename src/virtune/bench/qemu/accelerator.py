@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Find out whether KVM works by booting a test VM on it: the rights on /dev/kvm do not prove it of itself.
+"""Find out whether KVM works by booting a test VM on it: access to /dev/kvm alone does not prove it.
 
 With a /dev/kvm that opens and makes VMs, guests may still hang (nested, under a hypervisor that lacks support). The
 result is cached by everything it depends on: host kernel and boot, QEMU, guest. Temporary failures (no memory for a

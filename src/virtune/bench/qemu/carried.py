@@ -64,8 +64,8 @@ class System(Protocol):
 class Carried:
     """A running machine and its present stack.
 
-    `stack` is the one that it was started for or ran last, `held` the kernel's rings at that time, and `engines` the
-    event loop of each of them.
+    `stack` is the one that it was started for or ran last, `held` the kernel's rings when that stack was in place,
+    and `engines` the event loop of each of them.
     """
 
     def __init__(

@@ -18,7 +18,9 @@ _NODES = "QMP query-named-block-nodes"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Opened:
-    """How a process opened a file: `direct` is on or off, None if unknown; `hidden`: it is not readable for us."""
+    """How a process opened a file: `direct` is on or off, None if unknown; `hidden`: the process's descriptors are
+    not shown to us.
+    """
 
     direct: str | None
     proof: str

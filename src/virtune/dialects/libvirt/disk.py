@@ -12,9 +12,6 @@ from xml.sax.saxutils import escape
 from virtune.model.machine import Machine, Mapped, Pins, mapping_of
 from virtune.model.stack import LIMITS, POLL_DEFAULT_NS, Stack
 
-"""QEMU's defaults on Linux, which are not written: `<poll>` needs libvirt 9.4."""
-
-
 _TARGETS = {
     "virtio-blk": ("virtio", "vda"),
     "virtio-scsi": ("scsi", "sda"),

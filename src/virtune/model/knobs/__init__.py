@@ -106,8 +106,8 @@ def needs_new_process(before: Stack, after: Stack) -> Knob | None:
 def whole_plot(stack: Stack) -> tuple[object, ...]:
     """Return the settings for which the rig has to make a new device (in a guest) or a new process (elsewhere).
 
-    Stacks with equal settings of these can be swapped within a process; each group of them is a whole plot of a
-    split-plot design.
+    Stacks with equal settings of these can be swapped without a new device or process; each group of them is a whole
+    plot of a split-plot design.
     """
     if stack.kind.own_guest:
         anew = (knob for knob in TURNED if (knob.in_guest or knob.change) in _ANEW)

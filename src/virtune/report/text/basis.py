@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The evidence behind the verdicts in a few lines: rounds, noise, time, error, why it stopped, what is left."""
+"""The evidence behind the verdicts in a few lines: rounds, noise, time, error, why it stopped, how long deciding the
+rest would take.
+"""
 
 from collections.abc import Iterator
 

@@ -14,7 +14,8 @@ from virtune.report.text.layers import layers_table
 from virtune.report.text.layout import Column, Paragraph, Records
 
 _SHOWN = 0.005
-"""Threads that used less of a CPU than this, and waited no longer, are left out."""
+"""Threads that used less of a CPU than this, and waited for one for less than this share of the time, are left out.
+"""
 
 _THREADS_MAX = 12
 

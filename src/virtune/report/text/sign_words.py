@@ -16,7 +16,9 @@ LEVEL = 0.05
 """The two-sided significance level."""
 
 Cell = tuple[float, float]
-"""Two values of one workload: the one in question, and the one it is compared with."""
+"""Two values of one workload, or of one kind of I/O under two background loads: the one in question, and the one it
+is compared with.
+"""
 
 
 def sign_probability(greater: int, cells: int) -> float:
