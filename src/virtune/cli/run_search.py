@@ -123,11 +123,9 @@ def show_tuning(store: Store, known: Tuning, *, out: "SearchOutput", brief: bool
             plain=lambda: plain_search(known, facts, lines),
         )
     if out.as_json:
-        from virtune.report.json.tune import tuning_document
+        from virtune.flows.study_document import search_document
 
-        texts = {one.program: one.text for one in words if one.text}
-        notes = {one.program: one.notes for one in words if one.notes}
-        click.echo(json.dumps(tuning_document(known, facts=facts, spelled=texts, spelled_notes=notes), indent=2))
+        click.echo(json.dumps(search_document(known, words, facts), indent=2))
     elif out.markdown != STDOUT and brief:
         from virtune.report.text.screen import SearchScreen
 

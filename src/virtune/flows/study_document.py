@@ -1,15 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """A kept study as the JSON document that its kind has."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from virtune.analyse.study.summarise import summarise
 from virtune.flows.check import fitness
-from virtune.flows.render import spelled
+from virtune.flows.render import Spelled, spelled
 from virtune.flows.show import by_todays_method
 from virtune.flows.sweep import finished_sweep
 from virtune.flows.tune import finished_tuning
 from virtune.model.study import StudyKind
+from virtune.model.tuning import Tuning
 from virtune.report.json.check import check_document
 from virtune.report.json.result import result_document
 from virtune.report.json.sweep import sweep_document
@@ -23,13 +25,17 @@ def study_document(store: Store, name: str) -> dict[str, Any]:
     match record.study.kind:
         case StudyKind.TUNE:
             known = finished_tuning(store, name)
-            words = spelled(known)
-            texts = {one.program: one.text for one in words if one.text}
-            notes = {one.program: one.notes for one in words if one.notes}
-            return tuning_document(known, facts=record.facts, spelled=texts, spelled_notes=notes)
+            return search_document(known, spelled(known), record.facts)
         case StudyKind.SWEEP:
             return sweep_document(finished_sweep(store, name), summarise(record), facts=record.facts)
         case StudyKind.CHECK:
             return check_document(fitness(record))
         case _:
             return result_document(summarise(record), record)
+
+
+def search_document(known: Tuning, words: Sequence[Spelled], facts: str) -> dict[str, Any]:
+    """Return the document of a search, with the lines that put its winner to use."""
+    texts = {one.program: one.text for one in words if one.text}
+    notes = {one.program: one.notes for one in words if one.notes}
+    return tuning_document(known, facts=facts, spelled=texts, spelled_notes=notes)
