@@ -132,7 +132,7 @@ class Shapes:
             return _either([self.of(one) for one in arguments])
         if origin is Literal:
             return {"enum": list(arguments)}
-        if origin is tuple and arguments[1:] == (...,):
+        if origin is list or (origin is tuple and arguments[1:] == (...,)):
             return {"type": "array", "items": self.of(arguments[0])}
         if origin is tuple:
             count = len(arguments)
@@ -149,7 +149,7 @@ class Shapes:
             hints = get_type_hints(kind)
             described = (one.name for one in fields(kind) if f"{name}.{one.name}" not in self._left_out)
             properties = {one: self._field(f"{name}.{one}", hints[one]) for one in described}
-            self.definitions[name] = table(_first_paragraph(kind), properties)
+            self.definitions[name] = table(first_paragraph(kind), properties)
         return {"$ref": f"#/$defs/{name}"}
 
     def _field(self, name: str, annotation: Any) -> Schema:
@@ -168,5 +168,6 @@ def _either(schemas: list[Schema]) -> Schema:
     return {"anyOf": unique}
 
 
-def _first_paragraph(kind: Any) -> str:
+def first_paragraph(kind: Any) -> str:
+    """Return the first paragraph of a docstring, as one line."""
     return " ".join((kind.__doc__ or "").partition("\n\n")[0].split())

@@ -2,23 +2,105 @@
 """Diagnoses as one JSON document with a published schema."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, TypedDict
 
 from virtune import __version__
-from virtune.model.bottleneck import CAUSE_WORDS, Diagnosis
+from virtune.model.bottleneck import CAUSE_WORDS, Cause, Diagnosis
 from virtune.model.guideline import Walk
-from virtune.model.threads import ThreadCost
-from virtune.report.json.layers import layers_document
+from virtune.model.threads import THREAD_ROLES, ThreadCost
+from virtune.report.json.document import (
+    AT_LEAST_ONE,
+    IDENTITY,
+    NOT_EMPTY,
+    NOT_NEGATIVE,
+    POSITIVE,
+    ProgramVersion,
+    Sentence,
+)
+from virtune.report.json.layers import LayersPart, layers_document
 
 SCHEMA = "virtune/diagnose/1"
 
 
-def diagnose_document(found: Sequence[Diagnosis]) -> dict[str, Any]:
+class _Thread(TypedDict):
+    """A thread that carries I/O."""
+
+    tid: Annotated[int, "Its id.", NOT_NEGATIVE]
+    name: Annotated[str, "Its name."]
+    role: Annotated[str, "What it does.", {"enum": [*THREAD_ROLES, "load"]}]
+    cpu_seconds: Annotated[float, "CPU time in the window, in seconds.", NOT_NEGATIVE]
+    user_seconds: Annotated[float, "User time, by clock ticks of 10 ms.", NOT_NEGATIVE]
+    system_seconds: Annotated[float, "Kernel time, by clock ticks of 10 ms.", NOT_NEGATIVE]
+    wait_seconds: Annotated[float | None, "Time in which it could have run and had no CPU.", NOT_NEGATIVE]
+    cpu_per_io_seconds: Annotated[float | None, "CPU time for each I/O; null without I/Os.", NOT_NEGATIVE]
+
+
+class _Bottleneck(TypedDict):
+    """What limits the disk."""
+
+    cause: Annotated[Cause, "The cause; `undecidable` where nothing stands out."]
+    text: Annotated[str, "The cause in words."]
+    evidence: Annotated[list[Sentence], "By what it was seen."]
+    experiment: Annotated[str, "What to try next."]
+    rounds: Annotated[int, "Rounds that say so.", AT_LEAST_ONE]
+    of: Annotated[int, "Rounds in all.", AT_LEAST_ONE]
+
+
+class _Step(TypedDict):
+    """A question."""
+
+    question: Annotated[str, "The question."]
+    yes: Annotated[bool, "The answer."]
+    evidence: Annotated[str, "By what it was answered."]
+    assumed: Annotated[bool, "Whether the answer is unknown, and no was taken."]
+
+
+class _Guideline(TypedDict):
+    """The way through the published tuning guideline; null where QEMU does not serve the disk."""
+
+    id: Annotated[str, "Which guideline."]
+    source: Annotated[str, "Where it comes from."]
+    steps: Annotated[list[_Step], "The questions that were asked.", NOT_EMPTY]
+    leaf: Annotated[str, "The id of what it ends in."]
+    text: Annotated[str, "What it ends in."]
+    limit: Annotated[bool, "Whether nothing is left to gain."]
+    ours: Annotated[bool, "Whether the study has no such leaf."]
+
+
+class _Disk(TypedDict):
+    """A disk under a load."""
+
+    disk: Annotated[str, "The disk: VM and target, or the arm of a study."]
+    workload: Annotated[str, "The load: its name, or what was seen of it in fio's words."]
+    rate: Annotated[str, "Of a live disk the rate of its I/Os, in fio's words; empty for a stored study."]
+    seconds: Annotated[
+        float,
+        "How long it was looked at; of a stored study the round that the figures and threads are of.",
+        POSITIVE,
+    ]
+    iops: Annotated[float, "I/Os a second.", NOT_NEGATIVE]
+    bandwidth_bps: Annotated[float, "Bytes a second.", NOT_NEGATIVE]
+    bottleneck: _Bottleneck
+    layers: LayersPart | None
+    threads: Annotated[list[_Thread], "Threads of QEMU and of a load on this host."]
+    guideline: _Guideline | None
+    missing: Annotated[list[Sentence], "What could not be seen, and what it would add."]
+
+
+class DiagnoseDocument(TypedDict):
+    """What limits disks under their load."""
+
+    schema: Annotated[str, IDENTITY, {"const": SCHEMA}]
+    virtune: ProgramVersion
+    disks: Annotated[list[_Disk], "The disks."]
+
+
+def diagnose_document(found: Sequence[Diagnosis]) -> DiagnoseDocument:
     """Return the diagnosis of each disk, in base units."""
     return {"schema": SCHEMA, "virtune": __version__, "disks": [_disk(one) for one in found]}
 
 
-def _disk(one: Diagnosis) -> dict[str, Any]:
+def _disk(one: Diagnosis) -> _Disk:
     path = one.path
     return {
         "disk": one.disk,
@@ -28,7 +110,7 @@ def _disk(one: Diagnosis) -> dict[str, Any]:
         "iops": path.iops,
         "bandwidth_bps": path.bandwidth,
         "bottleneck": {
-            "cause": one.found.cause.value,
+            "cause": one.found.cause,
             "text": CAUSE_WORDS[one.found.cause],
             "evidence": list(one.found.evidence),
             "experiment": one.found.experiment,
@@ -42,7 +124,7 @@ def _disk(one: Diagnosis) -> dict[str, Any]:
     }
 
 
-def _guideline(found: Walk | None) -> dict[str, Any] | None:
+def _guideline(found: Walk | None) -> _Guideline | None:
     if found is None:
         return None
     return {
@@ -59,7 +141,7 @@ def _guideline(found: Walk | None) -> dict[str, Any] | None:
     }
 
 
-def _thread(one: ThreadCost, iops: float) -> dict[str, Any]:
+def _thread(one: ThreadCost, iops: float) -> _Thread:
     return {
         "tid": one.tid,
         "name": one.name,

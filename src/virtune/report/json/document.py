@@ -1,0 +1,25 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The types of which documents are made.
+
+A document is a TypedDict. `Annotated` gives each key its words and, as a mapping, its limits in JSON Schema's terms.
+mypy compares it with the code that makes the document, and the published schema is generated from it
+(`tools/schemas/typed.py`).
+"""
+
+from typing import Annotated
+
+IDENTITY = "What this document is, and the version of its schema."
+"""The words of the key `schema`."""
+
+ProgramVersion = Annotated[str, "The version of virtune that wrote this document."]
+
+Moment = Annotated[str, {"pattern": r"^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}\+00:00$"}]
+"""An instant in UTC, as `datetime.isoformat` writes it."""
+
+Sentence = Annotated[str, "A sentence."]
+Name = Annotated[str, "A name."]
+
+NOT_NEGATIVE = {"minimum": 0}
+POSITIVE = {"exclusiveMinimum": 0}
+AT_LEAST_ONE = {"minimum": 1}
+NOT_EMPTY = {"minItems": 1}
