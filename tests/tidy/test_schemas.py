@@ -22,11 +22,12 @@ from virtune.model.facts import HostFacts
 from virtune.model.remark import Weight
 from virtune.report.json import check as check_json
 from virtune.report.json import diagnose as diagnose_json
+from virtune.report.json import listing
 from virtune.report.json import probe as probe_json
 from virtune.report.json import result as result_json
 from virtune.report.json import sweep as sweep_json
 from virtune.report.json import tune as tune_json
-from virtune.report.text import advice, audit, domains, explain, knobs, listing
+from virtune.report.text import advice, audit, domains, explain, knobs
 
 WRITTEN = {
     "advice": advice.SCHEMA,

@@ -16,7 +16,8 @@ from virtune.model.evidence import Damaged, Listed
 def command(as_json: bool, store: Path) -> None:  # noqa: FBT001
     """List the stored studies, the newest first. Each measurement that virtune keeps is a study."""
     from virtune.cli.output import put
-    from virtune.report.text.listing import listing, listing_document
+    from virtune.report.json.listing import listing_document
+    from virtune.report.text.listing import listing
     from virtune.store.sqlite import Store
 
     studies: tuple[Listed | Damaged, ...] = ()

@@ -22,7 +22,8 @@ from virtune.flows.study_document import study_document
 from virtune.model.errors import VirtuneError
 from virtune.model.evidence import Damaged, Listed
 from virtune.model.text import printable
-from virtune.report.text.listing import arms_text, listing_document, workloads_text
+from virtune.report.json.listing import listing_document
+from virtune.report.text.listing import arms_text, workloads_text
 from virtune.store.sqlite import Store
 from virtune.web.guard import Guard
 from virtune.web.host_page import host_rows

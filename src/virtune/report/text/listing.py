@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The list of studies, as text and as JSON."""
+"""The list of studies, as text."""
 
 from collections.abc import Sequence
-from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.text import Text
@@ -11,8 +10,6 @@ from virtune.model.evidence import Damaged, Listed
 from virtune.model.study import Study
 from virtune.report.text.layout import Column, FirstThatFits, Records
 from virtune.report.text.words import count_text
-
-SCHEMA = "virtune/list/1"
 
 
 def listing(studies: Sequence[Listed | Damaged], *, store: str) -> RenderableType:
@@ -59,26 +56,3 @@ def workloads_text(study: Study) -> str:
     if study.sweep is not None:
         return f"{study.workloads[0].name} at {count_text(len(study.compared), 'load')}"
     return ", ".join(workload.name for workload in study.workloads)
-
-
-def listing_document(studies: Sequence[Listed | Damaged]) -> dict[str, Any]:
-    """Return the list as plain JSON values."""
-    return {
-        "schema": SCHEMA,
-        "studies": [
-            {
-                "id": listed.study.id,
-                "created": listed.study.created,
-                "kind": listed.study.kind,
-                "arms": [arm.name for arm in listed.study.arms],
-                "workloads": [workload.name for workload in listed.study.workloads],
-                "trials": None if listed.study.search is not None else len(listed.study.trials),
-                "trials_done": listed.done,
-                "attempts_failed": listed.failed,
-                "finished": listed.finished,
-            }
-            for listed in studies
-            if isinstance(listed, Listed)
-        ],
-        "damaged": [{"id": study.id, "why": study.why} for study in studies if isinstance(study, Damaged)],
-    }
