@@ -131,7 +131,7 @@ class User:
     def run(
         self,
         *words: str,
-        timeout: float = 120,
+        timeout: float = 240,
         path: str | None = None,
         status: int | None = 0,
         exactly: bool = False,
@@ -150,7 +150,8 @@ class User:
         return ran
 
     def start(self, *words: str) -> subprocess.Popen[str]:
-        return subprocess.Popen(
+        """Start these words beside the test; where the test ends before they do, `end_started` kills them."""
+        process = subprocess.Popen(
             self.command(*words),
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -158,6 +159,38 @@ class User:
             env=self.env,
             cwd=self.home,
         )
+        _STARTED.append(process)
+        return process
+
+
+_STARTED: list[subprocess.Popen[str]] = []
+
+
+def end_started() -> None:
+    """Kill every virtune that `User.start` started and that still runs, with all that it started itself.
+
+    A test that fails in the middle would otherwise leave a run that holds the scratch directory, and the tests after
+    it would fail for that.
+    """
+    running = [process for process in _STARTED if process.poll() is None]
+    for process in running:
+        process.kill()
+        process.wait(30)
+    for process in _STARTED:
+        for stream in (process.stdout, process.stderr):
+            if stream is not None:
+                stream.close()
+    _STARTED.clear()
+    if running:
+        eventually(lambda: not marked_processes())  # its guard ends what it left
+
+
+@pytest.fixture(autouse=True)
+def nothing_runs_on() -> Iterator[None]:
+    """A test that fails leaves no virtune running."""
+    yield
+    if _STARTED:
+        end_started()
 
 
 @pytest.fixture(scope="session")
@@ -253,8 +286,8 @@ def marked_processes() -> list[str]:
     return found
 
 
-def eventually(true: Callable[[], bool], *, seconds: float = 10) -> bool:
-    """Whether something comes true in time."""
+def eventually(true: Callable[[], bool], *, seconds: float = 60) -> bool:
+    """Whether something comes true in time, also on a machine whose CPUs others use."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         if true():

@@ -52,9 +52,9 @@ def test_children_and_theirs_are_gone_whatever_the_end(then: str, number: signal
     if number is not None:
         assert eventually(lambda: len(marked(run_id)) >= 2)
         process.send_signal(number)
-    process.communicate(timeout=20)
-    assert eventually(lambda: not marked(run_id), seconds=8)
-    assert eventually(lambda: not warden.run_directory(run_id).exists(), seconds=8)
+    process.communicate(timeout=90)
+    assert eventually(lambda: not marked(run_id))
+    assert eventually(lambda: not warden.run_directory(run_id).exists())
 
 
 def test_when_the_guard_is_killed_too_the_run_is_found_abandoned_and_swept() -> None:
@@ -64,7 +64,7 @@ def test_when_the_guard_is_killed_too_the_run_is_found_abandoned_and_swept() -> 
     guard = subprocess.run(["pgrep", "-f", f"warden.py {run_id} "], capture_output=True, text=True, check=True)
     for pid in (int(guard.stdout), process.pid):
         os.kill(pid, signal.SIGKILL)
-    process.communicate(timeout=10)
+    process.communicate(timeout=90)
     directory = warden.run_directory(run_id)
     assert marked(run_id)
     assert directory in warden.abandoned()

@@ -75,6 +75,6 @@ def test_no_verb_waits_for_ever_for_a_fifo(user: User) -> None:
     os.mkfifo(user.home / "fifo")
     started = [user.start(verb, "fifo") for verb in ("explain", "import", "compare")]
     for one in started:
-        _, said = one.communicate(timeout=60)
+        _, said = one.communicate(timeout=90)
         assert one.returncode == 2
         assert "it is a FIFO, and no program writes to it" in said

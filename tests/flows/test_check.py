@@ -50,7 +50,7 @@ def test_a_limit_that_is_not_kept_ends_with_4_and_ctrl_c_with_130(user: User) ->
     process = user.start("check", "--rig", "metal", "--seconds", "60s")
     time.sleep(4)
     process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=30)
+    _, err = process.communicate(timeout=90)
     assert process.returncode == 130, err
     assert "Traceback" not in err
     assert marked_processes() == []

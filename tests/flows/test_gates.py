@@ -101,7 +101,7 @@ def test_a_study_killed_between_two_attempts_makes_the_others_and_no_more(user: 
             if "disturbed (" in line:
                 break
         process.kill()
-        process.communicate(timeout=30)
+        process.communicate(timeout=90)
         before, _ = only(user.run("show", "--json").json())
         assert before["attempts"] == 1
         after, trial = only(user.run("resume", "-q", "--json").json())

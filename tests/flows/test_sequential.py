@@ -61,7 +61,7 @@ def test_killed_between_looks_it_goes_on_in_the_order_that_its_seed_draws(user: 
         if line.startswith("round 8 of at most"):  # in the eighth round: six were proposed at once, then one by one
             break
     process.kill()
-    process.communicate(timeout=30)
+    process.communicate(timeout=90)
     before = order_of(user.run("show", "--json").json())
     found = user.run("resume", "-q", "--json").json()
     drawn = trials(["a", "b"], ["inline"], rounds=9, seed=11)

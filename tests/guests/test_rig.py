@@ -118,7 +118,7 @@ def test_between_stacks_a_guest_stands_still_whatever_runs_in_it(rig: GuestSessi
         busy = "timeout 5 sh -c 'while :; do :; done' >/dev/null 2>&1 &"
         assert bench.vm.guest.look.run(busy, timeout_seconds=20).status == 0
         bench.begin()
-        assert eventually(lambda: bench.spent().by_role["vcpu"] > 100_000_000, seconds=20)
+        assert eventually(lambda: bench.spent().by_role["vcpu"] > 100_000_000)
     bench.begin()
     time.sleep(0.5)
     assert bench.spent().by_role["vcpu"] < 1_000_000  # the microseconds in which it is stopped

@@ -68,7 +68,7 @@ def until(user: User, line: str, *words: str) -> None:
         if line in said:
             break
     process.send_signal(signal.SIGINT)
-    process.communicate(timeout=30)
+    process.communicate(timeout=90)
     assert process.returncode == 130
 
 

@@ -162,7 +162,7 @@ def test_a_killed_search_goes_on_in_the_order_that_it_would_have_had(user: User)
         process.kill()
         process.communicate()
         process = user.start("resume", "last", "--store", str(user.store), "-q")
-    _, said = process.communicate(timeout=60)
+    _, said = process.communicate(timeout=90)
     assert process.returncode == 0, said
     with Store(user.store) as store:
         record = store.get(store.find("last"))
