@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A fleet: its hosts, what each of them measured, and what they say together."""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetHost:
+    """One host as its inventory names it. `target` is what ssh is called with; `labels` are (key, value)."""
+
+    name: str
+    target: str
+    labels: tuple[tuple[str, str], ...] = ()
+
+    def label(self, key: str) -> str | None:
+        """Return the value of a label, None without it."""
+        return dict(self.labels).get(key)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostEstimate:
+    """What one host measured: a natural logarithm, of a ratio (candidate / baseline) or of a level (IOPS).
+
+    `error` is its standard error and `df` the degrees of freedom of that error (rounds less one, as a rule). `begun`
+    and `ended` bound the time of measuring, in UTC.
+    """
+
+    host: str
+    value: float
+    error: float
+    df: float
+    begun: datetime
+    ended: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pooled:
+    """The mean over hosts by a random-effects model, on the logarithm.
+
+    `low` and `high` bound the mean of all such hosts, `next_low` and `next_high` the true value of one more host of
+    this kind; None for fewer than three hosts. `tau` is the standard deviation between hosts, noise apart;
+    `i_squared` the share of the variation that noise does not explain (0 to 1), `q` Cochran's statistic with its
+    `q_p`.
+    """
+
+    hosts: int
+    mean: float
+    error: float
+    low: float
+    high: float
+    next_low: float | None
+    next_high: float | None
+    tau: float
+    i_squared: float
+    q: float
+    q_p: float
+    confidence: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FunnelPoint:
+    """One host in a funnel: its distance from the mean of the others (natural logarithm) and its `p`; `adjusted` is
+    p after Benjamini and Hochberg over all hosts, and `odd` whether that is at most the false-discovery rate.
+
+    `limit` is the distance beyond which a host alone is outside the 95 % limits of the funnel.
+    """
+
+    host: str
+    distance: float
+    residual: float
+    limit: float
+    p: float
+    adjusted: float
+    odd: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostRank:
+    """The rank of a host, 1 is the highest value, with its interval; `tied` names the hosts it is not told from."""
+
+    host: str
+    rank: float
+    low: int
+    high: int
+    tied: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trait:
+    """A fact that odd hosts share and others seldom have: `odd_with` of `odd` and `others_with` of `others` have it.
+
+    `usual` is the most frequent value among the others. `p` is Fisher's one-sided p of such a split by chance: a
+    measure for the order, not a proof of a cause.
+    """
+
+    key: str
+    value: str
+    usual: str
+    odd_with: int
+    odd: int
+    others_with: int
+    others: int
+    p: float
