@@ -2,7 +2,7 @@
 """Documents keep to their published schemas, and a document that was changed does not."""
 
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,20 +11,26 @@ from tests.analyse.recordings import RESULTS, recorded
 from tests.probe.machines import CAPTURES, unpack
 from tests.published import complaints, invalid_variants, strictly, validator
 
+from virtune.advise.audit import audit
 from virtune.analyse.study.host_rules import judge_host
 from virtune.analyse.study.summarise import summarise
 from virtune.analyse.trial.compare_results import beside
 from virtune.cli.explain import explained as explained_result
+from virtune.dialects.libvirt.domain import read_domain
 from virtune.fio.results import read_result
 from virtune.fio.workloads import parse_workload
+from virtune.model.domain import SettingChange
 from virtune.model.errors import ReadError
 from virtune.model.evidence import Check, InForce, Listed, StudyRecord, TrialRecord
+from virtune.model.finding import ProcessDisk, Running, Subject, Unread
 from virtune.model.knobs import KNOBS
 from virtune.model.measurement import Measurement
 from virtune.model.remark import Remark, Weight
 from virtune.model.study import Study, StudyKind, Trial
 from virtune.plan.arms import arms_from_vary, base_stack
 from virtune.probe.host import host_facts
+from virtune.report.json.advice import advice_document, advised_domain
+from virtune.report.json.domains import domains_document
 from virtune.report.json.listing import listing_document
 from virtune.report.json.probe import probe_document
 from virtune.report.json.result import result_document
@@ -190,3 +196,32 @@ def test_knobs_and_lists_keep_to_their_schemas_and_changes_are_noticed() -> None
         assert complaints(name, found) == []
         judge = validator(name)
         assert [what for what, changed in invalid_variants(found) if judge.is_valid(changed)] == []
+
+
+def test_domains_and_advice_keep_to_their_schemas_and_changes_are_noticed() -> None:
+    domain = read_domain((CAPTURES / "domains" / "vagrant-cache-unsafe.xml").read_bytes())
+    shown = ProcessDisk(target="vda", direct=True, aio="io_uring", no_flush=False)
+    running = Running(state="running", reason="booted", live=domain, pid=7, rings=1, contexts=0, disks=(shown,))
+    runs, lost = Subject(domain=domain, running=running), Unread(origin="/dev/null", because="it is empty")
+    turns = (SettingChange(knob="disk.cache", at="vda", value="none"), SettingChange(knob="x.y", value=None))
+    advised = advised_domain(
+        origin="a.xml",
+        domain="a",
+        uuid=None,
+        turns=turns,
+        diff="-a",
+        left=["vda: no"],
+        commands=["c"],
+        warnings=["w"],
+    )
+    documents = {
+        "domains": as_read(domains_document([("a.xml", runs, audit(replace(runs, running=None)))], [lost])),
+        "advice": as_read(advice_document([advised])),
+    }
+    assert documents["domains"]["domains"][0]["running"]["in_force"] == [asdict(shown)]
+    assert documents["domains"]["domains"][0]["findings"]
+    for name, found in documents.items():
+        assert complaints(name, found) == []
+        judge = validator(name)
+        missed = [what for what, changed in invalid_variants(found) if judge.is_valid(changed)]
+        assert {what.rpartition(".")[2] for what in missed} <= {"limits: stranger"}, "a limit may have any name"

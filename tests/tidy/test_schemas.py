@@ -20,28 +20,22 @@ from virtune import model
 from virtune.analyse import trial as analyse_trial
 from virtune.model.facts import HostFacts
 from virtune.model.remark import Weight
-from virtune.report.json import check as check_json
-from virtune.report.json import diagnose as diagnose_json
-from virtune.report.json import listing
-from virtune.report.json import probe as probe_json
-from virtune.report.json import result as result_json
-from virtune.report.json import sweep as sweep_json
-from virtune.report.json import tune as tune_json
-from virtune.report.text import advice, audit, domains, explain, knobs
+from virtune.report.json import advice, audit, check, diagnose, domains, listing, probe, result, sweep, tune
+from virtune.report.text import explain, knobs
 
 WRITTEN = {
     "advice": advice.SCHEMA,
     "audit": audit.SCHEMA,
-    "check": check_json.SCHEMA,
-    "diagnose": diagnose_json.SCHEMA,
+    "check": check.SCHEMA,
+    "diagnose": diagnose.SCHEMA,
     "domains": domains.SCHEMA,
     "explain": explain.SCHEMA,
     "knobs": knobs.SCHEMA,
     "list": listing.SCHEMA,
-    "probe": probe_json.SCHEMA,
-    "result": result_json.SCHEMA,
-    "sweep": sweep_json.SCHEMA,
-    "tune": tune_json.SCHEMA,
+    "probe": probe.SCHEMA,
+    "result": result.SCHEMA,
+    "sweep": sweep.SCHEMA,
+    "tune": tune.SCHEMA,
 }
 
 

@@ -111,7 +111,7 @@ class Shapes:
 
     def of(self, annotation: Any) -> Schema:
         """Return the schema of values of a type as `dataclasses.asdict` and `json` write them."""
-        if annotation in _SIMPLE:
+        if isinstance(annotation, type) and annotation in _SIMPLE:
             return {"type": _SIMPLE[annotation]}
         if annotation is Unknown:
             return {"type": "null"}

@@ -3,7 +3,6 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -12,6 +11,7 @@ from virtune.cli.options import json_option
 from virtune.flows.advise import Advice, advise
 from virtune.flows.domains import FoundDomain, everywhere
 from virtune.model.errors import UsageError
+from virtune.report.json.advice import AdvisedDomain, advice_document, advised_domain
 
 
 @click.command("advise")
@@ -55,8 +55,6 @@ def command(
     virtune advise --set disk.cache@scsi0=none /etc/pve/qemu-server/101.conf
     virtune advise --for-requirements scale-out=no,own=no,virtio=yes
     """  # noqa: D301 - \b is click's mark for lines to keep
-    from virtune.report.text.advice import document
-
     if needs is not None:
         _structure(needs, alone=not (paths or connect or as_json))
         return 0
@@ -71,7 +69,7 @@ def command(
         if not isinstance(one, FoundDomain):
             click.echo(f"not read: {one.origin}: {one.because}", err=True)
     if as_json:
-        click.echo(json.dumps(document([_part(found, advice) for found, advice in known]), indent=2))
+        click.echo(json.dumps(advice_document([_part(found, advice) for found, advice in known]), indent=2))
     for found, advice in () if as_json else known:
         click.echo("\n".join(advice_lines(found.subject.domain.name, advice)))
     return 0 if len(known) == len(read) else 2
@@ -95,11 +93,9 @@ def _structure(needs: str, *, alone: bool) -> None:
     put(Group(*guideline_lines(walk(CONFIGURATION, answers))))
 
 
-def _part(found: FoundDomain, advice: Advice) -> dict[str, Any]:
-    from virtune.report.text.advice import domain_document
-
+def _part(found: FoundDomain, advice: Advice) -> AdvisedDomain:
     domain = found.subject.domain
-    return domain_document(
+    return advised_domain(
         origin=found.origin,
         domain=domain.name,
         uuid=domain.uuid,

@@ -123,9 +123,9 @@ def _show(audited: list[Audited], unread: list[Unread], *, as_json: bool, as_sar
 
         click.echo(json.dumps(sarif(rules(), audited, unread), indent=2))
     elif as_json:
-        from virtune.report.text.audit import document
+        from virtune.report.json.audit import audit_document
 
-        click.echo(json.dumps(document(audited, unread), indent=2))
+        click.echo(json.dumps(audit_document(audited, unread), indent=2))
     else:
         from virtune.report.text import audit
 

@@ -55,8 +55,9 @@ def command(
 def _domains(paths: tuple[Path, ...], connect: str | None, domains: tuple[str, ...], *, as_json: bool) -> int:
     from virtune.flows.domains import everywhere
     from virtune.flows.probe_domains import probe_domains
-    from virtune.report.text.domains import document, page
+    from virtune.report.json.domains import domains_document
+    from virtune.report.text.domains import page
 
     found, unread = probe_domains(everywhere(paths, connect, domains, here=False))
-    click.echo(json.dumps(document(found, unread), indent=2) if as_json else "\n".join(page(found, unread)))
+    click.echo(json.dumps(domains_document(found, unread), indent=2) if as_json else "\n".join(page(found, unread)))
     return 2 if unread else 0

@@ -1,15 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Advice for domains: the changes, their diff, and what is left alone; as text and as JSON."""
+"""Advice for domains: the changes, their diff, and what is left alone; as text."""
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 from virtune.model.domain import SettingChange
 from virtune.model.knob import Risk
 from virtune.model.text import printable
-
-SCHEMA = "virtune/advice/1"
-
 
 IN_FILES = "\t\r"
 """Control characters of configuration files that a diff keeps, because it could not be applied otherwise."""
@@ -45,26 +41,3 @@ def lines(
         yield from (printable(f"  $ {command}") for command in commands)
     for because in left:
         yield printable(f"  left alone: {because}")
-
-
-def document(domains: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Return the document that `virtune advise --json` writes."""
-    return {"schema": SCHEMA, "domains": list(domains)}
-
-
-def domain_document(
-    *,
-    origin: str,
-    domain: str,
-    uuid: str | None,
-    turns: Sequence[SettingChange],
-    diff: str,
-    left: Sequence[str],
-    commands: Sequence[str] = (),
-    warnings: Sequence[str] = (),
-) -> dict[str, Any]:
-    """Return one domain's part of the document."""
-    said = [{"knob": turn.knob, "at": turn.at, "value": turn.value} for turn in turns]
-    where = {"origin": origin, "domain": domain, "uuid": uuid}
-    changes = {"turns": said, "diff": diff, "commands": list(commands), "warnings": list(warnings)}
-    return where | changes | {"left": list(left)}

@@ -1,18 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The findings of an audit, as text and as one JSON document."""
+"""The findings of an audit, as text."""
 
 import shlex
 import textwrap
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 from virtune.model.finding import Audited, Finding, Severity, Unread
 from virtune.model.text import printable
 from virtune.report.text.advice import IN_FILES, tag
 from virtune.report.text.words import count_text
-
-SCHEMA = "virtune/audit/1"
 
 WIDTH = 100
 """What a sentence is broken at outside a terminal, and in a wider one."""
@@ -73,46 +70,6 @@ def summary(audited: Sequence[Audited], unread: Sequence[Unread]) -> str:
     said = [_severities(counts[severity], severity) for severity in _SEVERITIES if counts[severity]]
     found = f"{count_text(len(audited), 'domain')}: {', '.join(said) or 'nothing found'}"
     return f"{found}; {len(unread)} not read" if unread else found
-
-
-def document(audited: Sequence[Audited], unread: Sequence[Unread]) -> dict[str, Any]:
-    """Return the document that `virtune audit --json` writes."""
-    return {
-        "schema": SCHEMA,
-        "domains": [
-            {
-                "origin": one.origin,
-                "domain": one.domain,
-                "uuid": one.uuid,
-                "findings": [finding_document(finding) for finding in one.findings],
-            }
-            for one in audited
-        ],
-        "unread": [{"origin": one.origin, "because": one.because} for one in unread],
-    }
-
-
-def finding_document(finding: Finding) -> dict[str, Any]:
-    """Return one finding as a document's part."""
-    rule, seen = finding.rule, finding.seen
-    return {
-        "rule": rule.id,
-        "name": rule.name,
-        "severity": rule.severity.value,
-        "confidence": rule.confidence.value,
-        "at": finding.at,
-        "line": finding.line,
-        "seen": seen.seen,
-        "why": rule.why,
-        "advice": seen.advice,
-        "turns": [{"knob": turn.knob, "at": turn.at, "value": turn.value} for turn in seen.turns],
-        "diff": finding.diff,
-        "measure": seen.measure,
-        "measured": list(finding.measured),
-        "takes": finding.takes.value if finding.takes else None,
-        "risk": finding.risk.value,
-        "source": rule.source,
-    }
 
 
 def _end(audited: Sequence[Audited], unread: Sequence[Unread]) -> Iterator[str]:

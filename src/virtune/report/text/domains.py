@@ -1,16 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Domains and their disks, as text and as JSON: configured (for the next start), running, and verified settings."""
+"""Domains and their disks, as text: configured (for the next start), running, and verified settings."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
-from typing import Any
 
 from virtune.model.domain import DomainDisk, cache_of
 from virtune.model.finding import Finding, Subject, Unread
 from virtune.model.text import printable
-from virtune.report.text.audit import finding_document
-
-SCHEMA = "virtune/domains/1"
 
 
 def page(found: Sequence[tuple[str, Subject, tuple[Finding, ...]]], unread: Sequence[Unread]) -> Iterator[str]:
@@ -30,63 +25,6 @@ def page(found: Sequence[tuple[str, Subject, tuple[Finding, ...]]], unread: Sequ
         yield printable(f"not read: {lost.origin}: {lost.because}")
     count = len(found)
     yield f"{count} domain{'' if count == 1 else 's'}" + (f"; {len(unread)} not read" if unread else "")
-
-
-def document(found: Sequence[tuple[str, Subject, tuple[Finding, ...]]], unread: Sequence[Unread]) -> dict[str, Any]:
-    """Return the document that `virtune probe --connect URI --json` writes."""
-    return {
-        "schema": SCHEMA,
-        "domains": [_domain(*one) for one in found],
-        "unread": [{"origin": one.origin, "because": one.because} for one in unread],
-    }
-
-
-def _domain(origin: str, subject: Subject, findings: tuple[Finding, ...]) -> dict[str, Any]:
-    domain, running = subject.domain, subject.running
-    return {
-        "origin": origin,
-        "domain": domain.name,
-        "uuid": domain.uuid,
-        "kind": domain.kind,
-        "machine": domain.machine,
-        "vcpus": domain.vcpus,
-        "iothreads": [thread.number for thread in domain.threads],
-        "pins": dict(domain.pins),
-        "disks": [_disk(disk) for disk in domain.disks],
-        "running": None
-        if running is None
-        else {
-            "state": running.state,
-            "reason": running.reason,
-            "pid": running.pid,
-            "io_urings": running.rings,
-            "aio_contexts": running.contexts,
-            "disks": [_disk(disk) for disk in running.live.disks],
-            "in_force": [asdict(one) for one in running.disks],
-        },
-        "findings": [finding_document(one) for one in findings],
-    }
-
-
-def _disk(disk: DomainDisk) -> dict[str, Any]:
-    return {
-        "target": disk.target,
-        "device": disk.device,
-        "bus": disk.bus,
-        "kind": disk.source.kind,
-        "source": disk.source.name,
-        "format": disk.format,
-        "cache": disk.cache,
-        "io": disk.io,
-        "discard": disk.discard,
-        "detect_zeroes": disk.detect_zeroes,
-        "iothread": disk.iothread,
-        "iothreads": list(disk.mapping),
-        "queues": disk.queues,
-        "queue_size": disk.queue_size,
-        "limits": dict(disk.limits),
-        "backing": disk.backing,
-    }
 
 
 def _state(subject: Subject) -> str:

@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The findings of an audit as a JSON document."""
+
+from collections.abc import Sequence
+from typing import Annotated, TypedDict
+
+from virtune.model.domain import SettingChange
+from virtune.model.finding import Audited, Confidence, Finding, Severity, Unread
+from virtune.model.knob import Change, Risk
+from virtune.report.json.document import AT_LEAST_ONE, IDENTITY, Sentence
+
+SCHEMA = "virtune/audit/1"
+
+
+class TurnPart(TypedDict):
+    """One knob of one place, and the value that it is to have."""
+
+    knob: Annotated[str, "The knob, as `virtune knobs` lists it."]
+    at: Annotated[str, "A disk (`vda`), an IOThread (`iothread:1`), a controller (`scsi:0`); empty for the domain."]
+    value: Annotated[str | None, "The value; null takes the setting away."]
+
+
+class FindingPart(TypedDict):
+    """What one rule says about one place."""
+
+    rule: Annotated[
+        str, "The rule's id, which is stable; docs/reference/rules.md lists them.", {"pattern": "^R[0-9]+$"}
+    ]
+    name: Annotated[str, "The rule's name."]
+    severity: Annotated[Severity, "`error` and `warning` hold as they stand, `try` is worth measuring."]
+    confidence: Annotated[Confidence, "How sure condition and direction are."]
+    at: Annotated[str, "The disk (`vda`) or controller (`scsi:0`); empty for the domain."]
+    line: Annotated[int, "The line of the configuration on which that begins.", AT_LEAST_ONE]
+    seen: Annotated[str, "What was seen."]
+    why: Annotated[str, "Why it matters."]
+    advice: Annotated[str, "What to do, or what to try."]
+    turns: Annotated[list[TurnPart], "The knobs to turn for that; empty where no knob does it."]
+    diff: Annotated[str, "The same as a unified difference of the configuration; empty where there is none."]
+    measure: Annotated[str | None, "The command that settles a thing worth trying."]
+    measured: Annotated[list[Sentence], "What kept studies of this host say of the change."]
+    takes: Annotated[Change | None, "What it takes to apply it to a VM that runs."]
+    risk: Annotated[Risk, "The worst that applying it can do."]
+    source: Annotated[str, "Where the rule is known from."]
+
+
+class _Domain(TypedDict):
+    """One domain."""
+
+    origin: Annotated[str, "The file that it was read from, or the URI of its libvirt."]
+    domain: Annotated[str, "Its name."]
+    uuid: Annotated[str | None, "Its UUID; null where the file has none."]
+    findings: Annotated[list[FindingPart], "What was found, the most severe first."]
+
+
+class _Unread(TypedDict):
+    """Something that was not audited."""
+
+    origin: Annotated[str, "Which file."]
+    because: Annotated[str, "Why not."]
+
+
+class AuditDocument(TypedDict):
+    """What `virtune audit --json` writes."""
+
+    schema: Annotated[str, IDENTITY, {"const": SCHEMA}]
+    domains: Annotated[list[_Domain], "The domains that were audited, in the order in which they were read."]
+    unread: Annotated[list[_Unread], "What could not be read."]
+
+
+def audit_document(audited: Sequence[Audited], unread: Sequence[Unread]) -> AuditDocument:
+    """Return the document that `virtune audit --json` writes."""
+    return {
+        "schema": SCHEMA,
+        "domains": [
+            {
+                "origin": one.origin,
+                "domain": one.domain,
+                "uuid": one.uuid,
+                "findings": [finding_document(finding) for finding in one.findings],
+            }
+            for one in audited
+        ],
+        "unread": [{"origin": one.origin, "because": one.because} for one in unread],
+    }
+
+
+def finding_document(finding: Finding) -> FindingPart:
+    """Return one finding as a document's part."""
+    rule, seen = finding.rule, finding.seen
+    return {
+        "rule": rule.id,
+        "name": rule.name,
+        "severity": rule.severity,
+        "confidence": rule.confidence,
+        "at": finding.at,
+        "line": finding.line,
+        "seen": seen.seen,
+        "why": rule.why,
+        "advice": seen.advice,
+        "turns": [turn_part(turn) for turn in seen.turns],
+        "diff": finding.diff,
+        "measure": seen.measure,
+        "measured": list(finding.measured),
+        "takes": finding.takes,
+        "risk": finding.risk,
+        "source": rule.source,
+    }
+
+
+def turn_part(turn: SettingChange) -> TurnPart:
+    """Return a setting change as a document's part."""
+    return {"knob": turn.knob, "at": turn.at, "value": turn.value}
