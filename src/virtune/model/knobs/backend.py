@@ -106,7 +106,7 @@ KNOBS: tuple[Knob, ...] = (
         risk=Risk.DATA,
         risk_note="`disabled` acknowledges flushes that did not happen.",
         what="Whether ZFS honours flushes.",
-        why="Named so that it is recognised as the cause of flushes that cost nothing.",
+        why="Listed because it explains flushes that take no time.",
         spelled={"linux": "zfs set sync="},
         source=(documented(ZFS),),
     ),

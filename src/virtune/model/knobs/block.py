@@ -56,14 +56,14 @@ KNOBS: tuple[Knob, ...] = (
             "10.2.0 and 10.2.1."
         ),
         what=(
-            "How QEMU hands I/O on a file or block device to the kernel. Without meaning for rbd, iscsi, nbd "
+            "How QEMU hands I/O on a file or block device to the kernel. It has no effect on rbd, iscsi, nbd "
             "and other network drivers."
         ),
         why=(
-            "native blocks the whole event loop when io_submit sleeps (sparse files); io_uring serves "
-            "buffered I/O through slower kernel workers. Nobody has shown a general winner: measure. Before "
-            "10.2 QEMU fell back to threads in silence when io_uring was missing, so look at what runs. "
-            "SQPOLL and IOPOLL are no knobs of QEMU: it creates its ring without flags in every version."
+            "native blocks the whole event loop when io_submit sleeps (sparse files); io_uring serves buffered "
+            "I/O through slower kernel workers. Nobody has shown a general winner: measure. Before 10.2 QEMU "
+            "fell back to threads without a message when io_uring was missing, so look at what runs. SQPOLL and "
+            "IOPOLL are no knobs of QEMU: it creates its ring without flags in every version."
         ),
         spelled={
             "libvirt": "<driver io='threads|native|io_uring'/>",
@@ -104,15 +104,16 @@ KNOBS: tuple[Knob, ...] = (
             "`unsafe` ignores flushes: a power cut or a crash of the host loses data that the guest believes written."
         ),
         what=(
-            "Three bits in one word: the host's page cache (not with none, directsync), a write cache that "
-            "the guest sees (not with writethrough, directsync), flushes ignored (unsafe). QEMU's default is "
-            "writeback; virtune's stacks begin with none."
+            "One word for three switches: whether the host's page cache is used (not with none, directsync), "
+            "whether the guest sees a write cache (not with writethrough, directsync), whether flushes are "
+            "ignored (unsafe). QEMU's default is writeback; virtune's stacks begin with none."
         ),
         why=(
-            "none is predictable, and not free of caches: the guest must still flush. writeback honours "
-            "flushes and is as safe as a disk with a cache; it lends the guest the host's RAM, at the price "
-            "of double caching, stalls and misleading measurements. writethrough and directsync acknowledge "
-            "only what is durable. Live by blockdev-reopen, except for the bit that the guest sees."
+            "none is predictable, and not free of caches: the guest must still flush. writeback honours flushes "
+            "and is as safe as a disk with a cache; it uses the host's RAM as a cache for the guest, at the "
+            "price of double caching, stalls and misleading measurements. writethrough and directsync "
+            "acknowledge only what is durable. Can be changed live by blockdev-reopen, except for the switch "
+            "that the guest sees."
         ),
         spelled={
             "libvirt": "<driver cache=/>",
@@ -150,7 +151,10 @@ KNOBS: tuple[Knob, ...] = (
             "copy-on-write."
         ),
         what="Whether a guest's discard frees space below.",
-        why="Gives space back and spares SSDs; costs fragmentation, storms at fstrim and the loss of preallocation.",
+        why=(
+            "Gives space back and reduces the wear of SSDs. It fragments the image, causes bursts of discards "
+            "at fstrim, and undoes preallocation."
+        ),
         spelled={
             "libvirt": "<driver discard='unmap'/>",
             "qemu": "-blockdev ...,discard=unmap, QMP blockdev-reopen",
@@ -276,7 +280,7 @@ KNOBS: tuple[Knob, ...] = (
         change=Change.LIVE,
         risk=Risk.PERFORMANCE,
         risk_note="Writes of the guest wait for copy-before-write.",
-        what="Jobs that copy blocks behind the guest's back; dirty bitmaps; Proxmox's backup fleecing.",
+        what="Jobs that copy blocks while the guest runs; dirty bitmaps; Proxmox's backup fleecing.",
         why="A measurement while a job runs is invalid. query-block-jobs and `virsh blockjob` show them.",
         spelled={
             "libvirt": "virsh blockjob, domjobinfo",
@@ -291,7 +295,7 @@ KNOBS: tuple[Knob, ...] = (
         domain=Text(shape="not for users: QEMU chooses"),
         default="(io_uring from QEMU 10.2 on where it is there, epoll or poll before)",
         change=Change.POWEROFF,
-        what="How QEMU's event loops wait. Comes with the QEMU that runs, and no option changes it.",
+        what="How QEMU's event loops wait. The version of QEMU decides it; no option changes it.",
         why=(
             "From 10.2 on, VMs with aio=threads or native depend on io_uring too. The ring has no flags: "
             "neither SQPOLL nor IOPOLL. An idle IOThread of 10.2 shows up as 100 % I/O pressure, which is "

@@ -56,10 +56,10 @@ KNOBS: tuple[Knob, ...] = (
             "a guest's disk by vhost-user-blk."
         ),
         why=(
-            "What virtune's rig without a guest loads. vhost-user-blk is what a guest's virtio disk sees, without "
-            "the guest's own cost: 4 KiB random reads at depth 32 ran at 50 to 78 thousand IOPS in a trial where NBD "
-            "and FUSE gave 24 to 42. The daemon also exports VDUSE (7.1). The way out is part of what is measured: "
-            "compare within one kind only."
+            "The export is what virtune loads when it measures without a guest. vhost-user-blk is what a "
+            "guest's virtio disk sees, without the guest's own cost: 4 KiB random reads at depth 32 ran at 50 "
+            "to 78 thousand IOPS in a trial where NBD and FUSE gave 24 to 42. The daemon also exports VDUSE "
+            "(7.1). The export itself is part of what is measured: compare within one kind only."
         ),
         spelled={"qemu": "qemu-storage-daemon --export nbd | fuse | vhost-user-blk | vduse-blk"},
         source=(
@@ -79,9 +79,9 @@ KNOBS: tuple[Knob, ...] = (
         change=Change.REPLUG,
         what="How many virtqueues a vhost-user-blk export offers.",
         why=(
-            "A guest takes one a vCPU; a load with numjobs=N spreads over up to N of them, so that with numjobs=4 a "
-            "comparison of 1, 2 and 4 queues has the same in flight. All are served by one thread, so more queues "
-            "alone bring no more host CPU into play."
+            "A guest uses one queue for each vCPU; a load with numjobs=N uses up to N. With numjobs=4, arms "
+            "with 1, 2 and 4 queues have the same number of I/Os in flight. One thread serves all queues, so "
+            "more queues alone use no more host CPU."
         ),
         spelled={"qemu": "--export vhost-user-blk,...,num-queues=4"},
         source=(
@@ -106,8 +106,8 @@ KNOBS: tuple[Knob, ...] = (
         risk_note="With an NBD export QEMU 7.2 aborts when a client disconnects, so virtune refuses both together.",
         what="Whether an IOThread serves the export of qemu-storage-daemon, or the daemon's main loop.",
         why=(
-            "An IOThread polls, the main loop does not. By the author, FUSE with 4 threads and random aio: reads "
-            "+27 %, writes +186 %, sync -1 to -11 %."
+            "An IOThread polls, the main loop does not. The author of the patch measured, for FUSE with 4 "
+            "threads and random aio: reads +27 %, writes +186 %, sync -1 to -11 %."
         ),
         spelled={"qemu": "--object iothread,id=ID --export ...,iothread=ID (newer: a list of ids)"},
         source=(

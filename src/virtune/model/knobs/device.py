@@ -33,9 +33,10 @@ KNOBS: tuple[Knob, ...] = (
         risk_note="Device names change (sda -> vda): a guest whose fstab has no UUIDs may not boot.",
         what="Which kind of disk the guest sees.",
         why=(
-            "virtio-blk is fastest, virtio-scsi is for more than about 28 disks, SCSI commands, reservations "
-            "and multipath. IDE and AHCI have no IOThread and take 1 or 32 commands; emulated NVMe has no "
-            "IOThread either (author: 35k..313k IOPS by depth and ioeventfd) and stays below virtio-blk."
+            "virtio-blk is fastest. virtio-scsi is for more than about 28 disks, SCSI commands, reservations "
+            "and multipath. IDE and AHCI have no IOThread and take 1 or 32 commands. Emulated NVMe has no "
+            "IOThread either and stays below virtio-blk (its author measured 35k to 313k IOPS, depending on "
+            "depth and ioeventfd)."
         ),
         spelled={
             "libvirt": "<target bus='virtio|scsi|sata|ide|usb'/>, <controller type='scsi' model='virtio-scsi'/>",
@@ -221,7 +222,7 @@ KNOBS: tuple[Knob, ...] = (
         needs=("scsi-hd or ide-hd, not virtio-blk", "libvirt 7.3"),
         ask=AskDevice(device="scsi-hd", property="rotation_rate"),
         change=Change.REPLUG,
-        what="What the disk says about its spinning.",
+        what="The rotation speed that the disk reports to the guest.",
         why="1 makes the guest treat it as an SSD. virtio-blk has no such field: see guest.rotational.",
         spelled={
             "libvirt": "<target rotation_rate='1'/>",

@@ -86,10 +86,7 @@ KNOBS: tuple[Knob, ...] = (
             "Without barriers ext4 does not flush the disk's cache: data and file system are lost on a power cut."
         ),
         what="Whether the file system flushes the disk's cache at its commits (barrier, nobarrier).",
-        why=(
-            "Named so that it is recognised as the cause when flushes are missing. XFS removed nobarrier in "
-            "Linux 4.19."
-        ),
+        why="Listed because it explains missing flushes. XFS removed nobarrier in Linux 4.19.",
         spelled={"linux": "mount -o barrier=1 | nobarrier"},
         source=(unverified("no source of its own in our knowledge base"),),
     ),
@@ -114,9 +111,9 @@ KNOBS: tuple[Knob, ...] = (
         change=Change.OFFLINE,
         risk=Risk.DATA,
         risk_note="Re-partitioning risks what is on the disk.",
-        what="Where partitions begin, against 4 KiB, the image's cluster, the zvol's block.",
+        what=("Whether partitions begin at a multiple of 4 KiB, of the image's cluster and of the zvol's block."),
         why=(
-            "A start that is no multiple of 4 KiB or of the cluster turns each 4k write into a "
+            "A start that is not a multiple of 4 KiB or of the cluster turns each 4k write into a "
             "read-modify-write. Check /sys/block/*/alignment_offset and start % 2048."
         ),
         spelled={"linux": "/sys/block/*/alignment_offset, partition start"},
@@ -130,7 +127,10 @@ KNOBS: tuple[Knob, ...] = (
         change=Change.OFFLINE,
         risk=Risk.DATA,
         risk_note="Making the file system again erases it.",
-        what="The file system's block against the image's cluster, the zvol's block and the physical sector.",
+        what=(
+            "Whether the file system's block is as large as the image's cluster, the zvol's block and the "
+            "physical sector."
+        ),
         why="Blocks smaller than what lies below them are read, changed and written back.",
         spelled={"linux": "mkfs -b"},
         source=(unverified("no source of its own in our knowledge base"),),

@@ -198,7 +198,9 @@ KNOBS: tuple[Knob, ...] = (
         default="0",
         risk=Risk.DATA,
         risk_note=_IDLE,
-        what="The same bound in bytes; 0 means that the ratio counts. Setting it clears the ratio.",
+        what=(
+            "As host.dirty_background_ratio, in bytes; 0 means that the ratio counts. Setting it clears the ratio."
+        ),
         why="On a host with much RAM a percentage is too coarse. No effect on O_DIRECT.",
         spelled={"linux": "vm.dirty_background_bytes"},
         source=(documented(SYSCTL_VM),),
@@ -225,7 +227,7 @@ KNOBS: tuple[Knob, ...] = (
         default="0",
         risk=Risk.DATA,
         risk_note=_IDLE,
-        what="The same bound in bytes; 0 means that the ratio counts. Setting it clears the ratio.",
+        what="As host.dirty_ratio, in bytes; 0 means that the ratio counts. Setting it clears the ratio.",
         why="Use bytes on hosts with much RAM and cache=writeback. No effect on O_DIRECT.",
         spelled={"linux": "vm.dirty_bytes"},
         source=(documented(SYSCTL_VM),),
@@ -262,7 +264,7 @@ KNOBS: tuple[Knob, ...] = (
         number="K98",
         domain=Text(shape="target of a device in us"),
         default="(none)",
-        what="A latency that the kernel protects for the VM's cgroup by slowing others.",
+        what="A latency that the kernel keeps for the VM's cgroup by slowing others.",
         why="Protects one VM at the cost of its neighbours.",
         spelled={"linux": "io.latency"},
         source=(documented(CGROUP),),

@@ -18,7 +18,7 @@ KNOBS: tuple[Knob, ...] = (
         change=Change.LIVE,
         risk=Risk.PERFORMANCE,
         risk_note="Costs power.",
-        what="Who chooses the clock of the host's CPUs.",
+        what="What decides the clock frequency of the host's CPUs.",
         why="A CPU that is slow to speed up shows at depth 1.",
         spelled={"linux": "/sys/devices/system/cpu/cpu*/cpufreq/scaling_governor, tuned-adm"},
         source=(documented(TUNED),),
@@ -48,7 +48,7 @@ KNOBS: tuple[Knob, ...] = (
         change=Change.HOST_REBOOT,
         risk=Risk.SECURITY,
         risk_note="`off` lets guests read what is not theirs. virtune never advises it.",
-        what="Whether the kernel defends against the faults of CPUs.",
+        what="Whether the kernel works around the security faults of CPUs (Spectre and others).",
         why=(
             "Every I/O makes exits and system calls. The only number for VMs and NVMe is of 2018; there is "
             "no modern one."

@@ -89,11 +89,12 @@ KNOBS: tuple[Knob, ...] = (
         change=Change.OFFLINE,
         in_guest=Change.SWAP,
         risk=Risk.AVAILABILITY,
-        risk_note="An older QEMU cannot open the image. The L2 tables double.",
+        risk_note="An older QEMU cannot open the image. The L2 tables take twice the space.",
         what="Whether a cluster is divided into 32 parts that are allocated one by one.",
         why=(
-            "With 128k clusters the parts are 4k, and allocating 4k writes copy nothing. Not copying zero "
-            "clusters, of the same release, gave about 5 times the IOPS on that path."
+            "With 128k clusters the parts are 4k, and 4k writes that allocate copy nothing. A change of the "
+            "same release, which no longer copies clusters of zeroes, gave about 5 times the IOPS where it "
+            "applies."
         ),
         spelled={"qemu": "qemu-img create -o extended_l2=on"},
         source=(tried("the error below 16k clusters"), qemu_commit("46cd1e8a4752")),
@@ -256,7 +257,7 @@ KNOBS: tuple[Knob, ...] = (
         risk=Risk.AVAILABILITY,
         risk_note="Two files that must stay together.",
         what="Keeps the guest's data in a raw file or LV beside the qcow2 metadata.",
-        why="Bitmaps with a data path like raw.",
+        why="Gives dirty bitmaps, while the data takes the same way as with raw.",
         spelled={"libvirt": "<source><dataStore>", "qemu": "qemu-img create -o data_file="},
         source=(documented(LIBVIRT_NEWS), documented(QEMU_MAN)),
     ),

@@ -49,11 +49,11 @@ KNOBS: tuple[Knob, ...] = (
         default="(host on KVM, max without; libvirt's and Proxmox's differ)",
         change=Change.POWEROFF,
         risk=Risk.AVAILABILITY,
-        risk_note="A guest with the host's own model migrates to the like of that host only.",
+        risk_note="A guest that has the host's own CPU model migrates only to hosts with the same one.",
         what="The CPU that the guest sees.",
         why=(
-            "A model without the host's features makes the guest mitigate what the host does not have, and leaves "
-            "out instructions that checksums and encryption are fast with."
+            "A model without the host's features makes the guest apply mitigations that this CPU does not need, "
+            "and hides instructions that make checksums and encryption fast."
         ),
         spelled={
             "libvirt": "<cpu mode='host-passthrough'/>",
@@ -86,7 +86,7 @@ KNOBS: tuple[Knob, ...] = (
         default="(chosen by whoever makes the VM; virtune's guests have 512M)",
         change=Change.POWEROFF,
         risk=Risk.AVAILABILITY,
-        risk_note="A host that runs out of memory kills.",
+        risk_note="A host that runs out of memory kills processes.",
         what="How much memory the guest has.",
         why="Bounds the guest's page cache, which only buffered I/O uses.",
         spelled={"libvirt": "<memory>", "qemu": "-m", "proxmox": "memory:", "kubevirt": "memory.guest"},
@@ -115,8 +115,9 @@ KNOBS: tuple[Knob, ...] = (
         change=Change.LIVE,
         what="How many guests have the disk and share the load, its clones divided among them.",
         why=(
-            "One fio a VM in many VMs, or as many in one big VM: each of the many has a main loop (or IOThread) "
-            "of its own, the big one has one for all. The load of both is the same."
+            "Compares one fio in each of many VMs with the same number of fio jobs in one big VM. Each of the "
+            "many has a main loop (or IOThread) of its own; the big one has one for all. The load of both is "
+            "the same."
         ),
         spelled={"libvirt": "several domains", "qemu": "several processes"},
         source=(tried("1, 2 and 4 guests behind one barrier"),),

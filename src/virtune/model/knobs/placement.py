@@ -100,7 +100,7 @@ KNOBS: tuple[Knob, ...] = (
         default="(the host's)",
         needs=("libvirt 2.1",),
         change=Change.LIVE,
-        what="The period of that quota.",
+        what="The period of iothread.quota.",
         why="Long periods make long stalls.",
         spelled={"libvirt": "<cputune><iothread_period>"},
         source=(documented(LIBVIRT_XML),),
@@ -139,7 +139,7 @@ KNOBS: tuple[Knob, ...] = (
         domain=Text(shape="NUMA nodes"),
         default="(any node)",
         change=Change.POWEROFF,
-        what="On which NUMA nodes the guest's memory is.",
+        what="The NUMA nodes that hold the guest's memory.",
         why=(
             "Memory, vCPUs, IOThread and device belong on one node (/sys/class/nvme/*/device/numa_node). Red "
             "Hat's guide puts the cost of misses at 10 % and more in general."
@@ -156,8 +156,8 @@ KNOBS: tuple[Knob, ...] = (
         change=Change.POWEROFF,
         risk=Risk.AVAILABILITY,
         risk_note="The VM does not start where the pages are not reserved.",
-        what="On huge pages of which size the guest's memory is, as 2M or 1G.",
-        why="Fewer misses in the page tables. No reliable published number for disk I/O was found.",
+        what="The size of the huge pages that hold the guest's memory, such as 2M or 1G.",
+        why="Fewer TLB misses. No reliable published number for disk I/O was found.",
         spelled={
             "libvirt": "<memoryBacking><hugepages/></memoryBacking>",
             "qemu": "-object memory-backend-file | memory-backend-memfd,hugetlb=on",
@@ -212,7 +212,7 @@ KNOBS: tuple[Knob, ...] = (
         default="(the host's)",
         change=Change.LIVE,
         risk=Risk.AVAILABILITY,
-        risk_note="Without swap a host that runs out of memory kills.",
+        risk_note="Without swap a host that runs out of memory kills processes.",
         what="Whether the host may swap a guest's RAM, or take it back with a balloon.",
         why="VmSwap of the QEMU process above 0 explains outliers that have nothing to do with the disk.",
         spelled={"linux": "VmSwap in /proc/PID/status", "libvirt": "<memballoon>"},
