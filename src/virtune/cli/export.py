@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """`virtune export`: measurements as CSV, a bundle of a study, and figures for Prometheus' textfile collector."""
 
+import contextlib
 import os
+import pwd
+import socket
 import tempfile
 from pathlib import Path
 
@@ -9,6 +12,7 @@ import click
 
 from virtune.cli.options import require_store, store_option
 from virtune.model.errors import PreconditionError, UsageError
+from virtune.model.text import printable
 
 TEXTFILE = "virtune.prom"
 
@@ -19,11 +23,17 @@ TEXTFILE = "virtune.prom"
               help="Write every measured value to this new file instead of stdout.")  # fmt: skip
 @click.option("--bundle", type=click.Path(path_type=Path, dir_okay=False), default=None, metavar="FILE.zip",
               help="Write result, measurements, facts, raw captures and report to this new file. It names this host, "
-                   "its paths and VMs.")  # fmt: skip
+                   "its paths and VMs, unless --anonymous is given.")  # fmt: skip
+@click.option("--anonymous", is_flag=True,
+              help="Replace names in every file of the bundle: hosts, users, VMs, paths, volumes, serial numbers, "
+                   "UUIDs, MAC and IP addresses. The same name gets the same word everywhere.")  # fmt: skip
+@click.option("--hide", multiple=True, metavar="NAME",
+              help="With --anonymous: a further name to replace, such as that of a company. Repeatable.")  # fmt: skip
 @click.option("--textfile", metavar="DIR", default=None, type=click.Path(path_type=Path, exists=True),
               help=f"Write the store's figures to DIR/{TEXTFILE} for Prometheus' node_exporter.")  # fmt: skip
 @store_option
-def command(study: str, csv: Path | None, bundle: Path | None, textfile: Path | None, store: Path) -> None:
+def command(study: str, csv: Path | None, bundle: Path | None, *, anonymous: bool, hide: tuple[str, ...],
+            textfile: Path | None, store: Path) -> None:  # fmt: skip
     """Export STUDY (an id, the beginning of one, or `last`) for other programs; CSV to stdout by default.
 
     One row for each attempt and metric, in base units (ns, bytes, 1/s, CPU seconds per I/O).
@@ -32,6 +42,7 @@ def command(study: str, csv: Path | None, bundle: Path | None, textfile: Path | 
     Examples:
       virtune export > measurements.csv
       virtune export 20261122 --bundle study.zip
+      virtune export last --bundle study.zip --anonymous --hide example-corp
       virtune export --textfile /var/lib/prometheus/node-exporter
     """  # noqa: D301 - click's own mark for lines that are not to be rewrapped
     from virtune.flows import export
@@ -39,6 +50,8 @@ def command(study: str, csv: Path | None, bundle: Path | None, textfile: Path | 
 
     if sum(one is not None for one in (csv, bundle, textfile)) > 1:
         raise UsageError("one of --csv, --bundle and --textfile at a time")
+    if (anonymous and bundle is None) or (hide and not anonymous):
+        raise UsageError("--anonymous goes with --bundle, and --hide with --anonymous")
     require_store(store, study)
     with Store(store, reading=True) as kept:
         if textfile is not None:
@@ -47,12 +60,41 @@ def command(study: str, csv: Path | None, bundle: Path | None, textfile: Path | 
             _replace(textfile / TEXTFILE, exposition(kept)[0])
             return
         name = kept.find(study)
-        if bundle is not None:
+        if bundle is not None and anonymous:
+            content, left = export.anonymous_bundle(
+                kept, name, pages=_can_draw(), names=[*_own_names(), *_hidden(hide)]
+            )
+            _create(bundle, content)
+            _warn(left)
+        elif bundle is not None:
             _create(bundle, export.bundle(kept, name, pages=_can_draw()))
         elif csv is not None:
             _create(csv, export.measurements_csv(kept, name).encode())
         else:
             click.echo(export.measurements_csv(kept, name), nl=False)
+
+
+def _own_names() -> list[tuple[str, str]]:
+    """Return the names of this host and this user, which evidence may hold without saying what they are."""
+    host = socket.gethostname()
+    names = [("host", host), ("host", host.partition(".")[0])]
+    with contextlib.suppress(KeyError):
+        names.append(("user", pwd.getpwuid(os.getuid()).pw_name))
+    return names
+
+
+def _hidden(names: tuple[str, ...]) -> list[tuple[str, str]]:
+    return [("name", name) for name in names]
+
+
+def _warn(left: list[str]) -> None:
+    """Say which names may be left as words."""
+    click.echo(
+        "names are recognised by their place and form: look through the bundle before you give it away", err=True
+    )
+    if left:
+        words = ", ".join(repr(printable(one, most=40)) for one in left[:8])
+        click.echo(f"replaced only where they stand as names, since virtune uses the words too: {words}", err=True)
 
 
 def _can_draw() -> bool:

@@ -5,8 +5,9 @@ import csv
 import io
 import json
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
+from virtune.flows.anonymous import anonymous_copy
 from virtune.flows.show import by_todays_method
 from virtune.flows.study_document import study_document
 from virtune.model.evidence import StudyRecord
@@ -80,6 +81,18 @@ def bundle(store: Store, study: str, *, pages: bool) -> bytes:
 
             put("report.html", report_html(store, study).encode())
     return file.getvalue()
+
+
+def anonymous_bundle(
+    store: Store, study: str, *, pages: bool, names: Sequence[tuple[str, str]]
+) -> tuple[bytes, list[str]]:
+    """Return the same ZIP with the names of hosts, users, VMs and paths, serial numbers and addresses replaced; and
+    the names that are also words of virtune's own, so that they were replaced only where they stand as names.
+
+    `names` are further ones to replace, each with what it names (`host`, `user`, `vm`, `name`).
+    """
+    with anonymous_copy(store, study, names) as (copy, left):
+        return bundle(copy, study, pages=pages), left
 
 
 def _packed(entry: zipfile.ZipInfo) -> zipfile.ZipInfo:

@@ -83,8 +83,8 @@ def record_of(row: Any, study: Study, planned: Mapping[int, Trial]) -> TrialReco
         trial=asked if replace(asked, restart=False) == ran else ran,
         attempt=row.attempt,
         ended=row.ended,
-        in_force=_load(InForce, row.in_force),
-        measurement=None if row.measurement is None else _load(Measurement, row.measurement),
+        in_force=load(InForce, row.in_force),
+        measurement=None if row.measurement is None else load(Measurement, row.measurement),
         failure=row.failure,
     )
 
@@ -127,7 +127,7 @@ def dump(kind: type, value: object) -> str:
     return _adapter(kind).dump_json(value).decode()
 
 
-def _load(kind: type, text: str) -> Any:
+def load(kind: type, text: str) -> Any:
     try:
         return _adapter(kind).validate_json(text)
     except ValidationError as error:
