@@ -12,7 +12,6 @@ from virtune import shell
 from virtune.bench.appliance.build import Appliance, appliance_for
 from virtune.bench.appliance.sources import find_sources
 from virtune.bench.qemu.accelerator import Accelerator
-from virtune.bench.qemu.machine import Vm, running
 from virtune.bench.qemu.rig import GuestSession
 from virtune.bench.scratch import Scratch
 from virtune.model.event import Event
@@ -30,12 +29,6 @@ def appliance() -> Appliance:
 @pytest.fixture(scope="module")
 def one_warden(request: pytest.FixtureRequest) -> Iterator[shell.Warden]:
     with shell.Warden(f"t{os.getpid()}-{abs(hash(request.node.name)) % 10**6}") as found:
-        yield found
-
-
-@pytest.fixture(scope="module")
-def vm(appliance: Appliance, one_warden: shell.Warden) -> Iterator[Vm]:
-    with running(appliance, one_warden, kvm=False) as found:
         yield found
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The guest agent of a QEMU of ours, over its socket: a real one, and one whose answers are hostile."""
+"""The guest agent of a QEMU of ours, over its socket: one with hostile answers. A real one is in test_guest.py."""
 
 import base64
 import contextlib
@@ -9,31 +9,9 @@ import threading
 from collections.abc import Callable, Iterator
 
 import pytest
-from tests.guests.agent_contract import AgentContract
 
-from virtune import shell
-from virtune.bench.appliance.build import appliance_for
-from virtune.bench.appliance.sources import find_sources
 from virtune.bench.guest.agent import AgentGuest, SocketLine
 from virtune.bench.guest.channel import GuestError
-from virtune.bench.qemu.machine import running
-
-pytestmark = pytest.mark.real
-
-
-@pytest.fixture(scope="module")
-def guest(one_warden: shell.Warden) -> Iterator[AgentGuest]:
-    cache = shell.cache_directory()
-    appliance, _ = appliance_for(find_sources(cache / "packages", agent=True), cache / "appliances")
-    with running(appliance, one_warden, kvm=False) as vm:
-        assert vm.agent is not None
-        vm.agent.ping(timeout_seconds=30)
-        yield vm.agent
-
-
-class TestTheAgentOverItsSocket(AgentContract):
-    """What the way over a socket of QEMU's promises."""
-
 
 Answer = Callable[[dict[str, object]], bytes]
 

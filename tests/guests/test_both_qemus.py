@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Two releases of QEMU side by side: what holds for one holds for the other, and what only one has is refused by
-the other with the reason.
+"""A second release of QEMU beside the installed one: what test_rig.py shows of the one holds for the other too, and
+what only one of them has is refused by the other with the reason.
 """
 
 from collections.abc import Iterator
@@ -30,11 +30,6 @@ pytestmark = [pytest.mark.real, pytest.mark.xdist_group("guests")]
 MAPPING = find("device.iothread_vq_mapping")
 
 
-@pytest.fixture(params=["installed", "beside"])
-def emulator(request: pytest.FixtureRequest) -> str:
-    return shell.find(PROGRAM) if request.param == "installed" else qemu_beside()
-
-
 @pytest.fixture
 def session(appliance: Appliance, one_warden: shell.Warden) -> Iterator[GuestSession]:
     made = GuestSession(appliance, TCG, one_warden)
@@ -55,22 +50,30 @@ def verified_settings(bench: GuestBench, setting: str) -> dict[str, str | None]:
     return seen if setting in seen else found(load_from_two_cpus(bench, 4).checks)
 
 
-def test_engines_threads_and_mapping(emulator: str, session: GuestSession, image: Path) -> None:
-    machine = Machine(emulator=emulator, vcpus=2)
+def test_engines_and_threads_of_the_other_release(session: GuestSession, image: Path) -> None:
+    machine = Machine(emulator=qemu_beside(), vcpus=2)
     for aio in ("threads", "io_uring"):
         stack = Stack(rig="qemu", machine=machine, disk=Disk(aio=aio))
         with session.up(stack, ground(image)) as bench:
             assert found(bench.in_force.checks)["guest.vcpus"] == "2"
             assert verified_settings(bench, "disk.aio")["disk.aio"] == aio
-    # an event loop of its own, then two of them for one disk
+    # an event loop of its own, and then two of them for one disk
     device = Device(iothread="io1", num_queues=2)
     with session.up(Stack(rig="qemu", machine=machine, device=device), ground(image)) as bench:
         assert bench.changeover is not None
         assert bench.changeover.swapped == "disk"
         assert verified_settings(bench, "device.iothread")["device.iothread"] == "io1"
+    queues_are_mapped_or_refused(machine, session, image)
+
+
+def test_queues_are_mapped_to_threads_where_the_installed_one_can(session: GuestSession, image: Path) -> None:
+    queues_are_mapped_or_refused(Machine(emulator=shell.find(PROGRAM), vcpus=2), session, image)
+
+
+def queues_are_mapped_or_refused(machine: Machine, session: GuestSession, image: Path) -> None:
     device = Device(iothread_vq_mapping="io1+io2", num_queues=2)
     spread = Stack(rig="qemu", machine=machine, device=device, disk=Disk(aio="native"))
-    (answer,) = ask([MAPPING], emulators=[emulator])[MAPPING.id]
+    (answer,) = ask([MAPPING], emulators=[str(machine.emulator)])[MAPPING.id]
     if answer.standing is Support.ABSENT:
         with pytest.raises(RigError, match=r"QEMU 7\.2\.\S+ .*has no `iothread-vq-mapping` for virtio-blk-pci"):
             session.up(spread, ground(image)).__enter__()

@@ -2,6 +2,8 @@
 """Which appliance the rig boots: what was chosen is kept, is what is made, and goes back; modules packed by zstd."""
 
 import json
+import os
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -12,6 +14,7 @@ from virtune import shell
 from virtune.bench.appliance.build import Appliance, appliance_for
 from virtune.bench.appliance.chosen import Chosen, choose, chosen, chosen_appliance, general_appliance
 from virtune.bench.appliance.sources import find_sources
+from virtune.bench.qemu.machine import PROGRAM
 from virtune.model.errors import PreconditionError
 
 EVERYTHING = "virtio_pci", "virtio_console"
@@ -93,9 +96,22 @@ def test_modules_that_are_packed_by_zstd_are_unpacked(tmp_path: Path) -> None:
         appliance_for(sources, tmp_path / "appliances")
 
 
+@pytest.fixture
+def without_kvm(tmp_path: Path) -> str:
+    """A PATH with a QEMU that refuses KVM at once: a new kernel is tried on it, which may take half a minute."""
+    refusing = tmp_path / "bin" / PROGRAM
+    refusing.parent.mkdir()
+    refuse = 'for word; do [ "$word" != kvm ] || { echo "no KVM here" >&2; exit 1; }; done'
+    refusing.write_text(f'#!/bin/sh\n{refuse}\nexec {shutil.which(PROGRAM)} "$@"\n')
+    refusing.chmod(0o755)
+    return f"{refusing.parent}:{os.environ['PATH']}"
+
+
 @pytest.mark.real
 @pytest.mark.xdist_group("guests")
-def test_a_comparison_boots_the_kernel_that_was_chosen(at_hand: Path, tmp_path: Path, user: User) -> None:
+def test_a_comparison_boots_the_kernel_that_was_chosen(
+    at_hand: Path, tmp_path: Path, user: User, without_kvm: str
+) -> None:
     user.env["XDG_CACHE_HOME"] = str(at_hand.parent)
     sources = find_sources(at_hand / "packages")
     kernel = tmp_path / "vmlinuz-mine"
@@ -104,7 +120,10 @@ def test_a_comparison_boots_the_kernel_that_was_chosen(at_hand: Path, tmp_path: 
     key = said.partition("made: ")[2].split()[0]
     assert "`--rig qemu` boots it from now on" in said
     words = ("measure", "--rig", "qemu", "--rounds", "1", "--seconds", "0.5", "--ramp", "0", "-q")
-    user.run(*words, "--workload", "randread-4k", timeout=170)
+    user.run(*words, "--workload", "randread-4k", timeout=170, path=without_kvm)
+    accelerator = user.run("show", "last", "--trial", "1", "--capture", "accelerator.txt").stdout
+    assert accelerator.startswith("tcg: ")
+    assert not Path("/dev/kvm").exists() or "no KVM here" in accelerator
     assert f"/appliances/{key}/vmlinuz" in user.run("show", "last", "--trial", "1", "--capture", "rig.txt").stdout
     seen = json.loads(user.run("show", "last", "--trial", "1", "--capture", "guest.json").stdout)
     assert seen["kernel"] == sources.release, "and the trial says which that is"

@@ -1,14 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Into a real guest: words, bytes and deadlines."""
+"""Into a real guest, by its console's ports and by its agent: words, bytes and deadlines."""
 
 import time
+from collections.abc import Iterator
 
 import pytest
+from tests.guests.agent_contract import AgentContract
 
+from virtune import shell
+from virtune.bench.appliance.build import appliance_for
+from virtune.bench.appliance.sources import find_sources
+from virtune.bench.guest.agent import AgentGuest
 from virtune.bench.guest.channel import GuestError
-from virtune.bench.qemu.machine import Vm
+from virtune.bench.qemu.machine import Vm, running
 
 pytestmark = [pytest.mark.real, pytest.mark.xdist_group("guests")]
+
+
+@pytest.fixture(scope="module")
+def vm(one_warden: shell.Warden) -> Iterator[Vm]:
+    """A guest that can be reached both ways."""
+    cache = shell.cache_directory()
+    appliance, _ = appliance_for(find_sources(cache / "packages", agent=True), cache / "appliances")
+    with running(appliance, one_warden, kvm=False) as found:
+        yield found
 
 
 def test_words_arrive_as_they_were_meant(vm: Vm) -> None:
@@ -72,3 +87,14 @@ def test_it_is_the_hosts_fio(vm: Vm) -> None:
     output = vm.guest.run(["fio", "--version"], timeout_seconds=30)
     assert output.stdout.startswith(b"fio-")
     assert output.stderr == b""
+
+
+@pytest.fixture
+def guest(vm: Vm) -> AgentGuest:
+    assert vm.agent is not None
+    vm.agent.ping(timeout_seconds=30)
+    return vm.agent
+
+
+class TestTheAgentOverItsSocket(AgentContract):
+    """What the way over a socket of QEMU's promises."""

@@ -10,14 +10,17 @@ from pathlib import Path
 
 import pytest
 from tests.bench.loading import raw_job, run
-from tests.conftest import SPAN, eventually
+from tests.conftest import SPAN, bare_guest, eventually
 from tests.guests.conftest import TCG
 
 from virtune import shell
 from virtune.bench.appliance.build import Appliance
-from virtune.bench.port import DiskImageSpec, LoadOutput
+from virtune.bench.port import DiskImageSpec, LoadJob, LoadOutput
 from virtune.bench.qemu.machine import PROGRAM
-from virtune.bench.qemu.rig import GuestBench, GuestSession
+from virtune.bench.qemu.rig import BareSession, GuestBench, GuestSession
+from virtune.fio.exported import Clients
+from virtune.fio.job import fio_job
+from virtune.fio.workloads import parse_workload
 from virtune.model.errors import RigError
 from virtune.model.evidence import Check
 from virtune.model.machine import Machine
@@ -128,16 +131,25 @@ def test_between_stacks_a_guest_stands_still_whatever_runs_in_it(rig: GuestSessi
         assert engine_at_work(bench) == "native"
 
 
-def test_a_machine_that_lives_and_does_not_answer_is_replaced(rig: GuestSession, image: Path) -> None:
-    with rig.up(GUEST, ground(image)) as bench:
-        pid = bench.vm.child.pid
-    os.kill(pid, signal.SIGSTOP)
-    with rig.up(GUEST, ground(image)) as bench:
-        assert bench.changeover is not None
-        assert bench.changeover.process != pid
-        assert "the one before does not go on: QEMU's monitor said nothing for 10 s" in bench.changeover.text
-        assert not Path(f"/proc/{pid}").exists()
-        assert load(bench).output
+def test_a_machine_that_lives_and_does_not_answer_is_replaced(one_warden: shell.Warden, image: Path) -> None:
+    bare = replace(GUEST, machine=Machine(system="bare"))  # its monitor is as another's, and it boots at once
+    session = BareSession(bare_guest(), one_warden, known=TCG)
+    try:
+        with session.up(bare, ground(image)) as bench:
+            pid = bench.vm.child.pid
+        os.kill(pid, signal.SIGSTOP)
+        with session.up(bare, ground(image)) as bench:
+            assert bench.changeover is not None
+            assert bench.changeover.process != pid
+            assert "the one before does not go on: QEMU's monitor said nothing for 10 s" in bench.changeover.text
+            assert not Path(f"/proc/{pid}").exists()
+            (workload,) = parse_workload("randread-4k")
+            job = fio_job(
+                workload, bench.target, seconds=0.3, ramp_seconds=0, seed=7, clients=Clients(engines=frozenset())
+            )
+            assert run(bench, LoadJob(job=job, workload=workload, program="virtune-load"), seconds=0.3).output
+    finally:
+        session.give_up()
 
 
 def test_a_guest_that_hangs_at_its_boot_is_booted_once_more(

@@ -5,7 +5,7 @@ import contextlib
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -21,6 +21,7 @@ from virtune.flows.question import Question, study_for
 from virtune.flows.study import finished_result
 from virtune.flows.trial import Tools, run_trial
 from virtune.model.event import Event
+from virtune.model.evidence import Capture
 from virtune.model.stack import Stack
 from virtune.model.study import StudyKind
 from virtune.model.verdict import Verdict
@@ -31,25 +32,25 @@ pytestmark = [pytest.mark.real, pytest.mark.xdist_group("guests")]
 
 
 class Hurting:
-    """The rig, in whose first stack something is done to the guest as soon as its load has done something."""
+    """The rig, in whose first stacks something is done to the guest as soon as its load has done something."""
 
-    def __init__(self, rig: Session, hurt: Callable[[GuestBench], bool]) -> None:
-        self._rig, self._hurt = rig, hurt
+    def __init__(self, rig: Session, hurts: Sequence[Callable[[GuestBench], bool]]) -> None:
+        self._rig, self._left = rig, list(hurts)
         self.hurt: list[bool] = []
 
     @contextlib.contextmanager
     def up(self, stack: Stack, ground: DiskImageSpec, *, restart: bool = False) -> Iterator[GuestBench]:
         with self._rig.up(stack, ground, restart=restart) as bench:
             assert isinstance(bench, GuestBench)
-            if not self.hurt:
-                self.hurt.append(False)
-                threading.Thread(target=self._once_under_load, args=(bench,), daemon=True).start()
+            if self._left:
+                words = (bench, self._left.pop(0))
+                threading.Thread(target=self._once_under_load, args=words, daemon=True).start()
             yield bench
 
-    def _once_under_load(self, bench: GuestBench) -> None:
+    def _once_under_load(self, bench: GuestBench, hurt: Callable[[GuestBench], bool]) -> None:
         much = '$3 == "vda" && $4 > 1000 { found = 1 } END { exit !found }'
         if eventually(lambda: done(bench, "awk", much, "/proc/diskstats"), seconds=60):
-            self.hurt[0] = self._hurt(bench)
+            self.hurt.append(hurt(bench))
 
 
 def done(bench: GuestBench, *words: str) -> bool:
@@ -65,20 +66,8 @@ def kill_qemu(bench: GuestBench) -> bool:
     return True
 
 
-@pytest.mark.parametrize(
-    ("hurt", "why", "told"),
-    [
-        (stop_fio, "completed nothing for 15 s: it is stuck", ('"running": true', "rd_operations")),
-        (kill_qemu, "was killed by SIGKILL", ('"trouble": "qemu-system-x86_64 was killed by SIGKILL',)),
-    ],
-)
 def test_a_load_that_breaks_off_ends_in_evidence_and_the_rest_is_measured(
-    tmp_path: Path,
-    scratch_directory: Path,
-    warden: Warden,
-    hurt: Callable[[GuestBench], bool],
-    why: str,
-    told: tuple[str, ...],
+    tmp_path: Path, scratch_directory: Path, warden: Warden
 ) -> None:
     said: list[Event] = []
     asked = Question(
@@ -91,24 +80,39 @@ def test_a_load_that_breaks_off_ends_in_evidence_and_the_rest_is_measured(
         Scratch(scratch_directory, span_bytes=SPAN, say=said.append) as scratch,
         session(study.arms[0].stack, Surroundings(warden=warden, scratch=scratch_directory)) as rig,
     ):
-        hurting = Hurting(rig, hurt)
+        hurting = Hurting(rig, (stop_fio, kill_qemu))
         tools = Tools(
             programs={"fio": find("fio")}, clients=Clients(engines=frozenset({"libaio", "io_uring", "psync"})),
             rigs=hurting, scratch=scratch, warden=warden, target=None,
         )  # fmt: skip
         store.add_study(study, facts=facts)
-        first, captures = run_trial(study, study.trials[0], tools)
-        assert hurting.hurt == [True]
-        assert why in str(first.failure)
-        kept = {capture.name: capture.content for capture in captures}
-        trouble = kept["trouble.txt"].decode()
-        assert all(words in trouble for words in told), trouble
-        looks = kept["guest-counters.jsonl"].count(b"\n")
-        assert looks > (10 if hurt is stop_fio else 1), "a look a second while nothing moved"
-        store.add_trial(study.id, first, captures)
+        first, of_first = run_trial(study, study.trials[0], tools)
+        assert "completed nothing for 15 s: it is stuck" in str(first.failure)
+        assert '"running": true' in trouble(of_first)
+        assert "rd_operations" in trouble(of_first)
+        assert looks(of_first) > 10, "a look a second while nothing moved"
+        second, of_second = run_trial(study, study.trials[1], tools)
+        assert "was killed by SIGKILL" in str(second.failure)
+        assert '"trouble": "qemu-system-x86_64 was killed by SIGKILL' in trouble(of_second)
+        assert looks(of_second) > 1
+        assert hurting.hurt == [True, True]
+        store.add_trial(study.id, first, of_first)
+        store.add_trial(study.id, second, of_second)
         attempts = Attempts(study, tools, store=store, say=said.append)
         again = [attempts.make(trial) for trial in study.trials]
-        assert again[0].attempt >= 2
+        assert all(record.attempt >= 2 for record in again)
         assert all(record.measurement is not None for record in again)
         _, result = finished_result(store, study.id)
         assert [(one.candidate, one.verdict) for one in result.verdicts] == [("b", Verdict.UNDECIDED)]
+
+
+def kept(captures: Sequence[Capture], name: str) -> bytes:
+    return next(one.content for one in captures if one.name == name)
+
+
+def trouble(captures: Sequence[Capture]) -> str:
+    return kept(captures, "trouble.txt").decode()
+
+
+def looks(captures: Sequence[Capture]) -> int:
+    return kept(captures, "guest-counters.jsonl").count(b"\n")
