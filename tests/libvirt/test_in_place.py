@@ -65,7 +65,7 @@ def left_over(user: User, guest1: Inside) -> list[str]:
 
 def test_two_arms_are_compared_in_a_domain_that_is_left_as_it_was(user: User, guest1: Inside) -> None:
     before, data = guest1.configurations(), guest1.image.read_bytes()
-    words = asked(guest1, "--vary", "disk.aio=threads,io_uring", "--rounds", "2", "--json")
+    words = asked(guest1, "--vary", "disk.aio=threads,io_uring", "--rounds", "1", "--json")
     found = user.run(*words, timeout=170).json()
     assert guest1.configurations() == before
     assert guest1.image.read_bytes() == data
