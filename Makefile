@@ -1,6 +1,8 @@
 # Every target works on a fresh Debian or Ubuntu machine; `tools/setup` installs what is missing.
 VENV := .venv/bin
 
+unexport PYTHONDONTWRITEBYTECODE  # where bytecode is not kept, every worker compiles all that it imports
+
 .PHONY: help demo test test-long check load fast lock docs site clean
 
 help:  ## List the targets
