@@ -27,7 +27,7 @@ SCHEMAS = (
 )
 
 OPEN = frozenset(
-    {"metrics", "settings", "options", "values", "unknown", "spelled", "spelled_notes", "pins", "limits"}
+    {"metrics", "settings", "options", "values", "unknown", "spelled", "spelled_notes", "pins", "limits", "invalid"}
 )
 """Objects whose keys are names: one fewer is as good a document."""
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 from tests.conftest import User, generator
-from tests.published import schema
+from tests.published import invalid_variants, schema
 
 from virtune.bench.simulated import CAPACITY_IOPS
 from virtune.cli import run
@@ -29,7 +29,11 @@ def swept(capsys: pytest.CaptureFixture[str], store: Path, *words: str, status: 
 def test_the_curve_of_a_known_disk_is_found_and_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     store = tmp_path / "store.sqlite"
     found: Any = json.loads(swept(capsys, store, "--rounds", "2", "--json"))
-    Draft202012Validator(schema("sweep")).validate(found)
+    judge = Draft202012Validator(schema("sweep"))
+    judge.validate(found)
+    short = found | {"facts": None, "points": found["points"][:1]}
+    missed = {what for what, changed in invalid_variants(short) if judge.is_valid(changed)}
+    assert missed <= {"facts: {'stranger': 1} for None", "study.settings: stranger", "points.0.values: stranger"}
     assert found["saturation"]["iops"] == pytest.approx(CAPACITY_IOPS, rel=0.05)
     assert found["knee"]["iops"] < found["saturation"]["iops"]
     assert found["study"]["finished"]

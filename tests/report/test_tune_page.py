@@ -12,7 +12,7 @@ import pytest
 from rich.console import Console
 from tests.analyse.test_tuning import World, searched, study_of
 from tests.probe.machines import unpack
-from tests.published import complaints
+from tests.published import complaints, invalid_variants, validator
 
 from virtune.analyse.search.tuning import tuning
 from virtune.analyse.study.host_rules import judge_host
@@ -138,6 +138,8 @@ def test_the_document_has_the_host_the_jobs_and_the_disturbed_trials_of_each_arm
     facts = json.dumps(probe_document(host, judge_host(host)))
     document = json.loads(json.dumps(tuning_document(known, facts=facts)))
     assert complaints("tune", document) == []
+    judge, bare = validator("tune"), document | {"facts": None}
+    assert [what for what, changed in invalid_variants(bare) if judge.is_valid(changed)] == []
     assert document["facts"] == json.loads(facts)
     assert document["study"]["jobs"] == [{"workload": "reads", "name": "reads", "options": {"rw": "randread"}}]
     assert document["basis"]["command"].startswith("virtune tune ")

@@ -13,14 +13,14 @@ from tests.published import REFERENCE, SCHEMAS, schema
 from tools.pages.said import said_in
 from tools.schemas.facts_words import FACTS
 from tools.schemas.keys import RECORD, keys_of, record
-from tools.schemas.result import CAUSES
+from tools.schemas.names import CAUSES
 from tools.schemas.shape import Shapes
 
 from virtune import model
 from virtune.analyse import trial as analyse_trial
 from virtune.model.facts import HostFacts
 from virtune.model.remark import Weight
-from virtune.report.json import advice, audit, check, diagnose, domains, listing, probe, result, sweep, tune
+from virtune.report.json import advice, audit, check, diagnose, domains, listing, probe, result, sweep, tune_parts
 from virtune.report.text import explain, knobs
 
 WRITTEN = {
@@ -35,7 +35,7 @@ WRITTEN = {
     "probe": probe.SCHEMA,
     "result": result.SCHEMA,
     "sweep": sweep.SCHEMA,
-    "tune": tune.SCHEMA,
+    "tune": tune_parts.SCHEMA,
 }
 
 

@@ -41,13 +41,13 @@ def remark() -> Schema:
 
 def measured(description: str) -> Schema:
     """Return numbers by metric; a metric that is missing was not measured."""
-    properties = {metric.id: number(_meaning(metric)) for metric in METRICS}
+    properties = {metric.id: number(meaning(metric)) for metric in METRICS}
     return table(description, properties, optional=properties)
 
 
 def by_metric(description: str, value: Schema) -> Schema:
     """Return something by metric; a metric that is missing was not measured."""
-    properties = {metric.id: {"description": _meaning(metric), **value} for metric in METRICS}
+    properties = {metric.id: {"description": meaning(metric), **value} for metric in METRICS}
     return table(description, properties, optional=properties)
 
 
@@ -56,7 +56,8 @@ def metric_word(description: str) -> Schema:
     return word(description, (metric.id for metric in METRICS))
 
 
-def _meaning(metric: Metric) -> str:
+def meaning(metric: Metric) -> str:
+    """Say what a metric is, in which unit, and which way is better."""
     return f"{metric.label}, in {IN_WORDS[metric.unit]}; {metric.better} is better."
 
 

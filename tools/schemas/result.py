@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The schema of a study's result: what `virtune compare`, `measure`, `resume` and `show` write with `--json`."""
 
-from tools.pages.said import said_in
-from tools.schemas import probe
+from tools.schemas.facts_words import FACTS
 from tools.schemas.layers import layers
+from tools.schemas.names import CAUSES
 from tools.schemas.parts import (
     IN_WORDS,
     basis,
@@ -31,21 +31,18 @@ from tools.schemas.shape import (
     word,
     written,
 )
-from virtune.analyse.trial import cache_rules as answered
-from virtune.analyse.trial import derive
-from virtune.analyse.trial import validity_rules as doubts
-from virtune.model import verification
+from tools.schemas.typed import Typed
 from virtune.model.condition import Outcome
 from virtune.model.durability import Promise
 from virtune.model.gate import GATES
 from virtune.model.knobs import KNOBS
 from virtune.model.metric import METRICS
 from virtune.model.reason import Reason
-from virtune.model.remark import Weight
 from virtune.model.result import Stopped
 from virtune.model.stack import Stack
 from virtune.model.study import StudyKind
 from virtune.model.verdict import Interval, Verdict
+from virtune.report.json.probe import ProbeDocument
 from virtune.report.json.result import SCHEMA
 
 KINDS = tuple(kind for kind in StudyKind if kind not in (StudyKind.TUNE, StudyKind.SWEEP))
@@ -59,15 +56,6 @@ GATE_UNITS = {
     "C": "in degrees above the drive's own limit, negative below it",
 }
 """The units of gates in words."""
-
-SAYS = (answered, derive, doubts, verification)
-"""The modules that make the remarks of a trial, beside the gates."""
-
-CAUSES = sorted(
-    {gate.id for gate in GATES if gate.invalid is not None}
-    | {one.id for module in SAYS for one in said_in(module) if Weight.INVALID in one.weights}
-)
-"""Everything that may make a trial invalid, by the ids of the remarks."""
 
 _PLACED = {".".join(knob.place): knob for knob in KNOBS if knob.place}
 
@@ -112,7 +100,8 @@ def schema() -> str:
     stack, ratio = shapes.of(Stack), shapes.of(Interval)
     if shapes.unused():
         raise KeyError(f"words for what is gone: {', '.join(shapes.unused())}")
-    facts, of_facts = probe.document()
+    of_facts = Typed(FACTS)
+    facts = of_facts.of(ProbeDocument)
     definitions = {
         "Comparison": _comparison("verdict", ratio),
         "Difference": _comparison("difference", ratio),
@@ -148,7 +137,7 @@ def schema() -> str:
             "basis": _basis(),
         },
     )  # fmt: skip
-    return written(SCHEMA, "The result of a study", body, definitions | shapes.definitions | of_facts)
+    return written(SCHEMA, "The result of a study", body, definitions | shapes.definitions | of_facts.definitions)
 
 
 def _basis() -> Schema:

@@ -1,14 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """The schema of a document, from the TypedDict that the code which makes the document is checked against."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Literal, NotRequired, get_args, get_origin, get_type_hints, is_typeddict
 
 from tools.schemas.shape import Schema, Shapes, first_paragraph, table, written
+from virtune.report.json.document import Keys
 
 
 class Typed(Shapes):
-    """Reads TypedDicts, and dataclasses as `Shapes` does. Those in `named` become definitions of that name."""
+    """Reads TypedDicts, and dataclasses as `Shapes` does.
+
+    The types in `named` become definitions of that name. `keys` say what a mapping with such keys is, given the
+    schema of its values. A class among the notes on a key is the dataclass whose fields its plain value has.
+    """
 
     def __init__(
         self,
@@ -16,9 +21,10 @@ class Typed(Shapes):
         *,
         left_out: frozenset[str] = frozenset(),
         named: Mapping[Any, str] | None = None,
+        keys: Mapping[Keys, Callable[[Schema], Schema]] | None = None,
     ) -> None:
         super().__init__(words or {}, left_out=left_out)
-        self._named = named or {}
+        self._named, self._keys = named or {}, keys or {}
 
     def of(self, annotation: Any) -> Schema:
         """Return the schema of a type; raises TypeError for a key of a TypedDict that has no words."""
@@ -40,14 +46,18 @@ class Typed(Shapes):
         found = self.of(kind)
         limits: Schema = {}
         for note in notes:
-            if isinstance(note, str):
+            if isinstance(note, type):
+                found = self.of(note)
+            elif isinstance(note, str):
                 found = {key: found[key] for key in ("type",) if key in found} | {"description": note} | {
                     key: value for key, value in found.items() if key not in ("type", "description")
                 }  # fmt: skip
+            elif isinstance(note, Keys):
+                limits |= self._keys[note](found["additionalProperties"])
             elif isinstance(note, Mapping):
                 limits |= note
         if "const" in limits or "enum" in limits:
-            del found["type"]
+            found.pop("type", None)
         return found | limits
 
     def _defined(self, kind: Any) -> Schema:

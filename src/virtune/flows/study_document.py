@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A kept study as the JSON document that its kind has."""
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 from virtune.analyse.study.summarise import summarise
 from virtune.flows.check import fitness
@@ -16,10 +15,11 @@ from virtune.report.json.check import check_document
 from virtune.report.json.result import result_document
 from virtune.report.json.sweep import sweep_document
 from virtune.report.json.tune import tuning_document
+from virtune.report.json.tune_parts import TuneDocument
 from virtune.store.sqlite import Store
 
 
-def study_document(store: Store, name: str) -> dict[str, Any]:
+def study_document(store: Store, name: str) -> Mapping[str, object]:
     """Return what `virtune show NAME --json` writes."""
     record = by_todays_method(store, name)
     match record.study.kind:
@@ -34,7 +34,7 @@ def study_document(store: Store, name: str) -> dict[str, Any]:
             return result_document(summarise(record), record)
 
 
-def search_document(known: Tuning, words: Sequence[Spelled], facts: str) -> dict[str, Any]:
+def search_document(known: Tuning, words: Sequence[Spelled], facts: str) -> TuneDocument:
     """Return the document of a search, with the lines that put its winner to use."""
     texts = {one.program: one.text for one in words if one.text}
     notes = {one.program: one.notes for one in words if one.notes}

@@ -6,6 +6,7 @@ mypy compares it with the code that makes the document, and the published schema
 (`tools/schemas/typed.py`).
 """
 
+from enum import Enum, auto
 from typing import Annotated
 
 IDENTITY = "What this document is, and the version of its schema."
@@ -23,3 +24,13 @@ NOT_NEGATIVE = {"minimum": 0}
 POSITIVE = {"exclusiveMinimum": 0}
 AT_LEAST_ONE = {"minimum": 1}
 NOT_EMPTY = {"minItems": 1}
+
+
+class Keys(Enum):
+    """Of what the keys of a mapping are names; the schema lists them."""
+
+    METRICS = auto()
+    """Of metrics; one that is missing was not measured."""
+
+    CAUSES = auto()
+    """Of the remarks that make a trial invalid."""

@@ -2,18 +2,75 @@
 """The result of a sweep as a JSON document."""
 
 import json
-from dataclasses import asdict
-from typing import Any
+from collections.abc import Mapping
+from typing import Annotated, Any, TypedDict
 
 from virtune import __version__
 from virtune.model.result import Result
 from virtune.model.sweep import LoadEstimate, LoadPoint, LoadSweep
+from virtune.report.json.document import AT_LEAST_ONE, IDENTITY, Moment, ProgramVersion
 from virtune.report.reproduce import sweep_again
 
 SCHEMA = "virtune/sweep/1"
 
 
-def sweep_document(known: LoadSweep, result: Result, *, facts: str) -> dict[str, Any]:
+class _Study(TypedDict):
+    """What was asked."""
+
+    id: Annotated[str, "By which `show` and `resume` find it."]
+    created: Annotated[Moment, "When it was begun, in UTC."]
+    simulated: Annotated[bool, "Whether its figures are invented (rig=simulated)."]
+    finished: Annotated[bool, "Whether the curve needed no more loads."]
+    arm: Annotated[str, "The name of the stack."]
+    settings: Annotated[Mapping[str, str], "Its settings as they were asked for, by knob."]
+    workload: Annotated[str, "The workload that was offered at each load."]
+    limit: Annotated[str | None, "The limit that the greatest load was looked for under; null without one."]
+    rounds: Annotated[int, "How often each load ran.", AT_LEAST_ONE]
+    seconds: Annotated[float, "Measured time of a trial, in seconds."]
+    ramp_seconds: Annotated[float, "Warm-up before it, in seconds."]
+    seed: Annotated[int, "Of the random order and offsets."]
+    trials: Annotated[int, "Trials so far.", AT_LEAST_ONE]
+
+
+class _Estimate(TypedDict):
+    """A load with its interval."""
+
+    iops: Annotated[float, "The load, in operations a second."]
+    low: Annotated[float | None, "The lower end of its 95 % interval; null where no load bounds it."]
+    high: Annotated[float | None, "The upper end of its 95 % interval; null where no load bounds it."]
+
+
+class _Point(TypedDict):
+    """One offered load."""
+
+    workload: Annotated[str, "Its name in the store."]
+    offered_iops: Annotated[float, "Operations a second that were offered."]
+    achieved_iops: Annotated[float, "Operations a second that were done, the mean of the rounds."]
+    met: Annotated[
+        bool, "Whether the median round did what was offered: 99 % of it, less 10 ms at the end of a trial."
+    ]
+    rounds: Annotated[int, "Rounds that gave a measurement.", AT_LEAST_ONE]
+    values: Annotated[Mapping[str, float], "Its metrics by id, in base units (ns, B/s, 1/s, %)."]
+
+
+class SweepDocument(TypedDict):
+    """What `virtune sweep --json` writes."""
+
+    schema: Annotated[str, IDENTITY, {"const": SCHEMA}]
+    virtune: ProgramVersion
+    study: _Study
+    facts: Annotated[Any, "The facts of the host: a document `virtune/probe/1`; null without them."]
+    saturation: Annotated[_Estimate | None, "The most that was carried; null where it was not reached."]
+    knee: Annotated[
+        _Estimate | None, "The load of the greatest IOPS by mean latency; null for fewer than three loads."
+    ]
+    most: Annotated[_Estimate | None, "The greatest load at which the limit holds; null without one."]
+    why: Annotated[list[Annotated[str, "One sentence."]], "What was not found, and why."]
+    points: Annotated[list[_Point], "The loads, the least first."]
+    command: Annotated[str, "The command line that does it again."]
+
+
+def sweep_document(known: LoadSweep, result: Result, *, facts: str) -> SweepDocument:
     """Return the whole result of a sweep, as plain JSON values in base units; `facts` are the host's, as JSON."""
     study = known.study
     return {
@@ -44,11 +101,11 @@ def sweep_document(known: LoadSweep, result: Result, *, facts: str) -> dict[str,
     }
 
 
-def _estimate(found: LoadEstimate | None) -> dict[str, float | None] | None:
-    return None if found is None else asdict(found)
+def _estimate(found: LoadEstimate | None) -> _Estimate | None:
+    return None if found is None else {"iops": found.iops, "low": found.low, "high": found.high}
 
 
-def _point(known: LoadSweep, result: Result, point: LoadPoint) -> dict[str, Any]:
+def _point(known: LoadSweep, result: Result, point: LoadPoint) -> _Point:
     summary = result.summary(known.study.arms[0].name, point.workload)
     values = () if summary is None else summary.values
     return {

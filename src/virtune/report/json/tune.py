@@ -3,8 +3,6 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
-from typing import Any
 
 from virtune import __version__
 from virtune.model.metric import BY_ID
@@ -12,9 +10,19 @@ from virtune.model.search import Search
 from virtune.model.standing import Contrast, Runner
 from virtune.model.study import Study
 from virtune.model.tuning import ArmAttempts, Confirmation, LimitCheck, Tuning
+from virtune.report.json.parts import basis_part, checked_part, ramp_part
+from virtune.report.json.tune_parts import (
+    SCHEMA,
+    AttemptsPart,
+    ConfirmationPart,
+    ContrastPart,
+    CostPart,
+    LimitPart,
+    RunnerPart,
+    SearchPart,
+    TuneDocument,
+)
 from virtune.report.reproduce import tune_again
-
-SCHEMA = "virtune/tune/1"
 
 
 def tuning_document(
@@ -23,7 +31,7 @@ def tuning_document(
     facts: str,
     spelled: Mapping[str, str] | None = None,
     spelled_notes: Mapping[str, Sequence[str]] | None = None,
-) -> dict[str, Any]:
+) -> TuneDocument:
     """Return the whole result of a search, as plain JSON values in base units.
 
     `facts` are those of the host, JSON text as a study keeps it. `spelled` is the winner in other programs'
@@ -35,9 +43,9 @@ def tuning_document(
     return {
         "schema": SCHEMA,
         "virtune": __version__,
-        "study": _study(study, study.search) | {"finished": known.finished, "phase": known.phase.value},
+        "study": _search(known, study, study.search),
         "facts": json.loads(facts) if facts else None,
-        "recommendation": known.recommendation.value,
+        "recommendation": known.recommendation,
         "why": known.why,
         "winner": known.winner,
         "leader": standing.leader,
@@ -49,26 +57,26 @@ def tuning_document(
         "confirmation": None if known.confirmation is None else _confirmation(known.confirmation),
         "soaks": [{"arm": one.arm, "seconds": one.seconds, "ratio": one.ratio} for one in known.soaks],
         "limits": [_check(one) for one in known.checks],
-        "arms": [_arm(known, runner) | _tried(tried, runner.arm) for runner in standing.runners],
+        "arms": [_arm(known, runner, _tried(tried, runner.arm)) for runner in standing.runners],
         "tried": len(standing.runners) + len(known.broken),
-        "broken": [{"arm": arm, "after_blocks": after} | _tried(tried, arm) for arm, after in known.broken],
+        "broken": [{"arm": arm, "after_blocks": after, **_tried(tried, arm)} for arm, after in known.broken],
         "cost": _cost(known, study.search),
         "repeated": known.repeated,
         "basis": {
             "unit": "block",
             "confirmation_unit": "start",
-            "checked": None if study.checked is None else asdict(study.checked),
-            "workloads": [asdict(one) for one in known.basis],
+            "checked": checked_part(study.checked),
+            "workloads": [basis_part(one) for one in known.basis],
             "command": tune_again(study),
         },
-        "ramps": [asdict(finding) for finding in known.ramps],
+        "ramps": [ramp_part(one) for one in known.ramps],
         "notes": list(known.notes),
         "spelled": dict(spelled or {}),
         "spelled_notes": {program: list(notes) for program, notes in (spelled_notes or {}).items()},
     }
 
 
-def _cost(known: Tuning, search: Search) -> dict[str, Any]:
+def _cost(known: Tuning, search: Search) -> CostPart:
     return {
         "blocks": known.standing.blocks,
         "slices": known.standing.slices,
@@ -83,7 +91,7 @@ def _cost(known: Tuning, search: Search) -> dict[str, Any]:
     }
 
 
-def _study(study: Study, search: Search) -> dict[str, Any]:
+def _search(known: Tuning, study: Study, search: Search) -> SearchPart:
     return {
         "id": study.id,
         "kind": study.kind,
@@ -92,7 +100,7 @@ def _study(study: Study, search: Search) -> dict[str, Any]:
         "metric": study.metric,
         "better": BY_ID[study.metric].better,
         "limits": [limit.text for limit in search.goal.limits],
-        "durability": search.promise.value,
+        "durability": search.promise,
         "ranked": len(search.ranked),
         "tries": search.tries,
         "spread_seconds": search.spread_seconds,
@@ -112,31 +120,34 @@ def _study(study: Study, search: Search) -> dict[str, Any]:
         "factors": [{"knob": one.knob, "values": list(one.values), "costly": one.costly} for one in search.factors],
         "removed": [{"what": one.what, "count": one.count, "why": one.why} for one in search.removed],
         "apart": [
-            {"arms": list(one.names), "durability": one.promise.value, "weaker": one.weaker, "why": one.words}
+            {"arms": list(one.names), "durability": one.promise, "weaker": one.weaker, "why": one.words}
             for one in search.apart
         ],
+        "finished": known.finished,
+        "phase": known.phase,
     }
 
 
-def _arm(known: Tuning, runner: Runner) -> dict[str, Any]:
+def _arm(known: Tuning, runner: Runner, tried: AttemptsPart) -> RunnerPart:
     arm = known.study.arm(runner.arm)
     return {
         "name": arm.name,
         "settings": dict(arm.settings),
-        "place": runner.place.value,
+        "place": runner.place,
         "blocks": runner.blocks,
         "out_after": runner.out_after,
         "value": dict(known.values).get(arm.name),
         "against_leader": None if runner.against_leader is None else _contrast(runner.against_leader),
+        **tried,
     }
 
 
-def _tried(attempts: Mapping[str, ArmAttempts], arm: str) -> dict[str, Any]:
+def _tried(attempts: Mapping[str, ArmAttempts], arm: str) -> AttemptsPart:
     found = attempts.get(arm, ArmAttempts(arm=arm, attempts=0))
     return {"attempts": found.attempts, "failed": found.failed, "invalid": dict(found.invalid)}
 
 
-def _contrast(found: Contrast) -> dict[str, Any]:
+def _contrast(found: Contrast) -> ContrastPart:
     """ln(arm / leader) in the goal's direction: below 0 is worse; the ends are None where there is no interval."""
     bounded = found.why is None
     return {
@@ -150,13 +161,15 @@ def _contrast(found: Contrast) -> dict[str, Any]:
     }
 
 
-def _confirmation(found: Confirmation) -> dict[str, Any]:
+def _confirmation(found: Confirmation) -> ConfirmationPart:
     return {
         "pairs": found.pairs,
         "winner": found.winner,
         "baseline": found.baseline,
-        "ratio": None if found.ratio is None else asdict(found.ratio),
-        "verdict": found.verdict.value,
+        "ratio": None
+        if (ratio := found.ratio) is None
+        else {"estimate": ratio.estimate, "low": ratio.low, "high": ratio.high, "confidence": ratio.confidence},
+        "verdict": found.verdict,
         "why": found.why,
         "spread": found.spread,
         "baseline_spread": found.baseline_spread,
@@ -166,7 +179,7 @@ def _confirmation(found: Confirmation) -> dict[str, Any]:
     }
 
 
-def _check(found: LimitCheck) -> dict[str, Any]:
+def _check(found: LimitCheck) -> LimitPart:
     return {
         "arm": found.arm,
         "workload": found.workload,
@@ -175,5 +188,5 @@ def _check(found: LimitCheck) -> dict[str, Any]:
         "value": found.value,
         "low": found.low,
         "high": found.high,
-        "state": found.state.value,
+        "state": found.state,
     }

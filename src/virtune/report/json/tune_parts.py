@@ -1,0 +1,272 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The keys of a search's document."""
+
+from collections.abc import Mapping
+from typing import Annotated, Literal, TypedDict
+
+from virtune.model.durability import Promise
+from virtune.model.search import Phase
+from virtune.model.standing import Place
+from virtune.model.tuning import LimitState, Recommendation
+from virtune.model.verdict import Verdict
+from virtune.report.json.document import (
+    AT_LEAST_ONE,
+    IDENTITY,
+    NOT_EMPTY,
+    NOT_NEGATIVE,
+    POSITIVE,
+    Keys,
+    Moment,
+    Name,
+    ProgramVersion,
+    Sentence,
+)
+from virtune.report.json.parts import A_METRIC, BasisPart, CheckedPart, RampPart
+from virtune.report.json.probe import ProbeDocument
+
+SCHEMA = "virtune/tune/1"
+
+_OF_PROGRAMS = {"propertyNames": {"enum": ["qemu", "qemu-img", "libvirt"]}}
+"""In whose words a winner is written."""
+
+_AsWritten = Annotated[str, "The value, as it was written."]
+_Limit = Annotated[str, "A limit."]
+
+
+class AttemptsPart(TypedDict):
+    """The attempts at the trials of an arm."""
+
+    attempts: Annotated[int, "Attempts at its trials in all phases, failed and invalid ones too.", NOT_NEGATIVE]
+    failed: Annotated[int, "How many of them gave no measurement.", NOT_NEGATIVE]
+    invalid: Annotated[
+        Mapping[str, Annotated[int, "A number of attempts.", AT_LEAST_ONE]],
+        "How many of them were invalid, by the id of the remark that says why.",
+        Keys.CAUSES,
+    ]
+
+
+class _Factor(TypedDict):
+    """A knob that is varied."""
+
+    knob: Annotated[str, "Its id."]
+    values: Annotated[list[Annotated[str, "A value."]], "The values it takes, as they are written."]
+    costly: Annotated[bool, "Whether turning it makes a process or a guest's device anew (a whole plot)."]
+
+
+class _Removed(TypedDict):
+    """What was left out, and why."""
+
+    what: Annotated[str, "A value, or one of the configurations by name."]
+    count: Annotated[int | None, "How many configurations; null for a value that this host has not.", AT_LEAST_ONE]
+    why: Annotated[str, "The reason, in words."]
+
+
+class _Apart(TypedDict):
+    """Configurations that promise another durability, and are never ranked with the others."""
+
+    arms: Annotated[list[Name], "Their names.", NOT_EMPTY]
+    durability: Annotated[Promise, "What they promise."]
+    weaker: Annotated[bool, "Whether that is less than what the ranked promise."]
+    why: Annotated[str, "What a write survives there, and why."]
+
+
+class _Job(TypedDict):
+    """One job of a workload."""
+
+    workload: Annotated[str, "The workload that it belongs to."]
+    name: Annotated[str, "Its name."]
+    options: Annotated[Mapping[str, _AsWritten], "fio's options."]
+
+
+class SearchPart(TypedDict):
+    """What was searched, and how."""
+
+    id: Annotated[str, "By which `show` and `resume` find it."]
+    kind: Annotated[str, "The verb that made it.", {"const": "tune"}]
+    created: Annotated[Moment, "When it was begun, in UTC."]
+    mode: Annotated[Literal["quick", "certify"], "How the race is run."]
+    metric: Annotated[str, "The metric that is improved.", A_METRIC]
+    better: Annotated[Literal["higher", "lower"], "Which way is better."]
+    limits: Annotated[list[_Limit], "What must be kept, as it was written."]
+    durability: Annotated[Promise, "What every ranked configuration promises."]
+    ranked: Annotated[int, "How many configurations compete.", {"minimum": 2}]
+    tries: Annotated[
+        int | None, "At most so many of them race, as Optuna proposes them; null where all do.", AT_LEAST_ONE
+    ]
+    spread_seconds: Annotated[float, "Blocks of the race begin at least so many seconds apart.", NOT_NEGATIVE]
+    baseline: Annotated[str, "The arm that is there now."]
+    margin: Annotated[float, "A difference that is not worth more measuring (0.03 is 3 %).", POSITIVE]
+    ramp_seconds: Annotated[float, "Warm-up before each slice, not measured, in seconds.", NOT_NEGATIVE]
+    seed: Annotated[int, "Seed of the order of trials and of random offsets.", NOT_NEGATIVE]
+    span_bytes: Annotated[int, "Size of the scratch image, or how much of a target is used, in bytes.", AT_LEAST_ONE]
+    target: Annotated[str | None, "The user's own file or device that was loaded; null for scratch images."]
+    workloads: Annotated[list[Name], "The names of the workloads.", NOT_EMPTY]
+    jobs: Annotated[list[_Job], "Their jobs, as fio is asked."]
+    budget_seconds: Annotated[
+        float | None, "The time that was given to all of it, in seconds; null is the mode's own.", NOT_NEGATIVE
+    ]
+    factors: Annotated[list[_Factor], "The knobs that are varied."]
+    removed: Annotated[list[_Removed], "What was left out."]
+    apart: Annotated[list[_Apart], "What is never ranked with the others."]
+    finished: Annotated[bool, "Whether nothing is left to run."]
+    phase: Annotated[Phase, "What is run, or was run last."]
+
+
+class _Ratio(TypedDict):
+    """winner / baseline of the metric: Hodges-Lehmann over pairs of starts."""
+
+    estimate: Annotated[float, "The ratio itself. 1 is no change."]
+    low: Annotated[float, "The lower end of the interval."]
+    high: Annotated[float, "The upper end of the interval."]
+    confidence: Annotated[float, "The confidence that so many pairs allow, 0 to 1."]
+
+
+class ConfirmationPart(TypedDict):
+    """Winner against baseline on fresh data, started anew for each measurement."""
+
+    pairs: Annotated[int, "Pairs of starts that gave values of both.", NOT_NEGATIVE]
+    winner: Annotated[float | None, "The metric of the winner: geometric mean over its starts."]
+    baseline: Annotated[float | None, "The metric of the baseline: geometric mean over its starts."]
+    ratio: _Ratio | None
+    verdict: Annotated[Verdict, "Of the winner against the baseline."]
+    why: Annotated[str, "The reason, in words."]
+    spread: Annotated[float | None, "Relative standard deviation over the winner's starts.", NOT_NEGATIVE]
+    baseline_spread: Annotated[float | None, "The same of the baseline.", NOT_NEGATIVE]
+    unstable: Annotated[bool, "Whether the winner's starts differ by more than a tenth."]
+    breaks: Annotated[list[_Limit], "Limits that the winner's fresh data do not keep."]
+    processes: Annotated[
+        int | None,
+        "In how many processes the winner was measured: where they are fewer than the pairs, a start was a guest's"
+        " disk made anew in the machine that there was. Null where it was not written down.",
+        AT_LEAST_ONE,
+    ]
+
+
+class _Soak(TypedDict):
+    """One arm under load for minutes."""
+
+    arm: Annotated[str, "Its name."]
+    seconds: Annotated[float, "How long.", NOT_NEGATIVE]
+    ratio: Annotated[float | None, "The metric's last third over its first; 1 is steady."]
+
+
+class LimitPart(TypedDict):
+    """One arm against one limit."""
+
+    arm: Annotated[str, "Its name."]
+    workload: Annotated[str, "The workload of this check."]
+    limit: Annotated[str, "The limit, as it was written."]
+    blocks: Annotated[int, "Slices that gave a value.", NOT_NEGATIVE]
+    value: Annotated[float | None, "The metric, in its base unit."]
+    low: Annotated[float | None, "The lower end of its interval, null where there is none."]
+    high: Annotated[float | None, "The upper end of its interval, null where there is none."]
+    state: Annotated[LimitState, "Whether it is certainly kept, certainly broken, or open."]
+
+
+class ContrastPart(TypedDict):
+    """ln(arm / leader) in the direction of the goal: below 0 is worse than the leader."""
+
+    mean: Annotated[float, "The difference itself."]
+    low: Annotated[float | None, "The lower end of the interval, null where there is none."]
+    high: Annotated[float | None, "The upper end of the interval, null where there is none."]
+    blocks: Annotated[int, "Blocks that both ran.", NOT_NEGATIVE]
+    sd: Annotated[float | None, "Standard deviation of one block's difference (ln), as it went into the interval."]
+    lag1: Annotated[float | None, "How alike neighbouring blocks were taken to be, 0 to 0.9.", NOT_NEGATIVE]
+    why: Annotated[str | None, "Why there is no interval."]
+
+
+class RunnerPart(AttemptsPart):
+    """One configuration."""
+
+    name: Annotated[str, "Its name."]
+    settings: Annotated[Mapping[str, _AsWritten], "Its settings by knob."]
+    place: Annotated[Place, "Where it stands."]
+    blocks: Annotated[int, "Blocks that gave a value.", NOT_NEGATIVE]
+    out_after: Annotated[int | None, "Blocks after which it was eliminated.", AT_LEAST_ONE]
+    value: Annotated[float | None, "The goal's metric, in its base unit, of the first workload."]
+    against_leader: ContrastPart | None
+
+
+class _Broken(AttemptsPart):
+    """One of them."""
+
+    arm: Annotated[str, "Its name."]
+    after_blocks: Annotated[int, "Blocks after which that was known.", AT_LEAST_ONE]
+
+
+class CostPart(TypedDict):
+    """What the search cost, and what going on would."""
+
+    blocks: Annotated[int, "Blocks of the race.", NOT_NEGATIVE]
+    slices: Annotated[int, "Slices of the race.", NOT_NEGATIVE]
+    slices_max: Annotated[int | None, "After how many the race stops as it is; null for never.", NOT_NEGATIVE]
+    slices_left: Annotated[int | None, "Forecast of the slices to a certificate; null where none is.", NOT_NEGATIVE]
+    slice_seconds: Annotated[float, "Measured time of a slice, in seconds.", POSITIVE]
+    certificate_seconds: Annotated[
+        float | None,
+        "What a certificate takes at most by the probe, were all nearly as good as the best; null where that cannot"
+        " be said.",
+        NOT_NEGATIVE,
+    ]
+    noise: Annotated[float | None, "Standard deviation (ln) of neighbouring slices of the baseline.", NOT_NEGATIVE]
+    measured_seconds: Annotated[float, "Seconds of load, ramps included.", NOT_NEGATIVE]
+    elapsed_seconds: Annotated[float, "Seconds from the beginning to the last trial, pauses left out.", NOT_NEGATIVE]
+    grid_seconds: Annotated[float, "What five runs of a minute for each configuration measure.", NOT_NEGATIVE]
+
+
+class _Basis(TypedDict):
+    """The evidence behind the verdicts."""
+
+    unit: Annotated[Literal["block"], "What the race counts as one observation."]
+    confirmation_unit: Annotated[Literal["start"], "What the confirmation counts as one: both made anew."]
+    checked: CheckedPart | None
+    workloads: Annotated[list[BasisPart], "By workload; none while the race runs."]
+    command: Annotated[str, "The command line that searches the same again, with the same seed."]
+
+
+class TuneDocument(TypedDict):
+    """What `virtune tune`, and `resume` and `show` of a search, write with `--json`. Base units throughout: ns,
+    bytes, 1/s, CPU seconds per I/O.
+    """
+
+    schema: Annotated[str, IDENTITY, {"const": SCHEMA}]
+    virtune: ProgramVersion
+    study: SearchPart
+    facts: Annotated[ProbeDocument | None, "The host as it was when the search began."]
+    recommendation: Annotated[Recommendation, "What to do."]
+    why: Annotated[str, "The reason, in words."]
+    winner: Annotated[str | None, "The arm to change to, or to keep; null while nobody leads."]
+    leader: Annotated[str | None, "The arm that leads the race; another than the winner where it may break a limit."]
+    distance: Annotated[
+        float | None, "The winner is at most this share below the best of the ranked (0.03 is 3 %).", NOT_NEGATIVE
+    ]
+    error: Annotated[float, "The probability that anything said of the race is not so, 0 to 1.", NOT_NEGATIVE]
+    certified: Annotated[bool, "Whether the leader is certainly within the margin of the best."]
+    rivals: Annotated[
+        list[Name],
+        "Arms that may be better than the leader by more than the margin: while there are any, which one is the best"
+        " is undecided.",
+    ]
+    tied: Annotated[list[Name], "Arms that are certainly as good as the leader within the margin."]
+    confirmation: ConfirmationPart | None
+    soaks: Annotated[list[_Soak], "Arms that were loaded for minutes."]
+    limits: Annotated[list[LimitPart], "Every arm against every limit."]
+    arms: Annotated[list[RunnerPart], "The arms that compete and break no limit."]
+    tried: Annotated[int, "How many configurations were raced.", NOT_NEGATIVE]
+    broken: Annotated[list[_Broken], "Arms that certainly break a limit."]
+    cost: CostPart
+    repeated: Annotated[int, "Attempts that failed or were disturbed, and ran again.", NOT_NEGATIVE]
+    basis: _Basis
+    ramps: Annotated[list[RampPart], "Ramps that were found too short, in the order of time."]
+    notes: Annotated[
+        list[Sentence],
+        "Warnings: disturbances that repeated attempts did not remove, and limits of the result.",
+    ]
+    spelled: Annotated[
+        Mapping[str, Annotated[str, "The text."]], "The winner, as other programs configure it.", _OF_PROGRAMS
+    ]
+    spelled_notes: Annotated[
+        Mapping[str, Annotated[list[Sentence], "In words."]],
+        "Notes on these texts, or why there are none.",
+        _OF_PROGRAMS,
+    ]
