@@ -100,7 +100,7 @@ def emulated_nvme(subject: Subject) -> Iterator[Seen]:
     source="tested argv; OpenStack Nova driver.py, _get_guest_iothread",
 )
 def idle_iothread(subject: Subject) -> Iterator[Seen]:
-    """An IOThread that nothing names does nothing: its disk stays in QEMU's main loop."""
+    """An IOThread that no disk names does nothing: the disk stays in QEMU's main loop."""
     used = subject.domain.threads_used | subject.domain.threads_elsewhere
     idle = [one.number for one in subject.domain.threads if one.number not in used]
     if not idle:
@@ -188,7 +188,9 @@ def _own_thread(domain: Domain, disk: DomainDisk, numbers: AbstractSet[int]) -> 
 
 @rule("R33", Severity.WARNING, confidence=Confidence.PLAUSIBLE, source="the lock of qcow2's metadata in QEMU")
 def mapping_on_qcow2(subject: Subject) -> Iterator[Seen]:
-    """Queues spread over several IOThreads still meet at the lock of a qcow2 image's metadata when they allocate."""
+    """Queues that are spread over several IOThreads still wait for one lock of the qcow2 metadata when they
+    allocate.
+    """
     for disk in subject.disks:
         if len(disk.mapping) > 1 and disk.format == "qcow2":
             yield Seen(
@@ -200,7 +202,9 @@ def mapping_on_qcow2(subject: Subject) -> Iterator[Seen]:
 
 @rule("R34", Severity.TRY, confidence=Confidence.PUBLISHED, takes=Change.REPLUG, source="QEMU commit 9445e1e15e66")
 def one_queue_for_many(subject: Subject) -> Iterator[Seen]:
-    """Machine types before 5.2 give a virtio disk one queue; one a vCPU took 101 disks from 78k to 104k IOPS."""
+    """Machine types before 5.2 give a virtio disk one queue; one for each vCPU took 101 disks from 78k to 104k
+    IOPS.
+    """
     old = below(machine_version(subject.domain.machine), (5, 2))
     for disk in subject.disks:
         few = disk.queues if disk.queues is not None else 1 if old else None
@@ -266,8 +270,8 @@ def polling_is_off(subject: Subject) -> Iterator[Seen]:
     "R43", Severity.TRY, confidence=Confidence.PLAUSIBLE, source="https://www.besthub.dev (exposing hypervisor CPUID)"
 )
 def kvm_is_hidden(subject: Subject) -> Iterator[Seen]:
-    """A guest from which KVM is hidden has no kvmclock and does not poll before it halts. Some GPU drivers want it
-    so.
+    """A guest from which KVM is hidden has no kvmclock and does not poll before it halts. Some GPU drivers need
+    it hidden.
     """
     if subject.domain.kvm_hidden and not subject.domain.host_devices:
         yield Seen(

@@ -74,7 +74,7 @@ def paused_or_about_to_be(subject: Subject) -> Iterator[Seen]:
 
 @rule("R36", Severity.ERROR, source="tested with QEMU 7.2 and libvirt 9.0")
 def queue_size_refused(subject: Subject) -> Iterator[Seen]:
-    """libvirt takes any `queue_size`; QEMU wants a power of two of 4 to 1024, and the VM does not start."""
+    """libvirt takes any `queue_size`; QEMU takes only a power of two from 4 to 1024, and the VM does not start."""
     for disk in subject.domain.disks:
         size = disk.queue_size
         if size is not None and (size & (size - 1) or not 2 < size <= 1024):
@@ -86,7 +86,7 @@ def queue_size_refused(subject: Subject) -> Iterator[Seen]:
     "R83", Severity.ERROR, source="libvirt, qemuDomainDiskCheck and virDomainDiskDefIOThread checks; tested with 9.0"
 )
 def refused_by_libvirt(subject: Subject) -> Iterator[Seen]:
-    """libvirt does not define or start such a domain; such a file was never tried."""
+    """libvirt refuses to define or start such a domain; the file cannot have been tried."""
     known = {thread.number for thread in subject.domain.threads}
     for disk in subject.domain.disks if subject.domain.language == "libvirt" else ():
         missing = [number for number in subject.domain.threads_of(disk) if number not in known]
@@ -119,7 +119,9 @@ LIBVIRT_KNOWS = {
 
 @rule("R37", Severity.ERROR, source="https://libvirt.org/news.html; dropping tested with libvirt 9.0")
 def dropped_by_libvirt(subject: Subject) -> Iterator[Seen]:
-    """A libvirt that does not know an element drops it without a word: the setting is believed and not there."""
+    """A libvirt that does not know an element drops it without a message: the setting is in the file and has no
+    effect.
+    """
     version = subject.host.libvirt
     for element in sorted(subject.domain.written):
         since = LIBVIRT_KNOWS.get(element, (0,))

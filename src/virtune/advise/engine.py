@@ -66,8 +66,8 @@ def native_on_sparse(subject: Subject) -> Iterator[Seen]:
     source="https://docs.kernel.org/admin-guide/sysctl/kernel.html; https://www.qemu.org/2025/12/24/qemu-10-2-0/",
 )
 def io_uring_cannot_be(subject: Subject) -> Iterator[Seen]:
-    """Where io_uring is not to be had QEMU before 10.2 runs a thread pool in silence, and 10.2 does not open the
-    disk.
+    """Where io_uring is not available, QEMU before 10.2 runs a thread pool without a message; 10.2 does not
+    open the disk.
     """
     host = subject.host
     reasons = (
@@ -113,7 +113,7 @@ def io_uring_known_bad(subject: Subject) -> Iterator[Seen]:
 
 @rule("R16", Severity.WARNING, source="nova spec libvirt-aio-mode: only files and block devices have an AIO mode")
 def engine_of_a_network_disk(subject: Subject) -> Iterator[Seen]:
-    """`io=` says how QEMU hands I/O to the kernel; a network disk never gets there, so it means nothing."""
+    """`io=` says how QEMU hands I/O on files and block devices to the kernel; on a network disk it has no effect."""
     for disk in subject.disks:
         if disk.io and disk.source.kind == "network":
             yield Seen(
@@ -131,7 +131,9 @@ def engine_of_a_network_disk(subject: Subject) -> Iterator[Seen]:
     source="https://docs.kernel.org/admin-guide/sysctl/fs.html; 1024 per context measured",
 )
 def aio_limit_reached(subject: Subject) -> Iterator[Seen]:
-    """Every event loop with native AIO takes 1024 of `fs.aio-max-nr`; beyond it QEMU fails or takes threads."""
+    """Every event loop with native AIO takes 1024 of `fs.aio-max-nr`; beyond it QEMU fails or falls back to
+    threads.
+    """
     used, limit = subject.host.aio_used, subject.host.aio_limit
     native = [disk for disk in subject.disks if disk.io == "native" and disk.opened_here]
     if used is None or limit is None or not native or subject.running:
@@ -147,8 +149,8 @@ def aio_limit_reached(subject: Subject) -> Iterator[Seen]:
 
 @rule("R18", Severity.TRY, confidence=Confidence.PUBLISHED, source="https://github.com/virt-manager/virt-manager")
 def cached_twice(subject: Subject) -> Iterator[Seen]:
-    """A block device through the host's page cache is cached twice; without, latency is steadier and cold reads
-    slower.
+    """A block device through the host's page cache is cached twice; without that cache, latency is steadier and
+    cold reads are slower.
     """
     for disk in subject.disks:
         passed = disk.device == "lun" and disk.bus == "scsi"  # its requests go to the device as SCSI commands
@@ -206,8 +208,8 @@ def direct_on_btrfs(subject: Subject) -> Iterator[Seen]:
     source="https://gitlab.com/qemu-project/qemu/-/blob/master/docs/qcow2-cache.txt",
 )
 def l2_cache_too_small(subject: Subject) -> Iterator[Seen]:
-    """When the L2 tables of a qcow2 image do not fit their cache, a random read costs two: up to 8.5 times in QEMU's
-    test.
+    """Where the L2 tables of a qcow2 image do not fit their cache, a random read needs a second one for the
+    table: in QEMU's test, IOPS fell by a factor of up to 8.5.
     """
     for disk in subject.disks:
         image = subject.image(disk)
@@ -226,7 +228,9 @@ def l2_cache_too_small(subject: Subject) -> Iterator[Seen]:
 
 @rule("R23", Severity.TRY, takes=Change.LIVE, risk=Risk.DATA, source="https://libvirt.org/manpages/virsh.html")
 def long_chain(subject: Subject) -> Iterator[Seen]:
-    """Every image of a backing chain may have to be asked for a block, and writing copies clusters from below."""
+    """A read may have to look into every image of a backing chain, and a write copies clusters from the images
+    below.
+    """
     for disk in subject.disks:
         if disk.backing is not None and disk.backing > BACKING_MAX:
             yield Seen(
@@ -279,8 +283,8 @@ def discard_unset(subject: Subject) -> Iterator[Seen]:
     source="qemu-server Drive.pm; libvirt calls it compute intensive",
 )
 def zeroes_are_looked_for(subject: Subject) -> Iterator[Seen]:
-    """detect_zeroes reads every buffer that is written; data that is never zero pays for nothing. Proxmox has it on
-    for every disk, which is passed over: a thing that is worth trying on all VMs of a cluster is no finding on one.
+    """detect_zeroes scans every buffer that is written, which gains nothing where data is never zero. Proxmox
+    turns it on for every disk; this default is not reported.
     """
     for disk in subject.disks:
         if disk.detect_zeroes in ("on", "unmap") and disk.opened_here and BY_DEFAULT not in disk.options:
@@ -294,7 +298,7 @@ def zeroes_are_looked_for(subject: Subject) -> Iterator[Seen]:
 
 @rule("R82", Severity.WARNING, source="tested with libvirt 9.0 (domxml-to-native)")
 def zeroes_not_unmapped(subject: Subject) -> Iterator[Seen]:
-    """detect_zeroes=unmap without discard=unmap is taken as `on`: zeroes are looked for and nothing is freed."""
+    """detect_zeroes=unmap without discard=unmap acts as `on`: QEMU looks for zeroes and frees nothing."""
     for disk in subject.disks:
         if disk.detect_zeroes == "unmap" and disk.discard != "unmap":
             yield Seen(

@@ -55,8 +55,8 @@ def iothread_ignored(subject: Subject) -> Iterator[Seen]:
 
 @rule("R85", Severity.WARNING, source="Nova: virt/libvirt/driver.py, _can_quiesce and quiesce's callers")
 def quiesced_by_nobody(subject: Subject) -> Iterator[Seen]:
-    """Nova freezes a guest's filesystems for a snapshot through the guest's agent. An image that requires it and has
-    no agent makes guests whose snapshots are refused.
+    """Nova freezes a guest's filesystems for a snapshot through the guest's agent. Where an image requires that
+    and has no agent, snapshots of its guests are refused.
     """
     for disk in _of(subject, "openstack"):
         if "quiesce needs the agent" in disk.options:
@@ -71,8 +71,9 @@ def quiesced_by_nobody(subject: Subject) -> Iterator[Seen]:
     source="https://xenbits.xen.org/docs/unstable/man/xl-disk-configuration.5.html",
 )
 def qdisk_through_the_cache(subject: Subject) -> Iterator[Seen]:
-    """A qdisk goes through dom0's page cache unless it is marked direct-io-safe, which on network storage can crash
-    dom0, and which QEMUs built without native AIO refuse (Debian 12's: the domain then waits for its disk).
+    """A qdisk goes through dom0's page cache unless it is marked direct-io-safe. On network storage that mark
+    can crash dom0, and a QEMU built without native AIO refuses it (Debian 12's: the domain then waits for its
+    disk).
     """
     for disk in _of(subject, "xl"):
         if _by_qdisk(disk) and "direct-io-safe" not in disk.options and not _on_network(disk):
@@ -132,8 +133,8 @@ def data_vanishes(subject: Subject) -> Iterator[Seen]:
 
 @rule("R77", Severity.WARNING, confidence=Confidence.PLAUSIBLE, source="VMware: mainMem.useNamedFile")
 def memory_file_is_no_disk(subject: Subject) -> Iterator[Seen]:
-    """`mainMem.useNamedFile` says where the guest's memory is kept; it is often given as tuning of disks, which it is
-    not.
+    """`mainMem.useNamedFile` says where the guest's memory is kept; it is often recommended for disks, which it
+    does not affect.
     """
     if "mainmem.usenamedfile" in subject.domain.written:
         yield Seen(seen="mainMem.useNamedFile is set", advice="expect nothing of it for the disks")

@@ -53,7 +53,7 @@ def pinned_to_no_cpu(subject: Subject) -> Iterator[Seen]:
     source="https://github.com/redhat-performance/tuned",
 )
 def slow_governor(subject: Subject) -> Iterator[Seen]:
-    """A CPU that clocks up only under load answers single requests late."""
+    """A CPU that raises its clock only under load answers single requests late."""
     slow = sorted(set(subject.host.governors or ()) - {"performance"})
     if slow and any(disk.opened_here for disk in subject.disks):
         yield Seen(seen=f"CPU governor {', '.join(slow)}", advice="for latency at depth 1, compare with performance")
@@ -83,7 +83,7 @@ def much_dirty_memory(subject: Subject) -> Iterator[Seen]:
 
 @rule("R46", Severity.WARNING, takes=Change.LIVE, source="https://docs.kernel.org/admin-guide/cgroup-v2.html")
 def weight_without_effect(subject: Subject) -> Iterator[Seen]:
-    """A weight of I/O works with the scheduler bfq or with io.cost, and does nothing otherwise."""
+    """An I/O weight works only with the scheduler bfq or with io.cost."""
     if subject.domain.io_weight is None:
         return
     for disk in subject.disks:

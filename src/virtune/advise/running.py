@@ -60,7 +60,9 @@ def waits_for_a_power_off(subject: Subject) -> Iterator[Seen]:
 
 @rule("R13", Severity.WARNING, takes=Change.POWEROFF, source="knobs 10.6 (tested): /proc/PID/fd, /proc/PID/maps")
 def engine_not_in_force(subject: Subject) -> Iterator[Seen]:
-    """QEMU may fall back to worker threads in silence; results under the engine's name are then about threads."""
+    """QEMU may fall back to worker threads without a message; results under the engine's name are then those of
+    threads.
+    """
     running = subject.running
     if running is None or running.rings is None or running.contexts is None:
         return
@@ -78,7 +80,7 @@ def engine_not_in_force(subject: Subject) -> Iterator[Seen]:
 
 @rule("R81", Severity.WARNING, takes=Change.POWEROFF, source="/proc/PID/fdinfo (O_DIRECT), QEMU's command line")
 def cache_not_in_force(subject: Subject) -> Iterator[Seen]:
-    """The cache mode that is written is not the one with which the image is open."""
+    """The image is open with another cache mode than the configuration says."""
     if subject.running is None:
         return
     shown = {disk.target: disk for disk in subject.running.disks}
