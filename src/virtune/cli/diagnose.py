@@ -3,12 +3,24 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import click
 
-from virtune.cli.options import SecondsType, json_option, require_store, store_option
+from virtune.cli.options import (
+    SecondsType,
+    json_option,
+    progress_options,
+    read_options,
+    report_option,
+    require_store,
+    store_option,
+    study_option,
+)
+from virtune.cli.thresholds import MARKDOWN_HELP
 from virtune.model.bottleneck import Diagnosis
 from virtune.model.errors import UsageError
+from virtune.model.study_options import was_said
 
 
 @click.command(name="diagnose")
@@ -19,16 +31,41 @@ from virtune.model.errors import UsageError
 )
 @click.option("--seconds", type=SecondsType(), default=10.0, help="How long a live VM is looked at.  [default: 10s]")
 @click.option("--run", "study", metavar="STUDY[:TRIAL]", help="A stored study (an id or `last`) or a trial.")
+@click.option(
+    "--prove",
+    is_flag=True,
+    help="With --run: replace the accused layer on a scratch disk, and say whether the diagnosis holds.",
+)
+@study_option("rounds", "compare")
+@study_option("budget", "compare")
+@study_option("scratch", "compare")
+@study_option("seed", "compare")
+@report_option
+@click.option("--markdown", metavar="FILE|-", help=MARKDOWN_HELP)
+@progress_options
 @json_option
 @store_option
 def command(
-    vm: str, *, uri: str | None, qmp: Path | None, seconds: float, study: str | None, as_json: bool, store: Path
-) -> None:
+    vm: str,
+    *,
+    uri: str | None,
+    qmp: Path | None,
+    seconds: float,
+    study: str | None,
+    prove: bool,
+    as_json: bool,
+    store: Path,
+    **asked: Any,
+) -> None:  # fmt: skip
     """Say what limits a disk under its load, with the evidence and the next experiment.
 
     A live VM is looked at under its own load; nothing is added to it, and nothing changed. The time of a request is
     split into layers: application, guest block layer, virtqueue, QEMU, host device. Of a live VM the load is told in
     fio's words too, as `--workload` takes them.
+
+    --prove tests the diagnosis of a stored study by a comparison on a scratch disk: the stack as it is against the
+    same without what is accused (null-co for the device, another engine, more workers, an IOThread, no throttle).
+    The accusation is confirmed if the load changes as the diagnosis promises, else refuted or undecided.
 
     \b
     Examples:
@@ -36,6 +73,7 @@ def command(
       virtune diagnose sql1:vdb --seconds 60 --json
       virtune diagnose --qmp /run/vm1.qmp
       virtune diagnose --run last
+      virtune diagnose --run last --prove
     """  # noqa: D301 - click wants the escape itself
     from virtune.cli.output import put
     from virtune.report.json.diagnose import diagnose_document
@@ -45,11 +83,41 @@ def command(
         raise UsageError(
             "one of DOMAIN, --qmp and --run is needed", hint="`virtune diagnose --run last` looks at your last study"
         )
+    if prove:
+        _prove(study, store, asked, as_json=as_json)
+        return
+    given = next((name for name in _OF_PROOF if was_said(asked[name])), None)
+    if given is not None:
+        raise UsageError(f"--{given} is for --prove", hint="`virtune diagnose --run last --prove`")
     found = _live(vm, uri, qmp, seconds) if study is None else _of_study(study, store)
     if as_json:
         click.echo(json.dumps(diagnose_document(found), indent=2))
     else:
         put(render(found))
+
+
+_OF_PROOF = ("rounds", "budget", "scratch", "seed", "report", "markdown", "quiet", "verbose")
+
+
+def _prove(study: str | None, store: Path, asked: dict[str, Any], *, as_json: bool) -> None:
+    from virtune.cli.run_proof import ProofOutput, run_proof
+
+    if study is None:
+        raise UsageError(
+            "--prove tests a stored study: a running VM is only looked at",
+            hint="measure its load on a test guest (`virtune measure --rig qemu --workload ...`), then"
+            " `virtune diagnose --run last --prove`",
+        )
+    name, number = _trial_of(study)
+    require_store(store, name)
+    out = ProofOutput(
+        as_json=as_json,
+        report=asked["report"],
+        markdown=asked["markdown"],
+        quiet=asked["quiet"],
+        verbose=asked["verbose"],
+    )
+    run_proof(store, name, number, read_options("compare", asked), out)
 
 
 def _live(vm: str, uri: str | None, qmp: Path | None, seconds: float) -> tuple[Diagnosis, ...]:
@@ -68,9 +136,15 @@ def _of_study(name: str, path: Path) -> tuple[Diagnosis, ...]:
     from virtune.flows.diagnose import diagnose_study
     from virtune.store.sqlite import Store
 
+    study, number = _trial_of(name)
+    require_store(path, study)
+    with Store(path, reading=True) as kept:
+        return diagnose_study(kept, kept.find(study), number)
+
+
+def _trial_of(name: str) -> tuple[str, int | None]:
+    """Read `STUDY` or `STUDY:TRIAL`."""
     study, _, number = name.partition(":")
     if number and not (number.isdecimal() and len(number) < 9):
         raise UsageError(f"no trial {number!r}", hint="`--run last:3` is the third trial of the last study")
-    require_store(path, study)
-    with Store(path, reading=True) as kept:
-        return diagnose_study(kept, kept.find(study), int(number) if number else None)
+    return study, int(number) if number else None

@@ -92,7 +92,7 @@ def study_for(question: Question) -> tuple[Study, str]:
         arms=arms,
         baseline=choose_baseline(arms, asked.baseline),
         workloads=workloads,
-        rounds=_rounds(question.kind, asked),
+        rounds=most_rounds(question.kind, asked),
         seconds=_or(asked.seconds, own_seconds, TRIAL_SECONDS[question.kind]),
         ramp_seconds=_or(asked.ramp, own_ramp, OPTIONS["ramp"].default),
         seed=random_seed() if asked.seed is None else asked.seed,
@@ -110,10 +110,10 @@ def study_for(question: Question) -> tuple[Study, str]:
         conditions=question.conditions,
     )
     if question.kind is StudyKind.COMPARE:
-        study = _budgeted(study, asked)
+        study = budgeted(study, asked)
     elif asked.budget is not None:
         raise PlanError("--budget is for `compare`, which stops when every pair is decided")
-    _sensible(study)
+    require_sensible(study)
     study = replace(study, options=_options(question.verb, study, asked, sources))
     return new_study(study, restart=asked.restart), facts_text(scratch)
 
@@ -276,7 +276,7 @@ def _text(path: Path) -> str:
         raise PlanError(f"{path} is not text in UTF-8") from None
 
 
-def _sensible(study: Study) -> None:
+def require_sensible(study: Study) -> None:
     if not SECONDS_MIN <= study.seconds <= SECONDS_MAX:
         raise PlanError("--seconds must be between 50 ms and one day", hint="`--seconds 3s`")
     if not 0 <= study.ramp_seconds <= RAMP_MAX:
@@ -288,7 +288,7 @@ def _sensible(study: Study) -> None:
         raise PreconditionError("backend=null-co has no disk below it, so it cannot be compared on a target")
 
 
-def _budgeted(study: Study, asked: StudyOptions) -> Study:
+def budgeted(study: Study, asked: StudyOptions) -> Study:
     """Return the study with its time budget; the default budget does not apply if rounds are given."""
     said = asked.budget
     if said is None and asked.rounds is None:
@@ -298,7 +298,7 @@ def _budgeted(study: Study, asked: StudyOptions) -> Study:
     return replace(study, sequential=True, budget_seconds=said, looks=(), pairs=pairs)
 
 
-def _rounds(kind: StudyKind, asked: StudyOptions) -> int:
+def most_rounds(kind: StudyKind, asked: StudyOptions) -> int:
     """Return the most rounds; a budget without rounds allows as many as fit."""
     budget = kind is StudyKind.COMPARE and asked.budget is not None
     return asked.rounds or (ROUNDS_MAX if budget else int(OPTIONS["rounds"].default[kind]))

@@ -7,6 +7,7 @@ from enum import StrEnum
 
 from virtune.model.guideline import Walk
 from virtune.model.layers import Layers
+from virtune.model.proof import Proof
 from virtune.model.threads import ThreadCost
 
 
@@ -27,6 +28,11 @@ class Cause(StrEnum):
     LOAD = "load-generator"
     NOT_BOUND = "not-bound"
     UNDECIDED = "undecidable"
+
+    @property
+    def accuses(self) -> bool:
+        """Whether it names something that limits the disk."""
+        return self not in (Cause.NOT_BOUND, Cause.UNDECIDED)
 
 
 CAUSE_WORDS: Mapping[Cause, str] = {
@@ -101,7 +107,8 @@ class Diagnosis:
 
     `missing` names evidence that could not be had and what it would add. `workload` is the load: its name, or of a
     live disk what was seen of it, in fio's words; `rate` is then the rate at which its I/Os came, in the same words.
-    `guideline` is the path through the published tuning guideline, for a disk that QEMU serves.
+    `guideline` is the path through the published tuning guideline, for a disk that QEMU serves. `proof` is what
+    replacing the accused layer said of it, None where nobody asked.
     """
 
     disk: str
@@ -113,3 +120,4 @@ class Diagnosis:
     missing: tuple[str, ...] = ()
     rate: str = ""
     guideline: Walk | None = None
+    proof: Proof | None = None

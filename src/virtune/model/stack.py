@@ -183,8 +183,8 @@ class Stack:
         return self.export == "vhost-user-blk" if self.iothread is None else self.iothread
 
 
-def with_setting(stack: Stack, knob: Knob, value: str | int | bool) -> Stack:  # noqa: FBT001
-    """Return the stack with one knob changed.
+def with_setting(stack: Stack, knob: Knob, value: str | int | bool | None) -> Stack:  # noqa: FBT001
+    """Return the stack with one knob changed; None is for knobs whose default is left to QEMU.
 
     Raises ValueError for a knob that has no place in a Stack.
     """

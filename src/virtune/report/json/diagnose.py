@@ -7,7 +7,9 @@ from typing import Annotated, TypedDict
 from virtune import __version__
 from virtune.model.bottleneck import CAUSE_WORDS, Cause, Diagnosis
 from virtune.model.guideline import Walk
+from virtune.model.proof import Proof, ProofOutcome, ProofReason
 from virtune.model.threads import THREAD_ROLES, ThreadCost
+from virtune.model.verdict import Interval
 from virtune.report.json.document import (
     AT_LEAST_ONE,
     IDENTITY,
@@ -19,7 +21,7 @@ from virtune.report.json.document import (
 )
 from virtune.report.json.layers import LayersPart, layers_document
 
-SCHEMA = "virtune/diagnose/1"
+SCHEMA = "virtune/diagnose/2"
 
 
 class _Thread(TypedDict):
@@ -67,6 +69,41 @@ class _Guideline(TypedDict):
     ours: Annotated[bool, "Whether the study has no such leaf."]
 
 
+class _Change(TypedDict):
+    """A ratio to the stack as it is; null where the rounds allow none."""
+
+    ratio: Annotated[float, "The estimate.", POSITIVE]
+    low: Annotated[float, "The lower end of its interval.", NOT_NEGATIVE]
+    high: Annotated[float, "The upper end.", NOT_NEGATIVE]
+    confidence: Annotated[float, "The confidence of the interval.", NOT_NEGATIVE]
+
+
+class _Expected(TypedDict):
+    """What the accusation promises; null where nothing was measured."""
+
+    ratio: Annotated[float, "The ratio that the change must reach.", POSITIVE]
+    falls: Annotated[bool, "Whether the load gets slower."]
+    share: Annotated[float | None, "The layer's share of an I/O's time; null where the diagnosis gives no size."]
+
+
+class _Proof(TypedDict):
+    """The verdict of a comparison in which the accused layer was replaced; null without --prove."""
+
+    outcome: Annotated[ProofOutcome, "What became of the accusation; `untested` where nothing was measured."]
+    reason: Annotated[ProofReason, "Why, as a code."]
+    why: Annotated[str, "Why, in words."]
+    replaced_by: Annotated[str, "What took the place of the layer; empty where nothing was measured."]
+    arm: Annotated[str, "The arm with the replacement."]
+    study: Annotated[str, "The id of the comparison."]
+    metric: Annotated[str | None, "What was compared."]
+    change: _Change | None
+    expected: _Expected | None
+    stand_in_change: _Change | None
+    rounds: Annotated[int, "Rounds of the comparison.", NOT_NEGATIVE]
+    by_hand: Annotated[str, "What to try by hand, where nothing could be replaced."]
+    notes: Annotated[list[Sentence], "What else matters."]
+
+
 class _Disk(TypedDict):
     """A disk under a load."""
 
@@ -85,6 +122,7 @@ class _Disk(TypedDict):
     threads: Annotated[list[_Thread], "Threads of QEMU and of a load on this host."]
     guideline: _Guideline | None
     missing: Annotated[list[Sentence], "What could not be seen, and what it would add."]
+    proof: _Proof | None
 
 
 class DiagnoseDocument(TypedDict):
@@ -121,7 +159,35 @@ def _disk(one: Diagnosis) -> _Disk:
         "threads": [_thread(thread, path.iops) for thread in path.threads],
         "guideline": _guideline(one.guideline),
         "missing": list(one.missing),
+        "proof": None if one.proof is None else _proof(one.proof),
     }
+
+
+def _proof(found: Proof) -> _Proof:
+    expected: _Expected | None = None
+    if found.least is not None:
+        expected = {"ratio": found.least, "falls": found.falls, "share": found.share}
+    return {
+        "outcome": found.outcome,
+        "reason": found.reason,
+        "why": found.why,
+        "replaced_by": found.what,
+        "arm": found.arm,
+        "study": found.study,
+        "metric": found.metric or None,
+        "change": _change(found.change),
+        "expected": expected,
+        "stand_in_change": _change(found.stand_in),
+        "rounds": found.rounds,
+        "by_hand": found.by_hand,
+        "notes": list(found.notes),
+    }
+
+
+def _change(found: Interval | None) -> _Change | None:
+    if found is None:
+        return None
+    return {"ratio": found.estimate, "low": found.low, "high": found.high, "confidence": found.confidence}
 
 
 def _guideline(found: Walk | None) -> _Guideline | None:

@@ -12,6 +12,7 @@ from virtune.model.units import format_bandwidth, format_count, format_ns, forma
 from virtune.report.text.guideline import guideline_lines
 from virtune.report.text.layers import layers_table
 from virtune.report.text.layout import Column, Paragraph, Records
+from virtune.report.text.proof import proof_lines
 
 _SHOWN = 0.005
 """Threads that used less of a CPU than this, and waited for one for less than this share of the time, are left out.
@@ -36,6 +37,7 @@ def _one(one: Diagnosis) -> Iterator[RenderableType]:
     for line in one.found.evidence:
         yield Paragraph(Text(line), indent=2, hanging=2)
     yield Paragraph(Text(f"next: {one.found.experiment}", style="green"), indent=2, hanging=2)
+    yield from proof_lines(one)
     if one.layers is not None:
         yield Text("\nwhere the time of a request goes", style="bold")
         yield from layers_table(one.layers)

@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The table of interventions: every cause has one or a reason, and what it turns fits and changes a stack."""
+
+import pytest
+
+from virtune.model.bottleneck import Bottleneck, Cause, DataPath, Diagnosis
+from virtune.model.knobs import BY_ID
+from virtune.model.layers import Boundary, Layers, RequestLayer
+from virtune.model.proof import SIZE
+from virtune.model.study import Arm
+from virtune.plan.arms import make_arm, objections
+from virtune.plan.interventions import AS_IS, INTERVENTIONS, STAND_IN, intervention, knobs_of
+
+EXPORT = ("rig=storage-daemon",)
+GUEST = ("rig=qemu",)
+THREAD = (*GUEST, "device.iothread=iothread0")
+
+BY_HAND_ONLY = {Cause.DEPTH, Cause.LOAD, Cause.NOT_BOUND, Cause.UNDECIDED}
+
+
+PARTS: tuple[Boundary, ...] = ("backend", "device")
+
+
+def diagnosis(
+    cause: Cause, *, device: float | None = None, stands_in: float | None = None, offered: float | None = None
+) -> Diagnosis:
+    """A diagnosis of a disk in which the device has this share of a millisecond, and QEMU's block layer the rest."""
+    layers = None
+    if device is not None:
+        shares = (1 - device, device)
+        layers = Layers(
+            way="export", rounds=3, total_ns=1e6,
+            layers=tuple(
+                RequestLayer(boundary=name, label=name, mean_ns=1e6 * share, low_ns=None, high_ns=None,
+                             in_flight=8 * share, share=share)
+                for name, share in zip(PARTS, shares, strict=True)
+            ),
+        )  # fmt: skip
+    path = DataPath(iops=8e3, depth=8, latency_ns=1e6, stands_in_ns=stands_in, layers=layers, offered=offered)
+    found = Bottleneck(cause=cause, evidence=("planted",), experiment="")
+    return Diagnosis(disk="arm", workload="w", seconds=1.0, path=path, found=found, layers=layers)
+
+
+def arm(*settings: str) -> Arm:
+    return make_arm("arm", settings)
+
+
+def test_every_cause_has_an_intervention_or_a_reason() -> None:
+    assert set(INTERVENTIONS) == set(Cause)
+    assert {cause for cause, row in INTERVENTIONS.items() if not row.replacements} == BY_HAND_ONLY
+    for row in INTERVENTIONS.values():
+        assert row.without
+        assert row.by_hand
+        assert [one.what for one in row.replacements if not (one.what and one.changes)] == []
+
+
+@pytest.mark.parametrize("cause", sorted(set(Cause) - BY_HAND_ONLY))
+def test_what_an_intervention_turns_can_be_turned(cause: Cause) -> None:
+    for name in knobs_of(cause):
+        assert BY_ID[name].place, name
+
+
+FITS: tuple[tuple[Cause, tuple[str, ...], str], ...] = (
+    (Cause.DEVICE, EXPORT, "no-device"),
+    (Cause.DEVICE, (*EXPORT, "disk.backend=null-co", "disk.null_latency_ns=500000"), "no-delay"),
+    (Cause.DEVICE, (*GUEST, "disk.format=qcow2", "disk.cache=writeback", "disk.l2_cache_size=1M"), "no-device"),
+    (Cause.BACKEND, (*EXPORT, "disk.aio=native"), "no-backend"),
+    (Cause.IOTHREAD, THREAD, "two-iothreads"),
+    (Cause.IOTHREAD, ("rig=vhost-user",), "null-co"),
+    (Cause.MAIN_LOOP, GUEST, "iothread"),
+    (Cause.MAIN_LOOP, ("rig=vhost-user", "export.iothread=off"), "iothread"),
+    (Cause.VCPU, (*GUEST, "machine.vcpus=1"), "more-vcpus"),
+    (Cause.WORKERS, (*THREAD, "iothread.thread_pool_max=1"), "more-workers"),
+    (Cause.WORKERS, EXPORT, "aio-native"),
+    (Cause.WORKERS, (*EXPORT, "disk.cache=writeback"), "aio-io_uring"),
+    (Cause.RING, (*THREAD, "iothread.poll_max_ns=0"), "polling"),
+    (Cause.RING, GUEST, "iothread"),
+    (Cause.THROTTLE, (*EXPORT, "disk.throttle_iops=500", "disk.throttle_bps_read=1M"), "no-limit"),
+    (Cause.HOST_CPU, (*THREAD, "iothread.pin=1"), "unpinned"),
+    (Cause.HOST_CPU, ("rig=vhost-user",), "no-polling"),
+    (Cause.PAGE_CACHE, (*EXPORT, "disk.cache=writeback"), "cache-none"),
+)
+
+
+@pytest.mark.parametrize(("cause", "settings", "name"), FITS, ids=[f"{cause}-{name}" for cause, _, name in FITS])
+def test_the_accused_layer_is_replaced(cause: Cause, settings: tuple[str, ...], name: str) -> None:
+    stands_in = 5e5 if name == "no-delay" else None
+    before = arm(*settings)
+    found = intervention(diagnosis(cause, device=0.6, stands_in=stands_in), before)
+    assert found is not None
+    first, replaced = found.arms[:2]
+    assert (first.name, first.stack, replaced.name) == (AS_IS, before.stack, name)
+    assert replaced.stack != before.stack
+    assert objections(replaced.stack) == ()
+    written = [f"{knob}={value}" for knob, value in replaced.settings]
+    assert make_arm("again", written).stack == replaced.stack, "the settings that are shown are those that run"
+
+
+def test_every_cause_that_can_be_tested_is_tested_here() -> None:
+    assert {cause for cause, _, _ in FITS} == set(Cause) - BY_HAND_ONLY
+    names = {one.arm for row in INTERVENTIONS.values() for one in row.replacements}
+    assert names - {name for _, _, name in FITS} == set()
+
+
+@pytest.mark.parametrize("cause", Cause)
+def test_without_qemu_nothing_is_replaced(cause: Cause) -> None:
+    assert intervention(diagnosis(cause, device=0.6), arm("rig=metal")) is None
+
+
+def test_what_this_host_cannot_set_is_passed_over() -> None:
+    cached = arm(*EXPORT, "disk.cache=writeback")
+    without = frozenset({("disk.aio", "io_uring")})
+    assert intervention(diagnosis(Cause.WORKERS), cached, unavailable=without) is None
+    mapping = frozenset({("device.iothread_vq_mapping", "")})
+    found = intervention(diagnosis(Cause.IOTHREAD, device=0.6), arm(*THREAD), unavailable=mapping)
+    assert found is not None
+    assert found.replaced == "null-co"
+
+
+def test_a_device_is_compared_with_one_of_the_same_latency() -> None:
+    found = intervention(diagnosis(Cause.DEVICE, device=0.6), arm(*EXPORT))
+    assert found is not None
+    assert found.stand_in == STAND_IN
+    assert found.arms[2].stack.disk.null_latency_ns == 600_000
+    assert intervention(diagnosis(Cause.DEVICE), arm(*EXPORT)) is None, "its time must be known"
+
+
+def test_the_size_of_the_change_follows_from_the_share_of_the_time() -> None:
+    found = intervention(diagnosis(Cause.DEVICE, device=0.6), arm(*EXPORT))
+    assert found is not None
+    assert found.share == pytest.approx(0.6)
+    assert found.condition.limit == pytest.approx(1 / (1 - SIZE * 0.6), rel=1e-3)
+    assert (found.metric, found.condition.relation) == ("iops", "<")
+    limit = arm(*EXPORT, "disk.throttle_iops=500")
+    found = intervention(diagnosis(Cause.THROTTLE), limit)
+    assert found is not None
+    assert (found.share, found.condition.text) == (None, "iops < +3%")
+    found = intervention(diagnosis(Cause.THROTTLE, offered=8e3), limit)
+    assert found is not None, "a rate that is offered and achieved cannot rise: its latency can fall"
+    assert (found.metric, found.condition.relation) == ("latency.mean", ">")
+    assert found.condition.limit == pytest.approx(1 / 1.03, rel=1e-4)
+    found = intervention(diagnosis(Cause.PAGE_CACHE), arm(*EXPORT, "disk.cache=writeback"))
+    assert found is not None, "a load that memory served gets slower"
+    assert (found.falls, found.condition.relation) == (True, ">")
+    assert found.condition.limit == pytest.approx(1 / 1.03, rel=1e-4)
+
+
+def test_a_default_is_the_default_again() -> None:
+    found = intervention(diagnosis(Cause.THROTTLE), arm(*EXPORT, "disk.throttle_iops_read=7", "disk.aio=native"))
+    assert found is not None
+    assert dict(found.arms[1].settings) == {"rig": "storage-daemon", "disk.aio": "native"}
+    assert found.arms[1].stack.disk.limits == {}
