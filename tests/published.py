@@ -17,6 +17,7 @@ SCHEMAS = (
     "diagnose",
     "domains",
     "explain",
+    "fleet-inventory",
     "knobs",
     "list",
     "plan",

@@ -18,7 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -27,16 +27,7 @@ from typing import IO, Self
 from virtune import warden
 from virtune.bounded import read_bounded
 from virtune.model.errors import MissingToolError, VirtuneError
-
-PACKAGES: Mapping[str, str] = {
-    "fio": "fio",
-    "qemu-img": "qemu-utils",
-    "qemu-storage-daemon": "qemu-system-common",
-    "qemu-system-x86_64": "qemu-system-x86",
-    "virsh": "libvirt-clients",
-    "ping": "iputils-ping",
-}
-"""The Debian or Ubuntu package of each program."""
+from virtune.packages import PACKAGES
 
 GENERATOR = "virtune-load"
 """Our own load generator, optional everywhere: fio with libblkio can replace it, and other exports do not need it."""

@@ -29,6 +29,9 @@ def _lines() -> Iterator[str]:
         assert command is not None  # noqa: S101 - VERBS is what it looks up
         context = command.make_context(verb, [], parent=root, resilient_parsing=True, terminal_width=_COLUMNS)
         yield from _section(f"virtune {verb}", command.get_help(context))
+        for name, inner in sorted(getattr(command, "commands", {}).items()):
+            below = inner.make_context(name, [], parent=context, resilient_parsing=True, terminal_width=_COLUMNS)
+            yield from _section(f"virtune {verb} {name}", inner.get_help(below))
 
 
 def _section(title: str, text: str) -> Iterator[str]:

@@ -7,15 +7,33 @@ from datetime import datetime
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetHost:
-    """One host as its inventory names it. `target` is what ssh is called with; `labels` are (key, value)."""
+    """One host as its inventory names it. `target` is what ssh is called with; `labels` are (key, value).
+
+    `config` is the ssh_config that ssh reads for it; None for the user's own.
+    """
 
     name: str
     target: str
     labels: tuple[tuple[str, str], ...] = ()
+    config: str | None = None
 
     def label(self, key: str) -> str | None:
         """Return the value of a label, None without it."""
         return dict(self.labels).get(key)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Address:
+    """Where ssh would connect to."""
+
+    user: str
+    host: str
+    port: int
+
+    @property
+    def text(self) -> str:
+        """Write it: `root@192.0.2.1:22`."""
+        return f"{self.user}@{self.host}:{self.port}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,176 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Read which hosts a fleet has: from a list of hosts, an ssh_config, or the JSON of `ansible-inventory --list`."""
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from virtune.model.errors import UsageError
+from virtune.model.fleet import FleetHost
+from virtune.model.text import printable
+
+HOSTS_MAX = 5_000
+"""The most hosts of an inventory; Proxmox and OpenStack name a few hundred to a cell."""
+
+LABELS_MAX = 50
+"""The most labels of a host."""
+
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,252}")
+_TARGET = re.compile(
+    r"(?:ssh://)?(?:[A-Za-z0-9_][A-Za-z0-9._-]{0,63}@)?"
+    r"(?:[A-Za-z0-9_][A-Za-z0-9._:-]{0,252}|\[[0-9A-Fa-f:.%a-z]{2,60}\](?::\d{1,5})?)"
+)
+"""What ssh is called with: never an option (`-oProxyCommand=...`), and nothing that a shell would read."""
+
+_LABEL = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,62}")
+_SSH_CONFIG = re.compile(r"^[ \t]*host(?:[ \t]|=)", re.IGNORECASE | re.MULTILINE)
+
+Found = tuple[int, FleetHost]
+"""A host, and the line of the file that names it (0 where it has no lines)."""
+
+
+def read_inventory(text: str, *, source: str) -> tuple[FleetHost, ...]:
+    """Return the hosts of an inventory; its content tells the format. `source` is what messages call it.
+
+    Raises UsageError, one sentence with the line, for anything that is not such an inventory.
+    """
+    hosts: list[FleetHost] = []
+    lines: dict[str, int] = {}
+    for line, host in _read(text, source):
+        if host.name in lines:
+            where = f" (lines {lines[host.name]} and {line})" if line else ""
+            raise UsageError(f"{source} names the host {host.name!r} twice{where}", hint="give each host one name")
+        lines[host.name] = line
+        hosts.append(host)
+        if len(hosts) > HOSTS_MAX:
+            raise UsageError(f"{source} names more than {HOSTS_MAX} hosts")
+    if not hosts:
+        raise UsageError(f"{source} names no host", hint="a line such as `web1 rack=3` names one")
+    return tuple(hosts)
+
+
+def is_ssh_config(text: str) -> bool:
+    """Whether a text is an ssh_config that names hosts."""
+    return not text.lstrip().startswith("{") and _SSH_CONFIG.search(text) is not None
+
+
+def _read(text: str, source: str) -> Iterator[Found]:
+    if "\0" in text:
+        raise UsageError(f"{source} is not a text file")
+    if text.lstrip().startswith("{"):
+        return _from_ansible(text, source)
+    return (_from_ssh_config if is_ssh_config(text) else _from_list)(text, source)
+
+
+def _from_list(text: str, source: str) -> Iterator[Found]:
+    """A host a line: its name, where ssh is called with something else `ssh=TARGET`, and labels `KEY=VALUE`."""
+    for number, line in enumerate(text.splitlines(), 1):
+        words = line.partition("#")[0].split()
+        if not words:
+            continue
+        where = f"{source}, line {number}"
+        labels = [_label(word, where) for word in words[1:]]
+        targets = [value for key, value in labels if key == "ssh"]
+        yield number, _host(words[0], [*targets, words[0]][0], [one for one in labels if one[0] != "ssh"], where)
+
+
+def _from_ssh_config(text: str, source: str) -> Iterator[Found]:
+    """The names of its `Host` lines; a pattern (`*.example`, `!web1`) names none."""
+    for number, line in enumerate(text.splitlines(), 1):
+        key, _, rest = line.strip().replace("=", " ", 1).partition(" ")
+        if key.lower() != "host":
+            continue
+        for name in rest.partition("#")[0].replace('"', " ").split():
+            if not set(name) & set("*?!"):
+                yield number, _host(name, name, [], f"{source}, line {number}")
+
+
+def _from_ansible(text: str, source: str) -> Iterator[Found]:
+    """The hosts of `ansible-inventory --list`, by the variables that say how SSH reaches them.
+
+    A group is the label `group.NAME=yes`; other labels are the mapping `virtune_labels` of a host. No other variable
+    is kept, since variables may hold passwords.
+    """
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        raise UsageError(f"{source} begins as JSON and is not JSON", hint="`ansible-inventory --list`") from None
+    variables = _table(_table(found.get("_meta"), source).get("hostvars"), source)
+    groups: dict[str, list[str]] = {}
+    for group, members in found.items():
+        if group != "_meta" and isinstance(members, dict):
+            for name in _names(members.get("hosts", []), source):
+                groups.setdefault(name, []).append(group)
+    for name in dict.fromkeys([*groups, *variables]):
+        mine = _table(variables.get(name, {}), source)
+        where = f"{source}, host {printable(name, most=60)!r}"
+        if mine.get("ansible_connection", "ssh") not in ("ssh", "smart", "paramiko"):
+            raise UsageError(f"{where}: it is not reached by SSH", hint="`ansible-inventory --list --limit GROUP`")
+        labels = [(f"group.{group}", "yes") for group in groups.get(name, []) if group not in ("all", "ungrouped")]
+        own = mine.get("virtune_labels", {})
+        labels += [_label(f"{key}={value}", where) for key, value in _table(own, source).items()]
+        yield 0, _host(name, _ansible_target(name, mine), labels, where)
+
+
+def _ansible_target(name: str, variables: Mapping[str, Any]) -> str:
+    address = str(variables.get("ansible_host", name))
+    user, port = variables.get("ansible_user"), variables.get("ansible_port")
+    whole = address if user is None else f"{user}@{address}"
+    return whole if port is None else f"ssh://{whole}:{port}"
+
+
+def _table(found: object, source: str) -> Mapping[str, Any]:
+    if not isinstance(found, dict):
+        hint = "`ansible-inventory --list` writes it"
+        raise UsageError(f"{source} is JSON, and not that of an Ansible inventory", hint=hint)
+    return found
+
+
+def _names(found: object, source: str) -> Sequence[str]:
+    if not isinstance(found, list) or not all(isinstance(one, str) for one in found):
+        raise UsageError(f"{source} has a group whose hosts are not a list of names")
+    return found
+
+
+def _host(name: str, target: str, labels: Sequence[tuple[str, str]], where: str) -> FleetHost:
+    if not _NAME.fullmatch(name):
+        raise UsageError(f"{where}: {printable(name, most=60)!r} is not the name of a host")
+    if not _TARGET.fullmatch(target):
+        raise UsageError(f"{where}: {printable(target, most=60)!r} is not what ssh can be called with")
+    if len(labels) > LABELS_MAX:
+        raise UsageError(f"{where}: more than {LABELS_MAX} labels")
+    twice = next((key for key, _ in labels if [one for one, _ in labels].count(key) > 1), None)
+    if twice is not None:
+        raise UsageError(f"{where}: the label {twice!r} is given twice")
+    return FleetHost(name=name, target=target, labels=tuple(sorted(labels)))
+
+
+def _label(word: str, where: str) -> tuple[str, str]:
+    key, equals, value = word.partition("=")
+    if not equals or not _LABEL.fullmatch(key) or not value or value != printable(value, most=200):
+        raise UsageError(
+            f"{where}: {printable(word, most=60)!r} is not a label", hint="labels are KEY=VALUE, such as rack=3"
+        )
+    return key, value
+
+
+def chosen(hosts: Iterable[FleetHost], *, names: Sequence[str], labels: Sequence[str]) -> tuple[FleetHost, ...]:
+    """Return the hosts of these names that have all of these labels; no names mean all hosts.
+
+    Raises UsageError for an unknown name and where none is left.
+    """
+    every = tuple(hosts)
+    known = {one.name for one in every}
+    for name in names:
+        if name not in known:
+            raise UsageError(f"no host {name!r} in the inventory", hint="`virtune fleet inventory` lists them")
+    wanted = [_label(word, "--label") for word in labels]
+    left = tuple(
+        one
+        for one in every
+        if (not names or one.name in names) and all(one.label(key) == value for key, value in wanted)
+    )
+    if not left:
+        raise UsageError(f"no host has the label {' and '.join(labels)}", hint="`virtune fleet inventory` lists them")
+    return left

@@ -1,0 +1,27 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the system's ssh makes of a host's name: its address, user and port, by `ssh -G`."""
+
+from virtune.model.errors import PreconditionError
+from virtune.model.fleet import Address, FleetHost
+from virtune.shell import CommandError, find, run
+
+_SECONDS = 20.0
+"""`ssh -G` connects to nothing; a program that `Match exec` names may take its time."""
+
+
+def address_of(host: FleetHost) -> Address:
+    """Return where ssh would connect to for a host. Raises PreconditionError with ssh's own reason."""
+    try:
+        done = run([find("ssh"), "-G", *config_words(host), "--", host.target], timeout_seconds=_SECONDS)
+    except CommandError as error:
+        raise PreconditionError(f"ssh refuses the host {host.name!r}: {error.hint or error.message}") from None
+    settings = dict(line.split(" ", 1) for line in done.stdout.splitlines() if " " in line)
+    try:
+        return Address(user=settings["user"], host=settings["hostname"], port=int(settings["port"]))
+    except (KeyError, ValueError):
+        raise PreconditionError(f"`ssh -G` says nothing usable of the host {host.name!r}") from None
+
+
+def config_words(host: FleetHost) -> list[str]:
+    """Return the option that names the ssh_config of a host."""
+    return [] if host.config is None else ["-F", host.config]
