@@ -27,6 +27,7 @@ from virtune.model.study import Study
 from virtune.plan.codec import study_to_json
 from virtune.store.rows import capture_of, dump, facts_of, listed, record_of, text_of
 from virtune.store.schema import CAPTURES, FORMAT, MEASUREMENTS, METADATA, STUDIES, TRIALS
+from virtune.store.views import make_views
 
 _ELSEWHERE = "`--store FILE` names another file"
 
@@ -65,6 +66,7 @@ class Store:
                 self._require_ours(db, whole=found == FORMAT)
                 if found < FORMAT:
                     self._make(db)
+                make_views(db)
         return self
 
     def _format(self) -> int:
