@@ -100,10 +100,11 @@ def test_what_the_guest_writes_is_on_the_image_and_cache_modes_are_seen(rig: Gue
 
 
 def test_a_limit_is_kept(rig: GuestSession, image: Path) -> None:
-    with rig.up(replace(GUEST, disk=Disk(throttle_iops=100)), ground(image)) as bench:
+    with rig.up(replace(GUEST, disk=Disk(throttle_iops=25)), ground(image)) as bench:
         before = bench.vm.operations()
-        load(bench, seconds=2.0)
-        assert 150 <= bench.vm.operations() - before <= 260  # 100 a second, a bucket of 10 %, a queue at the end
+        load(bench, seconds=4.0)
+        # 25 a second, which a guest keeps up with however busy the host is; a bucket of 10 %, a queue at the end
+        assert 75 <= bench.vm.operations() - before <= 160
 
 
 def test_a_refusal_is_qemus_own_words_and_the_next_stack_comes_up(rig: GuestSession, image: Path) -> None:
