@@ -96,6 +96,17 @@ def test_what_is_planted_is_named_with_its_evidence(cause: Cause, planted: DataP
     assert found.experiment
 
 
+def test_more_rounds_are_advised_only_where_they_would_show_more() -> None:
+    unseen = judge(DataPath(iops=500.0))
+    assert "nothing was seen below the load" in unseen.evidence[0]
+    assert "more rounds would not show more" in unseen.experiment
+    assert "--rig qemu" in unseen.experiment
+    joined = layers(SHARES)
+    joined = replace(joined, reasons=("the time between two of them does not differ from 0",))
+    assert judge(replace(path(), layers=joined)).experiment.startswith("more rounds, a quieter host")
+    assert "begin with the largest" in judge(path()).experiment
+
+
 def test_every_cause_is_planted_and_has_words() -> None:
     assert {cause for cause, _ in PLANTED} == set(Cause) == set(CAUSE_WORDS)
 

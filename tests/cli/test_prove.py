@@ -85,12 +85,26 @@ def test_noise_decides_nothing(virtune: Called) -> None:
     assert disk["proof"]["change"]["low"] < 1.03 < disk["proof"]["change"]["high"]
 
 
-def test_what_cannot_be_replaced_says_why_and_what_to_do_by_hand(virtune: Called) -> None:
+def test_one_io_at_a_time_is_confirmed_by_more_of_them(virtune: Called) -> None:
     virtune.measure(workload="rw=randread,bs=4k,iodepth=1")
+    disk = virtune.prove()
+    proof = disk["proof"]
+    assert (disk["bottleneck"]["cause"], proof["outcome"], proof["arm"]) == ("depth", "confirmed", "deeper")
+    assert 2 < proof["change"]["low"] < proof["change"]["high"] < 4, "they wait for one another"
+    study = json.loads(virtune("show", "last", "--json"))
+    assert [arm["options"] for arm in study["arms"]] == [{}, {"iodepth": "4"}]
+    assert study["basis"]["command"] is None, "no options of `compare` say this"
+    assert "to repeat it" not in virtune("show", "last")
+    as_is, deeper = json.loads(virtune("diagnose", "--run", "last", "--json"))["disks"]
+    assert (as_is["bottleneck"]["cause"], deeper["bottleneck"]["cause"]) == ("depth", "undecidable")
+
+
+def test_where_nothing_is_accused_nothing_runs(virtune: Called) -> None:
+    virtune.measure(workload="rw=randread,bs=4k,iodepth=4,rate_iops=500")
     proof = virtune.prove()["proof"]
-    assert (proof["outcome"], proof["reason"], proof["study"]) == ("untested", "no-intervention", "")
-    assert "the depth belongs to the load" in proof["why"]
-    assert "iodepth=4" in proof["by_hand"]
+    assert (proof["outcome"], proof["reason"], proof["study"]) == ("untested", "nothing-accused", "")
+    assert "does what is asked" in proof["why"]
+    assert "virtune sweep" in proof["by_hand"]
     virtune.measure()
     assert virtune.prove()["proof"]["reason"] == "nothing-accused"
     said = virtune("diagnose", "--run", "last", "--prove")

@@ -3,6 +3,8 @@
 
 import pytest
 
+from virtune.fio.jobfile import read_job_file
+from virtune.fio.workloads import parse_workload
 from virtune.model.bottleneck import Bottleneck, Cause, DataPath, Diagnosis
 from virtune.model.knobs import BY_ID
 from virtune.model.layers import Boundary, Layers, RequestLayer
@@ -15,7 +17,10 @@ EXPORT = ("rig=storage-daemon",)
 GUEST = ("rig=qemu",)
 THREAD = (*GUEST, "device.iothread=iothread0")
 
-BY_HAND_ONLY = {Cause.DEPTH, Cause.LOAD, Cause.NOT_BOUND, Cause.UNDECIDED}
+NOT_TESTED = {Cause.NOT_BOUND, Cause.UNDECIDED}
+OF_LOAD = {Cause.DEPTH, Cause.LOAD}
+
+(WORKLOAD,) = parse_workload("rw=randread,bs=4k,iodepth=8")
 
 
 PARTS: tuple[Boundary, ...] = ("backend", "device")
@@ -47,14 +52,14 @@ def arm(*settings: str) -> Arm:
 
 def test_every_cause_has_an_intervention_or_a_reason() -> None:
     assert set(INTERVENTIONS) == set(Cause)
-    assert {cause for cause, row in INTERVENTIONS.items() if not row.replacements} == BY_HAND_ONLY
+    assert {cause for cause, row in INTERVENTIONS.items() if not row.replacements} == NOT_TESTED
     for row in INTERVENTIONS.values():
         assert row.without
         assert row.by_hand
-        assert [one.what for one in row.replacements if not (one.what and one.changes)] == []
+        assert [one.what for one in row.replacements if not one.what or bool(one.changes) == bool(one.load)] == []
 
 
-@pytest.mark.parametrize("cause", sorted(set(Cause) - BY_HAND_ONLY))
+@pytest.mark.parametrize("cause", sorted(set(Cause) - NOT_TESTED))
 def test_what_an_intervention_turns_can_be_turned(cause: Cause) -> None:
     for name in knobs_of(cause):
         assert BY_ID[name].place, name
@@ -86,7 +91,7 @@ FITS: tuple[tuple[Cause, tuple[str, ...], str], ...] = (
 def test_the_accused_layer_is_replaced(cause: Cause, settings: tuple[str, ...], name: str) -> None:
     stands_in = 5e5 if name == "no-delay" else None
     before = arm(*settings)
-    found = intervention(diagnosis(cause, device=0.6, stands_in=stands_in), before)
+    found = intervention(diagnosis(cause, device=0.6, stands_in=stands_in), before, WORKLOAD)
     assert found is not None
     first, replaced = found.arms[:2]
     assert (first.name, first.stack, replaced.name) == (AS_IS, before.stack, name)
@@ -97,56 +102,82 @@ def test_the_accused_layer_is_replaced(cause: Cause, settings: tuple[str, ...], 
 
 
 def test_every_cause_that_can_be_tested_is_tested_here() -> None:
-    assert {cause for cause, _, _ in FITS} == set(Cause) - BY_HAND_ONLY
+    assert {cause for cause, _, _ in FITS} == set(Cause) - NOT_TESTED - OF_LOAD
     names = {one.arm for row in INTERVENTIONS.values() for one in row.replacements}
-    assert names - {name for _, _, name in FITS} == set()
+    assert names - {name for _, _, name in FITS} == {"deeper", "more-jobs"}
 
 
-@pytest.mark.parametrize("cause", Cause)
+@pytest.mark.parametrize("cause", set(Cause) - OF_LOAD)
 def test_without_qemu_nothing_is_replaced(cause: Cause) -> None:
-    assert intervention(diagnosis(cause, device=0.6), arm("rig=metal")) is None
+    assert intervention(diagnosis(cause, device=0.6), arm("rig=metal"), WORKLOAD) is None
 
 
 def test_what_this_host_cannot_set_is_passed_over() -> None:
     cached = arm(*EXPORT, "disk.cache=writeback")
     without = frozenset({("disk.aio", "io_uring")})
-    assert intervention(diagnosis(Cause.WORKERS), cached, unavailable=without) is None
+    assert intervention(diagnosis(Cause.WORKERS), cached, WORKLOAD, unavailable=without) is None
     mapping = frozenset({("device.iothread_vq_mapping", "")})
-    found = intervention(diagnosis(Cause.IOTHREAD, device=0.6), arm(*THREAD), unavailable=mapping)
+    found = intervention(diagnosis(Cause.IOTHREAD, device=0.6), arm(*THREAD), WORKLOAD, unavailable=mapping)
     assert found is not None
     assert found.replaced == "null-co"
 
 
 def test_a_device_is_compared_with_one_of_the_same_latency() -> None:
-    found = intervention(diagnosis(Cause.DEVICE, device=0.6), arm(*EXPORT))
+    found = intervention(diagnosis(Cause.DEVICE, device=0.6), arm(*EXPORT), WORKLOAD)
     assert found is not None
     assert found.stand_in == STAND_IN
     assert found.arms[2].stack.disk.null_latency_ns == 600_000
-    assert intervention(diagnosis(Cause.DEVICE), arm(*EXPORT)) is None, "its time must be known"
+    assert intervention(diagnosis(Cause.DEVICE), arm(*EXPORT), WORKLOAD) is None, "its time must be known"
 
 
 def test_the_size_of_the_change_follows_from_the_share_of_the_time() -> None:
-    found = intervention(diagnosis(Cause.DEVICE, device=0.6), arm(*EXPORT))
+    found = intervention(diagnosis(Cause.DEVICE, device=0.6), arm(*EXPORT), WORKLOAD)
     assert found is not None
     assert found.share == pytest.approx(0.6)
     assert found.condition.limit == pytest.approx(1 / (1 - SIZE * 0.6), rel=1e-3)
     assert (found.metric, found.condition.relation) == ("iops", "<")
     limit = arm(*EXPORT, "disk.throttle_iops=500")
-    found = intervention(diagnosis(Cause.THROTTLE), limit)
+    found = intervention(diagnosis(Cause.THROTTLE), limit, WORKLOAD)
     assert found is not None
     assert (found.share, found.condition.text) == (None, "iops < +3%")
-    found = intervention(diagnosis(Cause.THROTTLE, offered=8e3), limit)
+    found = intervention(diagnosis(Cause.THROTTLE, offered=8e3), limit, WORKLOAD)
     assert found is not None, "a rate that is offered and achieved cannot rise: its latency can fall"
     assert (found.metric, found.condition.relation) == ("latency.mean", ">")
     assert found.condition.limit == pytest.approx(1 / 1.03, rel=1e-4)
-    found = intervention(diagnosis(Cause.PAGE_CACHE), arm(*EXPORT, "disk.cache=writeback"))
+    found = intervention(diagnosis(Cause.PAGE_CACHE), arm(*EXPORT, "disk.cache=writeback"), WORKLOAD)
     assert found is not None, "a load that memory served gets slower"
     assert (found.falls, found.condition.relation) == (True, ">")
     assert found.condition.limit == pytest.approx(1 / 1.03, rel=1e-4)
 
 
 def test_a_default_is_the_default_again() -> None:
-    found = intervention(diagnosis(Cause.THROTTLE), arm(*EXPORT, "disk.throttle_iops_read=7", "disk.aio=native"))
+    found = intervention(
+        diagnosis(Cause.THROTTLE), arm(*EXPORT, "disk.throttle_iops_read=7", "disk.aio=native"), WORKLOAD
+    )
     assert found is not None
     assert dict(found.arms[1].settings) == {"rig": "storage-daemon", "disk.aio": "native"}
     assert found.arms[1].stack.disk.limits == {}
+
+
+@pytest.mark.parametrize(
+    ("cause", "words", "options"),
+    [
+        (Cause.DEPTH, "rw=randread", {"iodepth": "4"}),
+        (Cause.DEPTH, "rw=randread,iodepth=2,numjobs=3", {"iodepth": "8"}),
+        (Cause.LOAD, "rw=randread,iodepth=32", {"numjobs": "2", "iodepth": "16"}),
+        (Cause.LOAD, "rw=randread,iodepth=1", None),
+    ],
+)
+def test_of_an_accused_load_the_load_is_changed(cause: Cause, words: str, options: dict[str, str] | None) -> None:
+    (workload,) = parse_workload(words)
+    found = intervention(diagnosis(cause), arm("rig=metal"), workload)
+    if options is None:
+        assert found is None, "more jobs would be more I/Os in flight as well"
+        return
+    assert found is not None
+    first, replaced = found.arms
+    assert first.load_of(workload) == workload
+    (job,) = replaced.load_of(workload).jobs
+    assert dict(replaced.options) == options
+    assert job.as_dict() == workload.jobs[0].as_dict() | options
+    assert intervention(diagnosis(cause), arm(), read_job_file("[a]\nrw=randread\n", "a")) is None, "it runs as it is"

@@ -148,7 +148,7 @@ def _runs_of_stored(stored: _Stored, *, label: str) -> Iterator[Run]:
     arm = study.arm(stored.arm)
     for record in stored.record.trials:
         if record.trial.arm == arm.name:
-            workload = study.workload(record.trial.workload)
+            workload = arm.load_of(study.workload(record.trial.workload))
             yield Run(
                 arm=label,
                 name=workload.name,

@@ -48,7 +48,8 @@ def _diagnoses(store: Store, study: Study, done: list[TrialRecord]) -> Iterator[
             rounds = [kept for one in mine[-ROUNDS_MAX:] if (kept := _derived(store, study, one)) is not None]
             if not rounds:
                 continue
-            paths = [path_of(parts, measured, arm.stack, workload) for parts, measured in rounds]
+            load = arm.load_of(workload)
+            paths = [path_of(parts, measured, arm.stack, load) for parts, measured in rounds]
             judged = [judge(path) for path in paths]
             found = bottleneck_of(judged)
             if found is None:
@@ -61,7 +62,7 @@ def _diagnoses(store: Store, study: Study, done: list[TrialRecord]) -> Iterator[
                 path=paths[index],
                 found=found,
                 guideline=_guideline([measured for _, measured in rounds], paths[index], arm.stack),
-                layers=layers_of([measured for _, measured in rounds], arm.stack, workload),
+                layers=layers_of([measured for _, measured in rounds], arm.stack, load),
                 missing=("any disk: the study is simulated, its figures are invented",) if study.simulated else (),
             )
 
@@ -90,7 +91,7 @@ def _derived(store: Store, study: Study, one: TrialRecord) -> tuple[dict[str, by
     """Return a trial's captures with the measurement by today's method; None where they cannot be read."""
     parts = {found.name: found.content for found in store.captures(study.id, one.trial.number)}
     try:
-        stack, workload = study.arm(one.trial.arm).stack, study.workload(one.trial.workload)
-        return parts, derive(parts, stack=stack, workload=workload)
+        arm = study.arm(one.trial.arm)
+        return parts, derive(parts, stack=arm.stack, workload=arm.load_of(study.workload(one.trial.workload)))
     except LoadError:
         return None

@@ -53,13 +53,13 @@ def plan_proof(store: Store, study_id: str, number: int | None, asked: StudyOpti
     none = untested(accused, arm.stack)
     if none is not None:
         return PlannedProof(accused=replace(accused, proof=none))
-    found = intervention(accused, arm, unavailable=_unavailable(accused, arm.stack))
+    workload = replace(source.workload(accused.workload), probe=False)
+    found = intervention(accused, arm, workload, unavailable=_unavailable(accused, arm.stack))
     if found is None:
         row = INTERVENTIONS[accused.found.cause]
         proof = Proof(reason=ProofReason.NO_INTERVENTION, why=row.without, by_hand=row.by_hand)
         return PlannedProof(accused=replace(accused, proof=proof))
     scratch = asked.scratch or Path(source.scratch)
-    workload = replace(source.workload(accused.workload), probe=False)
     study = Study(
         id="",
         created="",

@@ -74,8 +74,9 @@ def _derived_anew(store: Store, record: StudyRecord, trial: TrialRecord) -> Tria
     study, number = record.study, trial.trial.number
     parts = {capture.name: capture.content for capture in store.captures(study.id, number, attempt=trial.attempt)}
     try:
-        stack, workload = study.arm(trial.trial.arm).stack, study.workload(trial.trial.workload)
-        measurement = derive(parts, stack=stack, workload=workload)
+        arm = study.arm(trial.trial.arm)
+        workload = arm.load_of(study.workload(trial.trial.workload))
+        measurement = derive(parts, stack=arm.stack, workload=workload)
     except LoadError:
         return trial  # today's method cannot read it: the old measurement stays, with its method's number
     # its settings were verified when it ran, by what could be verified then

@@ -56,7 +56,8 @@ def run_trial(study: Study, trial: Trial, tools: Tools) -> tuple[TrialRecord, tu
     A failed load or rig gives a record with its reason. Raises NotInForceError when another setting runs than
     requested, since figures must not be reported under its name.
     """
-    arm, workload = study.arm(trial.arm), study.workload(trial.workload)
+    arm = study.arm(trial.arm)
+    workload = arm.load_of(study.workload(trial.workload))
     ground = ground_for(arm.stack, workload, study, tools)
     captures: list[Capture] = []
     seen: list[Check] = []

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A Study: a question with its arms, workloads and trials."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from virtune.model.condition import Threshold
@@ -37,14 +37,21 @@ class StudyKind(StrEnum):
 class Arm:
     """One Stack under comparison. `settings` are the requested knobs, by id, in the user's order.
 
-    `options` belong to an imported arm, whose stack is unknown: what its jobs say beside their workloads, as fio's
-    options.
+    `options` are what its jobs say beside their workloads, as fio's options: those of an imported arm, whose stack is
+    unknown, or the words by which an arm's load differs from that of the others.
     """
 
     name: str
     stack: Stack
     settings: tuple[tuple[str, str], ...] = ()
     options: tuple[tuple[str, str], ...] = ()
+
+    def load_of(self, workload: Workload) -> Workload:
+        """Return the workload as this arm runs it: with its own options in every job."""
+        if not (self.options and self.stack.kind.made_here):
+            return workload
+        jobs = (replace(job, options=tuple((job.as_dict() | dict(self.options)).items())) for job in workload)
+        return replace(workload, jobs=tuple(jobs))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

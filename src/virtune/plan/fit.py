@@ -28,9 +28,9 @@ def require_fit(study: Study, *, clients: Clients) -> None:
     later = (one for probe in study.workloads if probe.probe for one in at_loads(study, probe, LIKELY_SATURATION))
     workloads = (*study.workloads, *later)
     for arm in study.arms:
-        for workload in workloads:
+        for workload in (arm.load_of(one) for one in workloads):
             try:
-                if arm.stack.export == "vhost-user-blk" and workload in study.workloads:
+                if arm.stack.export == "vhost-user-blk" and workload.offered_iops is None:
                     require_driven(workload, arm.stack.queues)
                 require_shared_image(workload, arm.stack)
                 fio_job(

@@ -16,6 +16,7 @@ from virtune.model.layers import Boundary
 from virtune.model.proof import SIZE
 from virtune.model.stack import LIMITS, Stack, setting_of, with_setting
 from virtune.model.study import Arm
+from virtune.model.workload import Workload
 from virtune.plan.arms import objections
 from virtune.plan.thresholds import parse_condition
 
@@ -48,14 +49,16 @@ SLOW_NULL_CO: Changes = (*NULL_CO, ("disk.null_latency_ns", "{device_ns}"))
 class Replacement:
     """What takes the place of the accused layer: the name of its arm, what it is in words, its knobs.
 
-    `removes` are the layers whose time it takes away, so that the size of the change is known beforehand; with none,
-    only the direction is. With `stand_in` a second arm gives the load a device of the same mean latency: the
-    difference between the two is the device, what remains is the rest of what was replaced.
+    `load` are factors by which fio's words of the load change, where the load itself is accused. `removes` are the
+    layers whose time it takes away, so that the size of the change is known beforehand; with none, only the direction
+    is. With `stand_in` a second arm gives the load a device of the same mean latency: the difference between the two
+    is the device, what remains is the rest of what was replaced.
     """
 
     arm: str
     what: str
-    changes: Changes
+    changes: Changes = ()
+    load: tuple[tuple[str, float], ...] = ()
     removes: tuple[Boundary, ...] = ()
     stand_in: bool = False
 
@@ -91,6 +94,8 @@ _LIGHT_BACKEND = Replacement(
     what="QEMU's null-co with the device's mean latency, which costs the thread no work of an engine",
     changes=SLOW_NULL_CO,
 )
+
+_OWN_LOAD = "the load is a job file, which runs as it is, or its jobs differ, or they cannot be divided"
 
 INTERVENTIONS: Mapping[Cause, Row] = {
     Cause.DEVICE: Row(
@@ -167,7 +172,10 @@ INTERVENTIONS: Mapping[Cause, Row] = {
         by_hand="give the disk an IOThread with `thread-pool-max`, or use cache=none and aio=native",
     ),
     Cause.DEPTH: Row(
-        without="the depth belongs to the load, and arms are compared under one load",
+        replacements=(
+            Replacement(arm="deeper", what="a load with four times as many I/Os in flight", load=(("iodepth", 4),)),
+        ),
+        without=_OWN_LOAD,
         by_hand="`virtune measure` with two workloads, such as `--workload rw=randread,iodepth=1` and"
         " `--workload rw=randread,iodepth=4`",
     ),
@@ -222,7 +230,14 @@ INTERVENTIONS: Mapping[Cause, Row] = {
         by_hand="`direct=1` in the workload, or a `--span` larger than memory",
     ),
     Cause.LOAD: Row(
-        without="the load generator belongs to the load, and arms are compared under one load",
+        replacements=(
+            Replacement(
+                arm="more-jobs",
+                what="a load of twice as many jobs with half of the depth each",
+                load=(("numjobs", 2), ("iodepth", 0.5)),
+            ),
+        ),
+        without=_OWN_LOAD,
         by_hand="`virtune measure` with more jobs (`numjobs=2`), or with another client (`--rig vhost-user`)",
     ),
     Cause.NOT_BOUND: Row(
@@ -264,16 +279,21 @@ class Intervention:
 
 
 def intervention(
-    accused: Diagnosis, arm: Arm, *, unavailable: frozenset[tuple[str, str]] = frozenset()
+    accused: Diagnosis, arm: Arm, workload: Workload, *, unavailable: frozenset[tuple[str, str]] = frozenset()
 ) -> Intervention | None:
     """Return the test of an accusation; None where nothing can take the accused layer's place.
 
-    `unavailable` are knobs with the values that this host cannot set; an empty value stands for all.
+    `workload` is the load under which it was made. `unavailable` are knobs with the values that this host cannot set;
+    an empty value stands for all.
     """
     row = INTERVENTIONS[accused.found.cause]
     known = _known(accused, arm.stack)
     for one in row.replacements:
-        replaced = _changed(arm, one.arm, one.changes, known, unavailable)
+        replaced = (
+            _changed(arm, one.arm, one.changes, known, unavailable)
+            if one.changes
+            else _loaded(arm, one.arm, one.load, workload)
+        )
         stand_in = _changed(arm, STAND_IN, SLOW_NULL_CO, known, unavailable) if one.stand_in else None
         if replaced is None or (one.stand_in and stand_in is None):
             continue
@@ -340,6 +360,20 @@ def _condition(metric: str, share: float | None, *, falls: bool) -> Threshold:
     ratio = speed if metric == "iops" else 1 / speed
     rises = ratio > 1
     return parse_condition(f"{metric} {'<' if rises else '>'} {100 * (ratio - 1):+.4f}%")
+
+
+def _loaded(arm: Arm, name: str, factors: tuple[tuple[str, float], ...], workload: Workload) -> Arm | None:
+    """Return the arm with its load changed by these factors; None where the load does not allow that."""
+    if workload.verbatim is not None:
+        return None
+    options = {}
+    for word, factor in factors:
+        values = {job.get(word, "1") for job in workload}
+        value = values.pop()
+        if values or not value.isdecimal() or int(value) * factor % 1:
+            return None
+        options[word] = str(round(int(value) * factor))
+    return replace(arm, name=name, options=tuple(options.items()))
 
 
 def _changed(

@@ -36,8 +36,8 @@ def junit(result: Result, rulings: Sequence[ThresholdResult], facts: str = "") -
     ET.SubElement(properties, "property", name="host", value=_xml(host_line(study, facts)))
     if study.title:
         ET.SubElement(properties, "property", name="title", value=_xml(study.title))
-    if not study.imported:
-        ET.SubElement(properties, "property", name="command", value=_xml(command_again(study)))
+    if command := command_again(study):
+        ET.SubElement(properties, "property", name="command", value=_xml(command))
     if limited:
         value = _xml(f"{' / '.join(dict.fromkeys(limited.values()))} ({', '.join(limited)})")
         ET.SubElement(properties, "property", name="standing", value=value)

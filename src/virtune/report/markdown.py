@@ -154,9 +154,9 @@ def _warnings(result: Result) -> Iterator[str]:
 
 
 def _again(result: Result) -> Iterator[str]:
-    if not result.study.imported:
+    if command := command_again(result.study):
         yield "#### To repeat it\n"
-        yield code(command_again(result.study))
+        yield code(command)
 
 
 def _table(head: Sequence[str], rows: Iterator[Sequence[str]] | Sequence[Sequence[str]]) -> Iterator[str]:

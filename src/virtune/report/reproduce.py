@@ -23,7 +23,11 @@ def question_of(study: Study) -> str:
 
 
 def command_again(study: Study) -> str:
-    """Return the command line that repeats the study with the same seed; empty for imported results."""
+    """Return the command line that repeats the study with the same seed; empty where none does: for imported results,
+    and where an arm has a load of its own, which the options of `compare` cannot say.
+    """
+    if any(arm.options for arm in study.arms):
+        return ""
     match study.kind:
         case StudyKind.COMPARE | StudyKind.CHECK:  # a check is a comparison of one stack with itself
             return _rounds_again(study, compares=True)

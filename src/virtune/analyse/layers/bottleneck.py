@@ -82,7 +82,7 @@ def judge(path: DataPath) -> Bottleneck:
     return _found(
         Cause.UNDECIDED,
         *_shares(seen),
-        experiment="more rounds, a quieter host, or a longer `--seconds` tell layers apart that are joined here",
+        experiment=_sight(seen),
     )
 
 
@@ -284,6 +284,21 @@ def _place(seen: _Seen, boundary: Boundary) -> str:
     layers = seen.path.layers
     label = next((one.label for one in layers.layers if one.boundary == boundary), "") if layers is not None else ""
     return f"{format_share(share)} of an I/O's time, {format_count(flying)} in flight: {label}"
+
+
+def _sight(seen: _Seen) -> str:
+    """Return what would show more: another rig where nothing was counted below the load, more data where layers are
+    joined, and for layers that are told apart the largest of them.
+    """
+    layers, largest = seen.path.layers, seen.layer()
+    if layers is None or largest is None:
+        return (
+            "more rounds would not show more: measure it where requests are counted below the load, in a test guest"
+            " (`--rig qemu`) or on an export through virtio queues (`--rig vhost-user`)"
+        )
+    if layers.reasons:
+        return "more rounds, a quieter host, or a longer `--seconds` tell layers apart that are joined here"
+    return f"no single layer is worth the effort: begin with the largest, {largest.label}"
 
 
 def _shares(seen: _Seen) -> Iterator[str]:

@@ -110,7 +110,7 @@ def _summary(
         failures=tuple(record.failure for record in records if record.failure is not None),
         attempts=len(tried),
         invalid=_invalid(tried),
-        layers=layers_of(measured, arm.stack, workload),
+        layers=layers_of(measured, arm.stack, arm.load_of(workload)),
     )
 
 

@@ -82,7 +82,7 @@ def page_of(result: Result, record: StudyRecord, charts: Sequence[Chart] | None 
         notes=tuple(note_lines(result)),
         charts=tuple(charts_of(result, record) if charts is None else charts),
         tables=tuple(_tables(view, study.baseline)),
-        again="" if study.imported else command_again(study),
+        again=command_again(study),
         host=host_text(record.facts),
     )
 

@@ -106,7 +106,7 @@ def _basis(result: Result) -> dict[str, Any]:
         "pairs": len(result.verdicts),
         "checked": None if study.checked is None else asdict(study.checked),
         "workloads": [asdict(one) for one in result.basis],
-        "command": None if study.imported else command_again(study),
+        "command": command_again(study) or None,
     }
 
 

@@ -128,7 +128,7 @@ def _settings(arm: Arm) -> str:
     if not arm.stack.kind.made_here:
         return ", ".join(f"{name}={value}" for name, value in arm.options) or "its files do not say"
     return (
-        ", ".join(f"{name}={value}" for name, value in arm.settings)
+        ", ".join(f"{name}={value}" for name, value in (*arm.settings, *arm.options))
         or f"rig={arm.stack.rig}, everything else default"
     )
 

@@ -35,9 +35,9 @@ def render(result: Result, facts: str = "", *, first: Sequence[RenderableType] =
         parts += _workload(result, workload)
     parts += verified(result)
     parts += notes(result)
-    if not study.imported:
+    if command := command_again(study):
         # one line, so that it can be pasted
-        again = Text(f"  {command_again(study)}", no_wrap=True, overflow="ignore")
+        again = Text(f"  {command}", no_wrap=True, overflow="ignore")
         parts += [Text("\nto repeat it", style="bold"), again]
     return Group(*parts)
 
