@@ -16,7 +16,9 @@ from tools.schemas import check as check_schema
 from tools.schemas import diagnose as diagnose_schema
 from tools.schemas import domains as domains_schema
 from tools.schemas import explain as explain_schema
+from tools.schemas import fleet_audit as fleet_audit_schema
 from tools.schemas import fleet_inventory as fleet_inventory_schema
+from tools.schemas import fleet_probe as fleet_probe_schema
 from tools.schemas import keys
 from tools.schemas import knobs as knobs_schema
 from tools.schemas import listing as list_schema
@@ -46,6 +48,8 @@ PAGES: dict[str, Callable[[], str]] = {
     "domains.schema.json": domains_schema.schema,
     "check.schema.json": check_schema.schema,
     "explain.schema.json": explain_schema.schema,
+    "fleet-audit.schema.json": fleet_audit_schema.schema,
+    "fleet-probe.schema.json": fleet_probe_schema.schema,
     "fleet-inventory.schema.json": fleet_inventory_schema.schema,
     "knobs.schema.json": knobs_schema.schema,
     "list.schema.json": list_schema.schema,

@@ -114,6 +114,7 @@ def run(
     stdin: str | None = None,
     ok: tuple[int, ...] = (0,),
     place: Path | None = None,
+    most_bytes: int = _OUTPUT_MAX,
 ) -> Output:
     """Run a short command to its end and return its output; raises CommandError with a line the user can paste."""
     with tempfile.TemporaryFile() as words:
@@ -134,7 +135,7 @@ def run(
             raise CommandError(f"not allowed to run `{command[0]}`") from None
     with process:
         try:
-            done = _read_to_end(process, command, timeout_seconds)
+            done = _read_to_end(process, command, timeout_seconds, most_bytes)
         except BaseException:
             process.kill()
             raise
@@ -147,7 +148,9 @@ def run(
     return done
 
 
-def _read_to_end(process: "subprocess.Popen[bytes]", command: Sequence[str], timeout_seconds: float) -> Output:
+def _read_to_end(
+    process: "subprocess.Popen[bytes]", command: Sequence[str], timeout_seconds: float, most_bytes: int
+) -> Output:
     """Read what a command prints until it ends. Raises CommandError when it takes too long or prints too much."""
     deadline = time.monotonic() + timeout_seconds
     parts: dict[str, list[bytes]] = {"stdout": [], "stderr": []}
@@ -165,8 +168,8 @@ def _read_to_end(process: "subprocess.Popen[bytes]", command: Sequence[str], tim
                 size += len(found)
                 if not found:
                     open_ends.unregister(key.fileobj)
-            if size > _OUTPUT_MAX:
-                raise CommandError(f"more than {_OUTPUT_MAX // 1024**2} MiB were printed by: {shlex.join(command)}")
+            if size > most_bytes:
+                raise CommandError(f"more than {most_bytes // 1024**2} MiB were printed by: {shlex.join(command)}")
     try:
         status = process.wait(max(0.0, deadline - time.monotonic()))
     except subprocess.TimeoutExpired:

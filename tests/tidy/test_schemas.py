@@ -21,6 +21,7 @@ from virtune.analyse import trial as analyse_trial
 from virtune.model.facts import HostFacts
 from virtune.model.remark import Weight
 from virtune.report.json import advice, audit, check, diagnose, domains, listing, probe, result, sweep, tune_parts
+from virtune.report.json import fleet as fleet_json
 from virtune.report.json import fleet_inventory as fleet_inventory_json
 from virtune.report.text import explain, knobs
 
@@ -31,6 +32,8 @@ WRITTEN = {
     "diagnose": diagnose.SCHEMA,
     "domains": domains.SCHEMA,
     "explain": explain.SCHEMA,
+    "fleet-audit": fleet_json.AUDIT,
+    "fleet-probe": fleet_json.PROBE,
     "fleet-inventory": fleet_inventory_json.SCHEMA,
     "knobs": knobs.SCHEMA,
     "list": listing.SCHEMA,

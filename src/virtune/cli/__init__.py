@@ -40,7 +40,7 @@ VERBS: dict[str, str] = {
     "import": "Import existing fio results as a study",
     "diagnose": "Say what limits a disk: layers of a request, threads, bottleneck",
     "explain": "Explain a fio result (JSON, JSON+ or text)",
-    "fleet": "Many hosts over SSH: inventory",
+    "fleet": "Many hosts over SSH: inventory, facts, audit",
     "appliance": "Build, list and remove the test guest of `--rig qemu`",
     "clean": "Remove leftovers of a killed run: processes, mounts, scratch files",
 }

@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from virtune.cli.fleet_hosts import audit, probe
 from virtune.cli.fleet_options import fleet_of, inventory_options
 from virtune.cli.options import json_option
 
@@ -16,6 +17,10 @@ def command() -> None:
 
     Each host has a virtune of its own. Nothing stays behind on a host but what that virtune keeps.
     """
+
+
+command.add_command(probe)
+command.add_command(audit)
 
 
 @command.command(name="inventory")

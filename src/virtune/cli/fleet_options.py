@@ -7,7 +7,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from virtune.cli.options import SecondsType
+
 if TYPE_CHECKING:
+    from virtune.flows.fleet_ask import FleetAccess
     from virtune.flows.fleet_inventory import Fleet
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -31,6 +34,29 @@ def inventory_options(command: Command) -> Command:
     for option in reversed(options):
         command = option(command)
     return command
+
+
+def reach_options(command: Command) -> Command:
+    """Add the options that say how hosts are asked."""
+    options = (
+        click.option("--parallel", type=click.IntRange(1, 64), default=8, show_default=True,
+                     help="How many hosts are asked at once."),
+        click.option("--timeout", type=SecondsType(), default=300.0, metavar="TIME",
+                     help="How long a host may take to answer.  [default: 5m]"),
+        click.option("--virtune", default="virtune", show_default=True, metavar="PATH",
+                     help="The virtune of the hosts."),
+        click.option("--quiet", "-q", is_flag=True, help="Print the result only, and no progress."),
+    )  # fmt: skip
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+def reach_of(words: dict[str, Any]) -> "FleetAccess":
+    """Return how hosts are asked by these options."""
+    from virtune.flows.fleet_ask import FleetAccess
+
+    return FleetAccess(parallel=words["parallel"], timeout_seconds=words["timeout"], virtune=words["virtune"])
 
 
 def fleet_of(words: dict[str, Any]) -> "Fleet":

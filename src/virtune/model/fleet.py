@@ -1,8 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """A fleet: its hosts, what each of them measured, and what they say together."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
+
+from virtune.model.finding import Audited, Unread
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +38,42 @@ class Address:
     def text(self) -> str:
         """Write it: `root@192.0.2.1:22`."""
         return f"{self.user}@{self.host}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostAnswer:
+    """What a host's virtune answered: a JSON document. `calls_itself` is the host's own name for itself."""
+
+    host: FleetHost
+    calls_itself: str
+    document: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unreached:
+    """A host that gave no answer, why, and where it helps the next thing to do."""
+
+    host: FleetHost
+    because: str
+    hint: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostAudit:
+    """The audit of one host: its VMs, named `HOST/VM`, and what could not be read there."""
+
+    host: FleetHost
+    calls_itself: str
+    audited: tuple[Audited, ...]
+    unread: tuple[Unread, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difference:
+    """A fact that differs between hosts: its values, the most frequent first, with the hosts that have each."""
+
+    key: str
+    values: tuple[tuple[str, tuple[str, ...]], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

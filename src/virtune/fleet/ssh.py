@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A host over the system's own ssh: one connection that all commands share, no questions, every wait with a limit."""
+
+import contextlib
+import re
+import shlex
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from virtune.bounded import read_bounded
+from virtune.fleet.ssh_settings import config_words
+from virtune.model.errors import VirtuneError
+from virtune.model.fleet import FleetHost
+from virtune.model.text import printable
+from virtune.shell import Child, CommandError, Output, Warden, find, last_line, run
+
+CONNECT_SECONDS = 15
+"""How long a host may take to answer; a jump host doubles it."""
+
+_ALIVE_SECONDS, _ALIVE_COUNT = 5, 3
+"""A connection that is cut off is noticed after 15 s."""
+
+_SPARE_SECONDS = 30.0
+"""Beyond ssh's own limit of connecting: authentication by a hardware key or an agent."""
+
+_LOG_MAX = 20_000
+_TICK_SECONDS = 0.02
+_SSH_FAILED = 255
+_NOT_FOUND = (126, 127)
+
+_REASONS = (
+    (re.compile(r"REMOTE HOST IDENTIFICATION HAS CHANGED"), "its host key is not the one in known_hosts",
+     "find out why; then `ssh-keygen -R HOST` removes the old key"),
+    (re.compile(r"No .* host key is known for"), "its host key is not known",
+     "`ssh HOST` once shows it and asks; or add it to known_hosts"),
+    (re.compile(r"Host key verification failed"), "its host key could not be verified", "see known_hosts"),
+    (re.compile(r"Permission denied"), "ssh is not let in without a question",
+     "add your key there, or load it into ssh-agent"),
+    (re.compile(r"Connection timed out|No route to host|Network is unreachable|Operation timed out"),
+     "it does not answer", None),
+    (re.compile(r"Connection refused"), "it refuses the connection: no sshd there", None),
+    (re.compile(r"Could not resolve hostname"), "its name is not known", None),
+)  # fmt: skip
+"""What ssh says, in plain words, and the next thing to do."""
+
+
+class HostError(VirtuneError):
+    """A host could not be reached, or did not do what it was asked."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Connection:
+    """An open connection to a host; `words` begin every command over it."""
+
+    host: FleetHost
+    words: tuple[str, ...]
+
+    def run(
+        self, command: Sequence[str], *, timeout_seconds: float, most_bytes: int, ok: tuple[int, ...] = (0,)
+    ) -> Output:
+        """Run a command there to its end and return its output. Raises HostError with the reason."""
+        asked = [*self.words, "--", self.host.target, shlex.join(command)]
+        every = tuple(range(256))
+        try:
+            done = run(asked, timeout_seconds=timeout_seconds, ok=every, most_bytes=most_bytes)
+        except CommandError as error:
+            raise HostError(f"{error.message.partition(': ')[0]}: `{shlex.join(command)}`") from None
+        if done.status in ok:
+            return done
+        if done.status == _SSH_FAILED:
+            raise HostError(f"the connection was lost: {last_line(done.stderr) or 'ssh gave no reason'}")
+        if done.status in _NOT_FOUND:
+            raise HostError(
+                f"`{command[0]}` is not installed there, or not on the PATH of ssh's commands",
+                hint="`--virtune PATH` names it",
+            )
+        said = last_line(done.stderr) or last_line(done.stdout) or "it gave no reason"
+        raise HostError(f"`{shlex.join(command)}` ended with {done.status}: {said.removeprefix('error: ')}")
+
+
+@contextlib.contextmanager
+def connected(
+    warden: Warden, host: FleetHost, *, name: str, connect_seconds: int = CONNECT_SECONDS
+) -> Iterator[Connection]:
+    """Open a connection to a host and close it with the block; `name` is one of its own among the warden's processes.
+
+    The host's key must be known, and nothing is asked. Raises HostError with the reason.
+    """
+    socket = warden.directory / f"{name}.s"
+    words = (find("ssh"), *config_words(host), "-T", *_options(connect_seconds))
+    master = [*words, "-M", "-N", "-S", str(socket), "--", host.target]
+    with warden.running(master, name=name) as child:
+        _await(child, socket, connect_seconds + _SPARE_SECONDS)
+        yield Connection(host=host, words=(*words, "-o", "ControlMaster=no", "-S", str(socket)))
+
+
+def _options(connect_seconds: int) -> Iterator[str]:
+    for option in (
+        "BatchMode=yes",
+        "StrictHostKeyChecking=yes",
+        "UpdateHostKeys=no",
+        f"ConnectTimeout={connect_seconds}",
+        f"ServerAliveInterval={_ALIVE_SECONDS}",
+        f"ServerAliveCountMax={_ALIVE_COUNT}",
+        "ControlPersist=no",
+        "ClearAllForwardings=yes",
+        "ForwardAgent=no",
+        "ForwardX11=no",
+        "PermitLocalCommand=no",
+        "RemoteCommand=none",
+        "LogLevel=ERROR",
+    ):
+        yield "-o"
+        yield option
+
+
+def _await(child: Child, socket: Path, seconds: float) -> None:
+    """Wait until the connection is open. ssh makes its socket when it has been let in."""
+    deadline = time.monotonic() + seconds
+    while not socket.exists():
+        if child.poll() is not None:
+            raise _reason(child)
+        if time.monotonic() > deadline:
+            raise HostError(f"ssh was not let in within {seconds:g} s")
+        time.sleep(_TICK_SECONDS)
+
+
+def _reason(child: Child) -> HostError:
+    said = ""
+    with contextlib.suppress(OSError):
+        said = read_bounded(child.log, _LOG_MAX, from_end=True).decode(errors="replace")
+    for pattern, words, hint in _REASONS:
+        if pattern.search(said):
+            return HostError(words, hint=hint)
+    return HostError(printable(f"ssh: {last_line(said) or 'ended without a reason'}", most=300))

@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ask the virtune of each host for a document, of many hosts at once."""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from virtune import __version__
+from virtune.fleet.ssh import CONNECT_SECONDS, Connection, HostError, connected
+from virtune.model.errors import VirtuneError
+from virtune.model.fleet import FleetHost, HostAnswer, Unreached
+from virtune.model.text import printable
+from virtune.shell import Warden, find
+
+DOCUMENT_MAX = 32 * 1024**2
+"""The largest document of a host: an audit of 1,000 VMs has about 10 MB."""
+
+_SHORT_SECONDS, _SHORT_BYTES = 60.0, 64 * 1024
+"""For `uname` and `virtune --version`, on a host that is busy."""
+
+Done = TypeVar("Done")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetAccess:
+    """How hosts are asked: so many at once, for so long at most, by which virtune there."""
+
+    parallel: int = 8
+    timeout_seconds: float = 300.0
+    connect_seconds: int = CONNECT_SECONDS
+    virtune: str = "virtune"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ready:
+    """A connected host whose virtune is the one that is running here."""
+
+    connection: Connection
+    calls_itself: str
+
+
+def ask_each(
+    hosts: Sequence[FleetHost],
+    reach: FleetAccess,
+    task: Callable[[Ready], Done],
+    *,
+    say: Callable[[str], None] = lambda _: None,
+) -> list[tuple[FleetHost, str, Done] | Unreached]:
+    """Do a task on every host and return what each gave, in the order of the hosts; a failure concerns its host only.
+
+    A host that calls itself as an earlier one does is a failure: what the two give could not be told apart.
+    """
+    find("ssh")
+    found: dict[str, tuple[str, Done] | Unreached] = {}
+    with Warden("fleet") as warden, ThreadPoolExecutor(max_workers=max(1, min(reach.parallel, len(hosts)))) as pool:
+        running: dict[Future[tuple[str, Done]], FleetHost] = {
+            pool.submit(_on, warden, number, host, reach, task): host for number, host in enumerate(hosts)
+        }
+        try:
+            for ended in as_completed(running):
+                host = running[ended]
+                found[host.name] = one = _result(ended, host)
+                state = f"failed: {one.because}" if isinstance(one, Unreached) else "done"
+                say(f"{host.name}: {state} ({len(found)} of {len(hosts)})")
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+    return _told_apart(hosts, found)
+
+
+def ask_document(
+    hosts: Sequence[FleetHost],
+    reach: FleetAccess,
+    words: Sequence[str],
+    *,
+    schema: str,
+    ok: tuple[int, ...] = (0,),
+    say: Callable[[str], None] = lambda _: None,
+) -> list[HostAnswer | Unreached]:
+    """Ask the virtune of every host with these words, and return the document that each prints."""
+
+    def task(ready: Ready) -> Mapping[str, Any]:
+        command = [reach.virtune, *words]
+        done = ready.connection.run(
+            command, timeout_seconds=reach.timeout_seconds, most_bytes=DOCUMENT_MAX, ok=ok
+        )  # fmt: skip
+        return read_document(done.stdout, schema)
+
+    return [
+        one if isinstance(one, Unreached) else HostAnswer(host=one[0], calls_itself=one[1], document=one[2])
+        for one in ask_each(hosts, reach, task, say=say)
+    ]
+
+
+def read_document(text: str, schema: str) -> Mapping[str, Any]:
+    """Return a host's document. Raises HostError where it is not one of that schema."""
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        raise HostError(f"what it printed is not the document {schema}") from None
+    if not isinstance(found, dict) or found.get("schema") != schema:
+        raise HostError(f"what it printed is not the document {schema}")
+    return found
+
+
+def _on(
+    warden: Warden, number: int, host: FleetHost, reach: FleetAccess, task: Callable[[Ready], Done]
+) -> tuple[str, Done]:
+    with connected(warden, host, name=f"h{number}", connect_seconds=reach.connect_seconds) as connection:
+
+        def short(*command: str) -> str:
+            done = connection.run(command, timeout_seconds=_SHORT_SECONDS, most_bytes=_SHORT_BYTES)
+            return printable(done.stdout.strip(), most=100)
+
+        calls_itself = short("uname", "-n")
+        version = short(reach.virtune, "--version").rpartition(" ")[2]
+        if version != __version__:
+            raise HostError(
+                f"has virtune {version}, and this is {__version__}", hint="install the same version there"
+            )
+        return calls_itself, task(Ready(connection=connection, calls_itself=calls_itself))
+
+
+def _result(ended: "Future[tuple[str, Done]]", host: FleetHost) -> tuple[str, Done] | Unreached:
+    try:
+        return ended.result()
+    except VirtuneError as error:
+        return Unreached(host=host, because=error.message, hint=error.hint)
+
+
+def _told_apart(
+    hosts: Sequence[FleetHost], found: Mapping[str, tuple[str, Done] | Unreached]
+) -> list[tuple[FleetHost, str, Done] | Unreached]:
+    first: dict[str, str] = {}
+    every: list[tuple[FleetHost, str, Done] | Unreached] = []
+    for host in hosts:
+        one = found[host.name]
+        if isinstance(one, Unreached):
+            every.append(one)
+            continue
+        before = first.setdefault(one[0], host.name)
+        if before == host.name:
+            every.append((host, *one))
+            continue
+        because = f"calls itself {one[0]!r}, as {before} does: one host twice, or two hosts of one name"
+        every.append(Unreached(host=host, because=because, hint="leave one out, or give it a hostname of its own"))
+    return every
