@@ -26,6 +26,7 @@ SCHEMAS = (
     "probe",
     "result",
     "sweep",
+    "top",
     "tune",
 )
 

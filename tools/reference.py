@@ -26,6 +26,7 @@ from tools.schemas import plan as plan_schema
 from tools.schemas import probe as probe_schema
 from tools.schemas import result as result_schema
 from tools.schemas import sweep as sweep_schema
+from tools.schemas import top as top_schema
 from tools.schemas import tune as tune_schema
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -57,6 +58,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "probe.schema.json": probe_schema.schema,
     "result.schema.json": result_schema.schema,
     "sweep.schema.json": sweep_schema.schema,
+    "top.schema.json": top_schema.schema,
     "tune.schema.json": tune_schema.schema,
 }
 """Every generated page by its file name in docs/reference."""

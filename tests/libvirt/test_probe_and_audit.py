@@ -95,6 +95,11 @@ def test_the_probe_neither_writes_nor_taints(user: User, daemon: Libvirtd, make:
     (disk,) = strictly(ran.stdout)["disks"]
     assert (disk["disk"], disk["iops"], disk["bottleneck"]["cause"]) == ("quiet:vda", 0, "undecidable")
     assert {one["role"] for one in disk["threads"]} >= {"vcpu", "main"}
+    seen = strictly(user.run("top", "--once", "--json", "--connect", daemon.uri).stdout)
+    (vm,) = [one for one in seen["vms"] if one["vm"] == "quiet"]
+    assert [(one["disk"], one["iops"]) for one in vm["disks"]] == [("vda", 0)]
+    assert {one["role"] for one in vm["threads"]} >= {"vcpu", "main"}
+    assert len([line for line in seen["missing"] if "taint" in line]) == 1, "said once for all disks"
     refused = user.run("diagnose", "quiet:vdz", "--connect", daemon.uri, "--seconds", "1", status=2).stderr
     assert "quiet has no disk 'vdz'" in refused
     assert "it has vda" in refused

@@ -23,6 +23,7 @@ from virtune.model.remark import Weight
 from virtune.report.json import advice, audit, check, diagnose, domains, listing, probe, result, sweep, tune_parts
 from virtune.report.json import fleet as fleet_json
 from virtune.report.json import fleet_inventory as fleet_inventory_json
+from virtune.report.json import top as top_json
 from virtune.report.text import explain, knobs
 
 WRITTEN = {
@@ -37,6 +38,7 @@ WRITTEN = {
     "fleet-inventory": fleet_inventory_json.SCHEMA,
     "knobs": knobs.SCHEMA,
     "list": listing.SCHEMA,
+    "top": top_json.SCHEMA,
     "probe": probe.SCHEMA,
     "result": result.SCHEMA,
     "sweep": sweep.SCHEMA,

@@ -67,6 +67,11 @@ class Sampler(Ticker):
         taken: int = read["t"]
         return taken
 
+    def line(self) -> bytes:
+        """Return a sample taken now without keeping it, for who watches without end."""
+        with self._lock:
+            return _line(self._read(""))
+
     def content(self) -> bytes:
         """Return all samples as JSON lines; the first line describes their content."""
         with self._lock:

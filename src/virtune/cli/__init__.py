@@ -38,6 +38,7 @@ VERBS: dict[str, str] = {
     "export": "Export measurements as CSV, a study as a bundle, figures for Prometheus",
     "serve": "Show the stored studies as a read-only local page",
     "import": "Import existing fio results as a study",
+    "top": "Watch the disks of the running VMs: IOPS, latency by layer, CPU, what limits them",
     "diagnose": "Say what limits a disk: layers of a request, threads, bottleneck",
     "explain": "Explain a fio result (JSON, JSON+ or text)",
     "fleet": "Many hosts over SSH: inventory, facts, audit",

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from virtune.advise.guidelines import TUNING
 from virtune.analyse.layers.bottleneck import judge
-from virtune.analyse.layers.live_path import live_path
+from virtune.analyse.layers.live_path import live_paths
 from virtune.analyse.layers.profile import rate_words, workload_words
 from virtune.analyse.layers.tuning import answers_of
 from virtune.analyse.trial.counters import read_counters
@@ -18,12 +18,12 @@ from virtune.bench.counters import Sampler
 from virtune.bench.live.domain import LiveDomain
 from virtune.bench.live.monitor import monitored
 from virtune.bench.live.rings import sampled
-from virtune.bench.live.view import LiveView, LiveVm
+from virtune.bench.live.view import LiveView
 from virtune.model.bottleneck import Diagnosis
 from virtune.model.counters import Use
 from virtune.model.errors import PreconditionError, UsageError
 from virtune.model.guideline import walk
-from virtune.model.live import DiskCount, DiskRates, LiveDisk, RingRates, rates_between
+from virtune.model.live import DiskCount, DiskRates, LiveDisk, LiveVm, RingRates
 from virtune.probe.devices import backing_of
 from virtune.virsh import Virsh
 
@@ -48,9 +48,8 @@ def diagnose_monitor(path: Path, *, disk: str, seconds: float) -> tuple[Diagnosi
 
 def look(view: LiveView, *, disk: str, seconds: float) -> tuple[Diagnosis, ...]:
     """Observe the disks of a VM, or the one of that name, for some seconds."""
-    chosen = _chosen(view.vm, disk)
-    devices = _devices(chosen)
-    names = tuple(dict.fromkeys(name for below in devices.values() for name in below))
+    chosen = with_devices(_chosen(view.vm, disk))
+    names = tuple(dict.fromkeys(name for one in chosen for name in one.devices))
     before: Mapping[str, DiskCount] = {}
     after: Mapping[str, DiskCount] = {}
     pid = view.vm.pid
@@ -66,27 +65,20 @@ def look(view: LiveView, *, disk: str, seconds: float) -> tuple[Diagnosis, ...]:
     counters = read_counters(sampler.content())
     used = use(counters, begin_ns=counters.mark("begin"), end_ns=counters.mark("stop"))
     rings = {name: one if isinstance(one, str) else seen[name] for name, one in readers.items()}
-    return tuple(_diagnoses(view.vm, chosen, devices, (before, after), used, rings))
+    return tuple(_diagnoses(view.vm, chosen, (before, after), used, rings))
 
 
 def _diagnoses(
     vm: LiveVm,
     chosen: tuple[LiveDisk, ...],
-    devices: Mapping[str, tuple[str, ...]],
     counts: tuple[Mapping[str, DiskCount], Mapping[str, DiskCount]],
     used: Use,
     rings: Mapping[str, Sequence[RingRates] | str],
 ) -> Iterator[Diagnosis]:
-    before, after = counts
-    both = [name for name in after if name in before]
-    all_read = sum(after[name].read_bytes - before[name].read_bytes for name in both)
-    for disk in chosen:
-        if disk.target not in both:
-            continue
-        rates = rates_between(before[disk.target], after[disk.target])
-        ring = rings[disk.target]
-        seen, unseen = ((), (ring,)) if isinstance(ring, str) else (ring, ())
-        path = live_path(disk, rates, _of_disk(used, devices[disk.target]), rings=seen, all_read=all_read)
+    seen = {name: () if isinstance(one, str) else one for name, one in rings.items()}
+    for found in live_paths(chosen, counts, used, seen):
+        disk, rates, path, ring = found.disk, found.rates, found.path, rings[found.disk.target]
+        unseen = (ring,) if isinstance(ring, str) else ()
         yield Diagnosis(
             disk=f"{vm.name}:{disk.target}",
             workload=workload_words(rates),
@@ -104,15 +96,15 @@ def _diagnoses(
                     host_sys=None if used.cpu is None else used.cpu.system_percent,
                 ),
             ),
-            missing=(*vm.missing, *_missing(vm, disk, devices[disk.target], used, rates), *unseen, _IN_GUEST),
+            missing=(*vm.missing, *_missing(vm, disk, used, rates), *unseen, _IN_GUEST),
         )
 
 
-def _missing(vm: LiveVm, disk: LiveDisk, devices: tuple[str, ...], used: Use, rates: DiskRates) -> Iterator[str]:
+def _missing(vm: LiveVm, disk: LiveDisk, used: Use, rates: DiskRates) -> Iterator[str]:
     """Name the evidence of a disk that could not be had, and what it would add."""
     if disk.path is None:
         yield "the host's device: the disk is no file and no block device of this host"
-    elif not devices:
+    elif not disk.devices:
         yield f"the host's device: none is seen below {disk.path}"
     role = used.role("guest")
     if vm.pid is not None and role is not None and role.read_bytes is None:
@@ -121,14 +113,11 @@ def _missing(vm: LiveVm, disk: LiveDisk, devices: tuple[str, ...], used: Use, ra
         yield "the time of its requests: QEMU does not account them (account-done=off)"
 
 
-def _of_disk(used: Use, devices: tuple[str, ...]) -> Use:
-    """Keep only the devices below one disk, from the top of the chain down."""
-    kept = [found for name in devices if (found := used.disk(name)) is not None]
-    return replace(used, disks=tuple(kept))
-
-
-def _devices(disks: tuple[LiveDisk, ...]) -> dict[str, tuple[str, ...]]:
-    return {one.target: () if one.path is None else tuple(backing_of(one.path).names) for one in disks}
+def with_devices(disks: Sequence[LiveDisk]) -> tuple[LiveDisk, ...]:
+    """Return disks with the host's block devices below them."""
+    return tuple(
+        one if one.path is None else replace(one, devices=tuple(backing_of(one.path).names)) for one in disks
+    )
 
 
 def _chosen(vm: LiveVm, disk: str) -> tuple[LiveDisk, ...]:

@@ -1,8 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """A running VM under its own load: its disks, and QEMU's counters of each at one moment."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+
+from virtune.model.counters import Sample
+
+TORN_MAX = 0.05
+"""A ring's indices are read one by one, so a few samples are inconsistent; with more, the device does not report what
+it took."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,7 +32,7 @@ class DiskCount:
 class LiveDisk:
     """A disk of a running VM. `path` is its image on this host, None where it has none. `threads` are the names of
     the IOThreads that serve it, empty for the main loop; `limits` are those of QEMU's throttle, by unit
-    (`read.iops`).
+    (`read.iops`). `devices` are the host's block devices below it, from the top of the chain down.
     """
 
     target: str
@@ -34,6 +40,17 @@ class LiveDisk:
     threads: tuple[str, ...] = ()
     polling: bool = False
     limits: Mapping[str, float] = field(default_factory=dict)
+    devices: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LiveVm:
+    """A running VM; `pid` is None where its process is not visible. `missing` names what cannot be observed."""
+
+    name: str
+    pid: int | None
+    disks: tuple[LiveDisk, ...]
+    missing: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +87,66 @@ class RingRates:
     offered_mean: float
     taken_mean: float | None
     samples: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RingCount:
+    """Observations of one virtqueue since they began: time-weighted sums over the samples.
+
+    `offered` is the integral over time of how many requests were in the queue, `taken` of how many of these QEMU had
+    taken; both in request seconds. `torn` samples were inconsistent.
+    """
+
+    completed: int = 0
+    seconds: float = 0.0
+    offered: float = 0.0
+    taken: float = 0.0
+    samples: int = 0
+    torn: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LiveSample:
+    """The VMs of this host at one moment. `kernel` is the line of kernel counters as it was sampled, `host` the same
+    parsed. `counts` and `rings` are by VM and disk.
+    """
+
+    kernel: bytes
+    host: Sample
+    vms: tuple[LiveVm, ...]
+    counts: Mapping[str, Mapping[str, DiskCount]]
+    rings: Mapping[str, Mapping[str, tuple[RingCount, ...]]] = field(default_factory=dict)
+    missing: tuple[str, ...] = ()
+
+
+def ring_rates_between(before: Sequence[RingCount], after: Sequence[RingCount]) -> RingRates | None:
+    """Return the combined rates of a disk's virtqueues between two counts; None without observations."""
+    if len(before) != len(after) or any(now.samples < then.samples for then, now in zip(before, after, strict=True)):
+        # they were found anew, and began at zero
+        before = [RingCount()] * len(after)
+    risen = [
+        RingCount(
+            completed=now.completed - then.completed,
+            seconds=now.seconds - then.seconds,
+            offered=now.offered - then.offered,
+            taken=now.taken - then.taken,
+            samples=now.samples - then.samples,
+            torn=now.torn - then.torn,
+        )
+        for then, now in zip(before, after, strict=True)
+    ]
+    used = [one for one in risen if one.seconds > 0]
+    samples = sum(one.samples for one in used)
+    if not samples:
+        return None
+    told = sum(one.torn for one in used) <= TORN_MAX * samples
+    return RingRates(
+        seconds=max(one.seconds for one in used),
+        completed=sum(one.completed for one in used),
+        offered_mean=sum(one.offered / one.seconds for one in used),
+        taken_mean=sum(one.taken / one.seconds for one in used) if told else None,
+        samples=samples,
+    )
 
 
 def rates_between(before: DiskCount, after: DiskCount) -> DiskRates:

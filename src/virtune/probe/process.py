@@ -196,9 +196,15 @@ class Process:
 
 def process_of_domain(uuid: str) -> Process | None:
     """Return the QEMU that runs the domain of a UUID; None when none is visible here."""
+    return processes_of_domains().get(uuid)
+
+
+def processes_of_domains() -> Mapping[str, Process]:
+    """Return the visible QEMUs that were started with a UUID, by it."""
+    found: dict[str, Process] = {}
     for name in os.listdir(PROC):
         if name.isdecimal():
             words = Process(int(name)).argv()
-            if uuid in words and words[max(0, words.index(uuid) - 1)] == "-uuid":
-                return Process(int(name))
-    return None
+            if "-uuid" in words[:-1]:
+                found.setdefault(words[words.index("-uuid") + 1], Process(int(name)))
+    return found

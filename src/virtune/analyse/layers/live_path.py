@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The data path of a running VM's disk: facts for finding its bottleneck, from the counters of QEMU and the host."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from virtune.analyse.layers.split import split
 from virtune.analyse.trial.boundaries import Timed, timed_disk
@@ -9,11 +10,49 @@ from virtune.analyse.trial.thread_costs import thread_costs
 from virtune.model.bottleneck import DataPath
 from virtune.model.counters import Use
 from virtune.model.layers import BOUNDARIES, Boundary, Layers
-from virtune.model.live import DiskRates, LiveDisk, RingRates
+from virtune.model.live import DiskCount, DiskRates, LiveDisk, RingRates, rates_between
 from virtune.model.threads import ThreadCost
 
 _ENOUGH_BYTES = 1024**2
 """With fewer bytes read, page-cache hits are not estimated."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LivePath:
+    """A disk of a running VM between two counts."""
+
+    disk: LiveDisk
+    rates: DiskRates
+    path: DataPath
+
+
+def live_paths(
+    disks: Sequence[LiveDisk],
+    counts: tuple[Mapping[str, DiskCount], Mapping[str, DiskCount]],
+    used: Use | None,
+    rings: Mapping[str, Sequence[RingRates]],
+) -> Iterator[LivePath]:
+    """Yield what each disk of a VM did between two counts. `used` has the VM's process under the role `guest`. A disk
+    that is not in both counts, or whose counters began anew, is left out.
+    """
+    before, after = counts
+    both = [name for name in after if name in before]
+    all_read = sum(after[name].read_bytes - before[name].read_bytes for name in both)
+    for disk in disks:
+        if disk.target not in both:
+            continue
+        rates = rates_between(before[disk.target], after[disk.target])
+        if rates.seconds <= 0 or min(rates.reads, rates.writes, rates.total_ns) < 0:
+            continue
+        mine = None if used is None else _of_disk(used, disk.devices)
+        path = live_path(disk, rates, mine, rings=rings.get(disk.target, ()), all_read=all_read)
+        yield LivePath(disk=disk, rates=rates, path=path)
+
+
+def _of_disk(used: Use, devices: Sequence[str]) -> Use:
+    """Keep only the devices below one disk, from the top of the chain down."""
+    kept = [found for name in devices if (found := used.disk(name)) is not None]
+    return replace(used, disks=tuple(kept))
 
 
 def live_path(

@@ -3,18 +3,24 @@
 
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
-from virtune.bench.live.view import LiveVm
 from virtune.dialects.libvirt.domain import read_domain
 from virtune.model.domain import Domain, DomainDisk
 from virtune.model.errors import PreconditionError
-from virtune.model.live import DiskCount, LiveDisk
+from virtune.model.live import DiskCount, LiveDisk, LiveVm
 from virtune.model.stack import LIMITS, POLL_DEFAULT_NS
-from virtune.probe.process import process_of_domain
+from virtune.probe.process import Process, process_of_domain, processes_of_domains
 from virtune.virsh import Virsh
 
 _COUNT = re.compile(r"^\s*block\.(\d+)\.([a-z.]+)=(.*)$", re.MULTILINE)
+
+_DOMAIN = re.compile(r"^Domain: '(.*)'$", re.MULTILINE)
+
+_NO_RINGS = (
+    "the wait in the virtqueue: asking where it lies would taint a domain of libvirt's; of a QEMU started by hand"
+    " `--qmp` shows it"
+)
 
 _FIELDS = {
     "reads": "rd.reqs", "writes": "wr.reqs", "flushes": "fl.reqs", "read_bytes": "rd.bytes",
@@ -33,16 +39,8 @@ class LiveDomain:
             raise PreconditionError(
                 f"{name} does not run", hint=f"`virsh -c {virsh.uri} list` shows those that do; it needs its own load"
             )
-        domain = read_domain(found[0].live.encode())
         local = virsh.facts().local
-        process = process_of_domain(self.uuid) if local else None
-        unseen = f"threads and the host's device: no QEMU of {domain.name} is seen here; call virtune on its host"
-        self.vm = LiveVm(
-            name=domain.name,
-            pid=None if process is None else process.pid,
-            disks=tuple(_disk(domain, one, local=local) for one in domain.disks if one.holds_data),
-            missing=() if process is not None else (unseen,),
-        )
+        self.vm = _vm(found[0].live, process_of_domain(self.uuid) if local else None, local=local)
 
     def counts(self) -> Mapping[str, DiskCount]:
         """Return QEMU's counters of each disk, by its target."""
@@ -53,10 +51,63 @@ class LiveDomain:
 
     def rings(self, target: str) -> str:  # noqa: ARG002 - a domain's monitor is libvirt's
         """A command to the monitor would taint the domain."""
-        return (
-            "the wait in the virtqueue: asking where it lies would taint a domain of libvirt's; of a QEMU started by"
-            " hand `--qmp` shows it"
-        )
+        return _NO_RINGS
+
+
+class LiveDomains:
+    """All running domains of a libvirt, with one call of virsh for each sample."""
+
+    def __init__(self, virsh: Virsh) -> None:
+        self._virsh = virsh
+        self._local = virsh.facts().local
+        self._vms: dict[str, LiveVm] = {}
+        self._shape: dict[str, frozenset[str]] | None = None
+
+    def vms(self) -> tuple[LiveVm, ...]:
+        """Return the domains as they were when last counted."""
+        return tuple(self._vms.values())
+
+    def counts(self) -> Mapping[str, Mapping[str, DiskCount]]:
+        """Return QEMU's counters of each disk, by domain and target. What came or went meanwhile is looked at."""
+        begun = time.monotonic_ns()
+        said = self._virsh.run("domstats", "--block", "--list-running")
+        now = (begun + time.monotonic_ns()) // 2
+        found = {name: counts_of(part, now) for name, part in _domains_of(said)}
+        shape = {name: frozenset(disks) for name, disks in found.items()}
+        if shape != self._shape:
+            self._shape, self._vms = shape, dict(self._look())
+        return found
+
+    def rings(self, vm: str, target: str) -> str:  # noqa: ARG002 - a domain's monitor is libvirt's
+        """A command to the monitor would taint the domain."""
+        return _NO_RINGS
+
+    def _look(self) -> Iterator[tuple[str, LiveVm]]:
+        running = self._virsh.run("list", "--uuid", "--state-running").split()
+        processes = processes_of_domains() if self._local else {}
+        for one in self._virsh.dump(running):
+            if one.live is not None:
+                vm = _vm(one.live, processes.get(one.uuid), local=self._local)
+                yield vm.name, vm
+
+
+def _vm(xml: str, process: Process | None, *, local: bool) -> LiveVm:
+    domain = read_domain(xml.encode())
+    unseen = f"threads and the host's device: no QEMU of {domain.name} is seen here; call virtune on its host"
+    return LiveVm(
+        name=domain.name,
+        pid=None if process is None else process.pid,
+        disks=tuple(_disk(domain, one, local=local) for one in domain.disks if one.holds_data),
+        missing=() if process is not None else (unseen,),
+    )
+
+
+def _domains_of(said: str) -> Iterator[tuple[str, str]]:
+    """Yield each domain's name and its part of what `virsh domstats` printed."""
+    heads = list(_DOMAIN.finditer(said))
+    for index, head in enumerate(heads):
+        end = heads[index + 1].start() if index + 1 < len(heads) else len(said)
+        yield head[1], said[head.end() : end]
 
 
 def counts_of(said: str, t_ns: int) -> dict[str, DiskCount]:

@@ -5,15 +5,15 @@ import contextlib
 import socket
 import struct
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from virtune.bench.live.rings import RingReader
-from virtune.bench.live.view import LiveVm
 from virtune.bench.qmp import Monitor
 from virtune.model.errors import PreconditionError, RigError
-from virtune.model.live import DiskCount, LiveDisk
+from virtune.model.live import DiskCount, LiveDisk, LiveVm
 
 _CONNECT_SECONDS = 5.0
 
@@ -31,12 +31,14 @@ _LIMITS = {
 
 
 class LiveMonitor:
-    """A QEMU behind a QMP socket."""
+    """A QEMU behind a QMP socket. Raises PreconditionError when it does not run its guest; with `paused_too` it may
+    do so later.
+    """
 
-    def __init__(self, monitor: Monitor, pid: int | None) -> None:
+    def __init__(self, monitor: Monitor, pid: int | None, *, paused_too: bool = False) -> None:
         self._monitor = monitor
         status = monitor.execute("query-status")
-        if not status.get("running"):
+        if not status.get("running") and not paused_too:
             raise PreconditionError(f"this QEMU does not run its guest: it is {status.get('status')}")
         name = dict(monitor.execute("query-name")).get("name") or (f"qemu {pid}" if pid else "qemu")
         self.vm = LiveVm(name=name, pid=pid, disks=tuple(self._disks()))
@@ -63,6 +65,10 @@ class LiveMonitor:
         if not len(found):
             return "the wait in the virtqueue: it is no split ring of virtio, or QEMU is older than 7.2"
         return found
+
+    def look_again(self) -> None:
+        """Read its disks anew: some came or went."""
+        self.vm = replace(self.vm, disks=tuple(self._disks()))
 
     def _disks(self) -> Iterator[LiveDisk]:
         for one in self._monitor.execute("query-block"):
@@ -91,6 +97,41 @@ class LiveMonitor:
                 yield thread.rpartition("/")[2]
 
 
+class LiveMonitors:
+    """QEMUs behind QMP sockets, one connection each. One that ends is left out from then on."""
+
+    def __init__(self, views: Sequence[LiveMonitor]) -> None:
+        self._views = {_free(views[:index], one.vm): one for index, one in enumerate(views)}
+        self._seen: dict[str, frozenset[str]] = {}
+
+    def vms(self) -> tuple[LiveVm, ...]:
+        """Return the VMs as they were when last counted."""
+        return tuple(replace(one.vm, name=name) for name, one in self._views.items())
+
+    def counts(self) -> Mapping[str, Mapping[str, DiskCount]]:
+        """Return QEMU's counters of each disk, by VM and target. A disk that came or went is looked at."""
+        found: dict[str, Mapping[str, DiskCount]] = {}
+        for name, one in list(self._views.items()):
+            try:
+                found[name] = counts = one.counts()
+                if self._seen.setdefault(name, frozenset(counts)) != frozenset(counts):
+                    one.look_again()
+                    self._seen[name] = frozenset(counts)
+            except RigError:  # its QEMU is gone
+                del self._views[name]
+                found.pop(name, None)
+        return found
+
+    def rings(self, vm: str, target: str) -> RingReader | str:
+        """Return the virtqueues of a disk, or why they are not readable."""
+        return self._views[vm].rings(target)
+
+
+def _free(before: Sequence[LiveMonitor], vm: LiveVm) -> str:
+    """Return a name for a VM that none of those before it has."""
+    return f"{vm.name} ({vm.pid})" if vm.name in {one.vm.name for one in before} else vm.name
+
+
 def name_of(shown: Mapping[str, Any]) -> str:
     """Return a disk's name in an answer of `query-block` or `query-blockstats`; empty for an entry that is not a
     disk.
@@ -102,7 +143,7 @@ def name_of(shown: Mapping[str, Any]) -> str:
 
 
 @contextlib.contextmanager
-def monitored(path: Path) -> Iterator[LiveMonitor]:
+def monitored(path: Path, *, paused_too: bool = False) -> Iterator[LiveMonitor]:
     """Yield the QEMU whose monitor listens on a socket; raises PreconditionError when none answers there."""
     with socket.socket(socket.AF_UNIX) as connection:
         connection.settimeout(_CONNECT_SECONDS)
@@ -117,7 +158,7 @@ def monitored(path: Path) -> Iterator[LiveMonitor]:
         connection.setblocking(False)  # noqa: FBT003 - the socket's own word
         try:
             with Monitor(connection) as monitor:
-                yield LiveMonitor(monitor, pid or None)
+                yield LiveMonitor(monitor, pid or None, paused_too=paused_too)
         except RigError as error:
             raise PreconditionError(
                 f"{path}: {error.message}", hint="a monitor serves one client at a time: give QEMU another `-qmp`"

@@ -15,12 +15,14 @@ import os
 import re
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Generic, Self, TypeVar
 
 from virtune.bench.qmp import Monitor
 from virtune.model.errors import RigError
-from virtune.model.live import RingRates
+from virtune.model.live import RingCount, RingRates, ring_rates_between
 
 INTERVAL_SECONDS = 0.002
 """How often the rings of a running VM's disk are read. On a busy 2-core host that took 3 % of a CPU with one ring,
@@ -31,9 +33,6 @@ TRIAL_INTERVAL_SECONDS = 0.01
 
 _WRAP = 2**16
 _QUEUES_MAX = 64
-_TORN_MAX = 0.05
-"""Indices are read one by one, so a few samples are inconsistent; with more, the device does not report what it took.
-"""
 
 _HOST_ADDRESS = re.compile(r" is (0x[0-9a-f]+)")
 
@@ -97,34 +96,77 @@ class RingSeen:
     torn: int = 0
     last: tuple[int, int, int] = field(default=(0, 0, 0))
 
+    def count(self) -> RingCount:
+        """Return the sums as they are now."""
+        return RingCount(
+            completed=self.completed, seconds=self.seconds, offered=self.offered, taken=self.taken,
+            samples=self.samples, torn=self.torn,
+        )  # fmt: skip
+
+
+_Key = TypeVar("_Key", bound=Hashable)
+
+
+class RingWatch(Generic[_Key]):
+    """Samples the rings of several disks in one thread while the block runs.
+
+    A disk whose memory can no longer be read (its VM ended) keeps what was seen of it.
+    """
+
+    def __init__(self, readers: Mapping[_Key, RingReader], *, interval_seconds: float) -> None:
+        self._readers = dict(readers)
+        self._seen = {key: [RingSeen(last=one) for one in reader.read()] for key, reader in readers.items()}
+        self._interval = interval_seconds
+        self._before = time.monotonic()
+        self._end = threading.Event()
+        self._lock = threading.Lock()
+        self._thread = threading.Thread(target=self._run, name="rings", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._before = time.monotonic()
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._end.set()
+        self._thread.join()
+
+    def counts(self) -> dict[_Key, tuple[RingCount, ...]]:
+        """Return the sums of each disk's rings, up to now."""
+        with self._lock:
+            self._look()
+            return {key: tuple(one.count() for one in seen) for key, seen in self._seen.items()}
+
+    def _run(self) -> None:
+        over = False
+        while not over and self._readers:
+            over = self._end.wait(self._interval)  # and once more at the end, or what came last is not counted
+            with self._lock:
+                self._look()
+
+    def _look(self) -> None:
+        now = time.monotonic()
+        for key, reader in list(self._readers.items()):
+            try:
+                values = reader.read()
+            except OSError:
+                del self._readers[key]
+                continue
+            for index, (one, value) in enumerate(zip(self._seen[key], values, strict=True)):
+                add(one, value, now - self._before, size=reader.size(index))
+        self._before = now
+
 
 @contextlib.contextmanager
 def sampled(reader: RingReader, *, interval_seconds: float = INTERVAL_SECONDS) -> Iterator[list[RingRates]]:
     """Sample rings in a separate thread while the block runs; the list has one entry when it is over."""
     found: list[RingRates] = []
-    end = threading.Event()
-    seen = [RingSeen(last=one) for one in reader.read()]
-
-    def work() -> None:
-        before = time.monotonic()
-        with contextlib.suppress(OSError):
-            over = False
-            while not over:
-                over = end.wait(interval_seconds)  # and once more at the end, or what came last is not counted
-                values, now = reader.read(), time.monotonic()
-                for index, (one, value) in enumerate(zip(seen, values, strict=True)):
-                    add(one, value, now - before, size=reader.size(index))
-                before = now
-
-    thread = threading.Thread(target=work, name="rings", daemon=True)
-    thread.start()
-    try:
+    with RingWatch({"": reader}, interval_seconds=interval_seconds) as watch:
         yield found
-    finally:
-        end.set()
-        thread.join()
-        if (rates := ring_rates(seen)) is not None:
-            found.append(rates)
+    if (rates := ring_rates_between((), watch.counts()[""])) is not None:
+        found.append(rates)
 
 
 def add(seen: RingSeen, value: tuple[int, int, int], seconds: float, *, size: int) -> None:
@@ -148,18 +190,7 @@ def add(seen: RingSeen, value: tuple[int, int, int], seconds: float, *, size: in
 
 def ring_rates(seen: Sequence[RingSeen]) -> RingRates | None:
     """Return the combined rates of a disk's rings; None without observations."""
-    used = [one for one in seen if one.seconds > 0]
-    samples = sum(one.samples for one in used)
-    if not samples:
-        return None
-    told = sum(one.torn for one in used) <= _TORN_MAX * samples
-    return RingRates(
-        seconds=max(one.seconds for one in used),
-        completed=sum(one.completed for one in used),
-        offered_mean=sum(one.offered / one.seconds for one in used),
-        taken_mean=sum(one.taken / one.seconds for one in used) if told else None,
-        samples=samples,
-    )
+    return ring_rates_between((), [one.count() for one in seen])
 
 
 def _rings(monitor: Monitor, device: str) -> Iterator[_Ring]:

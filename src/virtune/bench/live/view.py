@@ -2,21 +2,10 @@
 """The interface for observing a running VM: its disks, its process, and its counters."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Protocol
 
 from virtune.bench.live.rings import RingReader
-from virtune.model.live import DiskCount, LiveDisk
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LiveVm:
-    """A running VM; `pid` is None where its process is not visible. `missing` names what cannot be observed."""
-
-    name: str
-    pid: int | None
-    disks: tuple[LiveDisk, ...]
-    missing: tuple[str, ...] = ()
+from virtune.model.live import DiskCount, LiveVm
 
 
 class LiveView(Protocol):
@@ -29,5 +18,21 @@ class LiveView(Protocol):
         ...
 
     def rings(self, target: str) -> RingReader | str:
+        """Return the virtqueues of a disk, or say why they cannot be seen."""
+        ...
+
+
+class LiveSource(Protocol):
+    """The running VMs behind one door: a libvirt, or a QEMU's monitor. Nothing is changed on them."""
+
+    def vms(self) -> tuple[LiveVm, ...]:
+        """Return the VMs as they were when last counted."""
+        ...
+
+    def counts(self) -> Mapping[str, Mapping[str, DiskCount]]:
+        """Return what QEMU has counted of each disk by now, by VM and target."""
+        ...
+
+    def rings(self, vm: str, target: str) -> RingReader | str:
         """Return the virtqueues of a disk, or say why they cannot be seen."""
         ...

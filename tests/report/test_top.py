@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`virtune top --once`: the text and the document of one interval."""
+
+import io
+import json
+
+from jsonschema import Draft202012Validator
+from rich.console import Console
+from tests.live_samples import live
+from tests.published import schema
+
+from virtune.analyse.layers.frame import frame
+from virtune.cli.output import Clean
+from virtune.model.frame import TopFrame
+from virtune.report.json.top import top_document
+from virtune.report.text.top import TopText
+from virtune.report.top.tables import TABLE_KINDS, UNITS, columns_of, head_line, row_line, rows_of, table
+
+
+def seen() -> TopFrame:
+    found = frame(live(2), live(4))
+    assert found is not None
+    return found
+
+
+def text(found: TopFrame, width: int) -> str:
+    console = Console(file=io.StringIO(), width=width, no_color=True, highlight=False, markup=False, emoji=False)
+    console.print(Clean(TopText(found)), crop=False, end="")
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+def test_one_interval_as_text_fits_80_columns_and_needs_no_colour() -> None:
+    lines = text(seen(), 80).splitlines()
+    assert lines[0] == "3 disks of 2 running VMs, seen for 2.0 s; host CPUs 60 % busy, others than these"
+    table_ = [line for line in lines if line.startswith((" DISK", " sql1", " mail"))]
+    assert table_ == [
+        " DISK                  IOPS   MB/s LATENCY BY LAYER      CPU/IO  FLY LIMITED BY",
+        " sql1:vda             13.5k   55.3  400 us qqqddddddddd 14.8 us 5.40 device",
+        " mail:disk0           2,000   16.4 1.50 ms vvvv========   50 us 3.00 throttle",
+        " sql1:vdb                 0    0.0       -                    -    - idle",
+    ]
+    assert all(len(line) <= 80 for line in table_)
+    assert any("v wait in the virtqueue, q QEMU" in line for line in lines)
+    assert sum("not seen: the wait in the virtqueue" in line for line in lines) == 1
+
+
+def test_the_document_is_as_its_schema_says() -> None:
+    document = json.loads(json.dumps(top_document(seen())))
+    Draft202012Validator(schema("top")).validate(document)
+    assert [one["vm"] for one in document["vms"]] == ["sql1", "mail"]
+    (vda, _), (disk0,) = (one["disks"] for one in document["vms"])
+    assert vda["read"] == {"iops": 13_500.0, "bandwidth_bps": 13_500.0 * 4096}
+    assert disk0["bottleneck"]["cause"] == "throttle"
+    assert disk0["write"]["iops"] == 2_000.0
+    assert document["host"]["devices"][0]["name"] == "nvme0n1"
+
+
+def test_every_table_fits_80_columns_in_every_unit() -> None:
+    for kind in TABLE_KINDS:
+        for units in UNITS:
+            shown = table(kind, rows_of(kind, seen()), sort=0, units=units)
+            assert shown.rows, kind
+            lines = [head_line(shown, 80), *(row_line(shown, row, 80, marked=True) for row in shown.rows)]
+            assert all(line.cell_len <= 80 for line in lines), (kind, units)
+
+
+def test_each_column_has_a_letter_of_its_own_that_no_other_key_has() -> None:
+    for kind in TABLE_KINDS:
+        for units in UNITS:
+            letters = [one.letter for one in columns_of(kind, units)]
+            assert len(set(letters)) == len(letters), kind
+            assert not {"T", "J"} & set(letters), "these move in time"
+            assert all(one.isupper() for one in letters)
+
+
+def test_rows_are_sorted_with_what_has_no_value_last_either_way() -> None:
+    names = [[one.name for one in table("disks", seen().disks, sort=3, reverse=way).rows] for way in (False, True)]
+    assert names == [["mail:disk0", "sql1:vda", "sql1:vdb"], ["sql1:vda", "mail:disk0", "sql1:vdb"]]
+    assert [one.name for one in table("disks", seen().disks, sort=0).rows] == ["mail:disk0", "sql1:vda", "sql1:vdb"]
+
+
+def test_rows_are_filtered_by_words_and_by_whether_they_do_anything() -> None:
+    assert [one.name for one in table("disks", seen().disks, sort=0, words="SQL1").rows] == ["sql1:vda", "sql1:vdb"]
+    assert [one.name for one in table("disks", seen().disks, sort=0, active=True).rows] == ["mail:disk0", "sql1:vda"]
