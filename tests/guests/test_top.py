@@ -81,3 +81,17 @@ def test_one_interval_of_a_live_disk_is_what_was_planted(user: User, loaded: Loa
     assert disk["layers"]["top"] == "ring", "its virtqueue is seen"
     assert {one["role"] for one in vm["threads"]} >= {"vcpu", "main"}
     assert disk["cpu_per_io_ns"] > 0
+    recorded_and_replayed(user, loaded)
+
+
+def recorded_and_replayed(user: User, loaded: Loaded) -> None:
+    """The same disk, recorded: every interval comes again."""
+    kept = user.home / "vm.jsonl"
+    words = ("--record", str(kept), "--count", "2", "--interval", "500ms")
+    user.run("top", "--qmp", str(loaded.socket), *words)
+    rows = user.run("top", "--replay", str(kept), "--csv").stdout.splitlines()
+    assert len(rows) == 3, "the heads and two intervals"
+    (vm,) = json.loads(user.run("top", "--replay", str(kept), "--once", "--json").stdout)["vms"]
+    (disk,) = vm["disks"]
+    assert disk["iops"] > 0
+    assert disk["layers"]["top"] == "ring"

@@ -1,8 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """`virtune top`: the disks of this host's running VMs, sample after sample."""
 
+import contextlib
+import itertools
 import json
+import sys
 import time
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,10 +16,15 @@ from virtune.cli.options import SecondsType, json_option
 from virtune.model.errors import PreconditionError, UsageError
 
 if TYPE_CHECKING:
+    from virtune.flows.top import Watch
+    from virtune.flows.top_recording import Recorder
     from virtune.model.frame import TopFrame
+    from virtune.model.live import LiveSample
 
 INTERVAL_MIN = 0.2
 """The kernel counts CPU time in steps of 10 ms; with shorter intervals a share is mostly rounding."""
+
+_FILE = click.Path(path_type=Path, dir_okay=False)
 
 
 @click.command(name="top")
@@ -27,7 +36,22 @@ INTERVAL_MIN = 0.2
 @click.option("--interval", type=SecondsType(), default=1.0, help="Time between two samples.  [default: 1s]")
 @click.option("--once", is_flag=True, help="Print one interval as text, and end.")
 @json_option
-def command(*, uri: str | None, sockets: tuple[Path, ...], interval: float, once: bool, as_json: bool) -> None:
+@click.option("--csv", "as_csv", is_flag=True, help="Print a CSV row for each disk and interval, until Ctrl-C.")
+@click.option("--count", type=click.IntRange(1), metavar="N", help="End --csv or --record after N intervals.")
+@click.option("--record", type=_FILE, metavar="FILE", help="Write every sample to this new file, as JSON lines.")
+@click.option("--replay", type=_FILE, metavar="FILE", help="Show what was recorded, instead of what runs.")
+def command(
+    *,
+    uri: str | None,
+    sockets: tuple[Path, ...],
+    interval: float,
+    once: bool,
+    as_json: bool,
+    as_csv: bool,
+    count: int | None,
+    record: Path | None,
+    replay: Path | None,
+) -> None:
     """Watch the disks of the VMs that run on this host.
 
     A line for each disk: IOPS, MB/s, latency with a bar of its layers, QEMU's CPU time for each I/O, I/Os in flight,
@@ -38,26 +62,80 @@ def command(*, uri: str | None, sockets: tuple[Path, ...], interval: float, once
       virtune top --once
       virtune top --once --json
       virtune top --qmp /run/vm1.qmp --qmp /run/vm2.qmp --interval 5s --once
+      virtune top --csv --interval 10s --count 360 > hour.csv
+      virtune top --record night.jsonl --interval 10s
+      virtune top --replay night.jsonl --csv
     """  # noqa: D301 - click wants the escape itself
+    _require_sense(interval=interval, once=once, as_json=as_json, as_csv=as_csv, count=count)
+    if replay is not None:
+        if record is not None or uri is not None or sockets:
+            raise UsageError("--replay shows a recording, so it takes no --record, --connect and --qmp")
+        _replay(replay, once=once, as_json=as_json, as_csv=as_csv)
+        return
+    with contextlib.ExitStack() as ends:
+        watch, recorder = _opened(ends, uri, sockets, record)
+        taken = _taken(watch, recorder, interval)
+        if once:
+            _print(next(_frames(taken)), as_json=as_json)
+        elif as_csv:
+            _print_csv(itertools.islice(_frames(taken), count))
+        elif recorder is not None:
+            click.echo(
+                f"recording to {record}, until Ctrl-C" if count is None else f"recording to {record}", err=True
+            )
+            for _ in itertools.islice(taken, None if count is None else count + 1):
+                pass
+
+
+def _require_sense(*, interval: float, once: bool, as_json: bool, as_csv: bool, count: int | None) -> None:
+    """Raise UsageError where options do not go together."""
     if not interval >= INTERVAL_MIN:
         raise UsageError(f"--interval is at least {INTERVAL_MIN:g}s", hint="the kernel counts in steps of 10 ms")
     if as_json and not once:
         raise UsageError("--json needs --once", hint="`virtune top --once --json`")
-    _print(_look(uri, sockets, interval), as_json=as_json)
+    if once and (as_csv or count is not None):
+        raise UsageError("--once is one interval, so it takes no --csv and --count")
 
 
-def _look(uri: str | None, sockets: tuple[Path, ...], interval: float) -> "TopFrame":
-    from virtune.analyse.layers.frame import frame
+def _opened(
+    ends: contextlib.ExitStack, uri: str | None, sockets: tuple[Path, ...], record: Path | None
+) -> "tuple[Watch, Recorder | None]":
     from virtune.flows.top import watching
+    from virtune.flows.top_recording import Recorder
     from virtune.virsh import default_uri
 
-    with watching(uri or (None if sockets else default_uri()), sockets) as watch:
-        before = watch.sample()
-        time.sleep(interval)
-        found = frame(before, watch.sample())
-    if found is None:
-        raise PreconditionError("the host's counters did not move between two samples", hint="try again")
-    return found
+    watch = ends.enter_context(watching(uri or (None if sockets else default_uri()), sockets))
+    return watch, None if record is None else ends.enter_context(Recorder(record, watch.header))
+
+
+def _taken(watch: "Watch", recorder: "Recorder | None", interval: float) -> "Iterator[LiveSample]":
+    """Yield samples without end, each of them recorded."""
+    from virtune.flows.top import samples
+
+    for sample in samples(watch, interval_seconds=interval, wait=time.sleep, now=time.monotonic):
+        if recorder is not None:
+            recorder.add(sample)
+        yield sample
+
+
+def _frames(taken: "Iterable[LiveSample]") -> "Iterator[TopFrame]":
+    from virtune.analyse.layers.frame import frame
+
+    return (found for before, after in itertools.pairwise(taken) if (found := frame(before, after)) is not None)
+
+
+def _replay(path: Path, *, once: bool, as_json: bool, as_csv: bool) -> None:
+    from virtune.flows.top_recording import Recording
+
+    with Recording(path) as samples:
+        if len(samples) < 2:
+            raise PreconditionError(f"{path} has {len(samples)} samples, and two are the fewest that tell")
+        if as_csv:
+            _print_csv(_frames(samples))
+            return
+        last = list(_frames(samples[-2:]))
+        if once and last:
+            _print(last[0], as_json=as_json)
 
 
 def _print(found: "TopFrame", *, as_json: bool) -> None:
@@ -70,3 +148,12 @@ def _print(found: "TopFrame", *, as_json: bool) -> None:
     from virtune.report.text.top import TopText
 
     put(TopText(found))
+
+
+def _print_csv(frames: "Iterable[TopFrame]") -> None:
+    from virtune.report.top.batch import csv_head, csv_rows
+
+    click.echo(csv_head(), nl=False)
+    for one in frames:
+        click.echo(csv_rows(one), nl=False)
+        sys.stdout.flush()

@@ -12,12 +12,10 @@ from virtune.flows.show import by_todays_method
 from virtune.flows.study_document import study_document
 from virtune.model.evidence import StudyRecord
 from virtune.model.metric import BY_ID
+from virtune.model.text import spreadsheet_cell
 from virtune.store.sqlite import Store
 
 COLUMNS = ("study", "trial", "attempt", "round", "workload", "arm", "ended", "counts", "metric", "unit", "value")
-
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")
-"""The characters that begin a formula in a spreadsheet; names may come from untrusted files."""
 
 _ZIP_TIME = (1980, 1, 1, 0, 0, 0)
 """A fixed file time, so that the same study gives the same bundle."""
@@ -47,15 +45,17 @@ def _rows(record: StudyRecord) -> Iterator[tuple[object, ...]]:
             continue
         trial = one.trial
         counts = int((trial.number, one.attempt) in counted and not one.measurement.causes)
-        first = (record.study.id, trial.number, one.attempt, trial.round, _cell(trial.workload), _cell(trial.arm))
+        first = (
+            record.study.id,
+            trial.number,
+            one.attempt,
+            trial.round,
+            spreadsheet_cell(trial.workload),
+            spreadsheet_cell(trial.arm),
+        )
         for metric, value in one.measurement.values:
             unit = BY_ID[metric].unit if metric in BY_ID else ""
             yield (*first, one.ended, counts, metric, unit, repr(value))
-
-
-def _cell(text: str) -> str:
-    """Return a name that no spreadsheet takes for a formula."""
-    return f"'{text}" if text.startswith(_FORMULA) else text
 
 
 def bundle(store: Store, study: str, *, pages: bool) -> bytes:

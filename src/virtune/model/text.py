@@ -8,3 +8,12 @@ def printable(text: str, *, keep: str = "", most: int | None = None) -> str:
     At most `most` characters are returned.
     """
     return "".join(character if character.isprintable() or character in keep else "?" for character in text[:most])
+
+
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+"""The characters that begin a formula in a spreadsheet; names may come from untrusted files."""
+
+
+def spreadsheet_cell(text: str) -> str:
+    """Return a name that no spreadsheet takes for a formula."""
+    return f"'{text}" if text.startswith(_FORMULA) else text
