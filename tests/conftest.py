@@ -81,8 +81,8 @@ def fork_server() -> ForkServer:
     return server
 
 
-FIRST = -15
-"""So nice, a thread has 28 times the share of a CPU of one with the usual 0."""
+FIRST, EARLY = -15, -10
+"""So nice, a thread has 28 times, and nine times, the share of a CPU of one with the usual 0."""
 
 
 def _reniced(by: int) -> None:
@@ -92,37 +92,41 @@ def _reniced(by: int) -> None:
 
 
 @contextlib.contextmanager
-def first_served() -> Iterator[None]:
+def first_served(nice: int = FIRST) -> Iterator[None]:
     """Let what is started meanwhile run before other work, where that is allowed (root)."""
     try:
-        _reniced(FIRST)
+        _reniced(nice)
     except PermissionError:
         yield
         return
     try:
         yield
     finally:
-        _reniced(-FIRST)
+        _reniced(-nice)
 
 
 EMULATED = ("guests", "libvirt")
 """Groups of tests whose guests are emulated: these want more CPUs than there are, and wait whatever they get."""
 
 
-def first_on_the_cpus(item: pytest.Item) -> bool:
-    """Whether what a test measures runs before other work: a rate that had to wait for a CPU is none that we know.
+def niceness(item: pytest.Item) -> int:
+    """How nice a test and what it starts are: a rate that had to wait for a CPU is none that we know.
 
-    That is so of `alone`, and of every real load that does not run in an emulated guest: a trial whose load waited
-    for a CPU is run up to three times, so beside emulated guests such a test would take three times as long.
+    So `alone` goes before all, unless it wants others in its way (`alone(first=False)`). Other real loads go before
+    emulated guests: a trial whose load waited for a CPU is run up to three times, so beside such guests each of these
+    tests would take three times as long.
     """
-    group = item.get_closest_marker("xdist_group")
-    return item.get_closest_marker("real") is not None and not (group and group.args[0] in EMULATED)
+    group, alone = item.get_closest_marker("xdist_group"), item.get_closest_marker("alone")
+    if alone:
+        return FIRST if alone.kwargs.get("first", True) else 0
+    return EARLY if item.get_closest_marker("real") and not (group and group.args[0] in EMULATED) else 0
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, bool | None, bool | None]:
     """Give a test its priority, and also what the fixtures of its module start."""
-    with first_served() if first_on_the_cpus(item) else contextlib.nullcontext():
+    nice = niceness(item)
+    with first_served(nice) if nice else contextlib.nullcontext():
         return (yield)
 
 

@@ -15,15 +15,10 @@ from tests.conftest import User, eventually
 
 from virtune.probe.devices import backing_of
 
-pytestmark = [pytest.mark.real, pytest.mark.alone]
+pytestmark = [pytest.mark.real, pytest.mark.alone(first=False)]  # here others are to be in the way
 
 SHORT = ("--rounds", "1", "--seconds", "1", "--ramp", "0.1")
 METAL = ("--rig", "metal", "--workload", "rw=randread,bs=4k,iodepth=16")
-
-
-@pytest.fixture(autouse=True)
-def first_on_the_cpus() -> None:
-    """Here others are to be in the way."""
 
 
 @contextlib.contextmanager
