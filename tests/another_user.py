@@ -1,7 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """virtune as another user of the host calls it, from the Python that runs the tests, wherever that lies."""
 
+import json
+import os
+import subprocess
 import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
 
 _AS_ANOTHER = """
 import os, subprocess, sys, tempfile
@@ -22,10 +28,39 @@ os.setgroups([])
 os.setgid(int(sys.argv[1]))
 os.setuid(int(sys.argv[1]))
 os.chdir("/")
-os.execv(sys.executable, [sys.executable, "-m", "virtune", *sys.argv[2:]])
+import json
+from virtune.cli import main
+ran = []
+for words in json.loads(sys.argv[2]):
+    streams = tempfile.TemporaryFile(), tempfile.TemporaryFile()
+    pid = os.fork()
+    if pid == 0:
+        for number, stream in zip((1, 2), streams):
+            os.dup2(stream.fileno(), number)
+        sys.argv[1:] = words
+        main()
+        sys.exit()
+    status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    texts = [stream.seek(0) or stream.read().decode() for stream in streams]
+    ran.append([words, status, *texts])
+print(json.dumps(ran))
 """
 
 
-def as_user(uid: int, *words: str) -> list[str]:
-    """The command line that runs virtune under a user id; only root can run it."""
-    return ["unshare", "--mount", sys.executable, "-c", _AS_ANOTHER, str(uid), *words]
+@dataclass(frozen=True)
+class Done:
+    """What one call of virtune by that user left."""
+
+    words: Sequence[str]
+    status: int
+    stdout: str
+    stderr: str
+
+
+def as_user(uid: int, home: Path, *commands: Sequence[str]) -> list[Done]:
+    """Run virtune under a user id, with these words each time, in one Python that forks for each; only root can."""
+    words = ["unshare", "--mount", sys.executable, "-c", _AS_ANOTHER, str(uid), json.dumps(commands)]
+    env = {"HOME": str(home), "PATH": os.environ["PATH"], "NO_COLOR": "1", "PYTHONDONTWRITEBYTECODE": "1"}
+    done = subprocess.run(words, env=env, capture_output=True, text=True, timeout=170, check=False)
+    assert done.returncode == 0, done.stderr
+    return [Done(*one) for one in json.loads(done.stdout)]

@@ -85,7 +85,7 @@ def test_a_child_that_has_not_begun_its_program_is_ended_too_and_a_person_s_shel
     try:
         assert eventually(lambda: Path(f"/proc/{unborn.pid}/exe").samefile("/proc/self/exe"))
         warden.sweep(warden.run_id_of(directory), directory)
-        assert unborn.wait(5) == -signal.SIGTERM
+        assert unborn.wait(60) == -signal.SIGTERM
         assert person.poll() is None
         assert elsewhere.poll() is None
     finally:
@@ -151,7 +151,7 @@ def test_a_guard_that_was_stopped_is_ended_and_its_work_is_done() -> None:
     assert child.poll() is not None
     assert not marked(run.run_id)
     assert not run.directory.exists()
-    assert run._guard.wait(10) == -signal.SIGKILL
+    assert run._guard.wait(60) == -signal.SIGKILL
 
 
 def test_a_run_that_is_being_made_is_not_swept_and_its_remains_are_later() -> None:
@@ -317,7 +317,7 @@ def test_what_does_not_hear_the_guard_is_killed() -> None:
         assert child.stdout.readline() == b"deaf\n"
         process.kill()
         process.communicate()
-        assert child.wait(20) == -signal.SIGKILL
+        assert child.wait(60) == -signal.SIGKILL
 
 
 def test_another_user_s_directory_is_not_ours_to_sweep() -> None:

@@ -4,10 +4,9 @@
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
-from tests.conftest import User, marked_processes
+from tests.conftest import User, eventually, marked_processes
 from tests.published import complaints
 
 pytestmark = pytest.mark.real
@@ -48,7 +47,8 @@ def test_a_limit_that_is_not_kept_ends_with_4_and_ctrl_c_with_130(user: User) ->
     ran = user.run("check", *words, "--fail-if-noisier", "0.001", status=4)
     assert "minimum detectable effect" in ran.stdout
     process = user.start("check", "--rig", "metal", "--seconds", "60s")
-    time.sleep(4)
+    loads = lambda: any(one.endswith(" fio") for one in marked_processes())  # noqa: E731
+    assert eventually(lambda: bool(user.run("list", "--json").json()["studies"][1:]) and loads())
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=90)
     assert process.returncode == 130, err
