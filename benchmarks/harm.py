@@ -335,16 +335,12 @@ def second_user(place: Place) -> Iterator[str]:
     )  # fmt: skip
 
     def all_verbs() -> dict[str, int]:
-        home = run("getent", "passwd", USER).split(":")[5]
-        env = {"HOME": home, "PATH": os.environ["PATH"], "NO_COLOR": "1", "PYTHONDONTWRITEBYTECODE": "1"}
+        home = Path(run("getent", "passwd", USER).split(":")[5])
         found = {}
-        for words in verbs:
-            done = subprocess.run(
-                as_user(uid, *words), env=env, capture_output=True, text=True, timeout=300, check=False
-            )
-            found[words[0]] = done.returncode
-            if done.returncode or "Traceback" in done.stderr:
-                print(words, done.stderr, file=sys.stderr)
+        for done in as_user(uid, home, *verbs, seconds=900):
+            found[done.words[0]] = done.status
+            if done.status or "Traceback" in done.stderr:
+                print(done.words, done.stderr, file=sys.stderr)
         return found
 
     try:

@@ -57,10 +57,10 @@ class Done:
     stderr: str
 
 
-def as_user(uid: int, home: Path, *commands: Sequence[str]) -> list[Done]:
+def as_user(uid: int, home: Path, *commands: Sequence[str], seconds: float = 170) -> list[Done]:
     """Run virtune under a user id, with these words each time, in one Python that forks for each; only root can."""
     words = ["unshare", "--mount", sys.executable, "-c", _AS_ANOTHER, str(uid), json.dumps(commands)]
     env = {"HOME": str(home), "PATH": os.environ["PATH"], "NO_COLOR": "1", "PYTHONDONTWRITEBYTECODE": "1"}
-    done = subprocess.run(words, env=env, capture_output=True, text=True, timeout=170, check=False)
+    done = subprocess.run(words, env=env, capture_output=True, text=True, timeout=seconds, check=False)
     assert done.returncode == 0, done.stderr
     return [Done(*one) for one in json.loads(done.stdout)]

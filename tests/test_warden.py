@@ -147,7 +147,7 @@ def test_a_guard_that_was_stopped_is_ended_and_its_work_is_done() -> None:
         assert run._guard is not None
         run._guard.send_signal(signal.SIGSTOP)
         begun = time.monotonic()
-    assert time.monotonic() - begun < 20
+    assert time.monotonic() - begun < 60
     assert child.poll() is not None
     assert not marked(run.run_id)
     assert not run.directory.exists()
@@ -221,8 +221,8 @@ def test_a_command_that_prints_without_end_is_ended_with_a_sentence() -> None:
     with pytest.raises(CommandError, match=r"more than 64 MiB were printed by: yes"):
         run(["yes"], timeout_seconds=30)
     with pytest.raises(CommandError, match=r"no end after 0.5 s: sh -c"):
-        run(["sh", "-c", "sleep 20 & sleep 20"], timeout_seconds=0.5)  # its child keeps the pipe open
-    assert time.monotonic() - begun < 15
+        run(["sh", "-c", "sleep 90 & sleep 90"], timeout_seconds=0.5)  # its child keeps the pipe open
+    assert time.monotonic() - begun < 60
 
 
 def test_a_command_reads_what_it_is_given_and_both_its_streams_are_read() -> None:

@@ -120,7 +120,7 @@ def test_a_guest_that_does_not_come_back_is_waited_for_no_longer_than_asked() ->
     begun = time.monotonic()
     with pytest.raises(VirtuneError, match=r"did not come back within 0.2 s: its agent does not answer"):
         wait_until_well(shelf, UUID, [read_sign("guest-agent")], lambda: None, 0.2)
-    assert time.monotonic() - begun < 20
+    assert time.monotonic() - begun < 60
 
 
 def test_a_guest_that_is_off_again_is_not_waited_for() -> None:

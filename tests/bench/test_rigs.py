@@ -186,10 +186,10 @@ def test_a_process_killed_under_load_is_a_load_error_that_names_it(
         keep = Kept(lambda pid: os.kill(daemon if victim == "daemon" else pid, signal.SIGKILL))
         (workload,) = parse_workload("randread-4k")
         clients = Clients(engines=frozenset({"nbd"}))
-        job = fio_job(workload, bench.target, seconds=20, ramp_seconds=0, seed=1, clients=clients)
+        job = fio_job(workload, bench.target, seconds=90, ramp_seconds=0, seed=1, clients=clients)
         program = generator() if name == "vhost-native" else "fio"
         run(bench, LoadJob(job=job, workload=workload, program=program), seconds=5, keep=keep)
-    assert time.monotonic() - begun < 15, "the load would have taken 20 s"
+    assert time.monotonic() - begun < 60, "the load would have taken 90 s"
     assert eventually(lambda: marked_processes() == [])
 
 

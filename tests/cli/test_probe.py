@@ -11,7 +11,7 @@ from tests.conftest import User
 def test_the_page_is_printed_in_time_and_in_100_columns(user: User) -> None:
     begin = time.monotonic()
     ran = user.run("probe")
-    assert time.monotonic() - begin < 20  # two for the probe, the rest for a cold Python on a busy machine
+    assert time.monotonic() - begin < 60  # two for the probe, the rest for a cold Python on a busy machine
     assert max(len(line) for line in ran.stdout.splitlines()) <= 100
     for word in ("processors", "io_uring", "/dev/kvm", "fio", "O_DIRECT", "warnings and notes"):
         assert word in ran.stdout

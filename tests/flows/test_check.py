@@ -47,13 +47,18 @@ def test_a_limit_that_is_not_kept_ends_with_4_and_ctrl_c_with_130(user: User) ->
     ran = user.run("check", *words, "--fail-if-noisier", "0.001", status=4)
     assert "minimum detectable effect" in ran.stdout
     process = user.start("check", "--rig", "metal", "--seconds", "60s")
-    loads = lambda: any(one.endswith(" fio") for one in marked_processes())  # noqa: E731
-    assert eventually(lambda: bool(user.run("list", "--json").json()["studies"][1:]) and loads())
+    assert eventually(lambda: is_measuring(user, studies=2))
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=90)
     assert process.returncode == 130, err
     assert "Traceback" not in err
     assert marked_processes() == []
+
+
+def is_measuring(user: User, *, studies: int) -> bool:
+    """Whether the last of so many studies has begun, and its load runs."""
+    begun = len(user.run("list", "--json").json()["studies"]) == studies
+    return begun and any(one.endswith(" fio") for one in marked_processes())
 
 
 def test_a_check_too_short_to_say_anything_is_refused(user: User) -> None:

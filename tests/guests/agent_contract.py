@@ -36,7 +36,7 @@ class AgentContract:
         ended = process.wait(0)
         assert ended is not None
         assert ended.status > 128
-        assert time.monotonic() - begun < 15
+        assert time.monotonic() - begun < 60
 
     def test_much_output_and_what_is_read_come_whole(self, guest: AgentGuest) -> None:
         much = guest.run(["sh", "-c", "head -c 3000000 /dev/zero"], timeout_seconds=60).stdout

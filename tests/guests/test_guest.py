@@ -80,7 +80,7 @@ def test_one_that_is_stopped_ends_too(vm: Vm) -> None:
     begun = time.monotonic()
     process.end("INT")
     assert process.wait(0) is not None
-    assert time.monotonic() - begun < 15
+    assert time.monotonic() - begun < 60
 
 
 def test_it_is_the_hosts_fio(vm: Vm) -> None:

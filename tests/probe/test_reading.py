@@ -31,7 +31,7 @@ def test_a_fifo_that_nobody_writes_to_is_an_error_in_time(fifo: Path) -> None:
     begun = time.monotonic()
     with pytest.raises(OSError, match="it is a FIFO, and no program writes to it"):
         read_up_to(fifo, 10)
-    assert time.monotonic() - begun < 15
+    assert time.monotonic() - begun < 60
 
 
 @pytest.mark.parametrize("wait", [0.0, 0.3])
