@@ -83,3 +83,9 @@ def test_rows_are_sorted_with_what_has_no_value_last_either_way() -> None:
 def test_rows_are_filtered_by_words_and_by_whether_they_do_anything() -> None:
     assert [one.name for one in table("disks", seen().disks, sort=0, words="SQL1").rows] == ["sql1:vda", "sql1:vdb"]
     assert [one.name for one in table("disks", seen().disks, sort=0, active=True).rows] == ["mail:disk0", "sql1:vda"]
+
+
+def test_the_letter_of_a_column_stands_in_its_title() -> None:
+    for kind in TABLE_KINDS:
+        for units in UNITS:
+            assert all(one.letter in one.title for one in columns_of(kind, units)), (kind, units)

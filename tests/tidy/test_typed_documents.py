@@ -14,7 +14,7 @@ from virtune.model.verdict import Verdict
 from virtune.report.json.document import AT_LEAST_ONE, Moment, Name
 
 ROOT = Path(__file__).parents[2]
-TYPED = ("advice", "audit", "diagnose", "domains", "layers", "listing", "parts", "sweep", "tune")
+TYPED = ("advice", "audit", "diagnose", "domains", "layers", "listing", "parts", "sweep", "tune", "top")
 """The modules of report/json whose documents are typed."""
 
 

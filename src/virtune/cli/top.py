@@ -2,6 +2,7 @@
 """`virtune top`: the disks of this host's running VMs, sample after sample."""
 
 import contextlib
+import importlib.util
 import itertools
 import json
 import sys
@@ -13,11 +14,11 @@ from typing import TYPE_CHECKING
 import click
 
 from virtune.cli.options import SecondsType, json_option
-from virtune.model.errors import PreconditionError, UsageError
+from virtune.model.errors import MissingToolError, PreconditionError, UsageError
 
 if TYPE_CHECKING:
     from virtune.flows.top import Watch
-    from virtune.flows.top_recording import Recorder
+    from virtune.flows.top_recording import Recorder, Recording
     from virtune.model.frame import TopFrame
     from virtune.model.live import LiveSample
 
@@ -55,11 +56,12 @@ def command(
     """Watch the disks of the VMs that run on this host.
 
     A line for each disk: IOPS, MB/s, latency with a bar of its layers, QEMU's CPU time for each I/O, I/Os in flight,
-    and what limits it. Nothing is added to a VM, and nothing changed.
+    and what limits it. Enter looks into a disk, 2, 3 and 4 show VMs, threads and the host, ? lists all keys. Nothing
+    is added to a VM, nothing changed, and nothing written but the file of --record.
 
     \b
     Examples:
-      virtune top --once
+      virtune top
       virtune top --once --json
       virtune top --qmp /run/vm1.qmp --qmp /run/vm2.qmp --interval 5s --once
       virtune top --csv --interval 10s --count 360 > hour.csv
@@ -70,7 +72,7 @@ def command(
     if replay is not None:
         if record is not None or uri is not None or sockets:
             raise UsageError("--replay shows a recording, so it takes no --record, --connect and --qmp")
-        _replay(replay, once=once, as_json=as_json, as_csv=as_csv)
+        _replay(replay, once=once, as_json=as_json, as_csv=as_csv, interval=interval)
         return
     with contextlib.ExitStack() as ends:
         watch, recorder = _opened(ends, uri, sockets, record)
@@ -79,6 +81,10 @@ def command(
             _print(next(_frames(taken)), as_json=as_json)
         elif as_csv:
             _print_csv(itertools.islice(_frames(taken), count))
+        elif not sys.stdout.isatty() and recorder is None:
+            raise UsageError("stdout is no terminal", hint="`--once` prints one interval, `--csv` one after another")
+        elif sys.stdout.isatty() and count is None:
+            _watch_live(watch, recorder, interval)
         elif recorder is not None:
             click.echo(
                 f"recording to {record}, until Ctrl-C" if count is None else f"recording to {record}", err=True
@@ -124,7 +130,49 @@ def _frames(taken: "Iterable[LiveSample]") -> "Iterator[TopFrame]":
     return (found for before, after in itertools.pairwise(taken) if (found := frame(before, after)) is not None)
 
 
-def _replay(path: Path, *, once: bool, as_json: bool, as_csv: bool) -> None:
+def _watch_live(watch: "Watch", recorder: "Recorder | None", interval: float) -> None:
+    """Show the screen until it is left."""
+    _require_textual()
+    from virtune.tui.app import TopApp
+    from virtune.tui.session import TopSession
+
+    def take() -> "LiveSample":
+        sample = watch.sample()
+        if recorder is not None:
+            recorder.add(sample)
+        return sample
+
+    app = TopApp(TopSession(samples=[], interval=interval, plain=_plain()), take)
+    try:
+        app.run()
+    finally:
+        app.close()
+
+
+def _show_recorded(samples: "Recording", interval: float) -> None:
+    """Show a recording on the screen, at its first interval."""
+    _require_textual()
+    from virtune.tui.app import TopApp
+    from virtune.tui.session import TopSession
+
+    session = TopSession(samples=samples, position=1, replay=True, paused=True, interval=interval, plain=_plain())
+    TopApp(session).run()
+
+
+def _plain() -> bool:
+    """Whether the terminal has no more than ASCII."""
+    return "utf" not in (sys.stdout.encoding or "").lower()
+
+
+def _require_textual() -> None:
+    if importlib.util.find_spec("textual") is None:
+        raise MissingToolError(
+            "the Python package textual is not installed, and the screen needs it",
+            hint="`pip install 'virtune[top]'`; `--once` and `--csv` do without",
+        )
+
+
+def _replay(path: Path, *, once: bool, as_json: bool, as_csv: bool, interval: float) -> None:
     from virtune.flows.top_recording import Recording
 
     with Recording(path) as samples:
@@ -133,9 +181,12 @@ def _replay(path: Path, *, once: bool, as_json: bool, as_csv: bool) -> None:
         if as_csv:
             _print_csv(_frames(samples))
             return
-        last = list(_frames(samples[-2:]))
-        if once and last:
-            _print(last[0], as_json=as_json)
+        if once:
+            _print(next(_frames(samples[-2:])), as_json=as_json)
+            return
+        if not sys.stdout.isatty():
+            raise UsageError("stdout is no terminal", hint="`--once` prints the last interval, `--csv` all of them")
+        _show_recorded(samples, interval)
 
 
 def _print(found: "TopFrame", *, as_json: bool) -> None:

@@ -1,18 +1,126 @@
 # SPDX-License-Identifier: Apache-2.0
 """One look at the disks of this host's VMs, as a JSON document with a published schema."""
 
-from typing import Any
+from typing import Annotated, TypedDict
 
 from virtune import __version__
-from virtune.model.bottleneck import CAUSE_WORDS
+from virtune.model.bottleneck import CAUSE_WORDS, Cause
 from virtune.model.counters import DiskUse
 from virtune.model.frame import DiskFrame, ThreadFrame, TopFrame, VmFrame
-from virtune.report.json.layers import layers_document
+from virtune.model.threads import THREAD_ROLES
+from virtune.report.json.document import IDENTITY, NOT_NEGATIVE, POSITIVE, ProgramVersion, Sentence
+from virtune.report.json.layers import LayersPart, layers_document
 
 SCHEMA = "virtune/top/1"
 
 
-def top_document(frame: TopFrame) -> dict[str, Any]:
+class _Way(TypedDict):
+    """Reads, or writes."""
+
+    iops: Annotated[float, "I/Os a second.", NOT_NEGATIVE]
+    bandwidth_bps: Annotated[float, "Bytes a second.", NOT_NEGATIVE]
+
+
+class _Bottleneck(TypedDict):
+    """What limits the disk."""
+
+    cause: Annotated[Cause, "The cause; `undecidable` where nothing stands out."]
+    text: Annotated[str, "The cause in words."]
+    evidence: Annotated[list[Sentence], "By what it was seen."]
+    experiment: Annotated[str, "What to try next."]
+
+
+class _Disk(TypedDict):
+    """A disk of a VM."""
+
+    disk: Annotated[str, "Its target in the VM, or the id of its device."]
+    seconds: Annotated[float, "The time between the two counts of it.", POSITIVE]
+    iops: Annotated[float, "Reads and writes a second.", NOT_NEGATIVE]
+    bandwidth_bps: Annotated[float, "Bytes a second, read and written.", NOT_NEGATIVE]
+    read: _Way
+    write: _Way
+    flushes_per_second: Annotated[float, "Flushes a second."]
+    latency_ns: Annotated[
+        float | None,
+        "Mean time of a request, from where it is first seen; null without requests.",
+        NOT_NEGATIVE,
+    ]
+    in_flight: Annotated[float, "Requests under way at a time, on average (Little's law).", NOT_NEGATIVE]
+    cpu_per_io_ns: Annotated[
+        float | None,
+        "CPU time of QEMU's threads for each I/O, without vCPUs; null where it is unknown.",
+        NOT_NEGATIVE,
+    ]
+    layers: LayersPart | None
+    bottleneck: _Bottleneck
+
+
+class _Thread(TypedDict):
+    """A thread of QEMU."""
+
+    tid: Annotated[int, "Its id.", NOT_NEGATIVE]
+    name: Annotated[str, "Its name."]
+    role: Annotated[str, "What it does.", {"enum": list(THREAD_ROLES)}]
+    cpu_share: Annotated[float, "How much of a CPU it used, 0 to 1.", NOT_NEGATIVE]
+    user_share: Annotated[float, "User time as a share of a CPU, by clock ticks of 10 ms.", NOT_NEGATIVE]
+    system_share: Annotated[float, "Kernel time as a share of a CPU, by clock ticks of 10 ms.", NOT_NEGATIVE]
+    wait_share: Annotated[float | None, "Share of the time in which it could have run and had no CPU.", NOT_NEGATIVE]
+
+
+class _Vm(TypedDict):
+    """A running VM."""
+
+    vm: Annotated[str, "Its name."]
+    disks: Annotated[list[_Disk], "Its disks."]
+    threads: Annotated[list[_Thread], "The threads of its QEMU; none where they are not visible."]
+
+
+class _Pressure(TypedDict):
+    """Stalls on a resource (PSI)."""
+
+    resource: Annotated[str, "cpu, io or memory."]
+    some_percent: Annotated[float | None, "Time in which some task was stalled."]
+    full_percent: Annotated[float | None, "Time in which all tasks were stalled."]
+
+
+class _Device(TypedDict):
+    """A block device below the disks."""
+
+    name: Annotated[str, "Its name in /proc/diskstats."]
+    read: _Way
+    write: _Way
+    latency_ns: Annotated[float | None, "Mean time of a request; null without requests.", NOT_NEGATIVE]
+    in_flight: Annotated[float, "Requests under way at a time, on average.", NOT_NEGATIVE]
+    busy_percent: Annotated[float, "Time with a request under way.", NOT_NEGATIVE]
+
+
+class _Host(TypedDict):
+    """The host."""
+
+    busy_percent: Annotated[float | None, "Of all CPUs together, busy.", NOT_NEGATIVE]
+    user_percent: Annotated[float | None, "In user programs, guests included.", NOT_NEGATIVE]
+    system_percent: Annotated[float | None, "In the kernel, interrupts included.", NOT_NEGATIVE]
+    iowait_percent: Annotated[float | None, "Idle with I/O outstanding.", NOT_NEGATIVE]
+    steal_percent: Annotated[float | None, "CPU steal: taken by other VMs on the physical host.", NOT_NEGATIVE]
+    foreign_cpus: Annotated[float | None, "CPUs used by others than the QEMUs of these VMs.", NOT_NEGATIVE]
+    load_1min: Annotated[float | None, "The load average over a minute.", NOT_NEGATIVE]
+    pressure: Annotated[list[_Pressure], "Pressure by resource."]
+    devices: Annotated[list[_Device], "Block devices below the disks."]
+
+
+class TopDocument(TypedDict):
+    """The disks of this host's running VMs over one interval."""
+
+    schema: Annotated[str, IDENTITY, {"const": SCHEMA}]
+    virtune: ProgramVersion
+    time: Annotated[float, "When the interval ended, in seconds since 1970."]
+    seconds: Annotated[float, "How long it was.", POSITIVE]
+    vms: Annotated[list[_Vm], "The running VMs."]
+    host: _Host
+    missing: Annotated[list[Sentence], "What could not be seen, and what it would add."]
+
+
+def top_document(frame: TopFrame) -> TopDocument:
     """Return a frame in base units."""
     return {
         "schema": SCHEMA,
@@ -25,7 +133,7 @@ def top_document(frame: TopFrame) -> dict[str, Any]:
     }
 
 
-def _vm(one: VmFrame) -> dict[str, Any]:
+def _vm(one: VmFrame) -> _Vm:
     return {
         "vm": one.vm,
         "disks": [_disk(disk) for disk in one.disks],
@@ -33,7 +141,7 @@ def _vm(one: VmFrame) -> dict[str, Any]:
     }
 
 
-def _disk(one: DiskFrame) -> dict[str, Any]:
+def _disk(one: DiskFrame) -> _Disk:
     rates = one.rates
     return {
         "disk": one.disk,
@@ -48,7 +156,7 @@ def _disk(one: DiskFrame) -> dict[str, Any]:
         "cpu_per_io_ns": one.cpu_per_io_ns,
         "layers": layers_document(one.path.layers),
         "bottleneck": {
-            "cause": one.found.cause.value,
+            "cause": one.found.cause,
             "text": CAUSE_WORDS[one.found.cause],
             "evidence": list(one.found.evidence),
             "experiment": one.found.experiment,
@@ -56,7 +164,7 @@ def _disk(one: DiskFrame) -> dict[str, Any]:
     }
 
 
-def _thread(one: ThreadFrame) -> dict[str, Any]:
+def _thread(one: ThreadFrame) -> _Thread:
     cost = one.cost
     return {
         "tid": cost.tid,
@@ -69,7 +177,7 @@ def _thread(one: ThreadFrame) -> dict[str, Any]:
     }
 
 
-def _host(frame: TopFrame) -> dict[str, Any]:
+def _host(frame: TopFrame) -> _Host:
     cpu = frame.host.cpu
     return {
         "busy_percent": None if cpu is None else cpu.busy_percent,
@@ -87,7 +195,7 @@ def _host(frame: TopFrame) -> dict[str, Any]:
     }
 
 
-def _device(one: DiskUse, seconds: float) -> dict[str, Any]:
+def _device(one: DiskUse, seconds: float) -> _Device:
     mean = one.latency_us_mean
     return {
         "name": one.name,

@@ -2,7 +2,7 @@
 """The tables of `virtune top`: the columns of each, by what they sort, and how a cell is written."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from rich.cells import cell_len, set_cell_size
@@ -85,8 +85,7 @@ def columns_of(kind: TableKind, units: Units = "both") -> tuple[TopColumn, ...]:
     columns = {"disks": DISKS, "vms": VMS, "threads": THREADS, "host": DEVICES}[kind]
     if kind != "disks" or units == "both":
         return columns
-    return tuple(replace(split[units], letter=one.letter) if (split := _SPLIT.get(one.title)) else one
-                 for one in columns)  # fmt: skip
+    return tuple(_SPLIT[one.title][units] if one.title in _SPLIT else one for one in columns)
 
 
 def rows_of(kind: TableKind, frame: TopFrame) -> tuple[Row, ...]:
@@ -147,10 +146,15 @@ def table(
 
 
 def head_line(shown: TopTable, width: int) -> Text:
-    """Return the heads of a table's columns; the one it is sorted by is inverted."""
+    """Return the heads of a table's columns; the one it is sorted by is inverted, the letter that sorts by it is
+    underlined.
+    """
     line = Text(" ")
     for index, (column, room) in enumerate(zip(shown.columns, _widths(shown, width), strict=True)):
-        text = _fitted(Text(column.title), room, right=column.right)
+        title = Text(column.title)
+        place = column.title.find(column.letter)
+        title.stylize("underline", place, place + 1)
+        text = _fitted(title, room, right=column.right)
         text.stylize("bold reverse" if index == shown.sort else "bold")
         line.append_text(text).append(" ")
     line.rstrip()
@@ -159,7 +163,7 @@ def head_line(shown: TopTable, width: int) -> Text:
 
 def row_line(shown: TopTable, row: Row, width: int, *, marked: bool = False) -> Text:
     """Return a row; the one that the cursor is on begins with `>`."""
-    line = Text(">" if marked else " ", style="bold")
+    line = Text(">" if marked else " ")
     for column, room in zip(shown.columns, _widths(shown, width), strict=True):
         cell = column.cell(row)
         text = Text(printable(cell)) if isinstance(cell, str) else cell
@@ -253,15 +257,15 @@ DISKS: tuple[TopColumn, ...] = (
 
 _SPLIT: Mapping[str, Mapping[str, TopColumn]] = {
     "IOPS": {
-        "requests": TopColumn(title="READ/s", letter="I", width=6, value=lambda row: _rate(row.rates.reads, row),
+        "requests": TopColumn(title="READ/s", letter="R", width=6, value=lambda row: _rate(row.rates.reads, row),
                               cell=lambda row: format_count(_rate(row.rates.reads, row))),
-        "bytes": TopColumn(title="R MB/s", letter="I", width=6, value=lambda row: _rate(row.rates.read_bytes, row),
+        "bytes": TopColumn(title="R MB/s", letter="R", width=6, value=lambda row: _rate(row.rates.read_bytes, row),
                            cell=lambda row: _megabytes(_rate(row.rates.read_bytes, row))),
     },
     "MB/s": {
-        "requests": TopColumn(title="WRIT/s", letter="M", width=6, value=lambda row: _rate(row.rates.writes, row),
+        "requests": TopColumn(title="WRIT/s", letter="W", width=6, value=lambda row: _rate(row.rates.writes, row),
                               cell=lambda row: format_count(_rate(row.rates.writes, row))),
-        "bytes": TopColumn(title="W MB/s", letter="M", width=6, value=lambda row: _rate(row.rates.written_bytes, row),
+        "bytes": TopColumn(title="W MB/s", letter="W", width=6, value=lambda row: _rate(row.rates.written_bytes, row),
                            cell=lambda row: _megabytes(_rate(row.rates.written_bytes, row))),
     },
 }  # fmt: skip

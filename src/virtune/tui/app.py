@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The terminal application of `virtune top`: it shows a session's lines and gives it keys; samples come from a
+thread.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Iterable
+from typing import ClassVar
+
+from rich.text import Text
+from textual import events
+from textual.app import App, ComposeResult, SystemCommand
+from textual.binding import Binding, BindingType
+from textual.message import Message
+from textual.screen import Screen
+from textual.timer import Timer
+from textual.widgets import Static
+
+from virtune.model.errors import VirtuneError
+from virtune.model.live import LiveSample
+from virtune.tui.screen import screen
+from virtune.tui.session import KEYS, TopSession
+
+Take = Callable[[], LiveSample]
+"""Takes a sample now."""
+
+
+class TopApp(App[None]):
+    """Shows a session. With `take` samples are taken in a thread, one each interval; a recording has them already."""
+
+    CSS = "Screen { overflow: hidden; } #lines { width: 100%; height: 100%; }"
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("ctrl+c", "quit", show=False, priority=True)]
+    ENABLE_COMMAND_PALETTE = True
+
+    class Sampled(Message):
+        """A sample was taken."""
+
+        def __init__(self, sample: LiveSample) -> None:
+            super().__init__()
+            self.sample = sample
+
+    class Failed(Message):
+        """No further sample can be taken."""
+
+        def __init__(self, error: VirtuneError) -> None:
+            super().__init__()
+            self.error = error
+
+    def __init__(self, session: TopSession, take: Take | None = None) -> None:
+        super().__init__(ansi_color=True)
+        self.session = session
+        self.error: VirtuneError | None = None
+        self._take = take
+        self._end = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._play: Timer | None = None
+
+    def compose(self) -> ComposeResult:
+        """The one widget: lines."""
+        yield Static(id="lines", markup=False)
+
+    def on_mount(self) -> None:
+        """Begin to sample."""
+        if self._take is not None:
+            self._thread = threading.Thread(target=self._run, args=(self._take,), name="samples", daemon=True)
+            self._thread.start()
+        self._show()
+
+    def close(self) -> None:
+        """Take no further sample; returns when the last one is over. Raises the error that ended the sampling."""
+        self._end.set()
+        if self._thread is not None:
+            self._thread.join()
+        if self.error is not None:
+            raise self.error
+
+    def on_resize(self) -> None:
+        """Lay the lines out anew."""
+        self._show()
+
+    def on_key(self, event: events.Key) -> None:
+        """Give the session a key."""
+        if not (self.session.typing or self.session.help) and event.character == ":":
+            self.action_command_palette()
+            return
+        printed = event.character is not None and event.character.isprintable() and event.character != " "
+        self._press(event.character if printed and event.character is not None else event.key)
+
+    def on_mouse_scroll_down(self) -> None:
+        """Move the cursor down."""
+        self._press("down")
+
+    def on_mouse_scroll_up(self) -> None:
+        """Move the cursor up."""
+        self._press("up")
+
+    def on_top_app_sampled(self, message: Sampled) -> None:
+        """Show a new sample."""
+        self.session.push(message.sample)
+        self._show()
+
+    def on_top_app_failed(self, message: Failed) -> None:
+        """End, with the reason."""
+        self.error = message.error
+        self.exit()
+
+    def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:  # noqa: ARG002 - Textual's own
+        """Offer every key by what it does."""
+        for keys, words in KEYS:
+            for key in keys.split():
+                if key not in (":", "up", "down"):
+                    yield SystemCommand(
+                        f"{key}: {words}", "", lambda key=key: self._press(key.lower() if len(key) > 1 else key)
+                    )
+
+    def _press(self, key: str) -> None:
+        self.session.press(key)
+        if self.session.quit:
+            self.exit()
+            return
+        self._show()
+        self._follow()
+
+    def _follow(self) -> None:
+        """Play a recording, or stop that."""
+        if self._play is not None:
+            self._play.stop()
+            self._play = None
+        if self.session.replay and not self.session.paused:
+            self._play = self.set_interval(self.session.interval, self._next)
+
+    def _next(self) -> None:
+        self.session.step(1)
+        self._show()
+
+    def _show(self) -> None:
+        lines = screen(self.session, self.size.width, self.size.height)
+        found = Text("\n").join(lines)
+        found.no_wrap = True
+        self.query_one("#lines", Static).update(found)
+
+    def _run(self, take: Take) -> None:
+        while not self._end.is_set():
+            begun = time.monotonic()
+            try:
+                self.post_message(self.Sampled(take()))
+            except VirtuneError as error:
+                self.post_message(self.Failed(error))
+                return
+            self._end.wait(max(0.0, self.session.interval - (time.monotonic() - begun)))
