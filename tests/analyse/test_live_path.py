@@ -2,12 +2,13 @@
 """A live disk from what QEMU and the host counted: its layers, its limit, its load as a workload."""
 
 import json
+from dataclasses import replace
 
 import pytest
 from tests.analyse.test_gates import HEADER, sample
 
 from virtune.analyse.layers.bottleneck import judge
-from virtune.analyse.layers.live_path import live_path
+from virtune.analyse.layers.live_path import live_path, throttled_share
 from virtune.analyse.layers.profile import rate_words, workload_words
 from virtune.analyse.trial.counters import read_counters
 from virtune.analyse.trial.usage import use
@@ -82,6 +83,25 @@ def test_limits_of_the_disk_are_compared_with_what_it_did() -> None:
                           ({"write.iops": 5.0, "iops": 20_000.0}, Cause.DEVICE)):  # fmt: skip
         disk = LiveDisk(target="vda", path="/x", threads=("IO iothread1",), limits=limits)
         assert judge(live_path(disk, between, host(), rings=(), all_read=0)).cause is cause, limits
+
+
+def test_limits_of_control_groups_are_compared_with_what_it_did() -> None:
+    between = rates_between(counted(1), counted(3))
+    disk = LiveDisk(target="vda", path="/x", threads=("IO iothread1",), group_limits={"read.bps": 41e6})
+    found = judge(live_path(disk, between, host(), rings=(), all_read=0))
+    assert found.cause is Cause.THROTTLE
+    assert "(control group, read.bps)" in found.evidence[0]
+    assert "MB/s of the 41" in found.evidence[0]
+    disk = LiveDisk(target="vda", path="/x", threads=("IO iothread1",), group_limits={"read.bps": 90e6})
+    assert judge(live_path(disk, between, host(), rings=(), all_read=0)).cause is Cause.DEVICE
+
+
+def test_the_time_in_which_a_control_group_held_a_vm_back_is_a_share() -> None:
+    for seconds, share in ((0.4, 0.2), (9.0, 1.0), (0.0, 0.0)):
+        assert throttled_share(replace(host(), throttled_seconds=seconds)) == share
+    assert throttled_share(replace(host(), throttled_seconds=None)) is None
+    unseen = replace(host(), throttled_seconds=0.4, roles=())
+    assert throttled_share(unseen) is None, "they would be virtune's own groups"
 
 
 def test_a_disk_that_has_hardly_anything_to_do_is_not_bound() -> None:

@@ -19,7 +19,7 @@ from virtune.probe.fio import read_engines
 from virtune.probe.host import busy_facts, host_facts, memory_facts
 from virtune.probe.kernel import kernel_facts
 from virtune.probe.kvm import kvm_facts
-from virtune.probe.limits import cpu_limit, cpu_stat_files, io_limits
+from virtune.probe.limits import cpu_limit, cpu_stat_files, disk_limits, io_limits
 from virtune.probe.mounts import mounts
 from virtune.probe.qemu import read_accelerators, read_banner, read_drivers, read_exports
 from virtune.probe.storage import disk_facts, scratch_facts
@@ -94,6 +94,33 @@ def test_limits_of_either_version_of_control_groups(tmp_path: Path) -> None:
     assert cpu_stat_files(one) == ("/sys/fs/cgroup/cpu,cpuacct/docker/abc/cpu.stat",)
     assert virtualization_facts(one).container == "docker"
     assert isinstance(cpu_limit(tmp_path / "nothing"), Unknown)
+
+
+def test_limits_of_another_process_are_those_of_its_groups_and_all_above(tmp_path: Path) -> None:
+    top = tmp_path / "sys/fs/cgroup"
+    for path, text in {
+        "proc/self/cgroup": "0::/\n",
+        "proc/self/mountinfo": "30 1 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n",
+        "proc/77/cgroup": "0::/machine.slice/vm1/libvirt\n",
+        "sys/class/block/sda/dev": "8:0\n",
+        "sys/class/block/sdb/dev": "8:16\n",
+        "sys/fs/cgroup/machine.slice/io.max": "8:0 rbps=5000 wbps=max riops=70 wiops=max\n",
+        "sys/fs/cgroup/machine.slice/vm1/io.max": "8:0 rbps=9000 wbps=200 riops=max wiops=max\n8:16 riops=1\n",
+        "sys/fs/cgroup/machine.slice/vm1/cpu.max": "50000 100000\n",
+        "sys/fs/cgroup/machine.slice/vm1/cpu.stat": "throttled_usec 1\n",
+    }.items():
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(text)
+    (top / "machine.slice/vm1/libvirt").mkdir()
+    assert disk_limits(["sda"], tmp_path, pid=77) == {"read.bps": 5000.0, "write.bps": 200.0, "read.iops": 70.0}
+    assert disk_limits(["sdb"], tmp_path, pid=77) == {"read.iops": 1.0}
+    assert disk_limits([], tmp_path, pid=77) == disk_limits(["sda"], tmp_path) == {}
+    assert cpu_stat_files(tmp_path, pid=77) == ("/sys/fs/cgroup/machine.slice/vm1/cpu.stat",)
+    assert cpu_stat_files(tmp_path) == ()
+    one = unpack("cgroup-v1", tmp_path / "1")
+    (one / "sys/class/block/sdz").mkdir(parents=True)
+    (one / "sys/class/block/sdz/dev").write_text("8:0\n")
+    assert disk_limits(["sdz"], one) == {"read.bps": 1048576.0}
 
 
 def test_a_machine_that_shows_nothing_is_unknown_throughout(tmp_path: Path) -> None:

@@ -32,7 +32,8 @@ class Sampler(Ticker):
     """Samples counters in its own thread while the block runs; `content()` returns the samples.
 
     `processes` maps a role ("daemon", "load") to a pid; a process's children have its role. `files` maps a name to a
-    file whose page-cache residency is sampled.
+    file whose page-cache residency is sampled. `throttled` is the process whose control groups are watched for
+    throttling, by default this one.
     """
 
     def __init__(
@@ -42,12 +43,13 @@ class Sampler(Ticker):
         processes: Mapping[str, int] | None = None,
         files: Mapping[str, str | Path] | None = None,
         interval_seconds: float = 1.0,
+        throttled: int | None = None,
     ) -> None:
         super().__init__("sampler", interval_seconds=interval_seconds)
         self._devices = frozenset(devices)
         self._files = dict(files or {})
         self._processes: list[tuple[str, int, int]] = []
-        self._throttles = cpu_stat_files()
+        self._throttles = cpu_stat_files(pid=throttled)
         self._sensors = sensors(devices)
         self._lines = [_line(_header(devices) | {"drive_limits": self._sensors.drive_limits})]
         self._lock = threading.Lock()

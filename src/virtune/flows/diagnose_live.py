@@ -9,7 +9,7 @@ from pathlib import Path
 
 from virtune.advise.guidelines import TUNING
 from virtune.analyse.layers.bottleneck import judge
-from virtune.analyse.layers.live_path import live_paths
+from virtune.analyse.layers.live_path import live_paths, throttled_share
 from virtune.analyse.layers.profile import rate_words, workload_words
 from virtune.analyse.layers.tuning import answers_of
 from virtune.analyse.trial.counters import read_counters
@@ -25,6 +25,7 @@ from virtune.model.errors import PreconditionError, UsageError
 from virtune.model.guideline import walk
 from virtune.model.live import DiskCount, DiskRates, LiveDisk, LiveVm, RingRates
 from virtune.probe.devices import backing_of
+from virtune.probe.limits import disk_limits
 from virtune.virsh import Virsh
 
 _IN_GUEST = (
@@ -48,14 +49,16 @@ def diagnose_monitor(path: Path, *, disk: str, seconds: float) -> tuple[Diagnosi
 
 def look(view: LiveView, *, disk: str, seconds: float) -> tuple[Diagnosis, ...]:
     """Observe the disks of a VM, or the one of that name, for some seconds."""
-    chosen = with_devices(_chosen(view.vm, disk))
+    chosen = tuple(_with_group_limits(one, view.vm.pid) for one in with_devices(_chosen(view.vm, disk)))
     names = tuple(dict.fromkeys(name for one in chosen for name in one.devices))
     before: Mapping[str, DiskCount] = {}
     after: Mapping[str, DiskCount] = {}
     pid = view.vm.pid
     readers = {one.target: view.rings(one.target) for one in chosen}
     with contextlib.ExitStack() as ends:
-        sampler = ends.enter_context(Sampler(devices=names, processes={} if pid is None else {"guest": pid}))
+        sampler = ends.enter_context(
+            Sampler(devices=names, processes={} if pid is None else {"guest": pid}, throttled=pid)
+        )
         seen = {name: ends.enter_context(sampled(one)) for name, one in readers.items() if not isinstance(one, str)}
         sampler.sample(mark="begin")
         before = view.counts()
@@ -77,7 +80,8 @@ def _diagnoses(
 ) -> Iterator[Diagnosis]:
     seen = {name: () if isinstance(one, str) else one for name, one in rings.items()}
     for found in live_paths(chosen, counts, used, seen):
-        disk, rates, path, ring = found.disk, found.rates, found.path, rings[found.disk.target]
+        disk, rates, ring = found.disk, found.rates, rings[found.disk.target]
+        path = replace(found.path, throttled=throttled_share(used))
         unseen = (ring,) if isinstance(ring, str) else ()
         yield Diagnosis(
             disk=f"{vm.name}:{disk.target}",
@@ -118,6 +122,11 @@ def with_devices(disks: Sequence[LiveDisk]) -> tuple[LiveDisk, ...]:
     return tuple(
         one if one.path is None else replace(one, devices=tuple(backing_of(one.path).names)) for one in disks
     )
+
+
+def _with_group_limits(disk: LiveDisk, pid: int | None) -> LiveDisk:
+    """Return the disk with the limits that QEMU's control groups, and those above them, set on its devices."""
+    return disk if pid is None else replace(disk, group_limits=disk_limits(disk.devices, pid=pid))
 
 
 def _chosen(vm: LiveVm, disk: str) -> tuple[LiveDisk, ...]:

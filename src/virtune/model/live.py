@@ -32,7 +32,8 @@ class DiskCount:
 class LiveDisk:
     """A disk of a running VM. `path` is its image on this host, None where it has none. `threads` are the names of
     the IOThreads that serve it, empty for the main loop; `limits` are those of QEMU's throttle, by unit
-    (`read.iops`). `devices` are the host's block devices below it, from the top of the chain down.
+    (`read.iops`), `group_limits` those of QEMU's control groups on the disk's devices. `devices` are the host's block
+    devices below it, from the top of the chain down.
     """
 
     target: str
@@ -40,6 +41,7 @@ class LiveDisk:
     threads: tuple[str, ...] = ()
     polling: bool = False
     limits: Mapping[str, float] = field(default_factory=dict)
+    group_limits: Mapping[str, float] = field(default_factory=dict)
     devices: tuple[str, ...] = ()
 
 

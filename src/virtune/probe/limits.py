@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Control groups: the limits on CPU and I/O that apply to virtune, in both versions of the hierarchy.
+"""Control groups: the limits on CPU and I/O that apply to a process, in both versions of the hierarchy.
 
-A limit on any group above ours applies too, so all of them are read, ours first.
+A limit on any group above its own applies too, so all of them are read, its own first. The process is virtune itself
+unless another one is named.
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from virtune.model.facts import Unknown
@@ -12,9 +13,9 @@ from virtune.probe import tree
 from virtune.probe.mounts import mounts
 
 
-def cpu_stat_files(root: Path = tree.ROOT) -> tuple[str, ...]:
-    """Return the `cpu.stat` of every group of ours that limits CPU time: it counts how often we were throttled."""
-    return tuple(f"{group}/cpu.stat" for group, _ in _cpu_limits(root) if tree.exists(f"{group}/cpu.stat", root))
+def cpu_stat_files(root: Path = tree.ROOT, *, pid: int | None = None) -> tuple[str, ...]:
+    """Return the `cpu.stat` of every group that limits a process's CPU time: it counts how long it was throttled."""
+    return tuple(f"{group}/cpu.stat" for group, _ in _cpu_limits(root, pid) if tree.exists(f"{group}/cpu.stat", root))
 
 
 def cpu_limit(root: Path = tree.ROOT) -> float | Unknown | None:
@@ -24,20 +25,39 @@ def cpu_limit(root: Path = tree.ROOT) -> float | Unknown | None:
     return min((limit for _, limit in _cpu_limits(root)), default=None)
 
 
-def io_limits(root: Path = tree.ROOT) -> tuple[str, ...]:
-    """Return every I/O limit that applies to us, as the kernel writes it (`8:0 rbps=1048576`)."""
+def io_limits(root: Path = tree.ROOT, *, pid: int | None = None) -> tuple[str, ...]:
+    """Return every I/O limit that applies to a process, as the kernel writes it (`8:0 rbps=1048576`)."""
     found = []
-    for group in _groups("io", root):
+    for group in _groups("io", root, pid):
         found += [line for line in tree.lines(f"{group}/io.max", root) if line]
-    for group in _groups("blkio", root):
+    for group in _groups("blkio", root, pid):
         for name in ("read_bps", "write_bps", "read_iops", "write_iops"):
             lines = tree.lines(f"{group}/blkio.throttle.{name}_device", root)
             found += [f"{line.replace(' ', f' {name}=')}" for line in lines if line]
     return tuple(dict.fromkeys(found))
 
 
-def _cpu_limits(root: Path) -> Iterator[tuple[str, float]]:
-    for group in _groups("cpu", root):
+def disk_limits(devices: Collection[str], root: Path = tree.ROOT, *, pid: int | None = None) -> dict[str, float]:
+    """Return the least limits of a process's control groups on these devices (`sda`), by unit (`read.bps`)."""
+    numbers = {tree.text(f"/sys/class/block/{name}/dev", root) for name in devices}
+    found: dict[str, float] = {}
+    for line in io_limits(root, pid=pid):
+        device, *words = line.split()
+        for name, _, value in (word.partition("=") for word in words):
+            if device in numbers and name in _UNITS and value.isdecimal():
+                found[_UNITS[name]] = min(float(value), found.get(_UNITS[name], float(value)))
+    return found
+
+
+_UNITS = {
+    "rbps": "read.bps", "wbps": "write.bps", "riops": "read.iops", "wiops": "write.iops",
+    "read_bps": "read.bps", "write_bps": "write.bps", "read_iops": "read.iops", "write_iops": "write.iops",
+}  # fmt: skip
+"""The words of io.max, and those by which `io_limits` tells the files of version 1 apart."""
+
+
+def _cpu_limits(root: Path, pid: int | None = None) -> Iterator[tuple[str, float]]:
+    for group in _groups("cpu", root, pid):
         maximum = tree.text(f"{group}/cpu.max", root)
         if isinstance(maximum, Unknown):
             quota = tree.number(f"{group}/cpu.cfs_quota_us", root)
@@ -49,9 +69,9 @@ def _cpu_limits(root: Path) -> Iterator[tuple[str, float]]:
             yield group, int(words[0]) / int(words[1])
 
 
-def _groups(controller: str, root: Path) -> Iterator[str]:
-    """Yield the directories of our group and those above it, in whichever hierarchy has the controller."""
-    for line in tree.lines("/proc/self/cgroup", root):
+def _groups(controller: str, root: Path, pid: int | None) -> Iterator[str]:
+    """Yield the directories of a process's group and those above it, in whichever hierarchy has the controller."""
+    for line in tree.lines(f"/proc/{'self' if pid is None else pid}/cgroup", root):
         number, _, rest = line.partition(":")
         controllers, _, path = rest.partition(":")
         if number == "0" and not controllers:

@@ -78,7 +78,11 @@ def live_path(
         threads=threads,
         serving="iothread" if disk.threads else "main",
         polling=disk.polling,
-        limits={unit: (limit, done[unit]) for unit, limit in disk.limits.items()},
+        limits={
+            **{unit: (limit, done[unit]) for unit, limit in disk.limits.items()},
+            # of the whole group: that of several disks may be reached before one of them alone is near it
+            **{f"control group, {unit}": (limit, done[unit]) for unit, limit in disk.group_limits.items()},
+        },
         served=None if used is None else _served(used, all_read),
         device_busy=used.disks[0].busy_percent / 100 if used is not None and used.disks else None,
         foreign_cpus=None if used is None else used.foreign_cpus,
@@ -108,6 +112,15 @@ def _carrying(disk: LiveDisk, threads: Sequence[ThreadCost]) -> tuple[ThreadCost
     """Return the threads without the IOThreads of other disks. A thread's name is cut to 15 bytes by the kernel."""
     names = {name[:15] for name in disk.threads}
     return tuple(one for one in threads if one.role != "iothread" or not names or one.name in names)
+
+
+def throttled_share(used: Use) -> float | None:
+    """Return the share of time in which the sampled control groups held the VM's CPUs back; None if its process is
+    unseen.
+    """
+    if used.role("guest") is None or used.throttled_seconds is None:
+        return None
+    return min(1.0, used.throttled_seconds / used.seconds)  # of several CPUs the times add up
 
 
 def _served(used: Use, all_read: int) -> float | None:
