@@ -30,6 +30,8 @@ from virtune.model.study import Arm, Study
 from virtune.model.verdict import ROUNDS_MIN, Comparison, Verdict
 from virtune.model.workload import Workload
 
+_PERCENTILES = tuple(metric for metric in METRICS if metric.percent is not None)
+
 
 class _Words(TypedDict):
     workload: str
@@ -168,9 +170,9 @@ def comparable(measurement: Measurement) -> dict[str, float]:
     """
     values = dict(measurement.values)
     counts = counts_of(measurement)
-    for metric in METRICS:
-        if not enough_for(metric, counts.get(metric.of, math.inf)):
-            values.pop(metric.id, None)
+    for metric in _PERCENTILES:
+        if metric.id in values and not enough_for(metric, counts.get(metric.of, math.inf)):
+            del values[metric.id]
     if any(remark.id == "rate-unmet" for remark in measurement.remarks):
         return {name: value for name, value in values.items() if BY_ID[name].unit != "ns"}
     return values
