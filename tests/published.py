@@ -18,6 +18,7 @@ SCHEMAS = (
     "domains",
     "explain",
     "fleet-audit",
+    "fleet-gather",
     "fleet-inventory",
     "fleet-probe",
     "knobs",

@@ -17,6 +17,7 @@ from tools.schemas import diagnose as diagnose_schema
 from tools.schemas import domains as domains_schema
 from tools.schemas import explain as explain_schema
 from tools.schemas import fleet_audit as fleet_audit_schema
+from tools.schemas import fleet_gather as fleet_gather_schema
 from tools.schemas import fleet_inventory as fleet_inventory_schema
 from tools.schemas import fleet_probe as fleet_probe_schema
 from tools.schemas import keys
@@ -51,6 +52,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "explain.schema.json": explain_schema.schema,
     "fleet-audit.schema.json": fleet_audit_schema.schema,
     "fleet-probe.schema.json": fleet_probe_schema.schema,
+    "fleet-gather.schema.json": fleet_gather_schema.schema,
     "fleet-inventory.schema.json": fleet_inventory_schema.schema,
     "knobs.schema.json": knobs_schema.schema,
     "list.schema.json": list_schema.schema,

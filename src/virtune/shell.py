@@ -115,6 +115,7 @@ def run(
     ok: tuple[int, ...] = (0,),
     place: Path | None = None,
     most_bytes: int = _OUTPUT_MAX,
+    encoding: str = "utf-8",
 ) -> Output:
     """Run a short command to its end and return its output; raises CommandError with a line the user can paste."""
     with tempfile.TemporaryFile() as words:
@@ -135,7 +136,7 @@ def run(
             raise CommandError(f"not allowed to run `{command[0]}`") from None
     with process:
         try:
-            done = _read_to_end(process, command, timeout_seconds, most_bytes)
+            done = _read_to_end(process, command, timeout_seconds, most_bytes, encoding)
         except BaseException:
             process.kill()
             raise
@@ -149,7 +150,11 @@ def run(
 
 
 def _read_to_end(
-    process: "subprocess.Popen[bytes]", command: Sequence[str], timeout_seconds: float, most_bytes: int
+    process: "subprocess.Popen[bytes]",
+    command: Sequence[str],
+    timeout_seconds: float,
+    most_bytes: int,
+    encoding: str,
 ) -> Output:
     """Read what a command prints until it ends. Raises CommandError when it takes too long or prints too much."""
     deadline = time.monotonic() + timeout_seconds
@@ -174,7 +179,7 @@ def _read_to_end(
         status = process.wait(max(0.0, deadline - time.monotonic()))
     except subprocess.TimeoutExpired:
         raise CommandError(f"no end after {timeout_seconds:g} s: {shlex.join(command)}") from None
-    stdout, stderr = (b"".join(parts[name]).decode(errors="replace") for name in ("stdout", "stderr"))
+    stdout, stderr = (b"".join(parts[name]).decode(encoding, errors="replace") for name in ("stdout", "stderr"))
     return Output(status=status, stdout=stdout, stderr=stderr)
 
 

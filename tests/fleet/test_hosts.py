@@ -15,6 +15,7 @@ from tests.published import complaints
 
 from virtune import __version__
 from virtune.cli import run
+from virtune.store.sqlite import Store
 
 pytestmark = [pytest.mark.real, pytest.mark.xdist_group("fleet")]
 
@@ -69,6 +70,26 @@ def test_an_audit_shows_which_rule_found_what_on_which_host(
     both = (fleet.by_name["a"], fleet.by_name["b"])
     assert eventually(lambda: not any(one.sessions() for one in both), seconds=60), "a connection is left open"
     assert not [kept for one in both for kept in (one.place / "data").iterdir()], "an audit of files keeps nothing"
+
+
+def test_studies_are_gathered_once_into_a_store_for_each_host(
+    fleet: Machines, capfd: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    words = ["--arm", "x:rig=simulated", "--arm", "y:rig=simulated,disk.aio=io_uring", "--rounds", "2", "--quiet"]
+    place = fleet.by_name["a"].place / "data" / "virtune"
+    place.mkdir()
+    assert run(["compare", *words, "--scratch", str(tmp_path), "--store", str(place / "virtune.sqlite")]) == 0
+    capfd.readouterr()
+    asked = ["fleet", "gather", "--ssh-config", str(fleet.config), "--host", "a", "--into", str(tmp_path / "all")]
+    assert run([*asked, "--json"]) == 0
+    found = json.loads(capfd.readouterr().out)
+    assert complaints("fleet-gather", found) == []
+    (study,) = found["hosts"][0]["studies"]
+    assert (study["attempts"], study["new"]) == (4, True)
+    with Store(place / "virtune.sqlite", reading=True) as there, Store(tmp_path / "all" / "a.sqlite") as here:
+        assert here.get(study["id"]) == there.get(study["id"])
+    assert run(asked) == 0
+    assert capfd.readouterr().out.splitlines() == ["a: nothing new", "1 host answered"]
 
 
 def test_every_failure_is_one_line_and_concerns_its_host_only(

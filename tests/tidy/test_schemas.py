@@ -22,6 +22,7 @@ from virtune.model.facts import HostFacts
 from virtune.model.remark import Weight
 from virtune.report.json import advice, audit, check, diagnose, domains, listing, probe, result, sweep, tune_parts
 from virtune.report.json import fleet as fleet_json
+from virtune.report.json import fleet_gather as fleet_gather_json
 from virtune.report.json import fleet_inventory as fleet_inventory_json
 from virtune.report.json import top as top_json
 from virtune.report.text import explain, knobs
@@ -35,6 +36,7 @@ WRITTEN = {
     "explain": explain.SCHEMA,
     "fleet-audit": fleet_json.AUDIT,
     "fleet-probe": fleet_json.PROBE,
+    "fleet-gather": fleet_gather_json.SCHEMA,
     "fleet-inventory": fleet_inventory_json.SCHEMA,
     "knobs": knobs.SCHEMA,
     "list": listing.SCHEMA,

@@ -5,6 +5,7 @@ import contextlib
 import os
 import pwd
 import socket
+import sys
 import tempfile
 from pathlib import Path
 
@@ -22,8 +23,8 @@ TEXTFILE = "virtune.prom"
 @click.option("--csv", type=click.Path(path_type=Path, dir_okay=False), default=None, metavar="FILE",
               help="Write every measured value to this new file instead of stdout.")  # fmt: skip
 @click.option("--bundle", type=click.Path(path_type=Path, dir_okay=False), default=None, metavar="FILE.zip",
-              help="Write result, measurements, facts, raw captures and report to this new file. It names this host, "
-                   "its paths and VMs, unless --anonymous is given.")  # fmt: skip
+              help="Write result, measurements, facts, raw captures and report to this new file; to stdout without "
+                   "report for `-`. It names this host, its paths and VMs, unless --anonymous is given.")  # fmt: skip
 @click.option("--anonymous", is_flag=True,
               help="Replace names in every file of the bundle: hosts, users, VMs, paths, volumes, serial numbers, "
                    "UUIDs, MAC and IP addresses. The same name gets the same word everywhere.")  # fmt: skip
@@ -66,6 +67,8 @@ def command(study: str, csv: Path | None, bundle: Path | None, *, anonymous: boo
             )
             _create(bundle, content)
             _warn(left)
+        elif bundle == Path("-"):
+            sys.stdout.buffer.write(export.bundle(kept, name, pages=False))
         elif bundle is not None:
             _create(bundle, export.bundle(kept, name, pages=_can_draw()))
         elif csv is not None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from virtune.cli.fleet_options import fleet_of, inventory_options, reach_of, reach_options
+from virtune.cli.fleet_options import access_of, access_options, fleet_of, inventory_options
 from virtune.cli.options import json_option
 from virtune.model.errors import UsageError
 from virtune.model.finding import Severity
@@ -22,7 +22,7 @@ FAILED, BREACHED, UNREADABLE = 1, 4, 2
 
 @click.command(name="probe")
 @inventory_options
-@reach_options
+@access_options
 @json_option
 def probe(*, as_json: bool, **words: Any) -> int:
     """Show the facts of many hosts, and which facts differ between them.
@@ -40,7 +40,7 @@ def probe(*, as_json: bool, **words: Any) -> int:
     from virtune.report.json.probe import SCHEMA
 
     hosts = hosts_of(fleet_of(words))
-    answers = ask_document(hosts, reach_of(words), ["probe", "--json"], schema=SCHEMA, say=_progress(words))
+    answers = ask_document(hosts, access_of(words), ["probe", "--json"], schema=SCHEMA, say=progress(words))
     lost = [one for one in answers if isinstance(one, Unreached)]
     facts = [(one, flat(one.document.get("host"))) for one in answers if isinstance(one, HostAnswer)]
     differing = differences({one.host.name: mine for one, mine in facts})
@@ -71,7 +71,7 @@ def probe(*, as_json: bool, **words: Any) -> int:
 )
 @click.option("--html", type=click.Path(path_type=Path, dir_okay=False), default=None, metavar="FILE",
               help="Write the audit with a table of VMs by rules as one HTML file.")  # fmt: skip
-@reach_options
+@access_options
 @json_option
 def audit(
     paths: tuple[str, ...],
@@ -107,7 +107,7 @@ def audit(
 
     asked = _words(paths, connect, ignore, here=here)
     hosts = hosts_of(fleet_of(words))
-    answers = ask_document(hosts, reach_of(words), asked, schema=SCHEMA, ok=(0, UNREADABLE), say=_progress(words))
+    answers = ask_document(hosts, access_of(words), asked, schema=SCHEMA, ok=(0, UNREADABLE), say=progress(words))
     audits, lost = audits_of(answers)
     audited, unread = together(audits)
     _write_page(html, audits, lost)
@@ -143,7 +143,7 @@ def _write_page(path: Path | None, audits: Sequence["HostAudit"], lost: Sequence
     click.echo(f"page: {path}", err=True)
 
 
-def _progress(words: dict[str, Any]) -> Callable[[str], None]:
+def progress(words: dict[str, Any]) -> Callable[[str], None]:
     """Return what says that a host has answered: on stderr, where someone watches."""
 
     def say(text: str) -> None:

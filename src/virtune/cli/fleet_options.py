@@ -36,7 +36,7 @@ def inventory_options(command: Command) -> Command:
     return command
 
 
-def reach_options(command: Command) -> Command:
+def access_options(command: Command) -> Command:
     """Add the options that say how hosts are asked."""
     options = (
         click.option("--parallel", type=click.IntRange(1, 64), default=8, show_default=True,
@@ -52,7 +52,7 @@ def reach_options(command: Command) -> Command:
     return command
 
 
-def reach_of(words: dict[str, Any]) -> "FleetAccess":
+def access_of(words: dict[str, Any]) -> "FleetAccess":
     """Return how hosts are asked by these options."""
     from virtune.flows.fleet_ask import FleetAccess
 

@@ -2,10 +2,19 @@
 """`virtune import`: store fio results of other days and other hosts."""
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from virtune.cli.options import json_option, store_option
+from virtune.model.errors import UsageError
+from virtune.probe.reading import read_up_to
+
+if TYPE_CHECKING:
+    from virtune.flows.import_results import Terms
+
+BUNDLE_MAX = 1024**3
+"""The largest bundle: a day of trials with all their captures has about 100 MiB."""
 
 
 @click.command(name="import")
@@ -27,12 +36,15 @@ def command(
     as_json: bool,  # noqa: FBT001
     store: Path,
 ) -> None:
-    """Keep fio results that were made elsewhere, as a study for `show`, `explain` and `compare`.
+    """Keep fio results, or studies of another virtune, for `show`, `explain` and `compare`.
 
     FILE is what fio wrote: JSON, JSON+ or its text. Of a FOLDER every result in it is read, bench-fio's folders too.
     A file is an arm; files (and folders) whose names differ by a counter only, such as before-1.json and
     before-2.json, are repeats of one. Subfolders of a single FOLDER are arms where they hold the same jobs. Each
     fio job (each reporting group, where a file has several) is a workload. Files are kept byte for byte.
+
+    A FILE.zip is a bundle of `virtune export --bundle`: its study is stored as it was, once however often it is
+    imported. Of one that has gone on since, the new trials are added.
 
     \b
     Examples:
@@ -40,27 +52,58 @@ def command(
       virtune import before-*.json after-*.json
       virtune import bench-fio-output/
       virtune import monday/ tuesday/ --arm old --arm new
+      virtune import study.zip
     """  # noqa: D301 - click's own mark for lines that are not to be rewrapped
     from virtune.cli.output import show_result
     from virtune.flows.find_results import find_results
-    from virtune.flows.import_results import Terms, keep
-    from virtune.flows.question import checked_metric
+    from virtune.flows.import_results import keep
     from virtune.flows.show import current
-    from virtune.model.study_options import OPTIONS
     from virtune.store.sqlite import Store
+
+    if all(path.suffix.lower() == ".zip" for path in inputs):
+        _bundles(inputs, store)
+        return
 
     def say(text: str) -> None:
         if not quiet:
             click.echo(text, err=True)
 
-    terms = Terms(
-        baseline=baseline,
-        metric=checked_metric(metric),
-        margin=OPTIONS["margin"].default,
-        confidence=OPTIONS["confidence"].default,
-    )
+    terms = _terms(baseline, metric)
     found = find_results(inputs, arms, each=False, say=say)
     with Store(store) as kept:
         kept_as = keep(found, terms, kept, say)
         record, result = current(kept, kept_as.study.id)
     show_result(result, record, as_json=as_json, report=None)
+
+
+def _terms(baseline: str | None, metric: str) -> "Terms":
+    from virtune.flows.import_results import Terms
+    from virtune.flows.question import checked_metric
+    from virtune.model.study_options import OPTIONS
+
+    margin, confidence = OPTIONS["margin"].default, OPTIONS["confidence"].default
+    return Terms(baseline=baseline, metric=checked_metric(metric), margin=margin, confidence=confidence)
+
+
+def _bundles(paths: tuple[Path, ...], store: Path) -> None:
+    """Import the studies of bundles."""
+    from virtune.flows.import_bundle import merge, read_bundle
+    from virtune.store.sqlite import Store
+
+    bundles = [read_bundle(_content(path), source=str(path)) for path in paths]
+    with Store(store) as kept:
+        for bundled in bundles:
+            done = merge(bundled, kept)
+            more = "" if done.new else "more "
+            added = f"{done.attempts} {more}trials" if done.new or done.attempts else "nothing new"
+            click.echo(f"{done.study}: {added}")
+
+
+def _content(path: Path) -> bytes:
+    try:
+        content = read_up_to(path, BUNDLE_MAX + 1)
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {(error.strerror or str(error)).lower()}") from None
+    if len(content) > BUNDLE_MAX:
+        raise UsageError(f"{path} is larger than {BUNDLE_MAX // 1024**2} MiB")
+    return content

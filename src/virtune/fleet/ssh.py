@@ -58,13 +58,21 @@ class Connection:
     words: tuple[str, ...]
 
     def run(
-        self, command: Sequence[str], *, timeout_seconds: float, most_bytes: int, ok: tuple[int, ...] = (0,)
+        self,
+        command: Sequence[str],
+        *,
+        timeout_seconds: float,
+        most_bytes: int,
+        ok: tuple[int, ...] = (0,),
+        encoding: str = "utf-8",
     ) -> Output:
-        """Run a command there to its end and return its output. Raises HostError with the reason."""
+        """Run a command there to its end and return its output (`latin-1`: each byte a character). Raises HostError
+        with the reason.
+        """
         asked = [*self.words, "--", self.host.target, shlex.join(command)]
         every = tuple(range(256))
         try:
-            done = run(asked, timeout_seconds=timeout_seconds, ok=every, most_bytes=most_bytes)
+            done = run(asked, timeout_seconds=timeout_seconds, ok=every, most_bytes=most_bytes, encoding=encoding)
         except CommandError as error:
             raise HostError(f"{error.message.partition(': ')[0]}: `{shlex.join(command)}`") from None
         if done.status in ok:

@@ -8,6 +8,7 @@ import zipfile
 from collections.abc import Iterator, Sequence
 
 from virtune.flows.anonymous import anonymous_copy
+from virtune.flows.import_bundle import STUDY, rows_document
 from virtune.flows.show import by_todays_method
 from virtune.flows.study_document import study_document
 from virtune.model.evidence import StudyRecord
@@ -72,10 +73,15 @@ def bundle(store: Store, study: str, *, pages: bool) -> bytes:
         put("result.json", json.dumps(study_document(store, study), indent=1).encode())
         put("measurements.csv", _csv(record).encode())
         put("facts.json", (record.facts or "{}").encode())
+        files = []
         for one in record.attempts or record.trials:
+            mine = []
             for capture in store.captures(study, one.trial.number, attempt=one.attempt):
                 name = "".join(c if c.isalnum() or c in "._-" else "_" for c in capture.name).lstrip(".") or "capture"
-                put(f"captures/{one.trial.number:05d}-{one.attempt}/{name}", capture.content)
+                mine.append((capture, f"captures/{one.trial.number:05d}-{one.attempt}/{name}"))
+                put(mine[-1][1], capture.content)
+            files.append(mine)
+        put(STUDY, rows_document(record, files))
         if pages:
             from virtune.flows.report import report_html
 

@@ -35,14 +35,14 @@ def listed(name: object, text: object, finished: object, done: int, failed: int)
         if not isinstance(text, str):
             return Damaged(id=str(name), why=f"it is kept as {type(text).__name__}, not as text")
         study = study_from_json(text)
-        _require_sound(study, name)
+        require_sound(study, name)
         return Listed(study=study, finished=bool(finished), done=done, failed=failed)
     except (PlanError, ValueError, RecursionError) as error:
         newer = getattr(error, "hint", None)
         return Damaged(id=str(name), why=f"{error}; {newer}" if newer else str(error))
 
 
-def _require_sound(study: Study, name: object) -> None:
+def require_sound(study: Study, name: object) -> None:
     """Raise ValueError for invalid values that the types do not exclude."""
     if study.id != name:
         raise ValueError(f"it says that it is study {study.id[:80]!r}")

@@ -206,6 +206,11 @@ class Store:
             )
         raise UsageError(f"no study {name!r} in {self.path}", hint="`virtune list` shows all studies")
 
+    def has(self, study_id: str) -> bool:
+        """Whether there is a study of this id, whole or damaged."""
+        with self._transaction() as db:
+            return db.execute(sa.select(STUDIES.c.id).where(STUDIES.c.id == study_id)).first() is not None
+
     def get(self, study_id: str) -> StudyRecord:
         """Return a study with its trials; each with the measurement of the newest method that is kept."""
         with self._transaction() as db:

@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`virtune fleet gather`: the studies of many hosts, brought here."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from virtune.cli.fleet_hosts import FAILED, progress
+from virtune.cli.fleet_options import Command, access_of, access_options, fleet_of, inventory_options
+from virtune.cli.options import json_option
+
+
+def default_folder() -> Path:
+    """Return where gathered studies are kept unless told otherwise."""
+    from virtune.shell import data_directory
+
+    return data_directory() / "fleet"
+
+
+def folder_option(name: str, words: str) -> Callable[[Command], Command]:
+    """Add the option that names the folder of gathered studies."""
+    return click.option(
+        name, "folder", type=click.Path(path_type=Path, file_okay=False), default=default_folder, metavar="DIR",
+        help=f"{words}, a store for each host.  [default: fleet in your data directory]",
+    )  # fmt: skip
+
+
+@click.command(name="gather")
+@click.argument("studies", metavar="[STUDY]...", nargs=-1)
+@inventory_options
+@folder_option("--into", "Where the studies are kept")
+@access_options
+@json_option
+def gather(studies: tuple[str, ...], *, folder: Path, as_json: bool, **words: Any) -> int:
+    """Bring the studies of many hosts here: all, or each STUDY (an id or its beginning).
+
+    Each host's studies go into DIR/HOST.sqlite, as they are, once however often they are gathered; `virtune show
+    --store DIR/HOST.sqlite` shows them. Nothing changes on the hosts. Exit 1 when a host failed.
+
+    \b
+    virtune fleet gather -i hosts.txt
+    virtune fleet gather -i hosts.txt --into ./fleet 20261122
+    """  # noqa: D301 - \b is click's mark for lines to keep
+    from virtune.flows import fleet_gather
+    from virtune.flows.fleet_inventory import hosts_of
+    from virtune.model.fleet import Unreached
+    from virtune.report.json.fleet_gather import GatheredHost, gather_document
+    from virtune.report.text.fleet import lost_lines
+
+    hosts = hosts_of(fleet_of(words))
+    found = fleet_gather.gather(hosts, access_of(words), folder, studies=studies, say=progress(words))
+    lost = [one for one in found if isinstance(one, Unreached)]
+    done: list[GatheredHost] = [
+        {
+            "name": one.host.name,
+            "store": str(one.store),
+            "studies": [{"id": each.study, "attempts": each.attempts, "new": each.new} for each in one.studies],
+        }
+        for one in found
+        if not isinstance(one, Unreached)
+    ]
+    if as_json:
+        click.echo(json.dumps(gather_document(done, lost), indent=2))
+        return FAILED if lost else 0
+    for host in done:
+        each = [f"{one['id']} ({one['attempts']} trials)" for one in host["studies"] if one["attempts"] or one["new"]]
+        click.echo(f"{host['name']}: {', '.join(each) or 'nothing new'}")
+    click.echo("\n".join(lost_lines(lost, len(done))))
+    return FAILED if lost else 0

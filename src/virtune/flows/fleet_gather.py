@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Gather the studies of many hosts: each host's into a store of its own, once however often it is gathered."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from virtune.fleet.ssh import HostError
+from virtune.flows.fleet_ask import DOCUMENT_MAX, FleetAccess, Ready, ask_each, read_document
+from virtune.flows.import_bundle import Merged, merge, read_bundle
+from virtune.model.errors import PreconditionError
+from virtune.model.fleet import FleetHost, Unreached
+from virtune.report.json.listing import SCHEMA as LIST
+from virtune.store.sqlite import Store
+
+BUNDLE_MAX = 512 * 1024**2
+"""The largest bundle of one study that is pulled; a long search has some 20 MiB."""
+
+SUFFIX = ".sqlite"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gathered:
+    """What was gathered from one host: its store here, and what was added to it."""
+
+    host: FleetHost
+    store: Path
+    studies: tuple[Merged, ...]
+
+
+def gather(
+    hosts: Sequence[FleetHost],
+    access: FleetAccess,
+    folder: Path,
+    *,
+    studies: Sequence[str] = (),
+    say: Callable[[str], None] = lambda _: None,
+) -> list[Gathered | Unreached]:
+    """Pull the studies of every host into `folder`/HOST.sqlite; of some names (beginnings of ids) only those.
+
+    Two hosts may have studies of one id, so each has its store. A study that is here whole is not pulled again.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise PreconditionError(f"cannot make {folder}: {(error.strerror or '').lower()}") from None
+
+    def task(ready: Ready) -> tuple[Merged, ...]:
+        path = folder / f"{ready.connection.host.name}{SUFFIX}"
+        with Store(path) as store:
+            return tuple(_pulled(ready, access, store, name) for name in _wanted(ready, access, store, studies))
+
+    return [
+        one if isinstance(one, Unreached)
+        else Gathered(host=one[0], store=folder / f"{one[0].name}{SUFFIX}", studies=one[2])
+        for one in ask_each(hosts, access, task, say=say)
+    ]  # fmt: skip
+
+
+def _wanted(ready: Ready, access: FleetAccess, store: Store, names: Sequence[str]) -> list[str]:
+    """Return the studies of a host that are to be pulled, the oldest first."""
+    done = ready.connection.run(
+        [access.virtune, "list", "--json"], timeout_seconds=access.timeout_seconds, most_bytes=DOCUMENT_MAX
+    )
+    found = read_document(done.stdout, LIST).get("studies")
+    if not isinstance(found, list):
+        raise HostError("its list of studies is damaged")
+    ids = [_id_of(one) for one in reversed(found)]
+    for name in names:
+        if not any(one.startswith(name) for one in ids):
+            raise HostError(f"has no study {name!r}")
+    chosen = [one for one in ids if not names or one.startswith(tuple(names))]
+    return [one for one in chosen if not (store.has(one) and store.get(one).finished)]
+
+
+def _id_of(listed: Mapping[str, Any]) -> str:
+    found = listed.get("id") if isinstance(listed, dict) else None
+    if not isinstance(found, str) or not found[:1].isalnum():
+        raise HostError("its list of studies is damaged")
+    return found
+
+
+def _pulled(ready: Ready, access: FleetAccess, store: Store, name: str) -> Merged:
+    done = ready.connection.run(
+        [access.virtune, "export", name, "--bundle", "-"],
+        timeout_seconds=access.timeout_seconds, most_bytes=BUNDLE_MAX, encoding="latin-1",
+    )  # fmt: skip
+    return merge(read_bundle(done.stdout.encode("latin-1"), source=f"its study {name}"), store)
