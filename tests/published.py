@@ -21,6 +21,7 @@ SCHEMAS = (
     "fleet-gather",
     "fleet-inventory",
     "fleet-probe",
+    "fleet-report",
     "knobs",
     "list",
     "plan",

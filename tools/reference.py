@@ -20,6 +20,7 @@ from tools.schemas import fleet_audit as fleet_audit_schema
 from tools.schemas import fleet_gather as fleet_gather_schema
 from tools.schemas import fleet_inventory as fleet_inventory_schema
 from tools.schemas import fleet_probe as fleet_probe_schema
+from tools.schemas import fleet_report as fleet_report_schema
 from tools.schemas import keys
 from tools.schemas import knobs as knobs_schema
 from tools.schemas import listing as list_schema
@@ -53,6 +54,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "fleet-audit.schema.json": fleet_audit_schema.schema,
     "fleet-probe.schema.json": fleet_probe_schema.schema,
     "fleet-gather.schema.json": fleet_gather_schema.schema,
+    "fleet-report.schema.json": fleet_report_schema.schema,
     "fleet-inventory.schema.json": fleet_inventory_schema.schema,
     "knobs.schema.json": knobs_schema.schema,
     "list.schema.json": list_schema.schema,

@@ -24,6 +24,7 @@ from virtune.report.json import advice, audit, check, diagnose, domains, listing
 from virtune.report.json import fleet as fleet_json
 from virtune.report.json import fleet_gather as fleet_gather_json
 from virtune.report.json import fleet_inventory as fleet_inventory_json
+from virtune.report.json import fleet_report as fleet_report_json
 from virtune.report.json import top as top_json
 from virtune.report.text import explain, knobs
 
@@ -37,6 +38,7 @@ WRITTEN = {
     "fleet-audit": fleet_json.AUDIT,
     "fleet-probe": fleet_json.PROBE,
     "fleet-gather": fleet_gather_json.SCHEMA,
+    "fleet-report": fleet_report_json.SCHEMA,
     "fleet-inventory": fleet_inventory_json.SCHEMA,
     "knobs": knobs.SCHEMA,
     "list": listing.SCHEMA,

@@ -41,7 +41,7 @@ VERBS: dict[str, str] = {
     "top": "Watch the disks of the running VMs: IOPS, latency by layer, CPU, what limits them",
     "diagnose": "Say what limits a disk: layers of a request, threads, bottleneck",
     "explain": "Explain a fio result (JSON, JSON+ or text)",
-    "fleet": "Many hosts over SSH: inventory, facts, audit, gathered studies",
+    "fleet": "Many hosts over SSH: facts, audit, gathered studies and what they say",
     "appliance": "Build, list and remove the test guest of `--rig qemu`",
     "clean": "Remove leftovers of a killed run: processes, mounts, scratch files",
 }

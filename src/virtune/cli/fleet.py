@@ -8,7 +8,7 @@ import click
 
 from virtune.cli.fleet_hosts import audit, probe
 from virtune.cli.fleet_options import fleet_of, inventory_options
-from virtune.cli.fleet_results import gather
+from virtune.cli.fleet_results import gather, report
 from virtune.cli.options import json_option
 
 
@@ -23,6 +23,7 @@ def command() -> None:
 command.add_command(probe)
 command.add_command(audit)
 command.add_command(gather)
+command.add_command(report)
 
 
 @command.command(name="inventory")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`virtune fleet gather`: the studies of many hosts, brought here."""
+"""`virtune fleet gather` and `virtune fleet report`: the studies of many hosts, brought here and put together."""
 
 import json
 from collections.abc import Callable
@@ -70,3 +70,30 @@ def gather(studies: tuple[str, ...], *, folder: Path, as_json: bool, **words: An
         click.echo(f"{host['name']}: {', '.join(each) or 'nothing new'}")
     click.echo("\n".join(lost_lines(lost, len(done))))
     return FAILED if lost else 0
+
+
+@click.command(name="report")
+@folder_option("--from", "The folder of gathered studies")
+@click.option("--host", "names", multiple=True, metavar="NAME", help="Only this host; repeatable.")
+@json_option
+def report(*, folder: Path, names: tuple[str, ...], as_json: bool) -> None:
+    """Say what the same study says on many gathered hosts.
+
+    Does a setting help everywhere, and on the next host? Which host is odd, and what has it that the others have not?
+    The question that was measured on the most hosts is taken, of each host its newest study of it.
+
+    \b
+    virtune fleet report
+    virtune fleet report --from ./fleet --json | jq .effects
+    """  # noqa: D301 - \b is click's mark for lines to keep
+    from virtune.flows.fleet_report import fleet_report
+
+    found = fleet_report(folder, names=names)
+    if as_json:
+        from virtune.report.json.fleet_report import report_document
+
+        click.echo(json.dumps(report_document(found), indent=2))
+        return
+    from virtune.report.text.fleet_report import report_lines
+
+    click.echo("\n".join(report_lines(found)))

@@ -7,6 +7,8 @@ from datetime import datetime
 from typing import Any
 
 from virtune.model.finding import Audited, Unread
+from virtune.model.study import Study
+from virtune.model.verdict import Verdict
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,3 +162,49 @@ class Trait:
     others_with: int
     others: int
     p: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetEffect:
+    """One candidate against the baseline on many hosts: the verdict of each, the mean over hosts, hosts that stand
+    apart.
+
+    `left_out` are the hosts whose study gives no standard error. `pooled` is None for fewer than two hosts, `points`
+    empty for too few.
+    """
+
+    workload: str
+    candidate: str
+    verdicts: tuple[tuple[str, Verdict], ...]
+    estimates: tuple[HostEstimate, ...]
+    left_out: tuple[str, ...]
+    pooled: Pooled | None
+    points: tuple[FunnelPoint, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetLevel:
+    """The level of the baseline on many hosts: which are odd, what these have, and the ranks.
+
+    `refused` is why hosts were not compared; None where they were.
+    """
+
+    workload: str
+    arm: str
+    estimates: tuple[HostEstimate, ...]
+    left_out: tuple[str, ...]
+    points: tuple[FunnelPoint, ...] = ()
+    ranks: tuple[HostRank, ...] = ()
+    traits: tuple[Trait, ...] = ()
+    refused: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetReport:
+    """The answer of one study that ran on many hosts; `study` is that of the first."""
+
+    hosts: tuple[str, ...]
+    study: Study
+    effects: tuple[FleetEffect, ...]
+    levels: tuple[FleetLevel, ...]
+    methods: tuple[int, ...]

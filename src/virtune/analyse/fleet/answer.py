@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What one study on many hosts says: does a setting help everywhere, which host is odd, and what has it."""
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from itertools import pairwise
+from statistics import fmean, stdev
+
+from virtune.analyse.fleet.differ import flat
+from virtune.analyse.fleet.odd import HOSTS_MIN, funnel
+from virtune.analyse.fleet.pooled import pooled
+from virtune.analyse.fleet.ranks import ranks
+from virtune.analyse.fleet.times import require_comparable
+from virtune.analyse.fleet.traits import traits
+from virtune.analyse.study.verdicts import evidence_of
+from virtune.model.errors import VirtuneError
+from virtune.model.evidence import StudyRecord
+from virtune.model.fleet import FleetEffect, FleetLevel, FleetReport, HostEstimate
+from virtune.model.result import Result
+from virtune.model.verdict import Comparison
+
+ROUNDS_MIN = 3
+"""A standard error of fewer rounds has a heavy tail that no interval of many hosts repairs."""
+
+LAG_MAX = 0.9
+"""An autocorrelation that is estimated higher says that the rounds are one long disturbance."""
+
+RANK_SEED = 1
+
+
+def answer(studies: Mapping[str, tuple[StudyRecord, Result]]) -> FleetReport:
+    """Return the answer of the same study on many hosts, by their names."""
+    record, _ = next(iter(studies.values()))
+    study = record.study
+    others = [arm.name for arm in study.arms if arm.name != study.baseline]
+    return FleetReport(
+        hosts=tuple(studies),
+        study=study,
+        effects=tuple(
+            _effect(studies, workload.name, candidate) for workload in study.compared for candidate in others
+        ),
+        levels=tuple(_level(studies, workload.name) for workload in study.compared),
+        methods=tuple(sorted({method for one, _ in studies.values() for method in one.methods})),
+    )
+
+
+def _effect(studies: Mapping[str, tuple[StudyRecord, Result]], workload: str, candidate: str) -> FleetEffect:
+    found: dict[str, Comparison] = {}
+    estimates, left_out = [], []
+    for host, (record, result) in studies.items():
+        one = _comparison(result, workload, candidate)
+        estimate = None if one is None else estimate_of(host, record, one)
+        if one is not None:
+            found[host] = one
+        if estimate is None:
+            left_out.append(host)
+        else:
+            estimates.append(estimate)
+    return FleetEffect(
+        workload=workload,
+        candidate=candidate,
+        verdicts=tuple((host, one.verdict) for host, one in found.items()),
+        estimates=tuple(estimates),
+        left_out=tuple(left_out),
+        pooled=pooled(estimates) if len(estimates) > 1 else None,
+        points=funnel(estimates) if len(estimates) >= HOSTS_MIN else (),
+    )
+
+
+def _comparison(result: Result, workload: str, candidate: str) -> Comparison | None:
+    key = (workload, candidate, result.study.baseline, result.study.metric)
+    return next(
+        (one for one in result.verdicts if (one.workload, one.candidate, one.baseline, one.metric) == key), None
+    )
+
+
+def estimate_of(host: str, record: StudyRecord, one: Comparison) -> HostEstimate | None:
+    """Return a host's effect with the standard error that went into its interval; None where there is none."""
+    if one.ratio is None or not one.noise or one.rounds < ROUNDS_MIN:
+        return None
+    error = one.noise / math.sqrt(one.rounds) * _widened(one.lag1 or 0.0)
+    return _estimate(host, record, math.log(one.ratio.estimate), error, one.rounds)
+
+
+def _level(studies: Mapping[str, tuple[StudyRecord, Result]], workload: str) -> FleetLevel:
+    """Judge the baseline's level: refused, with the reason, where hosts cannot be compared."""
+    study = next(iter(studies.values()))[0].study
+    known = {host: level_of(host, record, workload) for host, (record, _) in studies.items()}
+    estimates = [one for one in known.values() if one is not None]
+    left_out = tuple(host for host, one in known.items() if one is None)
+    try:
+        require_comparable(estimates)
+        points = funnel(estimates)
+    except VirtuneError as error:
+        return FleetLevel(
+            workload=workload, arm=study.baseline, estimates=tuple(estimates), left_out=left_out,
+            refused=error.message,
+        )  # fmt: skip
+    odd = {one.host for one in points if one.odd}
+    facts = {one.host: _facts(studies[one.host][0]) for one in estimates}
+    return FleetLevel(
+        workload=workload,
+        arm=study.baseline,
+        estimates=tuple(estimates),
+        left_out=left_out,
+        points=points,
+        ranks=ranks(estimates, seed=RANK_SEED),
+        traits=traits(facts, odd),
+    )
+
+
+def level_of(host: str, record: StudyRecord, workload: str) -> HostEstimate | None:
+    """Return the logarithm of the baseline's main metric over the rounds of a host; None for too few rounds."""
+    study = record.study
+    rounds = evidence_of(record).rows.get((study.baseline, workload), {})
+    values = [row.get(study.metric, math.nan) for _, row in sorted(rounds.items())]
+    logs = [math.log(value) for value in values if math.isfinite(value) and value > 0]
+    if len(logs) < ROUNDS_MIN or (spread := stdev(logs)) == 0:
+        return None
+    error = spread / math.sqrt(len(logs)) * _widened(_lag_one(logs))
+    return _estimate(host, record, fmean(logs), error, len(logs))
+
+
+def _estimate(host: str, record: StudyRecord, value: float, error: float, rounds: int) -> HostEstimate:
+    begun = datetime.fromisoformat(record.study.created)
+    ended = max(datetime.fromisoformat(one.ended) for one in record.trials if one.ended)
+    return HostEstimate(host=host, value=value, error=error, df=rounds - 1, begun=begun, ended=ended)
+
+
+def _widened(lag1: float) -> float:
+    """Return the factor on a standard error that a lag-1 autocorrelation needs, as of an AR(1) series."""
+    known = min(max(lag1, 0.0), LAG_MAX)
+    return math.sqrt((1 + known) / (1 - known))
+
+
+def _lag_one(values: Sequence[float]) -> float:
+    center = fmean(values)
+    around = [value - center for value in values]
+    return math.fsum(a * b for a, b in pairwise(around)) / math.fsum(a * a for a in around)
+
+
+def _facts(record: StudyRecord) -> Mapping[str, str]:
+    try:
+        found = json.loads(record.facts or "{}")
+    except ValueError:
+        return {}
+    return flat(found.get("host") if isinstance(found, dict) else None)

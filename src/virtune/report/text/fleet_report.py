@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The report of a fleet in words: does it help everywhere, which host is odd, what has it, and the ranks."""
+
+import math
+from collections import Counter
+from collections.abc import Iterator
+
+from virtune.model.fleet import FleetEffect, FleetLevel, FleetReport, Pooled
+from virtune.model.metric import BY_ID
+from virtune.model.text import printable
+from virtune.model.units import format_share
+from virtune.model.verdict import Verdict
+from virtune.report.text.fleet import columns, names
+from virtune.report.text.words import count_text
+from virtune.report.view import SIMULATED_ONLY
+
+TRAITS_SHOWN = 8
+
+
+def report_lines(found: FleetReport) -> Iterator[str]:
+    """Yield the report: the question, the answer of each candidate, the level of each workload."""
+    study = found.study
+    arms = ", ".join(arm.name for arm in study.arms)
+    yield printable(f"{arms} on {count_text(len(found.hosts), 'host')}: {BY_ID[study.metric].label}")
+    if study.simulated:
+        yield SIMULATED_ONLY
+    for effect in found.effects:
+        yield ""
+        yield from map(printable, _effect(effect, study.baseline))
+    for level in found.levels:
+        yield ""
+        yield from map(printable, _level(level))
+
+
+def verdict_words(effect: FleetEffect) -> str:
+    """Count the verdicts of the hosts: `better on 38 of 40 hosts, undecided on 2, worse on none`."""
+    counts = Counter(verdict for _, verdict in effect.verdicts)
+    first, *rest = sorted(Verdict, key=lambda one: -counts[one])
+    said = [f"{first.value} on {counts[first]} of {count_text(len(effect.verdicts), 'host')}"]
+    said += [f"{one.value} on {counts[one]}" for one in rest if counts[one]]
+    return ", ".join(said + (["worse on none"] if not counts[Verdict.WORSE] else []))
+
+
+def mean_words(pooled: Pooled) -> Iterator[str]:
+    """Say the mean over hosts, how unlike they are, and the next host."""
+    varies = f"hosts vary by {format_share(pooled.tau, 1)}" if pooled.tau else "hosts vary by no more than noise"
+    yield f"mean over hosts: {_change(pooled.mean)} {_interval(pooled.low, pooled.high)}; {varies}"
+    if pooled.next_low is not None and pooled.next_high is not None:
+        share = format_share(pooled.confidence)
+        yield f"the next host: {_change(pooled.next_low)} to {_change(pooled.next_high)} ({share})"
+
+
+def _effect(effect: FleetEffect, baseline: str) -> Iterator[str]:
+    yield f"{effect.candidate} against {baseline} ({effect.workload}): {verdict_words(effect)}"
+    if effect.pooled is not None:
+        yield from (f"  {line}" for line in mean_words(effect.pooled))
+    for one in effect.points:
+        if one.odd:
+            yield f"  on {one.host} it is another: {_change(one.distance)} against the other hosts"
+    if effect.left_out:
+        yield f"  left out, with too few rounds: {names(effect.left_out)}"
+
+
+def _level(level: FleetLevel) -> Iterator[str]:
+    yield f"level of {level.arm} ({level.workload})"
+    if level.left_out:
+        yield f"  left out, with too few rounds: {names(level.left_out)}"
+    if level.refused is not None:
+        yield f"  hosts are not compared: {level.refused}"
+        return
+    odd = [one for one in level.points if one.odd]
+    for one in odd:
+        yield f"  odd: {one.host} is {_change(one.distance)} against the others (adjusted p {one.adjusted:.2g})"
+    if not odd:
+        yield "  no host is further from the others than noise and their own variation explain"
+    for trait in level.traits[:TRAITS_SHOWN]:
+        yield (
+            f"    {trait.key} = {trait.value} on {trait.odd_with} of {trait.odd} odd and {trait.others_with} of"
+            f" {count_text(trait.others, 'other')}; usual: {trait.usual}"
+        )
+    if odd and not level.traits:
+        yield "    no recorded fact sets it apart"
+    points = {one.host: one for one in level.points}
+    rows = [("host", "rank", "against the others", "limits")]
+    rows += [
+        (one.host, f"{one.low}" if one.low == one.high else f"{one.low} to {one.high}",
+         _change(points[one.host].distance), f"+-{format_share(points[one.host].limit, 1)}")
+        for one in level.ranks
+    ]  # fmt: skip
+    yield from (f"  {line}" for line in columns(rows))
+
+
+def _change(distance: float) -> str:
+    return format_share(math.expm1(distance), 1, signed=True)
+
+
+def _interval(low: float, high: float) -> str:
+    return f"[{_change(low)}, {_change(high)}]"

@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The report of gathered studies: the mean, the next host, a planted odd host with its fact, and refusals."""
+
+import json
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+from statistics import fmean
+from typing import Any
+
+import pytest
+from tests.published import complaints
+
+from virtune.cli import run
+from virtune.model.evidence import StudyRecord
+from virtune.store.sqlite import Store
+
+Capture = pytest.CaptureFixture[str]
+HOSTS = 8
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory: pytest.TempPathFactory) -> StudyRecord:
+    """One simulated comparison of at most eight rounds."""
+    place = tmp_path_factory.mktemp("one")
+    words = [
+        "--arm",
+        "a:rig=simulated",
+        "--arm",
+        "b:rig=simulated,disk.aio=io_uring",
+        "--rounds",
+        "8",
+        "--quiet",
+        "--seed",
+        "1",
+    ]
+    assert run(["compare", *words, "--scratch", str(place / "s"), "--store", str(place / "store.sqlite")]) == 0
+    with Store(place / "store.sqlite") as store:
+        return store.get(store.find("last"))
+
+
+def host(record: StudyRecord, number: int, factor: float, governor: str) -> StudyRecord:
+    """The same study on another host: its figures times a factor, with noise of its own."""
+    chance = Random(number)
+
+    def moved(value: float) -> float:
+        return value * factor * math.exp(chance.gauss(0, 0.02))
+
+    trials = tuple(
+        replace(one, measurement=replace(one.measurement, values=tuple(
+            (name, moved(value) if name == "iops" else value) for name, value in one.measurement.values)))
+        for one in record.trials if one.measurement is not None
+    )  # fmt: skip
+    facts = json.dumps({"host": {"cpu": {"governors": [governor]}, "kernel": {"release": "6.1"}, "serial": number}})
+    return replace(record, trials=trials, attempts=trials, facts=facts)
+
+
+@pytest.fixture
+def folder(measured: StudyRecord, tmp_path: Path) -> Callable[..., Path]:
+    """Make the stores of hosts; `slow` is how fast the last one is."""
+
+    def make(slow: float = 1.0, last: Callable[[StudyRecord], StudyRecord] = lambda one: one) -> Path:
+        for number in range(HOSTS):
+            odd = number == HOSTS - 1
+            one = host(measured, number, slow if odd else 1.0, "powersave" if odd else "performance")
+            one = last(one) if odd else one
+            with Store(tmp_path / f"h{number}.sqlite") as store:
+                store.add_whole(one, [() for _ in one.trials])
+        return tmp_path
+
+    return make
+
+
+def document(folder: Path, capfd: Capture, *words: str) -> dict[str, Any]:
+    capfd.readouterr()
+    assert run(["fleet", "report", "--from", str(folder), "--json", *words]) == 0
+    found: dict[str, Any] = json.loads(capfd.readouterr().out)
+    assert complaints("fleet-report", found) == []
+    return found
+
+
+def test_a_slow_host_is_named_with_the_fact_that_it_has_alone(folder: Callable[..., Path], capfd: Capture) -> None:
+    place = folder(slow=0.75)
+    found = document(place, capfd)
+    assert [one["host"] for one in found["levels"][0]["hosts"] if one["odd"]] == ["h7"]
+    assert found["levels"][0]["ranks"][-1]["host"] == "h7"
+    (trait,) = found["levels"][0]["traits"]
+    assert (trait["key"], trait["value"], trait["usual"]) == ("cpu.governors", "powersave", "performance")
+    assert not any(one["odd"] for one in found["effects"][0]["hosts"]), "a slow host gains as the others do"
+    assert run(["fleet", "report", "--from", str(place)]) == 0
+    said = capfd.readouterr().out
+    assert "odd: h7 is -2" in said
+    assert "cpu.governors = powersave on 1 of 1 odd and 0 of 7 others; usual: performance" in said
+    assert "simulated: invented figures" in said
+
+
+def planted(record: StudyRecord) -> float:
+    """The ratio b / a of the one study from which all hosts are made: what their mean has to find."""
+    logs: dict[str, list[float]] = {"a": [], "b": []}
+    for one in record.trials:
+        assert one.measurement is not None
+        logs[one.trial.arm].append(math.log(dict(one.measurement.values)["iops"]))
+    return math.exp(fmean(logs["b"]) - fmean(logs["a"]))
+
+
+def test_the_mean_and_the_next_host_hold_the_planted_effect(
+    measured: StudyRecord, folder: Callable[..., Path], capfd: Capture
+) -> None:
+    found = document(folder(), capfd)
+    (effect,) = found["effects"]
+    assert [one["verdict"] for one in effect["verdicts"]] == ["better"] * HOSTS
+    pooled = effect["pooled"]
+    assert pooled["low"] < planted(measured) < pooled["high"]
+    assert pooled["next_low"] < pooled["low"] < pooled["high"] < pooled["next_high"]
+    assert not any(one["odd"] for one in found["levels"][0]["hosts"])
+
+
+def test_hosts_measured_too_far_apart_keep_their_effects_and_get_no_ranks(
+    folder: Callable[..., Path], capfd: Capture
+) -> None:
+    def earlier(one: StudyRecord) -> StudyRecord:
+        return replace(one, study=replace(one.study, created="2020-01-01T00:00:00+00:00"))
+
+    found = document(folder(last=earlier), capfd)
+    (level,) = found["levels"]
+    assert "cannot be compared" in level["refused"]
+    assert level["ranks"] == []
+    assert found["effects"][0]["pooled"]["hosts"] == HOSTS
+
+
+def test_only_the_same_question_is_put_together(folder: Callable[..., Path], capfd: Capture) -> None:
+    def other(one: StudyRecord) -> StudyRecord:
+        return replace(one, study=replace(one.study, seconds=one.study.seconds * 2))
+
+    place = folder(last=other)
+    assert "h7" not in document(place, capfd)["hosts"]
+    assert document(place, capfd, "--host", "h0", "--host", "h1")["hosts"] == ["h0", "h1"]
+    assert run(["fleet", "report", "--from", str(place), "--host", "h0", "--host", "h7"]) == 2
+    assert "no two hosts in" in capfd.readouterr().err
