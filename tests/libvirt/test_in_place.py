@@ -73,10 +73,12 @@ def test_two_arms_are_compared_in_a_domain_that_is_left_as_it_was(user: User, gu
     for arm in found["arms"]:
         assert (arm["stack"]["rig"], arm["stack"]["domain"]) == ("libvirt", "guest1")
         assert all(trial["measurement"]["values"]["iops"] > 0 for trial in arm["rounds"])
-        # as QEMU counted it, which is a part of fio's; not of a trial whose two counts of I/Os disagree by over 5 %
-        counted = [one for trial in arm["rounds"] if "below.backend" in (one := trial["measurement"]["values"])]
-        assert counted
-        assert all(0 < one["below.backend"] < one["latency.mean"] for one in counted)
+        for trial in arm["rounds"]:
+            values = trial["measurement"]["values"]
+            if "below.backend" in values:  # as QEMU counted it, which is a part of fio's
+                assert 0 < values["below.backend"] < values["latency.mean"]
+            else:  # a starved guest began after the counters were read
+                assert "invalid" in {one["weight"] for one in trial["measurement"]["remarks"]}
         assert {"functional-only"} <= {one["id"] for one in arm["rounds"][0]["measurement"]["remarks"]}
         seen = {check["setting"]: check["found"] for check in arm["in_force"]}
         assert seen["disk.aio"] == arm["name"]
