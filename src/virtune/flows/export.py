@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from virtune.flows.anonymous import anonymous_copy
 from virtune.flows.import_bundle import STUDY, rows_document
 from virtune.flows.show import by_todays_method
-from virtune.flows.study_document import study_document
+from virtune.flows.study_document import record_document
 from virtune.model.evidence import StudyRecord
 from virtune.model.metric import BY_ID
 from virtune.model.text import spreadsheet_cell
@@ -70,7 +70,7 @@ def bundle(store: Store, study: str, *, pages: bool) -> bytes:
         def put(name: str, content: bytes) -> None:
             packed.writestr(_packed(zipfile.ZipInfo(f"{study}/{name}", _ZIP_TIME)), content)
 
-        put("result.json", json.dumps(study_document(store, study), indent=1).encode())
+        put("result.json", json.dumps(record_document(store, record), indent=1).encode())
         put("measurements.csv", _csv(record).encode())
         put("facts.json", (record.facts or "{}").encode())
         files = []
@@ -83,9 +83,9 @@ def bundle(store: Store, study: str, *, pages: bool) -> bytes:
             files.append(mine)
         put(STUDY, rows_document(record, files))
         if pages:
-            from virtune.flows.report import report_html
+            from virtune.flows.report import record_html
 
-            put("report.html", report_html(store, study).encode())
+            put("report.html", record_html(store, record).encode())
     return file.getvalue()
 
 

@@ -6,8 +6,10 @@ label, so that a VM's verdicts can be joined with its counters. Samples have no 
 stored now.
 """
 
+import contextlib
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from virtune import __version__
@@ -15,6 +17,7 @@ from virtune.flows.check import fitness
 from virtune.flows.show import current
 from virtune.model.errors import MissingToolError, StoreError
 from virtune.model.evidence import Listed
+from virtune.model.fitness import Fitness
 from virtune.model.measurement import METHOD
 from virtune.model.result import Result
 from virtune.model.study import StudyKind
@@ -45,8 +48,49 @@ DESCRIPTIONS = {
 """Every metric with its help; the dashboard may name no other."""
 
 
-def exposition(store: Store, accept: str = "") -> tuple[bytes, str]:
-    """Return the figures as text and its content type: OpenMetrics where it is accepted, else Prometheus' own."""
+class Derived:
+    """What was derived for the last scrape, so that the next one derives only what has changed since: results by
+    study, number of attempts and method.
+    """
+
+    def __init__(self) -> None:
+        self._kept: dict[tuple[Hashable, ...], Result | Fitness] = {}
+        self._used: dict[tuple[Hashable, ...], Result | Fitness] = {}
+        self._lock = threading.Lock()
+
+    @contextlib.contextmanager
+    def scrape(self) -> Iterator[None]:
+        """Keep what is used in the block, and forget the rest; one scrape at a time."""
+        with self._lock:
+            self._used = {}
+            yield
+            self._kept = self._used
+
+    def result(self, store: Store, one: Listed) -> Result:
+        """Return the result of a study; raises StoreError for one that is damaged."""
+        key = ("result", *_state(one))
+        found = self._kept.get(key)
+        self._used[key] = kept = found if isinstance(found, Result) else current(store, one.study.id)[1]
+        return kept
+
+    def fitness(self, store: Store, one: Listed) -> Fitness:
+        """Return what a check says of its host."""
+        key = ("fitness", *_state(one))
+        found = self._kept.get(key)
+        self._used[key] = kept = found if isinstance(found, Fitness) else fitness(store.get(one.study.id))
+        return kept
+
+
+def _state(one: Listed) -> tuple[Hashable, ...]:
+    """Return what changes when a study does: a study of the same id is never changed but by further attempts."""
+    return one.study.id, one.done, one.failed, one.finished, len(one.study.trials), METHOD
+
+
+def exposition(store: Store, accept: str = "", derived: Derived | None = None) -> tuple[bytes, str]:
+    """Return the figures as text and its content type: OpenMetrics where it is accepted, else Prometheus' own.
+
+    `derived` is kept from scrape to scrape by a caller that answers many.
+    """
     try:
         from prometheus_client import CollectorRegistry
         from prometheus_client.exposition import choose_encoder
@@ -56,7 +100,7 @@ def exposition(store: Store, accept: str = "") -> tuple[bytes, str]:
             hint="`pip install 'virtune[serve]'`",
         ) from None
     registry = CollectorRegistry()
-    registry.register(_Collected(store))
+    registry.register(_Collected(store, derived or Derived()))
     encode, kind = choose_encoder(accept)
     return encode(registry), kind
 
@@ -64,8 +108,8 @@ def exposition(store: Store, accept: str = "") -> tuple[bytes, str]:
 class _Collected:
     """The collector that Prometheus' library calls."""
 
-    def __init__(self, store: Store) -> None:
-        self.store = store
+    def __init__(self, store: Store, derived: Derived) -> None:
+        self.store, self.derived = store, derived
 
     def describe(self) -> list[Any]:
         """Return nothing, or the metrics would be collected twice."""
@@ -73,6 +117,10 @@ class _Collected:
 
     def collect(self) -> "Iterator[Metric]":
         """Yield every metric of the store."""
+        with self.derived.scrape():
+            yield from self._families()
+
+    def _families(self) -> "Iterator[Metric]":
         begun = time.monotonic()
         families = {name: _family(name) for name in DESCRIPTIONS}
         families["virtune_build_info"].add_metric([__version__, str(METHOD)], 1)
@@ -81,11 +129,11 @@ class _Collected:
         for one in page.rows:
             if isinstance(one, Listed) and one.study.search is None and one.study.sweep is None and one.done:
                 try:
-                    _, result = current(self.store, one.study.id)
+                    result = self.derived.result(self.store, one)
                 except StoreError:  # it is damaged; the others are not affected
                     continue
                 _add(families, result)
-        _add_host(families, self.store)
+        _add_host(families, self.store, self.derived)
         families["virtune_scrape_duration_seconds"].add_metric([], time.monotonic() - begun)
         yield from families.values()
 
@@ -125,14 +173,14 @@ def _add(families: dict[str, Any], result: Result) -> None:
                 families["virtune_study_difference_ratio"].add_metric([*labels, bound], number)
 
 
-def _add_host(families: dict[str, Any], store: Store) -> None:
+def _add_host(families: dict[str, Any], store: Store, derived: Derived) -> None:
     checks = (
         one for one in store.page(words="", kind=StudyKind.CHECK, limit=1, offset=0).rows if isinstance(one, Listed)
     )
     for one in checks:
         if not one.done:
             continue
-        found = fitness(store.get(one.study.id))
+        found = derived.fitness(store, one)
         smallest = found.reach(5)
         if smallest is not None:
             families["virtune_host_detectable_difference_ratio"].add_metric([one.study.id], smallest)

@@ -6,7 +6,8 @@ import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from virtune.flows.show import by_todays_method, current
+from virtune.analyse.study.summarise import summarise
+from virtune.flows.show import by_todays_method
 from virtune.model.errors import MissingToolError
 from virtune.model.evidence import StudyRecord
 from virtune.model.result import Result
@@ -27,21 +28,25 @@ def report_html(store: Store, study: str, *, home: str = "") -> str:
 
     Raises MissingToolError without the chart libraries.
     """
-    return page_html(_page(store, store.find(study)), home=home)
+    return record_html(store, by_todays_method(store, store.find(study)), home=home)
 
 
-def _page(store: Store, name: str) -> ReportPage:
+def record_html(store: Store, record: StudyRecord, *, home: str = "") -> str:
+    """Return the same of a study that was read, with its figures by today's method."""
+    return page_html(_page(store, record), home=home)
+
+
+def _page(store: Store, record: StudyRecord) -> ReportPage:
     """Return the page for a study's kind."""
-    study = store.get(name).study
-    if study.search is not None:
-        from virtune.flows.tune import finished_tuning
+    if record.study.search is not None:
+        from virtune.flows.tune import tuning_of
 
-        return search_page(finished_tuning(store, name), by_todays_method(store, name))
-    record, result = current(store, name)
-    if study.sweep is not None:
-        from virtune.flows.sweep import finished_sweep
+        return search_page(tuning_of(store, record), record)
+    result = summarise(record)
+    if record.study.sweep is not None:
+        from virtune.flows.sweep import sweep_of
 
-        return sweep_page(finished_sweep(store, name), result, record)
+        return sweep_page(sweep_of(store, record), result, record)
     return page_of(result, record)
 
 
@@ -72,7 +77,7 @@ def _shown(value: object) -> object:
 
 def charts(store: Store, study: str) -> tuple[Chart, ...]:
     """Return the pictures of a study as values."""
-    return _page(store, store.find(study)).charts
+    return _page(store, by_todays_method(store, store.find(study))).charts
 
 
 def svgs(made: Sequence[Chart]) -> Iterator[str]:

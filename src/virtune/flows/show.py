@@ -24,7 +24,11 @@ def by_todays_method(store: Store, study_id: str) -> StudyRecord:
 
     Where today's method cannot read the captures, the older figures stay (`StudyRecord.methods` shows it).
     """
-    record = store.get(study_id)
+    return derived_anew(store, store.get(study_id))
+
+
+def derived_anew(store: Store, record: StudyRecord) -> StudyRecord:
+    """Return a study that was read with the figures of today's method, without reading it again."""
     attempts = tuple(_derived_anew(store, record, one) for one in record.attempts)
     stand = {one.trial.number: one for one in attempts}  # the last of several attempts counts
     trials = tuple(stand[one.trial.number] for one in record.trials)

@@ -7,8 +7,9 @@ from virtune.analyse.study.summarise import summarise
 from virtune.flows.check import fitness
 from virtune.flows.render import Spelled, spelled
 from virtune.flows.show import by_todays_method
-from virtune.flows.sweep import finished_sweep
-from virtune.flows.tune import finished_tuning
+from virtune.flows.sweep import sweep_of
+from virtune.flows.tune import tuning_of
+from virtune.model.evidence import StudyRecord
 from virtune.model.study import StudyKind
 from virtune.model.tuning import Tuning
 from virtune.report.json.check import check_document
@@ -21,13 +22,17 @@ from virtune.store.sqlite import Store
 
 def study_document(store: Store, name: str) -> Mapping[str, object]:
     """Return what `virtune show NAME --json` writes."""
-    record = by_todays_method(store, name)
+    return record_document(store, by_todays_method(store, name))
+
+
+def record_document(store: Store, record: StudyRecord) -> Mapping[str, object]:
+    """Return the document of a study that was read, with its figures by today's method."""
     match record.study.kind:
         case StudyKind.TUNE:
-            known = finished_tuning(store, name)
+            known = tuning_of(store, record)
             return search_document(known, spelled(known), record.facts)
         case StudyKind.SWEEP:
-            return sweep_document(finished_sweep(store, name), summarise(record), facts=record.facts)
+            return sweep_document(sweep_of(store, record), summarise(record), facts=record.facts)
         case StudyKind.CHECK:
             return check_document(fitness(record))
         case _:

@@ -12,6 +12,7 @@ from virtune.flows.pace import Pace, before_seconds, host_is_busy, place_of
 from virtune.flows.preconditions import Leave
 from virtune.flows.question import Question, study_for
 from virtune.flows.seen_costs import seen_costs
+from virtune.flows.show import by_todays_method
 from virtune.flows.study import loaded, prepared
 from virtune.flows.study_images import identities, require_same_images
 from virtune.flows.trial import Tools
@@ -64,11 +65,15 @@ def resume_sweep(record: StudyRecord, *, store: Store, say: Callable[[Event], No
 
 def finished_sweep(store: Store, study_id: str) -> LoadSweep:
     """Mark a sweep as finished when its curve is complete, and return its result."""
-    record = store.get(study_id)
+    return sweep_of(store, by_todays_method(store, study_id))
+
+
+def sweep_of(store: Store, record: StudyRecord) -> LoadSweep:
+    """Return the result of a sweep that was read; mark it as finished when its curve is complete."""
     known = swept(record)
     done = record.finished
     if not done and store.writable and not record.left and record.trials and next_step(known, record) is None:
-        store.finish(study_id)
+        store.finish(record.study.id)
         done = True
     return replace(known, finished=done)
 

@@ -9,14 +9,7 @@ from dataclasses import dataclass, replace
 
 from virtune.analyse.search.blocks import search_of
 from virtune.analyse.search.confirm import soak_slices
-from virtune.analyse.search.pilot import (
-    BLOCKS_IN_BUDGET,
-    PROBE_SLICES,
-    SLICES,
-    seconds_of,
-    slices_least,
-    unresolved,
-)
+from virtune.analyse.search.pilot import BLOCKS_IN_BUDGET, PROBE_SLICES, SLICES, seconds_of, slices_least, unresolved
 from virtune.analyse.search.tuning import tuning
 from virtune.analyse.trial.rejection import unsettled
 from virtune.bench.port import Bench, DiskImageSpec, Session
@@ -123,10 +116,14 @@ def resume_tuning(record: StudyRecord, *, store: Store, say: Callable[[Event], N
 
 def finished_tuning(store: Store, study_id: str) -> Tuning:
     """Mark a search as finished when nothing is left to run, and return its result."""
-    record = by_todays_method(store, study_id)
+    return tuning_of(store, by_todays_method(store, study_id))
+
+
+def tuning_of(store: Store, record: StudyRecord) -> Tuning:
+    """Return the result of a search that was read; mark it as finished when nothing is left to run."""
     known = tuning(record)
     if known.finished and not record.finished and store.writable:
-        store.finish(study_id)
+        store.finish(record.study.id)
     return known
 
 

@@ -5,10 +5,12 @@ Percentiles are kept as a Histogram (counts per bin), because counts can be adde
 """
 
 import math
-from collections import Counter
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import accumulate
+from operator import itemgetter
 
 from virtune.model.metric import DIRECTIONS, Distribution
 from virtune.model.remark import Remark, Weight
@@ -30,8 +32,15 @@ METHOD = 9
 """
 
 
+class _Kept:
+    """The room for what a histogram works out once; no field of it, so that it is neither stored nor compared."""
+
+    __slots__ = ("_running",)
+    _running: tuple[int, ...]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Histogram:
+class Histogram(_Kept):
     """Latencies as counts: `bins` are (value in ns, count), ascending, as fio's `json+` gives them.
 
     fio's bins are at most 0.8 % wide, and adding the counts of equal bins merges two runs exactly.
@@ -42,7 +51,17 @@ class Histogram:
     @property
     def count(self) -> int:
         """How many latencies were counted."""
-        return sum(count for _, count in self.bins)
+        running = self._running_counts()
+        return running[-1] if running else 0
+
+    def _running_counts(self) -> tuple[int, ...]:
+        """Return how many were counted up to each bin."""
+        try:
+            return self._running
+        except AttributeError:
+            made = tuple(accumulate(map(itemgetter(1), self.bins)))
+            object.__setattr__(self, "_running", made)
+            return made
 
     def percentile(self, percent: float) -> float | None:
         """Return the latency in ns that `percent` % of the counted stay at or below; None when nothing was counted.
@@ -50,13 +69,15 @@ class Histogram:
         The same rule as fio's: the first bin at which the running count reaches percent/100 of all. Exact, because
         fio computes it in long double and a double would now and then pick the neighbouring bin.
         """
-        need = math.ceil(Fraction(percent) * self.count / 100)
-        running = 0
-        for value, count in self.bins:
-            running += count
-            if running >= need and running > 0:
-                return float(value)
-        return None
+        running = self._running_counts()
+        need = max(1, math.ceil(Fraction(percent) * self.count / 100))
+        at = bisect_left(running, need)
+        return float(self.bins[at][0]) if at < len(running) else None
+
+    def count_to(self, value: float) -> int:
+        """How many latencies lie at or below a value in ns."""
+        at = bisect_right(self.bins, value, key=itemgetter(0))
+        return self._running_counts()[at - 1] if at else 0
 
     def resolves(self, percent: float, *, beyond: int = 100) -> bool:
         """Whether at least `beyond` latencies lie above that percentile, so that it is meaningful."""
@@ -65,10 +86,10 @@ class Histogram:
 
 def merge(histograms: Iterable[Histogram]) -> Histogram:
     """Add histograms bin by bin: the histogram of all their latencies together."""
-    total: Counter[int] = Counter()
+    total: dict[int, int] = {}  # a Counter is half as fast
     for histogram in histograms:
         for value, count in histogram.bins:
-            total[value] += count
+            total[value] = total.get(value, 0) + count
     return Histogram(bins=tuple(sorted(total.items())))
 
 

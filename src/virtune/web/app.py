@@ -15,9 +15,9 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
 
-from virtune.flows.metrics import exposition
-from virtune.flows.report import report_html
-from virtune.flows.show import current
+from virtune.flows.metrics import Derived, exposition
+from virtune.flows.report import record_html
+from virtune.flows.show import current, derived_anew
 from virtune.flows.study_document import study_document
 from virtune.model.errors import VirtuneError
 from virtune.model.evidence import Damaged, Listed
@@ -46,6 +46,7 @@ class LocalPage:
         self.path = store
         self._reports: OrderedDict[tuple[str, int, bool], str] = OrderedDict()
         self._drawing = threading.Lock()
+        self._derived = Derived()
         self._templates = Environment(
             loader=FileSystemLoader(Path(__file__).parent / "templates"), autoescape=True, undefined=StrictUndefined,
             trim_blocks=True, finalize=lambda value: printable(value, most=400) if type(value) is str else value,
@@ -71,7 +72,7 @@ class LocalPage:
             key = (name, len(record.attempts), record.finished)
             with self._drawing:
                 if key not in self._reports:
-                    self._reports[key] = report_html(store, name, home="/")
+                    self._reports[key] = record_html(store, derived_anew(store, record), home="/")
                     while len(self._reports) > _REPORTS_KEPT:
                         self._reports.popitem(last=False)
                 return HTMLResponse(self._reports[key])
@@ -96,7 +97,7 @@ class LocalPage:
     def metrics(self, request: Request) -> Response:
         """Return the store's figures in Prometheus' or OpenMetrics' text."""
         with self._store() as store:
-            text, kind = exposition(store, request.headers.get("accept", ""))
+            text, kind = exposition(store, request.headers.get("accept", ""), self._derived)
         return Response(text, headers={"content-type": kind})
 
     def _store(self) -> Store:

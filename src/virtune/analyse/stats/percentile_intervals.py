@@ -41,21 +41,23 @@ def sections_of(histograms: Sequence[Histogram]) -> list[Histogram]:
     return [merge(histograms[start:end]) for start, end in itertools.pairwise(edges)]
 
 
-def ends_of(sections: Sequence[Histogram], percent: float, *, seconds: float) -> Ends:
-    """Return the interval of a percentile in ns, from an arm's sections, with their total length in seconds.
+def ends_of(sections: Sequence[Histogram], percent: float, *, seconds: float, whole: Histogram | None = None) -> Ends:
+    """Return the interval of a percentile in ns, from an arm's sections, with their total length in seconds. `whole`
+    is their sum where the caller has it.
 
     (None, None) with too few sections; (low, None) where the data give only a lower bound.
     """
     if len(sections) < SECTIONS_MIN:
         return None, None
+    whole = merge(sections) if whole is None else whole
     if percent <= SECTIONED_MAX:
-        return _sectioned(sections, percent)
-    low, high = _woodruff(sections, percent)
+        return _sectioned(sections, whole, percent)
+    low, high = _woodruff(sections, whole, percent)
     return low, high if seconds >= TAIL_SECONDS else None
 
 
-def _sectioned(sections: Sequence[Histogram], percent: float) -> Ends:
-    center = merge(sections).percentile(percent)
+def _sectioned(sections: Sequence[Histogram], whole: Histogram, percent: float) -> Ends:
+    center = whole.percentile(percent)
     values = [one.percentile(percent) for one in sections]
     logs = [math.log(value) for value in values if value]
     if not center or len(logs) < len(sections):
@@ -66,13 +68,12 @@ def _sectioned(sections: Sequence[Histogram], percent: float) -> Ends:
     return center * math.exp(-radius), center * math.exp(radius)
 
 
-def _woodruff(sections: Sequence[Histogram], percent: float) -> Ends:
-    whole = merge(sections)
+def _woodruff(sections: Sequence[Histogram], whole: Histogram, percent: float) -> Ends:
     center = whole.percentile(percent)
     if center is None:
         return None, None
     count = whole.count
-    below = [sum(number for value, number in one.bins if value <= center) for one in sections]
+    below = [one.count_to(center) for one in sections]
     share = sum(below) / count
     # a ratio of sums over sections: its residuals are the sections' own excess over the common share
     rest = [found - share * one.count for found, one in zip(below, sections, strict=True)]

@@ -137,7 +137,7 @@ def _over_rounds(
         percentile = merged.percentile(metric.percent)
         if percentile is None:
             return None
-        low, high = ends_of(sections, metric.percent, seconds=seconds)
+        low, high = ends_of(sections, metric.percent, seconds=seconds, whole=merged)
         return Value(
             metric=metric.id,
             value=percentile,

@@ -3,6 +3,7 @@
 
 import math
 from collections import Counter
+from functools import cache
 from typing import Any
 
 from virtune.model.evidence import StudyRecord
@@ -31,8 +32,8 @@ def heat_map(result: Result, record: StudyRecord, workload: str) -> Chart | None
         assert one.measurement is not None and one.measurement.histogram is not None  # noqa: S101, PT018 - chosen so
         column = (one.trial.round - 1) // each
         for value, count in one.measurement.histogram.bins:
-            counts[one.trial.arm, column, math.floor(math.log2(max(value, 1)) * _BINS_PER_DOUBLING)] += count
-            totals[one.trial.arm, column] += count
+            counts[one.trial.arm, column, _row_of(value)] += count
+        totals[one.trial.arm, column] += one.measurement.histogram.count
     rows: list[dict[str, Any]] = [
         {"arm": arm, "round": column * each + 1, "to": (column + 1) * each + 1,
          "low": 2 ** (number / _BINS_PER_DOUBLING) / 1e6, "high": 2 ** ((number + 1) / _BINS_PER_DOUBLING) / 1e6,
@@ -59,6 +60,12 @@ def heat_map(result: Result, record: StudyRecord, workload: str) -> Chart | None
             for name in names
         ),
     )
+
+
+@cache
+def _row_of(nanoseconds: int) -> int:
+    """Return the row of a latency; the same few thousand values come in every trial."""
+    return math.floor(math.log2(max(nanoseconds, 1)) * _BINS_PER_DOUBLING)
 
 
 def _spec(rows: list[dict[str, Any]], names: list[str]) -> dict[str, Any]:
