@@ -252,3 +252,17 @@ def test_a_heat_map_s_legend_names_no_share_that_no_cell_has(store: Store) -> No
     shown = heat.spec["spec"]["encoding"]["color"]["legend"]["values"]
     assert shown
     assert all(min(shares) <= one <= max(shares) for one in shown)
+
+
+def test_what_scrolls_takes_the_keyboard_and_has_a_name_and_no_head_is_empty(page: str) -> None:
+    tags = Tags()
+    tags.feed(page)
+    scrolls = [one for tag, one in tags.found if tag == "pre" or one.get("class") in ("wide", "picture")]
+    assert len(scrolls) >= 8
+    for one in scrolls:
+        assert one.get("tabindex") == "0"
+        assert one.get("role") in ("region", "img")
+        assert one.get("aria-label")
+    assert not re.search(r"<th[^>]*></th>", page)
+    for at in (found.start() for found in re.finditer("<svg", page)):
+        assert page[:at].endswith('<div aria-hidden="true">')  # the picture's name and its table say it

@@ -82,7 +82,7 @@ def _spec(rows: list[dict[str, Any]], names: list[str]) -> dict[str, Any]:
             "mark": {"type": "rect", "aria": False},
             "encoding": {
                 "x": {"field": "round", "type": "quantitative", "scale": {"nice": False, "zero": False},
-                      "axis": {"title": "round", "grid": False, "tickMinStep": 1}},
+                      "axis": {"title": "round", "grid": False, "tickMinStep": 1, "format": "d"}},
                 "x2": {"field": "to"},
                 "y": {"field": "low", "type": "quantitative", "scale": {"type": "log", "nice": False},
                       "axis": {"title": "latency in ms", "values": ticks, "format": "~g", "grid": False}},
