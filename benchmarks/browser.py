@@ -41,7 +41,8 @@ addEventListener('load', async () => {
   const told = v => ({id: v.id, impact: v.impact, nodes: v.nodes.length, first: v.nodes[0].html.slice(0, 160),
     why: (v.nodes[0].failureSummary || '').slice(0, 200)});
   seen.textContent = JSON.stringify({wide, outside, unreachable, dumb, figures: figures.length, empty,
-    violations: axe_found.violations.map(told), undecided: axe_found.incomplete.map(v => v.id + ' ' + v.nodes.length)});
+    violations: axe_found.violations.map(told),
+    undecided: axe_found.incomplete.map(v => v.id + ' ' + v.nodes.length)});
   document.body.append(seen);
 });
 </script>
