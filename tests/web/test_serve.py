@@ -17,7 +17,9 @@ import uvicorn
 from prometheus_client.parser import text_string_to_metric_families
 from tests.published import complaints
 
+from virtune.cli.serve import listening_on
 from virtune.flows.metrics import DESCRIPTIONS
+from virtune.model.errors import PreconditionError
 from virtune.web.app import application
 from virtune.web.guard import refusal
 
@@ -167,3 +169,10 @@ def test_hostile_names_do_no_harm(page: Page, tmp_path: Path) -> None:
             assert "<script" not in text or path == "/metrics", path
             assert "{{7*7}}" in text, "a name is no template"
         assert list(text_string_to_metric_families(text))
+
+
+def test_the_address_that_is_told_takes_connections_at_once() -> None:
+    with listening_on(0) as listening, socket.create_connection(listening.getsockname(), timeout=60) as asking:
+        assert asking.getpeername() == listening.getsockname()
+        with pytest.raises(PreconditionError, match="cannot listen on"):
+            listening_on(listening.getsockname()[1])

@@ -42,14 +42,24 @@ def command(port: int, store: Path) -> None:
     from virtune.web.app import application
 
     require_store(store, "last")
-    listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-    with listening:
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            listening.bind((HOST, port))
-        except OSError as error:
-            hint = "`--port 0` takes any free one"
-            raise PreconditionError(f"cannot listen on {HOST}:{port}: {error.strerror}", hint=hint) from None
+    with listening_on(port) as listening:
         click.echo(f"http://{HOST}:{listening.getsockname()[1]}/", err=True)
         config = uvicorn.Config(application(store), log_level="warning", access_log=False, server_header=False)
         uvicorn.Server(config).run(sockets=[listening])
+
+
+def listening_on(port: int) -> socket.socket:
+    """Return a socket that takes connections, so that its address can be told before there is an answer.
+
+    Raises PreconditionError where another program has the port.
+    """
+    listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listening.bind((HOST, port))
+        listening.listen()
+    except OSError as error:
+        listening.close()
+        hint = "`--port 0` takes any free one"
+        raise PreconditionError(f"cannot listen on {HOST}:{port}: {error.strerror}", hint=hint) from None
+    return listening
