@@ -14,6 +14,7 @@ from virtune.fio.workloads import parse_workload
 from virtune.model.errors import PlanError
 from virtune.model.evidence import InForce, StudyRecord, TrialRecord
 from virtune.model.measurement import Measurement
+from virtune.model.reason import Reason
 from virtune.model.stack import Stack
 from virtune.model.study import Arm, Study, StudyKind, Trial
 from virtune.model.sweep import LoadSweep
@@ -126,12 +127,15 @@ def test_the_greatest_load_within_a_limit_is_that_of_a_dense_sweep_in_a_quarter_
 def test_a_limit_that_nothing_keeps_and_one_that_all_keep_are_said() -> None:
     never, _ = run(SweepPlan(limit=parse_limit("latency.p99<=1us")), seed=1)
     assert never.most is None
-    assert "is broken at the least load already" in " ".join(never.why)
+    assert [one.reason for one in never.why] == [Reason.LIMIT_ALWAYS_BROKEN]
+    assert "is broken at the least load already" in never.why[0].text
     # a queue of 256 waits 6.4 ms at most
     always, _ = run(SweepPlan(limit=parse_limit("latency.p99<=1s"), loads=("10%", "20%")), seed=1)
     assert always.most is None
-    assert "holds at every load that was offered" in " ".join(always.why)
-    assert "saturation was not reached" in " ".join(always.why)
+    reasons = {one.reason: one.text for one in always.why}
+    assert list(reasons) == [Reason.NOT_SATURATED, Reason.TOO_FEW_LOADS, Reason.LIMIT_ALWAYS_KEPT]
+    assert "holds at every load that was offered" in reasons[Reason.LIMIT_ALWAYS_KEPT]
+    assert "saturation was not reached" in reasons[Reason.NOT_SATURATED]
 
 
 def test_a_noisy_disk_gives_a_wide_interval_and_ends() -> None:

@@ -17,6 +17,7 @@ from virtune.model.errors import PreconditionError
 from virtune.model.evidence import InForce, StudyRecord, TrialRecord
 from virtune.model.goal import Goal, Limit
 from virtune.model.measurement import Histogram, Measurement
+from virtune.model.reason import Reason
 from virtune.model.remark import Remark
 from virtune.model.search import Phase, Search, phase_of
 from virtune.model.stack import Stack
@@ -163,7 +164,7 @@ def test_a_limit_that_may_be_broken_is_not_recommended_silently() -> None:
     found, _ = searched(study_of(list(rates), goal=Goal(limits=(limit,))), World(rates))
     assert found.recommendation is Recommendation.UNDECIDED
     if found.winner == "fast":
-        assert "may break a limit" in found.why
+        assert found.why.reason is Reason.MAY_BREAK_A_LIMIT
     else:
         assert found.winner is None
 
@@ -174,7 +175,7 @@ def test_when_all_break_a_limit_there_is_no_winner() -> None:
     found, _ = searched(study_of(list(rates), goal=Goal(limits=(limit,))), World(rates))
     assert found.winner is None
     assert found.recommendation is Recommendation.UNDECIDED
-    assert "every configuration breaks a limit" in found.why
+    assert found.why.reason is Reason.ALL_BREAK_A_LIMIT
 
 
 def test_a_winner_that_differs_from_restart_to_restart_is_unstable() -> None:
@@ -182,11 +183,12 @@ def test_a_winner_that_differs_from_restart_to_restart_is_unstable() -> None:
     found, _ = searched(study_of(list(rates)), World(rates, noise=0.01, restarts=0.2))
     assert found.confirmation is not None
     assert found.confirmation.unstable
-    assert found.recommendation is Recommendation.UNDECIDED
+    assert (found.recommendation, found.why.reason) == (Recommendation.UNDECIDED, Reason.UNSTABLE)
+    assert "more than 10 %" in found.why.text
     steady, _ = searched(study_of(list(rates)), World(rates, noise=0.01))
-    assert steady.recommendation is Recommendation.CHANGE
+    assert (steady.recommendation, steady.why.reason) == (Recommendation.CHANGE, Reason.CONFIRMED)
     assert steady.confirmation is not None
-    assert steady.confirmation.verdict is Verdict.BETTER
+    assert (steady.confirmation.verdict, steady.confirmation.why.reason) == (Verdict.BETTER, Reason.BETTER_SIDE)
 
 
 def test_what_an_emulator_was_fastest_with_is_never_recommended() -> None:
@@ -196,7 +198,8 @@ def test_what_an_emulator_was_fastest_with_is_never_recommended() -> None:
     found, _ = searched(study_of(list(rates)), world)
     assert found.winner == "fast"
     assert found.recommendation is Recommendation.UNDECIDED
-    assert "emulation" in found.why
+    assert found.why.reason is Reason.EMULATED
+    assert "emulation" in found.why.text
     assert any("functional only" in note for note in found.notes)
 
 

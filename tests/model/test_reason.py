@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The reasons of verdicts: a code for each, and its words in one place."""
+"""The reasons of verdicts, recommendations and refusals: a code for each, and its words in one place."""
 
 import ast
 from pathlib import Path
 
 import pytest
 
-from virtune.model.reason import WORDS, Reason, because
+from virtune.model.reason import OF_RECOMMENDATIONS, OF_REFUSALS, OF_SWEEPS, OF_VERDICTS, WORDS, Reason, because
 
 SOURCE = Path(__file__).parents[2] / "src" / "virtune"
 
@@ -14,6 +14,10 @@ PUBLISHED = {
     "better-side", "worse-side", "within-margin", "not-settled", "sign-test", "rank-test", "too-few", "one-run-each",
     "no-value", "no-interval", "no-noise", "too-few-ios", "saturated", "arm-lost", "beyond-limit", "within-limit",
     "crosses-limit", "not-measured",
+    "all-break-a-limit", "no-leader", "not-finished", "may-break-a-limit", "baseline-leads", "not-confirmed",
+    "unstable", "confirmed", "confirmation-open", "confirmed-no-better", "emulated",
+    "nothing-measured", "not-saturated", "too-few-loads", "limit-always-kept", "limit-always-broken",
+    "kernel-refuses", "not-supported", "contradiction", "measures-memory", "does-not-start",
 }  # fmt: skip
 """What programs may ask for. A code is added here and in the schema's next number, and none is taken away."""
 
@@ -29,11 +33,18 @@ def test_codes_stay_and_every_one_has_words() -> None:
 def test_every_reason_is_given_somewhere() -> None:
     given = {
         node.attr
-        for path in (SOURCE / "analyse").rglob("*.py")
+        for room in ("analyse", "plan", "flows")
+        for path in (SOURCE / room).rglob("*.py")
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.Attribute) and ast.unparse(node.value) == "Reason"
     }
     assert given == set(Reason.__members__)
+
+
+def test_every_code_is_of_one_document() -> None:
+    groups = (OF_VERDICTS, OF_RECOMMENDATIONS, OF_SWEEPS, OF_REFUSALS)
+    assert sorted(code for group in groups for code in group) == sorted(Reason)
+    assert [code.value for code in OF_VERDICTS][-1] == "not-measured", "a verdict's document has no code of a search"
 
 
 def test_the_words_of_a_verdict_stand_in_one_place() -> None:

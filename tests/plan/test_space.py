@@ -7,6 +7,7 @@ from virtune.model.contradictions import contradictions
 from virtune.model.durability import Promise, durability_of
 from virtune.model.errors import PlanError
 from virtune.model.knob import Answer, Support
+from virtune.model.reason import Reason
 from virtune.model.space import Space
 from virtune.plan.space import Asked, Host, effective, space_of
 
@@ -46,6 +47,7 @@ def test_without_words_the_rigs_path_is_varied_within_one_class() -> None:
         "aio=io_uring+cache=writeback",
     ]
     assert all("O_DIRECT" in removed.why for removed in space.removed)
+    assert {removed.reason for removed in space.removed} == {Reason.CONTRADICTION}
     assert {apart.durability.promise for apart in space.apart} == {Promise.EVERY_WRITE, Promise.VOLATILE}
 
 
@@ -83,8 +85,11 @@ def test_what_the_host_does_not_have_is_removed_with_the_reason() -> None:
     assert names(space) == ["baseline", "native"]
     assert [(r.what, r.count) for r in space.removed] == [("disk.aio=io_uring", None)]
     assert "built without it" in space.removed[0].why
+    assert space.removed[0].reason is Reason.NOT_SUPPORTED
     refused = Host(answers={"disk.aio": (ALL,)}, program="qemu-storage-daemon", io_uring=False)
-    assert "kernel refuses" in space_of(Asked(vary=("disk.aio",)), refused).removed[0].why
+    (left,) = space_of(Asked(vary=("disk.aio",)), refused).removed
+    assert "kernel refuses" in left.why
+    assert left.reason is Reason.KERNEL_REFUSES
     absent = Answer(program=DAEMON, standing=Support.ABSENT, detail="no blockdev-add qcow2 lazy-refcounts")
     gone = Host(answers={"disk.lazy_refcounts": (absent,)}, program="qemu-storage-daemon")
     space = space_of(Asked(vary=("disk.lazy_refcounts", "disk.aio"), fix=("disk.format=qcow2",)), gone)
@@ -94,7 +99,8 @@ def test_what_the_host_does_not_have_is_removed_with_the_reason() -> None:
 def test_the_page_cache_is_not_tried_unasked_where_the_span_fits_into_it() -> None:
     space = space_of(Asked(span_bytes=1024**3), SMALL)
     assert {arm.stack.disk.cache for arm in space.ranked} == {"none"}
-    assert any("fits into this host's 8 GiB" in removed.why for removed in space.removed)
+    told = {removed.reason: removed.why for removed in space.removed}
+    assert "fits into this host's 8 GiB" in told[Reason.MEASURES_MEMORY]
     named = space_of(Asked(span_bytes=1024**3, vary=("disk.cache=none,writeback",)), SMALL)
     assert names(named) == ["baseline", "writeback"] or names(named) == ["baseline", "cache=writeback"]
     large = space_of(Asked(span_bytes=16 * 1024**3), SMALL)

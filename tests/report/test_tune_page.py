@@ -20,10 +20,13 @@ from virtune.cli.options import read_options
 from virtune.cli.tune import command
 from virtune.flows.tune_question import study_for
 from virtune.model.evidence import Changeover, InForce, TrialRecord
+from virtune.model.reason import Reason
 from virtune.model.remark import Remark, Weight
+from virtune.model.search import Removed
 from virtune.model.study import Trial
 from virtune.model.study_options import StudyOptions
 from virtune.model.tuning import Tuning
+from virtune.plan.codec import study_from_json, study_to_json
 from virtune.plan.space import Host
 from virtune.probe.host import host_facts
 from virtune.report.json.probe import probe_document
@@ -138,6 +141,7 @@ def test_the_document_has_the_host_the_jobs_and_the_disturbed_trials_of_each_arm
     facts = json.dumps(probe_document(host, judge_host(host)))
     document = json.loads(json.dumps(tuning_document(known, facts=facts)))
     assert complaints("tune", document) == []
+    assert (document["recommendation"], document["reason"]) == (known.recommendation, known.why.reason)
     judge, bare = validator("tune"), document | {"facts": None}
     assert [what for what, changed in invalid_variants(bare) if judge.is_valid(changed)] == []
     assert document["facts"] == json.loads(facts)
@@ -198,3 +202,15 @@ def test_a_search_has_a_page_in_markdown() -> None:
         "* host not recorded",
     ):
         assert part in text, part
+
+
+def test_a_search_that_was_kept_before_reasons_had_codes_opens_without_them() -> None:
+    found, _ = searched(study_of(list(RATES)), World(RATES, noise=0.01))
+    assert found.study.search is not None
+    left = (Removed(what="disk.aio=io_uring", count=None, why="it is missing", reason=Reason.NOT_SUPPORTED),)
+    kept = json.loads(study_to_json(replace(found.study, search=replace(found.study.search, removed=left))))
+    del kept["search"]["removed"][0]["reason"]
+    study = study_from_json(json.dumps(kept))
+    document = json.loads(json.dumps(tuning_document(replace(found, study=study), facts="")))
+    assert complaints("tune", document) == []
+    assert document["study"]["removed"][0]["reason"] is None

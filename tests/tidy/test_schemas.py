@@ -70,6 +70,13 @@ def test_there_is_a_schema_for_every_document() -> None:
         assert found["$id"] == f"urn:{identity.replace('/', ':')}"
 
 
+def test_the_table_of_documents_lists_each_with_its_number() -> None:
+    table = (REFERENCE.parent / "README.md").read_text()
+    for name, identity in WRITTEN.items():
+        assert f"| `{identity}` |" in table, name
+        assert f"(reference/{name}.schema.json) |" in table, name
+
+
 @pytest.mark.parametrize("name", SCHEMAS)
 def test_a_schema_is_sound_and_says_who_made_it(name: str) -> None:
     found = schema(name)

@@ -37,7 +37,7 @@ from virtune.model.durability import Promise
 from virtune.model.gate import GATES
 from virtune.model.knobs import KNOBS
 from virtune.model.metric import METRICS
-from virtune.model.reason import Reason
+from virtune.model.reason import OF_VERDICTS
 from virtune.model.result import Stopped
 from virtune.model.stack import Stack
 from virtune.model.study import StudyKind
@@ -183,7 +183,7 @@ def _condition() -> Schema:
 
 def reason() -> Schema:
     """Return the code of a reason."""
-    return word("The same as a code, which stays the same whatever the words are.", Reason)
+    return word("The same as a code, which stays the same whatever the words are.", OF_VERDICTS)
 
 
 def measured_as() -> Schema:

@@ -34,6 +34,7 @@ from virtune.model.event import (
     TrialStarted,
 )
 from virtune.model.evidence import InForce, StudyRecord, TrialRecord
+from virtune.model.reason import Reason, because
 from virtune.model.search import Phase, Removed, phase_of
 from virtune.model.stack import Stack
 from virtune.model.study import Study, Trial
@@ -208,7 +209,7 @@ def those_that_come_up(study: Study, tools: Tools, say: Callable[[Event], None])
     ranked = tuple(name for name in search.ranked if name not in refused)
     if len(ranked) < 2:
         raise PreconditionError("fewer than two configurations start", hint="; ".join(sorted(set(refused.values()))))
-    gone = tuple(Removed(what=name, count=1, why=f"does not start: {why}") for name, why in refused.items())
+    gone = tuple(Removed.by(because(Reason.DOES_NOT_START, why=why), what=name) for name, why in refused.items())
     search = replace(search, ranked=ranked, removed=(*search.removed, *gone))
     return replace(study, arms=tuple(arm for arm in study.arms if arm.name not in refused), search=search)
 

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The reason for a verdict or a condition's result: a stable code for programs, and a sentence for people."""
+"""The reason for a verdict, a condition's result, a recommendation, or what a sweep did not find: a stable code for
+programs, and a sentence for people.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -27,6 +29,27 @@ class Reason(StrEnum):
     WITHIN_LIMIT = "within-limit"
     CROSSES_LIMIT = "crosses-limit"
     NOT_MEASURED = "not-measured"
+    ALL_BREAK_A_LIMIT = "all-break-a-limit"
+    NO_LEADER = "no-leader"
+    NOT_FINISHED = "not-finished"
+    MAY_BREAK_A_LIMIT = "may-break-a-limit"
+    BASELINE_LEADS = "baseline-leads"
+    NOT_CONFIRMED = "not-confirmed"
+    UNSTABLE = "unstable"
+    CONFIRMED = "confirmed"
+    CONFIRMATION_OPEN = "confirmation-open"
+    CONFIRMED_NO_BETTER = "confirmed-no-better"
+    EMULATED = "emulated"
+    NOTHING_MEASURED = "nothing-measured"
+    NOT_SATURATED = "not-saturated"
+    TOO_FEW_LOADS = "too-few-loads"
+    LIMIT_ALWAYS_KEPT = "limit-always-kept"
+    LIMIT_ALWAYS_BROKEN = "limit-always-broken"
+    KERNEL_REFUSES = "kernel-refuses"
+    NOT_SUPPORTED = "not-supported"
+    CONTRADICTION = "contradiction"
+    MEASURES_MEMORY = "measures-memory"
+    DOES_NOT_START = "does-not-start"
 
 
 WORDS: Mapping[Reason, str] = {
@@ -49,8 +72,62 @@ WORDS: Mapping[Reason, str] = {
     Reason.WITHIN_LIMIT: "the whole interval is within the limit",
     Reason.CROSSES_LIMIT: "the interval crosses the limit; more {units} narrow it",
     Reason.NOT_MEASURED: "not measured{where}",
+    Reason.ALL_BREAK_A_LIMIT: "every configuration breaks a limit",
+    Reason.NO_LEADER: "nothing has been measured often enough yet",
+    Reason.NOT_FINISHED: "the search is not finished",
+    Reason.MAY_BREAK_A_LIMIT: "it may break a limit, and no configuration is sure to keep it",
+    Reason.BASELINE_LEADS: "no better configuration was found",
+    Reason.NOT_CONFIRMED: "the winner was not confirmed on fresh data",
+    Reason.UNSTABLE: "unstable: its starts differ by more than {most}",
+    Reason.CONFIRMED: "better than the baseline on fresh data, across starts",
+    Reason.CONFIRMATION_OPEN: "against the baseline: {why}",
+    Reason.CONFIRMED_NO_BETTER: "against the baseline: {why}",
+    Reason.EMULATED: "under software emulation (TCG) the ranking is the emulator's",
+    Reason.NOTHING_MEASURED: "no load was measured yet",
+    Reason.NOT_SATURATED: "saturation was not reached: every load was met, up to {most:,.0f} IOPS",
+    Reason.TOO_FEW_LOADS: "a knee takes three loads at least",
+    Reason.LIMIT_ALWAYS_KEPT: "{limit} holds at every load that was offered, up to {most:,.0f} IOPS",
+    Reason.LIMIT_ALWAYS_BROKEN: "{limit} is broken at the least load already, {least:,.0f} IOPS",
+    Reason.KERNEL_REFUSES: "the kernel refuses io_uring to us (`virtune probe` says why)",
+    Reason.NOT_SUPPORTED: "{program} {how}",
+    Reason.CONTRADICTION: "{which}",
+    Reason.MEASURES_MEMORY: "a span of {span} fits into this host's {memory}, so the page cache would be measured and"
+    " not the disk: a larger --span, or name them: --vary disk.cache=none,writeback",
+    Reason.DOES_NOT_START: "does not start: {why}",
 }
 """The sentence of each code, with placeholders for the facts of the case."""
+
+OF_RECOMMENDATIONS = (
+    Reason.ALL_BREAK_A_LIMIT,
+    Reason.NO_LEADER,
+    Reason.NOT_FINISHED,
+    Reason.MAY_BREAK_A_LIMIT,
+    Reason.BASELINE_LEADS,
+    Reason.NOT_CONFIRMED,
+    Reason.UNSTABLE,
+    Reason.CONFIRMED,
+    Reason.CONFIRMATION_OPEN,
+    Reason.CONFIRMED_NO_BETTER,
+    Reason.EMULATED,
+)
+OF_SWEEPS = (
+    Reason.NOTHING_MEASURED,
+    Reason.NOT_SATURATED,
+    Reason.TOO_FEW_LOADS,
+    Reason.LIMIT_ALWAYS_KEPT,
+    Reason.LIMIT_ALWAYS_BROKEN,
+)
+OF_REFUSALS = (
+    Reason.KERNEL_REFUSES,
+    Reason.NOT_SUPPORTED,
+    Reason.CONTRADICTION,
+    Reason.MEASURES_MEMORY,
+    Reason.DOES_NOT_START,
+)
+"""Why a configuration is left out of a search."""
+
+OF_VERDICTS = tuple(one for one in Reason if one not in OF_RECOMMENDATIONS + OF_SWEEPS + OF_REFUSALS)
+"""Of a verdict, a condition's result, and an interval that there is not."""
 
 NO_MEASUREMENT = ", which no measurement does"
 """Real counters and clocks never agree to the last digit: equal values are a sign of a stuck source."""

@@ -7,6 +7,7 @@ from typing import Literal
 
 from virtune.model.durability import Promise
 from virtune.model.goal import Goal
+from virtune.model.reason import Reason, Why
 
 Mode = Literal["quick", "certify"]
 
@@ -50,12 +51,18 @@ class Factor:
 class Removed:
     """Configurations that were left out of a space: how many, the name of one of them, and why.
 
-    `count` is None for a value that this host does not support.
+    `count` is None for a value that this host does not support, `reason` in searches of before it was stored.
     """
 
     what: str
     count: int | None
     why: str
+    reason: Reason | None = None
+
+    @classmethod
+    def by(cls, why: Why, *, what: str, count: int | None = 1) -> "Removed":
+        """Return what a reason leaves out."""
+        return cls(what=what, count=count, why=why.text, reason=why.reason)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

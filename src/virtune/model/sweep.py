@@ -3,6 +3,7 @@
 
 from dataclasses import dataclass
 
+from virtune.model.reason import Why
 from virtune.model.study import Study
 
 
@@ -56,7 +57,7 @@ class LoadSweep:
     saturation: LoadEstimate | None
     knee: LoadEstimate | None
     most: LoadEstimate | None
-    why: tuple[str, ...]
+    why: tuple[Why, ...]
     gaps: tuple[tuple[float, float], ...] = ()
     above: float | None = None
     below: float | None = None

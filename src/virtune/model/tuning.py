@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """A Tuning: the findings of a search so far. Undecided is a valid result."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from virtune.model.goal import Limit
+from virtune.model.reason import Reason, Why, because
 from virtune.model.result import Basis, RampFinding
 from virtune.model.search import Phase
 from virtune.model.standing import Place, Standing
@@ -49,7 +50,7 @@ class Confirmation:
     baseline: float | None
     ratio: Interval | None
     verdict: Verdict
-    why: str
+    why: Why
     spread: float | None = None
     baseline_spread: float | None = None
     breaks: tuple[str, ...] = ()
@@ -144,7 +145,7 @@ class Tuning:
     confirmation: Confirmation | None = None
     soaks: tuple[Soak, ...] = ()
     recommendation: Recommendation = Recommendation.UNDECIDED
-    why: str = ""
+    why: Why = field(default_factory=lambda: because(Reason.NOT_FINISHED))
     values: tuple[tuple[str, float], ...] = ()
     measured_seconds: float = 0.0
     elapsed_seconds: float = 0.0

@@ -18,6 +18,7 @@ from virtune.model.durability import Promise, durability_of
 from virtune.model.errors import PlanError
 from virtune.model.knob import Answer, Choice, Knob, Support, Switch
 from virtune.model.knobs import BY_ID, whole_plot
+from virtune.model.reason import Reason, Why, because
 from virtune.model.search import Factor, Removed
 from virtune.model.space import Apart, Space
 from virtune.model.spelling import quoted
@@ -135,7 +136,7 @@ def _factors(
         if knob.id in [factor.knob for factor in factors]:
             raise PlanError(f"{knob.id} is varied twice", hint="list its values once")
         missing = {value: why for value in values if (why := _missing(knob, value, host))}
-        gone += [Removed(what=f"{knob.id}={value}", count=None, why=why) for value, why in missing.items()]
+        gone += [Removed.by(why, what=f"{knob.id}={value}", count=None) for value, why in missing.items()]
         kept = tuple(value for value in values if value not in missing)
         if kept:
             plots = {whole_plot(apply_settings(base, [f"{knob.id}={value}"])[0]) for value in kept}
@@ -214,21 +215,21 @@ def _by_default(base: Stack, fixed: set[str], host: Host) -> Iterator[tuple[Knob
             yield BY_ID[name], _all_values(BY_ID[name], host)
 
 
-def _missing(knob: Knob, value: str, host: Host) -> str | None:
+def _missing(knob: Knob, value: str, host: Host) -> Why | None:
     """Say why this host does not support that value; None if it does or if that is unknown."""
     if knob.id == "disk.aio" and value == "io_uring" and host.io_uring is False:
-        return "the kernel refuses io_uring to us (`virtune probe` says why)"
+        return because(Reason.KERNEL_REFUSES)
     for answer in host.answers.get(knob.id, ()):
         if not answer.program.startswith(host.program):
             continue
         if answer.standing is Support.ABSENT:
-            return f"{answer.program} does not have it: {answer.detail}"
+            return because(Reason.NOT_SUPPORTED, program=answer.program, how=f"does not have it: {answer.detail}")
         if answer.standing is Support.VALUES and value not in answer.values:
-            return f"{answer.program} was built without it"
+            return because(Reason.NOT_SUPPORTED, program=answer.program, how="was built without it")
     return None
 
 
-def _cached(asked: Asked, host: Host) -> str | None:
+def _cached(asked: Asked, host: Host) -> Why | None:
     """Say why a cache mode that uses the page cache is not tried by default; None where it may be.
 
     Where the whole span fits into the host's RAM, such a stack measures the RAM, not the disk.
@@ -237,22 +238,19 @@ def _cached(asked: Asked, host: Host) -> str | None:
     if named or host.memory_bytes is None or not 0 < asked.span_bytes < host.memory_bytes:
         return None
     span, memory = format_bytes(asked.span_bytes), format_bytes(host.memory_bytes)
-    return (
-        f"a span of {span} fits into this host's {memory}, so the page cache would be measured and not the disk: "
-        "a larger --span, or name them: --vary disk.cache=none,writeback"
-    )
+    return because(Reason.MEASURES_MEMORY, span=span, memory=memory)
 
 
 class _Sorter:
     """Sorts configurations: ranked, removed with a reason, or set apart."""
 
-    def __init__(self, *, baseline: Arm, promise: Promise, cached: str | None) -> None:
+    def __init__(self, *, baseline: Arm, promise: Promise, cached: Why | None) -> None:
         self._baseline, self._promise, self._cached = baseline, promise, cached
         self._seen = {effective(baseline.stack)}
         self._ranked: list[Arm] = []
         self._apart: list[Apart] = []
-        self._removed: Counter[str] = Counter()
-        self._example: dict[str, str] = {}
+        self._removed: Counter[Why] = Counter()
+        self._example: dict[Why, str] = {}
 
     def take(self, arm: Arm) -> None:
         """Sort one configuration in; one with the same effect as another is removed."""
@@ -261,7 +259,7 @@ class _Sorter:
             return
         durability = durability_of(arm.stack)
         if found:
-            self._remove(arm, found[0])
+            self._remove(arm, because(Reason.CONTRADICTION, which=found[0]))
         elif durability.promise is not self._promise:
             self._apart.append(Apart(arm=arm, durability=durability))
         elif self._cached is not None and arm.stack.disk.cache not in DIRECT_CACHES:
@@ -277,7 +275,7 @@ class _Sorter:
         if left < 2:
             words = "one configuration is" if left else "no configuration is"
             raise PlanError(f"{words} left to rank", hint=self._why_few())
-        reasons = (Removed(what=self._example[why], count=count, why=why) for why, count in self._removed.items())
+        reasons = (Removed.by(why, what=self._example[why], count=count) for why, count in self._removed.items())
         return Space(
             factors=factors,
             arms=(self._baseline, *self._ranked),
@@ -288,7 +286,7 @@ class _Sorter:
             apart=tuple(self._apart),
         )
 
-    def _remove(self, arm: Arm, why: str) -> None:
+    def _remove(self, arm: Arm, why: Why) -> None:
         self._removed[why] += 1
         self._example.setdefault(why, arm.name)
 
@@ -296,7 +294,7 @@ class _Sorter:
         if self._apart:
             return f"{len(self._apart)} promise another durability than {self._promise}: `--durability` chooses"
         if self._removed:
-            return self._removed.most_common(1)[0][0]
+            return self._removed.most_common(1)[0][0].text
         return "`--vary disk.aio` makes a choice"
 
 

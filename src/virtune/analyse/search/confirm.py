@@ -8,6 +8,7 @@ from statistics import fmean, stdev
 from virtune.analyse.search.blocks import Rows, block_of, log_of, mean_of, rows_of, search_of
 from virtune.analyse.stats.hodges_lehmann import shift_of
 from virtune.model.evidence import TrialRecord
+from virtune.model.reason import Reason, Why, because
 from virtune.model.result import Waiver
 from virtune.model.search import Search
 from virtune.model.study import Study
@@ -37,7 +38,8 @@ def confirmed(
     both = [(block.get(winner, math.nan), block.get(study.baseline, math.nan)) for block in blocks]
     usable = [(a, b) for a, b in both if math.isfinite(a) and math.isfinite(b)]
     shift = shift_of([a - b for a, b in usable], confidence=1 - search.error)
-    verdict, why, ratio = Verdict.UNDECIDED, "no pair of starts gave values of both", None
+    verdict, ratio = Verdict.UNDECIDED, None
+    why = because(Reason.NO_VALUE, which="no pair of starts gave values of both")
     if shift is not None:
         ends = sorted((sign * shift.low, sign * shift.high))
         ratio = Interval(
@@ -88,18 +90,21 @@ def soaked(study: Study, winner: str | None, rows: Rows) -> tuple[Soak, ...]:
     return tuple(found)
 
 
-def _judged(low: float, high: float, has: float, pairs: int, search: Search, margin: float) -> tuple[Verdict, str]:
+def _judged(low: float, high: float, has: float, pairs: int, search: Search, margin: float) -> tuple[Verdict, Why]:
     if has < 1 - search.error:
         level = format_share(1 - search.error)
-        return Verdict.UNDECIDED, f"too few pairs of starts ({pairs}) for an interval at {level} confidence"
+        words = f"too few pairs of starts ({pairs}) for an interval at {level} confidence"
+        return Verdict.UNDECIDED, Why(reason=Reason.TOO_FEW, text=words)
     reach = math.log1p(margin)
     if -reach <= low and high <= reach:
-        return Verdict.SAME, f"any difference is smaller than {format_share(margin)}"
+        return Verdict.SAME, because(Reason.WITHIN_MARGIN, margin=format_share(margin))
     if low > 0:
-        return Verdict.BETTER, "the whole interval is on the better side"
+        return Verdict.BETTER, because(Reason.BETTER_SIDE)
     if high < 0:
-        return Verdict.WORSE, "on fresh data the winner is worse: the race was wrong"
-    return Verdict.UNDECIDED, "could be no change or more than the margin"
+        return Verdict.WORSE, Why(
+            reason=Reason.WORSE_SIDE, text="on fresh data the winner is worse: the race was wrong"
+        )
+    return Verdict.UNDECIDED, because(Reason.NOT_SETTLED, margin=format_share(margin))
 
 
 def _breaks(study: Study, search: Search, winner: str, rows: Rows) -> tuple[str, ...]:

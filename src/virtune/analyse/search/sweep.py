@@ -20,6 +20,7 @@ from virtune.analyse.study.offered_load import met_share
 from virtune.analyse.trial.rejection import pardons, rejected_for
 from virtune.model.evidence import StudyRecord
 from virtune.model.measurement import Measurement
+from virtune.model.reason import Reason, Why, because
 from virtune.model.sweep import LoadEstimate, LoadPoint, LoadSweep
 from virtune.model.sweep_plan import LOADS_MAX, RESOLUTION, SweepPlan
 from virtune.model.workload import Workload
@@ -238,19 +239,17 @@ def _why(
     saturation: LoadEstimate | None,
     knee: LoadEstimate | None,
     most: LoadEstimate | None,
-) -> Iterator[str]:
+) -> Iterator[Why]:
     """Say why each missing result was not found."""
     if not points:
-        yield "no load was measured yet"
+        yield because(Reason.NOTHING_MEASURED)
         return
     if saturation is None:
-        yield f"saturation was not reached: every load was met, up to {points[-1].offered:,.0f} IOPS"
+        yield because(Reason.NOT_SATURATED, most=points[-1].offered)
     if knee is None:
-        yield "a knee takes three loads at least"
+        yield because(Reason.TOO_FEW_LOADS)
     if plan.limit is not None and most is None:
-        kept = _excess(points[0]) <= 0
-        yield (
-            f"{plan.limit.text} holds at every load that was offered, up to {points[-1].offered:,.0f} IOPS"
-            if kept
-            else f"{plan.limit.text} is broken at the least load already, {points[0].offered:,.0f} IOPS"
-        )
+        if _excess(points[0]) <= 0:
+            yield because(Reason.LIMIT_ALWAYS_KEPT, limit=plan.limit.text, most=points[-1].offered)
+        else:
+            yield because(Reason.LIMIT_ALWAYS_BROKEN, limit=plan.limit.text, least=points[0].offered)

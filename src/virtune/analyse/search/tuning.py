@@ -19,18 +19,18 @@ from virtune.analyse.trial.warm_up import Ramp, ramp_at, ramp_of
 from virtune.model.evidence import StudyRecord, TrialRecord
 from virtune.model.knobs import whole_plot
 from virtune.model.measurement import merge
+from virtune.model.reason import Reason, Why, because
 from virtune.model.remark import Weight
 from virtune.model.result import Basis, Waiver
 from virtune.model.search import Phase, Search, phase_of
 from virtune.model.standing import Place, RaceRules, Standing
 from virtune.model.study import Study
-from virtune.model.tuning import Confirmation, LimitCheck, LimitState, Probed, Recommendation, Tuning
+from virtune.model.tuning import UNSTABLE, Confirmation, LimitCheck, LimitState, Probed, Recommendation, Tuning
+from virtune.model.units import format_share
 from virtune.model.verdict import Verdict
 
 FUNCTIONAL_ONLY = "functional-only"
 """The remark on a slice whose guest ran under software emulation."""
-
-EMULATED = "under software emulation (TCG) the ranking is the emulator's"
 
 LIMIT_BLOCKS_MAX = 60
 """The most blocks spent on whether the leader keeps a limit; after them it stays undecided."""
@@ -60,7 +60,7 @@ def tuning(record: StudyRecord) -> Tuning:
     phase, finished = _phase(study, probed, winner, done, racing=bool(standing.up_next or wanted), pairs=pairs)
     recommendation, why = _recommend(study, search, winner, standing, checks, confirmation, finished=finished)
     if _emulated(record.trials):
-        recommendation, why = Recommendation.UNDECIDED, EMULATED
+        recommendation, why = Recommendation.UNDECIDED, because(Reason.EMULATED)
     return Tuning(
         study=study,
         phase=phase,
@@ -260,27 +260,27 @@ def _recommend(
     confirmation: Confirmation | None,
     *,
     finished: bool,
-) -> tuple[Recommendation, str]:
+) -> tuple[Recommendation, Why]:
     if winner is None:
         if not standing.runners:
-            return Recommendation.UNDECIDED, "every configuration breaks a limit"
-        return Recommendation.UNDECIDED, "nothing has been measured often enough yet"
+            return Recommendation.UNDECIDED, because(Reason.ALL_BREAK_A_LIMIT)
+        return Recommendation.UNDECIDED, because(Reason.NO_LEADER)
     if not finished:
-        return Recommendation.UNDECIDED, "the search is not finished"
+        return Recommendation.UNDECIDED, because(Reason.NOT_FINISHED)
     doubtful = bool(search.goal.limits) and state_of(checks, winner) is not LimitState.KEPT
     if doubtful or (confirmation is not None and confirmation.breaks):
-        return Recommendation.UNDECIDED, "it may break a limit, and no configuration is sure to keep it"
+        return Recommendation.UNDECIDED, because(Reason.MAY_BREAK_A_LIMIT)
     if winner == study.baseline:
-        return Recommendation.KEEP, "no better configuration was found"
+        return Recommendation.KEEP, because(Reason.BASELINE_LEADS)
     if confirmation is None:
-        return Recommendation.UNDECIDED, "the winner was not confirmed on fresh data"
+        return Recommendation.UNDECIDED, because(Reason.NOT_CONFIRMED)
     if confirmation.verdict is Verdict.BETTER:
         if confirmation.unstable:
-            return Recommendation.UNDECIDED, "unstable: its starts differ by more than 10 %"
-        return Recommendation.CHANGE, "better than the baseline on fresh data, across starts"
+            return Recommendation.UNDECIDED, because(Reason.UNSTABLE, most=format_share(UNSTABLE))
+        return Recommendation.CHANGE, because(Reason.CONFIRMED)
     if confirmation.verdict is Verdict.UNDECIDED:
-        return Recommendation.UNDECIDED, f"against the baseline: {confirmation.why}"
-    return Recommendation.KEEP, f"against the baseline: {confirmation.why}"
+        return Recommendation.UNDECIDED, because(Reason.CONFIRMATION_OPEN, why=confirmation.why.text)
+    return Recommendation.KEEP, because(Reason.CONFIRMED_NO_BETTER, why=confirmation.why.text)
 
 
 def _values(

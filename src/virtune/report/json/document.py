@@ -20,6 +20,9 @@ Moment = Annotated[str, {"pattern": r"^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}\+00:0
 Sentence = Annotated[str, "A sentence."]
 Name = Annotated[str, "A name."]
 
+CODE = "The same as a code, which stays the same whatever the words are."
+"""The words of the key `reason`."""
+
 NOT_NEGATIVE = {"minimum": 0}
 POSITIVE = {"exclusiveMinimum": 0}
 AT_LEAST_ONE = {"minimum": 1}

@@ -1,17 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The result of a sweep as a JSON document."""
+"""The result of a sweep as a JSON document.
+
+History of the schema:
+
+virtune/sweep/1   first version
+virtune/sweep/2   `reasons`: the codes of why something was not found, beside the words
+"""
 
 import json
 from collections.abc import Mapping
 from typing import Annotated, Any, TypedDict
 
 from virtune import __version__
+from virtune.model.reason import OF_SWEEPS, Reason
 from virtune.model.result import Result
 from virtune.model.sweep import LoadEstimate, LoadPoint, LoadSweep
 from virtune.report.json.document import AT_LEAST_ONE, IDENTITY, Moment, ProgramVersion
 from virtune.report.reproduce import sweep_again
 
-SCHEMA = "virtune/sweep/1"
+SCHEMA = "virtune/sweep/2"
 
 
 class _Study(TypedDict):
@@ -66,6 +73,10 @@ class SweepDocument(TypedDict):
     ]
     most: Annotated[_Estimate | None, "The greatest load at which the limit holds; null without one."]
     why: Annotated[list[Annotated[str, "One sentence."]], "What was not found, and why."]
+    reasons: Annotated[
+        list[Annotated[Reason, {"enum": [*OF_SWEEPS]}]],
+        "The same as codes, in the same order; they stay the same whatever the words are.",
+    ]
     points: Annotated[list[_Point], "The loads, the least first."]
     command: Annotated[str, "The command line that does it again."]
 
@@ -95,7 +106,8 @@ def sweep_document(known: LoadSweep, result: Result, *, facts: str) -> SweepDocu
         "saturation": _estimate(known.saturation),
         "knee": _estimate(known.knee),
         "most": _estimate(known.most),
-        "why": list(known.why),
+        "why": [one.text for one in known.why],
+        "reasons": [one.reason for one in known.why],
         "points": [_point(known, result, one) for one in known.points],
         "command": sweep_again(study),
     }

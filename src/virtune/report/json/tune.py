@@ -46,7 +46,8 @@ def tuning_document(
         "study": _search(known, study, study.search),
         "facts": json.loads(facts) if facts else None,
         "recommendation": known.recommendation,
-        "why": known.why,
+        "why": known.why.text,
+        "reason": known.why.reason,
         "winner": known.winner,
         "leader": standing.leader,
         "distance": known.distance,
@@ -118,7 +119,9 @@ def _search(known: Tuning, study: Study, search: Search) -> SearchPart:
         ],
         "budget_seconds": search.budget_seconds,
         "factors": [{"knob": one.knob, "values": list(one.values), "costly": one.costly} for one in search.factors],
-        "removed": [{"what": one.what, "count": one.count, "why": one.why} for one in search.removed],
+        "removed": [
+            {"what": one.what, "count": one.count, "why": one.why, "reason": one.reason} for one in search.removed
+        ],
         "apart": [
             {"arms": list(one.names), "durability": one.promise, "weaker": one.weaker, "why": one.words}
             for one in search.apart
@@ -158,6 +161,7 @@ def _contrast(found: Contrast) -> ContrastPart:
         "sd": found.sd,
         "lag1": None if found.sd is None else found.lag1,
         "why": None if found.why is None else found.why.text,
+        "reason": None if found.why is None else found.why.reason,
     }
 
 
@@ -170,7 +174,8 @@ def _confirmation(found: Confirmation) -> ConfirmationPart:
         if (ratio := found.ratio) is None
         else {"estimate": ratio.estimate, "low": ratio.low, "high": ratio.high, "confidence": ratio.confidence},
         "verdict": found.verdict,
-        "why": found.why,
+        "why": found.why.text,
+        "reason": found.why.reason,
         "spread": found.spread,
         "baseline_spread": found.baseline_spread,
         "unstable": found.unstable,

@@ -1,16 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The keys of a search's document."""
+"""The keys of a search's document.
+
+History of the schema:
+
+virtune/tune/1   first version
+virtune/tune/2   `reason`: the code of why the recommendation, the confirmation's verdict, a missing interval or a
+                 configuration that was left out is what it is, beside its words
+"""
 
 from collections.abc import Mapping
 from typing import Annotated, Literal, TypedDict
 
 from virtune.model.durability import Promise
+from virtune.model.reason import OF_RECOMMENDATIONS, OF_REFUSALS, OF_VERDICTS, Reason
 from virtune.model.search import Phase
 from virtune.model.standing import Place
 from virtune.model.tuning import LimitState, Recommendation
 from virtune.model.verdict import Verdict
 from virtune.report.json.document import (
     AT_LEAST_ONE,
+    CODE,
     IDENTITY,
     NOT_EMPTY,
     NOT_NEGATIVE,
@@ -24,7 +33,7 @@ from virtune.report.json.document import (
 from virtune.report.json.parts import A_METRIC, BasisPart, CheckedPart, RampPart
 from virtune.report.json.probe import ProbeDocument
 
-SCHEMA = "virtune/tune/1"
+SCHEMA = "virtune/tune/2"
 
 _OF_PROGRAMS = {"propertyNames": {"enum": ["qemu", "qemu-img", "libvirt"]}}
 """In whose words a winner is written."""
@@ -59,6 +68,7 @@ class _Removed(TypedDict):
     what: Annotated[str, "A value, or one of the configurations by name."]
     count: Annotated[int | None, "How many configurations; null for a value that this host has not.", AT_LEAST_ONE]
     why: Annotated[str, "The reason, in words."]
+    reason: Annotated[Reason | None, f"{CODE} Null in a search of an older virtune.", {"enum": [*OF_REFUSALS, None]}]
 
 
 class _Apart(TypedDict):
@@ -130,6 +140,7 @@ class ConfirmationPart(TypedDict):
     ratio: _Ratio | None
     verdict: Annotated[Verdict, "Of the winner against the baseline."]
     why: Annotated[str, "The reason, in words."]
+    reason: Annotated[Reason, CODE, {"enum": [*OF_VERDICTS]}]
     spread: Annotated[float | None, "Relative standard deviation over the winner's starts.", NOT_NEGATIVE]
     baseline_spread: Annotated[float | None, "The same of the baseline.", NOT_NEGATIVE]
     unstable: Annotated[bool, "Whether the winner's starts differ by more than a tenth."]
@@ -173,6 +184,7 @@ class ContrastPart(TypedDict):
     sd: Annotated[float | None, "Standard deviation of one block's difference (ln), as it went into the interval."]
     lag1: Annotated[float | None, "How alike neighbouring blocks were taken to be, 0 to 0.9.", NOT_NEGATIVE]
     why: Annotated[str | None, "Why there is no interval."]
+    reason: Annotated[Reason | None, CODE, {"enum": [*OF_VERDICTS, None]}]
 
 
 class RunnerPart(AttemptsPart):
@@ -235,6 +247,7 @@ class TuneDocument(TypedDict):
     facts: Annotated[ProbeDocument | None, "The host as it was when the search began."]
     recommendation: Annotated[Recommendation, "What to do."]
     why: Annotated[str, "The reason, in words."]
+    reason: Annotated[Reason, CODE, {"enum": [*OF_RECOMMENDATIONS]}]
     winner: Annotated[str | None, "The arm to change to, or to keep; null while nobody leads."]
     leader: Annotated[str | None, "The arm that leads the race; another than the winner where it may break a limit."]
     distance: Annotated[

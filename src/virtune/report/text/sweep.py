@@ -69,7 +69,7 @@ def answer_lines(known: LoadSweep) -> Iterator[str]:
             f"knee: {estimate_text(known.knee)}; beyond it more load adds more latency than throughput "
             "(greatest IOPS by mean latency)"
         )
-    yield from known.why
+    yield from (one.text for one in known.why)
 
 
 def estimate_text(found: LoadEstimate) -> str:

@@ -61,11 +61,11 @@ def recommendation_line(known: Tuning) -> str:
     """Return the recommendation in one line."""
     match known.recommendation:
         case Recommendation.CHANGE:
-            return f"change to {known.winner}: {known.why}"
+            return f"change to {known.winner}: {known.why.text}"
         case Recommendation.KEEP:
-            return f"keep the baseline: {known.why}"
+            return f"keep the baseline: {known.why.text}"
         case Recommendation.UNDECIDED:
-            return f"undecided: {known.why}"
+            return f"undecided: {known.why.text}"
 
 
 def headline(known: Tuning) -> Text:
@@ -116,7 +116,7 @@ def answer_lines(known: Tuning) -> Iterator[Text]:
     if (found := known.confirmation) is not None:
         line = Text(f"against the baseline, on fresh data: {metric.label} ")
         if found.ratio is None or found.ratio.confidence < 1 - search.error:
-            line.append(f"undecided, {found.why}", style="yellow")
+            line.append(f"undecided, {found.why.text}", style="yellow")
         else:
             style = {Verdict.BETTER: "green", Verdict.WORSE: "red"}.get(found.verdict, "yellow")
             line.append(difference_text(found.ratio), style=style)
