@@ -3,6 +3,7 @@
 
 import io
 import json
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,8 @@ from virtune.fio.results_json import read_json
 from virtune.fio.results_text import read_text
 from virtune.model.measurement import FioResult, Latency
 from virtune.model.metric import BY_ID
-from virtune.report.text.explain import explained_document, render
+from virtune.report.json.explain import explained_document
+from virtune.report.text.explain import render
 from virtune.report.text.words import quantity
 
 FOLDER = Path(__file__).parents[1] / "captures" / "fio-versions"
@@ -27,9 +29,8 @@ def read(name: str) -> FioResult:
     return read_result((FOLDER / name).read_text())
 
 
-def document(name: str) -> dict[str, object]:
-    found: dict[str, object] = explained_document([explained(name, read(name))])["results"][0]
-    return found
+def document(name: str) -> Mapping[str, object]:
+    return explained_document([explained(name, read(name))])["results"][0]
 
 
 @pytest.mark.parametrize("name", BOTH)

@@ -31,11 +31,12 @@ from virtune.plan.arms import arms_from_vary, base_stack
 from virtune.probe.host import host_facts
 from virtune.report.json.advice import advice_document, advised_domain
 from virtune.report.json.domains import domains_document
+from virtune.report.json.explain import explained_document
+from virtune.report.json.knobs import knobs_document
 from virtune.report.json.listing import listing_document
 from virtune.report.json.probe import probe_document
 from virtune.report.json.result import result_document
-from virtune.report.text.explain import Explained, explained_document
-from virtune.report.text.knobs import knobs_document
+from virtune.report.text.explain import Explained
 
 MACHINES = sorted(path.parent.name for path in CAPTURES.glob("*/tree.json"))
 WHEN = "2026-01-02T03:04:05+00:00"

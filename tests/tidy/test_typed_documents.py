@@ -8,14 +8,17 @@ from typing import Annotated, Literal, NotRequired, TypedDict, get_type_hints
 
 import pytest
 from jsonschema import Draft202012Validator
+from tools.schemas.keys import record
 from tools.schemas.typed import Typed, schema_of
 
 from virtune.model.verdict import Verdict
 from virtune.report.json.document import AT_LEAST_ONE, Moment, Name
+from virtune.report.json.sweep import SweepDocument
 
 ROOT = Path(__file__).parents[2]
-TYPED = ("advice", "audit", "diagnose", "domains", "layers", "listing", "parts", "sweep", "tune", "top")
-"""The modules of report/json whose documents are typed."""
+MODULES = sorted((ROOT / "src" / "virtune" / "report" / "json").glob("*.py"))
+UNTYPED = {"check.check_document", "explain._without_bins", "probe._plain"}
+"""What writes the fields of a dataclass of the model, which are the keys."""
 
 
 class Inner(TypedDict):
@@ -81,10 +84,27 @@ def test_a_key_or_a_type_without_words_stops_the_generation() -> None:
         Typed().of(bare)
 
 
-@pytest.mark.parametrize("name", TYPED)
-def test_the_makers_of_a_typed_document_return_its_types(name: str) -> None:
+def test_the_makers_of_documents_return_their_types() -> None:
     """`dict[str, Any]` would let a key be renamed that mypy should have refused."""
-    tree = ast.parse((ROOT / "src" / "virtune" / "report" / "json" / f"{name}.py").read_text())
-    returned = [ast.unparse(one.returns) for one in tree.body if isinstance(one, ast.FunctionDef) and one.returns]
-    assert returned
-    assert not [one for one in returned if "Any" in one or one.startswith("dict")]
+    returned = {
+        f"{path.stem}.{one.name}": ast.unparse(one.returns)
+        for path in MODULES
+        for one in ast.parse(path.read_text()).body
+        if isinstance(one, ast.FunctionDef) and one.returns
+    }
+    assert len(returned) > 30
+    assert {name for name, what in returned.items() if "Any" in what or what.startswith("dict")} == UNTYPED
+
+
+def test_a_key_that_is_renamed_where_it_is_defined_is_another_document() -> None:
+    hints = dict(get_type_hints(SweepDocument, include_extras=True))
+    before = schema_of("virtune/sweep/2", "A sweep", SweepDocument, Typed())
+    assert before == (ROOT / "docs" / "reference" / "sweep.schema.json").read_text().replace(
+        "One stack under more and more load", "A sweep"
+    )
+    hints["knees"] = hints.pop("knee")
+    renamed = TypedDict("renamed", hints)  # type: ignore[misc]
+    renamed.__doc__ = SweepDocument.__doc__
+    after = schema_of("virtune/sweep/2", "A sweep", renamed, Typed())
+    with pytest.raises(ValueError, match=r"knee\b.* knees\b"):
+        record({"sweep": after})

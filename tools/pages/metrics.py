@@ -4,10 +4,10 @@
 from collections.abc import Iterator
 
 from tools.pages.markdown import code, plain, table, whole
-from tools.schemas.parts import IN_WORDS
 from virtune.model.layers import BOUNDARIES
 from virtune.model.metric import DIRECTIONS, METRICS, Metric
 from virtune.model.result import Value
+from virtune.report.json.parts import IN_WORDS
 
 _WITHOUT_BINS = "Without bins as fio printed it, and only where there is a single direction of a single job."
 

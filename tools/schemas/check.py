@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The schema of a check: what `virtune check` writes with `--json`."""
 
-from tools.schemas.parts import identity, program_version
-from tools.schemas.shape import Shapes, table, written
+from tools.schemas.shape import exactly, table, written
+from tools.schemas.typed import Typed
 from virtune.model.fitness import Fitness
 from virtune.report.json.check import SCHEMA
+from virtune.report.json.document import IDENTITY, ProgramVersion
 
 WORDS: dict[str, str] = {
     "Fitness.study": "By which `show` finds it again.",
@@ -69,12 +70,12 @@ WORDS: dict[str, str] = {
 
 def schema() -> str:
     """Return the schema as text."""
-    shapes = Shapes(WORDS)
+    shapes = Typed(WORDS)
     shapes.of(Fitness)
     if shapes.unused():
         raise KeyError(f"words for what is gone: {', '.join(shapes.unused())}")
     own = shapes.definitions.pop("Fitness")
-    body = table("x", {"schema": identity(SCHEMA), "virtune": program_version()})
+    body = table("x", {"schema": exactly(IDENTITY, SCHEMA), "virtune": shapes.of(ProgramVersion)})
     body["properties"] |= own["properties"]
     body["required"] = list(body["properties"])
     body["description"] = "What `virtune check --json` writes. Seconds, bytes, 1/s and shares (0 to 1) throughout."

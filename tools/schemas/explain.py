@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """The schema of fio results as read: what `virtune explain --json` writes."""
 
-from tools.schemas.parts import IN_WORDS, identity, measured, program_version, remark
-from tools.schemas.shape import Schema, Shapes, exactly, maybe, rows, table, text, word, written
+from tools.schemas.names import KEYS
+from tools.schemas.shape import word
+from tools.schemas.typed import Typed, schema_of
 from virtune.fio.results_json import DIRECTIONS
-from virtune.model.measurement import DeviceUse, LoadResult
-from virtune.model.metric import METRICS
-from virtune.report.text.explain import SCHEMA
+from virtune.model.measurement import Stream
+from virtune.report.json.explain import SCHEMA, ExplainDocument
 
 WORDS: dict[str, str] = {
     "LoadResult.name": "The name of the job or of the group.",
@@ -69,64 +69,8 @@ WORDS: dict[str, str] = {
 
 def schema() -> str:
     """Return the schema as text."""
-    shapes = Shapes(WORDS, left_out=frozenset({"Latency.histogram"}))
-    load, device = shapes.of(LoadResult), shapes.of(DeviceUse)
-    if shapes.unused():
-        raise KeyError(f"words for what is gone: {', '.join(shapes.unused())}")
-    direction = shapes.definitions["Stream"]["properties"]["direction"]
-    shapes.definitions["Stream"]["properties"]["direction"] = word(direction["description"], DIRECTIONS)
-    body = table(
-        "What `virtune explain --json` writes: fio results in base units, and what they say.",
-        {
-            "schema": identity(SCHEMA),
-            "virtune": program_version(),
-            "units": table(
-                "The unit of every metric.",
-                {metric.id: exactly(IN_WORDS[metric.unit], metric.unit) for metric in METRICS},
-            ),
-            "results": rows("Each result that was given, in the order of the words.", _result(load, device)),
-            "together": rows("What they say beside one another; empty for a single one.", remark()),
-        },
-    )
-    return written(SCHEMA, "fio results, explained", body, shapes.definitions)
-
-
-def _percentiles_of() -> Schema:
-    return maybe(
-        word(
-            "Which latency the percentiles are of that stand under `latency.*`: total latency, or completion latency"
-            " where fio printed no percentiles of the other; null without percentiles.",
-            ("total", "completion"),
-        )
-    )
-
-
-def _part() -> Schema:
-    return table(
-        "Jobs that ran at once.",
-        {
-            "jobs": rows("Their names.", text("A name.")),
-            "metrics": measured("What they did together, by metric."),
-            "percentiles_of": _percentiles_of(),
-        },
-    )
-
-
-def _result(load: Schema, device: Schema) -> Schema:
-    return table(
-        "One fio result.",
-        {
-            "name": text("The name of the file, of the arm and trial, or `standard input`."),
-            "source": word("What was read: fio's JSON with or without bins, or its text.", ("json+", "json", "text")),
-            "fio": maybe(text("The version of fio, as it calls itself (fio-3.33); null where it does not say.")),
-            "metrics": measured(
-                "The whole result by metric. One that is missing was not measured. Empty where not all of it ran at"
-                " once: then `parts` has the figures."
-            ),
-            "percentiles_of": _percentiles_of(),
-            "parts": rows("What ran at once, in the order in which fio reported it.", _part()),
-            "remarks": rows("What the numbers mean together, the most severe first.", remark()),
-            "loads": rows("The jobs or groups as fio reported them.", load),
-            "devices": rows("What fio says that the kernel counted on devices.", device),
-        },
-    )
+    shapes = Typed(WORDS, left_out=frozenset({"Latency.histogram"}), keys=KEYS)
+    shapes.of(Stream)
+    of_stream = shapes.definitions["Stream"]["properties"]
+    of_stream["direction"] = word(of_stream["direction"]["description"], DIRECTIONS)
+    return schema_of(SCHEMA, "fio results, explained", ExplainDocument, shapes)

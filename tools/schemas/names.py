@@ -4,14 +4,14 @@
 from collections.abc import Callable, Mapping
 
 from tools.pages.said import said_in
-from tools.schemas.parts import meaning
-from tools.schemas.shape import Schema
+from tools.schemas.shape import Schema, exactly
 from virtune.analyse.trial import cache_rules, derive, validity_rules
 from virtune.model import verification
 from virtune.model.gate import GATES
-from virtune.model.metric import METRICS
+from virtune.model.metric import METRICS, Metric
 from virtune.model.remark import Weight
 from virtune.report.json.document import Keys
+from virtune.report.json.parts import IN_WORDS
 
 SAYS = (cache_rules, derive, validity_rules, verification)
 """The modules that make the remarks of a trial, beside the gates."""
@@ -23,14 +23,46 @@ CAUSES = sorted(
 """Everything that may make a trial invalid, by the ids of the remarks."""
 
 
+GATE_UNITS = {
+    "share": "as a share (0 to 1)",
+    "count": "a number",
+    "1/s": "a second",
+    "s": "in seconds",
+    "C": "in degrees above the drive's own limit, negative below it",
+}
+"""The units of gates in words."""
+
+
+def _meaning(metric: Metric) -> str:
+    return f"{metric.label}, in {IN_WORDS[metric.unit]}; {metric.better} is better."
+
+
 def _by_metric(value: Schema) -> Schema:
     """Keys of metrics; one that is missing was not measured."""
-    properties = {metric.id: {"description": meaning(metric), **value} for metric in METRICS}
+    properties = {metric.id: {"description": _meaning(metric), **value} for metric in METRICS}
     return {"properties": properties, "required": [], "additionalProperties": False}
+
+
+def _units(_value: Schema) -> Schema:
+    properties = {metric.id: exactly(IN_WORDS[metric.unit], metric.unit) for metric in METRICS}
+    return {"properties": properties, "required": list(properties), "additionalProperties": False}
 
 
 def _by_cause(_value: Schema) -> Schema:
     return {"propertyNames": {"enum": CAUSES}}
 
 
-KEYS: Mapping[Keys, Callable[[Schema], Schema]] = {Keys.METRICS: _by_metric, Keys.CAUSES: _by_cause}
+def _by_gate(value: Schema) -> Schema:
+    properties = {
+        gate.id: {**value, "description": f"{gate.label[0].upper()}{gate.label[1:]}, {GATE_UNITS[gate.unit]}."}
+        for gate in GATES
+    }
+    return {"properties": properties, "required": [], "additionalProperties": False}
+
+
+KEYS: Mapping[Keys, Callable[[Schema], Schema]] = {
+    Keys.METRICS: _by_metric,
+    Keys.UNITS: _units,
+    Keys.CAUSES: _by_cause,
+    Keys.GATES: _by_gate,
+}

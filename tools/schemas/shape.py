@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Build JSON Schema: helpers for hand-written parts, and shapes derived from the model's dataclasses.
+"""Build JSON Schema: shapes derived from the model's dataclasses.
 
 The shape of a dataclass comes from its annotations, the descriptions of its fields from a table. A field without a
 description stops the generation, and so does a description without a field, so that a schema cannot become stale.
@@ -44,37 +44,6 @@ def table(description: str, properties: Mapping[str, Schema], *, optional: Itera
     }
 
 
-def by_name(description: str, value: Schema, keys: Iterable[str] | None = None) -> Schema:
-    """Return an object whose keys are names: any, or those that are given."""
-    found: Schema = {"type": "object", "description": description, "additionalProperties": value}
-    return found if keys is None else {**found, "propertyNames": {"enum": list(keys)}}
-
-
-def rows(description: str, items: Schema, **limits: int) -> Schema:
-    """Return a list."""
-    return {"type": "array", "description": description, "items": items, **limits}
-
-
-def text(description: str, **limits: object) -> Schema:
-    """Return a string."""
-    return {"type": "string", "description": description, **limits}
-
-
-def number(description: str, **limits: float) -> Schema:
-    """Return a number."""
-    return {"type": "number", "description": description, **limits}
-
-
-def whole(description: str, **limits: int) -> Schema:
-    """Return a whole number."""
-    return {"type": "integer", "description": description, **limits}
-
-
-def switch(description: str) -> Schema:
-    """Return true or false."""
-    return {"type": "boolean", "description": description}
-
-
 def word(description: str, words: Iterable[str]) -> Schema:
     """Return one of a few words."""
     return {"description": description, "enum": [str(one) for one in words]}
@@ -83,11 +52,6 @@ def word(description: str, words: Iterable[str]) -> Schema:
 def exactly(description: str, value: object) -> Schema:
     """Return a value that never changes."""
     return {"description": description, "const": value}
-
-
-def moment(description: str) -> Schema:
-    """Return an instant, as `datetime.isoformat` writes it."""
-    return text(description, pattern=r"^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}\+00:00$")
 
 
 def maybe(schema: Schema) -> Schema:

@@ -20,7 +20,8 @@ from virtune.model.measurement import FioResult
 from virtune.model.remark import Remark
 from virtune.model.text import printable
 from virtune.probe.reading import read_up_to
-from virtune.report.text.explain import Concurrent, Explained, Flow, explained_document, render
+from virtune.report.json.explain import explained_document
+from virtune.report.text.explain import Concurrent, Explained, Flow, render
 
 
 @click.command(name="explain")

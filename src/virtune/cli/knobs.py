@@ -9,7 +9,8 @@ from virtune.cli.options import json_option
 from virtune.cli.output import put
 from virtune.flows.knobs import look
 from virtune.model.knob import Layer
-from virtune.report.text.knobs import knob_card, knob_table, knobs_document
+from virtune.report.json.knobs import knobs_document
+from virtune.report.text.knobs import knob_card, knob_table
 
 LAYERS: dict[str, Layer] = {layer.name.lower().replace("_", "-"): layer for layer in Layer}
 """The layers by words without spaces."""

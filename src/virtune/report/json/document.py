@@ -14,7 +14,9 @@ IDENTITY = "What this document is, and the version of its schema."
 
 ProgramVersion = Annotated[str, "The version of virtune that wrote this document."]
 
-Moment = Annotated[str, {"pattern": r"^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}\+00:00$"}]
+A_MOMENT = {"pattern": r"^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}\+00:00$"}
+
+Moment = Annotated[str, A_MOMENT]
 """An instant in UTC, as `datetime.isoformat` writes it."""
 
 Sentence = Annotated[str, "A sentence."]
@@ -35,5 +37,11 @@ class Keys(Enum):
     METRICS = auto()
     """Of metrics; one that is missing was not measured."""
 
+    UNITS = auto()
+    """Of metrics, all of them; the values are their units."""
+
     CAUSES = auto()
     """Of the remarks that make a trial invalid."""
+
+    GATES = auto()
+    """Of gates; one that is missing was not read."""

@@ -10,6 +10,15 @@ from virtune.model.study import Checked
 from virtune.model.verdict import Verdict
 from virtune.report.json.document import AT_LEAST_ONE, NOT_NEGATIVE, POSITIVE, Moment
 
+IN_WORDS = {
+    "1/s": "operations a second",
+    "B/s": "bytes a second",
+    "ns": "nanoseconds",
+    "%": "percent",
+    "s/io": "CPU seconds per I/O",
+}
+"""The units of metrics in words; a metric with another one stops the generation of schemas."""
+
 A_METRIC = {"enum": [metric.id for metric in METRICS]}
 
 

@@ -12,7 +12,6 @@ virtune/result/3   `reason`: the code of why a verdict or a condition is what it
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
-from typing import Any
 
 from virtune import __version__
 from virtune.model.condition import ThresholdResult
@@ -20,40 +19,49 @@ from virtune.model.durability import durability_of
 from virtune.model.evidence import Changeover, Check, StudyRecord
 from virtune.model.measurement import Measurement
 from virtune.model.metric import BY_ID
-from virtune.model.remark import Remark
 from virtune.model.result import ArmSummary, Result, Value
 from virtune.model.stack import Stack
 from virtune.model.study import Arm, Study
-from virtune.model.verdict import Comparison
 from virtune.report.json.layers import layers_document
+from virtune.report.json.pair_parts import comparison_part, condition_part, difference_part
+from virtune.report.json.parts import basis_part, checked_part, ramp_part, remark_part
+from virtune.report.json.result_parts import (
+    SCHEMA,
+    ArmPart,
+    ChangeoverPart,
+    CheckPart,
+    DurabilityPart,
+    MeasurementPart,
+    ResultDocument,
+    SummaryPart,
+    TrialPart,
+    ValuePart,
+)
+from virtune.report.json.study_parts import ResultBasisPart, StudyPart
 from virtune.report.reproduce import command_again, question_of
-from virtune.report.text.imported import without_unknowns
-from virtune.report.text.thresholds import conditions_document
-
-SCHEMA = "virtune/result/3"
 
 
-def result_document(result: Result, record: StudyRecord, rulings: Sequence[ThresholdResult] = ()) -> dict[str, Any]:
+def result_document(result: Result, record: StudyRecord, rulings: Sequence[ThresholdResult] = ()) -> ResultDocument:
     """Return a whole result, as plain JSON values in base units (ns, bytes, 1/s, CPU seconds per I/O)."""
     study = result.study
-    document = {
+    document: ResultDocument = {
         "schema": SCHEMA,
         "virtune": __version__,
         "study": _study(study, result),
         "facts": json.loads(record.facts) if record.facts else None,
         "metrics": {m.id: {"label": m.label, "unit": m.unit, "better": m.better} for m in BY_ID.values()},
         "arms": [_arm(arm, result, record) for arm in study.arms],
-        "comparisons": [_comparison(c, "verdict") for c in result.verdicts],
-        "differences": [_comparison(c, "difference") for c in result.differences],
-        "conditions": conditions_document(rulings),
-        "pardons": [asdict(pardon) for pardon in result.pardons],
-        "ramps": [asdict(finding) for finding in result.ramps],
+        "comparisons": [comparison_part(one) for one in result.verdicts],
+        "differences": [difference_part(one) for one in result.differences],
+        "conditions": [condition_part(one) for one in rulings],
+        "pardons": [{"cause": one.cause, "arm": one.arm, "text": one.text} for one in result.pardons],
+        "ramps": [ramp_part(one) for one in result.ramps],
         "basis": _basis(result),
     }
-    return without_unknowns(document) if study.imported else document
+    return _without_unknowns(document) if study.imported else document
 
 
-def _study(study: Study, result: Result) -> dict[str, Any]:
+def _study(study: Study, result: Result) -> StudyPart:
     return {
         "id": study.id,
         "kind": study.kind,
@@ -64,7 +72,7 @@ def _study(study: Study, result: Result) -> dict[str, Any]:
         "trials_done": result.trials_done,
         "measured_seconds": result.measured_seconds,
         "elapsed_seconds": result.elapsed_seconds,
-        "stopped": None if result.stopped is None else result.stopped.value,
+        "stopped": result.stopped,
         "baseline": study.baseline,
         "metric": study.metric,
         "rounds": study.rounds,
@@ -96,7 +104,7 @@ def _study(study: Study, result: Result) -> dict[str, Any]:
     }
 
 
-def _basis(result: Result) -> dict[str, Any]:
+def _basis(result: Result) -> ResultBasisPart:
     """The evidence that the report of a comparison must state besides its verdicts."""
     study = result.study
     return {
@@ -104,13 +112,13 @@ def _basis(result: Result) -> dict[str, Any]:
         "unit": "round" if study.paired else "run",
         "error": round(1 - study.confidence, 12),
         "pairs": len(result.verdicts),
-        "checked": None if study.checked is None else asdict(study.checked),
-        "workloads": [asdict(one) for one in result.basis],
+        "checked": checked_part(study.checked),
+        "workloads": [basis_part(one) for one in result.basis],
         "command": command_again(study) or None,
     }
 
 
-def _arm(arm: Arm, result: Result, record: StudyRecord) -> dict[str, Any]:
+def _arm(arm: Arm, result: Result, record: StudyRecord) -> ArmPart:
     summaries = [summary for summary in result.arms if summary.arm == arm.name]
     return {
         "name": arm.name,
@@ -137,17 +145,17 @@ def _arm(arm: Arm, result: Result, record: StudyRecord) -> dict[str, Any]:
     }
 
 
-def _durability(stack: Stack) -> dict[str, Any]:
+def _durability(stack: Stack) -> DurabilityPart:
     found = durability_of(stack)
-    return {"promise": found.promise.value, "why": found.words}
+    return {"promise": found.promise, "why": found.words}
 
 
-def _summary(summary: ArmSummary) -> dict[str, Any]:
+def _summary(summary: ArmSummary) -> SummaryPart:
     return {
         "workload": summary.workload,
         "rounds": summary.rounds,
         "values": {value.metric: _value(value) for value in summary.values},
-        "remarks": [_remark(one.remark) | {"rounds": one.rounds} for one in summary.remarks],
+        "remarks": [{**remark_part(one.remark), "rounds": one.rounds} for one in summary.remarks],
         "failures": list(summary.failures),
         "attempts": summary.attempts,
         "invalid": dict(summary.invalid),
@@ -155,11 +163,20 @@ def _summary(summary: ArmSummary) -> dict[str, Any]:
     }
 
 
-def _changeover(found: Changeover | None) -> dict[str, Any] | None:
-    return None if found is None else asdict(found) | {"text": found.text}
+def _changeover(found: Changeover | None) -> ChangeoverPart | None:
+    if found is None:
+        return None
+    return {
+        "swapped": found.swapped,
+        "seconds": found.seconds,
+        "process": found.process,
+        "carried": found.carried,
+        "why": found.why,
+        "text": found.text,
+    }
 
 
-def _value(value: Value) -> dict[str, Any]:
+def _value(value: Value) -> ValuePart:
     return {
         "value": value.value,
         "rounds": value.rounds,
@@ -171,20 +188,16 @@ def _value(value: Value) -> dict[str, Any]:
     }
 
 
-def _measurement(measurement: Measurement) -> dict[str, Any]:
+def _measurement(measurement: Measurement) -> MeasurementPart:
     return {
         "method": measurement.method,
         "values": dict(measurement.values),
-        "remarks": [_remark(remark) for remark in measurement.remarks],
+        "remarks": [remark_part(remark) for remark in measurement.remarks],
         "gates": dict(measurement.gates),
     }
 
 
-def _remark(remark: Remark) -> dict[str, Any]:
-    return {"id": remark.id, "weight": remark.weight.value, "text": remark.text, "advice": remark.advice}
-
-
-def _checks(checks: Iterable[Check]) -> list[dict[str, Any]]:
+def _checks(checks: Iterable[Check]) -> list[CheckPart]:
     unique = {(check.setting, check.asked, check.found): check for check in checks}
     return [
         {"setting": c.setting, "asked": c.asked, "found": c.found, "agrees": c.agrees, "proof": c.proof}
@@ -192,20 +205,20 @@ def _checks(checks: Iterable[Check]) -> list[dict[str, Any]]:
     ]
 
 
-def _comparison(comparison: Comparison, key: str) -> dict[str, Any]:
-    document: dict[str, Any] = {
-        "workload": comparison.workload,
-        "metric": comparison.metric,
-        "baseline": comparison.baseline,
-        "candidate": comparison.candidate,
-        "rounds": comparison.rounds,
-        "ratio": None if comparison.ratio is None else asdict(comparison.ratio),
-        "change": comparison.change,
-        "noise": comparison.noise,
-        "lag1": comparison.lag1,
-        "rounds_left": comparison.rounds_left,
-        "measured_as": comparison.measured_as,
-        "why": comparison.why,
-        "reason": comparison.reason.value,
+def _without_unknowns(document: ResultDocument) -> ResultDocument:
+    """Return the same with null for what is unknown of an imported study, which virtune did not see run."""
+    study: StudyPart = {
+        **document["study"],
+        "seconds": None,
+        "ramp_seconds": None,
+        "seed": None,
+        "span_bytes": None,
+        "scratch": None,
+        "measured_seconds": None,
     }
-    return document | {key: comparison.verdict.value}
+    return {**document, "study": study, "arms": [_imported(arm) for arm in document["arms"]]}
+
+
+def _imported(arm: ArmPart) -> ArmPart:
+    rounds: list[TrialPart] = [{**one, "ended": one["ended"] or None} for one in arm["rounds"]]
+    return {**arm, "stack": None, "durability": None, "rounds": rounds}

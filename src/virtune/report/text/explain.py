@@ -2,8 +2,7 @@
 """A fio result as text: its figures side by side, then the remarks on them, the most severe first."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 from rich.console import Group, RenderableType
 from rich.markup import escape
@@ -11,16 +10,11 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from virtune import __version__
 from virtune.model.measurement import FioResult, LoadResult, Measurement, Stream
-from virtune.model.metric import BY_ID, METRICS, PERCENTILES
+from virtune.model.metric import BY_ID, PERCENTILES
 from virtune.model.remark import Remark, Weight
 from virtune.model.units import format_bytes, format_count, format_ns
 from virtune.report.text.words import quantity
-
-SCHEMA = "virtune/explain/2"
-"""History: 2 has `parts`, the parts of a result that ran together, `percentiles_of`, and metrics of reads and writes.
-"""
 
 WIDTH = 98
 """The columns that fit side by side in 100 characters; further ones follow below, with their own labels."""
@@ -34,9 +28,6 @@ FLOWS_MAX = 4
 """The most jobs and directions that are shown one by one; of more only the total is shown."""
 
 _STYLE = {Weight.INVALID: "red bold", Weight.WARNING: "yellow", Weight.NOTE: "cyan"}
-_KINDS = ("slat", "clat", "lat")
-_WORDS = {"latency": "total", "clat": "completion"}
-"""The kind of latency of percentiles, in JSON."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,7 +80,7 @@ def render(explained: Sequence[Explained], together: Sequence[Remark] = ()) -> R
     """Lay out results for a terminal: one table with a column for each, the remarks on each, and on all together."""
     alone = len(explained) == 1
     parts: list[RenderableType] = [_headline(item) for item in explained]
-    of = _percentiles_of([flow.measurement for item in explained for part in item.parts for flow in part.flows])
+    of = percentiles_of([flow.measurement for item in explained for part in item.parts for flow in part.flows])
     columns = [column for item in explained for column in _columns(item, of or "clat", alone=alone)]
     for page in _pages(columns):
         parts += [Text(), _table(page)]
@@ -102,71 +93,12 @@ def render(explained: Sequence[Explained], together: Sequence[Remark] = ()) -> R
     return Group(*parts)
 
 
-def explained_document(explained: Sequence[Explained], together: Sequence[Remark] = ()) -> dict[str, Any]:
-    """Return the same as plain JSON values in base units (ns, bytes, 1/s)."""
-    return {
-        "schema": SCHEMA,
-        "virtune": __version__,
-        "units": {metric.id: metric.unit for metric in METRICS},
-        "results": [_document(item) for item in explained],
-        "together": [_remark(remark) for remark in together],
-    }
-
-
-def _remark(remark: Remark) -> dict[str, str]:
-    return {"id": remark.id, "weight": remark.weight.value, "text": remark.text, "advice": remark.advice}
-
-
-def _document(item: Explained) -> dict[str, Any]:
-    alone = item.parts[0].measurement if len(item.parts) == 1 else None
-    return {
-        "name": item.name,
-        "source": item.result.source,
-        "fio": item.result.version,
-        "metrics": {} if alone is None else _metrics(alone),
-        "percentiles_of": None if alone is None else _WORDS.get(_percentiles_of([alone]) or ""),
-        "parts": [
-            {
-                "jobs": list(dict.fromkeys(load.name for load in part.loads)),
-                "metrics": _metrics(part.measurement),
-                "percentiles_of": _WORDS.get(_percentiles_of([part.measurement]) or ""),
-            }
-            for part in item.parts
-        ],
-        "remarks": [_remark(remark) for remark in item.remarks],
-        "loads": [_without_bins(asdict(load)) for load in item.result.loads],
-        "devices": [asdict(device) for device in item.result.devices],
-    }
-
-
-def _metrics(measurement: Measurement) -> dict[str, float]:
-    """The metrics; where the total latency has no percentiles, those of completion stand for them as well."""
-    values = dict(measurement.values)
-    standing = {
-        metric.id: values[metric.instead]
-        for metric in METRICS
-        if metric.instead in values and metric.id not in values
-    }
-    return {name: (values | standing)[name] for name in BY_ID if name in values or name in standing}
-
-
-def _percentiles_of(measurements: Sequence[Measurement]) -> str | None:
+def percentiles_of(measurements: Sequence[Measurement]) -> str | None:
     """Say which kind of latency all of them have percentiles of: `latency` (total), else `clat`, else none."""
     for of in ("latency", "clat"):
         if measurements and all(one.get(f"{of}.p50") or one.get(f"{of}.p99") for one in measurements):
             return of
     return None
-
-
-def _without_bins(load: dict[str, Any]) -> dict[str, Any]:
-    """Leave out the bins: the metrics are derived from them."""
-    for stream in load["streams"]:
-        for kind in _KINDS:
-            if stream[kind] is not None:
-                del stream[kind]["histogram"]
-    if load["sync"] is not None:
-        del load["sync"]["histogram"]
-    return load
 
 
 def _headline(item: Explained) -> Text:

@@ -1,15 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The notes on a study of imported results, and the figures to leave out because virtune did not see its runs."""
+"""The notes on a study of imported results."""
 
 from collections.abc import Iterator
-from typing import Any
 
 from rich.text import Text
 
 from virtune.model.result import Result
 from virtune.model.study import Study
 
-_ABSENT = ("seconds", "ramp_seconds", "seed", "span_bytes", "scratch", "measured_seconds")
 _SHOWN_MAX = 60
 
 
@@ -52,17 +50,6 @@ def method(study: Study) -> Iterator[str]:
     yield "of another. A difference is that of the means of logarithms; its interval is Welch's, which lets the arms"
     yield "spread differently, and a rank test (Mann-Whitney) must agree. Neither knows what changed on the hosts"
     yield f"between the arms' runs. 'same' means: the whole interval lies within a factor of {1 + study.margin:g}."
-
-
-def without_unknowns(document: dict[str, Any]) -> dict[str, Any]:
-    """Return a result document with null for everything that is unknown in an imported study."""
-    known = document["study"] | dict.fromkeys(_ABSENT)
-    return document | {"study": known, "arms": [_arm(arm) for arm in document["arms"]]}
-
-
-def _arm(arm: dict[str, Any]) -> dict[str, Any]:
-    rounds = [one | {"ended": one["ended"] or None} for one in arm["rounds"]]
-    return arm | {"stack": None, "durability": None, "rounds": rounds}
 
 
 def _different(study: Study) -> Iterator[str]:

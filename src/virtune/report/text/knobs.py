@@ -1,23 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Knobs as text and as JSON: the table of many, the card of one, the JSON document.
-
-History of the JSON schema:
-
-virtune/knobs/1   first version
-"""
+"""Knobs as text: the table of many, the card of one."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
-from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from virtune import __version__
 from virtune.model.knob import Answer, Change, Choice, Knob, Layer, Risk, Support, describe_domain
 from virtune.report.text.layout import Column, Paragraph, Records, Section
-
-SCHEMA = "virtune/knobs/1"
 
 Answers = Mapping[str, Sequence[Answer]]
 
@@ -77,24 +67,6 @@ def knob_card(knob: Knob, answers: Sequence[Answer], *, asked: bool) -> Renderab
     head = Text.assemble((knob.id, "bold cyan"), f"  {knob.number}, {knob.layer.value}")
     groups = [Records(_CARD, group, heads=False, above=True) for group in _facts(knob, answers, asked=asked)]
     return Group(head, Paragraph(knob.what), *groups)
-
-
-def knobs_document(knobs: Sequence[Knob], answers: Answers, *, asked: bool) -> dict[str, Any]:
-    """Return knobs and answers as plain JSON values."""
-    return {
-        "schema": SCHEMA,
-        "virtune": __version__,
-        "asked": asked,
-        "knobs": [_document(knob, answers.get(knob.id, ())) for knob in knobs],
-    }
-
-
-def _document(knob: Knob, answers: Sequence[Answer]) -> dict[str, Any]:
-    row = {name: value for name, value in asdict(knob).items() if name not in ("domain", "ask")}
-    row["domain"] = {"kind": type(knob.domain).__name__.lower()} | asdict(knob.domain)
-    row["ask"] = None if knob.ask is None else {"kind": type(knob.ask).__name__} | asdict(knob.ask)
-    row["answers"] = [asdict(answer) for answer in answers]
-    return row
 
 
 def _row(knob: Knob, given: Sequence[Answer]) -> tuple[Text, ...]:

@@ -2,7 +2,6 @@
 """Conditions (`--fail-if`) as text: each in a sentence, with the interval by which it was judged."""
 
 from collections.abc import Sequence
-from typing import Any
 
 from rich.console import RenderableType
 from rich.text import Text
@@ -58,26 +57,3 @@ def _value_text(comparison: Comparison, limit: float) -> str:
         return "" if comparison.change is None else quantity(metric, comparison.change * limit)
     low, high = (quantity(metric, end * limit) for end in (ratio.low, ratio.high))
     return f"{quantity(metric, ratio.estimate * limit)} [{low}, {high}]"
-
-
-def conditions_document(rulings: Sequence[ThresholdResult]) -> list[dict[str, Any]]:
-    """Return the conditions as plain JSON values."""
-    return [
-        {
-            "condition": ruling.condition.text,
-            "metric": ruling.condition.metric,
-            "limit": None if ruling.condition.value is not None else ruling.condition.limit,
-            "value": ruling.condition.value,
-            "workload": ruling.comparison.workload,
-            "baseline": None if ruling.condition.value is not None else ruling.comparison.baseline,
-            "candidate": ruling.comparison.candidate,
-            "low": None if ruling.comparison.ratio is None else ruling.comparison.ratio.low,
-            "high": None if ruling.comparison.ratio is None else ruling.comparison.ratio.high,
-            "measured_as": ruling.comparison.measured_as,
-            "confidence": None if ruling.comparison.ratio is None else ruling.comparison.ratio.confidence,
-            "outcome": ruling.outcome.value,
-            "why": ruling.why,
-            "reason": ruling.reason.value,
-        }
-        for ruling in rulings
-    ]

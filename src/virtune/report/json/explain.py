@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: Apache-2.0
+"""fio results and what they say, as a JSON document.
+
+History of the schema:
+
+virtune/explain/1   first version
+virtune/explain/2   `parts`, the parts of a result that ran together, `percentiles_of`, metrics of reads and writes
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Annotated, Any, TypedDict
+
+from virtune import __version__
+from virtune.model.measurement import DeviceUse, LoadResult, Measurement
+from virtune.model.metric import BY_ID, METRICS
+from virtune.model.remark import Remark
+from virtune.report.json.document import IDENTITY, Keys, Name, ProgramVersion
+from virtune.report.json.parts import RemarkPart, remark_part
+from virtune.report.text.explain import Explained, percentiles_of
+
+SCHEMA = "virtune/explain/2"
+
+_KINDS = ("slat", "clat", "lat")
+_WORDS = {"latency": "total", "clat": "completion"}
+
+_PercentilesOf = Annotated[
+    str | None,
+    "Which latency the percentiles are of that stand under `latency.*`: total latency, or completion latency where"
+    " fio printed no percentiles of the other; null without percentiles.",
+    {"enum": [*_WORDS.values(), None]},
+]
+
+
+class _Part(TypedDict):
+    """Jobs that ran at once."""
+
+    jobs: Annotated[list[Name], "Their names."]
+    metrics: Annotated[Mapping[str, float], "What they did together, by metric.", Keys.METRICS]
+    percentiles_of: _PercentilesOf
+
+
+class _Result(TypedDict):
+    """One fio result."""
+
+    name: Annotated[str, "The name of the file, of the arm and trial, or `standard input`."]
+    source: Annotated[
+        str, "What was read: fio's JSON with or without bins, or its text.", {"enum": ["json+", "json", "text"]}
+    ]
+    fio: Annotated[str | None, "The version of fio, as it calls itself (fio-3.33); null where it does not say."]
+    metrics: Annotated[
+        Mapping[str, float],
+        "The whole result by metric. One that is missing was not measured. Empty where not all of it ran at once:"
+        " then `parts` has the figures.",
+        Keys.METRICS,
+    ]
+    percentiles_of: _PercentilesOf
+    parts: Annotated[list[_Part], "What ran at once, in the order in which fio reported it."]
+    remarks: Annotated[list[RemarkPart], "What the numbers mean together, the most severe first."]
+    loads: Annotated[Any, list[LoadResult], "The jobs or groups as fio reported them."]
+    devices: Annotated[Any, list[DeviceUse], "What fio says that the kernel counted on devices."]
+
+
+class ExplainDocument(TypedDict):
+    """What `virtune explain --json` writes: fio results in base units, and what they say."""
+
+    schema: Annotated[str, IDENTITY, {"const": SCHEMA}]
+    virtune: ProgramVersion
+    units: Annotated[Mapping[str, str], "The unit of every metric.", Keys.UNITS]
+    results: Annotated[list[_Result], "Each result that was given, in the order of the words."]
+    together: Annotated[list[RemarkPart], "What they say beside one another; empty for a single one."]
+
+
+def explained_document(explained: Sequence[Explained], together: Sequence[Remark] = ()) -> ExplainDocument:
+    """Return the results and what they say, as plain JSON values in base units (ns, bytes, 1/s)."""
+    return {
+        "schema": SCHEMA,
+        "virtune": __version__,
+        "units": {metric.id: metric.unit for metric in METRICS},
+        "results": [_document(item) for item in explained],
+        "together": [remark_part(remark) for remark in together],
+    }
+
+
+def _document(item: Explained) -> _Result:
+    alone = item.parts[0].measurement if len(item.parts) == 1 else None
+    return {
+        "name": item.name,
+        "source": item.result.source,
+        "fio": item.result.version,
+        "metrics": {} if alone is None else _metrics(alone),
+        "percentiles_of": None if alone is None else _kind_of([alone]),
+        "parts": [
+            {
+                "jobs": list(dict.fromkeys(load.name for load in part.loads)),
+                "metrics": _metrics(part.measurement),
+                "percentiles_of": _kind_of([part.measurement]),
+            }
+            for part in item.parts
+        ],
+        "remarks": [remark_part(remark) for remark in item.remarks],
+        "loads": [_without_bins(load) for load in item.result.loads],
+        "devices": [asdict(device) for device in item.result.devices],
+    }
+
+
+def _metrics(measurement: Measurement) -> Mapping[str, float]:
+    """The metrics; where the total latency has no percentiles, those of completion stand for them as well."""
+    values = dict(measurement.values)
+    standing = {
+        metric.id: values[metric.instead]
+        for metric in METRICS
+        if metric.instead in values and metric.id not in values
+    }
+    return {name: (values | standing)[name] for name in BY_ID if name in values or name in standing}
+
+
+def _without_bins(result: LoadResult) -> Any:
+    """Leave out the bins: the metrics are derived from them."""
+    load = asdict(result)
+    for stream in load["streams"]:
+        for kind in _KINDS:
+            if stream[kind] is not None:
+                del stream[kind]["histogram"]
+    if load["sync"] is not None:
+        del load["sync"]["histogram"]
+    return load
+
+
+def _kind_of(measurements: Sequence[Measurement]) -> str | None:
+    return _WORDS.get(percentiles_of(measurements) or "")

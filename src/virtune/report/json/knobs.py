@@ -1,0 +1,219 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Knobs as a JSON document.
+
+History of the schema:
+
+virtune/knobs/1   first version
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Literal, TypedDict
+
+from virtune import __version__
+from virtune.model.knob import (
+    Answer,
+    Ask,
+    AskDevice,
+    AskObject,
+    AskSchema,
+    Change,
+    Choice,
+    Domain,
+    Knob,
+    Layer,
+    Number,
+    Risk,
+    Size,
+    Support,
+    Switch,
+)
+from virtune.report.json.document import IDENTITY, NOT_EMPTY, Name, ProgramVersion
+from virtune.report.text.knobs import EVIDENCE, Answers
+
+SCHEMA = "virtune/knobs/1"
+
+_TAGS = {"pattern": f"^({'|'.join(map(re.escape, EVIDENCE))}) "}
+
+_Low = Annotated[int, "The smallest value."]
+_High = Annotated[int, "The largest value; 2^63 - 1 where nobody documents a bound."]
+_PowerOfTwo = Annotated[bool, "Whether it must be a power of two."]
+_Command = "Which question."
+_Kind = "The kind of values."
+
+
+class _Choice(TypedDict):
+    """One of a few words."""
+
+    kind: Annotated[Literal["choice"], _Kind]
+    values: Annotated[list[Annotated[str, "A word."]], "The words.", NOT_EMPTY]
+
+
+class _Number(TypedDict):
+    """A whole number in a range."""
+
+    kind: Annotated[Literal["number"], _Kind]
+    low: _Low
+    high: _High
+    unit: Annotated[str, "Its unit; empty for a count."]
+    power_of_two: _PowerOfTwo
+
+
+class _Size(TypedDict):
+    """A number of bytes in a range."""
+
+    kind: Annotated[Literal["size"], _Kind]
+    low: _Low
+    high: _High
+    power_of_two: _PowerOfTwo
+
+
+class _Switch(TypedDict):
+    """On or off."""
+
+    kind: Annotated[Literal["switch"], _Kind]
+
+
+class _Text(TypedDict):
+    """Free text."""
+
+    kind: Annotated[Literal["text"], _Kind]
+    shape: Annotated[str, "What it looks like, in words."]
+
+
+DomainOfKnob = _Choice | _Number | _Size | _Switch | _Text
+
+
+class _AskSchema(TypedDict):
+    """Asks QMP query-qmp-schema."""
+
+    kind: Annotated[Literal["AskSchema"], _Command]
+    command: Annotated[str, "The QMP command whose arguments are looked at."]
+    member: Annotated[str, "The argument, perhaps dotted (cache.direct)."]
+    variant: Annotated[str | None, "The variant that it belongs to (qcow2); null where it belongs to all."]
+
+
+class _AskDevice(TypedDict):
+    """Asks QMP device-list-properties."""
+
+    kind: Annotated[Literal["AskDevice"], _Command]
+    device: Annotated[str, "The type of device."]
+    property: Annotated[str, "The property."]
+
+
+class _AskObject(TypedDict):
+    """Asks QMP qom-list-properties."""
+
+    kind: Annotated[Literal["AskObject"], _Command]
+    object: Annotated[str, "The type of object."]
+    property: Annotated[str, "The property."]
+
+
+AskOfKnob = _AskSchema | _AskDevice | _AskObject
+
+
+class AnswerPart(TypedDict):
+    """What one installed program said."""
+
+    program: Annotated[str, "The program that was asked, with its version."]
+    standing: Annotated[Support, "How it stands to the knob."]
+    values: Annotated[list[Annotated[str, "A word."]], "The words that it accepts, where it lists them."]
+    detail: Annotated[str, "The type and default that it names, or why it was not asked."]
+
+
+class KnobPart(TypedDict):
+    """One thing that can be turned."""
+
+    id: Annotated[str, "Its name, `room.word` (disk.aio)."]
+    number: Annotated[str, "The topic that it belongs to; knobs of one topic share it.", {"pattern": "^K[0-9]+$"}]
+    layer: Annotated[Layer, "The level of the I/O path."]
+    default: Annotated[str, "What the system does when nobody turns it: a value, or words in round brackets."]
+    needs: Annotated[list[Annotated[str, "One condition, in words."]], "What must be there for it to work."]
+    change: Annotated[Change, "What it takes to turn it on a system that runs."]
+    in_guest: Annotated[Change | None, "The same in a guest of virtune's own, null where it is no other."]
+    risk: Annotated[Risk, "The worst that turning it can do."]
+    risk_note: Annotated[str, "That in words; empty where there is no risk."]
+    what: Annotated[str, "What it is."]
+    why: Annotated[str, "Why one would turn it."]
+    spelled: Annotated[Mapping[str, Annotated[str, "The words to write."]], "How each system writes it, by system."]
+    source: Annotated[
+        list[Annotated[str, "Evidence and source.", _TAGS]],
+        f"Where this is known from. Each begins with its evidence: {', '.join(EVIDENCE)}.",
+        NOT_EMPTY,
+    ]
+    place: Annotated[list[Name], "The path of what it sets in a stack; empty where virtune turns nothing."]
+    domain: Annotated[DomainOfKnob, "What may be written."]
+    ask: Annotated[
+        AskOfKnob | None,
+        "The question to QEMU by which it is looked for; null where there is none.",
+        {"anyOf": [{"$ref": "#/$defs/Ask"}, {"type": "null"}]},
+    ]
+    answers: Annotated[list[AnswerPart], "What each program said; empty without a question."]
+
+
+class KnobsDocument(TypedDict):
+    """What `virtune knobs --json` writes."""
+
+    schema: Annotated[str, IDENTITY, {"const": SCHEMA}]
+    virtune: ProgramVersion
+    asked: Annotated[bool, "Whether the installed QEMU was asked; false with `--no-ask`."]
+    knobs: Annotated[list[KnobPart], "The knobs that were chosen, in the order of the I/O path."]
+
+
+def knobs_document(knobs: Sequence[Knob], answers: Answers, *, asked: bool) -> KnobsDocument:
+    """Return knobs and answers as plain JSON values."""
+    return {
+        "schema": SCHEMA,
+        "virtune": __version__,
+        "asked": asked,
+        "knobs": [_knob(knob, answers.get(knob.id, ())) for knob in knobs],
+    }
+
+
+def _knob(knob: Knob, answers: Sequence[Answer]) -> KnobPart:
+    return {
+        "id": knob.id,
+        "number": knob.number,
+        "layer": knob.layer,
+        "default": knob.default,
+        "needs": list(knob.needs),
+        "change": knob.change,
+        "in_guest": knob.in_guest,
+        "risk": knob.risk,
+        "risk_note": knob.risk_note,
+        "what": knob.what,
+        "why": knob.why,
+        "spelled": dict(knob.spelled),
+        "source": list(knob.source),
+        "place": list(knob.place),
+        "domain": _domain(knob.domain),
+        "ask": None if knob.ask is None else _ask(knob.ask),
+        "answers": [
+            {"program": one.program, "standing": one.standing, "values": list(one.values), "detail": one.detail}
+            for one in answers
+        ],
+    }
+
+
+def _domain(domain: Domain) -> DomainOfKnob:
+    match domain:
+        case Choice(values=values):
+            return {"kind": "choice", "values": list(values)}
+        case Number(low=low, high=high, unit=unit, power_of_two=power):
+            return {"kind": "number", "low": low, "high": high, "unit": unit, "power_of_two": power}
+        case Size(low=low, high=high, power_of_two=power):
+            return {"kind": "size", "low": low, "high": high, "power_of_two": power}
+        case Switch():
+            return {"kind": "switch"}
+        case _:
+            return {"kind": "text", "shape": domain.shape}
+
+
+def _ask(ask: Ask) -> AskOfKnob:
+    match ask:
+        case AskSchema(command=command, member=member, variant=variant):
+            return {"kind": "AskSchema", "command": command, "member": member, "variant": variant}
+        case AskDevice(device=device, property=name):
+            return {"kind": "AskDevice", "device": device, "property": name}
+        case AskObject(object=kind, property=name):
+            return {"kind": "AskObject", "object": kind, "property": name}
