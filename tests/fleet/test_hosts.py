@@ -88,8 +88,10 @@ def test_studies_are_gathered_once_into_a_store_for_each_host(
     assert (study["attempts"], study["new"]) == (4, True)
     with Store(place / "virtune.sqlite", reading=True) as there, Store(tmp_path / "all" / "a.sqlite") as here:
         assert here.get(study["id"]) == there.get(study["id"])
-    assert run(asked) == 0
-    assert capfd.readouterr().out.splitlines() == ["a: nothing new", "1 host answered"]
+    assert run([*asked, "--host", "twin"]) == 1
+    said = capfd.readouterr().out.splitlines()
+    assert (said[0], said[-1]) == ("a: nothing new", "1 host answered, 1 failed")
+    assert not (tmp_path / "all" / "twin.sqlite").exists(), "one host by two names would count twice"
 
 
 def test_every_failure_is_one_line_and_concerns_its_host_only(

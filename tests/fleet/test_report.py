@@ -130,6 +130,13 @@ def test_hosts_measured_too_far_apart_keep_their_effects_and_get_no_ranks(
     assert found["effects"][0]["pooled"]["hosts"] == HOSTS
 
 
+def test_one_host_by_two_names_is_refused(folder: Callable[..., Path], capfd: Capture) -> None:
+    place = folder()
+    (place / "twin.sqlite").write_bytes((place / "h3.sqlite").read_bytes())
+    assert run(["fleet", "report", "--from", str(place)]) == 2
+    assert "h3 and twin hold the same study" in capfd.readouterr().err
+
+
 def test_only_the_same_question_is_put_together(folder: Callable[..., Path], capfd: Capture) -> None:
     def other(one: StudyRecord) -> StudyRecord:
         return replace(one, study=replace(one.study, seconds=one.study.seconds * 2))

@@ -22,6 +22,9 @@ _SHORT_SECONDS, _SHORT_BYTES = 60.0, 64 * 1024
 
 Done = TypeVar("Done")
 
+Asked = tuple[FleetHost, str, Done] | Unreached
+"""What a task gave on a host, with the host's own name; or why it gave nothing."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetAccess:
@@ -47,14 +50,16 @@ def ask_each(
     task: Callable[[Ready], Done],
     *,
     say: Callable[[str], None] = lambda _: None,
-) -> list[tuple[FleetHost, str, Done] | Unreached]:
+) -> list[Asked[Done]]:
     """Do a task on every host and return what each gave, in the order of the hosts; a failure concerns its host only.
 
     A host that calls itself as an earlier one does is a failure: what the two give could not be told apart.
     """
     find("ssh")
     found: dict[str, tuple[str, Done] | Unreached] = {}
-    with Warden("fleet") as warden, ThreadPoolExecutor(max_workers=max(1, min(reach.parallel, len(hosts)))) as pool:
+    workers = max(1, min(reach.parallel, len(hosts)))
+    # the warden goes first: without their connections the threads end, and nobody waits until their time is over
+    with ThreadPoolExecutor(max_workers=workers) as pool, Warden("fleet") as warden:
         running: dict[Future[tuple[str, Done]], FleetHost] = {
             pool.submit(_on, warden, number, host, reach, task): host for number, host in enumerate(hosts)
         }
@@ -130,11 +135,9 @@ def _result(ended: "Future[tuple[str, Done]]", host: FleetHost) -> tuple[str, Do
         return Unreached(host=host, because=error.message, hint=error.hint)
 
 
-def _told_apart(
-    hosts: Sequence[FleetHost], found: Mapping[str, tuple[str, Done] | Unreached]
-) -> list[tuple[FleetHost, str, Done] | Unreached]:
+def _told_apart(hosts: Sequence[FleetHost], found: Mapping[str, tuple[str, Done] | Unreached]) -> list[Asked[Done]]:
     first: dict[str, str] = {}
-    every: list[tuple[FleetHost, str, Done] | Unreached] = []
+    every: list[Asked[Done]] = []
     for host in hosts:
         one = found[host.name]
         if isinstance(one, Unreached):

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from virtune.fleet.ssh import HostError
-from virtune.flows.fleet_ask import DOCUMENT_MAX, FleetAccess, Ready, ask_each, read_document
+from virtune.flows.fleet_ask import DOCUMENT_MAX, Asked, FleetAccess, Ready, ask_each, read_document
 from virtune.flows.import_bundle import Merged, merge, read_bundle
 from virtune.model.errors import PreconditionError
 from virtune.model.fleet import FleetHost, Unreached
@@ -51,11 +51,25 @@ def gather(
         with Store(path) as store:
             return tuple(_pulled(ready, access, store, name) for name in _wanted(ready, access, store, studies))
 
-    return [
-        one if isinstance(one, Unreached)
-        else Gathered(host=one[0], store=folder / f"{one[0].name}{SUFFIX}", studies=one[2])
-        for one in ask_each(hosts, access, task, say=say)
-    ]  # fmt: skip
+    # a host by two names would be two stores of the same studies, so hosts are told apart before any is pulled
+    met = {_name_of(one): one for one in ask_each(hosts, access, lambda _: None)}
+    good = [host for host in hosts if not isinstance(met[host.name], Unreached)]
+    pulled = {_name_of(one): one for one in ask_each(good, access, task, say=say)} if good else {}
+    return [_gathered(folder, pulled.get(host.name), met[host.name]) for host in hosts]
+
+
+def _name_of(one: Asked[Any]) -> str:
+    return one.host.name if isinstance(one, Unreached) else one[0].name
+
+
+def _gathered(folder: Path, pulled: Asked[tuple[Merged, ...]] | None, met: Asked[None]) -> Gathered | Unreached:
+    if isinstance(pulled, Unreached):
+        return pulled
+    if pulled is None:
+        assert isinstance(met, Unreached)  # noqa: S101 - only such a host was not asked again
+        return met
+    host, _, studies = pulled
+    return Gathered(host=host, store=folder / f"{host.name}{SUFFIX}", studies=studies)
 
 
 def _wanted(ready: Ready, access: FleetAccess, store: Store, names: Sequence[str]) -> list[str]:

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """The report of a fleet: the same study on many hosts, read from their gathered stores."""
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from pathlib import Path
 
 from virtune.analyse.fleet.answer import answer
 from virtune.flows.fleet_gather import SUFFIX
 from virtune.flows.show import current
 from virtune.model.errors import UsageError
-from virtune.model.evidence import Listed
+from virtune.model.evidence import Listed, StudyRecord
 from virtune.model.fleet import FleetReport
 from virtune.model.study import Study, StudyKind
 from virtune.store.sqlite import Store
@@ -42,7 +42,20 @@ def fleet_report(folder: Path, *, names: Sequence[str] = ()) -> FleetReport:
     for host, study in chosen.items():
         with Store(stores[host]) as store:
             studies[host] = current(store, study)
+    _require_apart({host: record for host, (record, _) in studies.items()})
     return answer(studies)
+
+
+def _require_apart(records: Mapping[str, StudyRecord]) -> None:
+    """Raise UsageError where two stores hold one study; ids alone may be alike by chance."""
+    first: dict[tuple[str, str], str] = {}
+    for host, record in records.items():
+        before = first.setdefault((record.study.id, record.facts), host)
+        if before != host:
+            raise UsageError(
+                f"{before} and {host} hold the same study {record.study.id}: one host by two names",
+                hint="remove the store of one of them",
+            )
 
 
 def _question(study: Study) -> Hashable:
