@@ -14,7 +14,7 @@ import pytest
 from tests.published import complaints
 
 from virtune.cli import run
-from virtune.model.evidence import StudyRecord
+from virtune.model.evidence import Check, InForce, StudyRecord
 from virtune.store.sqlite import Store
 
 Capture = pytest.CaptureFixture[str]
@@ -48,8 +48,10 @@ def host(record: StudyRecord, number: int, factor: float, governor: str) -> Stud
     def moved(value: float) -> float:
         return value * factor * math.exp(chance.gauss(0, 0.02))
 
+    checks = (Check(setting="disk.scheduler", asked="none", found="none" if governor == "performance" else "bfq",
+                    proof="sysfs"),)  # fmt: skip
     trials = tuple(
-        replace(one, measurement=replace(one.measurement, values=tuple(
+        replace(one, in_force=InForce(checks=checks), measurement=replace(one.measurement, values=tuple(
             (name, moved(value) if name == "iops" else value) for name, value in one.measurement.values)))
         for one in record.trials if one.measurement is not None
     )  # fmt: skip
@@ -86,8 +88,10 @@ def test_a_slow_host_is_named_with_the_fact_that_it_has_alone(folder: Callable[.
     found = document(place, capfd)
     assert [one["host"] for one in found["levels"][0]["hosts"] if one["odd"]] == ["h7"]
     assert found["levels"][0]["ranks"][-1]["host"] == "h7"
-    (trait,) = found["levels"][0]["traits"]
-    assert (trait["key"], trait["value"], trait["usual"]) == ("cpu.governors", "powersave", "performance")
+    assert [(one["key"], one["value"], one["usual"]) for one in found["levels"][0]["traits"]] == [
+        ("cpu.governors", "powersave", "performance"),
+        ("setting.disk.scheduler", "bfq", "none"),
+    ]
     assert not any(one["odd"] for one in found["effects"][0]["hosts"]), "a slow host gains as the others do"
     assert run(["fleet", "report", "--from", str(place)]) == 0
     said = capfd.readouterr().out

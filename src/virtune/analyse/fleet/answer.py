@@ -142,6 +142,18 @@ def _lag_one(values: Sequence[float]) -> float:
 
 
 def _facts(record: StudyRecord) -> Mapping[str, str]:
+    """Return the facts of a host, and the settings of the baseline as they were read back while it ran."""
+    settings = {
+        f"setting.{check.setting}": check.found
+        for one in record.trials
+        if one.trial.arm == record.study.baseline
+        for check in one.in_force.checks
+        if check.found is not None
+    }
+    return {**_host_facts(record), **settings}
+
+
+def _host_facts(record: StudyRecord) -> Mapping[str, str]:
     try:
         found = json.loads(record.facts or "{}")
     except ValueError:
