@@ -45,7 +45,7 @@ def counted(second: int) -> DiskCount:
 
 def rates(**changed: int) -> DiskRates:
     values = {"reads": 700, "writes": 300, "flushes": 0, "read_bytes": 700 * 8192, "written_bytes": 300 * 8192}
-    return DiskRates(seconds=1.0, total_ns=4_200_000_000, **(values | changed))
+    return DiskRates(seconds=1.0, **({"total_ns": 4_200_000_000} | values | changed))
 
 
 def host() -> Use:
@@ -180,3 +180,19 @@ def test_the_wait_in_the_virtqueue_is_a_layer() -> None:
     ]  # fmt: skip
     assert path.layers.qavg_ns == pytest.approx(300e3)
     assert path.layers.gavg_ns == pytest.approx(700e3)
+
+
+def test_a_virtqueue_in_which_hardly_a_request_was_seen_says_nothing() -> None:
+    between = rates_between(counted(1), counted(3))
+    for mean in (0.0, 0.5):  # 1 in 40 samples is no measure of a wait; 0 made a latency of 0, and a division by it
+        rings = (RingRates(seconds=2.0, completed=20_000, offered_mean=mean, taken_mean=mean, samples=40),)
+        path = live_path(LiveDisk(target="vda", path=None), between, None, rings=rings, all_read=0)
+        assert path.layers is not None
+        assert (path.layers.top, round(path.layers.total_ns)) == ("backend", 400_000)
+
+
+def test_requests_without_times_have_no_layers() -> None:
+    untimed = rates(total_ns=0)
+    path = live_path(LiveDisk(target="vda", path=None), untimed, None, rings=(), all_read=0)
+    assert path.layers is None
+    assert judge(path).cause is Cause.UNDECIDED

@@ -111,7 +111,8 @@ def test_the_end_of_a_recording_is_shown_once_as_text_and_as_json(
         (["--replay", "/nowhere/x.jsonl", "--once"], 3, "cannot read /nowhere/x.jsonl: No such file"),
         (["--replay", "/dev/zero", "--once"], 3, "not a regular file"),
         (["--once", "--csv"], 2, "takes no --csv"),
-        (["--once", "--count", "3"], 2, "takes no --csv and --count"),
+        (["--once", "--csv", "--count", "3"], 2, "takes no --csv and --count"),
+        (["--count", "3"], 2, "--count needs --csv or --record"),
     ],
 )
 def test_words_that_do_not_go_together_are_said(

@@ -12,7 +12,7 @@ from tests.conftest import eventually
 from tests.live_samples import HEADER, NO_RINGS, UNPLUGGED, live
 
 from virtune.flows.top_recording import Recorder, Recording
-from virtune.model.errors import PreconditionError
+from virtune.model.errors import PreconditionError, StoreError
 from virtune.model.live import LiveSample
 from virtune.tui.app import TopApp
 from virtune.tui.screen import screen
@@ -238,3 +238,20 @@ def test_the_interval_is_chosen_in_steps() -> None:
         session.press(key)
         seen.append(session.interval)
     assert seen == [2.0, 5.0, 2.0, 1.0, 0.5, 0.2, 0.2]
+
+
+def test_a_damaged_line_further_on_ends_the_screen_with_a_sentence(recorded: Path, tmp_path: Path) -> None:
+    lines = recorded.read_bytes().splitlines(keepends=True)
+    lines[6] = b'{"kernel":7}\n'
+    damaged = tmp_path / "damaged.jsonl"
+    damaged.write_bytes(b"".join(lines))
+
+    async def work() -> None:
+        with Recording(damaged) as samples:
+            app = TopApp(TopSession(samples=samples, position=1, replay=True, paused=True))
+            async with app.run_test(size=SIZE) as pilot:
+                await pilot.press("t", "t", "t")
+            app.close()
+
+    with pytest.raises(StoreError, match="line 7 is no sample"):
+        asyncio.run(work())

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from virtune.flows.top_recording import Recorder, Recording
     from virtune.model.frame import TopFrame
     from virtune.model.live import LiveSample
+    from virtune.tui.app import TopApp
 
 INTERVAL_MIN = 0.2
 """The kernel counts CPU time in steps of 10 ms; with shorter intervals a share is mostly rounding."""
@@ -68,7 +69,7 @@ def command(
       virtune top --record night.jsonl --interval 10s
       virtune top --replay night.jsonl --csv
     """  # noqa: D301 - click wants the escape itself
-    _require_sense(interval=interval, once=once, as_json=as_json, as_csv=as_csv, count=count)
+    _require_sense(interval=interval, once=once, as_json=as_json, as_csv=as_csv, count=count, record=record)
     if replay is not None:
         if record is not None or uri is not None or sockets:
             raise UsageError("--replay shows a recording, so it takes no --record, --connect and --qmp")
@@ -81,24 +82,34 @@ def command(
             _print(next(_frames(taken)), as_json=as_json)
         elif as_csv:
             _print_csv(itertools.islice(_frames(taken), count))
-        elif not sys.stdout.isatty() and recorder is None:
-            raise UsageError("stdout is no terminal", hint="`--once` prints one interval, `--csv` one after another")
-        elif sys.stdout.isatty() and count is None:
-            _watch_live(watch, recorder, interval)
-        elif recorder is not None:
-            click.echo(
-                f"recording to {record}, until Ctrl-C" if count is None else f"recording to {record}", err=True
+        elif not _on_terminal() and recorder is None:
+            raise UsageError(
+                "the screen needs a terminal, on stdin, stdout and stderr",
+                hint="`--once` prints one interval, `--csv` one after another",
             )
-            for _ in itertools.islice(taken, None if count is None else count + 1):
-                pass
+        elif _on_terminal() and count is None:
+            _watch_live(watch, recorder, interval)
+        else:
+            _record(taken, record, count)
 
 
-def _require_sense(*, interval: float, once: bool, as_json: bool, as_csv: bool, count: int | None) -> None:
+def _record(taken: "Iterator[LiveSample]", path: Path | None, count: int | None) -> None:
+    """Take samples without showing them."""
+    click.echo(f"recording to {path}{', until Ctrl-C' if count is None else ''}", err=True)
+    for _ in itertools.islice(taken, None if count is None else count + 1):
+        pass
+
+
+def _require_sense(
+    *, interval: float, once: bool, as_json: bool, as_csv: bool, count: int | None, record: Path | None
+) -> None:
     """Raise UsageError where options do not go together."""
     if not interval >= INTERVAL_MIN:
         raise UsageError(f"--interval is at least {INTERVAL_MIN:g}s", hint="the kernel counts in steps of 10 ms")
     if as_json and not once:
         raise UsageError("--json needs --once", hint="`virtune top --once --json`")
+    if count is not None and not as_csv and record is None:
+        raise UsageError("--count needs --csv or --record", hint="`virtune top --csv --count 10`")
     if once and (as_csv or count is not None):
         raise UsageError("--once is one interval, so it takes no --csv and --count")
 
@@ -142,11 +153,7 @@ def _watch_live(watch: "Watch", recorder: "Recorder | None", interval: float) ->
             recorder.add(sample)
         return sample
 
-    app = TopApp(TopSession(samples=[], interval=interval, plain=_plain()), take)
-    try:
-        app.run()
-    finally:
-        app.close()
+    _run(TopApp(TopSession(samples=[], interval=interval, plain=_plain()), take))
 
 
 def _show_recorded(samples: "Recording", interval: float) -> None:
@@ -156,7 +163,19 @@ def _show_recorded(samples: "Recording", interval: float) -> None:
     from virtune.tui.session import TopSession
 
     session = TopSession(samples=samples, position=1, replay=True, paused=True, interval=interval, plain=_plain())
-    TopApp(session).run()
+    _run(TopApp(session))
+
+
+def _run(app: "TopApp") -> None:
+    try:
+        app.run()
+    finally:
+        app.close()
+
+
+def _on_terminal() -> bool:
+    """Whether there is a terminal for the screen: keys come from stdin, and Textual draws on stderr."""
+    return sys.stdin.isatty() and sys.stdout.isatty() and sys.stderr.isatty()
 
 
 def _plain() -> bool:
@@ -184,8 +203,11 @@ def _replay(path: Path, *, once: bool, as_json: bool, as_csv: bool, interval: fl
         if once:
             _print(next(_frames(samples[-2:])), as_json=as_json)
             return
-        if not sys.stdout.isatty():
-            raise UsageError("stdout is no terminal", hint="`--once` prints the last interval, `--csv` all of them")
+        if not _on_terminal():
+            raise UsageError(
+                "the screen needs a terminal, on stdin, stdout and stderr",
+                hint="`--once` prints the last interval, `--csv` all of them",
+            )
         _show_recorded(samples, interval)
 
 

@@ -19,9 +19,9 @@ from virtune.model.errors import PreconditionError
 from virtune.model.live import DiskCount, LiveSample, LiveVm, RingCount
 from virtune.virsh import Virsh
 
-_RING_SECONDS = 0.005
-"""How often one disk's virtqueues are read. With more disks each is read less often, so that all of them together
-cost the same."""
+_RINGS_SECONDS, _RING_SECONDS = 0.025, 0.005
+"""How often virtqueues are read: every 25 ms, or with more than five disks every 5 ms times their number, so that
+the cost does not grow with the number (`benchmarks/top.md`)."""
 
 _Rings = RingWatch[tuple[str, str]]
 
@@ -95,7 +95,7 @@ class Watch:
         self._rings = None
         if readers:
             with contextlib.suppress(OSError):  # a VM ended just now
-                watch: _Rings = RingWatch(readers, interval_seconds=_RING_SECONDS * len(readers))
+                watch: _Rings = RingWatch(readers, interval_seconds=max(_RINGS_SECONDS, _RING_SECONDS * len(readers)))
                 self._rings = self._ends.enter_context(watch)
 
 

@@ -68,7 +68,7 @@ class TopApp(App[None]):
         self._show()
 
     def close(self) -> None:
-        """Take no further sample; returns when the last one is over. Raises the error that ended the sampling."""
+        """Take no further sample; returns when the last one is over. Raises the error that ended the screen."""
         self._end.set()
         if self._thread is not None:
             self._thread.join()
@@ -102,8 +102,7 @@ class TopApp(App[None]):
 
     def on_top_app_failed(self, message: Failed) -> None:
         """End, with the reason."""
-        self.error = message.error
-        self.exit()
+        self._fail(message.error)
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:  # noqa: ARG002 - Textual's own
         """Offer every key by what it does."""
@@ -115,7 +114,11 @@ class TopApp(App[None]):
                     )
 
     def _press(self, key: str) -> None:
-        self.session.press(key)
+        try:
+            self.session.press(key)
+        except VirtuneError as error:  # a line of the recording is damaged
+            self._fail(error)
+            return
         if self.session.quit:
             self.exit()
             return
@@ -134,8 +137,16 @@ class TopApp(App[None]):
         self.session.step(1)
         self._show()
 
+    def _fail(self, error: VirtuneError) -> None:
+        self.error = self.error or error
+        self.exit()
+
     def _show(self) -> None:
-        lines = screen(self.session, self.size.width, self.size.height)
+        try:
+            lines = screen(self.session, self.size.width, self.size.height)
+        except VirtuneError as error:
+            self._fail(error)
+            return
         found = Text("\n").join(lines)
         found.no_wrap = True
         self.query_one("#lines", Static).update(found)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from virtune.analyse.layers.bottleneck import judge
-from virtune.analyse.layers.live_path import LivePath, live_paths
+from virtune.analyse.layers.live_path import live_paths
 from virtune.analyse.trial.thread_costs import thread_costs
 from virtune.analyse.trial.usage import use
 from virtune.model.counters import Counters, Use
@@ -91,6 +91,9 @@ def _vm(vm: LiveVm, before: LiveSample, after: LiveSample, used: Use) -> VmFrame
     rings = dict(_rings(before.rings.get(vm.name, {}), after.rings.get(vm.name, {}), then, now))
     paths = list(live_paths(vm.disks, (then, now), own, rings))
     costs = thread_costs({}, own)
+    served: dict[tuple[str, ...], float] = {}
+    for one in paths:
+        served[one.disk.threads] = served.get(one.disk.threads, 0.0) + one.path.iops
     iops = math.fsum(one.path.iops for one in paths)
     return VmFrame(
         vm=vm.name,
@@ -101,7 +104,7 @@ def _vm(vm: LiveVm, before: LiveSample, after: LiveSample, used: Use) -> VmFrame
                 rates=one.rates,
                 path=one.path,
                 found=judge(one.path),
-                cpu_per_io_ns=_cpu_per_io_ns(one.disk, paths, costs),
+                cpu_per_io_ns=_cpu_per_io_ns(one.disk, served, costs),
             )
             for one in paths
         ),
@@ -128,15 +131,17 @@ def _moved(found: RingRates, then: DiskCount, now: DiskCount) -> bool:
     return abs(found.completed - requests) > max(_FEW, _APART * requests)
 
 
-def _cpu_per_io_ns(disk: LiveDisk, paths: Sequence[LivePath], costs: Iterable[ThreadCost]) -> float | None:
+def _cpu_per_io_ns(
+    disk: LiveDisk, served: Mapping[tuple[str, ...], float], costs: Iterable[ThreadCost]
+) -> float | None:
     """Return the CPU time for an I/O of a disk: of the threads that serve it, each shared among the I/Os of all disks
-    that it serves. vCPUs are left out, since they run the guest's programs.
+    that it serves. `served` is the rate of the disks that the same threads serve. vCPUs are left out, since they run
+    the guest's programs.
     """
     names = {name[:15] for name in disk.threads}
     mine = [one for one in costs if (one.role == "main" if not names else one.name in names)]
     shared = [one for one in costs if one.role in _SHARED]
-    beside = math.fsum(one.path.iops for one in paths if set(one.disk.threads) == set(disk.threads))
-    everyone = math.fsum(one.path.iops for one in paths)
+    beside, everyone = served[disk.threads], math.fsum(served.values())
     if not mine or beside <= 0:
         return None
     own, others = (math.fsum(one.busy for one in group) for group in (mine, shared))

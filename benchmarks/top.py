@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What does `virtune top` cost with 50 disks at 1 s? Its own CPU time, on the screen of 80x24 and as CSV.
+
+    python benchmarks/top.py [SECONDS]
+
+Starts QEMU under TCG with null-co disks, once as one VM of 50 disks and once as ten VMs of five. Each VM's guest (the
+one without an operating system) reads 50 times a second from its first disk, so that its virtqueue is seen; the
+other disks get a read each 0.2 s through a second monitor. So every disk has something to show in every interval.
+"""
+
+import contextlib
+import fcntl
+import json
+import os
+import pty
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+import termios
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from virtune.bench.guest.line import Line
+from virtune.bench.qemu.bare import find_guest
+from virtune.dialects.qemu.guest import SLOTS
+
+WARM_SECONDS = 6.0
+"""Importing and the first look at the VMs are not what a second costs."""
+
+JOB = "[a]\nioengine=virtio-blk\nfilename=disk0\nrw=randread\nbs=4k\nrate_iops=50\nruntime=3600\ntime_based=1\n"
+SHAPES = ((1, 50), (10, 5))
+CALL = [sys.executable, "-c", "import sys; from virtune.__main__ import main; main()", "top"]
+
+
+def arguments(directory: Path, number: int, disks: int, line: int) -> list[str]:
+    """The command line of a QEMU with two monitors and a guest that is talked to."""
+    words = ["qemu-system-x86_64", "-name", f"vm{number},debug-threads=on", "-nodefaults", "-display", "none"]
+    words += ["-M", "q35,hpet=off", "-accel", "tcg", "-cpu", "max", "-m", "64", "-bios", "qboot.rom"]
+    words += ["-kernel", str(find_guest()), "-serial", "null", "-device", "virtio-serial-pci,max_ports=1"]
+    words += ["-chardev", f"socket,id=line,fd={line}", "-device", "virtconsole,chardev=line"]
+    for name in ("top", "load"):
+        words += ["-qmp", f"unix:{directory}/{number}.{name},server=on,wait=off"]
+    words += ["-device", f"pcie-root-port,id={SLOTS[0]},chassis=1,slot=1"]
+    words += ["-device", "virtio-scsi-pci,id=scsi"]
+    for disk in range(disks):
+        words += ["-blockdev", f"null-co,node-name=n{disk},size={64 << 20},read-zeroes=on,latency-ns=200000"]
+        kind = f"virtio-blk-pci,bus={SLOTS[0]}" if disk == 0 else f"scsi-hd,bus=scsi.0,lun={disk}"
+        words += ["-device", f"{kind},id=d{disk},drive=n{disk}"]
+    return words
+
+
+@contextlib.contextmanager
+def running(directory: Path, vms: int, disks: int) -> Iterator[None]:
+    """Start the VMs and load all of their disks until the block ends."""
+    end = threading.Event()
+    with contextlib.ExitStack() as ends:
+        for number in range(vms):
+            ours, theirs = socket.socketpair()
+            ends.enter_context(ours)
+            words = arguments(directory, number, disks, theirs.fileno())
+            child = subprocess.Popen(
+                words, pass_fds=[theirs.fileno()], stdout=subprocess.DEVNULL, stderr=subprocess.STDOUT
+            )
+            theirs.close()
+            ends.callback(child.wait)
+            ends.callback(child.kill)
+            line = Line(ours)
+            assert line.receive(60) is not None
+            line.ask("job", JOB.encode(), expect="armed", timeout_seconds=60)
+            line.ask("go", b"60000 0", expect="began", timeout_seconds=60)
+        threads = [threading.Thread(target=load, args=(directory, number, disks, end)) for number in range(vms)]
+        for thread in threads:
+            thread.start()
+            ends.callback(thread.join)
+        ends.callback(end.set)
+        yield
+
+
+def load(directory: Path, number: int, disks: int, end: threading.Event) -> None:
+    """Have QEMU read from each disk but the first, again and again."""
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.connect(f"{directory}/{number}.load")
+        file = connection.makefile("rw")
+        file.readline()
+        print(json.dumps({"execute": "qmp_capabilities"}), file=file, flush=True)
+        file.readline()
+        while not end.wait(0.2):
+            for disk in range(1, disks):
+                words = {"command-line": f'qemu-io -d d{disk} "aio_read 0 4k"'}
+                print(json.dumps({"execute": "human-monitor-command", "arguments": words}), file=file, flush=True)
+                file.readline()
+
+
+def cpu_seconds(pid: int) -> float:
+    """What a process and its ended children have used."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return sum(int(one) for one in fields[11:15]) / os.sysconf("SC_CLK_TCK")
+
+
+def cost(words: list[str], seconds: float, *, screen: bool) -> tuple[float, int]:
+    """Return the share of a core that `top` uses, and how many bytes it wrote."""
+    ours, theirs = pty.openpty() if screen else os.pipe()
+    if screen:
+        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+    environment = {**os.environ, "TERM": "xterm-256color", "PYTHONUTF8": "1"}
+    child = subprocess.Popen(
+        [*CALL, *words], stdin=theirs if screen else None, stdout=theirs, stderr=theirs, env=environment
+    )
+    os.close(theirs)
+    parts: list[bytes] = []
+
+    def read() -> None:
+        with contextlib.suppress(OSError):
+            while part := os.read(ours, 65536):
+                parts.append(part)
+
+    reader = threading.Thread(target=read, daemon=True)
+    reader.start()
+    try:
+        time.sleep(WARM_SECONDS)
+        begun, before = time.monotonic(), cpu_seconds(child.pid)
+        time.sleep(seconds)
+        used = (cpu_seconds(child.pid) - before) / (time.monotonic() - begun)
+        assert child.poll() is None, b"".join(parts)[-500:]
+    finally:
+        child.kill()
+        child.wait()
+    return used, sum(map(len, parts))
+
+
+def main() -> None:
+    """Measure each shape on the screen, looking into a disk's table, and as CSV."""
+    seconds = float(sys.argv[1]) if len(sys.argv) > 1 else 30.0
+    for vms, disks in SHAPES:
+        with tempfile.TemporaryDirectory(prefix="top-") as directory, running(Path(directory), vms, disks):
+            words = [word for number in range(vms) for word in ("--qmp", f"{directory}/{number}.top")]
+            for screen in (True, False):
+                used, written = cost([*words, *([] if screen else ["--csv"])], seconds, screen=screen)
+                how = "screen of 80x24" if screen else "CSV"
+                print(f"{vms} VMs, {vms * disks} disks, {how}: {used:.2%} of a core, {written} bytes", flush=True)
+
+
+if __name__ == "__main__":
+    main()
