@@ -25,6 +25,7 @@ from virtune.store.sqlite import Store
 KEPT = Path(__file__).parents[1] / "store" / "data" / "format-1-method-7.sqlite.gz"
 COMPARE = "20261122-184255-3883"
 SEARCH = "20261122-184358-4b1a"
+CHECK = "20261122-184338-7540"
 HOSTILE = '<script>alert(1)</script>"\x1b[31m' + "x" * 10_000
 
 
@@ -266,3 +267,15 @@ def test_what_scrolls_takes_the_keyboard_and_has_a_name_and_no_head_is_empty(pag
     assert not re.search(r"<th[^>]*></th>", page)
     for at in (found.start() for found in re.finditer("<svg", page)):
         assert page[:at].endswith('<div aria-hidden="true">')  # the picture's name and its table say it
+
+
+def test_a_check_says_first_whether_the_host_is_fit(store: Store, capsys: pytest.CaptureFixture[str]) -> None:
+    page = report_html(store, CHECK)
+    assert run(["show", CHECK, "--store", str(store.path)]) == 0
+    headline = capsys.readouterr().out.split("\ncheck ")[0].replace("\n", " ")
+    assert re.search(r"\b(NOT FIT|FIT): ", headline)
+    text = html.unescape(" ".join(re.sub(r"<[^>]+>", " ", page).split()))
+    assert headline in text
+    assert "minimum detectable effect of a comparison of two arms" in text
+    assert "undecided" not in text.split("Verified settings")[1]  # of its two equal arms none is said to be better
+    assert not any(chart.name.startswith("forest") for chart in charts(store, CHECK))

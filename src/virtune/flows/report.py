@@ -11,8 +11,10 @@ from virtune.flows.show import by_todays_method
 from virtune.model.errors import MissingToolError
 from virtune.model.evidence import StudyRecord
 from virtune.model.result import Result
+from virtune.model.study import StudyKind
 from virtune.model.text import printable
 from virtune.report.charts.chart import Chart
+from virtune.report.html.check_page import check_page
 from virtune.report.html.other_pages import search_page, sweep_page
 from virtune.report.html.page import ReportPage, page_of
 from virtune.store.sqlite import Store
@@ -47,6 +49,10 @@ def _page(store: Store, record: StudyRecord) -> ReportPage:
         from virtune.flows.sweep import sweep_of
 
         return sweep_page(sweep_of(store, record), result, record)
+    if record.study.kind is StudyKind.CHECK:
+        from virtune.flows.check import fitness
+
+        return check_page(fitness(record), result, record)
     return page_of(result, record)
 
 

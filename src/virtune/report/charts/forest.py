@@ -11,6 +11,9 @@ from virtune.model.verdict import Comparison, Interval
 from virtune.report.charts.chart import MOST_ARMS, SHAPES, Chart, file_name, specification
 from virtune.report.text.answer import change_text
 
+FOREST = "forest"
+"""How the name of a forest plot begins."""
+
 _REACH = (0.08, math.log(4))
 """The axis reaches at least 8 % and at most a factor of four each way; what goes beyond ends in an arrow."""
 
@@ -33,7 +36,7 @@ def forest(result: Result, workload: str) -> Chart | None:
     better = "higher is better" if metric.better == "higher" else "lower is better"
     confidence = found[0].ratio.confidence if found[0].ratio is not None else result.study.confidence
     return Chart(
-        name=file_name("forest", workload),
+        name=file_name(FOREST, workload),
         title=_title(found, metric.label, workload),
         reading=(
             f"Each row is one pair: the mark is the estimated difference in {metric.label} ({better}), the line its "

@@ -21,7 +21,7 @@ _WEIGHT = {Weight.INVALID: "red", Weight.WARNING: "yellow", Weight.NOTE: "cyan"}
 def render(fitness: Fitness) -> RenderableType:
     """Lay out a check for a terminal."""
     parts: list[RenderableType] = [Paragraph(_headline(fitness))]
-    rows = list(_noise(fitness))
+    rows = list(noise_rows(fitness))
     if rows:
         parts += [Text("\nnoise", style="bold"), _table(rows)]
     if any(one.blocks for one in fitness.reaches):
@@ -57,7 +57,8 @@ def _headline(fitness: Fitness) -> Text:
     return text.append(told, style="not bold default")
 
 
-def _noise(fitness: Fitness) -> Iterator[tuple[str, Text]]:
+def noise_rows(fitness: Fitness) -> Iterator[tuple[str, Text]]:
+    """Yield what is known of the host's noise: a name and its figure."""
     if fitness.iops is not None:
         yield "IOPS", Text(format_count(fitness.iops))
     if fitness.windows_cv is not None and fitness.window_seconds is not None:
@@ -83,8 +84,19 @@ def _same(fitness: Fitness) -> Text:
     return Text(f"no false difference ({told})")
 
 
+def reach_rows(fitness: Fitness) -> Iterator[tuple[str, Text]]:
+    """Yield how long a comparison takes, and the smallest difference that it detects."""
+    for one in fitness.reaches:
+        yield f"in {one.minutes} min", _reach(one)
+
+
+def confidence_text(fitness: Fitness) -> str:
+    """Say at which confidence, and with which power."""
+    return f"at {fitness.confidence:.3g} confidence; found 9 times in 10 by the end of such a comparison"
+
+
 def _reaches(fitness: Fitness) -> RenderableType:
-    rows = [(f"in {one.minutes} min", _reach(one)) for one in fitness.reaches]
+    rows = list(reach_rows(fitness))
     best = fitness.best_seconds
     if best is not None:
         costs = ", ".join(
@@ -100,8 +112,7 @@ def _reaches(fitness: Fitness) -> RenderableType:
                 Text(f"--seconds {best:g} (sd of paired differences {share_text(sd)}, {pairs} pairs){others}"),
             )
         )
-    said = f"at {fitness.confidence:.3g} confidence; found 9 times in 10 by the end of such a comparison"
-    return Group(_table(rows), Paragraph(Text(said, style="dim"), indent=2))
+    return Group(_table(rows), Paragraph(Text(confidence_text(fitness), style="dim"), indent=2))
 
 
 def _reach(reach: Reach) -> Text:
