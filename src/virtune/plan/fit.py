@@ -28,9 +28,10 @@ def require_fit(study: Study, *, clients: Clients) -> None:
     later = (one for probe in study.workloads if probe.probe for one in at_loads(study, probe, LIKELY_SATURATION))
     workloads = (*study.workloads, *later)
     for arm in study.arms:
-        for workload in (arm.load_of(one) for one in workloads):
+        for asked in workloads:
+            workload = arm.load_of(asked)
             try:
-                if arm.stack.export == "vhost-user-blk" and workload.offered_iops is None:
+                if arm.stack.export == "vhost-user-blk" and asked in study.workloads:
                     require_driven(workload, arm.stack.queues)
                 require_shared_image(workload, arm.stack)
                 fio_job(
