@@ -46,7 +46,8 @@ def as_nobody(runs: Runs, words: list[str]) -> list[str] | None:
     python = "/usr/bin/python3"
     packages = next((Path(sys.prefix) / "lib").glob("python3.*/site-packages"))
     paths = f"PYTHONPATH={ROOT / 'src'}:{packages}"
-    argv = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "env", paths, python, "-m", "virtune"]
+    argv = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "env", f"HOME={runs.home}", paths, python]
+    argv += ["-m", "virtune"]
     tried = subprocess.run([*argv, "knobs"], capture_output=True, env=runs.env, cwd="/", check=False)
     return [*argv, *words] if tried.returncode == 0 else None
 
