@@ -5,6 +5,8 @@ import gzip
 import html
 import json
 import re
+import subprocess
+import sys
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
@@ -279,3 +281,24 @@ def test_a_check_says_first_whether_the_host_is_fit(store: Store, capsys: pytest
     assert "minimum detectable effect of a comparison of two arms" in text
     assert "undecided" not in text.split("Verified settings")[1]  # of its two equal arms none is said to be better
     assert not any(chart.name.startswith("forest") for chart in charts(store, CHECK))
+
+
+@pytest.mark.parametrize(
+    ("limit", "said"),
+    [
+        ("-v 4000000", "`ulimit -v` allows 3906 MiB of address space, and pictures need"),
+        ("-n 8", "could not be drawn: "),
+        ("-n 12", "could not be drawn: "),
+    ],
+)
+def test_where_the_drawing_library_would_abort_or_panic_a_sentence_says_so(
+    limit: str, said: str, store: Store, tmp_path: Path
+) -> None:
+    target = tmp_path / "page.html"
+    words = ("-m", "virtune", "report", COMPARE, "--store", str(store.path), "-o", str(target))
+    limited = ("bash", "-c", f'ulimit {limit}; exec "$@"', "bash", sys.executable, *words)
+    done = subprocess.run(limited, capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL)
+    assert done.returncode == 3, done.stderr
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not target.exists()

@@ -1,14 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """A study as one HTML file with its charts, as single charts, or as their specifications."""
 
+import contextlib
 import importlib.util
 import json
+import resource
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from types import ModuleType
 
 from virtune.analyse.study.summarise import summarise
 from virtune.flows.show import by_todays_method
-from virtune.model.errors import MissingToolError
+from virtune.model.errors import MissingToolError, PreconditionError
 from virtune.model.evidence import StudyRecord
 from virtune.model.result import Result
 from virtune.model.study import StudyKind
@@ -21,6 +24,9 @@ from virtune.store.sqlite import Store
 
 _TEMPLATE = Path(__file__).parent.parent / "report" / "html" / "page.html"
 
+_ADDRESS_BYTES = 66 * 1024**3
+"""vl-convert's V8 reserves 64 GiB of addresses, not memory, and ends the process by a signal where it may not."""
+
 _INK, _PAPER = "#1b1b1b", "#ffffff"
 """The colours of a single chart; within a page it takes the page's colours."""
 
@@ -28,7 +34,7 @@ _INK, _PAPER = "#1b1b1b", "#ffffff"
 def report_html(store: Store, study: str, *, home: str = "") -> str:
     """Return a study as self-contained HTML, without network or scripts; `home` is the address of its back link.
 
-    Raises MissingToolError without the chart libraries.
+    Raises PreconditionError without the chart libraries, or where they could not start.
     """
     return record_html(store, by_todays_method(store, store.find(study)), home=home)
 
@@ -88,32 +94,64 @@ def charts(store: Store, study: str) -> tuple[Chart, ...]:
 
 def svgs(made: Sequence[Chart]) -> Iterator[str]:
     """Yield each chart as SVG that takes the colour of the text around it."""
-    try:
-        import vl_convert
-    except ImportError:
-        raise _missing("vl-convert-python") from None
+    drawing = _drawing()
     for chart in made:
-        yield vl_convert.vegalite_to_svg(
-            json.dumps(chart.spec), allowed_base_urls=[]
-        )  # a specification fetches nothing
+        with _drawn(chart):
+            svg = drawing.vegalite_to_svg(
+                json.dumps(chart.spec), allowed_base_urls=[]
+            )  # a specification fetches nothing
+        yield svg
 
 
 def pngs(made: Sequence[Chart]) -> Iterator[bytes]:
     """Yield each picture as PNG, dark on white."""
+    drawing = _drawing()
+    for chart in made:
+        spec = json.dumps(chart.spec).replace("currentColor", _INK).replace('"transparent"', f'"{_PAPER}"')
+        with _drawn(chart):
+            png = drawing.vegalite_to_png(spec, scale=2, allowed_base_urls=[])
+        yield png
+
+
+def require_libraries() -> None:
+    """Raise PreconditionError before a study whose page could not be drawn."""
+    for module, name in (("jinja2", "jinja2"), ("vl_convert", "vl-convert-python")):
+        if importlib.util.find_spec(module) is None:
+            raise _missing(name)
+    _require_address_space()
+
+
+def _drawing() -> ModuleType:
+    """Return the library that draws. Raises PreconditionError where it is missing or could not start."""
+    _require_address_space()
     try:
         import vl_convert
     except ImportError:
         raise _missing("vl-convert-python") from None
-    for chart in made:
-        spec = json.dumps(chart.spec).replace("currentColor", _INK).replace('"transparent"', f'"{_PAPER}"')
-        yield vl_convert.vegalite_to_png(spec, scale=2, allowed_base_urls=[])
+    return vl_convert
 
 
-def require_libraries() -> None:
-    """Raise MissingToolError before a study whose page could not be drawn."""
-    for module, name in (("jinja2", "jinja2"), ("vl_convert", "vl-convert-python")):
-        if importlib.util.find_spec(module) is None:
-            raise _missing(name)
+@contextlib.contextmanager
+def _drawn(chart: Chart) -> Iterator[None]:
+    """Turn a failure of the drawing library into a sentence; it panics where it gets no file or thread."""
+    try:
+        yield
+    except (KeyboardInterrupt, SystemExit, MemoryError):
+        raise
+    except BaseException as error:  # noqa: BLE001 - a panic of its Rust code is no Exception
+        hint = "limits of open files or threads (`ulimit -n`, `-u`) can cause it; `virtune show` needs no pictures"
+        raise PreconditionError(f"the picture {chart.name} could not be drawn: {error}", hint=hint) from None
+
+
+def _require_address_space() -> None:
+    """Raise PreconditionError where the drawing library would end this process: it raises no error, it aborts."""
+    allowed, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if allowed != resource.RLIM_INFINITY and allowed < _ADDRESS_BYTES:
+        raise PreconditionError(
+            f"`ulimit -v` allows {allowed // 1024**2} MiB of address space, and pictures need"
+            f" {_ADDRESS_BYTES // 1024**2}, most of it only reserved",
+            hint="`ulimit -v unlimited`; `virtune show` needs no pictures",
+        )
 
 
 def _missing(name: str) -> MissingToolError:
