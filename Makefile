@@ -15,7 +15,7 @@ demo:  ## Install what is needed, then compare threads, native, io_uring and bar
 test:  ## Everything: style, types, house rules, tests on real fio and QEMU
 	@tools/setup dev
 	$(MAKE) --no-print-directory -j 2 --output-sync check load
-	$(VENV)/pytest -m 'not alone and not long' -n 4 --dist loadgroup  # four, since the real ones wait more than they work
+	$(VENV)/pytest -m 'not alone and not long' -n 3 --dist loadgroup  # three, since the real ones wait more than they work
 	$(VENV)/pytest -m 'alone and not long'
 
 test-long:  ## What is long and rare: kills by the hundred, soaks, large simulations; before a release

@@ -81,8 +81,8 @@ def fork_server() -> ForkServer:
     return server
 
 
-FIRST, EARLY = -15, -10
-"""So nice, a thread has 28 times, and nine times, the share of a CPU of one with the usual 0."""
+FIRST = -15
+"""So nice, a thread has 28 times the share of a CPU of one with the usual 0."""
 
 
 def _reniced(by: int) -> None:
@@ -105,21 +105,13 @@ def first_served(nice: int = FIRST) -> Iterator[None]:
         _reniced(-nice)
 
 
-EMULATED = ("guests", "libvirt")
-"""Groups of tests whose guests are emulated: these want more CPUs than there are, and wait whatever they get."""
-
-
 def niceness(item: pytest.Item) -> int:
     """How nice a test and what it starts are: a rate that had to wait for a CPU is none that we know.
 
-    So `alone` goes before all, unless it wants others in its way (`alone(first=False)`). Other real loads go before
-    emulated guests: a trial whose load waited for a CPU is run up to three times, so beside such guests each of these
-    tests would take three times as long.
+    So `alone` goes before all, unless it wants others in its way (`alone(first=False)`).
     """
-    group, alone = item.get_closest_marker("xdist_group"), item.get_closest_marker("alone")
-    if alone:
-        return FIRST if alone.kwargs.get("first", True) else 0
-    return EARLY if item.get_closest_marker("real") and not (group and group.args[0] in EMULATED) else 0
+    alone = item.get_closest_marker("alone")
+    return FIRST if alone and alone.kwargs.get("first", True) else 0
 
 
 @pytest.hookimpl(wrapper=True)

@@ -65,24 +65,23 @@ def left_over(user: User, guest1: Inside) -> list[str]:
 
 def test_two_arms_are_compared_in_a_domain_that_is_left_as_it_was(user: User, guest1: Inside) -> None:
     before, data = guest1.configurations(), guest1.image.read_bytes()
-    words = asked(guest1, "--vary", "disk.aio=threads,io_uring", "--rounds", "1", "--json")
-    found = user.run(*words, timeout=170).json()
+    words = asked(guest1, "--vary", "disk.aio=threads,io_uring", "--rounds", "2", "--json")
+    found = user.run(*words, "--seconds", "3").json()  # an engine is seen at work only while the guest gets its CPU
     assert guest1.configurations() == before
     assert guest1.image.read_bytes() == data
     assert not left_over(user, guest1)
     for arm in found["arms"]:
         assert (arm["stack"]["rig"], arm["stack"]["domain"]) == ("libvirt", "guest1")
         assert all(trial["measurement"]["values"]["iops"] > 0 for trial in arm["rounds"])
-        for trial in arm["rounds"]:
-            values = trial["measurement"]["values"]
-            if "below.backend" in values:  # as QEMU counted it, which is a part of fio's
-                assert 0 < values["below.backend"] < values["latency.mean"]
-            else:  # a starved guest began after the counters were read
-                assert "invalid" in {one["weight"] for one in trial["measurement"]["remarks"]}
         assert {"functional-only"} <= {one["id"] for one in arm["rounds"][0]["measurement"]["remarks"]}
         seen = {check["setting"]: check["found"] for check in arm["in_force"]}
         assert seen["disk.aio"] == arm["name"]
         assert (seen["O_DIRECT"], seen["disk.cache"], seen["guest.write_cache"]) == ("on", "none", "write back")
+    # as QEMU counted it, which is a part of fio's; a trial whose guest hardly ran has no such count
+    values = [trial["measurement"]["values"] for arm in found["arms"] for trial in arm["rounds"]]
+    counted = [one for one in values if "below.backend" in one]
+    assert counted
+    assert all(0 < one["below.backend"] < one["latency.mean"] for one in counted)
     assert "measured in guest1 while it runs" in user.run("show", "last").stdout.replace("\n", " ")
     xml = user.run("show", "last", "--trial", "1", "--capture", "domain.xml").stdout
     assert "<serial>virtune-" in xml
