@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 from tests.published import complaints
 
+from virtune.analyse.fleet.answer import estimate_of
+from virtune.analyse.study.summarise import summarise
 from virtune.cli import run
 from virtune.model.evidence import Check, InForce, StudyRecord
 from virtune.store.sqlite import Store
@@ -150,3 +152,10 @@ def test_only_the_same_question_is_put_together(folder: Callable[..., Path], cap
     assert document(place, capfd, "--host", "h0", "--host", "h1")["hosts"] == ["h0", "h1"]
     assert run(["fleet", "report", "--from", str(place), "--host", "h0", "--host", "h7"]) == 2
     assert "no two hosts in" in capfd.readouterr().err
+
+
+def test_an_effect_s_error_is_that_of_its_interval_and_allows_for_autocorrelation_once(measured: StudyRecord) -> None:
+    (one,) = [one for one in summarise(measured).verdicts if one.metric == "iops"]
+    known = estimate_of("host", measured, replace(one, noise=0.04, lag1=0.5))  # the noise is that with the allowance
+    assert known is not None
+    assert known.error == pytest.approx(0.04 / math.sqrt(one.rounds))

@@ -3,10 +3,11 @@
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import datetime
-from itertools import pairwise
 from statistics import fmean, stdev
+
+import numpy as np
 
 from virtune.analyse.fleet.differ import flat
 from virtune.analyse.fleet.odd import HOSTS_MIN, funnel
@@ -14,6 +15,8 @@ from virtune.analyse.fleet.pooled import pooled
 from virtune.analyse.fleet.ranks import ranks
 from virtune.analyse.fleet.times import require_comparable
 from virtune.analyse.fleet.traits import traits
+from virtune.analyse.stats.anytime import LAG1_MAX
+from virtune.analyse.stats.noise import lag1_of
 from virtune.analyse.study.verdicts import evidence_of
 from virtune.model.errors import VirtuneError
 from virtune.model.evidence import StudyRecord
@@ -23,9 +26,6 @@ from virtune.model.verdict import Comparison
 
 ROUNDS_MIN = 3
 """A standard error of fewer rounds has a heavy tail that no interval of many hosts repairs."""
-
-LAG_MAX = 0.9
-"""An autocorrelation that is estimated higher says that the rounds are one long disturbance."""
 
 RANK_SEED = 1
 
@@ -77,11 +77,13 @@ def _comparison(result: Result, workload: str, candidate: str) -> Comparison | N
 
 
 def estimate_of(host: str, record: StudyRecord, one: Comparison) -> HostEstimate | None:
-    """Return a host's effect with the standard error that went into its interval; None where there is none."""
+    """Return a host's effect with the standard error that went into its interval; None where there is none.
+
+    A comparison's `noise` has the allowance for autocorrelation in it already.
+    """
     if one.ratio is None or not one.noise or one.rounds < ROUNDS_MIN:
         return None
-    error = one.noise / math.sqrt(one.rounds) * _widened(one.lag1 or 0.0)
-    return _estimate(host, record, math.log(one.ratio.estimate), error, one.rounds)
+    return _estimate(host, record, math.log(one.ratio.estimate), one.noise / math.sqrt(one.rounds), one.rounds)
 
 
 def _level(studies: Mapping[str, tuple[StudyRecord, Result]], workload: str) -> FleetLevel:
@@ -119,7 +121,9 @@ def level_of(host: str, record: StudyRecord, workload: str) -> HostEstimate | No
     logs = [math.log(value) for value in values if math.isfinite(value) and value > 0]
     if len(logs) < ROUNDS_MIN or (spread := stdev(logs)) == 0:
         return None
-    error = spread / math.sqrt(len(logs)) * _widened(_lag_one(logs))
+    lag1 = min(max(lag1_of(np.array(logs)[:, None]), 0.0), LAG1_MAX)
+    # the standard error of an AR(1) series
+    error = spread / math.sqrt(len(logs)) * math.sqrt((1 + lag1) / (1 - lag1))
     return _estimate(host, record, fmean(logs), error, len(logs))
 
 
@@ -127,18 +131,6 @@ def _estimate(host: str, record: StudyRecord, value: float, error: float, rounds
     begun = datetime.fromisoformat(record.study.created)
     ended = max(datetime.fromisoformat(one.ended) for one in record.trials if one.ended)
     return HostEstimate(host=host, value=value, error=error, df=rounds - 1, begun=begun, ended=ended)
-
-
-def _widened(lag1: float) -> float:
-    """Return the factor on a standard error that a lag-1 autocorrelation needs, as of an AR(1) series."""
-    known = min(max(lag1, 0.0), LAG_MAX)
-    return math.sqrt((1 + known) / (1 - known))
-
-
-def _lag_one(values: Sequence[float]) -> float:
-    center = fmean(values)
-    around = [value - center for value in values]
-    return math.fsum(a * b for a, b in pairwise(around)) / math.fsum(a * a for a in around)
 
 
 def _facts(record: StudyRecord) -> Mapping[str, str]:
