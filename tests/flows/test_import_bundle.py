@@ -90,3 +90,14 @@ def test_a_damaged_bundle_is_refused_in_one_sentence(made: Path) -> None:
         for content in contents:
             with pytest.raises(ReadError, match=said):
                 read_bundle(content, source="x.zip")
+
+
+def test_one_that_unpacks_to_too_much_is_refused_however_often_a_member_is_named(made: Path) -> None:
+    good = packed(made)
+    with zipfile.ZipFile(io.BytesIO(good)) as one:
+        size = sum(member.file_size for member in one.infolist())
+        rows = json.loads(next(one.read(name) for name in one.namelist() if name.endswith("/study.json")))
+    read_bundle(good, source="x.zip", most_bytes=size)
+    rows["attempts"][0]["captures"] *= 1000
+    with pytest.raises(ReadError, match="it unpacks to more than"):
+        read_bundle(changed(good, "/study.json", json.dumps(rows).encode()), source="x.zip", most_bytes=10 * size)

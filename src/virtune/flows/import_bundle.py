@@ -23,6 +23,9 @@ STUDY = "study.json"
 FORMAT = 1
 
 MEMBER_MAX = 256 * 1024**2
+WHOLE_MAX = 4 * 1024**3
+"""All that is unpacked of a bundle, in bytes: a few MiB of zeros unpack to a thousand times as much."""
+
 MEMBERS_MAX = 1_000_000
 """A day of trials of half a second has 170,000, with four captures each."""
 
@@ -64,11 +67,13 @@ def rows_document(record: StudyRecord, files: Sequence[Sequence[tuple[Capture, s
     ).encode()
 
 
-def read_bundle(content: bytes, *, source: str) -> Bundled:
-    """Return the study of a bundle. Raises ReadError, one sentence, for anything that is not a whole one."""
+def read_bundle(content: bytes, *, source: str, most_bytes: int = WHOLE_MAX) -> Bundled:
+    """Return the study of a bundle. Raises ReadError, one sentence, for anything that is not a whole one, or that
+    unpacks to more than so many bytes.
+    """
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as packed:
-            return _read(packed)
+            return _read(_Members(packed, most_bytes))
     except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, NotImplementedError, KeyError, TypeError,
             AttributeError, ValueError, RecursionError, PlanError, StoreError) as error:  # fmt: skip
         why = (
@@ -89,49 +94,62 @@ class _NotWholeError(ValueError):
         super().__init__(message)
 
 
-def _read(packed: zipfile.ZipFile) -> Bundled:
-    members = packed.infolist()
-    if len(members) > MEMBERS_MAX:
+class _Members:
+    """The members of a bundle, of which no more than so many bytes are unpacked."""
+
+    def __init__(self, packed: zipfile.ZipFile, most_bytes: int) -> None:
+        self._packed, self._most, self._left = packed, most_bytes, most_bytes
+
+    def names(self) -> list[str]:
+        return [one.filename for one in self._packed.infolist()]
+
+    def read(self, name: str) -> bytes:
+        allowed = min(MEMBER_MAX, self._left)
+        with self._packed.open(name) as file:
+            content = file.read(allowed + 1)
+        if len(content) > MEMBER_MAX:
+            raise _NotWholeError(f"{name} is larger than {MEMBER_MAX // 1024**2} MiB")
+        if len(content) > allowed:
+            raise _NotWholeError(f"it unpacks to more than {self._most // 1024**2:,} MiB")
+        self._left -= len(content)
+        return content
+
+
+def _read(members: _Members) -> Bundled:
+    names = members.names()
+    if len(names) > MEMBERS_MAX:
         raise _NotWholeError(f"it has more than {MEMBERS_MAX:,} members")
-    roots = [one.filename.removesuffix(STUDY) for one in members if one.filename.endswith(f"/{STUDY}")]
+    roots = [one.removesuffix(STUDY) for one in names if one.endswith(f"/{STUDY}")]
     if len(roots) != 1:
         raise _NotWholeError("it has no rows of a study: an older virtune made it")
-    found: Mapping[str, Any] = json.loads(_member(packed, f"{roots[0]}{STUDY}"))
+    found: Mapping[str, Any] = json.loads(members.read(f"{roots[0]}{STUDY}"))
     if found["format"] != FORMAT:
         raise _NotWholeError("a newer virtune made it")
     study = study_from_json(json.dumps(found["study"]))
     require_sound(study, study.id)
     if not isinstance(found["facts"], str) or not isinstance(json.loads(found["facts"] or "{}"), dict):
         raise _NotWholeError("its facts are damaged")
-    attempts = tuple(_attempt(packed, roots[0], one, study) for one in found["attempts"])
+    attempts = tuple(_attempt(members, roots[0], one, study) for one in found["attempts"])
     return Bundled(study=study, facts=found["facts"], finished=bool(found["finished"]), attempts=attempts)
 
 
 def _attempt(
-    packed: zipfile.ZipFile, root: str, found: Mapping[str, Any], study: Study
+    members: _Members, root: str, found: Mapping[str, Any], study: Study
 ) -> tuple[TrialRecord, tuple[Capture, ...]]:
     record: TrialRecord = load(TrialRecord, json.dumps(found["record"]))
     if record.trial.arm not in {arm.name for arm in study.arms}:
         raise _NotWholeError(f"trial {record.trial.number} is of an arm that the study does not have")
     if record.trial.workload not in {one.name for one in study.workloads}:
         raise _NotWholeError(f"trial {record.trial.number} has a workload that the study does not have")
-    return record, tuple(_captures(packed, root, found["captures"]))
+    return record, tuple(_captures(members, root, found["captures"]))
 
 
-def _captures(packed: zipfile.ZipFile, root: str, found: Sequence[Mapping[str, Any]]) -> Iterator[Capture]:
+def _captures(members: _Members, root: str, found: Sequence[Mapping[str, Any]]) -> Iterator[Capture]:
     for one in found:
-        content = _member(packed, root + one["file"])
+        content = members.read(root + one["file"])
         if hashlib.sha256(content).hexdigest() != one["sha256"]:
             raise _NotWholeError(f"{one['file']} is not what was exported")
         yield Capture(name=one["name"], content=content)
-
-
-def _member(packed: zipfile.ZipFile, name: str) -> bytes:
-    with packed.open(name) as file:
-        content = file.read(MEMBER_MAX + 1)
-    if len(content) > MEMBER_MAX:
-        raise _NotWholeError(f"{name} is larger than {MEMBER_MAX // 1024**2} MiB")
-    return content
 
 
 def merge(bundled: Bundled, store: Store) -> Merged:
