@@ -44,7 +44,9 @@ def command(
       virtune check --json --fail-if-noisier 0.03
     """  # noqa: D301 - click's own mark for lines that are not to be rewrapped
     from virtune.cli.output import show_check
-    from virtune.cli.progress import Face, interrupt
+    from virtune.cli.progress import Face
+    from virtune.cli.progress_file import Recorded
+    from virtune.cli.under_face import interrupt
     from virtune.flows.check import check_study, fitness, run_check
     from virtune.flows.preconditions import Leave
     from virtune.store.sqlite import Store
@@ -55,9 +57,9 @@ def command(
         say_options(study)
     signal.signal(signal.SIGTERM, interrupt)
     with Store(store) as kept:
-        with Face(quiet=quiet) as face:
+        with Face(quiet=quiet, verbose=verbose) as face, Recorded(face, store=store, study=study) as say:
             leave = Leave(write_to=options.allow_write_to, in_use=options.allow_in_use)
-            around = run_check(study, store=kept, say=face, leave=leave, facts=facts)
+            around = run_check(study, store=kept, say=say, leave=leave, facts=facts)
         record = kept.get(study.id)
     show_check(record, as_json=as_json, around=around)
     if fail_if_noisier is None:

@@ -4,20 +4,17 @@
 Everything goes to stderr, so that stdout holds the result and nothing else.
 """
 
-import contextlib
-import signal
 import sys
 import time
-from collections.abc import Callable, Sequence
-from types import FrameType, TracebackType
-from typing import Self, TypeVar
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Self
 
 from rich.console import Console
 from rich.live import Live
 
 from virtune.cli.live import LiveBlock, rounds_left_text, whose
 from virtune.model.condition import Outcome, ThresholdResult
-from virtune.model.errors import Interrupted, LoadError, NotInForceError, StoreError
 from virtune.model.event import (
     Event,
     Noticed,
@@ -65,7 +62,7 @@ def place_text(trial: Trial, place: TrialPlace, most: str) -> str:
     return f"round {trial.round}{rounds}, trial {place.number} of {place.of}"
 
 
-def _most(study: Study) -> str:
+def most_text(study: Study) -> str:
     """What stands before a forecast: a study that stops when it knows may end sooner."""
     return "at most about " if study.sequential else "about "
 
@@ -117,7 +114,7 @@ class Face:
             case StepEnded():
                 block.step = None
             case StudyStarted(study=study, done=done, seconds_left=left):
-                block.most, block.total, block.done = _most(study), len(study.trials), done
+                block.most, block.total, block.done = most_text(study), len(study.trials), done
                 block.until = time.monotonic() + left
             case TrialStarted(trial=trial, place=place, seconds_left=left):
                 block.now = f"{place_text(trial, place, block.most)}: {trial.workload}, {trial.arm}"
@@ -136,7 +133,7 @@ class Face:
             case StepStarted(what=what):
                 self._line(what)
             case StudyPlanned(study=study, seconds=seconds):
-                self._line(f"{_most(study)}{format_seconds(seconds)}, set-up included")
+                self._line(f"{most_text(study)}{format_seconds(seconds)}, set-up included")
             case StudyStarted(done=done, seconds_left=left):
                 kept = f"{count_text(done, 'trial')} already stored, " if done else ""
                 self._line(f"{kept}{most}{format_seconds(left)} left")
@@ -153,32 +150,3 @@ class Face:
 
     def _line(self, text: str) -> None:
         self._console.print(text, markup=False)
-
-
-Found = TypeVar("Found")
-Answer = TypeVar("Answer")
-
-
-def under_face(
-    face: Face,
-    work: Callable[[Callable[[Event], None]], Found],
-    so_far: Callable[[], Found | None],
-    show: Callable[[Found], Answer],
-) -> Answer:
-    """Run what takes long under a face, then show what it found; when it is interrupted, what there is of it."""
-    signal.signal(signal.SIGTERM, interrupt)
-    try:
-        with face:
-            found = work(face)
-    except (Interrupted, LoadError, NotInForceError):
-        with contextlib.suppress(StoreError):  # it ended before it was kept: then there is nothing of it to show
-            part = so_far()
-            if part is not None:
-                show(part)
-        raise
-    return show(found)
-
-
-def interrupt(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - the signal's own words
-    """Take a request to end as Ctrl-C: what is finished is kept and everything comes down."""
-    raise KeyboardInterrupt

@@ -9,8 +9,9 @@ from pathlib import Path
 import click
 
 from virtune.cli.output import put, require_report, write_report
-from virtune.cli.progress import Face, under_face
+from virtune.cli.progress import Face
 from virtune.cli.thresholds import STDOUT, require_outputs, write_markdown
+from virtune.cli.under_face import under_face
 from virtune.flows.preconditions import Leave
 from virtune.flows.prove import PlannedProof, plan_proof, proven
 from virtune.flows.report import page_html
@@ -73,7 +74,7 @@ def _measured(store: Store, planned: PlannedProof, out: ProofOutput) -> None:
     def show(ran: _Ran) -> None:
         _show(planned.accused if ran is None else proven(store, planned, *ran), ran, out)
 
-    under_face(Face(quiet=out.quiet, verbose=out.verbose), work, so_far, show)
+    under_face(Face(quiet=out.quiet, verbose=out.verbose), work, so_far, show, store=store, study=study)
 
 
 def _show(found: Diagnosis, ran: _Ran, out: ProofOutput) -> None:

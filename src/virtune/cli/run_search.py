@@ -13,8 +13,9 @@ from rich.live import Live
 
 from virtune.cli.options import read_options, say_options
 from virtune.cli.output import put, require_report, screen_lines, write_report
-from virtune.cli.progress import Face, under_face
+from virtune.cli.progress import Face
 from virtune.cli.thresholds import STDOUT, require_outputs, write_markdown
+from virtune.cli.under_face import under_face
 from virtune.flows.preconditions import Leave
 from virtune.flows.seen_costs import seen_costs
 from virtune.flows.tune import beforehand, finished_tuning, tune
@@ -102,7 +103,7 @@ def searching(
     def show(known: Tuning) -> None:
         show_tuning(store, known, out=out, brief=not verbose)
 
-    under_face(RaceFace(quiet=quiet, verbose=verbose), work, so_far, show)
+    under_face(RaceFace(quiet=quiet, verbose=verbose), work, so_far, show, store=store, study=study)
     if not (out.as_json or verbose or quiet):
         click.echo("\nall of it, with the lines that put the winner to use: `virtune show`", err=True)
 

@@ -10,8 +10,9 @@ import click
 
 from virtune.cli.options import read_options, say_options
 from virtune.cli.output import require_report, show_result
-from virtune.cli.progress import Face, under_face
+from virtune.cli.progress import Face
 from virtune.cli.thresholds import Thresholds
+from virtune.cli.under_face import under_face
 from virtune.flows.preconditions import Leave
 from virtune.flows.question import Question, study_for
 from virtune.flows.show import current
@@ -109,7 +110,7 @@ def going_on(
         record, result = found
         return show_result(result, record, as_json=as_json, report=report, thresholds=thresholds, brief=not verbose)
 
-    code = under_face(Face(quiet=quiet, verbose=verbose), work, so_far, show)
+    code = under_face(Face(quiet=quiet, verbose=verbose), work, so_far, show, store=store, study=study)
     if not (as_json or verbose or quiet):
         click.echo("\nall of it: `virtune show`; with pictures: `virtune report`", err=True)
     return code

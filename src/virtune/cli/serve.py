@@ -22,9 +22,9 @@ _LIBRARIES = ("starlette", "uvicorn", "jinja2", "prometheus_client", "vl_convert
 def command(port: int, store: Path) -> None:
     """Show the stored studies in a browser, at http://127.0.0.1:8787/ until Ctrl-C.
 
-    Studies with filters, each one's report, two side by side, the host over time, and /metrics for Prometheus. The
-    page changes nothing, answers this machine only, runs no script and fetches nothing. From another machine:
-    `ssh -L 8787:127.0.0.1:8787 HOST`.
+    Studies with filters, each one's report, two side by side, runs while they run, the host over time, and /metrics
+    for Prometheus. The page changes nothing, answers this machine only and fetches nothing from elsewhere; only the
+    page of a run has a script, to follow it. From another machine: `ssh -L 8787:127.0.0.1:8787 HOST`.
 
     \b
     Examples:
@@ -44,8 +44,10 @@ def command(port: int, store: Path) -> None:
     require_store(store, "last")
     with listening_on(port) as listening:
         click.echo(f"http://{HOST}:{listening.getsockname()[1]}/", err=True)
-        config = uvicorn.Config(application(store), log_level="warning", access_log=False, server_header=False)
-        uvicorn.Server(config).run(sockets=[listening])
+        server: uvicorn.Server
+        page = application(store, ending=lambda: server.should_exit)  # or an open page of a run would hold it
+        server = uvicorn.Server(uvicorn.Config(page, log_level="warning", access_log=False, server_header=False))
+        server.run(sockets=[listening])
 
 
 def listening_on(port: int) -> socket.socket:

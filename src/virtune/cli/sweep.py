@@ -69,7 +69,8 @@ def going_on(
     verbose: bool,
 ) -> int:
     """Run the loads with a progress display, then show the curve; when interrupted, the curve so far."""
-    from virtune.cli.progress import Face, under_face
+    from virtune.cli.progress import Face
+    from virtune.cli.under_face import under_face
     from virtune.flows.sweep import finished_sweep
 
     return under_face(
@@ -77,6 +78,8 @@ def going_on(
         work,
         lambda: finished_sweep(store, study.id),
         lambda known: show_sweep(store, known, as_json=as_json, report=report),
+        store=store,
+        study=study,
     )
 
 

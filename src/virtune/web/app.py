@@ -2,8 +2,9 @@
 """The routes of the local page, which reads one store."""
 
 import threading
+import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,7 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, JSONResponse, Response
+from starlette.responses import HTMLResponse, JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from virtune.flows.metrics import Derived, exposition
@@ -24,15 +25,19 @@ from virtune.model.evidence import Damaged, Listed
 from virtune.model.text import printable
 from virtune.report.json.listing import listing_document
 from virtune.report.text.listing import arms_text, workloads_text
+from virtune.store.progress import runs_of
 from virtune.store.sqlite import Store
 from virtune.web.guard import Guard
 from virtune.web.host_page import host_rows
+from virtune.web.live_page import RunShown, run_shown, stream
 from virtune.web.pair_page import pair_of
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
 PAGE_ROWS = 25
+SCRIPTS = ("htmx.min.js", "hx-sse.min.js")
+_STATIC = Path(__file__).parent / "static"
 _REPORTS_KEPT = 16
 _PAGES_MAX = 1_000_000
 _NAME_MAX = 200
@@ -42,8 +47,8 @@ _NAME_MAX = 200
 class LocalPage:
     """The pages over one store. Reports are drawn once and kept while their study has not changed."""
 
-    def __init__(self, store: Path) -> None:
-        self.path = store
+    def __init__(self, store: Path, ending: Callable[[], bool]) -> None:
+        self.path, self._ending = store, ending
         self._reports: OrderedDict[tuple[str, int, bool], str] = OrderedDict()
         self._drawing = threading.Lock()
         self._derived = Derived()
@@ -55,9 +60,10 @@ class LocalPage:
     def studies(self, request: Request) -> Response:
         """List studies, the newest first, those that fit the filters."""
         query, found = self._found(request)
-        rows = [_row(one) for one in found.rows]
+        running = {one.study: one.title for one in runs_of(self.path)}
+        rows = [_row(one, running) for one in found.rows]
         page = {"rows": rows, "total": found.total, "query": query, "pages": -(-found.total // PAGE_ROWS)}
-        return self._html("studies.html", **page, kinds=found.kinds)
+        return self._html("studies.html", **page, kinds=found.kinds, running=running)
 
     def studies_json(self, request: Request) -> Response:
         """Return the same studies as `virtune list --json` does."""
@@ -94,6 +100,35 @@ class LocalPage:
         with self._store() as store:
             return self._html("host.html", rows=host_rows(store))
 
+    def live(self, request: Request) -> Response:
+        """Show how far the run of a study is."""
+        return self._html("live.html", run=self._run(request.path_params["study"]))
+
+    def events(self, request: Request) -> Response:
+        """Send what changes on that page as server-sent events, until the run is over."""
+        name, template = request.path_params["study"], self._templates.get_template("live_state.html")
+        self._run(name)
+
+        def show() -> tuple[str, bool]:
+            run = self._run(name)
+            return template.render(run=run), run.over
+
+        return StreamingResponse(stream(show, ending=self._ending), media_type="text/event-stream")
+
+    def script(self, request: Request) -> Response:
+        """Return one of the scripts of the page of a running study."""
+        name = request.path_params["name"]
+        if name not in SCRIPTS:
+            raise HTTPException(404, "there is no such script")
+        return Response((_STATIC / name).read_bytes(), media_type="text/javascript; charset=utf-8")
+
+    def _run(self, study: str) -> RunShown:
+        with self._store() as store:
+            found = run_shown(store, study, now=time.time())
+        if found is None:
+            raise HTTPException(404, "no such study is stored or runs")
+        return found
+
     def metrics(self, request: Request) -> Response:
         """Return the store's figures in Prometheus' or OpenMetrics' text."""
         with self._store() as store:
@@ -122,7 +157,7 @@ class LocalPage:
         return HTMLResponse(self._templates.get_template(template).render(**values))
 
 
-def _row(one: Listed | Damaged) -> dict[str, Any]:
+def _row(one: Listed | Damaged, running: Mapping[str, str]) -> dict[str, Any]:
     if isinstance(one, Damaged):
         return {"id": one.id, "damaged": one.why}
     study = one.study
@@ -130,16 +165,20 @@ def _row(one: Listed | Damaged) -> dict[str, Any]:
         "id": study.id, "damaged": "", "created": study.created[:16].replace("T", " "), "kind": study.label,
         "arms": arms_text(study), "workloads": workloads_text(study),
         "trials": f"{one.done}/{len(study.trials) or one.done}", "finished": one.finished,
+        "running": study.id in running,
     }  # fmt: skip
 
 
-def application(store: Path) -> "ASGIApp":
-    """Return the page over a store as an application for an ASGI server."""
-    page = LocalPage(store)
+def application(store: Path, *, ending: Callable[[], bool] = lambda: False) -> "ASGIApp":
+    """Return the page over a store as an application for an ASGI server; `ending` says that the server stops."""
+    page = LocalPage(store, ending)
     routes: dict[str, Callable[[Request], Response]] = {
         "/": page.studies,
         "/study/{study}": page.study,
         "/pair": page.pair,
+        "/live/{study}": page.live,
+        "/live/{study}/events": page.events,
+        "/static/{name}": page.script,
         "/host": page.host,
         "/metrics": page.metrics,
         "/api/studies.json": page.studies_json,

@@ -22,6 +22,11 @@ CONTENT_SECURITY = (
 )
 """No scripts, no external resources, no framing by other pages."""
 
+LIVE_SECURITY = f"script-src 'self'; connect-src 'self'; {CONTENT_SECURITY}"
+"""The page of a running study also runs the scripts that this server has, which ask this server only."""
+
+LIVE = "/live/"
+
 _HEADERS = {
     "content-security-policy": CONTENT_SECURITY,
     "x-content-type-options": "nosniff",
@@ -48,10 +53,12 @@ class Guard:
             await self.app(scope, receive, send)
             return
 
+        own = _HEADERS | ({"content-security-policy": LIVE_SECURITY} if scope["path"].startswith(LIVE) else {})
+
         async def with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
-                kept = [pair for pair in message.get("headers", []) if pair[0].decode().lower() not in _HEADERS]
-                message["headers"] = kept + [(name.encode(), value.encode()) for name, value in _HEADERS.items()]
+                kept = [pair for pair in message.get("headers", []) if pair[0].decode().lower() not in own]
+                message["headers"] = kept + [(name.encode(), value.encode()) for name, value in own.items()]
             await send(message)
 
         status, why = refusal(scope["method"], _headers(scope), self.hosts)

@@ -153,6 +153,19 @@ def standing_rows(known: Tuning) -> list[tuple[str, str, str, str]]:
     return rows + [(arm, _value(known, arm), "", _broken(after)) for arm, after in known.broken]
 
 
+def runner_rows(known: Tuning) -> list[tuple[str, str, str, Interval | None]]:
+    """Return of every configuration, the best first: its name, where it stands, how it differs from the leader in
+    words, and the ratio behind these; None of the leader and of one without an interval.
+    """
+    return [(one.arm, _state_of(known, one), _told(one), _interval(one)) for one in _sorted(known)]
+
+
+def _interval(runner: Runner) -> Interval | None:
+    found = runner.against_leader
+    told = runner.place is not Place.LEADER and found is not None and found.blocks and math.isfinite(found.radius)
+    return _ratio(found) if found is not None and told else None
+
+
 def _row(known: Tuning, runner: Runner, reach: float) -> tuple[Text, ...]:
     found, drawn = runner.against_leader, ""
     if runner.place is Place.LEADER:

@@ -1,0 +1,194 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How far a run is: a small file beside the store, locked while the run's process lives, that other processes read.
+
+The kernel drops the lock with the process, so a run that was killed is not taken for one that goes on. Nothing rests
+on the file: a run that cannot write it goes on without.
+"""
+
+import contextlib
+import fcntl
+import os
+import stat
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from pydantic import TypeAdapter, ValidationError
+
+from virtune.model.text import printable
+
+_MARK = b'{"virtune_run":1,'
+"""What such a file begins with: no other is written over or removed."""
+
+_BYTES_MAX = 1024**2
+_OLD_SECONDS = 86_400.0
+
+NAME_MAX = 200
+"""Characters of a name in the file."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoundInterval:
+    """The interval of a pair's ratio after a round."""
+
+    round: int
+    low: float
+    estimate: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PairProgress:
+    """A pair of arms so far: its verdict, its difference in words, and its interval after each round judged."""
+
+    candidate: str
+    baseline: str
+    workload: str
+    metric: str
+    verdict: str
+    difference: str
+    left: str
+    rounds: tuple[RoundInterval, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunProgress:
+    """A run so far. `until` is when it is expected to end, in seconds since 1970; `most` stands before the time left.
+
+    `step` is what is made ready, with its share done, `now` the trial that runs, `search` the state of a search.
+    `compared` counts the pairs, of which `pairs` holds the first ones.
+    """
+
+    virtune_run: int = 1
+    study: str
+    title: str
+    most: str = "about "
+    done: int = 0
+    total: int = 0
+    now: str = ""
+    step: str = ""
+    share: float | None = None
+    until: float | None = None
+    decided: int = 0
+    compared: int = 0
+    pairs: tuple[PairProgress, ...] = ()
+    conditions: tuple[str, ...] = ()
+    search: str = ""
+
+
+_RUN = TypeAdapter(RunProgress)
+
+
+class ProgressFile:
+    """Writes how far the run of a study is. Use as a context manager; the file is gone after it."""
+
+    def __init__(self, store: Path, study: str) -> None:
+        self.path = _path(store, study)
+        self._store, self._descriptor = store, -1
+
+    def __enter__(self) -> Self:
+        with contextlib.suppress(OSError):
+            _remove_old(self._store)
+            self._descriptor = _locked(self.path)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._descriptor >= 0:
+            with contextlib.suppress(OSError):
+                self.path.unlink()
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def write(self, progress: RunProgress) -> None:
+        """Replace what the file says."""
+        if self._descriptor >= 0:
+            content = _RUN.dump_json(progress) + b"\n"
+            with contextlib.suppress(OSError):
+                os.pwrite(self._descriptor, content, 0)
+                os.ftruncate(self._descriptor, len(content))
+
+
+def runs_of(store: Path) -> Iterator[RunProgress]:
+    """Yield the runs that write into a store now."""
+    for path in sorted(store.parent.glob(f"{_escaped(store.name)}-run-*")):
+        found = progress_at(path)
+        if found is not None and path == _path(store, found.study):
+            yield found
+
+
+def run_of(store: Path, study: str) -> RunProgress | None:
+    """Return how far the run of a study is; None where none runs, or none that says so."""
+    path = _path(store, study)
+    found = progress_at(path) if path.parent == store.parent else None
+    return found if found is not None and found.study == study else None
+
+
+def progress_at(path: Path) -> RunProgress | None:
+    """Return what such a file says while its run lives; None for any other file."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except (OSError, ValueError):
+        return None
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode) or not _is_locked(descriptor):
+            return None
+        # a line that is just being written is not whole: then the one who asks again finds the next one
+        line, _, _ = os.pread(descriptor, _BYTES_MAX, 0).partition(b"\n")
+        return _RUN.validate_json(line)
+    except (OSError, ValidationError):
+        return None
+    finally:
+        os.close(descriptor)
+
+
+def _path(store: Path, study: str) -> Path:
+    return store.with_name(f"{store.name}-run-{study.replace(os.sep, '-')}")
+
+
+def _escaped(name: str) -> str:
+    return "".join(f"[{character}]" if character in "*?[" else character for character in name)
+
+
+def _locked(path: Path) -> int:
+    """Open such a file, or make it, and lock it; raises OSError where another run holds it, or it is another's."""
+    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    descriptor = os.open(path, flags, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if not _is_ours(descriptor):
+            raise FileExistsError(printable(str(path)))
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def _is_ours(descriptor: int) -> bool:
+    found = os.fstat(descriptor)
+    begin = os.pread(descriptor, len(_MARK), 0) if stat.S_ISREG(found.st_mode) else b"?"
+    return begin in (b"", _MARK)
+
+
+def _is_locked(descriptor: int) -> bool:
+    """Whether the process that made a file still lives; asking takes the lock for a moment, with all other askers."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    fcntl.flock(descriptor, fcntl.LOCK_UN)
+    return False
+
+
+def _remove_old(store: Path) -> None:
+    """Remove the files of killed runs that ended a day ago or earlier."""
+    for path in store.parent.glob(f"{_escaped(store.name)}-run-*"):
+        with contextlib.suppress(OSError):
+            if time.time() - path.lstat().st_mtime > _OLD_SECONDS:
+                descriptor = _locked(path)
+                path.unlink()
+                os.close(descriptor)

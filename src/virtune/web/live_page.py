@@ -1,0 +1,193 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A running study: what its page shows now, and the stream of what changes."""
+
+import asyncio
+import math
+import time
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+
+from virtune.model.evidence import Listed
+from virtune.model.units import format_seconds, format_share
+from virtune.report.html.page import MARKS
+from virtune.report.text.words import change_words, count_text
+from virtune.store.progress import PairProgress, RunProgress, run_of
+from virtune.store.sqlite import Store
+
+LOOK_SECONDS = 1.0
+"""How often the run's file is read; that costs no more than a hundred microseconds of the measured host."""
+
+QUIET_SECONDS = 15.0
+"""A stream in which nothing has changed for so long says that it is still there, or a proxy would close it."""
+
+WIDTH, HEIGHT = 240, 48
+_REACH_LEAST = math.log(1.02)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PairShown:
+    """A pair in words, and its history as paths of a drawing: the band of its interval, the line of its estimate."""
+
+    name: str
+    verdict: str
+    mark: str
+    difference: str
+    left: str
+    band: str
+    line: str
+    told: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunShown:
+    """The page of a run. `over`: nothing will change any more; `bar` is the share done, None where it is unknown."""
+
+    study: str
+    title: str
+    state: str
+    hint: str
+    over: bool
+    report: bool
+    bar: float | None = None
+    bar_label: str = ""
+    facts: tuple[tuple[str, str], ...] = ()
+    caption: str = ""
+    pairs: tuple[PairShown, ...] = ()
+    more: int = 0
+    conditions: tuple[str, ...] = ()
+
+
+def run_shown(store: Store, study: str, *, now: float) -> RunShown | None:
+    """Return what the page of a study's run shows; None for a study that neither runs nor is stored."""
+    run = run_of(store.path, study)
+    if run is None:
+        return _stored(store, study)
+    return _running(run, stored=store.has(study), now=now)
+
+
+def _stored(store: Store, study: str) -> RunShown | None:
+    """Return the page of a study that does not run: it is finished, or its run was killed or interrupted."""
+    found = store.page(words=study, kind="", limit=5, offset=0).rows
+    one = next((one for one in found if isinstance(one, Listed) and one.study.id == study), None)
+    if one is None:
+        return None
+    done = count_text(one.done, "trial")
+    state, hint = "finished", f"{done} measured"
+    if not one.finished:
+        state = "not running"
+        hint = f"its run ended before the study did; {done} stored; `virtune resume {study}` continues it"
+    return RunShown(study=study, title=one.study.label, state=state, hint=hint, over=True, report=one.done > 0)
+
+
+def _running(run: RunProgress, *, stored: bool, now: float) -> RunShown:
+    facts = [("now", run.now or "starting")] if run.total else []
+    if run.step:
+        facts.append(("preparing", run.step + ("" if run.share is None else f" ({format_share(run.share)})")))
+    at_most = run.most != "about "
+    done = count_text(run.done, "trial") + ("" if at_most else f" of {run.total}")
+    facts.append(("done", done))
+    if run.until is not None:
+        facts.append(("left", f"{run.most}{format_seconds(max(0.0, run.until - now))}"))
+    if run.compared:
+        facts.append(("decided", f"{run.decided} of {count_text(run.compared, 'pair')}"))
+    if run.search:
+        facts.append(("search", run.search))
+    bar = None if at_most or not run.total else min(1.0, run.done / run.total)
+    if bar is None and run.compared:
+        bar = run.decided / run.compared
+    rounds = max((point.round for pair in run.pairs for point in pair.rounds), default=0)
+    return RunShown(
+        study=run.study,
+        title=run.title,
+        state="running",
+        hint="",
+        over=False,
+        report=stored and run.done > 0,
+        bar=bar,
+        bar_label=done if not at_most else f"{run.decided} of {count_text(run.compared, 'pair')} decided",
+        facts=tuple(facts),
+        caption=f"after {'block' if run.search else 'round'} {rounds}",
+        pairs=tuple(_pair(one) for one in run.pairs),
+        more=max(0, run.compared - len(run.pairs)),
+        conditions=run.conditions,
+    )
+
+
+def _pair(one: PairProgress) -> PairShown:
+    band, line = _paths(one)
+    return PairShown(
+        name=f"{one.candidate} against {one.baseline} ({one.workload}, {one.metric})",
+        verdict=one.verdict,
+        mark=MARKS.get(one.verdict, "○"),
+        difference=one.difference,
+        left=one.left,
+        band=band,
+        line=line,
+        told=_told(one),
+    )
+
+
+def _told(pair: PairProgress) -> str:
+    """Say in words how the interval narrowed."""
+    if not pair.rounds:
+        return ""
+    first, last = pair.rounds[0], pair.rounds[-1]
+    words = [
+        f"round {point.round}: {change_words(point.low)} to {change_words(point.high)}" for point in (first, last)
+    ]
+    return words[-1] if first.round == last.round else "; ".join(words)
+
+
+def _paths(one: PairProgress) -> tuple[str, str]:
+    """Return the drawing's paths: rounds from left to right, the ratio's logarithm upwards, no difference half-way.
+
+    The scale is that of the later half of the rounds: the first intervals are many times as wide.
+    """
+    points = one.rounds
+    if not points:
+        return "", ""
+    later = points[len(points) // 2 :]
+    reach = max(_REACH_LEAST, *(abs(math.log(end)) for point in later for end in (point.low, point.high)))
+    first, last = points[0].round, max(points[-1].round, points[0].round + 1)
+
+    def place(number: int, ratio: float) -> str:
+        x = WIDTH * (number - first) / (last - first)
+        y = HEIGHT / 2 * (1 - min(max(math.log(ratio) / reach, -1.0), 1.0))
+        return f"{x:.1f} {y:.1f}"
+
+    if len(points) == 1:  # a single round is drawn as a bar over the whole width
+        points = (points[0], points[0])
+        numbers = [first, last]
+    else:
+        numbers = [point.round for point in points]
+    upper = [place(number, point.high) for number, point in zip(numbers, points, strict=True)]
+    lower = [place(number, point.low) for number, point in zip(numbers, points, strict=True)]
+    middle = [place(number, point.estimate) for number, point in zip(numbers, points, strict=True)]
+    return f"M{'L'.join([*upper, *reversed(lower)])}Z", f"M{'L'.join(middle)}"
+
+
+async def stream(
+    show: Callable[[], tuple[str, bool]], *, ending: Callable[[], bool], wait: float = LOOK_SECONDS
+) -> AsyncIterator[str]:
+    """Yield server-sent events: the page's changing part whenever it changed, and `over` when nothing will any more.
+
+    `show` returns that part as HTML and whether it is the last; `ending` says that the server stops.
+    """
+    sent, at = "", time.monotonic()
+    while not ending():
+        text, over = await asyncio.to_thread(show)
+        if text != sent:
+            yield _event(text)
+            sent, at = text, time.monotonic()
+        elif time.monotonic() - at > QUIET_SECONDS:
+            yield ": still here\n\n"
+            at = time.monotonic()
+        if over:
+            yield "event: over\ndata: over\n\n"
+            return
+        await asyncio.sleep(wait)
+
+
+def _event(text: str) -> str:
+    """Write a text as one event; no line of it can begin another."""
+    return "".join(f"data: {line}\n" for line in text.splitlines()) + "\n"
