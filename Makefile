@@ -40,7 +40,7 @@ fast:  ## The tests that start no fio and no QEMU
 lock:  ## Renew the locked requirements
 	@tools/setup dev
 	$(VENV)/uv -q pip compile --universal --generate-hashes --no-header --no-annotate --python-version 3.11 --group dev pyproject.toml -o requirements/dev.txt
-	$(VENV)/uv -q pip compile --universal --generate-hashes --no-header --no-annotate --python-version 3.11 --group build --group report --group serve --group top pyproject.toml -o requirements/run.txt
+	$(VENV)/uv -q pip compile --universal --generate-hashes --no-header --no-annotate --python-version 3.11 --group build --group report --group serve --group top --group postgres pyproject.toml -o requirements/run.txt
 
 docs:  ## Write the generated reference pages again
 	@tools/setup dev

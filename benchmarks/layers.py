@@ -23,7 +23,7 @@ from pathlib import Path
 from virtune.cli import run
 from virtune.flows.diagnose import diagnose_study
 from virtune.model.bottleneck import Cause
-from virtune.store.sqlite import Store
+from virtune.store.store import Store
 
 NULL = ("--set", "disk.backend=null-co")
 HOG = "while True: pass"

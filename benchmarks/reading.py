@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from virtune.analyse.trial.derive import derive
-from virtune.store.sqlite import Store
+from virtune.store.store import Store
 
 
 def main() -> None:

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from virtune.cli import run
 from virtune.flows.report import report_html
-from virtune.store.sqlite import Store
+from virtune.store.store import Store
 
 ARMS = ("one", "two", "three", "four")
 """Equal ones, so that nothing is decided and all rounds run."""

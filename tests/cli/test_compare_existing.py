@@ -23,7 +23,7 @@ from virtune.model.search import Search
 from virtune.model.study import StudyKind
 from virtune.model.workload import Job, Workload
 from virtune.plan.thresholds import parse_condition
-from virtune.store.sqlite import Store
+from virtune.store.store import Store
 
 MARKDOWN = MarkdownIt("gfm-like", {"linkify": False})
 

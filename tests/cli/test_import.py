@@ -11,7 +11,7 @@ from tests.analyse.recordings import FOLDER, RESULTS, recorded
 from tests.published import complaints, strictly
 
 from virtune.cli import run
-from virtune.store.sqlite import Store
+from virtune.store.store import Store
 
 Capture = pytest.CaptureFixture[str]
 BENCH = Path(__file__).parents[1] / "captures" / "bench-fio"

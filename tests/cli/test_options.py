@@ -19,7 +19,7 @@ from virtune.model.study import Study, StudyKind
 from virtune.model.study_options import ALL, OPTIONS, StudyOptions, flag_of, options_of
 from virtune.plan.codec import study_from_json, study_to_json
 from virtune.plan.planfile import read_plan
-from virtune.store.sqlite import Store
+from virtune.store.store import Store
 
 NOT_IN_PLANS = {
     "fix", "durability", "maximize", "minimize", "subject_to", "mode", "confirm", "confirm_seconds", "soak", "spread",

@@ -15,7 +15,7 @@ from virtune.cli.output import Clean
 from virtune.flows.show import current
 from virtune.model.result import Result
 from virtune.report.text.result import render
-from virtune.store.sqlite import Store
+from virtune.store.store import Store
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from tests.conftest import User
 
 from virtune.cli.writing import require_writable, write_text
 from virtune.model.errors import PreconditionError
-from virtune.store.sqlite import Store
+from virtune.store.store import Store
 
 
 def test_an_older_report_is_replaced_whole(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from tests.published import complaints
 
 from virtune import __version__
 from virtune.cli import run
-from virtune.store.sqlite import Store
+from virtune.store.store import Store
 
 pytestmark = [pytest.mark.real, pytest.mark.xdist_group("fleet")]
 

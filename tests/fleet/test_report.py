@@ -17,7 +17,7 @@ from virtune.analyse.fleet.answer import estimate_of
 from virtune.analyse.study.summarise import summarise
 from virtune.cli import run
 from virtune.model.evidence import Check, InForce, StudyRecord
-from virtune.store.sqlite import Store
+from virtune.store.store import Store
 
 Capture = pytest.CaptureFixture[str]
 HOSTS = 8
@@ -83,6 +83,23 @@ def document(folder: Path, capfd: Capture, *words: str) -> dict[str, Any]:
     found: dict[str, Any] = json.loads(capfd.readouterr().out)
     assert complaints("fleet-report", found) == []
     return found
+
+
+def test_one_store_for_all_hosts_says_what_their_own_stores_say(
+    folder: Callable[..., Path], capfd: Capture, tmp_path: Path
+) -> None:
+    place, together = folder(slow=0.75), tmp_path / "together" / "all.sqlite"
+    for number in range(HOSTS):
+        with Store(place / f"h{number}.sqlite") as one, Store(together, host=f"h{number}") as every:
+            kept = one.get(one.find("last"))
+            every.add_whole(kept, [() for _ in kept.trials])
+    apart = document(place, capfd)
+    assert run(["fleet", "report", "--store", str(together), "--json"]) == 0
+    assert json.loads(capfd.readouterr().out) == apart
+    assert run(["fleet", "report", "--store", str(together), "--from", str(place)]) == 2
+    assert "two places for the studies" in capfd.readouterr().err
+    assert run(["resume", "h1/", "--store", str(together)]) == 2
+    assert "was measured on the host h1" in capfd.readouterr().err
 
 
 def test_a_slow_host_is_named_with_the_fact_that_it_has_alone(folder: Callable[..., Path], capfd: Capture) -> None:

@@ -17,7 +17,7 @@ from virtune.model.remark import EMULATED, Remark, Weight
 from virtune.model.stack import Disk, Stack
 from virtune.model.workload import job
 from virtune.probe.cpu import cpu_facts
-from virtune.store.sqlite import Store
+from virtune.store.store import Store
 
 DOMAIN = """<domain type='kvm'><name>g</name><vcpu>2</vcpu><iothreads>1</iothreads><devices>
 <disk type='block' device='disk'><driver name='qemu' type='raw' cache='{cache}' io='threads' discard='unmap'

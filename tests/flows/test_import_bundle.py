@@ -13,7 +13,7 @@ from virtune.cli import run
 from virtune.flows.export import bundle
 from virtune.flows.import_bundle import merge, read_bundle
 from virtune.model.errors import ReadError, StoreError
-from virtune.store.sqlite import Store
+from virtune.store.store import Store
 
 Capture = pytest.CaptureFixture[str]
 

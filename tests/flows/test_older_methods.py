@@ -21,7 +21,7 @@ from virtune.flows.study import finished_result
 from virtune.model.finding import HostView, Subject
 from virtune.model.measurement import METHOD
 from virtune.probe.cpu import cpu_facts
-from virtune.store.sqlite import Store
+from virtune.store.store import Store
 
 DOMAIN = b"""<domain type='kvm'><name>g</name><vcpu>2</vcpu><iothreads>1</iothreads><devices>
 <disk type='block' device='disk'><driver name='qemu' type='raw' cache='writeback' io='threads' discard='unmap'

@@ -13,7 +13,7 @@ from virtune.flows.metrics import Derived, exposition
 from virtune.flows.report import charts, report_html
 from virtune.flows.study_document import study_document
 from virtune.model.evidence import Listed, StudyRecord
-from virtune.store.sqlite import Store
+from virtune.store.store import Store
 
 KEPT = Path(__file__).parents[1] / "store" / "data" / "format-1-method-7.sqlite.gz"
 

@@ -16,7 +16,7 @@ from virtune.model.stack import Stack
 from virtune.model.study import Study, Trial
 from virtune.plan.forecast import START_SECONDS, seen_of, setup_seconds, trial_seconds
 from virtune.probe.cpu import cpu_facts
-from virtune.store.sqlite import Store
+from virtune.store.store import Store
 
 HERE = json.dumps({"host": {"cpu": {"model": cpu_facts().model}}})
 BEGUN = datetime.fromisoformat("2026-01-01T00:00:00+00:00")

@@ -7,7 +7,7 @@ import pytest
 
 from virtune.cli import run
 from virtune.model.evidence import StudyRecord
-from virtune.store.sqlite import Store
+from virtune.store.store import Store
 
 
 def study(path: Path, rig: str, *more: str) -> StudyRecord:

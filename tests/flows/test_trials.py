@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
-from tests.store.test_sqlite import STUDY, WORKLOAD
+from tests.store.store_contract import STUDY, WORKLOAD
 
 from virtune.bench.permission import Held
 from virtune.bench.port import Bench, DiskImageSpec, Keep, LoadJob, LoadOutput, Window
@@ -28,7 +28,7 @@ from virtune.model.target import Target
 from virtune.plan.interleave import trials
 from virtune.probe.residency import cachestat
 from virtune.shell import Warden
-from virtune.store.sqlite import Store
+from virtune.store.store import Store
 
 OTHER = Check(setting="disk.aio", asked="threads", found="native", proof="made up")
 Change = Callable[[LoadOutput, Window], LoadOutput]

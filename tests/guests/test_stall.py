@@ -26,7 +26,7 @@ from virtune.model.stack import Stack
 from virtune.model.study import StudyKind
 from virtune.model.verdict import Verdict
 from virtune.shell import Warden, find
-from virtune.store.sqlite import Store
+from virtune.store.store import Store
 
 pytestmark = [pytest.mark.real, pytest.mark.xdist_group("guests")]
 

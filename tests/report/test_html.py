@@ -22,7 +22,7 @@ from virtune.model.sweep import LoadEstimate, LoadPoint, LoadSweep
 from virtune.report.charts import charts_of
 from virtune.report.charts.loads import sweep_curve
 from virtune.report.text.tune import recommendation_line
-from virtune.store.sqlite import Store
+from virtune.store.store import Store
 
 KEPT = Path(__file__).parents[1] / "store" / "data" / "format-1-method-7.sqlite.gz"
 COMPARE = "20261122-184255-3883"
@@ -273,7 +273,7 @@ def test_what_scrolls_takes_the_keyboard_and_has_a_name_and_no_head_is_empty(pag
 
 def test_a_check_says_first_whether_the_host_is_fit(store: Store, capsys: pytest.CaptureFixture[str]) -> None:
     page = report_html(store, CHECK)
-    assert run(["show", CHECK, "--store", str(store.path)]) == 0
+    assert run(["show", CHECK, "--store", str(store.place)]) == 0
     headline = capsys.readouterr().out.split("\ncheck ")[0].replace("\n", " ")
     assert re.search(r"\b(NOT FIT|FIT): ", headline)
     text = html.unescape(" ".join(re.sub(r"<[^>]+>", " ", page).split()))
@@ -295,7 +295,7 @@ def test_where_the_drawing_library_would_abort_or_panic_a_sentence_says_so(
     limit: str, said: str, store: Store, tmp_path: Path
 ) -> None:
     target = tmp_path / "page.html"
-    words = ("-m", "virtune", "report", COMPARE, "--store", str(store.path), "-o", str(target))
+    words = ("-m", "virtune", "report", COMPARE, "--store", str(store.place), "-o", str(target))
     limited = ("bash", "-c", f'ulimit {limit}; exec "$@"', "bash", sys.executable, *words)
     done = subprocess.run(limited, capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL)
     assert done.returncode == 3, done.stderr

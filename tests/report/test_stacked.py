@@ -14,7 +14,7 @@ from virtune.model.layers import Layers, RequestLayer
 from virtune.model.result import Result
 from virtune.report.charts import charts_of
 from virtune.report.charts.stacked import cpu_by_thread, layer_load, layer_times
-from virtune.store.sqlite import Store
+from virtune.store.store import Store
 
 KEPT = Path(__file__).parents[1] / "store" / "data" / "format-1-method-7.sqlite.gz"
 COMPARE = "20261122-184255-3883"

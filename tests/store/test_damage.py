@@ -13,14 +13,14 @@ from random import Random
 
 import pytest
 import sqlalchemy as sa
-from tests.store.test_sqlite import CAPTURES, MEASURED, STUDY, record
+from tests.store.store_contract import CAPTURES, MEASURED, STUDY, record
 
 from virtune.cli import run
 from virtune.flows.show import current
 from virtune.model.errors import StoreError, UsageError, VirtuneError
 from virtune.model.evidence import Damaged, Listed
 from virtune.model.measurement import METHOD
-from virtune.store.sqlite import Store
+from virtune.store.store import Store
 
 IDS = tuple(f"2026010{number}-000000-aaaa" for number in (1, 2, 3))
 FACTS = '{"host": {"cpu": {"model": "x"}}, "findings": []}'

@@ -3,14 +3,19 @@
 
 import gzip
 import json
+import sqlite3
 from pathlib import Path
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
 
 from virtune.flows.show import current
 from virtune.model.evidence import Listed
-from virtune.store.sqlite import Store
+from virtune.store.schema import FORMAT, METADATA
+from virtune.store.store import Store
 
 DATA = Path(__file__).with_name("data")
 KEPT = DATA / "format-1-method-7.sqlite.gz"
@@ -34,6 +39,16 @@ def test_every_study_of_it_is_listed_and_read(store: Store) -> None:
     }  # fmt: skip
     for name in (COMPARE, IMPORT, CHECK, TUNE):
         assert store.get(name).study.id == name
+
+
+def test_its_tables_become_those_of_a_new_store(store: Store, tmp_path: Path) -> None:
+    """`store` was opened for writing, which brings it to today's format."""
+    with sqlite3.connect(str(store.place)) as db:
+        assert db.execute("pragma user_version").fetchone() == (FORMAT,)
+    engine = sa.create_engine(f"sqlite:///{store.place}")
+    with engine.connect() as connection:
+        assert compare_metadata(MigrationContext.configure(connection), METADATA) == []
+    engine.dispose()
 
 
 @pytest.mark.parametrize("name", [COMPARE, IMPORT])

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from virtune.flows.export import measurements_csv
-from virtune.store.sqlite import Store
+from virtune.store.store import Store
 from virtune.store.views import VIEWS
 
 KEPT = Path(__file__).parent / "data" / "format-1-method-7.sqlite.gz"

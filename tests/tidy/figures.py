@@ -24,7 +24,7 @@ from virtune.analyse.trial.measure import measurement_of
 from virtune.fio.results import read_result
 from virtune.model.errors import ReadError
 from virtune.model.measurement import METHOD, Measurement
-from virtune.store.sqlite import Store
+from virtune.store.store import Store
 
 WRITTEN = Path(__file__).with_name("data") / "figures.json"
 KEPT = Path(__file__).parents[1] / "store" / "data" / "format-1-method-7.sqlite.gz"

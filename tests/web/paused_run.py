@@ -12,7 +12,7 @@ from virtune.flows.question import Question, study_for
 from virtune.flows.study import run_study
 from virtune.model.event import Event, RoundJudged
 from virtune.model.study import Study, StudyKind
-from virtune.store.sqlite import Store
+from virtune.store.store import Store
 
 
 def simulated(scratch: Path, *, candidate: str = "native") -> Study:

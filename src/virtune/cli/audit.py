@@ -14,6 +14,7 @@ from virtune.flows.audit import audit_all
 from virtune.flows.domains import everywhere
 from virtune.model.errors import UsageError
 from virtune.model.finding import Audited, Severity, Unread
+from virtune.model.store_place import StorePlace
 
 BREACHED, UNREADABLE = 4, 2
 
@@ -49,7 +50,7 @@ def command(
     ignore: tuple[str, ...],
     brief: bool,
     html: Path | None,
-    store: Path,
+    store: StorePlace,
     as_json: bool,
     as_sarif: bool,
 ) -> int:

@@ -2,12 +2,12 @@
 """`virtune check`: is this host fit to measure?"""
 
 import signal
-from pathlib import Path
 from typing import Any
 
 import click
 
 from virtune.cli.options import json_option, read_options, say_options, store_option, study_options, verbose_option
+from virtune.model.store_place import StorePlace
 
 BREACHED = 4
 """The exit code when a requested limit is not kept."""
@@ -28,7 +28,7 @@ def command(
     quiet: bool,
     verbose: bool,
     as_json: bool,
-    store: Path,
+    store: StorePlace,
     **asked: Any,
 ) -> int:
     """Say whether this host is fit to measure: an A/A test of about a minute.
@@ -49,7 +49,7 @@ def command(
     from virtune.cli.under_face import interrupt
     from virtune.flows.check import check_study, fitness, run_check
     from virtune.flows.preconditions import Leave
-    from virtune.store.sqlite import Store
+    from virtune.store.store import Store
 
     options = read_options("check", asked)
     study, facts = check_study(options)

@@ -20,6 +20,7 @@ from virtune.cli.options import (
 from virtune.cli.thresholds import MARKDOWN_HELP
 from virtune.model.bottleneck import Diagnosis
 from virtune.model.errors import UsageError
+from virtune.model.store_place import StorePlace
 from virtune.model.study_options import was_said
 
 
@@ -54,7 +55,7 @@ def command(
     study: str | None,
     prove: bool,
     as_json: bool,
-    store: Path,
+    store: StorePlace,
     **asked: Any,
 ) -> None:  # fmt: skip
     """Say what limits a disk under its load, with the evidence and the next experiment.
@@ -99,7 +100,7 @@ def command(
 _OF_PROOF = ("rounds", "budget", "scratch", "seed", "report", "markdown", "quiet", "verbose")
 
 
-def _prove(study: str | None, store: Path, asked: dict[str, Any], *, as_json: bool) -> None:
+def _prove(study: str | None, store: StorePlace, asked: dict[str, Any], *, as_json: bool) -> None:
     from virtune.cli.run_proof import ProofOutput, run_proof
 
     if study is None:
@@ -132,9 +133,9 @@ def _live(vm: str, uri: str | None, qmp: Path | None, seconds: float) -> tuple[D
     return diagnose_domain(uri or default_uri(), domain, disk=disk, seconds=seconds)
 
 
-def _of_study(name: str, path: Path) -> tuple[Diagnosis, ...]:
+def _of_study(name: str, path: StorePlace) -> tuple[Diagnosis, ...]:
     from virtune.flows.diagnose import diagnose_study
-    from virtune.store.sqlite import Store
+    from virtune.store.store import Store
 
     study, number = _trial_of(name)
     require_store(path, study)

@@ -18,6 +18,7 @@ from virtune.fio.results import LIMIT, read_result, refuse_length, text_of
 from virtune.model.errors import ReadError, UsageError
 from virtune.model.measurement import FioResult
 from virtune.model.remark import Remark
+from virtune.model.store_place import StorePlace
 from virtune.model.text import printable
 from virtune.probe.reading import read_up_to
 from virtune.report.json.explain import explained_document
@@ -28,7 +29,7 @@ from virtune.report.text.explain import Concurrent, Explained, Flow, render
 @click.argument("inputs", metavar="FILE|RUN|-...", nargs=-1, required=True)
 @json_option
 @store_option
-def command(inputs: tuple[str, ...], *, as_json: bool, store: Path) -> None:
+def command(inputs: tuple[str, ...], *, as_json: bool, store: StorePlace) -> None:
     """Read fio results and say what they mean.
 
     FILE is what any fio wrote: JSON, JSON+ or its normal text, with or without a terminal's or a log's lines around
@@ -60,7 +61,7 @@ class Input:
     at_once: bool = False
 
 
-def load_input(name: str, store: Path) -> list[Input]:
+def load_input(name: str, store: StorePlace) -> list[Input]:
     """Return the input of a name: `-` is standard input, then a file, then a study."""
     try:
         if name == "-":
@@ -77,9 +78,9 @@ def load_input(name: str, store: Path) -> list[Input]:
     return [Input(shown=shown, text=text_of(content))]
 
 
-def _from_store(name: str, store: Path) -> list[Input]:
+def _from_store(name: str, store: StorePlace) -> list[Input]:
     from virtune.flows.show import fio_outputs
-    from virtune.store.sqlite import Store
+    from virtune.store.store import Store
 
     unknown = UsageError(f"no file and no study {name!r}", hint="give the path of a fio result, a study, or -")
     study, _, number = name.partition(":")

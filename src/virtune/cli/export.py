@@ -13,6 +13,7 @@ import click
 
 from virtune.cli.options import require_store, store_option
 from virtune.model.errors import PreconditionError, UsageError
+from virtune.model.store_place import StorePlace
 from virtune.model.text import printable
 
 TEXTFILE = "virtune.prom"
@@ -34,7 +35,7 @@ TEXTFILE = "virtune.prom"
               help=f"Write the store's figures to DIR/{TEXTFILE} for Prometheus' node_exporter.")  # fmt: skip
 @store_option
 def command(study: str, csv: Path | None, bundle: Path | None, *, anonymous: bool, hide: tuple[str, ...],
-            textfile: Path | None, store: Path) -> None:  # fmt: skip
+            textfile: Path | None, store: StorePlace) -> None:  # fmt: skip
     """Export STUDY (an id, the beginning of one, or `last`) for other programs; CSV to stdout by default.
 
     One row for each attempt and metric, in base units (ns, bytes, 1/s, CPU seconds per I/O).
@@ -47,7 +48,7 @@ def command(study: str, csv: Path | None, bundle: Path | None, *, anonymous: boo
       virtune export --textfile /var/lib/prometheus/node-exporter
     """  # noqa: D301 - click's own mark for lines that are not to be rewrapped
     from virtune.flows import export
-    from virtune.store.sqlite import Store
+    from virtune.store.store import Store
 
     if sum(one is not None for one in (csv, bundle, textfile)) > 1:
         raise UsageError("one of --csv, --bundle and --textfile at a time")

@@ -4,13 +4,18 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from virtune.cli.fleet_hosts import FAILED, progress
 from virtune.cli.fleet_options import Command, access_of, access_options, fleet_of, inventory_options
-from virtune.cli.options import json_option
+from virtune.cli.options import StoreType, json_option
+from virtune.model.errors import UsageError
+
+if TYPE_CHECKING:
+    from virtune.flows.fleet_place import FleetPlace
+    from virtune.model.store_place import StorePlace
 
 
 def default_folder() -> Path:
@@ -28,21 +33,44 @@ def folder_option(name: str, words: str) -> Callable[[Command], Command]:
     )  # fmt: skip
 
 
+def fleet_store_option(command: Command) -> Command:
+    """Add the option that names one store for all hosts."""
+    return click.option(
+        "--store", type=StoreType(), default=None, metavar="FILE|URL",
+        help="One store for the studies of all hosts instead: a SQLite file, or postgresql://USER@HOST/NAME.",
+    )(command)  # fmt: skip
+
+
+def fleet_place(folder: Path, store: "StorePlace | None") -> "FleetPlace":
+    """Return where the studies of a fleet are. Raises UsageError where two places are named."""
+    from virtune.flows.fleet_place import FleetFolder, FleetStore
+
+    if store is None:
+        return FleetFolder(folder)
+    context = click.get_current_context()
+    if context.get_parameter_source("folder") is not click.core.ParameterSource.DEFAULT:
+        raise UsageError("two places for the studies", hint="name a folder, or --store")
+    return FleetStore(store)
+
+
 @click.command(name="gather")
 @click.argument("studies", metavar="[STUDY]...", nargs=-1)
 @inventory_options
 @folder_option("--into", "Where the studies are kept")
+@fleet_store_option
 @access_options
 @json_option
-def gather(studies: tuple[str, ...], *, folder: Path, as_json: bool, **words: Any) -> int:
+def gather(studies: tuple[str, ...], *, folder: Path, store: "StorePlace | None", as_json: bool, **words: Any) -> int:
     """Bring the studies of many hosts here: all, or each STUDY (an id or its beginning).
 
     Each host's studies go into DIR/HOST.sqlite, as they are, once however often they are gathered; `virtune show
-    --store DIR/HOST.sqlite` shows them. Nothing changes on the hosts. Exit 1 when a host failed.
+    --store DIR/HOST.sqlite` shows them. With --store all are in one store, each as HOST/STUDY. Nothing changes on the
+    hosts. Exit 1 when a host failed.
 
     \b
     virtune fleet gather -i hosts.txt
     virtune fleet gather -i hosts.txt --into ./fleet 20261122
+    virtune fleet gather -i hosts.txt --store postgresql://fleet@db/virtune
     """  # noqa: D301 - \b is click's mark for lines to keep
     from virtune.flows import fleet_gather
     from virtune.flows.fleet_inventory import hosts_of
@@ -51,7 +79,9 @@ def gather(studies: tuple[str, ...], *, folder: Path, as_json: bool, **words: An
     from virtune.report.text.fleet import lost_lines
 
     hosts = hosts_of(fleet_of(words))
-    found = fleet_gather.gather(hosts, access_of(words), folder, studies=studies, say=progress(words))
+    found = fleet_gather.gather(
+        hosts, access_of(words), fleet_place(folder, store), studies=studies, say=progress(words)
+    )
     lost = [one for one in found if isinstance(one, Unreached)]
     done: list[GatheredHost] = [
         {
@@ -74,9 +104,10 @@ def gather(studies: tuple[str, ...], *, folder: Path, as_json: bool, **words: An
 
 @click.command(name="report")
 @folder_option("--from", "The folder of gathered studies")
+@fleet_store_option
 @click.option("--host", "names", multiple=True, metavar="NAME", help="Only this host; repeatable.")
 @json_option
-def report(*, folder: Path, names: tuple[str, ...], as_json: bool) -> None:
+def report(*, folder: Path, store: "StorePlace | None", names: tuple[str, ...], as_json: bool) -> None:
     """Say what the same study says on many gathered hosts.
 
     Does a setting help everywhere, and on the next host? Which host is odd, and what has it that the others have not?
@@ -88,7 +119,7 @@ def report(*, folder: Path, names: tuple[str, ...], as_json: bool) -> None:
     """  # noqa: D301 - \b is click's mark for lines to keep
     from virtune.flows.fleet_report import fleet_report
 
-    found = fleet_report(folder, names=names)
+    found = fleet_report(fleet_place(folder, store), names=names)
     if as_json:
         from virtune.report.json.fleet_report import report_document
 

@@ -8,6 +8,7 @@ import click
 
 from virtune.cli.options import json_option, store_option
 from virtune.model.errors import UsageError
+from virtune.model.store_place import StorePlace
 from virtune.probe.reading import read_up_to
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ def command(
     metric: str,
     quiet: bool,  # noqa: FBT001
     as_json: bool,  # noqa: FBT001
-    store: Path,
+    store: StorePlace,
 ) -> None:
     """Keep fio results, or studies of another virtune, for `show`, `explain` and `compare`.
 
@@ -58,7 +59,7 @@ def command(
     from virtune.flows.find_results import find_results
     from virtune.flows.import_results import keep
     from virtune.flows.show import current
-    from virtune.store.sqlite import Store
+    from virtune.store.store import Store
 
     if all(path.suffix.lower() == ".zip" for path in inputs):
         _bundles(inputs, store)
@@ -85,10 +86,10 @@ def _terms(baseline: str | None, metric: str) -> "Terms":
     return Terms(baseline=baseline, metric=checked_metric(metric), margin=margin, confidence=confidence)
 
 
-def _bundles(paths: tuple[Path, ...], store: Path) -> None:
+def _bundles(paths: tuple[Path, ...], store: StorePlace) -> None:
     """Import the studies of bundles."""
     from virtune.flows.import_bundle import merge, read_bundle
-    from virtune.store.sqlite import Store
+    from virtune.store.store import Store
 
     bundles = [read_bundle(_content(path), source=str(path)) for path in paths]
     with Store(store) as kept:

@@ -2,23 +2,23 @@
 """`virtune list`: the studies in the store."""
 
 import json
-from pathlib import Path
 
 import click
 
 from virtune.cli.options import json_option, no_store, store_option
 from virtune.model.evidence import Damaged, Listed
+from virtune.model.store_place import StorePlace
 
 
 @click.command(name="list")
 @json_option
 @store_option
-def command(as_json: bool, store: Path) -> None:  # noqa: FBT001
+def command(as_json: bool, store: StorePlace) -> None:  # noqa: FBT001
     """List the stored studies, the newest first. Each measurement that virtune keeps is a study."""
     from virtune.cli.output import put
     from virtune.report.json.listing import listing_document
     from virtune.report.text.listing import listing
-    from virtune.store.sqlite import Store
+    from virtune.store.store import Store
 
     studies: tuple[Listed | Damaged, ...] = ()
     if no_store(store) is None:

@@ -11,6 +11,7 @@ from virtune.flows.scratch_default import SCRATCH, default_scratch
 from virtune.model.errors import UsageError
 from virtune.model.option import OptionRow, Takes, for_verb
 from virtune.model.rig import read_rig
+from virtune.model.store_place import DatabaseUrl, StorePlace, database_url, is_database
 from virtune.model.study_options import OPTIONS, StudyOptions, default_words, flag_of, options_of
 from virtune.model.units import parse_bytes, parse_seconds
 
@@ -99,17 +100,33 @@ class RigType(click.ParamType[str]):
         return str(value)
 
 
+class StoreType(click.Path):
+    """Where studies are kept: a file, or a database by its URL."""
+
+    def __init__(self) -> None:
+        super().__init__(path_type=Path, dir_okay=False)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if isinstance(value, DatabaseUrl):
+            return value
+        if isinstance(value, str) and is_database(value):
+            return database_url(value)
+        return super().convert(value, param, ctx)
+
+
 def store_option(command: Command) -> Command:
     """Add --store."""
     return click.option(
         "--store",
-        type=click.Path(path_type=Path, dir_okay=False),
+        type=StoreType(),
         default=default_store,
-        help="SQLite file of all studies.  [default: in your data directory]",
+        metavar="FILE|URL",
+        help="SQLite file of all studies, or a database: postgresql://USER@HOST/NAME.  [default: a file in your "
+        "data directory]",
     )(command)
 
 
-def no_store(store: Path) -> str | None:
+def no_store(store: StorePlace) -> str | None:
     """Return the message for a missing store; None when it exists.
 
     Reading does not create a store, because a misspelled name would look like an empty one. Raises UsageError where
@@ -123,7 +140,7 @@ def no_store(store: Path) -> str | None:
     return "no studies yet; `virtune compare` makes one"
 
 
-def require_store(store: Path, study: str) -> None:
+def require_store(store: StorePlace, study: str) -> None:
     """Raise UsageError where there is no store to find a study in."""
     if no_store(store) is not None:
         hint = "`virtune compare` and `virtune import` make studies, `virtune list` lists them"

@@ -5,7 +5,6 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from pathlib import Path
 from types import TracebackType
 from typing import Self
 
@@ -24,6 +23,7 @@ from virtune.model.event import (
     TrialEnded,
     TrialStarted,
 )
+from virtune.model.store_place import StorePlace
 from virtune.model.study import Study
 from virtune.model.tuning import Tuning
 from virtune.model.verdict import Comparison, Interval, Verdict
@@ -42,7 +42,7 @@ _LEAST, _GREATEST = 1e-4, 1e4
 class Recorded:
     """Passes events on, and keeps how far the run is in a file beside the store."""
 
-    def __init__(self, say: Callable[[Event], None], *, store: Path, study: Study) -> None:
+    def __init__(self, say: Callable[[Event], None], *, store: StorePlace, study: Study) -> None:
         self._say, self._file = say, ProgressFile(store, study.id)
         self._run = RunProgress(study=study.id, title=study.label[:NAME_MAX], most=most_text(study))
 

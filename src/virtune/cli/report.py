@@ -10,6 +10,7 @@ import click
 
 from virtune.cli.options import require_store, store_option
 from virtune.model.errors import UsageError
+from virtune.model.store_place import StorePlace
 
 MARK = b'<meta name="generator" content="virtune">'
 """What a page begins with, so that only such a one is replaced by another."""
@@ -27,7 +28,14 @@ _HEAD_BYTES = 4096
               help="Write each picture as PNG into this directory instead.")  # fmt: skip
 @click.option("--spec", is_flag=True, help="Print the Vega-Lite specifications of the pictures as JSON instead.")
 @store_option
-def command(study: str, output: Path | None, svg: Path | None, png: Path | None, spec: bool, store: Path) -> int:  # noqa: FBT001
+def command(
+    study: str,
+    output: Path | None,
+    svg: Path | None,
+    png: Path | None,
+    spec: bool,  # noqa: FBT001
+    store: StorePlace,
+) -> int:
     """Write STUDY (an id, the beginning of one, or `last`) as one HTML file with its pictures.
 
     The file needs no network and no script: verdicts, verified settings and warnings first, then a forest plot,
@@ -41,7 +49,7 @@ def command(study: str, output: Path | None, svg: Path | None, png: Path | None,
       virtune report 20261122 --png pictures/
     """  # noqa: D301 - click's own mark for lines that are not to be rewrapped
     from virtune.flows.report import charts, pngs, report_html, svgs
-    from virtune.store.sqlite import Store
+    from virtune.store.store import Store
 
     if sum(one is not None for one in (output, svg, png)) + spec > 1:
         raise UsageError("one of -o, --svg, --png and --spec at a time")

@@ -16,11 +16,12 @@ from virtune.cli.options import (
     study_options,
 )
 from virtune.cli.thresholds import Thresholds, threshold_options
+from virtune.model.store_place import StorePlace
 
 if TYPE_CHECKING:
     from virtune.flows.preconditions import Leave
     from virtune.model.evidence import StudyRecord
-    from virtune.store.sqlite import Store
+    from virtune.store.store import Store
 
 
 @click.command(name="resume")
@@ -37,7 +38,7 @@ def command(
     allow_in_use: bool,  # noqa: FBT001
     report: Path | None,
     as_json: bool,  # noqa: FBT001
-    store: Path,
+    store: StorePlace,
     **asked: Any,
 ) -> int:
     """Continue STUDY (an id, the beginning of one, or `last`): its finished trials are kept.
@@ -50,14 +51,16 @@ def command(
     from virtune.flows.preconditions import Leave
     from virtune.flows.show import by_todays_method
     from virtune.flows.study import resume_study
-    from virtune.store.sqlite import Store
+    from virtune.store.store import Store
 
     shown = {name: asked.pop(name) for name in ("quiet", "verbose")}
     thresholds = Thresholds.read({**asked, "as_json": as_json})
     require_report(report)
     require_store(store, study)
     with Store(store) as kept:
-        record = by_todays_method(kept, kept.find(study))
+        name = kept.find(study)
+        kept.require_own(name)
+        record = by_todays_method(kept, name)
         leave = Leave(write_to=allow_write_to, in_use=allow_in_use)
         if record.study.search is not None or record.study.sweep is not None:
             require_no_more(record.study, asked)

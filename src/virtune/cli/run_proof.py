@@ -22,12 +22,13 @@ from virtune.model.errors import UsageError
 from virtune.model.event import Event
 from virtune.model.evidence import StudyRecord
 from virtune.model.result import Result
+from virtune.model.store_place import StorePlace
 from virtune.model.study_options import StudyOptions
 from virtune.report.html.proof_page import proof_page
 from virtune.report.json.diagnose import diagnose_document
 from virtune.report.proof_markdown import proof_markdown
 from virtune.report.text.diagnose import render
-from virtune.store.sqlite import Store
+from virtune.store.store import Store
 
 _Ran = tuple[StudyRecord, Result] | None
 """The comparison of a proof; None where nothing was measured."""
@@ -49,11 +50,13 @@ class ProofOutput:
         require_outputs(None, self.markdown, as_json=self.as_json)
 
 
-def run_proof(path: Path, study: str, number: int | None, asked: StudyOptions, out: ProofOutput) -> None:
+def run_proof(path: StorePlace, study: str, number: int | None, asked: StudyOptions, out: ProofOutput) -> None:
     """Test the accusation of a stored study and write the verdict."""
     out.check()
     with Store(path) as store:
-        planned = plan_proof(store, store.find(study), number, asked)
+        name = store.find(study)
+        store.require_own(name)
+        planned = plan_proof(store, name, number, asked)
         if planned.study is None:
             _show(planned.accused, None, out)
         else:

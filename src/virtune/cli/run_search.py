@@ -24,7 +24,7 @@ from virtune.model.event import Event, Noticed, SearchMoved
 from virtune.model.study import Study
 from virtune.model.tuning import Tuning
 from virtune.report.text.tune_arms import live, state_line
-from virtune.store.sqlite import Store
+from virtune.store.store import Store
 
 
 class RaceFace(Face):

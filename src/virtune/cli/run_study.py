@@ -20,8 +20,9 @@ from virtune.flows.study import run_study
 from virtune.model.event import Event
 from virtune.model.evidence import StudyRecord
 from virtune.model.result import Result
+from virtune.model.store_place import StorePlace
 from virtune.model.study import Study, StudyKind
-from virtune.store.sqlite import Store
+from virtune.store.store import Store
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +31,7 @@ class StudyRequest:
 
     question: Question
     leave: Leave
-    store: Path
+    store: StorePlace
     as_json: bool
     report: Path | None
     quiet: bool

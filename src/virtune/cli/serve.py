@@ -3,12 +3,12 @@
 
 import importlib.util
 import socket
-from pathlib import Path
 
 import click
 
 from virtune.cli.options import require_store, store_option
 from virtune.model.errors import MissingToolError, PreconditionError
+from virtune.model.store_place import StorePlace
 
 HOST = "127.0.0.1"
 """There is no login, so other machines have no access."""
@@ -19,7 +19,7 @@ _LIBRARIES = ("starlette", "uvicorn", "jinja2", "prometheus_client", "vl_convert
 @click.command(name="serve")
 @click.option("--port", type=click.IntRange(0, 65535), default=8787, show_default=True, help="0: any free port.")
 @store_option
-def command(port: int, store: Path) -> None:
+def command(port: int, store: StorePlace) -> None:
     """Show the stored studies in a browser, at http://127.0.0.1:8787/ until Ctrl-C.
 
     Studies with filters, each one's report, two side by side, runs while they run, the host over time, and /metrics

@@ -10,10 +10,11 @@ import click
 from virtune.cli.options import json_option, report_option, require_store, say_options, store_option, verbose_option
 from virtune.cli.thresholds import Thresholds, threshold_options
 from virtune.model.errors import UsageError
+from virtune.model.store_place import StorePlace
 
 if TYPE_CHECKING:
     from virtune.model.study import Study
-    from virtune.store.sqlite import Store
+    from virtune.store.store import Store
 
 
 def require_no_more(study: "Study", asked: dict[str, Any]) -> None:
@@ -55,13 +56,13 @@ def command(
     report: Path | None,
     verbose: bool,  # noqa: FBT001
     as_json: bool,  # noqa: FBT001
-    store: Path,
+    store: StorePlace,
     **asked: Any,
 ) -> int:
     """Show STUDY (an id, the beginning of one, or `last`): table, verdicts, verified settings."""
     from virtune.cli.output import show_result
     from virtune.flows.show import current
-    from virtune.store.sqlite import Store
+    from virtune.store.store import Store
 
     _require_captures_alone(trial, capture, {"json": as_json, "report": report, "verbose": verbose, **asked})
     thresholds = Thresholds.read({**asked, "as_json": as_json})

@@ -14,7 +14,7 @@ from virtune.model.study import Study, StudyKind
 if TYPE_CHECKING:
     from virtune.model.event import Event
     from virtune.model.sweep import LoadSweep
-    from virtune.store.sqlite import Store
+    from virtune.store.store import Store
 
 
 @click.command(name="sweep")
@@ -39,7 +39,7 @@ def command(**asked: Any) -> int:
     from virtune.cli.output import require_report
     from virtune.cli.run_study import StudyRequest
     from virtune.flows.sweep import run_sweep, sweep_for
-    from virtune.store.sqlite import Store
+    from virtune.store.store import Store
 
     request = StudyRequest.read(StudyKind.SWEEP, asked)
     require_report(request.report)

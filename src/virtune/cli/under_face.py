@@ -12,7 +12,7 @@ from virtune.cli.progress_file import Recorded
 from virtune.model.errors import Interrupted, LoadError, NotInForceError, StoreError
 from virtune.model.event import Event
 from virtune.model.study import Study
-from virtune.store.sqlite import Store
+from virtune.store.store import Store
 
 Found = TypeVar("Found")
 Answer = TypeVar("Answer")
@@ -30,7 +30,7 @@ def under_face(
     """Run what takes long under a face, then show what it found; when it is interrupted, what there is of it."""
     signal.signal(signal.SIGTERM, interrupt)
     try:
-        with face, Recorded(face, store=store.path, study=study) as say:
+        with face, Recorded(face, store=store.place, study=study) as say:
             found = work(say)
     except (Interrupted, LoadError, NotInForceError):
         with contextlib.suppress(StoreError):  # it ended before it was kept: then there is nothing of it to show

@@ -18,7 +18,7 @@ from virtune.model.measurement import Measurement
 from virtune.model.metric import METRICS
 from virtune.plan.codec import study_from_json, study_to_json
 from virtune.store.rows import dump, load
-from virtune.store.sqlite import Store
+from virtune.store.store import Store
 
 
 @contextmanager

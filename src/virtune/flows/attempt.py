@@ -18,7 +18,7 @@ from virtune.model.event import Event, Noticed
 from virtune.model.evidence import StudyRecord, TrialRecord
 from virtune.model.study import Study, StudyKind, Trial
 from virtune.model.units import format_count, format_ns
-from virtune.store.sqlite import Store
+from virtune.store.store import Store
 
 
 def still_to_run(record: StudyRecord) -> tuple[Trial, ...]:

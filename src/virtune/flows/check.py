@@ -22,7 +22,7 @@ from virtune.model.study import Study, StudyKind
 from virtune.model.study_options import OPTIONS, StudyOptions
 from virtune.plan.chosen import layered, recorded
 from virtune.probe.neighbours import look, neighbours
-from virtune.store.sqlite import Store
+from virtune.store.store import Store
 
 SECONDS_MIN = 10.0
 """The shortest check: less is three rounds of a second, which allow no conclusion."""

@@ -18,8 +18,9 @@ from virtune.flows.import_results import Run, Terms, record_of, runs_of, workloa
 from virtune.flows.show import current
 from virtune.model.errors import UsageError
 from virtune.model.evidence import StudyRecord
+from virtune.model.store_place import StorePlace
 from virtune.model.study import Study
-from virtune.store.sqlite import Store
+from virtune.store.store import Store
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +32,7 @@ class _Stored:
 
 
 def hold_against(
-    names: Sequence[str], store: Path, terms: Terms, *, different_jobs: bool, say: Callable[[str], None]
+    names: Sequence[str], store: StorePlace, terms: Terms, *, different_jobs: bool, say: Callable[[str], None]
 ) -> StudyRecord:
     """Combine these files, folders and runs into one study, which is not stored.
 
@@ -65,7 +66,7 @@ def _in_order(names: Sequence[str], stored: dict[str, _Stored], arms: Sequence[s
     return [(runs if name in stored else paths).pop(0) for name in names]
 
 
-def _from_store(name: str, store: Path) -> _Stored:
+def _from_store(name: str, store: StorePlace) -> _Stored:
     study, _, arm = name.partition(":")
     unknown = UsageError(f"no file, folder or study {name!r}", hint="`virtune list` shows the studies in the store")
     if not store.exists():

@@ -17,7 +17,7 @@ from virtune.model.guideline import Walk, walk
 from virtune.model.measurement import Measurement
 from virtune.model.stack import Stack
 from virtune.model.study import Study
-from virtune.store.sqlite import Store
+from virtune.store.store import Store
 
 ROUNDS_MAX = 20
 """The most rounds that are read, the last ones: reading a trial's captures takes a tenth of a second."""

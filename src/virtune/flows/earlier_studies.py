@@ -6,7 +6,6 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import permutations
-from pathlib import Path
 
 from virtune.fio.generator import clones_of
 from virtune.flows.show import current
@@ -20,12 +19,13 @@ from virtune.model.metric import BY_ID
 from virtune.model.remark import EMULATED
 from virtune.model.result import Result
 from virtune.model.stack import Disk, Stack
+from virtune.model.store_place import StorePlace
 from virtune.model.study import Arm, Study
 from virtune.model.verdict import Comparison, Interval, Verdict
 from virtune.model.workload import Workload
 from virtune.probe.cpu import cpu_facts
 from virtune.report.text.words import difference_text, methods_text
-from virtune.store.sqlite import Store
+from virtune.store.store import Store
 
 SAID_MAX = 3
 """The most verdicts quoted on one change; older ones are in the store."""
@@ -49,7 +49,7 @@ _OPPOSITE = {Verdict.BETTER: Verdict.WORSE, Verdict.WORSE: Verdict.BETTER}
 class Past:
     """The studies of a store that can be compared with a domain of this host; empty without a store."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: StorePlace) -> None:
         self._path = path
         self._listed: tuple[Study, ...] | None = None
         self._results: dict[str, tuple[StudyRecord, Result] | None] = {}
@@ -81,7 +81,7 @@ class Past:
             if self._path.exists():
                 # without a readable store an audit only lacks these results
                 with contextlib.suppress(StoreError), Store(self._path, reading=True) as store:
-                    kept = [one for one in store.list() if isinstance(one, Listed) and one.finished]
+                    kept = [one for one in store.list(own=True) if isinstance(one, Listed) and one.finished]
                     studies = (one.study for one in kept if one.study.paired and one.study.search is None)
                     self._listed = tuple(one for one in studies if not one.simulated)
         return self._listed

@@ -14,7 +14,7 @@ from virtune.flows.study_document import record_document
 from virtune.model.evidence import StudyRecord
 from virtune.model.metric import BY_ID
 from virtune.model.text import spreadsheet_cell
-from virtune.store.sqlite import Store
+from virtune.store.store import Store
 
 COLUMNS = ("study", "trial", "attempt", "round", "workload", "arm", "ended", "counts", "metric", "unit", "value")
 

@@ -1,23 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Gather the studies of many hosts: each host's into a store of its own, once however often it is gathered."""
+"""Gather the studies of many hosts: each once, however often it is gathered."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from virtune.fleet.ssh import HostError
 from virtune.flows.fleet_ask import DOCUMENT_MAX, Asked, FleetAccess, Ready, ask_each, read_document
+from virtune.flows.fleet_place import FleetPlace
 from virtune.flows.import_bundle import Merged, merge, read_bundle
-from virtune.model.errors import PreconditionError
 from virtune.model.fleet import FleetHost, Unreached
+from virtune.model.store_place import StorePlace
 from virtune.report.json.listing import SCHEMA as LIST
-from virtune.store.sqlite import Store
+from virtune.store.store import Store
 
 BUNDLE_MAX = 512 * 1024**2
 """The largest bundle of one study that is pulled; a long search has some 20 MiB."""
-
-SUFFIX = ".sqlite"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,51 +23,48 @@ class Gathered:
     """What was gathered from one host: its store here, and what was added to it."""
 
     host: FleetHost
-    store: Path
+    store: StorePlace
     studies: tuple[Merged, ...]
 
 
 def gather(
     hosts: Sequence[FleetHost],
     access: FleetAccess,
-    folder: Path,
+    place: FleetPlace,
     *,
     studies: Sequence[str] = (),
     say: Callable[[str], None] = lambda _: None,
 ) -> list[Gathered | Unreached]:
-    """Pull the studies of every host into `folder`/HOST.sqlite; of some names (beginnings of ids) only those.
+    """Pull the studies of every host into a place; of some names (beginnings of ids) only those.
 
-    Two hosts may have studies of one id, so each has its store. A study that is here whole is not pulled again.
+    A study that is here whole is not pulled again, and of one that has gone on the new attempts are added: what is
+    kept is told apart by host, study, trial and attempt.
     """
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise PreconditionError(f"cannot make {folder}: {(error.strerror or '').lower()}") from None
+    place.prepare()
 
     def task(ready: Ready) -> tuple[Merged, ...]:
-        path = folder / f"{ready.connection.host.name}{SUFFIX}"
-        with Store(path) as store:
+        with place.of(ready.connection.host.name) as store:
             return tuple(_pulled(ready, access, store, name) for name in _wanted(ready, access, store, studies))
 
     # a host by two names would be two stores of the same studies, so hosts are told apart before any is pulled
     met = {_name_of(one): one for one in ask_each(hosts, access, lambda _: None)}
     good = [host for host in hosts if not isinstance(met[host.name], Unreached)]
     pulled = {_name_of(one): one for one in ask_each(good, access, task, say=say)} if good else {}
-    return [_gathered(folder, pulled.get(host.name), met[host.name]) for host in hosts]
+    return [_gathered(place, pulled.get(host.name), met[host.name]) for host in hosts]
 
 
 def _name_of(one: Asked[Any]) -> str:
     return one.host.name if isinstance(one, Unreached) else one[0].name
 
 
-def _gathered(folder: Path, pulled: Asked[tuple[Merged, ...]] | None, met: Asked[None]) -> Gathered | Unreached:
+def _gathered(place: FleetPlace, pulled: Asked[tuple[Merged, ...]] | None, met: Asked[None]) -> Gathered | Unreached:
     if isinstance(pulled, Unreached):
         return pulled
     if pulled is None:
         assert isinstance(met, Unreached)  # noqa: S101 - only such a host was not asked again
         return met
     host, _, studies = pulled
-    return Gathered(host=host, store=folder / f"{host.name}{SUFFIX}", studies=studies)
+    return Gathered(host=host, store=place.place_of(host.name), studies=studies)
 
 
 def _wanted(ready: Ready, access: FleetAccess, store: Store, names: Sequence[str]) -> list[str]:

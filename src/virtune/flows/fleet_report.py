@@ -2,45 +2,43 @@
 """The report of a fleet: the same study on many hosts, read from their gathered stores."""
 
 from collections.abc import Hashable, Mapping, Sequence
-from pathlib import Path
 
 from virtune.analyse.fleet.answer import answer
-from virtune.flows.fleet_gather import SUFFIX
+from virtune.flows.fleet_place import FleetPlace
 from virtune.flows.show import current
 from virtune.model.errors import UsageError
 from virtune.model.evidence import Listed, StudyRecord
 from virtune.model.fleet import FleetReport
 from virtune.model.study import Study, StudyKind
-from virtune.store.sqlite import Store
 
 KINDS = (StudyKind.COMPARE, StudyKind.MEASURE)
 """The kinds of studies whose figures of many hosts can be put together."""
 
 
-def fleet_report(folder: Path, *, names: Sequence[str] = ()) -> FleetReport:
-    """Return what the gathered stores of `folder` say. `names` chooses hosts.
+def fleet_report(place: FleetPlace, *, names: Sequence[str] = ()) -> FleetReport:
+    """Return what the gathered studies of a place say. `names` chooses hosts.
 
     The question that was measured on the most hosts is taken, and the newest study of each host.
 
     Raises UsageError where fewer than two hosts have measured the same.
     """
-    stores = {path.stem: path for path in sorted(folder.glob(f"*{SUFFIX}")) if not names or path.stem in names}
+    hosts = [one for one in place.hosts() if not names or one in names]
     asked: dict[Hashable, dict[str, str]] = {}
     newest: dict[Hashable, str] = {}
-    for host, path in stores.items():
-        with Store(path, reading=True) as store:
-            for listed in reversed(store.list()):
+    for host in hosts:
+        with place.of(host, reading=True) as store:
+            for listed in reversed(store.list(own=True)):
                 if isinstance(listed, Listed) and listed.finished and listed.study.kind in KINDS:
                     question = _question(listed.study)
                     asked.setdefault(question, {})[host] = listed.study.id
                     newest[question] = max(newest.get(question, ""), listed.study.created)
     if not asked or max(map(len, asked.values())) < 2:
         hint = "measure the same on each host, then `virtune fleet gather`"
-        raise UsageError(f"no two hosts in {folder} have measured the same", hint=hint)
+        raise UsageError(f"no two hosts in {place} have measured the same", hint=hint)
     chosen = asked[max(asked, key=lambda question: (len(asked[question]), newest[question]))]
     studies = {}
     for host, study in chosen.items():
-        with Store(stores[host]) as store:
+        with place.of(host) as store:
             studies[host] = current(store, study)
     _require_apart({host: record for host, (record, _) in studies.items()})
     return answer(studies)

@@ -15,7 +15,7 @@ from virtune.model.evidence import Capture, StudyRecord, TrialRecord
 from virtune.model.study import Study
 from virtune.plan.codec import study_from_json, study_to_json
 from virtune.store.rows import dump, load, require_sound
-from virtune.store.sqlite import Store
+from virtune.store.store import Store
 
 STUDY = "study.json"
 """The member of a bundle from which its study can be imported."""

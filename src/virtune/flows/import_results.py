@@ -22,7 +22,7 @@ from virtune.model.remark import Remark, Weight
 from virtune.model.stack import Stack
 from virtune.model.study import Arm, Study, StudyKind, Trial
 from virtune.model.workload import Job, Workload
-from virtune.store.sqlite import Store
+from virtune.store.store import Store
 
 OPTIONS_MAX = 60
 """The most options of an arm that are stored besides its workloads; fio's longest job files have fewer."""

@@ -7,7 +7,7 @@ from virtune.flows.show import current
 from virtune.model.errors import StoreError
 from virtune.model.evidence import Listed
 from virtune.model.study import Checked, Study, StudyKind
-from virtune.store.sqlite import Store
+from virtune.store.store import Store
 
 LATEST = timedelta(days=1)
 """The greatest age of a check that still describes the host."""
@@ -18,10 +18,8 @@ def last_check(store: Store, study: Study) -> Checked | None:
     if study.simulated:
         return None
     begun = datetime.fromisoformat(study.created)
-    known = [
-        one for one in store.list() if isinstance(one, Listed) and one.study.kind is StudyKind.CHECK and one.finished
-    ]
-    checks = [one for one in known if not one.study.simulated]
+    known = [one for one in store.list(own=True) if isinstance(one, Listed) and one.finished]
+    checks = [one for one in known if one.study.kind is StudyKind.CHECK and not one.study.simulated]
     recent = [one.study for one in checks if timedelta() <= begun - _begun(one.study) <= LATEST]
     if not recent:
         return None

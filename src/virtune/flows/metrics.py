@@ -23,7 +23,7 @@ from virtune.model.result import Result
 from virtune.model.study import StudyKind
 from virtune.model.text import printable
 from virtune.model.verdict import Verdict
-from virtune.store.sqlite import Store
+from virtune.store.store import Store
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
@@ -124,7 +124,7 @@ class _Collected:
         begun = time.monotonic()
         families = {name: _family(name) for name in DESCRIPTIONS}
         families["virtune_build_info"].add_metric([__version__, str(METHOD)], 1)
-        page = self.store.page(words="", kind="", limit=STUDIES_MAX, offset=0)
+        page = self.store.page(words="", kind="", limit=STUDIES_MAX, offset=0, own=True)
         families["virtune_studies"].add_metric([], page.total)
         for one in page.rows:
             if isinstance(one, Listed) and one.study.search is None and one.study.sweep is None and one.done:
@@ -174,11 +174,9 @@ def _add(families: dict[str, Any], result: Result) -> None:
 
 
 def _add_host(families: dict[str, Any], store: Store, derived: Derived) -> None:
-    checks = (
-        one for one in store.page(words="", kind=StudyKind.CHECK, limit=1, offset=0).rows if isinstance(one, Listed)
-    )
+    checks = store.page(words="", kind=StudyKind.CHECK, limit=1, offset=0, own=True).rows
     for one in checks:
-        if not one.done:
+        if not isinstance(one, Listed) or not one.done:
             continue
         found = derived.fitness(store, one)
         smallest = found.reach(5)

@@ -25,7 +25,7 @@ from virtune.model.study_options import StudyOptions
 from virtune.plan.interventions import AS_IS, INTERVENTIONS, Intervention, intervention, knobs_of
 from virtune.probe.kernel import try_io_uring
 from virtune.probe.qemu_knobs import EMULATORS, ask
-from virtune.store.sqlite import Store
+from virtune.store.store import Store
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

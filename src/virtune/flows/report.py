@@ -20,7 +20,7 @@ from virtune.report.charts.chart import Chart
 from virtune.report.html.check_page import check_page
 from virtune.report.html.other_pages import search_page, sweep_page
 from virtune.report.html.page import ReportPage, page_of
-from virtune.store.sqlite import Store
+from virtune.store.store import Store
 
 _TEMPLATE = Path(__file__).parent.parent / "report" / "html" / "page.html"
 

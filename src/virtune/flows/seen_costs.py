@@ -12,7 +12,7 @@ from virtune.model.facts import Unknown
 from virtune.model.study import Study
 from virtune.plan.forecast import NOTHING_SEEN, SeenCosts, TimedStudy, kind_of, seen_of
 from virtune.probe.cpu import cpu_facts
-from virtune.store.sqlite import Store
+from virtune.store.store import Store
 
 STUDIES_MAX = 8
 """How many of the newest studies with stacks of the same kinds are read."""
@@ -24,7 +24,7 @@ def seen_costs(store: Store, study: Study) -> SeenCosts:
         return NOTHING_SEEN
     wanted = {kind_of(arm.stack) for arm in study.arms}
     with contextlib.suppress(StoreError):  # a forecast must not cause an error
-        known = [one.study for one in store.list() if isinstance(one, Listed) and one.done]
+        known = [one.study for one in store.list(own=True) if isinstance(one, Listed) and one.done]
         past = [one for one in known if not one.simulated and not one.imported and one.id != study.id]
         alike = [one for one in past if wanted & {kind_of(arm.stack) for arm in one.arms}]
         return seen_of([found for one in alike[:STUDIES_MAX] if (found := _past(store, one, past)) is not None])

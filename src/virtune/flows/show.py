@@ -10,7 +10,7 @@ from virtune.model.evidence import FIO_OUTPUTS, Capture, StudyRecord, TrialRecor
 from virtune.model.measurement import METHOD
 from virtune.model.result import Result
 from virtune.model.verification import UNVERIFIED
-from virtune.store.sqlite import Store
+from virtune.store.store import Store
 
 
 def current(store: Store, study_id: str) -> tuple[StudyRecord, Result]:

@@ -60,7 +60,7 @@ from virtune.plan.interleave import propose
 from virtune.plan.loads import disturbed_probes, settled, with_loads
 from virtune.plan.looks import looked_at, plan_done
 from virtune.probe.kernel import try_io_uring
-from virtune.store.sqlite import Store
+from virtune.store.store import Store
 
 _NOISES = (0.02, 0.05, 0.15)
 """How rounds differ on a quiet host, on a busy one and on a bad one (`virtune check` says which one this is)."""

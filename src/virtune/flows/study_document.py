@@ -17,7 +17,7 @@ from virtune.report.json.result import result_document
 from virtune.report.json.sweep import sweep_document
 from virtune.report.json.tune import tuning_document
 from virtune.report.json.tune_parts import TuneDocument
-from virtune.store.sqlite import Store
+from virtune.store.store import Store
 
 
 def study_document(store: Store, name: str) -> Mapping[str, object]:

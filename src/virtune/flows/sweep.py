@@ -25,7 +25,7 @@ from virtune.model.sweep_plan import SweepPlan
 from virtune.plan.forecast import SeenCosts
 from virtune.plan.goal import parse_limit
 from virtune.plan.sweep import FIRST_SHARES, next_step, sweep_study
-from virtune.store.sqlite import Store
+from virtune.store.store import Store
 
 LIKELY_LOADS = 5
 """The expected number of loads beyond the first ones: a gap of 1.25 is halved three times."""

@@ -42,7 +42,7 @@ from virtune.model.tuning import Tuning
 from virtune.model.units import format_seconds, format_share
 from virtune.plan.forecast import NOTHING_SEEN, SeenCosts, attempts_for, trial_seconds
 from virtune.plan.search import next_block
-from virtune.store.sqlite import Store
+from virtune.store.store import Store
 
 _MANY = 100
 """The number of slices over which repeats are forecast, to get their share."""

@@ -152,12 +152,21 @@ class StudyRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listed:
-    """A study in a list: how many of its trials are measured, and how many attempts failed."""
+    """A study in a list: how many of its trials are measured, and how many attempts failed.
+
+    `host` is the other host that measured it; empty for this one.
+    """
 
     study: Study
     finished: bool
     done: int
     failed: int
+    host: str = ""
+
+    @property
+    def name(self) -> str:
+        """By which it is found: its id, of another host's study `HOST/ID`."""
+        return f"{self.host}/{self.study.id}" if self.host else self.study.id
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

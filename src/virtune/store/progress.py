@@ -10,6 +10,7 @@ import fcntl
 import os
 import stat
 import time
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +19,9 @@ from typing import Self
 
 from pydantic import TypeAdapter, ValidationError
 
+from virtune.model.store_place import DatabaseUrl, StorePlace
 from virtune.model.text import printable
+from virtune.shell import data_directory
 
 _MARK = b'{"virtune_run":1,'
 """What such a file begins with: no other is written over or removed."""
@@ -85,9 +88,9 @@ _RUN = TypeAdapter(RunProgress)
 class ProgressFile:
     """Writes how far the run of a study is. Use as a context manager; the file is gone after it."""
 
-    def __init__(self, store: Path, study: str) -> None:
-        self.path = _path(store, study)
-        self._store, self._descriptor = store, -1
+    def __init__(self, store: StorePlace, study: str) -> None:
+        self._store, self._descriptor = beside(store), -1
+        self.path = _path(self._store, study)
 
     def __enter__(self) -> Self:
         with contextlib.suppress(OSError):
@@ -113,16 +116,25 @@ class ProgressFile:
                 os.ftruncate(self._descriptor, len(content))
 
 
-def runs_of(store: Path) -> Iterator[RunProgress]:
-    """Yield the runs that write into a store now."""
+def beside(store: StorePlace) -> Path:
+    """Return the file beside which the runs are told: the store itself, of a database one in the user's data."""
+    if isinstance(store, DatabaseUrl):
+        return data_directory() / f"database-{zlib.crc32(store.text.encode()):08x}"
+    return store
+
+
+def runs_of(place: StorePlace) -> Iterator[RunProgress]:
+    """Yield the runs of this host that write into a store now."""
+    store = beside(place)
     for path in sorted(store.parent.glob(f"{_escaped(store.name)}-run-*")):
         found = progress_at(path)
         if found is not None and path == _path(store, found.study):
             yield found
 
 
-def run_of(store: Path, study: str) -> RunProgress | None:
+def run_of(place: StorePlace, study: str) -> RunProgress | None:
     """Return how far the run of a study is; None where none runs, or none that says so."""
+    store = beside(place)
     path = _path(store, study)
     found = progress_at(path) if path.parent == store.parent else None
     return found if found is not None and found.study == study else None

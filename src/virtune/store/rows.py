@@ -24,6 +24,18 @@ _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 """A study's id becomes part of the names of files."""
 
 
+SEPARATOR = "/"
+"""Between the host and the id of a study that another host measured; neither has one in it."""
+
+_HOST = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,252}")
+
+
+def own_id(key: str) -> tuple[str, str]:
+    """Return the host and the id of a study from what it is kept under; the host is empty of an own study."""
+    host, _, name = key.rpartition(SEPARATOR)
+    return host, name
+
+
 def text_of(raw: bytes) -> str:
     """Return a text from SQLite; invalid UTF-8 is kept as bytes, so that only its row counts as damaged."""
     return raw.decode("utf-8", "surrogateescape")
@@ -35,15 +47,18 @@ def listed(name: object, text: object, finished: object, done: int, failed: int)
         if not isinstance(text, str):
             return Damaged(id=str(name), why=f"it is kept as {type(text).__name__}, not as text")
         study = study_from_json(text)
-        require_sound(study, name)
-        return Listed(study=study, finished=bool(finished), done=done, failed=failed)
+        host, own = own_id(name) if isinstance(name, str) else ("", name)
+        require_sound(study, own, host=host)
+        return Listed(study=study, finished=bool(finished), done=done, failed=failed, host=host)
     except (PlanError, ValueError, RecursionError) as error:
         newer = getattr(error, "hint", None)
         return Damaged(id=str(name), why=f"{error}; {newer}" if newer else str(error))
 
 
-def require_sound(study: Study, name: object) -> None:
+def require_sound(study: Study, name: object, *, host: str = "") -> None:
     """Raise ValueError for invalid values that the types do not exclude."""
+    if host and not _HOST.fullmatch(host):
+        raise ValueError("its host has no name that virtune gives")
     if study.id != name:
         raise ValueError(f"it says that it is study {study.id[:80]!r}")
     if not _ID.fullmatch(study.id):

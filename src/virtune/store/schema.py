@@ -1,23 +1,49 @@
 # SPDX-License-Identifier: Apache-2.0
 """The tables: studies, their trials, the raw captures and the measurements derived from them.
 
-History of the format (kept in `PRAGMA user_version` on SQLite):
+History of the format (kept in `PRAGMA user_version` on SQLite, in the table `virtune_store` on PostgreSQL):
 
 1  first version
+2  two indexes from which studies are counted; studies of other hosts under `HOST/STUDY`
 """
 
-from sqlalchemy import Column, ForeignKey, Integer, LargeBinary, MetaData, String, Table, UniqueConstraint
+from typing import Any
 
-FORMAT = 1
+from sqlalchemy import (
+    Column,
+    ColumnElement,
+    ForeignKey,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    String,
+    Table,
+    UniqueConstraint,
+)
+from sqlalchemy.types import TypeEngine
+
+FORMAT = 2
 
 METADATA = MetaData()
+
+
+def _text(length: int) -> TypeEngine[str]:
+    """A text. SQLite ignores how long it may be, PostgreSQL would refuse a longer one."""
+    return String(length).with_variant(String(), "postgresql")
+
+
+def _where(condition: ColumnElement[bool]) -> dict[str, Any]:
+    """Which rows an index holds, for both databases."""
+    return {"sqlite_where": condition, "postgresql_where": condition}
+
 
 STUDIES = Table(
     "studies",
     METADATA,
-    Column("id", String(32), primary_key=True),
-    Column("created", String(40), nullable=False),
-    Column("kind", String(16), nullable=False),
+    Column("id", _text(32), primary_key=True),
+    Column("created", _text(40), nullable=False),
+    Column("kind", _text(16), nullable=False),
     Column("study", String, nullable=False),
     Column("facts", String, nullable=False),
     Column("finished", Integer, nullable=False, default=0),
@@ -32,19 +58,23 @@ TRIALS = Table(
     # 1, and 2 where the first attempt failed and the trial was run again: both are kept
     Column("attempt", Integer, nullable=False),
     Column("round", Integer, nullable=False),
-    Column("arm", String(200), nullable=False),
-    Column("workload", String(200), nullable=False),
-    Column("ended", String(40), nullable=False),
+    Column("arm", _text(200), nullable=False),
+    Column("workload", _text(200), nullable=False),
+    Column("ended", _text(40), nullable=False),
     Column("failure", String),
     Column("in_force", String, nullable=False),
     UniqueConstraint("study_id", "number", "attempt"),
 )
 
+# a list counts trials from these alone: the rows of a million trials have gigabytes
+Index("trials_done", TRIALS.c.study_id, TRIALS.c.number, **_where(TRIALS.c.failure.is_(None)))
+Index("trials_failed", TRIALS.c.study_id, **_where(TRIALS.c.failure.is_not(None)))
+
 CAPTURES = Table(
     "captures",
     METADATA,
     Column("trial_id", ForeignKey("trials.id", ondelete="CASCADE"), primary_key=True),
-    Column("name", String(64), primary_key=True),
+    Column("name", _text(64), primary_key=True),
     # zlib; fio's json+ shrinks to a fifth
     Column("content", LargeBinary, nullable=False),
 )

@@ -22,11 +22,12 @@ from virtune.flows.show import current, derived_anew
 from virtune.flows.study_document import study_document
 from virtune.model.errors import VirtuneError
 from virtune.model.evidence import Damaged, Listed
+from virtune.model.store_place import StorePlace
 from virtune.model.text import printable
 from virtune.report.json.listing import listing_document
 from virtune.report.text.listing import arms_text, workloads_text
 from virtune.store.progress import runs_of
-from virtune.store.sqlite import Store
+from virtune.store.store import Store
 from virtune.web.guard import Guard
 from virtune.web.host_page import host_rows
 from virtune.web.live_page import RunShown, run_shown, stream
@@ -47,7 +48,7 @@ _NAME_MAX = 200
 class LocalPage:
     """The pages over one store. Reports are drawn once and kept while their study has not changed."""
 
-    def __init__(self, store: Path, ending: Callable[[], bool]) -> None:
+    def __init__(self, store: StorePlace, ending: Callable[[], bool]) -> None:
         self.path, self._ending = store, ending
         self._reports: OrderedDict[tuple[str, int, bool], str] = OrderedDict()
         self._drawing = threading.Lock()
@@ -75,7 +76,7 @@ class LocalPage:
         with self._store() as store:
             name = store.find(request.path_params["study"])
             record = store.get(name)
-            key = (name, len(record.attempts), record.finished)
+            key = (f"{store.host}/{name}", len(record.attempts), record.finished)
             with self._drawing:
                 if key not in self._reports:
                     self._reports[key] = record_html(store, derived_anew(store, record), home="/")
@@ -91,8 +92,8 @@ class LocalPage:
     def pair(self, request: Request) -> Response:
         """Show two studies side by side."""
         with self._store() as store:
-            names = [store.find(request.query_params.get(side, "")) for side in ("a", "b")]
-            sides = [current(store, name)[1] for name in names]
+            # one after the other, since what is found says whose studies ids mean
+            sides = [current(store, store.find(request.query_params.get(side, "")))[1] for side in ("a", "b")]
         return self._html("pair.html", pair=pair_of(*sides))
 
     def host(self, _: Request) -> Response:
@@ -162,19 +163,19 @@ def _row(one: Listed | Damaged, running: Mapping[str, str]) -> dict[str, Any]:
         return {"id": one.id, "damaged": one.why}
     study = one.study
     return {
-        "id": study.id, "damaged": "", "created": study.created[:16].replace("T", " "), "kind": study.label,
+        "id": one.name, "damaged": "", "created": study.created[:16].replace("T", " "), "kind": study.label,
         "arms": arms_text(study), "workloads": workloads_text(study),
         "trials": f"{one.done}/{len(study.trials) or one.done}", "finished": one.finished,
         "running": study.id in running,
     }  # fmt: skip
 
 
-def application(store: Path, *, ending: Callable[[], bool] = lambda: False) -> "ASGIApp":
+def application(store: StorePlace, *, ending: Callable[[], bool] = lambda: False) -> "ASGIApp":
     """Return the page over a store as an application for an ASGI server; `ending` says that the server stops."""
     page = LocalPage(store, ending)
     routes: dict[str, Callable[[Request], Response]] = {
         "/": page.studies,
-        "/study/{study}": page.study,
+        "/study/{study:path}": page.study,
         "/pair": page.pair,
         "/live/{study}": page.live,
         "/live/{study}/events": page.events,
@@ -182,7 +183,7 @@ def application(store: Path, *, ending: Callable[[], bool] = lambda: False) -> "
         "/host": page.host,
         "/metrics": page.metrics,
         "/api/studies.json": page.studies_json,
-        "/api/study/{study}.json": page.study_json,
+        "/api/study/{study:path}.json": page.study_json,
     }
     return Starlette(
         routes=[Route(path, endpoint, methods=["GET"]) for path, endpoint in routes.items()],

@@ -9,7 +9,7 @@ from virtune.report.text.basis import drift_text
 from virtune.report.text.check import sentence
 from virtune.report.text.header import host_line
 from virtune.report.text.words import share_text
-from virtune.store.sqlite import Store
+from virtune.store.store import Store
 
 CHECKS_SHOWN = 25
 """Each is derived from its trials when it is shown."""
@@ -18,7 +18,7 @@ CHECKS_SHOWN = 25
 def host_rows(store: Store) -> list[dict[str, str]]:
     """Return a row for each of the newest checks: when, on which host, how noisy, how it drifted, fit or not."""
     rows = []
-    for one in store.page(words="", kind=StudyKind.CHECK, limit=CHECKS_SHOWN, offset=0).rows:
+    for one in store.page(words="", kind=StudyKind.CHECK, limit=CHECKS_SHOWN, offset=0, own=True).rows:
         if not isinstance(one, Listed) or not one.done:
             continue
         record = store.get(one.study.id)

@@ -12,7 +12,7 @@ from virtune.model.units import format_seconds, format_share
 from virtune.report.html.page import MARKS
 from virtune.report.text.words import change_words, count_text
 from virtune.store.progress import PairProgress, RunProgress, run_of
-from virtune.store.sqlite import Store
+from virtune.store.store import Store
 
 LOOK_SECONDS = 1.0
 """How often the run's file is read; that costs no more than a hundred microseconds of the measured host."""
@@ -59,7 +59,7 @@ class RunShown:
 
 def run_shown(store: Store, study: str, *, now: float) -> RunShown | None:
     """Return what the page of a study's run shows; None for a study that neither runs nor is stored."""
-    run = run_of(store.path, study)
+    run = run_of(store.place, study)
     if run is None:
         return _stored(store, study)
     return _running(run, stored=store.has(study), now=now)

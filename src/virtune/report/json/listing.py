@@ -14,7 +14,9 @@ SCHEMA = "virtune/list/1"
 class _Study(TypedDict):
     """One study."""
 
-    id: Annotated[str, "By which `show`, `resume` and `explain` find it; the beginning of it is enough."]
+    id: Annotated[
+        str, "By which `show`, `resume` and `explain` find it; the beginning is enough. HOST/ID of another host's."
+    ]
     created: Annotated[Moment, "When it was begun, in UTC."]
     kind: Annotated[StudyKind, "The verb that made it."]
     arms: Annotated[list[Name], "The names of its arms, in the order they were given.", NOT_EMPTY]
@@ -46,7 +48,7 @@ def listing_document(studies: Sequence[Listed | Damaged]) -> ListDocument:
         "schema": SCHEMA,
         "studies": [
             {
-                "id": listed.study.id,
+                "id": listed.name,
                 "created": listed.study.created,
                 "kind": listed.study.kind,
                 "arms": [arm.name for arm in listed.study.arms],

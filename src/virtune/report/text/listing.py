@@ -33,7 +33,7 @@ def listing(studies: Sequence[Listed | Damaged], *, store: str) -> RenderableTyp
         if listed.failed:
             trials.append(f" ({listed.failed} failed)", style="red")
         created = study.created[:16].replace("T", " ")
-        rows.append((study.id, created, study.label, arms_text(study), workloads_text(study), trials))
+        rows.append((listed.name, created, study.label, arms_text(study), workloads_text(study), trials))
     damaged = [
         Text(f"damaged in {store}: {study.id}: {study.why}", style="red")
         for study in studies

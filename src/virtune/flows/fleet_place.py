@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where the studies of a fleet are kept: one store for all hosts, or a folder with a SQLite file for each."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from virtune.model.errors import PreconditionError
+from virtune.model.store_place import StorePlace
+from virtune.store.store import Store
+
+SUFFIX = ".sqlite"
+
+
+@dataclass(frozen=True, slots=True)
+class FleetFolder:
+    """A folder with a store for each host, DIR/HOST.sqlite."""
+
+    path: Path
+
+    def prepare(self) -> None:
+        """Make the folder. Raises PreconditionError where that fails."""
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise PreconditionError(f"cannot make {self.path}: {(error.strerror or '').lower()}") from None
+
+    def hosts(self) -> Sequence[str]:
+        """Return the hosts that have a store."""
+        return [path.stem for path in sorted(self.path.glob(f"*{SUFFIX}"))]
+
+    def of(self, host: str, *, reading: bool = False) -> Store:
+        """Return the store of a host's studies."""
+        return Store(self.place_of(host), reading=reading)
+
+    def place_of(self, host: str) -> StorePlace:
+        """Return where a host's studies are."""
+        return self.path / f"{host}{SUFFIX}"
+
+    def __str__(self) -> str:
+        return str(self.path)
+
+
+@dataclass(frozen=True, slots=True)
+class FleetStore:
+    """One store for all hosts: each study under (host, id), since two hosts may have studies of one id."""
+
+    place: StorePlace
+
+    def prepare(self) -> None:
+        """Make the store once, before many write to it."""
+        with Store(self.place):
+            pass
+
+    def hosts(self) -> Sequence[str]:
+        """Return the hosts that have studies here."""
+        if not self.place.exists():
+            return ()
+        with Store(self.place, reading=True) as store:
+            return store.hosts()
+
+    def of(self, host: str, *, reading: bool = False) -> Store:
+        """Return the store, in which ids mean a host's studies."""
+        return Store(self.place, reading=reading, host=host)
+
+    def place_of(self, host: str) -> StorePlace:  # noqa: ARG002 - all are in one
+        """Return where a host's studies are."""
+        return self.place
+
+    def __str__(self) -> str:
+        return str(self.place)
+
+
+FleetPlace = FleetFolder | FleetStore

@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What SQLite and PostgreSQL do differently: how a store is opened, made and read, and what their errors mean."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+import sqlalchemy as sa
+
+from virtune.model.errors import StoreError
+from virtune.store.schema import METADATA
+
+
+class Backend(Protocol):
+    """One kind of database. `name` is what messages call the place, `writable` whether it takes measurements."""
+
+    name: str
+    writable: bool
+    engine: sa.Engine
+    hint: str
+
+    def open(self, *, reading: bool) -> int:
+        """Connect and return the number of the store's format, 0 for a new one. Raises StoreError."""
+
+    def format_of(self, db: sa.Connection) -> int:
+        """Return the number of the store's format; whoever would change it waits until this transaction ends."""
+
+    def tables(self, db: sa.Connection) -> Mapping[str, set[str]]:
+        """Return the columns of every table where the store's would be."""
+
+    def make(self, db: sa.Connection) -> None:
+        """Make the tables of a new store."""
+
+    def set_format(self, db: sa.Connection, number: int) -> None:
+        """Note the format of the store."""
+
+    def make_views(self, db: sa.Connection) -> None:
+        """Make the SQL views that are missing or are not as they are today."""
+
+    def has_words(self, column: sa.Column[str], words: str) -> sa.ColumnElement[bool]:
+        """Return the condition that a text has these words in it, in small letters or capitals."""
+
+    def put(self, table: sa.Table, row: Mapping[str, Any], key: Sequence[str]) -> sa.Insert:
+        """Return what stores a row in the place of one with the same key."""
+
+    def explained(self, error: BaseException) -> StoreError:
+        """Say a database's error in one sentence."""
+
+
+def is_ours(found: Mapping[str, set[str]], *, whole: bool) -> bool:
+    """Whether tables are those of a store and not of another program, which may use the same names. Only a new
+    store, or one that a killed virtune left, is not `whole`.
+    """
+    ours = METADATA.tables.keys() <= found.keys() if whole else found.keys() <= METADATA.tables.keys()
+    known = found.keys() & METADATA.tables.keys()
+    return ours and all({*METADATA.tables[name].columns.keys()} <= found[name] for name in known)

@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The questions that a store asks its database, and the rows that it writes."""
+
+import zlib
+from collections.abc import Sequence
+from typing import Any
+
+import sqlalchemy as sa
+
+from virtune.model.evidence import Capture, InForce, TrialRecord
+from virtune.model.measurement import METHOD, Measurement
+from virtune.model.study import Study
+from virtune.plan.codec import study_to_json
+from virtune.store.backend import Backend
+from virtune.store.rows import dump
+from virtune.store.schema import CAPTURES, MEASUREMENTS, STUDIES, TRIALS
+
+NEWEST_FIRST: sa.ColumnElement[int] = sa.literal_column("studies.rowid").desc()
+"""SQLite numbers its rows so; in PostgreSQL the table has such a column."""
+
+
+def counted(ids: Sequence[str] | None = None) -> tuple[sa.Subquery, sa.Subquery]:
+    """Count by study the trials that are done and the attempts that failed, of all studies or of these.
+
+    Both are answered from an index alone: the rows of a million trials have gigabytes.
+    """
+    fits = [] if ids is None else [TRIALS.c.study_id.in_(ids)]
+    done = sa.select(TRIALS.c.study_id, sa.func.count(sa.distinct(TRIALS.c.number)).label("done"))
+    failed = sa.select(TRIALS.c.study_id, sa.func.count().label("failed"))
+    return (
+        done.where(TRIALS.c.failure.is_(None), *fits).group_by(TRIALS.c.study_id).subquery(),
+        failed.where(TRIALS.c.failure.is_not(None), *fits).group_by(TRIALS.c.study_id).subquery(),
+    )
+
+
+def listed_rows(*conditions: sa.ColumnElement[bool], ids: Sequence[str] | None = None) -> sa.Select[Any]:
+    """Select studies with what a list shows of each, the newest first."""
+    done, failed = counted(ids)
+    fits = [] if ids is None else [STUDIES.c.id.in_(ids)]
+    zero = sa.literal(0)
+    return (
+        sa.select(
+            STUDIES.c.id,
+            STUDIES.c.study,
+            STUDIES.c.finished,
+            sa.func.coalesce(done.c.done, zero),
+            sa.func.coalesce(failed.c.failed, zero),
+        )
+        .outerjoin(done, done.c.study_id == STUDIES.c.id)
+        .outerjoin(failed, failed.c.study_id == STUDIES.c.id)
+        .where(*conditions, *fits)
+        .order_by(NEWEST_FIRST)
+    )
+
+
+def trials_of(key: str) -> sa.Select[Any]:
+    """Every attempt in order, so that a later one replaces an earlier one, with the newest method's measurement."""
+    newest = (
+        sa.select(MEASUREMENTS.c.trial_id, sa.func.max(MEASUREMENTS.c.method).label("method"))
+        .join(TRIALS, TRIALS.c.id == MEASUREMENTS.c.trial_id)
+        .where(MEASUREMENTS.c.method <= METHOD, TRIALS.c.study_id == key)
+        .group_by(MEASUREMENTS.c.trial_id)
+        .subquery()
+    )
+    return (
+        sa.select(TRIALS, MEASUREMENTS.c.measurement)
+        .outerjoin(newest, newest.c.trial_id == TRIALS.c.id)
+        .outerjoin(
+            MEASUREMENTS,
+            sa.and_(MEASUREMENTS.c.trial_id == newest.c.trial_id, MEASUREMENTS.c.method == newest.c.method),
+        )
+        .where(TRIALS.c.study_id == key)
+        .order_by(TRIALS.c.number, TRIALS.c.attempt)
+    )
+
+
+def attempt_of(key: str, number: int, attempt: int | None) -> sa.Select[int]:
+    """Select the row of an attempt at a trial; None is the last one."""
+    wanted = [TRIALS.c.study_id == key, TRIALS.c.number == number]
+    wanted += [] if attempt is None else [TRIALS.c.attempt == attempt]
+    return sa.select(TRIALS.c.id).where(*wanted).order_by(TRIALS.c.attempt.desc()).limit(1)
+
+
+def put_study(db: sa.Connection, key: str, study: Study, *, facts: str, finished: bool) -> None:
+    row = {"id": key, "created": study.created, "kind": study.kind, "study": study_to_json(study)}
+    db.execute(STUDIES.insert().values(**row, facts=facts, finished=int(finished)))
+
+
+def put_trial(
+    db: sa.Connection, backend: Backend, key: str, record: TrialRecord, captures: Sequence[Capture]
+) -> None:
+    """Store an attempt as the next one at its trial, with its captures and its measurement."""
+    trial = record.trial
+    attempt = db.execute(
+        sa.select(sa.func.count())
+        .select_from(TRIALS)
+        .where(TRIALS.c.study_id == key, TRIALS.c.number == trial.number)
+    ).scalar_one()
+    inserted = db.execute(
+        TRIALS.insert().values(
+            study_id=key,
+            number=trial.number,
+            attempt=attempt + 1,
+            round=trial.round,
+            arm=trial.arm,
+            workload=trial.workload,
+            ended=record.ended,
+            failure=record.failure,
+            in_force=dump(InForce, record.in_force),
+        )
+    )
+    assert inserted.inserted_primary_key is not None  # noqa: S101 - an insert of one row has one
+    row: int = inserted.inserted_primary_key[0]
+    for capture in captures:
+        content = zlib.compress(capture.content, 6)
+        db.execute(CAPTURES.insert().values(trial_id=row, name=capture.name, content=content))
+    if record.measurement is not None:
+        put_measurement(db, backend, row, record.measurement)
+
+
+def put_measurement(db: sa.Connection, backend: Backend, row: int, measurement: Measurement) -> None:
+    values = {"trial_id": row, "method": measurement.method, "measurement": dump(Measurement, measurement)}
+    db.execute(backend.put(MEASUREMENTS, values, ("trial_id", "method")))

@@ -1,0 +1,264 @@
+# SPDX-License-Identifier: Apache-2.0
+"""All studies with their evidence, crash-safely in one database: a trial is in it whole or not at all.
+
+A trial is on the disk when `add_trial` returns. Raw captures are kept beside the measurements, which carry the number
+of the method that derived them, so that a newer method can derive them again. Studies of other hosts are kept under
+`HOST/STUDY`, since two hosts may have studies of one id; an own study is kept under its id.
+"""
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from types import TracebackType
+from typing import Self
+
+import sqlalchemy as sa
+from sqlalchemy.exc import SQLAlchemyError
+
+from virtune.model.errors import StoreError, UsageError
+from virtune.model.evidence import Capture, Damaged, Listed, StudiesPage, StudyRecord, TrialRecord
+from virtune.model.measurement import Measurement
+from virtune.model.store_place import DatabaseUrl, StorePlace
+from virtune.model.study import Study
+from virtune.plan.codec import study_to_json
+from virtune.store.backend import Backend, is_ours
+from virtune.store.queries import (
+    NEWEST_FIRST,
+    attempt_of,
+    listed_rows,
+    put_measurement,
+    put_study,
+    put_trial,
+    trials_of,
+)
+from virtune.store.rows import SEPARATOR, capture_of, facts_of, listed, own_id, record_of
+from virtune.store.schema import CAPTURES, FORMAT, STUDIES, TRIALS
+
+
+class Store:
+    """Studies, trials, captures and measurements in one database. Use as a context manager.
+
+    With `reading` nothing is created: a store must be there, and may be read-only. An id without a host means a study
+    of `host`; empty is this host.
+    """
+
+    def __init__(self, place: StorePlace, *, reading: bool = False, host: str = "") -> None:
+        self.place, self.host, self._reading = place, host, reading
+        self._backend = _backend_of(place)
+        self.writable = True  # unless it is another user's, or on a medium that is read-only
+
+    def __enter__(self) -> Self:
+        try:
+            self._open()
+        except BaseException:
+            self._backend.engine.dispose()
+            raise
+        return self
+
+    def _open(self) -> None:
+        found = self._backend.open(reading=self._reading)
+        self.writable = self._backend.writable
+        if found > FORMAT:
+            raise StoreError(
+                f"{self._backend.name} was written by a newer virtune", hint="use that one, or `--store`"
+            )
+        if not found and self._reading:
+            raise StoreError(f"{self._backend.name} is no store of virtune's", hint=self._backend.hint)
+        if not self._reading:
+            with self._transaction() as db:
+                self._prepare(db)
+
+    def _prepare(self, db: sa.Connection) -> None:
+        """Make what is missing, or bring an older format to today's. A killed virtune leaves the store as it was."""
+        found = self._backend.format_of(db)
+        if not is_ours(self._backend.tables(db), whole=found > 0):
+            raise StoreError(f"{self._backend.name} is a database of another program", hint=self._backend.hint)
+        if not found:
+            self._backend.make(db)
+        elif found < FORMAT:
+            from virtune.store.migrations import migrate  # Alembic takes a third of a second to load
+
+            migrate(db, found)
+        if found < FORMAT:
+            self._backend.set_format(db, FORMAT)
+        self._backend.make_views(db)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._backend.engine.dispose()
+
+    def add_study(self, study: Study, *, facts: str) -> None:
+        """Store a study before its first trial. `facts` is the JSON text of the host's facts."""
+        with self._transaction() as db:
+            put_study(db, self._key(study.id), study, facts=facts, finished=False)
+
+    def replace_study(self, study: Study) -> None:
+        """Replace a study under the same id atomically; its trials stay as they are."""
+        with self._transaction() as db:
+            where = STUDIES.c.id == self._key(study.id)
+            db.execute(STUDIES.update().where(where).values(study=study_to_json(study)))
+
+    def finish(self, study_id: str) -> None:
+        """Mark a study as finished: nothing is left to run."""
+        with self._transaction() as db:
+            db.execute(STUDIES.update().where(STUDIES.c.id == self._key(study_id)).values(finished=1))
+
+    def add_trial(self, study_id: str, record: TrialRecord, captures: Sequence[Capture]) -> None:
+        """Store a finished trial. When this returns, it is on the disk."""
+        with self._transaction() as db:
+            put_trial(db, self._backend, self._key(study_id), record, captures)
+
+    def add_whole(self, record: StudyRecord, captures: Sequence[Sequence[Capture]]) -> None:
+        """Store a finished study with the captures of all its trials, atomically."""
+        study, key = record.study, self._key(record.study.id)
+        with self._transaction() as db:
+            put_study(db, key, study, facts=record.facts, finished=record.finished)
+            for trial, mine in zip(record.trials, captures, strict=True):
+                put_trial(db, self._backend, key, trial, mine)
+
+    def add_measurement(self, study_id: str, number: int, measurement: Measurement, *, attempt: int) -> None:
+        """Store the measurement that a newer method derived from an attempt's captures, besides the older ones."""
+        with self._transaction() as db:
+            row: int = db.execute(attempt_of(self._key(study_id), number, attempt)).scalar_one()
+            put_measurement(db, self._backend, row, measurement)
+
+    def list(self, *, own: bool = False) -> tuple[Listed | Damaged, ...]:
+        """Return all studies, or only those of `host`, the newest first; a damaged one is marked, and the others are
+        still read.
+        """
+        with self._transaction() as db:
+            rows = db.execute(listed_rows(*self._of_host(only=own))).all()
+        return tuple(listed(*row) for row in rows)
+
+    def page(self, *, words: str, kind: str, limit: int, offset: int, own: bool = False) -> StudiesPage:
+        """Return the newest studies from `offset` on that have these words in them and are of that kind; empty
+        words and an empty kind fit all. Reads no more studies than it returns.
+        """
+        fits = [STUDIES.c.kind == kind] if kind else []
+        if words:
+            # a study's text holds its id, title, arms and workloads
+            fits.append(self._backend.has_words(STUDIES.c.study, words))
+        fitting = sa.select(STUDIES.c.id).where(*fits, *self._of_host(only=own)).order_by(NEWEST_FIRST)
+        with self._transaction() as db:
+            every = db.execute(fitting).scalars().all()
+            kinds = db.execute(sa.select(STUDIES.c.kind).distinct().order_by(STUDIES.c.kind)).scalars().all()
+            rows = db.execute(listed_rows(ids=every[offset : offset + limit])).all()
+        return StudiesPage(
+            rows=tuple(listed(*row) for row in rows),
+            total=len(every),
+            kinds=tuple(one for one in kinds if isinstance(one, str)),
+        )
+
+    def hosts(self) -> tuple[str, ...]:
+        """Return the names of the other hosts that have studies here."""
+        there = STUDIES.c.id.contains(SEPARATOR)
+        with self._transaction() as db:
+            ids = db.execute(sa.select(STUDIES.c.id).where(there)).scalars().all()
+        return tuple(sorted({own_id(one)[0] for one in ids if isinstance(one, str)}))
+
+    def find(self, name: str) -> str:
+        """Return the id of the study that `name` means: an id, the beginning of one, or `last`; of another host
+        `HOST/ID`, or its id alone where no other study has it. From now on ids mean that host's studies.
+        """
+        with self._transaction() as db:
+            rows = db.execute(sa.select(STUDIES.c.id).order_by(NEWEST_FIRST)).all()
+        keys = [row.id for row in rows if isinstance(row.id, str)]
+        fitting = keys[:1] if name == "last" else _fitting(keys, name)
+        if len(fitting) == 1:
+            self.host, found = own_id(fitting[0])
+            return found
+        if fitting:
+            raise UsageError(
+                f"{name!r} fits {len(fitting)} studies", hint=f"write more of it: {', '.join(fitting[:5])}"
+            )
+        raise UsageError(f"no study {name!r} in {self._backend.name}", hint="`virtune list` shows all studies")
+
+    def has(self, study_id: str) -> bool:
+        """Whether there is a study of this id, whole or damaged."""
+        where = STUDIES.c.id == self._key(study_id)
+        with self._transaction() as db:
+            return db.execute(sa.select(STUDIES.c.id).where(where)).first() is not None
+
+    def get(self, study_id: str) -> StudyRecord:
+        """Return a study with its trials; each with the measurement of the newest method that is kept."""
+        key, place = self._key(study_id), self._backend.name
+        with self._transaction() as db:
+            row = db.execute(sa.select(STUDIES).where(STUDIES.c.id == key)).one_or_none()
+            if row is None:
+                raise StoreError(f"no study {study_id!r} in {place}")
+            trials = db.execute(trials_of(key)).all()
+        study, facts = listed(row.id, row.study, row.finished, 0, 0), facts_of(row.facts)
+        if isinstance(study, Damaged):
+            hint = "`virtune list` shows the others"
+            raise StoreError(f"study {study_id} in {place} is damaged: {study.why}", hint=hint)
+        planned = {one.number: one for one in study.study.trials}
+        attempts = tuple(record_of(trial, study.study, planned) for trial in trials)
+        last = {record.trial.number: record for record in attempts}
+        return StudyRecord(
+            study=study.study,
+            facts=facts or "",
+            facts_damaged=facts is None,
+            finished=bool(row.finished),
+            trials=tuple(last.values()),
+            attempts=attempts,
+        )
+
+    def moments(self, study_id: str) -> tuple[str, tuple[tuple[str, str], ...]]:
+        """Return a study's stored facts, and for every attempt in order its arm and its end."""
+        key = self._key(study_id)
+        where = TRIALS.c.study_id == key
+        with self._transaction() as db:
+            facts = db.execute(sa.select(STUDIES.c.facts).where(STUDIES.c.id == key)).scalar_one_or_none()
+            rows = db.execute(sa.select(TRIALS.c.arm, TRIALS.c.ended).where(where).order_by(TRIALS.c.id)).all()
+        return str(facts), tuple((str(row.arm), str(row.ended)) for row in rows)
+
+    def captures(self, study_id: str, number: int, *, attempt: int | None = None) -> tuple[Capture, ...]:
+        """Return the raw evidence of one attempt at a trial, the last one by default."""
+        with self._transaction() as db:
+            row = attempt_of(self._key(study_id), number, attempt).scalar_subquery()
+            rows = db.execute(sa.select(CAPTURES).where(CAPTURES.c.trial_id == row)).all()
+        return tuple(capture_of(one.name, one.content) for one in sorted(rows, key=lambda one: str(one.name)))
+
+    def require_own(self, study_id: str) -> None:
+        """Raise UsageError for a study of another host: its trials cannot go on here."""
+        if self.host:
+            raise UsageError(
+                f"study {study_id} was measured on the host {self.host}, and this is another one",
+                hint="go on with it there, then `virtune fleet gather`",
+            )
+
+    def _key(self, study_id: str) -> str:
+        """Return what a study's rows are kept under."""
+        return f"{self.host}{SEPARATOR}{study_id}" if self.host else study_id
+
+    def _of_host(self, *, only: bool) -> Iterator[sa.ColumnElement[bool]]:
+        if only and self.host:
+            yield STUDIES.c.id.startswith(f"{self.host}{SEPARATOR}", autoescape=True)
+        elif only:
+            yield ~STUDIES.c.id.contains(SEPARATOR)
+
+    @contextlib.contextmanager
+    def _transaction(self) -> Iterator[sa.Connection]:
+        try:
+            with self._backend.engine.begin() as connection:
+                yield connection
+        except (SQLAlchemyError, UnicodeError) as error:
+            raise self._backend.explained(error) from None
+
+
+def _fitting(keys: Sequence[str], name: str) -> Sequence[str]:
+    """Return the keys that a name means: exactly, else by how they begin, with the host or without."""
+    if not name:
+        return []
+    exact = [key for key in keys if key == name] or [key for key in keys if own_id(key)[1] == name]
+    return exact or [key for key in keys if key.startswith(name) or own_id(key)[1].startswith(name)]
+
+
+def _backend_of(place: StorePlace) -> Backend:
+    if isinstance(place, DatabaseUrl):
+        from virtune.store.postgres import Postgres
+
+        return Postgres(place)
+    from virtune.store.sqlite import SqliteFile
+
+    return SqliteFile(place)

@@ -1,0 +1,253 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What every store promises, whichever database it is in. A subclass gives `store` and says how SQL is run on it."""
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sqlalchemy
+
+from virtune.analyse.study.summarise import summarise
+from virtune.analyse.trial.rejection import unsettled
+from virtune.model.errors import StoreError, UsageError
+from virtune.model.evidence import Capture, Changeover, Check, Damaged, InForce, Listed, TrialRecord
+from virtune.model.measurement import METHOD, Histogram, Measurement
+from virtune.model.remark import Remark, Weight
+from virtune.model.stack import Disk, Stack
+from virtune.model.study import Arm, Study, StudyKind, Trial
+from virtune.model.workload import Job, Workload
+from virtune.store.store import Store
+
+WORKLOAD = Workload(name="w", meaning="m", jobs=(Job(name="j", options=(("rw", "randread"),)),))
+TRIALS = tuple(Trial(number=n, round=1 + n // 3, arm="ab"[n % 2], workload="w") for n in range(1, 5))
+STUDY = Study(
+    id="20260101-000000-aaaa",
+    created="2026-01-01T00:00:00+00:00",
+    kind=StudyKind.COMPARE,
+    arms=(
+        Arm(name="a", stack=Stack()),
+        Arm(name="b", stack=Stack(disk=Disk(aio="native")), settings=(("disk.aio", "native"),)),
+    ),
+    baseline="a",
+    workloads=(WORKLOAD,),
+    rounds=2,
+    seconds=1.0,
+    ramp_seconds=0.5,
+    seed=7,
+    scratch="/x",
+    span_bytes=1024,
+    trials=TRIALS,
+)
+MEASURED = Measurement(
+    values=(("iops", 1234.5), ("latency.mean", 1e6)),
+    histogram=Histogram(bins=((100, 3), (200, 4))),
+    remarks=(Remark(id="spread", weight=Weight.WARNING, text="t", advice="a"),),
+)
+CHECK = Check(setting="disk.aio", asked="native", found=None, proof="p")
+CAPTURES = (Capture(name="fio.json", content=b'{"x": 1}' * 100), Capture(name="odd", content=bytes(range(256))))
+
+
+def record(number: int, *, failure: str | None = None) -> TrialRecord:
+    return TrialRecord(
+        trial=TRIALS[number - 1],
+        ended="2026-01-01T00:00:01+00:00",
+        in_force=InForce(checks=(CHECK,)),
+        measurement=None if failure else MEASURED,
+        failure=failure,
+    )
+
+
+def indexes(store: Store) -> set[str]:
+    """The indexes of a store's trials."""
+    with store._backend.engine.connect() as db:
+        return {str(one["name"]) for one in sqlalchemy.inspect(db).get_indexes("trials")}
+
+
+class StoreContract:
+    """A subclass has a fixture `store` that holds STUDY."""
+
+    NEWER, OLDER = "", ""
+    """What makes a store one of a newer virtune, and one of format 1."""
+
+    NO_STREAMS = ""
+    """What makes every capture one that is not compressed."""
+
+    def place_in_words(self, store: Store) -> str:
+        """Return the place of a store as Python text."""
+        return f"{type(store.place).__name__.replace('PosixPath', 'Path')}({str(store.place)!r})"
+
+    def sql(self, store: Store, *statements: str) -> None:
+        """Change the database behind the store's back."""
+        raise NotImplementedError
+
+    def test_it_gives_back_what_it_got(self, store: Store) -> None:
+        store.add_trial(STUDY.id, record(1), CAPTURES)
+        kept = store.get(STUDY.id)
+        assert kept.study == STUDY
+        assert kept.facts == '{"a": 1}'
+        assert kept.trials == (record(1),)
+        assert store.captures(STUDY.id, 1) == CAPTURES
+        assert [trial.number for trial in kept.left] == [2, 3, 4]
+
+    def test_trials_in_a_process_of_their_own_are_so_when_they_are_read_again(self, store: Store) -> None:
+        asked = replace(STUDY, id="anew", trials=tuple(replace(one, restart=True) for one in TRIALS))
+        store.add_study(asked, facts="")
+        carried = Changeover(swapped="disk", seconds=0.1, process=7, carried=1)
+        made = [replace(record(one.number), trial=one, in_force=InForce(changeover=carried)) for one in asked.trials]
+        disturbed = replace(MEASURED, remarks=(Remark(id="cpu-wait", weight=Weight.INVALID, text="others"),))
+        for one in (*made[:3], replace(made[3], measurement=disturbed)):
+            store.add_trial(asked.id, one, ())
+        kept = store.get(asked.id)
+        assert tuple(one.trial for one in kept.trials) == asked.trials
+        assert summarise(kept).basis[0].starts == len(asked.trials)
+        assert unsettled(kept.attempts) == asked.trials[3]  # goes on in a process of its own
+
+    def test_a_row_that_is_not_as_its_study_says_is_read_as_it_is(self, store: Store) -> None:
+        store.add_trial(STUDY.id, replace(record(1), trial=replace(TRIALS[0], arm="a")), ())
+        assert store.get(STUDY.id).trials[0].trial == replace(TRIALS[0], arm="a")
+
+    def test_every_attempt_is_kept_and_the_last_one_counts(self, store: Store) -> None:
+        store.add_trial(STUDY.id, record(1, failure="broke"), CAPTURES[:1])
+        assert store.get(STUDY.id).left == TRIALS
+        store.add_trial(STUDY.id, record(1), CAPTURES)
+        kept = store.get(STUDY.id)
+        assert [trial.attempt for trial in kept.trials] == [2]
+        assert kept.trials[0].measurement == MEASURED
+        (listed,) = store.list()
+        assert isinstance(listed, Listed)
+        assert (listed.done, listed.failed, listed.finished) == (1, 1, False)
+
+    def test_a_newer_method_s_measurement_is_kept_beside_and_read_first(self, store: Store) -> None:
+        store.add_trial(STUDY.id, replace(record(1), measurement=replace(MEASURED, method=METHOD - 1)), ())
+        assert store.get(STUDY.id).trials[0].measurement == replace(MEASURED, method=METHOD - 1)
+        better = replace(MEASURED, values=(("iops", 1.0),))
+        store.add_measurement(STUDY.id, 1, better, attempt=1)
+        assert store.get(STUDY.id).trials[0].measurement == better
+
+    def test_what_a_later_virtune_derived_is_left_to_it(self, store: Store) -> None:
+        store.add_trial(STUDY.id, record(1), ())
+        later = replace(MEASURED, method=METHOD + 1, values=(("iops", 1.0),))
+        store.add_measurement(STUDY.id, 1, later, attempt=1)
+        assert store.get(STUDY.id).trials[0].measurement == MEASURED
+
+    def test_studies_are_found_by_the_beginning_of_their_id_and_by_last(self, store: Store) -> None:
+        store.add_study(replace(STUDY, id="20260102-000000-bbbb", created="2026-01-02T00:00:00+00:00"), facts="")
+        assert store.find("last") == "20260102-000000-bbbb"
+        assert store.find("20260101") == STUDY.id
+        assert [listed.study.id for listed in store.list() if isinstance(listed, Listed)] == [
+            "20260102-000000-bbbb",
+            STUDY.id,
+        ]
+        with pytest.raises(UsageError, match="'2026' fits 2 studies"):
+            store.find("2026")
+        with pytest.raises(UsageError, match="no study 'x'"):
+            store.find("x")
+
+    def test_a_trial_that_is_killed_half_way_is_not_in_it_and_the_others_are(self, store: Store) -> None:
+        store.add_trial(STUDY.id, record(1), CAPTURES)
+        script = textwrap.dedent(f"""
+            import os, sys
+            sys.path.insert(0, {str(Path(__file__).parents[2])!r})
+            from tests.store.store_contract import STUDY, record
+            from virtune.store.store import Store
+            class Dying(list):
+                def __iter__(self):
+                    os.kill(os.getpid(), {int(signal.SIGKILL)})
+            from pathlib import Path
+            from virtune.model.store_place import DatabaseUrl
+            with Store({self.place_in_words(store)}) as found:
+                found.add_trial(STUDY.id, record(2), Dying())
+        """)
+        done = subprocess.run([sys.executable, "-c", script], env=os.environ, check=False)
+        assert done.returncode == -signal.SIGKILL
+        kept = store.get(STUDY.id)
+        assert [trial.trial.number for trial in kept.trials] == [1]
+        store.add_trial(STUDY.id, record(2), CAPTURES)
+        assert len(store.get(STUDY.id).trials) == 2
+
+    def test_damaged_records_and_captures_are_one_sentence(self, store: Store) -> None:
+        store.add_trial(STUDY.id, record(1), CAPTURES)
+        self.sql(
+            store,
+            self.NO_STREAMS,
+            "update measurements set measurement = '{\"values\": 3}'",
+        )
+        with pytest.raises(StoreError, match="damaged"):
+            store.captures(STUDY.id, 1)
+        with pytest.raises(StoreError, match="damaged"):
+            store.get(STUDY.id)
+
+    def test_a_store_of_a_newer_virtune_is_left_alone(self, store: Store) -> None:
+        self.sql(store, self.NEWER)
+        with pytest.raises(StoreError, match="written by a newer virtune"), Store(store.place):
+            pytest.fail("opened")
+
+    def test_a_store_of_an_older_format_is_read_and_becomes_one_of_today_s(self, store: Store) -> None:
+        store.add_trial(STUDY.id, record(1), CAPTURES)
+        self.sql(store, "drop index trials_done", "drop index trials_failed", self.OLDER)
+        with Store(store.place, reading=True) as seen:
+            assert [one.done for one in seen.list() if isinstance(one, Listed)] == [1]
+            assert not {"trials_done", "trials_failed"} & indexes(seen)
+        with Store(store.place) as made:
+            assert {"trials_done", "trials_failed"} <= indexes(made)
+            assert made.captures(STUDY.id, 1) == CAPTURES
+        with Store(store.place) as again:  # nothing is left to change
+            assert len(again.get(STUDY.id).trials) == 1
+
+    def test_pages_are_the_newest_that_fit_and_words_have_no_case(self, store: Store) -> None:
+        for number in range(2, 6):
+            kind = StudyKind.CHECK if number == 3 else StudyKind.COMPARE
+            title = "50%_Of\\ it" if number == 4 else f"n{number}"
+            study = replace(STUDY, id=f"2026010{number}-000000-aaaa", kind=kind, title=title)
+            store.add_study(study, facts="")
+            store.add_trial(study.id, record(1, failure="broke"), ())
+            store.add_trial(study.id, record(1), ())
+
+        def ids(**asked: Any) -> list[str]:
+            given: dict[str, Any] = {"words": "", "kind": "", "limit": 9, "offset": 0} | asked
+            found = store.page(**given)
+            return [one.study.id[7] for one in found.rows if isinstance(one, Listed)]
+
+        assert ids() == ["5", "4", "3", "2", "1"]
+        assert ids(limit=2, offset=1) == ["4", "3"]
+        assert ids(kind="check") == ["3"]
+        assert ids(words="N5") == ["5"]
+        assert ids(words="50%_oF") == ["4"]
+        assert ids(words="5_%") == []
+        found = store.page(words="", kind="", limit=2, offset=0)
+        assert (found.total, found.kinds) == (5, ("check", "compare"))
+        assert [(one.done, one.failed) for one in found.rows if isinstance(one, Listed)] == [(1, 1), (1, 1)]
+
+    def test_studies_of_other_hosts_are_beside_those_of_this_one(self, store: Store) -> None:
+        for host in ("web1", "web2"):
+            with Store(store.place, host=host) as other:
+                other.add_study(STUDY, facts=f'{{"on": "{host}"}}')
+                other.add_trial(STUDY.id, record(1), CAPTURES)
+                assert other.get(STUDY.id).facts == f'{{"on": "{host}"}}'
+                assert [one.name for one in other.list(own=True) if isinstance(one, Listed)] == [f"{host}/{STUDY.id}"]
+        assert store.hosts() == ("web1", "web2")
+        assert store.get(STUDY.id).facts == '{"a": 1}'
+        assert not store.get(STUDY.id).trials
+        names = [one.name for one in store.list() if isinstance(one, Listed)]
+        assert names == [f"web2/{STUDY.id}", f"web1/{STUDY.id}", STUDY.id]
+        assert [one.name for one in store.list(own=True) if isinstance(one, Listed)] == [STUDY.id]
+        with Store(store.place, reading=True) as again:
+            assert again.find(f"web1/{STUDY.id[:8]}") == STUDY.id
+            assert again.get(STUDY.id).facts == '{"on": "web1"}'
+            assert again.captures(STUDY.id, 1) == CAPTURES
+            with pytest.raises(UsageError, match="was measured on the host web1"):
+                again.require_own(STUDY.id)
+            assert again.find(STUDY.id) == STUDY.id
+            again.require_own(STUDY.id)
+
+    def test_a_host_of_no_name_that_virtune_gives_is_a_damaged_study(self, store: Store) -> None:
+        self.sql(store, "update studies set id = '../' || id")
+        assert [type(one) for one in store.list()] == [Damaged]
+        with pytest.raises(StoreError, match="its host has no name"):
+            store.get(store.find(STUDY.id))
