@@ -56,7 +56,7 @@ class Store:
 
     def _open(self) -> None:
         found = self._backend.open(reading=self._reading)
-        self.writable = self._backend.writable
+        self.writable = self.writable and self._backend.writable
         if found > FORMAT:
             raise StoreError(
                 f"{self._backend.name} was written by a newer virtune", hint="use that one, or `--store`"
