@@ -31,6 +31,7 @@ from virtune.dialects.qemu.guest import thread_commands as guest_threads
 from virtune.dialects.qemu.qmp import DaemonPlaces, daemon_commands
 from virtune.dialects.text.xml import read_document
 from virtune.model.contradictions import contradictions
+from virtune.model.disks import stack_of_disk
 from virtune.model.evidence import Check
 from virtune.model.knobs import BY_ID
 from virtune.model.rig import RIGS
@@ -87,7 +88,11 @@ EXAMPLES: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "iothread.pin": ("0", ("device.iothread=io1",)),
     "guests.count": ("2", ()),
     "guests.idle": ("1", ()),
+    "guests.images": ("on", ("guests.count=2",)),
     "guests.spread": ("/srv", ("guests.count=2",)),
+    "disks.count": ("2", ()),
+    "disks.iothreads": ("on", ("disks.count=2", "device.iothread=io1")),
+    "disks.second": ("throttle_iops=100", ("disks.count=2",)),
     "storage.vfio_pci": ("0000:01:00.0", ()),
 }
 """For each knob a value that is not the usual one, and what it needs besides."""
@@ -213,7 +218,7 @@ def image(tmp_path: Path) -> Path:
 def what_it_is_told(stack: Stack) -> object:
     """All that the rig's dialect writes for a stack, what the image is made with, and where it runs."""
     of_image = qcow2_options(stack.disk), stack.disk.format
-    of_guests = stack.guests, stack.idle_guests, stack.spread, stack.pins
+    of_guests = stack.guests, stack.idle_guests, stack.own_images, stack.spread, stack.pins
     match stack.rig:
         case "storage-daemon":
             return daemon_commands(stack, PLACES), of_image
@@ -225,6 +230,10 @@ def what_it_is_told(stack: Stack) -> object:
     program = stack.machine.emulator or "qemu-system-x86_64"
     argv = machine_argv(program, replace(started, vcpus=stack.machine.vcpus or 2))
     commands = (*node_commands(stack, PLACES, 1), *guest_threads(stack), *device_commands(stack, "n"))
+    for number in range(1, stack.disks):
+        one = stack_of_disk(stack, number)
+        commands += (*guest_threads(one), *node_commands(one, PLACES, f"1-{number}"))
+        commands += device_commands(one, "n", number)
     return argv, commands, of_image, of_guests
 
 
@@ -271,7 +280,8 @@ def test_where_threads_and_memory_lie_is_read_from_the_process() -> None:
 
 
 SEEN_ELSEWHERE = frozenset({
-    "guests.count", "guests.idle",  # tests/guests: only several machines can be counted
+    "guests.count", "guests.idle", "guests.images",  # tests/guests: only several machines can be counted
+    "disks.count", "disks.iothreads", "disks.second",  # tests/guests: only a machine with several shows them
     "guests.spread", "vcpu.pin", "emulator.pin", "iothread.pin", "memory.hugepages",  # the two tests above
 })  # fmt: skip
 """Knobs that no honest monitor shows, since they are seen on processes."""

@@ -10,6 +10,7 @@ from virtune.bench.port import DiskImageSpec
 from virtune.bench.qemu.guests import spread_check
 from virtune.bench.scratch_place import scratch_place
 from virtune.flows.trial import disks_below
+from virtune.model.stack import Stack
 from virtune.probe.devices import backing_of
 
 
@@ -38,7 +39,7 @@ def test_the_disks_below_both_images_are_kept(tmp_path: Path) -> None:
     for image in images:
         image.write_bytes(b"")
     spread = DiskImageSpec(image=images[0], second=images[1], size_bytes=1, writes=False)
-    (kept,) = disks_below(spread)
+    (kept,) = disks_below(Stack(rig="qemu", spread="/other"), spread)
     disks = [disk.name for disk in backing_of(tmp_path).disks]
     assert (kept.name, json.loads(kept.content)) == ("disks.json", {"disks": [disks, disks]})
-    assert not list(disks_below(DiskImageSpec(image=images[0], size_bytes=1, writes=False)))
+    assert not list(disks_below(Stack(rig="qemu"), DiskImageSpec(image=images[0], size_bytes=1, writes=False)))

@@ -134,7 +134,7 @@ class Images(Scratch):
 
     image: Path
 
-    def image_for(self, disk: Disk, warden: Warden) -> Path:
+    def image_for(self, disk: Disk, warden: Warden, number: int = 0) -> Path:
         return self.image
 
 

@@ -14,12 +14,14 @@ from tests.conftest import SPAN, bare_guest, eventually
 from tests.guests.conftest import TCG
 
 from virtune import shell
+from virtune.analyse.trial.disks import disk_values, unlike_disks
 from virtune.bench.appliance.build import Appliance
 from virtune.bench.port import DiskImageSpec, LoadJob, LoadOutput
 from virtune.bench.qemu.machine import PROGRAM
 from virtune.bench.qemu.rig import BareSession, GuestBench, GuestSession
 from virtune.fio.exported import Clients
 from virtune.fio.job import fio_job
+from virtune.fio.results import read_result
 from virtune.fio.workloads import parse_workload
 from virtune.model.errors import RigError
 from virtune.model.evidence import Check
@@ -170,3 +172,26 @@ exec {shutil.which(PROGRAM)} "$@"
             assert "its vCPUs used 0 s of CPU" in bench.changeover.text
     finally:
         session.give_up()
+
+
+def test_several_disks_of_one_guest_have_their_own_settings_and_are_told_apart(
+    rig: GuestSession, image: Path
+) -> None:
+    second = "throttle_iops=60+bus=virtio-scsi"
+    stack = replace(GUEST, device=Device(iothread="io1"), disks=2, own_iothreads=True, second=second)
+    both = replace(ground(image), further=(image,))
+    workload = parse_workload("rw=randread,bs=4k,iodepth=4,numjobs=2")[0]
+    with rig.up(stack, both) as bench:
+        seen = found(bench.in_force.checks)
+        assert (seen["disks.count"], seen["disks.iothreads"]) == ("2", "on")
+        assert seen["disks.second"] == second
+        clients = Clients(engines=frozenset({"libaio"}), installed=False)
+        job = fio_job(workload, bench.target, seconds=2, ramp_seconds=0, seed=1, clients=clients)
+        output = run(bench, LoadJob(job=job, workload=workload, program="fio"), seconds=2).output
+    measured = dict(disk_values(read_result(output.decode()), stack))
+    # 60 a second and the bucket of a tenth of a second
+    assert 15 <= measured["disk.2.iops"] <= 75
+    assert measured["disk.1.iops"] > 2 * measured["disk.2.iops"]
+    assert [one.id for one in unlike_disks(list(measured.items()))] == ["unlike-disks"]
+    with rig.up(GUEST, ground(image)) as bench:
+        assert bench.target.more == ()  # type: ignore[union-attr]

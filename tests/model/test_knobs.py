@@ -70,7 +70,11 @@ def test_the_knobs_that_are_turned_are_exactly_what_a_stack_holds() -> None:
         "iothread.thread_pool_max": ("thread_pool_max",),
         "guests.count": ("guests",),
         "guests.idle": ("idle_guests",),
+        "guests.images": ("own_images",),
         "guests.spread": ("spread",),
+        "disks.count": ("disks",),
+        "disks.iothreads": ("own_iothreads",),
+        "disks.second": ("second",),
     }
     of_the_machine = {f"machine.{field.name}": ("machine", field.name) for field in fields(Machine)}
     of_the_machine["memory.hugepages"] = of_the_machine.pop("machine.hugepages")

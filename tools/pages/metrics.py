@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from tools.pages.markdown import code, plain, table, whole
 from virtune.model.layers import BOUNDARIES
-from virtune.model.metric import DIRECTIONS, METRICS, Metric
+from virtune.model.metric import DIRECTIONS, DISKS_MAX, METRICS, Metric
 from virtune.model.result import Value
 from virtune.report.json.parts import IN_WORDS
 
@@ -63,6 +63,11 @@ SOURCES: dict[str, str] = {
     "latency.max": "fio: the greatest latency, of a load whose I/Os are recorded one by one.",
     "guests.skew": "Several guests: time between the first I/O of the first and that of the last, by QEMU's counters."
     " They are asked one after another, which the figure may be too large by.",
+    **{
+        f"disk.{number}.{metric}": f"fio: the same as `{metric}`, of one of several disks (`disks.count`)."
+        for number in range(1, DISKS_MAX + 1)
+        for metric in ("iops", "latency.mean")
+    },
     **{
         f"below.{boundary}": f"Mean time of a request from there down to its completion: {words}."
         for boundary, words in (

@@ -13,7 +13,7 @@ from tools.schemas.shape import COMMENT
 
 RECORD = Path(__file__).resolve().parents[2] / "docs" / "reference" / "keys.json"
 
-_BY_NAME = ("metrics", "values", "gates", "set", "vary", "arm")
+_BY_NAME = ("metrics", "values", "units", "gates", "set", "vary", "arm")
 """Keys whose own keys are names of metrics, gates or knobs: another one of these is no other document."""
 
 

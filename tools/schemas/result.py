@@ -26,7 +26,10 @@ WORDS: dict[str, str] = {
     "Stack.pins": "Where the guest's threads run, of rig `qemu` only; null is on any CPU.",
     "Stack.guests": _PLACED["guests"].what,
     "Stack.idle_guests": _PLACED["idle_guests"].what,
-    "Stack.spread": _PLACED["spread"].what,
+    **{
+        f"Stack.{place}": _PLACED[place].what
+        for place in ("own_images", "spread", "disks", "own_iothreads", "second")
+    },
     "Stack.device": "The disk as a guest sees it, of rig `qemu` only; null is QEMU's default.",
     "Stack.disk": "The disk; null is QEMU's default.",
 } | {f"{knob.place[0].capitalize()}.{knob.place[1]}": knob.what for knob in _PLACED.values() if len(knob.place) == 2}

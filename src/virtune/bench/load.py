@@ -195,8 +195,27 @@ class _Child:
         asked = engine if engine in job.engines else "+".join(sorted(job.engines))
         direct = on_off(job.direct)
         return (
+            *self._several(self._bench.target, process),
             Check(setting="load.engine", asked=str(asked), found=engine, proof=seen[engine], hidden=unlooked),
             Check(setting="load.direct", asked=direct, found=held.direct, proof=held.proof, hidden=unlooked),
+        )
+
+    def _several(self, target: FileTarget, process: Process) -> tuple[Check, ...]:
+        """Verify that the load opened all files of a target with several."""
+        if not target.more:
+            return ()
+        paths = (target.path, *target.more)
+        held = [path for path in paths if process.opened(Path(path))]
+        over = self._child.poll() is not None
+        found = str(len(held)) if held else None
+        return (
+            Check(
+                setting="disks.count",
+                asked=str(len(paths)),
+                found=found,
+                proof=f"the load holds {', '.join(held) or 'none of them'} open",
+                hidden=over and not held,
+            ),
         )
 
 

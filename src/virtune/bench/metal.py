@@ -53,8 +53,11 @@ class MetalSession:
         """Yield the image itself as target."""
         if ground.image is None:
             raise RigError("rig=metal needs an image or a device")
-        with _named(ground.image) as path:
-            target = FileTarget(path=path, size_bytes=ground.size_bytes)
+        with contextlib.ExitStack() as names:
+            path, *more = (
+                names.enter_context(_named(image)) for image in (ground.image, *ground.further) if image is not None
+            )
+            target = FileTarget(path=path, size_bytes=ground.size_bytes, more=tuple(more))
             yield MetalBench(target=target, image=ground.image, warden=self._warden)
 
 

@@ -134,13 +134,15 @@ class Bench(Protocol):
 class DiskImageSpec:
     """The image of a stack (None for a stack without one), its size, and whether the load writes.
 
-    `second` is the image of every second guest where these are spread.
+    `second` is the image of every second guest where these are spread. `further` are the images of the other disks of
+    a guest, or of the other guests where each has its own (None for disks without an image).
     """
 
     image: Path | None
     size_bytes: int
     writes: bool
     second: Path | None = None
+    further: tuple[Path | None, ...] = ()
 
 
 class Session(Protocol):

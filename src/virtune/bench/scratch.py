@@ -109,9 +109,11 @@ class Scratch:
         with contextlib.suppress(OSError):
             os.unlink(_LOCK, dir_fd=self._place)
 
-    def image_for(self, disk: Disk, warden: shell.Warden) -> Path:
-        """Return a filled image in the disk's format, making it when there is no valid one."""
-        stem = f"virtune-{self.span_bytes}{self._passing}"
+    def image_for(self, disk: Disk, warden: shell.Warden, number: int = 0) -> Path:
+        """Return a filled image in the disk's format, making it when there is no valid one. Several disks have images
+        with different numbers.
+        """
+        stem = f"virtune-{self.span_bytes}{_numbered(number)}{self._passing}"
         raw = self._made(f"{stem}.raw", lambda _, file: self._fill(file, warden))
         if disk.format == "raw":
             return raw
@@ -224,12 +226,15 @@ class Scratch:
         self._say(StepEnded(what=what))
 
 
-def bytes_to_fill(directory: Path, disks: Iterable[Disk], *, span_bytes: int) -> int:
-    """Return the bytes to write until images of these disks are in a directory; creates and changes nothing."""
-    stem = f"virtune-{span_bytes}"
-    names = {f"{stem}.raw" if disk.format == "raw" else _qcow2_name(stem, disk) for disk in disks}
-    if names:
-        names.add(f"{stem}.raw")  # the others are made from it
+def bytes_to_fill(directory: Path, images: Iterable[tuple[Disk, int]], *, span_bytes: int) -> int:
+    """Return the bytes to write until these images (disk and number) are in a directory; creates and changes
+    nothing.
+    """
+    names = set()
+    for disk, number in images:
+        stem = f"virtune-{span_bytes}{_numbered(number)}"
+        # the others are made from the raw one
+        names |= {f"{stem}.raw"} | ({_qcow2_name(stem, disk)} if disk.format != "raw" else set())
     place = made_place(directory)
     return span_bytes * sum(place is None or not is_ours(place / name) for name in names)
 
@@ -350,6 +355,10 @@ def qcow2_options(disk: Disk) -> dict[str, str]:
     if disk.lazy_refcounts is not None:
         options["lazy_refcounts"] = "on" if disk.lazy_refcounts else "off"
     return options
+
+
+def _numbered(number: int) -> str:
+    return f"-disk{number + 1}" if number else ""
 
 
 def _qcow2_name(stem: str, disk: Disk) -> str:

@@ -10,7 +10,7 @@ import contextlib
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from random import Random
 from statistics import NormalDist
 
@@ -130,7 +130,7 @@ class SimulatedBench:
 
     def run(self, jobs: Sequence[LoadJob], window: Window, keep: Keep) -> LoadOutput:
         """Return the load's simulated output; raises LoadError where the scenario has it fail."""
-        place = f"{self.stack!r} {jobs[0].workload.name}"
+        place = f"{self.stack!r}{_newer(self.stack)} {jobs[0].workload.name}"
         key = place, window.round
         self.attempts[key] = self.attempts.get(key, 0) + 1
         chance = _drawn(f"{window.seed} {window.round} {self.attempts[key]} {place}")
@@ -211,6 +211,13 @@ def _checks(stack: Stack, proof: str) -> tuple[Check, ...]:
 
 def _load_checks() -> tuple[Check, ...]:
     return (Check(setting="load.program", asked=VERSION, found=VERSION, proof="the result is simulated"),)
+
+
+def _newer(stack: Stack) -> str:
+    """Return the settings that are not in the stack's text, so that one added later changes no other arm's chance."""
+    mine = ((one.name, getattr(stack, one.name)) for one in fields(stack) if not one.repr)
+    defaults = Stack()
+    return "".join(f" {name}={value}" for name, value in mine if value != getattr(defaults, name))
 
 
 def _drawn(seed: str) -> Random:

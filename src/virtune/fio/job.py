@@ -36,6 +36,8 @@ from virtune.fio.exported import (
 from virtune.fio.extent import extent_of, own_extent
 from virtune.fio.job_options import SYNCHRONOUS
 from virtune.fio.options import ENGINE_OPTIONS, ENGINES, check_together, read_option
+from virtune.fio.several import parts_of, require_divisible, targets_of
+from virtune.fio.times import in_milliseconds, milliseconds
 from virtune.fio.workloads import check_name
 from virtune.model.errors import PlanError, PreconditionError
 from virtune.model.spelling import quoted
@@ -91,7 +93,7 @@ def fio_job(
     """
     if not 0.001 <= seconds <= 10**6 or not 0 <= ramp_seconds <= 10**6:
         raise PlanError(f"a load cannot run {seconds:g} s after a ramp of {ramp_seconds:g} s")
-    times = {"runtime": _milliseconds(seconds), "ramp_time": _milliseconds(ramp_seconds)}
+    times = {"runtime": in_milliseconds(seconds), "ramp_time": in_milliseconds(ramp_seconds)}
     program = program_for(workload, target, clients)
     plan = _Plan(
         target=target, times=times, seed=str(seed % (2**31 - 1) + 1), engines=clients.engines, program=program
@@ -101,9 +103,13 @@ def fio_job(
         require_queues(workload, target.queues, program)
     address = _address(target, program)
     if workload.verbatim is not None:
+        require_divisible(workload, target)
         return _unchanged(workload, workload.verbatim, address, plan)
     chosen: list[Chosen] = []
-    sections = [(job.name, _section(job, address, plan, workload, chosen)) for job in workload.jobs]
+    sections = [
+        (name, _section(part, _address(place, program), plan, workload, chosen))
+        for place, name, part in parts_of(workload, target)
+    ]
     return _written(workload, sections, plan, chosen)
 
 
@@ -199,7 +205,7 @@ def _section(
         section.setdefault(key, value)
     if int(options.get("numjobs", "1")) > 1:
         section["group_reporting"] = "1"
-    if len(workload.jobs) > 1:
+    if len(workload.jobs) * len(targets_of(plan.target)) > 1:
         section["new_group"] = "1"
     return section
 
@@ -377,19 +383,6 @@ def _same_time(key: str, in_file: str | None, asked: str) -> None:
     flag = "--seconds" if key == "runtime" else "--ramp"
     hint = f"give {flag} {milliseconds(in_file) / 1000:g}, or take {key} out of the file"
     raise PlanError(f"the job file says {key}={in_file}, and the study {asked}", hint=hint)
-
-
-def milliseconds(text: str) -> int:
-    """Read a time as fio writes it (`30`, `300ms`, `2m`), in milliseconds."""
-    number = int(re.match(r"[0-9]+", text)[0])  # type: ignore[index]
-    unit = text.lstrip("0123456789")
-    return (
-        number // 1000 if unit == "us" else number * {"": 1000, "s": 1000, "ms": 1, "m": 60_000, "h": 3_600_000}[unit]
-    )
-
-
-def _milliseconds(seconds: float) -> str:
-    return f"{round(seconds * 1000)}ms"
 
 
 def _one_direct(directs: set[str]) -> bool:

@@ -110,7 +110,7 @@ def _turned(disk: DomainDisk, turns: Sequence[SettingChange]) -> Iterator[tuple[
 
 def _answers(first: Stack, second: Stack, now: Disk, turned: Turned) -> bool:
     """Whether two arms differ exactly as the disk before and after the change."""
-    if not first.kind.applies or any(getattr(first.disk, name) != getattr(now, name) for name in _KEPT):
+    if not first.kind.has_qemu or any(getattr(first.disk, name) != getattr(now, name) for name in _KEPT):
         return False
     if any((_get(first, name), _get(second, name)) != values for name, values in turned.items()):
         return False

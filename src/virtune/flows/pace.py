@@ -8,6 +8,7 @@ from pathlib import Path
 from statistics import fmean
 
 from virtune.bench.scratch import bytes_to_fill
+from virtune.model.disks import images_of
 from virtune.model.event import TrialPlace
 from virtune.model.facts import Unknown
 from virtune.model.study import Study, Trial
@@ -125,6 +126,7 @@ def all_seconds(study: Study, seen: SeenCosts = NOTHING_SEEN) -> float:
 
 def before_seconds(study: Study, seen: SeenCosts = NOTHING_SEEN) -> float:
     """Estimate the time until the first trial can begin."""
-    disks = [] if study.target else [arm.stack.disk for arm in study.arms if arm.stack.disk.backend == "file"]
-    to_fill = bytes_to_fill(Path(study.scratch), disks, span_bytes=study.span_bytes)
+    stacks = [] if study.target else [arm.stack for arm in study.arms if arm.stack.disk.backend == "file"]
+    images = [(stack.disk, number) for stack in stacks for number in range(images_of(stack))]
+    to_fill = bytes_to_fill(Path(study.scratch), images, span_bytes=study.span_bytes)
     return setup_seconds(study, bytes_to_fill=to_fill, seen=seen)

@@ -31,7 +31,7 @@ from virtune.flows.spread_images import spread_images
 from virtune.flows.study_domains import ready_domains
 from virtune.flows.study_id import study_id
 from virtune.flows.study_images import identities, require_same_images
-from virtune.flows.trial import Tools, ground_for
+from virtune.flows.trial import Tools, ground_for, images_for
 from virtune.model.condition import Threshold
 from virtune.model.errors import (
     Interrupted,
@@ -248,10 +248,8 @@ def loaded(study: Study, tools: Tools) -> Iterator[Path]:
     if study.target is not None:
         yield Path(study.target)
         return
-    for disk in {arm.stack.disk for arm in study.arms if arm.stack.disk.backend == "file"}:
-        yield tools.scratch.image_for(disk, tools.warden)
-    for stack in {arm.stack for arm in study.arms if arm.stack.spread is not None}:
-        yield tools.spread[stack.spread or ""].image_for(stack.disk, tools.warden)
+    for stack in {arm.stack for arm in study.arms if arm.stack.disk.backend == "file"}:
+        yield from images_for(stack, tools)
 
 
 def _generator(study: Study, engines: frozenset[str]) -> dict[str, str]:

@@ -18,6 +18,7 @@ from virtune.bench.verify.judge import require_verified
 from virtune.fio.exported import FIO, Clients
 from virtune.fio.generator import PROGRAM
 from virtune.fio.job import COUNTED_SECONDS, FioJob, fio_job
+from virtune.model.disks import images_of
 from virtune.model.errors import LoadError, RigError
 from virtune.model.evidence import DISKS, EACH_OPERATION, Capture, Changeover, Check, InForce, TrialRecord, of_guest
 from virtune.model.stack import Stack
@@ -67,7 +68,7 @@ def run_trial(study: Study, trial: Trial, tools: Tools) -> tuple[TrialRecord, tu
             changeover = bench.changeover
             captures += [] if changeover is None else [_text("changeover.txt", changeover.text + "\n")]
             seen += (*bench.in_force.checks, *not_shown_checks(arm.stack, bench.in_force.checks))
-            captures += [_text("rig.txt", bench.command), *disks_below(ground)]
+            captures += [_text("rig.txt", bench.command), *disks_below(arm.stack, ground)]
             require_verified(arm.name, seen)
             _load(study, trial, workload, bench, tools, captures, seen)
         require_verified(arm.name, seen)
@@ -86,19 +87,39 @@ def run_trial(study: Study, trial: Trial, tools: Tools) -> tuple[TrialRecord, tu
 
 
 def ground_for(stack: Stack, workload: Workload, study: Study, tools: Tools) -> DiskImageSpec:
-    """Return the stack's image or device, dropped from the page cache."""
+    """Return the stack's images or its device, dropped from the page cache. Several disks share a target."""
+    several = images_of(stack)
     if stack.disk.backend == "null-co" or not stack.kind.measures:
-        return DiskImageSpec(image=None, size_bytes=study.span_bytes, writes=workload.writes)
+        none = (None,) * (several - 1)
+        return DiskImageSpec(image=None, size_bytes=study.span_bytes, writes=workload.writes, further=none)
     if tools.target is not None:
         held = tools.target
         for place in {held.path, _file_of(held.path) or held.path}:
             drop_cache(place)
-        return DiskImageSpec(image=held.path, size_bytes=held.size_bytes, writes=workload.writes)
-    image = tools.scratch.image_for(stack.disk, tools.warden)
-    second = None if stack.spread is None else tools.spread[stack.spread].image_for(stack.disk, tools.warden)
-    for cold in (image, *([second] if second is not None else [])):
+        same = (held.path,) * (several - 1)
+        return DiskImageSpec(image=held.path, size_bytes=held.size_bytes, writes=workload.writes, further=same)
+    image, *further = images_for(stack, tools)
+    second = further.pop() if stack.spread is not None and several == 1 else None
+    for cold in (image, *further, *([second] if second is not None else [])):
         drop_cache(cold)
-    return DiskImageSpec(image=image, size_bytes=study.span_bytes, writes=workload.writes, second=second)
+    return DiskImageSpec(
+        image=image, size_bytes=study.span_bytes, writes=workload.writes, second=second, further=tuple(further)
+    )
+
+
+def images_for(stack: Stack, tools: Tools) -> list[Path]:
+    """Return the scratch images of a stack: of each disk, or of each guest; every second one in the directory that
+    they are spread over.
+    """
+    several = max(images_of(stack), 1 if stack.spread is None else 2)
+    apart = None if stack.spread is None else tools.spread[stack.spread]
+    found = []
+    for number in range(several):
+        if apart is not None and number % 2:
+            found.append(apart.image_for(stack.disk, tools.warden, number - 1))
+        else:
+            found.append(tools.scratch.image_for(stack.disk, tools.warden, number))
+    return found
 
 
 def _load(
@@ -159,10 +180,11 @@ class _Kept:
             self.capture("counters.jsonl", sampler.content())
 
 
-def disks_below(ground: DiskImageSpec) -> Iterator[Capture]:
+def disks_below(stack: Stack, ground: DiskImageSpec) -> Iterator[Capture]:
     """Yield the capture of the disks that guests are spread over, if they are."""
-    if ground.image is not None and ground.second is not None:
-        disks = [[disk.name for disk in backing_of(image).disks] for image in (ground.image, ground.second)]
+    second = ground.second or (ground.further[0] if stack.spread is not None and ground.further else None)
+    if ground.image is not None and second is not None:
+        disks = [[disk.name for disk in backing_of(image).disks] for image in (ground.image, second)]
         yield _text(DISKS, json.dumps({"disks": disks}) + "\n")
 
 

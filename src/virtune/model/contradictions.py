@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import fields
 
+from virtune.model.disks import disks_contradictions
 from virtune.model.knobs import TURNED
 from virtune.model.machine import is_thread_id, machine_contradictions, mapping_of
 from virtune.model.rig import RIGS
@@ -28,8 +29,8 @@ _IN_THREADS = frozenset({"virtio-blk", "virtio-scsi"})
 def contradictions(stack: Stack) -> tuple[str, ...]:
     """Return the contradictions of this stack, a sentence each; empty for a valid one. Each rule is QEMU's own."""
     disk = stack.disk
-    found = [*_elsewhere(stack)]
-    if not stack.kind.applies:
+    found = [*_elsewhere(stack), *disks_contradictions(stack)]
+    if not stack.kind.has_qemu:
         return tuple(found)
     match stack.kind.front:
         case "device":
@@ -90,8 +91,12 @@ def _guest_contradictions(stack: Stack) -> Iterator[str]:
     yield from _thread_contradictions(stack)
     yield from _bare_contradictions(stack)
     device = stack.device
-    if stack.spread is not None and (stack.guests + stack.idle_guests < 2 or not stack.spread.startswith("/")):
-        yield "spread is an absolute path of a directory for the images of every second guest, and needs two guests"
+    several = stack.guests + stack.idle_guests > 1 or stack.disks > 1
+    if stack.spread is not None and not (several and stack.spread.startswith("/")):
+        yield (
+            "spread is an absolute path of a directory for the images of every second guest or disk, and needs two "
+            "guests or two disks"
+        )
     if device.bus not in BUSES:
         yield f"a guest of virtune's has its disk on {', '.join(BUSES)}: {device.bus} cannot be plugged while it runs"
     for bus, names in OF_BUS.items():

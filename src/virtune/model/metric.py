@@ -26,6 +26,9 @@ DIRECTION_PERCENTILES: tuple[float, ...] = (50.0, 99.0, 99.9)
 DIRECTIONS: tuple[Literal["read", "write"], ...] = ("read", "write")
 """The directions of a mixed load that have their own metrics, by the prefix of their ids."""
 
+DISKS_MAX = 8
+"""The most disks of one guest, or files of the host, that share a load."""
+
 Distribution = Literal[
     "latency", "clat", "sync", "read.latency", "read.clat", "write.latency", "write.clat",
 ]  # fmt: skip
@@ -141,6 +144,19 @@ def _of_threads() -> Iterator[Metric]:
         )
 
 
+def _of_disks() -> Iterator[Metric]:
+    """Yield for each of several disks, counted from 1, what it did by itself."""
+    for number in range(1, DISKS_MAX + 1):
+        yield Metric(id=f"disk.{number}.iops", label=f"disk {number} IOPS", unit="1/s", better="higher", told=False)
+        yield Metric(
+            id=f"disk.{number}.latency.mean",
+            label=f"disk {number} latency mean",
+            unit="ns",
+            better="lower",
+            told=False,
+        )
+
+
 METRICS: tuple[Metric, ...] = (
     Metric(id="iops", label="IOPS", unit="1/s", better="higher"),
     Metric(id="bandwidth", label="bandwidth", unit="B/s", better="higher"),
@@ -164,6 +180,7 @@ METRICS: tuple[Metric, ...] = (
     Metric(id="disk.util", label="guest disk busy", unit="%", better="lower", compared=False),
     *_of_layers(),
     *_of_threads(),
+    *_of_disks(),
 )
 
 BY_ID: dict[str, Metric] = {metric.id: metric for metric in METRICS}

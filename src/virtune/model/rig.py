@@ -61,6 +61,11 @@ class RigKind:
     boot_seconds: float = 0.0
 
     @property
+    def has_qemu(self) -> bool:
+        """Whether QEMU, or what stands for it, is between the load and the disk."""
+        return self.front != "file" and bool(self.applies)
+
+    @property
     def in_guest(self) -> bool:
         """Whether the load runs inside a guest."""
         return self.front == "device"
@@ -87,8 +92,8 @@ _GUEST = _VIRTIO_BLK | {
     "scsi.num_queues", "nvme.max_ioqpairs", "device.iothread_vq_mapping", "iothread.poll_max_ns",
     "iothread.thread_pool_max", "machine.emulator", "machine.type", "machine.cpu", "machine.vcpus", "machine.memory",
     "guest.system",
-    "memory.hugepages", "vcpu.pin", "emulator.pin", "iothread.pin", "guests.count", "guests.idle", "guests.spread",
-    "storage.vfio_pci",
+    "memory.hugepages", "vcpu.pin", "emulator.pin", "iothread.pin", "guests.count", "guests.idle", "guests.images",
+    "guests.spread", "disks.count", "disks.iothreads", "disks.second", "storage.vfio_pci",
 }  # fmt: skip
 
 _FILLED = UnseenKnob(
@@ -102,7 +107,7 @@ _SILENT = (
     _FILLED,
 )
 
-METAL = RigKind(name="metal", front="file", help=("no QEMU",))
+METAL = RigKind(name="metal", front="file", applies=frozenset({"disks.count"}), help=("no QEMU",))
 STORAGE_DAEMON = RigKind(
     name="storage-daemon",
     front="export",

@@ -144,8 +144,11 @@ class Stack:
     IOThread or the daemon's main loop, and how long that IOThread polls. With rig `qemu`, `device` is the disk as the
     guest sees it, `machine` the rest of the guest, and `pins` where its threads run; `poll_max_ns` and
     `thread_pool_max` are then of the device's IOThreads, `guests` each have such a disk and share the load, and
-    `idle_guests` run idle beside them; every second image lies in the directory `spread`. `domain` is the name of the
-    libvirt domain that the disk is plugged into, with rig `libvirt` and no other.
+    `idle_guests` run idle beside them, each with an image of its own if `own_images`; every second image lies in the
+    directory `spread`. One guest, or the host itself, may have several `disks` (files), whose settings
+    `virtune.model.disks` derives: with `own_iothreads` an IOThread each, and every second one with the settings
+    `second`. `domain` is the name of the libvirt domain that the disk is plugged into, with rig `libvirt` and no
+    other.
     """
 
     rig: Rig = "storage-daemon"
@@ -162,6 +165,10 @@ class Stack:
     guests: int = 1
     idle_guests: int = 0
     spread: str | None = None
+    own_images: bool = field(default=False, repr=False)
+    disks: int = field(default=1, repr=False)
+    own_iothreads: bool = field(default=False, repr=False)
+    second: str | None = field(default=None, repr=False)
 
     @property
     def kind(self) -> RigKind:

@@ -61,7 +61,7 @@ _THE_HOST = "a plan says what is compared, not on whose disk"
 _THE_CALL = "it is for one call, and the plan stays as it is"
 _SEARCHES = "plan files are for comparisons, and this is for searches"
 _RIGS = (*rig_words(), *rig_words_with_where())
-_TUNED = rig_words(lambda row: bool(row.applies))  # of the others nothing can be turned
+_TUNED = rig_words(lambda row: row.has_qemu)  # of the others nothing can be turned
 _STACKS = "What runs the disk stack."
 _WORKLOAD = "A named workload, fio's own words"
 

@@ -6,10 +6,13 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileTarget:
-    """A file or block device of this host. `size_bytes` bounds the offsets that fio may touch."""
+    """A file or block device of this host. `size_bytes` bounds the offsets that fio may touch. The load's clones are
+    divided among it and `more` of the same size.
+    """
 
     path: str
     size_bytes: int
+    more: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

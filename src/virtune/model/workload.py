@@ -131,6 +131,11 @@ class Workload:
         return iter(self.jobs)
 
 
+def name_of_disk(name: str, number: int) -> str:
+    """Return the name of the part of a job that loads one of several disks; 0 is the first, which keeps the name."""
+    return f"{name}-disk{number + 1}" if number else name
+
+
 def job(name: str, options: Mapping[str, str]) -> Job:
     """Make a Job from a mapping, keeping its order."""
     return Job(name=name, options=tuple(options.items()))

@@ -263,8 +263,9 @@ def _arm(name: str, texts: Sequence[str], base: Stack, settings: tuple[Setting, 
     own = apply_settings(Stack(), texts)[1]
     named = {key for key, _ in own}
     rig, base_rig = _named_rig(own), _named_rig(settings)
-    if rig is not None and not rig.kind.applies:
-        base, settings = Stack(), ()
+    if rig is not None and not rig.kind.has_qemu:
+        settings = tuple(pair for pair in settings if pair[0] in rig.kind.applies)
+        base = apply_settings(Stack(), [f"{name}={value}" for name, value in settings])[0]
     elif rig is not None and rig.export is not None:
         settings = tuple(pair for pair in settings if pair[0] != "disk.export")
     elif base_rig is not None and base_rig.export is not None and named & {"rig", "disk.export"}:

@@ -49,12 +49,13 @@ def require_fit(study: Study, *, clients: Clients) -> None:
 
 
 def _target_like(stack: Stack, size_bytes: int) -> Target:
+    more = tuple(f"/disk{number}" for number in range(1, stack.disks))
     if stack.machine.is_bare:
         return BareTarget(size_bytes=size_bytes)
     if stack.kind.in_guest:
-        return GuestTarget(path="/dev/vda", size_bytes=size_bytes)
+        return GuestTarget(path="/dev/vda", size_bytes=size_bytes, more=more)
     if stack.kind.front != "export" or stack.export == "fuse":
-        return FileTarget(path="/target", size_bytes=size_bytes)
+        return FileTarget(path="/target", size_bytes=size_bytes, more=more)
     if stack.export == "vhost-user-blk":
         return VhostUserTarget(socket="/socket", size_bytes=size_bytes, queues=stack.queues)
     return NbdTarget(socket="/socket", export="disk", size_bytes=size_bytes)

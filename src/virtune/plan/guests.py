@@ -37,10 +37,11 @@ def share_of(workload: Workload, stack: Stack) -> Workload:
 
 def require_shared_image(workload: Workload, stack: Stack) -> None:
     """Raise PlanError where guests would write to one qcow2 image, which only one QEMU may write to."""
-    if stack.guests + stack.idle_guests > 1 and workload.writes and stack.disk.format != "raw":
+    shared = stack.guests + stack.idle_guests > 1 and not stack.own_images
+    if shared and workload.writes and stack.disk.format != "raw":
         raise PlanError(
             f"several guests cannot have one {stack.disk.format} image while {workload.name} writes to it",
-            hint="disk.format=raw",
+            hint="disk.format=raw, or guests.images=on",
         )
 
 

@@ -69,7 +69,7 @@ def space_of(asked: Asked, host: Host) -> Space:
     """
     fixed = [*([f"rig={asked.rig}"] if asked.rig else []), *asked.fix]
     base, settings = apply_settings(Stack(), fixed)
-    if not base.kind.applies:
+    if not base.kind.has_qemu:
         raise PlanError(f"rig={base.rig} has nothing to tune: no QEMU is in between", hint="`--rig vhost-user`")
     baseline = _baseline(asked, base, settings)
     wanted, gone = _factors(asked, baseline.stack, {name for name, _ in settings}, host)

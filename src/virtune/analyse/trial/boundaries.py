@@ -48,7 +48,8 @@ def boundaries_of(parts: Mapping[str, bytes], used: Use | None, stack: Stack) ->
     found: dict[Boundary, Timed | None] = {}
     if stack.kind.in_guest:
         found["guest"] = _of_all(_guest_disk(parts, number) for number in range(stack.guests))
-        found["ring"] = _of_all(_ring(parts, number) for number in range(stack.guests))
+        if stack.disks == 1:  # only the first disk's rings are read
+            found["ring"] = _of_all(_ring(parts, number) for number in range(stack.guests))
         found["backend"] = _of_all(_qemu(parts, number) for number in range(stack.guests))
     if used is not None and stack.spread is None:
         found["device"] = device_of(used)
@@ -77,7 +78,7 @@ def timed_disk(disk: DiskUse, seconds: float) -> Timed | None:
 
 
 def _of_all(parts: Iterable[Timed | None]) -> Timed | None:
-    """Add up what several guests counted; None unless all of them did."""
+    """Add up what several guests or disks counted; None unless all of them did."""
     found = list(parts)
     known = [one for one in found if one is not None]
     if not known or len(known) < len(found):
@@ -94,14 +95,20 @@ def _of_all(parts: Iterable[Timed | None]) -> Timed | None:
 def _guest_disk(parts: Mapping[str, bytes], number: int) -> Timed | None:
     """Return the guest kernel's counters of its disk over the measured time."""
     try:
-        disk = str(json.loads(parts[of_guest("guest.json", number)])["device"]).removeprefix("/dev/")
+        seen = json.loads(parts[of_guest("guest.json", number)])
+        disks = [one.removeprefix("/dev/") for one in (str(seen["device"]), *str(seen.get("further", "")).split())]
         lines = [json.loads(line) for line in parts[of_guest("guest-counters.jsonl", number)].splitlines()[1:]]
         marks = {line["mark"]: line["t"] for line in lines if "mark" in line}
         begin, stop = marks["begin"], marks["stop"]
         texts = [str(line["text"]) for line in lines if line.get("text") and begin <= line["t"] <= stop]
-        first, last = (_counted(text, disk) for text in (texts[0], texts[-1]))
+        each = [_between_texts(texts[0], texts[-1], disk) for disk in disks]
     except (KeyError, ValueError, TypeError, IndexError, RecursionError):
         return None
+    return _of_all(each)
+
+
+def _between_texts(begin: str, end: str, disk: str) -> Timed | None:
+    first, last = _counted(begin, disk), _counted(end, disk)
     if first is None or last is None or last[0] <= first[0]:
         return None
     return _between(first[1], last[1], last[0] - first[0])

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from virtune.analyse.trial.boundaries import boundaries_of, boundary_values
 from virtune.analyse.trial.counters import read_counters
+from virtune.analyse.trial.disks import disk_values, unlike_disks
 from virtune.analyse.trial.explain import explain
 from virtune.analyse.trial.gates import (
     RESIDENT_BYTES,
@@ -81,6 +82,7 @@ def derive(
     values = (*values, *_extremes(result)) if workload.recorded else values
     if stack.kind.in_guest:
         values = (*values, *_seen_in_guests(outputs))
+    values = (*values, *disk_values(result, stack))
     skew = _skew(parts)
     values = values if skew is None else (*values, ("guests.skew", skew * 1e9))
     # an imported run cannot be repeated, so none is rejected: it is explained like any fio result
@@ -94,7 +96,7 @@ def derive(
     return replace(
         base,
         values=values,
-        remarks=(*_of_rig(parts, stack, checks), *said, *at_gates, *more),
+        remarks=(*_of_rig(parts, stack, checks), *unlike_disks(values), *said, *at_gates, *more),
         gates=gates,
         profile=profile,
         profile_seconds=seconds,

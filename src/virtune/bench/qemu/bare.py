@@ -27,7 +27,7 @@ from virtune.bench.qemu.machine import (
     monitored,
     version_of,
 )
-from virtune.dialects.qemu.guest import GuestMachine, machine_argv
+from virtune.dialects.qemu.guest import DEVICE, GuestMachine, machine_argv
 from virtune.dialects.qemu.qmp import Command
 from virtune.model.errors import MissingToolError
 from virtune.model.machine import Machine
@@ -80,7 +80,7 @@ class Bare:
     def prepare(self, bus: str) -> None:
         """Do nothing: its only driver is built in."""
 
-    def look(self) -> Mapping[str, str]:
+    def look(self, serial: str = DEVICE) -> Mapping[str, str]:  # noqa: ARG002 - its driver has one disk
         """Have the guest reset its disk and report its properties, in the format of a Linux guest."""
         seen = json.loads(self._vm.line.ask("look", expect="seen", timeout_seconds=_LOOK_SECONDS))
         features = int(seen.pop("features"))

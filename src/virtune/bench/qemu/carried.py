@@ -7,11 +7,13 @@ decides how stacks are switched (nodes exchanged below the device, new device, n
 
 import contextlib
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any, Protocol
 
 from virtune.bench.port import DiskImageSpec
 from virtune.bench.qemu.accelerator import Accelerator
 from virtune.bench.qemu.device_settings import device_checks, machine_checks, require_known, thread_checks
+from virtune.bench.qemu.further import FurtherDisks
 from virtune.bench.qemu.machine import QemuGuest
 from virtune.bench.qemu.placement import pages_check, place_checks, place_threads
 from virtune.bench.verify.engine import RingOwners, engine_check, loops_of
@@ -33,6 +35,7 @@ from virtune.dialects.qemu.guest import (
     top_node,
 )
 from virtune.dialects.qemu.qmp import Command, DaemonPlaces
+from virtune.model.disks import stack_of_disk
 from virtune.model.evidence import Check
 from virtune.model.stack import PLUGGED, POLL_DEFAULT_NS, WRITABLE, Stack
 from virtune.probe.process import Process, Ring, Rings
@@ -56,8 +59,10 @@ class System(Protocol):
         """Load the driver of a disk on that bus; raises RigError when there is none."""
         ...
 
-    def look(self) -> Mapping[str, str]:
-        """Return the disk's properties in the guest; raises RigError when it sees no disk."""
+    def look(self, serial: str = DEVICE) -> Mapping[str, str]:
+        """Return the properties of the disk with that serial number in the guest; raises RigError when it does not
+        see it.
+        """
         ...
 
 
@@ -92,6 +97,8 @@ class Carried:
         self._threads: set[str] = set(stack.device.iothreads if system.fixed else ())
         self._new: set[Ring] = set()
         self._now = Rings()
+        self._further = FurtherDisks(vm.monitor)
+        self.further: tuple[Mapping[str, str], ...] = ()
 
     @property
     def process(self) -> Process:
@@ -136,16 +143,28 @@ class Carried:
         if what == "disk" or not self.seen:
             self.seen = self._system.look()
         now = self._now = self.process.rings()
-        self.held = frozenset(now.places)
         self._new = self.engines.opened(loops_of(stack), bare, now)
+        self.further = self._plug_further(stack, ground)
+        self.held = frozenset((self.process.rings() if self.further else now).places)
         self._plugged, self.stack = (stack, ground), stack
         self.count += 1
         return what
 
+    def _plug_further(self, stack: Stack, ground: DiskImageSpec) -> tuple[Mapping[str, str], ...]:
+        """Plug in the disks beside the first one; returns their properties in the guest."""
+        for number in range(1, stack.disks):
+            one = stack_of_disk(stack, number)
+            self._system.prepare(one.device.bus)
+            self._make_threads(one)
+        places = [_places(stack, replace(ground, image=image)) for image in ground.further]
+        serials = self._further.plug(stack, places, self._turn, self._do) if stack.disks > 1 else ()
+        return tuple(self._system.look(serial) for serial in serials)
+
     def park(self) -> None:
-        """Remove the image from below the device."""
+        """Remove the image from below the device, and all further disks."""
         if self._plugged is None:
             return
+        self._further.unplug()
         stack, ground = self._plugged
         parked = parked_command(ground.size_bytes, read_only=not writable(stack, ground))
         self._execute(parked.execute, parked.arguments)
@@ -170,6 +189,7 @@ class Carried:
         yield from device_checks(self._execute, given, stack)
         yield from thread_checks(self._execute, stack)
         yield from machine_checks(self._execute, stack, self.process, self.vm.version, self.seen.get("cpus"))
+        yield from self._further.checks(stack, [one.get("device", "") for one in (self.seen, *self.further)])
         yield from pages_check(stack.machine, self.process)
         yield from place_checks(stack, self.process)
         yield from guest_checks(

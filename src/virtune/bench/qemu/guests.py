@@ -6,7 +6,7 @@ A machine is booted when a stack first needs it, and stays; while a stack does n
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Generic
@@ -17,7 +17,7 @@ from virtune.bench.appliance.chosen import chosen_appliance
 from virtune.bench.port import DiskImageSpec, Surroundings
 from virtune.bench.qemu.accelerator import Accelerator, accelerator_for
 from virtune.bench.qemu.bare import find_guest
-from virtune.bench.qemu.rig import B, BareBench, BareSession, GuestBench, GuestSession, MachineSession
+from virtune.bench.qemu.rig import B, BareBench, BareSession, CarriedBench, GuestBench, GuestSession, MachineSession
 from virtune.model.evidence import Changeover, Check, InForce
 from virtune.model.stack import Stack
 
@@ -99,10 +99,10 @@ class Guests(Generic[B]):
         self._sessions += [self._make() for _ in range(wanted - len(self._sessions))]
         with contextlib.ExitStack() as ups:
             benches = [
-                ups.enter_context(one.up(stack, _of(ground, number), restart=restart))
+                ups.enter_context(one.up(stack, _of(stack, ground, number), restart=restart))
                 for number, one in enumerate(self._sessions[:wanted])
             ]
-            yield _as_one(stack, benches)
+            yield _as_one(stack, ground, benches)
 
     def give_up(self) -> None:
         """End all machines."""
@@ -110,12 +110,14 @@ class Guests(Generic[B]):
             one.give_up()
 
 
-def _of(ground: DiskImageSpec, number: int) -> DiskImageSpec:
-    """Return the image of one guest: every second one has the second image, if there is one."""
+def _of(stack: Stack, ground: DiskImageSpec, number: int) -> DiskImageSpec:
+    """Return the image of one guest: its own, where each has one; else every second one has the second image."""
+    if stack.own_images and number:
+        return replace(ground, image=ground.further[number - 1], further=())
     return replace(ground, image=ground.second) if ground.second is not None and number % 2 else ground
 
 
-def _as_one(stack: Stack, benches: list[B]) -> B:
+def _as_one(stack: Stack, ground: DiskImageSpec, benches: list[B]) -> B:
     first, *others = benches
     if not others:
         return first
@@ -130,6 +132,8 @@ def _as_one(stack: Stack, benches: list[B]) -> B:
         if asked
     )
     spread = [] if stack.spread is None else [spread_check(stack.spread, others[0].image)]
+    if stack.own_images:
+        spread.append(_images_check(benches, {ground.image, *ground.further}))
     seen = [replace(check, guest=number) for number, one in enumerate(benches) for check in one.in_force.checks]
     return replace(
         first,
@@ -151,6 +155,16 @@ def spread_check(asked: str, image: Path | None) -> Check:
         found = asked if place.is_relative_to(Path(asked).resolve()) else str(place)
     proof = f"the second guest stands on {image}"
     return Check(setting="guests.spread", asked=asked, found=found, proof=proof)
+
+
+def _images_check(benches: Sequence[CarriedBench], meant: Collection[Path | None]) -> Check:
+    """Check that each guest has an image of its own; an existing target is shared, whatever was asked."""
+    images = {one.image for one in benches}
+    shared = len(meant) == 1
+    found = None if shared else "on" if images == meant and len(images) == len(benches) else "off"
+    names = ", ".join(sorted(map(str, images)))
+    proof = f"all guests share {names}" if shared else f"the guests stand on {names}"
+    return Check(setting="guests.images", asked="on", found=found, proof=proof, hidden=shared)
 
 
 def _together(ways: list[Changeover]) -> Changeover | None:

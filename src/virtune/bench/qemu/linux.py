@@ -39,6 +39,6 @@ class Linux:
                 self._vm.guest.look.run(words, timeout_seconds=_DRIVER_SECONDS)
             self._drivers.add(module)
 
-    def look(self) -> Mapping[str, str]:
-        """Wait until the guest sees its disk, and return the disk's properties there."""
-        return seen_in_guest(self._vm.guest, DEVICE, timeout_seconds=_SEEN_SECONDS)
+    def look(self, serial: str = DEVICE) -> Mapping[str, str]:
+        """Wait until the guest sees the disk with that serial number, and return its properties there."""
+        return seen_in_guest(self._vm.guest, serial, timeout_seconds=_SEEN_SECONDS)

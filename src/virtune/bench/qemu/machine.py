@@ -5,6 +5,7 @@ import contextlib
 import itertools
 import json
 import os
+import re
 import signal
 import socket
 import time
@@ -20,7 +21,7 @@ from virtune.bench.guest.channel import GuestError
 from virtune.bench.guest.shell import CHANNELS, ShellGuest
 from virtune.bench.qmp import Monitor
 from virtune.bounded import read_bounded
-from virtune.dialects.qemu.guest import DEVICE, GuestMachine, machine_argv
+from virtune.dialects.qemu.guest import GuestMachine, machine_argv
 from virtune.dialects.qemu.qmp import Command
 from virtune.model.errors import RigError
 from virtune.model.machine import Machine
@@ -41,6 +42,9 @@ _GREETING_SECONDS = 0.25
 _END_SECONDS = 1.0
 _DYING_SECONDS = 2.0
 _CONSOLE_BYTES = 4000
+_DISK = re.compile(r"/disk\d/")
+"""The test disks among the devices of a guest, by the ids that they have."""
+
 NUMBERS = itertools.count()
 """Numbers the guests of this run, for the names of their files."""
 
@@ -88,11 +92,12 @@ class QemuGuest:
         )
 
     def block_statistics(self) -> dict[str, Any]:
-        """Return QEMU's own counters of the disk."""
-        for found in self.monitor.execute("query-blockstats"):
-            if f"/{DEVICE}/" in f"{found.get('qdev', '')}/":
-                return dict(found["stats"])
-        return {}
+        """Return QEMU's own counters of the disk; of several disks what they counted together."""
+        mine = [one for one in self.monitor.execute("query-blockstats") if _DISK.search(f"{one.get('qdev', '')}/")]
+        found = [dict(one["stats"]) for one in sorted(mine, key=lambda one: str(one["qdev"]))]
+        numbers = {name for stats in found for name, value in stats.items() if type(value) is int}
+        together = {name: sum(stats.get(name, 0) for stats in found) for name in numbers}
+        return {**found[0], **together} if found else {}
 
     def evidence(self) -> str:
         """Return the evidence of a failed guest: QEMU's state and counters, the end of its console."""

@@ -218,8 +218,9 @@ class MachineSession(abc.ABC, Generic[B]):
     def _bench(self, carried: Carried, stack: Stack, ground: DiskImageSpec, changeover: Changeover) -> B:
         """Return the guest as it is now, with the settings that are active."""
         target, size = self._target(carried, ground), int(carried.seen.get("sectors", "0")) * 512
-        if size < ground.size_bytes:
-            raise RigError(f"the guest sees a disk of {size} bytes, and the image has {ground.size_bytes}")
+        sizes = [size, *(int(one.get("sectors", "0")) * 512 for one in carried.further)]
+        if min(sizes) < ground.size_bytes:
+            raise RigError(f"the guest sees a disk of {min(sizes)} bytes, and the image has {ground.size_bytes}")
         told = (repr(one) for one in carried.commands)
         return self._kind(
             target=target,
@@ -231,7 +232,7 @@ class MachineSession(abc.ABC, Generic[B]):
             stack=stack,
             vm=carried.vm,
             accelerator=carried.accelerator,
-            seen=carried.seen,
+            seen=dict(carried.seen) | _named(carried.further),
             engines=carried.engines,
             held=carried.held,
         )
@@ -245,6 +246,11 @@ class MachineSession(abc.ABC, Generic[B]):
         except RigError as error:
             return f"the one before does not go on: {error.message}"
         return ""
+
+
+def _named(further: Sequence[Mapping[str, str]]) -> dict[str, str]:
+    """Return the names of a guest's further disks, for what is kept of the guest."""
+    return {"further": " ".join(one["device"] for one in further)} if further else {}
 
 
 class GuestSession(MachineSession[GuestBench]):
@@ -302,7 +308,8 @@ class GuestSession(MachineSession[GuestBench]):
         device = carried.seen.get("device", "")
         if not device.startswith("/dev/"):
             raise RigError("the guest does not say which device its disk is")
-        return GuestTarget(path=device, size_bytes=ground.size_bytes)
+        more = tuple(one["device"] for one in carried.further)
+        return GuestTarget(path=device, size_bytes=ground.size_bytes, more=more)
 
 
 class BareSession(MachineSession[BareBench]):

@@ -38,7 +38,8 @@ REFUSALS: Mapping[str, str] = {
     "device.share_rw": "two VMs on one disk need a filesystem made for that; write <shareable/> by hand",
     "machine.type": "another machine type changes the guest's devices; choose it by hand",
     **dict.fromkeys(("machine.emulator", "machine.cpu", "machine.vcpus", "machine.memory"), _MACHINE),
-    **dict.fromkeys(("guests.count", "guests.idle"), _TEST_GUESTS),
+    **dict.fromkeys(("guests.count", "guests.idle", "guests.images"), _TEST_GUESTS),
+    **dict.fromkeys(("disks.count", "disks.iothreads", "disks.second"), _TEST_GUESTS),
     "guests.spread": "it says where virtune puts the disks of its own guests, and is no setting of a domain",
     **dict.fromkeys(
         ("storage.kind", "storage.vhost_user_blk", "storage.vdpa", "storage.nvme_userspace", "storage.vfio_pci"),

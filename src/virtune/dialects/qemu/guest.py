@@ -21,9 +21,6 @@ from virtune.model.stack import PLUGGED, Device, Stack, writes_through
 DEVICE = "disk0"
 """The id of the disk's device."""
 
-CONTROLLER = "scsi0"
-"""The id of the SCSI controller that a virtio-scsi disk hangs on."""
-
 AHCI = "ahci0"
 """The id of the AHCI controller."""
 
@@ -31,7 +28,7 @@ PARKED = "parked"
 """The node below the device between stacks: one that opens nothing."""
 
 SLOTS = ("slot0", "slot1")
-"""The root ports for hot-plug: one for the disk, or for its controller, and one to spare."""
+"""The root ports for hot-plug: one for the disk, or for its controller, and one for all further disks."""
 
 LIMIT_NODE = "limit0"
 LIMITS = "limits0"
@@ -55,6 +52,9 @@ MEMORY_BACKEND = "memory-backend=memory0"
 
 AGENT_PORT = "org.qemu.guest_agent.0"
 """The port on which a QEMU guest agent listens."""
+
+Turn = int | str
+"""What the names of nodes end in: the number of the exchange, and for further disks `3-2`, where 2 is the disk."""
 
 SwitchMethod = Literal["same", "live", "swap", "replug", "restart"]
 
@@ -180,7 +180,7 @@ def first_commands(stack: Stack, parked: Command) -> tuple[Command, ...]:
     return () if stack.device.bus in PLUGGED else (parked, *device_commands(stack, PARKED))
 
 
-def node_commands(stack: Stack, places: DaemonPlaces, turn: int) -> tuple[Command, ...]:
+def node_commands(stack: Stack, places: DaemonPlaces, turn: Turn) -> tuple[Command, ...]:
     """Render the commands that open the image: limits and nodes, top node last; names end in the turn number."""
     return tuple(
         replace(command, arguments=_of_turn(command.arguments, turn) | _leave(command, places))
@@ -189,12 +189,12 @@ def node_commands(stack: Stack, places: DaemonPlaces, turn: int) -> tuple[Comman
     )
 
 
-def node_of_turn(name: str, turn: int) -> str:
+def node_of_turn(name: str, turn: Turn) -> str:
     """Return the name that a node has in one turn."""
     return f"{name}-{turn}"
 
 
-def nodes_of_turn(nodes: Sequence[Mapping[str, Any]], turn: int) -> list[Mapping[str, Any]]:
+def nodes_of_turn(nodes: Sequence[Mapping[str, Any]], turn: Turn) -> list[Mapping[str, Any]]:
     """Return the nodes of one turn, as `query-named-block-nodes` shows them, under their plain names."""
     names = {node_of_turn(name, turn): name for name in (FILE_NODE, FORMAT_NODE, LIMIT_NODE)}
     return [{**node, "node-name": names[node["node-name"]]} for node in nodes if node["node-name"] in names]
@@ -226,24 +226,25 @@ def thread_commands(stack: Stack) -> tuple[Command, ...]:
     )
 
 
-def device_commands(stack: Stack, node: str) -> tuple[Command, ...]:
-    """Render the commands that attach the guest's disk, its controller first if any."""
+def device_commands(stack: Stack, node: str, number: int = 0) -> tuple[Command, ...]:
+    """Render the commands that attach a disk of the guest (0 is the first), its controller first if any."""
     device, front = stack.device, _FRONT[stack.device.bus]
     if device.vfio_pci is not None:
         passed = {"driver": "vfio-pci", "id": DEVICE, "host": device.vfio_pci, "bus": SLOTS[0]}
         return (Command(execute="device_add", arguments=passed),)
-    own: dict[str, Any] = {"driver": front, "id": DEVICE, "drive": node, "serial": DEVICE}
+    name, scsi = device_id(number), controller_id(number)
+    own: dict[str, Any] = {"driver": front, "id": name, "drive": node, "serial": name}
     own |= _sizes(device)
-    slot = {} if stack.machine.has_isa else {"bus": SLOTS[0]}
+    slot = {} if stack.machine.has_isa else _slot(number)
     write_cache = {"write-cache": "off" if writes_through(stack) else "on"}
     controller: dict[str, Any] | None = None
     match device.bus:
         case "virtio-blk":
             own |= {**slot, **write_cache, **_threads(device), **_queues(device)}
         case "virtio-scsi":
-            controller = {"driver": "virtio-scsi-pci", "id": CONTROLLER, **slot, **_threads(device)}
+            controller = {"driver": "virtio-scsi-pci", "id": scsi, **slot, **_threads(device)}
             controller |= {} if device.scsi_num_queues is None else {"num_queues": device.scsi_num_queues}
-            own |= {"bus": f"{CONTROLLER}.0", **write_cache}
+            own |= {"bus": f"{scsi}.0", **write_cache}
         case "nvme":
             own |= {**slot, **({} if device.max_ioqpairs is None else {"max_ioqpairs": device.max_ioqpairs})}
         case "ahci":
@@ -257,9 +258,26 @@ def device_commands(stack: Stack, node: str) -> tuple[Command, ...]:
     return (*found, Command(execute="device_add", arguments=own))
 
 
-def plugged(stack: Stack) -> tuple[str, ...]:
-    """Return the devices that are to be unplugged, in that order, to take the disk away."""
-    return (CONTROLLER,) if stack.device.bus == "virtio-scsi" else (DEVICE,)
+def device_id(number: int) -> str:
+    """Return the id of a disk's device, which is its serial number too; 0 is the first disk."""
+    return f"disk{number}"
+
+
+def controller_id(number: int) -> str:
+    """Return the id of the SCSI controller of a virtio-scsi disk."""
+    return f"scsi{number}"
+
+
+def _slot(number: int) -> dict[str, Any]:
+    """Return where a disk is plugged in: the first in a slot of its own, all others as functions of the next slot."""
+    if number == 0:
+        return {"bus": SLOTS[0]}
+    return {"bus": SLOTS[1], "addr": f"0.{number - 1}", "multifunction": True}
+
+
+def plugged(stack: Stack, number: int = 0) -> tuple[str, ...]:
+    """Return the devices that are to be unplugged, in that order, to take a disk away."""
+    return (controller_id(number) if stack.device.bus == "virtio-scsi" else device_id(number),)
 
 
 def switch_method(old: Stack, new: Stack) -> tuple[SwitchMethod, str]:
@@ -286,7 +304,7 @@ def _leave(command: Command, places: DaemonPlaces) -> dict[str, bool]:
     return {"read-only": not places.writable} if command.execute == "blockdev-add" else {}
 
 
-def _of_turn(arguments: Mapping[str, Any], turn: int) -> dict[str, Any]:
+def _of_turn(arguments: Mapping[str, Any], turn: Turn) -> dict[str, Any]:
     named = dict(arguments)
     for key in ("node-name", "file", "id", "throttle-group"):
         if key in named:

@@ -3,9 +3,9 @@
 
 from functools import partial
 
-from virtune.model.knob import Change, Choice, Knob, Layer, Number, Risk, Size, Text
+from virtune.model.knob import Change, Choice, Knob, Layer, Number, Risk, Size, Switch, Text
 from virtune.model.knobs.domains import AT_LEAST_ONE
-from virtune.model.knobs.sources import LIBVIRT_XML, QEMU_9_0, QEMU_MAN, code, documented, tried, unverified
+from virtune.model.knobs.sources import LIBVIRT_XML, QEMU_9_0, QEMU_MAN, code, documented, tried, unverified, vendor
 
 _knob = partial(Knob, layer=Layer.DEVICE, number="K44")
 
@@ -135,15 +135,64 @@ KNOBS: tuple[Knob, ...] = (
         place=("idle_guests",),
     ),
     _knob(
+        id="guests.images",
+        domain=Switch(),
+        default="off",
+        change=Change.REPLUG,
+        what="Whether each guest has an image of its own; otherwise, and with --target, all share one.",
+        why="VMs seldom share an image, and the page cache and the filesystem serve a shared one better.",
+        spelled={"libvirt": "<source file=/> of each domain", "qemu": "-blockdev ...,filename="},
+        source=(tried("two guests on two images"),),
+        place=("own_images",),
+    ),
+    _knob(
         id="guests.spread",
         domain=Text(shape="absolute path of a scratch directory on another disk"),
-        default="(all guests have the image in the scratch directory)",
+        default="(all images are in the scratch directory)",
         change=Change.REPLUG,
-        what="Where the image of every second guest lies.",
+        what="Where the image of every second guest lies, or of every second disk of one guest.",
         why="One disk below all guests, or two: whether the disk is what they wait for.",
         spelled={"libvirt": "<source file=/> of each domain", "qemu": "-blockdev ...,filename="},
         source=(tried("two guests on files in two directories"),),
         place=("spread",),
+    ),
+    _knob(
+        id="disks.count",
+        domain=Number(low=1, high=8),
+        default="1",
+        change=Change.LIVE,
+        what=(
+            "How many disks the guest has, or how many files rig=metal loads, each with an image of its own; with "
+            "--target all are that one."
+        ),
+        why=(
+            "The clones of the load are divided among them, so that the load is the same. One disk has one device, "
+            "one IOThread and one image; several show what these limit."
+        ),
+        spelled={"libvirt": "several <disk>", "qemu": "several -device"},
+        source=(tried("1, 2 and 4 disks in one guest"), vendor("Hitachi, about 2016: N block devices in one VM")),
+        place=("disks",),
+    ),
+    _knob(
+        id="disks.iothreads",
+        domain=Switch(),
+        default="off",
+        change=Change.LIVE,
+        what="Whether each of several disks has an IOThread of its own, named after device.iothread.",
+        why="A disk's requests are served by one thread; several disks in one thread wait for one another.",
+        spelled={"libvirt": "<driver iothread='N'/> of each disk", "qemu": "iothread= of each -device"},
+        source=(vendor("Hitachi, about 2016: IOThreads must be set on every block device of the VM"),),
+        place=("own_iothreads",),
+    ),
+    _knob(
+        id="disks.second",
+        domain=Text(shape="settings joined by +, such as throttle_iops=200+bus=virtio-scsi"),
+        default="(as the first disk)",
+        change=Change.LIVE,
+        what="In which settings every second of several disks differs: its bus, or its limits.",
+        why="Whether a slow disk slows the disk beside it.",
+        source=(tried("two disks of one guest, one with a limit"),),
+        place=("second",),
     ),
 )
 """In the order of the knowledge base."""
