@@ -10,7 +10,7 @@ from tools.pages.said import Said, numbers_in, said_in
 from virtune.analyse.study import host_rules as host
 from virtune.analyse.trial import cache_rules as answered
 from virtune.analyse.trial import compare_results as beside
-from virtune.analyse.trial import derive, gates
+from virtune.analyse.trial import derive, disks, gates
 from virtune.analyse.trial import reading_rules as readings
 from virtune.analyse.trial import rejection as rejects
 from virtune.analyse.trial import validity_rules as doubts
@@ -89,6 +89,7 @@ def _of_trials() -> Iterator[str]:
     yield "warnings and what is invalid are kept, except of runs that stand alone, and what the gates say (below):"
     yield f"{', '.join(map(code, kept_out))}. The kernel's counters add:\n"
     yield from _said(derive)
+    yield from _said(disks)
     yield "What was requested of a stack must be seen in every trial:\n"
     yield from _said(verification)
     yield from _said(gates)
@@ -147,5 +148,5 @@ def _blanks(text: str) -> str:
 
 def _numbers() -> Iterator[str]:
     yield "## The numbers behind the rules\n"
-    rows = [row for module in (*_OF_FIO, derive, gates, rejects, ramp, host) for row in numbers_in(module)]
+    rows = [row for module in (*_OF_FIO, derive, disks, gates, rejects, ramp, host) for row in numbers_in(module)]
     yield from table(("name", "value", "why"), ((code(name), f"{value:,}", plain(why)) for name, value, why in rows))

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 
 from tools.pages.said import said_in
 from tools.schemas.shape import Schema, exactly
-from virtune.analyse.trial import cache_rules, derive, validity_rules
+from virtune.analyse.trial import cache_rules, derive, disks, validity_rules
 from virtune.model import verification
 from virtune.model.gate import GATES
 from virtune.model.metric import METRICS, Metric
@@ -13,7 +13,7 @@ from virtune.model.remark import Weight
 from virtune.report.json.document import Keys
 from virtune.report.json.parts import IN_WORDS
 
-SAYS = (cache_rules, derive, validity_rules, verification)
+SAYS = (cache_rules, derive, disks, validity_rules, verification)
 """The modules that make the remarks of a trial, beside the gates."""
 
 CAUSES = sorted(
