@@ -57,6 +57,10 @@ def mostly(boundary: Boundary, share: float) -> dict[Boundary, float]:
     return {one: share if one == boundary else rest for one in SHARES}
 
 
+STARVED = thread("iothread", "IO iothread0", busy=0.3, stalled=0.3)
+SPINNING = thread("vcpu", "CPU 0/KVM", busy=0.99)
+WORKER = thread("worker", "worker", busy=0.25)
+
 PLANTED: tuple[tuple[Cause, DataPath], ...] = (
     (Cause.DEVICE, path(mostly("device", 0.55))),
     (Cause.DEVICE, path(mostly("device", 0.9), device_busy=1.0)),
@@ -66,6 +70,7 @@ PLANTED: tuple[tuple[Cause, DataPath], ...] = (
     (Cause.RING, path(mostly("ring", 0.6))),
     (Cause.IOTHREAD, path(threads={"iothread": thread("iothread", "IO iothread0", busy=0.92)})),
     (Cause.IOTHREAD, path(threads={"iothread": thread("iothread", "IO iothread0", busy=0.8, stalled=0.15)})),
+    (Cause.IOTHREAD, path(threads={"iothread": thread("iothread", "IO iothread0", busy=0.7, stalled=0.25)})),
     (Cause.MAIN_LOOP, replace(path(threads={"main": thread("main", "qemu", busy=0.97)}), serving="main")),
     (Cause.VCPU, path(threads={"vcpu": thread("vcpu", "CPU 0/KVM", busy=0.99)})),
     (Cause.WORKERS, path(mostly("backend", 0.8), depth=32.0, workers_max=1)),
@@ -82,6 +87,18 @@ PLANTED: tuple[tuple[Cause, DataPath], ...] = (
     (Cause.LOAD, path(idle=4.0)),
     (Cause.LOAD, path(mostly("application", 0.7), load_busy=0.98)),
     (Cause.NOT_BOUND, path(offered=10_000.0)),
+    (Cause.DEVICE, path({"application": 0.6, "ring": 0.4}, device_ns=600_000.0, others_share=0.8)),
+    (Cause.DEVICE, path({"application": 1.0}, device_ns=801_000.0)),
+    (Cause.DEVICE, path({"application": 1.0}, device_ns=1_700_000.0, others_share=0.9)),
+    (Cause.DEVICE, path(mostly("device", 0.6), threads={"vcpu": thread("vcpu", "CPU 0/KVM", busy=0.99)})),
+    (Cause.DEVICE, path(mostly("device", 0.7), threads={"iothread": STARVED})),
+    (Cause.BACKEND, path(served=1.6, tables=True)),
+    (Cause.WORKERS, path(depth=32.0, workers_max=1, device_ns=70_000.0, threads={"iothread": STARVED, "w": WORKER})),
+    (Cause.VCPU, path(mostly("application", 0.6), threads={"vcpu": SPINNING}, guest_polls=True)),
+    (Cause.VCPU, path(idle=3.0, threads={"vcpu": SPINNING}, guest_polls=True)),
+    (Cause.LOAD, path({"application": 1.0}, threads={"load": thread("load", "fio", busy=0.8, stalled=0.15)})),
+    (Cause.DEPTH, path(depth=1.0, threads={"iothread": thread("iothread", "IO iothread0", busy=0.99)}, polling=True)),
+    (Cause.NOT_BOUND, path(offered=10_000.0, threads={"vcpu": SPINNING, "iothread": STARVED})),
     (Cause.UNDECIDED, path()),
     (Cause.UNDECIDED, DataPath(iops=0.0)),
     (Cause.UNDECIDED, DataPath(iops=500.0)),
@@ -122,6 +139,15 @@ def test_every_cause_is_planted_and_has_words() -> None:
         path(offered=12_000.0),
         path(mostly("ring", 0.45)),
         path(idle=1.0),
+        path(device_ns=300_000.0, others_share=0.8),
+        path(device_ns=2_000_000.0),
+        path(served=1.9),
+        path(served=1.2, tables=True),
+        path(workers_max=1, depth=32.0, device_ns=20_000.0, threads={"worker": WORKER}),
+        path(threads={"vcpu": SPINNING}, guest_polls=True),
+        path(threads={"load": thread("load", "fio", busy=0.99)}, load_polls=True),
+        path(threads={"iothread": thread("iothread", "IO iothread0", busy=0.1, stalled=0.25)}),
+        path(mostly("ring", 0.05), threads={"iothread": thread("iothread", "IO iothread0", busy=0.99)}, polling=True),
     ],
 )
 def test_of_what_is_only_near_a_limit_nothing_is_named(fine: DataPath) -> None:
@@ -132,6 +158,17 @@ def test_a_thread_that_polls_while_the_device_works_is_not_the_limit() -> None:
     spinning = {"iothread": thread("iothread", "IO iothread0", busy=0.99)}
     assert judge(path(mostly("device", 0.8), threads=spinning, polling=True)).cause is Cause.DEVICE
     assert judge(path(mostly("ring", 0.8), threads=spinning, polling=True)).cause is Cause.IOTHREAD
+
+
+def test_of_several_threads_without_a_cpu_the_one_that_waits_longest_is_named() -> None:
+    found = judge(path(threads={"iothread": STARVED, "vcpu": thread("vcpu", "CPU 0/KVM", busy=0.4, stalled=0.5)}))
+    assert found.evidence[0] == "thread 'CPU 0/KVM' could have run and had no CPU for 50 % of the time"
+
+
+def test_others_on_the_disk_are_named_and_so_is_what_to_do() -> None:
+    found = judge(path({"application": 0.6, "ring": 0.4}, device_ns=600_000.0, others_share=0.8))
+    assert "others caused 80 % of its bytes" in found.evidence
+    assert found.experiment.startswith("stop the others")
 
 
 def test_where_a_thread_ends_follows_from_what_an_io_costs_it() -> None:
@@ -177,6 +214,15 @@ def test_what_others_read_from_the_device_does_not_hide_a_page_cache() -> None:
     path = path_of(parts, derive(parts, stack=STACK, workload=WORKLOAD), STACK, WORKLOAD)
     assert path.served == 0
     assert judge(path).cause is Cause.PAGE_CACHE
+
+
+def test_a_limit_of_a_control_group_on_the_disk_is_the_limit_of_a_trial() -> None:
+    header = HEADER | {"io_limits": ["254:0 read_iops=1000000", "8:0 read_iops=10"]}
+    captured = b"".join(json.dumps(one).encode() + b"\n" for one in (header, sample(1, "begin"), sample(3, "stop")))
+    parts = {"fio.json": recorded("randread.both").encode(), "counters.jsonl": captured}
+    measured = derive(parts, stack=STACK, workload=WORKLOAD)
+    limits = path_of(parts, measured, STACK, WORKLOAD).limits
+    assert limits == {"control group, read.iops": (1e6, measured.get("read.iops"))}
 
 
 def lines(*samples: dict[str, Any]) -> bytes:

@@ -63,8 +63,12 @@ class DataPath:
     threads where it does the I/O. `limits` are the configured limits by unit (`iops`, `read.bps`), each with the
     measured rate in the same unit; `throttled` is the share of time in which a control group held the CPU back.
     `stands_in_ns` is the response time of QEMU's null-co driver, where that replaces the device. `served` is the
-    share of reads that reached the device, `device_busy` the share of time that it had a request. `foreign_cpus` is
-    how many CPUs others used.
+    share of reads that reached the device (above 1 where QEMU reads more than it was asked for), `device_busy` the
+    share of time that it had a request. `foreign_cpus` is how many CPUs others used.
+
+    `device_ns` is the mean time of all requests at the device, others' too, and `others_share` the share of its
+    bytes that others caused. `tables`: the image's format has tables that QEMU reads (qcow2). `guest_polls`: the
+    guest looks for completions without a pause, so that its vCPUs are always busy, `load_polls` the same of the load.
     """
 
     iops: float
@@ -85,6 +89,11 @@ class DataPath:
     device_busy: float | None = None
     load_busy: float | None = None
     foreign_cpus: float | None = None
+    device_ns: float | None = None
+    others_share: float | None = None
+    tables: bool = False
+    guest_polls: bool = False
+    load_polls: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,7 +5,7 @@ A sample holds totals since boot; only differences mean something. Those are the
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 
@@ -23,7 +23,9 @@ class CpuCount:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceCount:
-    """One line of /proc/diskstats in base units. Times are summed over requests; `busy_ms` is not."""
+    """One line of /proc/diskstats in base units. Times are summed over requests; `busy_ms` is not. `number` is the
+    device's (`8:0`).
+    """
 
     reads: int
     read_merges: int
@@ -39,6 +41,7 @@ class DeviceCount:
     discards: int = 0
     flushes: int = 0
     flush_ms: int = 0
+    number: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,6 +174,27 @@ class DiskUse:
     latency_us_mean: float | None
     busy_percent: float
     queue_depth_mean: float
+    number: str = ""
+
+
+_UNITS = {
+    "rbps": "read.bps", "wbps": "write.bps", "riops": "read.iops", "wiops": "write.iops",
+    "read_bps": "read.bps", "write_bps": "write.bps", "read_iops": "read.iops", "write_iops": "write.iops",
+}  # fmt: skip
+"""The words of io.max, and those of the files of version 1 without `blkio.throttle.` and `_device`."""
+
+
+def group_limits(lines: Iterable[str], numbers: Collection[str]) -> dict[str, float]:
+    """Return the least limits of control groups on devices with these numbers (`8:0`), by unit (`read.bps`); `lines`
+    as the kernel writes them (`8:0 rbps=1048576`).
+    """
+    found: dict[str, float] = {}
+    for line in lines:
+        device, *words = line.split()
+        for name, _, value in (word.partition("=") for word in words):
+            if device in numbers and name in _UNITS and value.isdecimal():
+                found[_UNITS[name]] = min(float(value), found.get(_UNITS[name], float(value)))
+    return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -43,6 +43,8 @@ class LiveDisk:
     limits: Mapping[str, float] = field(default_factory=dict)
     group_limits: Mapping[str, float] = field(default_factory=dict)
     devices: tuple[str, ...] = ()
+    direct: bool = False
+    tables: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,6 +8,7 @@ unless another one is named.
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
+from virtune.model.counters import group_limits
 from virtune.model.facts import Unknown
 from virtune.probe import tree
 from virtune.probe.mounts import mounts
@@ -40,20 +41,7 @@ def io_limits(root: Path = tree.ROOT, *, pid: int | None = None) -> tuple[str, .
 def disk_limits(devices: Collection[str], root: Path = tree.ROOT, *, pid: int | None = None) -> dict[str, float]:
     """Return the least limits of a process's control groups on these devices (`sda`), by unit (`read.bps`)."""
     numbers = {tree.text(f"/sys/class/block/{name}/dev", root) for name in devices}
-    found: dict[str, float] = {}
-    for line in io_limits(root, pid=pid):
-        device, *words = line.split()
-        for name, _, value in (word.partition("=") for word in words):
-            if device in numbers and name in _UNITS and value.isdecimal():
-                found[_UNITS[name]] = min(float(value), found.get(_UNITS[name], float(value)))
-    return found
-
-
-_UNITS = {
-    "rbps": "read.bps", "wbps": "write.bps", "riops": "read.iops", "wiops": "write.iops",
-    "read_bps": "read.bps", "write_bps": "write.bps", "read_iops": "read.iops", "write_iops": "write.iops",
-}  # fmt: skip
-"""The words of io.max, and those by which `io_limits` tells the files of version 1 apart."""
+    return group_limits(io_limits(root, pid=pid), {one for one in numbers if isinstance(one, str)})
 
 
 def _cpu_limits(root: Path, pid: int | None = None) -> Iterator[tuple[str, float]]:

@@ -66,6 +66,7 @@ def live_path(
     of bytes read from all disks of its VM, since the process's counters do not separate disks.
     """
     threads = () if used is None else _carrying(disk, thread_costs({}, used))
+    device = None if used is None or not used.disks or not disk.direct else timed_disk(used.disks[0], used.seconds)
     done = {
         f"{prefix}{unit}": count / rates.seconds
         for prefix, requests, moved in (
@@ -90,6 +91,9 @@ def live_path(
         served=None if used is None else _served(used, all_read),
         device_busy=used.disks[0].busy_percent / 100 if used is not None and used.disks else None,
         foreign_cpus=None if used is None else used.foreign_cpus,
+        device_ns=None if device is None else device.mean_ns,
+        others_share=None if used is None or device is None else used.foreign_share(used.disks[0].name, ("guest",)),
+        tables=disk.tables,
     )
 
 

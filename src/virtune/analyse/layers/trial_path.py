@@ -6,11 +6,12 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from virtune.analyse.layers.measured import depth_of, layers_of
+from virtune.analyse.trial.boundaries import device_of
 from virtune.analyse.trial.derive import used_by
-from virtune.analyse.trial.gates import medium
+from virtune.analyse.trial.gates import is_direct, medium
 from virtune.analyse.trial.thread_costs import thread_costs
 from virtune.model.bottleneck import Bottleneck, Cause, DataPath
-from virtune.model.counters import Use
+from virtune.model.counters import Use, group_limits
 from virtune.model.measurement import Measurement
 from virtune.model.stack import LIMITS, Stack
 from virtune.model.workload import Workload
@@ -36,7 +37,7 @@ def path_of(parts: Mapping[str, bytes], measured: Measurement, stack: Stack, wor
         serving="load" if stack.kind.front == "file" else "iothread" if stack.in_iothread else "main",
         polling=bool(stack.poll_max_ns) or (stack.in_iothread and stack.poll_max_ns is None),
         workers_max=_workers(stack),
-        limits=_limits(stack, measured),
+        limits=_limits(stack, measured) | _group_limits(used, measured),
         throttled=None if used is None or used.throttled_seconds is None else used.throttled_seconds / used.seconds,
         latency_ns=latency,
         stands_in_ns=float(stack.disk.null_latency_ns) if stack.disk.backend == "null-co" else None,
@@ -44,6 +45,11 @@ def path_of(parts: Mapping[str, bytes], measured: Measurement, stack: Stack, wor
         device_busy=used.disks[0].busy_percent / 100 if used is not None and used.disks else None,
         load_busy=_load_busy(measured),
         foreign_cpus=None if used is None else used.foreign_cpus,
+        device_ns=_device_ns(used, stack, workload),
+        others_share=None if used is None or not used.disks else used.foreign_share(used.disks[0].name),
+        tables=stack.disk.format == "qcow2" and stack.disk.backend == "file",
+        guest_polls=stack.machine.is_bare and stack.kind.own_guest and not _said(parts, "hipri=0"),
+        load_polls=_said(parts, "hipri=1") or _said(parts, "hipri"),
     )
 
 
@@ -91,6 +97,30 @@ def _limits(stack: Stack, measured: Measurement) -> dict[str, tuple[float, float
         if allowed and done is not None:
             found[limit.unit] = (float(allowed), done)
     return found
+
+
+def _group_limits(used: Use | None, measured: Measurement) -> dict[str, tuple[float, float]]:
+    """Return the limits that our control groups set on the disk, each with the measured rate in the same unit."""
+    if used is None or not used.disks:
+        return {}
+    found: dict[str, tuple[float, float]] = {}
+    numbers = {one.number for one in used.disks}
+    for unit, limit in group_limits(used.io_limits, numbers).items():
+        done = measured.get(unit.replace("bps", "bandwidth"))
+        if done is not None:
+            found[f"control group, {unit}"] = (limit, done)
+    return found
+
+
+def _device_ns(used: Use | None, stack: Stack, workload: Workload) -> float | None:
+    """Return the mean time of all requests at the device; None where the load does not wait for it."""
+    timed = None if used is None or stack.spread is not None else device_of(used)
+    return timed.mean_ns if timed is not None and is_direct(stack, workload) else None
+
+
+def _said(parts: Mapping[str, bytes], option: str) -> bool:
+    """Whether a line of the job is this option (`hipri=1`: poll, the default of a guest without a system)."""
+    return option.encode() in parts.get("job.fio", b"").splitlines()
 
 
 def _served(measured: Measurement, used: Use | None, stack: Stack) -> float | None:

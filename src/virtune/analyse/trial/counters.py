@@ -163,6 +163,7 @@ def device_count(text: str) -> tuple[str, DeviceCount]:
         discards=values[11],
         flushes=values[15],
         flush_ms=values[16],
+        number=":".join(words[:2]),
     )
 
 

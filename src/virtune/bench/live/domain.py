@@ -132,5 +132,7 @@ def _disk(domain: Domain, disk: DomainDisk, *, local: bool) -> LiveDisk:
         path=disk.source.name if local and disk.source.kind in ("file", "block") else None,
         threads=tuple(f"IO iothread{number}" for number in numbers),
         polling=any(polls.get(number, POLL_DEFAULT_NS) > 0 for number in numbers),
+        direct=disk.cache in ("none", "directsync"),
+        tables=disk.format == "qcow2",
         limits={limit.unit: float(value) for limit in LIMITS if (value := asked.get(limit.libvirt))},
     )

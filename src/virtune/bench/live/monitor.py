@@ -83,6 +83,8 @@ class LiveMonitor:
                 path=path if local else None,
                 threads=tuple(f"IO {thread}" for thread in threads),
                 polling=bool(threads),
+                direct=bool(inserted.get("cache", {}).get("direct")),
+                tables=inserted.get("drv") == "qcow2",
                 limits={ours: float(inserted[theirs]) for theirs, ours in _LIMITS.items() if inserted.get(theirs)},
             )
 

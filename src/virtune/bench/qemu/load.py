@@ -9,23 +9,20 @@ import json
 import shlex
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Protocol
 
 from virtune.bench.guest.channel import GuestError, GuestOutput, GuestProcess
 from virtune.bench.guest.counters import GuestSampler
 from virtune.bench.guest.shell import words_of
-from virtune.bench.live.rings import kept
 from virtune.bench.load import LOG_MS
 from virtune.bench.port import Keep, LoadJob, LoadOutput, Window
 from virtune.bench.qemu.loaded import Counted, GuestLoad, Loaded, Together, counted
 from virtune.bench.qemu.machine import Vm
 from virtune.bench.watch import Moments, Progress, watch
-from virtune.dialects.qemu.guest import DEVICE
 from virtune.fio.job import OPERATIONS
 from virtune.model.errors import LoadError
-from virtune.model.evidence import BARRIER, RINGS, of_guest
-from virtune.model.live import RingRates
+from virtune.model.evidence import BARRIER, of_guest
 
 _SETTLE_SECONDS, _END_SECONDS = 0.05, 0.1
 _ARM_SECONDS = 60.0
@@ -110,12 +107,10 @@ def _run(
 
 
 class _Moments:
-    """The reads at the begin and end of the measured time: the counters, the guests, the rings of their disks."""
+    """The reads at the begin and end of the measured time: the counters and the guests."""
 
     def __init__(self, guests: Sequence[LoadedGuest], counters: Counted, samplers: Sequence[GuestSampler]) -> None:
         self._guests, self._counters, self._samplers = guests, counters, samplers
-        self._rings: list[list[RingRates]] = []
-        self._sampled = contextlib.ExitStack()
 
     def of(self, window: Window) -> Moments:
         """Return when to read: a guest's load begins when the barrier opens, within its polling interval."""
@@ -129,21 +124,14 @@ class _Moments:
 
     def keep(self, keep: Keep) -> None:
         """Keep the reads, also when the load failed in between."""
-        self._sampled.close()
-        for number, rings in enumerate(self._rings):
-            for rates in rings:
-                keep.capture(of_guest(RINGS, number), json.dumps(asdict(rates)) + "\n")
         for number, sampler in enumerate(self._samplers):
             keep.capture(of_guest("guest-counters.jsonl", number), sampler.content())
 
     def _begin(self) -> None:
         self._counters.begin()
         self._sample("begin")
-        for guest in self._guests:
-            self._rings.append(self._sampled.enter_context(kept(guest.vm.monitor, guest.vm.child.pid, DEVICE)))
 
     def _stop(self) -> None:
-        self._sampled.close()
         self._counters.end()
         self._sample("stop")
 
