@@ -119,7 +119,20 @@ def test_a_comparison_boots_the_kernel_that_was_chosen(
     said = user.run("appliance", "build", "--kernel", str(kernel), "--modules", str(sources.modules)).stdout
     key = said.partition("made: ")[2].split()[0]
     assert "`--rig qemu` boots it from now on" in said
-    words = ("measure", "--rig", "qemu", "--rounds", "1", "--seconds", "0.5", "--ramp", "0", "-q")
+    words = (
+        "measure",
+        "--rig",
+        "qemu",
+        "--set",
+        "guest.system=linux",
+        "--rounds",
+        "1",
+        "--seconds",
+        "0.5",
+        "--ramp",
+        "0",
+        "-q",
+    )
     user.run(*words, "--workload", "randread-4k", timeout=170, path=without_kvm)
     accelerator = user.run("show", "last", "--trial", "1", "--capture", "accelerator.txt").stdout
     assert accelerator.startswith("tcg: ")

@@ -73,6 +73,7 @@ def test_a_load_that_breaks_off_ends_in_evidence_and_the_rest_is_measured(
     asked = Question(
         kind=StudyKind.COMPARE, rig="qemu", arms=("a:", "b:disk.aio=native"), rounds=1, seconds=1.5, ramp=0.2,
         span=SPAN, scratch=scratch_directory, seed=1,
+        settings=("guest.system=linux",),  # its fio is what is stopped
     )  # fmt: skip
     study, facts = study_for(asked)
     with (

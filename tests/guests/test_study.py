@@ -22,7 +22,8 @@ def vms_of_tests() -> list[int]:
 
 
 def test_engines_are_compared_in_one_guest_and_marked(user: User) -> None:
-    words = ("compare", "--vary", "disk.aio=threads,io_uring", "--rounds", "1", "--json", *SHORT)
+    engines, linux = ("--vary", "disk.aio=threads,io_uring"), ("--set", "guest.system=linux")
+    words = ("compare", *engines, *linux, "--rounds", "1", "--json", *SHORT)
     found = user.run(*words, timeout=170).json()
     assert [arm["stack"]["rig"] for arm in found["arms"]] == ["qemu"] * 2
     accelerator = user.run("show", "last", "--trial", "1", "--capture", "accelerator.txt").stdout
@@ -70,6 +71,7 @@ def test_engines_are_compared_in_one_guest_and_marked(user: User) -> None:
 def test_one_load_in_one_guest_and_shared_by_two_beside_bare_metal(user: User) -> None:
     elsewhere = str(user.home / "elsewhere")
     two = f"two:guests.count=2,disk.aio=native,guests.spread={elsewhere}"
+    bare_guest()
     words = ("compare", "--arm", "one:", "--arm", two, "--arm", "metal:rig=metal")
     load = ("--workload", "rw=randread,bs=4k,iodepth=4,numjobs=2", "--rounds", "1", "--json")
     found = user.run(*words, *load, *SHORT, timeout=170).json()
@@ -88,7 +90,10 @@ def test_one_load_in_one_guest_and_shared_by_two_beside_bare_metal(user: User) -
     jobs = [user.run(*of_trial, "--capture", name).stdout for name in ("job.fio", "job-2.fio")]
     assert all("numjobs=1" in job for job in jobs), "a clone for each"
     assert jobs[0] != jobs[1], "at places of its own"
-    assert all(f"{name} " in parts for name in ("fio.json", "fio-2.json", "guest-counters-2.jsonl", "barrier.json"))
+    assert all(f"{name} " in parts for name in ("fio.json", "fio-2.json", "guest-counts-2.json", "barrier.json"))
+    assert [arm["settings"].get("guest.system") for arm in found["arms"]] == ["bare", "bare", None], (
+        "none needs Linux"
+    )
     assert not vms_of_tests()
     itself = f"two:guests.count=2,guests.spread={user.scratch}/."
     words = ("compare", "--arm", "one:", "--arm", itself, "--workload", "rw=randread,numjobs=2")
@@ -163,7 +168,7 @@ PAIR = ("compare", "--arm", "a:", "--arm", "b:disk.aio=native", "--rounds", "1",
 
 def test_a_virtune_that_is_killed_in_mid_trial_leaves_nothing_and_the_study_goes_on(user: User) -> None:
     bare_guest()  # it boots at once, and what is left of a killed run is the same QEMU
-    child = user.start(*PAIR, "--set", "guest.system=bare", "--seconds", "2")
+    child = user.start(*PAIR, "--seconds", "2")
 
     def begun() -> bool:
         listed = user.run("list", status=None).stdout

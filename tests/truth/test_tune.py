@@ -116,7 +116,7 @@ def test_what_drops_flushes_is_shown_apart_and_never_ranked_even_for_reads(user:
 def test_the_disk_of_a_guest_is_tuned_and_what_won_was_seen_on_it(user: User) -> None:
     bare_guest()
     kept_in = ("--store", str(user.store))
-    words = ("--rig", "qemu", "--fix", "guest.system=bare", "--vary", throttles(1000, 4000), *kept_in)
+    words = ("--rig", "qemu", "--vary", throttles(1000, 4000), *kept_in)
     found = tune(user, *words, "--baseline", "disk.throttle_iops=2000", "--confirm", "1").json()
     assert complaints("tune", found) == []
     assert found["winner"] == "throttle_iops=4000"

@@ -30,7 +30,7 @@ class Clients:
     """The available load generators: the engines of this fio, and virtune-load if `installed`.
 
     With `alike` files and disks of this host are loaded by virtune-load too, so that a study that compares them with
-    a vhost-user-blk export uses one load generator for all.
+    a vhost-user-blk export, or a guest without an operating system, uses one load generator for all.
     """
 
     engines: frozenset[str]
@@ -184,11 +184,11 @@ def _by_generator(options: dict[str, str], chosen: list[Chosen]) -> None:
 
 
 def on_file_too(options: dict[str, str], chosen: list[Chosen]) -> dict[str, str]:
-    """Return the options of a file for virtune-load, which loads a vhost-user-blk export of the same study."""
+    """Return the options of a file for virtune-load, which loads the virtqueues of the same study."""
     options.pop("direct", None)  # it is 1: `takes` refuses another
     if "invalidate" in options:
         _leave_out("invalidate", "virtune drops the file from the page cache before each trial", options, chosen)
-    chosen.append((f"by {generator.PROGRAM}", "the study's vhost-user-blk exports are loaded by it, so this is too"))
+    chosen.append((f"by {generator.PROGRAM}", "it loads the study's virtqueues, so it loads this too"))
     _by_generator(options, chosen)
     return {"ioengine": "io_uring", "direct": "1"}
 

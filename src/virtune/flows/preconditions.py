@@ -12,7 +12,7 @@ from virtune import shell
 from virtune.bench.permission import Held, admit
 from virtune.bench.scratch_place import why_exchangeable
 from virtune.flows.appliance import ready_appliance
-from virtune.model.errors import PreconditionError, RefusedTargetError, RigError
+from virtune.model.errors import MissingToolError, PreconditionError, RefusedTargetError, RigError
 from virtune.model.event import Event, Noticed
 from virtune.model.stack import WRITABLE
 from virtune.model.study import Study
@@ -24,6 +24,16 @@ class Leave:
 
     write_to: str | None = None
     in_use: bool = False
+
+
+def guest_is_built() -> bool:
+    """Whether the guest without an operating system is at hand."""
+    from virtune.bench.qemu.bare import find_guest
+
+    with contextlib.suppress(MissingToolError):
+        find_guest()
+        return True
+    return False
 
 
 def require_programs(study: Study, say: Callable[[Event], None]) -> None:

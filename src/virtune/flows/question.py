@@ -11,6 +11,7 @@ from typing import assert_never
 from virtune.fio.jobfile import own_times, read_job_file
 from virtune.fio.workloads import parse_workload
 from virtune.flows.builtin_studies import builtin
+from virtune.flows.preconditions import guest_is_built
 from virtune.flows.probe import probe
 from virtune.flows.scratch_default import default_scratch
 from virtune.flows.study import new_study, random_seed
@@ -40,6 +41,7 @@ from virtune.model.workload import Workload
 from virtune.plan.arms import arm_as_written, arms_from_vary, base_stack, check_arms, choose_baseline
 from virtune.plan.chosen import Sources, layered, recorded
 from virtune.plan.forecast import round_seconds
+from virtune.plan.guest_system import with_system
 from virtune.plan.loads import read_loads
 from virtune.plan.planfile import read_plan
 from virtune.probe.reading import read_up_to
@@ -115,6 +117,7 @@ def study_for(question: Question) -> tuple[Study, str]:
         raise PlanError("--budget is for `compare`, which stops when every pair is decided")
     require_sensible(study)
     study = replace(study, options=_options(question.verb, study, asked, sources))
+    study = with_system(study, built=guest_is_built())
     return new_study(study, restart=asked.restart), facts_text(scratch)
 
 

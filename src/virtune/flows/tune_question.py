@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from virtune.analyse.search.pilot import BLOCKS_IN_BUDGET
+from virtune.flows.preconditions import guest_is_built
 from virtune.flows.question import checked_span, facts_text, read_workloads
 from virtune.flows.scratch_default import default_scratch
 from virtune.flows.study import random_seed
@@ -24,6 +25,7 @@ from virtune.model.study_options import OPTIONS, SPREAD_SECONDS, StudyOptions
 from virtune.model.units import format_seconds
 from virtune.plan.chosen import layered, recorded
 from virtune.plan.goal import parse_goal
+from virtune.plan.guest_system import with_system
 from virtune.plan.propose import tries_for
 from virtune.plan.space import Asked, Host, space_of
 from virtune.probe.kernel import try_io_uring
@@ -82,7 +84,7 @@ def study_for(asked: StudyOptions, what: Callable[[], Host]) -> Study:
         confidence=1 - ERROR,
         search=_search(asked, goal, space),
     )
-    return replace(study, options=_options(study, asked))
+    return with_system(replace(study, options=_options(study, asked)), built=guest_is_built())
 
 
 def _options(study: Study, asked: StudyOptions) -> tuple[ChosenOption, ...]:

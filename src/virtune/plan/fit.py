@@ -14,10 +14,16 @@ from virtune.plan.loads import LIKELY_SATURATION, at_loads
 def clients_for(study: Study, *, engines: frozenset[str], installed: bool) -> Clients:
     """Return the load generators of a study's arms on a host with these fio engines.
 
-    Where virtune-load loads a vhost-user-blk export, it loads the arms compared with it too, if io_uring works.
+    Where virtune-load loads a vhost-user-blk export, or is the guest, it loads the arms compared with it too, if
+    io_uring works.
     """
-    exported = any(arm.stack.export == "vhost-user-blk" for arm in study.arms)
-    return Clients(engines=engines, installed=installed, alike=exported and installed and "io_uring" in engines)
+    ours = loads_virtqueues(study)
+    return Clients(engines=engines, installed=installed, alike=ours and installed and "io_uring" in engines)
+
+
+def loads_virtqueues(study: Study) -> bool:
+    """Whether virtune-load, in place of fio, drives the virtqueues of an arm: as a client, or as the guest."""
+    return any(arm.stack.export == "vhost-user-blk" or arm.stack.machine.is_bare for arm in study.arms)
 
 
 def require_fit(study: Study, *, clients: Clients) -> None:

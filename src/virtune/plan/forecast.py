@@ -17,6 +17,11 @@ from virtune.model.study import Study
 _GENERATOR_SECONDS = 0.1
 """The overhead of an attempt with virtune-load, which starts and ends in 0.01 s."""
 
+_BARE_SECONDS, _BARE_START_SECONDS = 0.4, 0.8
+"""The overhead of an attempt in a guest without an operating system, and of its start: it has no shell to ask, and
+no system to boot.
+"""
+
 _GUEST_SECONDS = 0.5
 """The extra overhead of each further guest of a stack: they are prepared one after another."""
 
@@ -44,13 +49,16 @@ _LATEST = 3
 _ATTEMPTS = 3
 """Times are stored in whole seconds, so nothing is learnt from fewer attempts than this."""
 
-Kind = tuple[str, str | None, str | None, int]
-"""The properties of a stack that determine its overhead: rig, export, domain and guests."""
+Kind = tuple[str, str | None, str | None, int, bool]
+"""The properties of a stack that determine its overhead: rig, export, domain, guests, and whether these have no
+operating system.
+"""
 
 
 def kind_of(stack: Stack) -> Kind:
     """Return the kind of a stack, which determines its overhead."""
-    return stack.rig, stack.export if RIGS[stack.rig].front == "export" else None, stack.domain, stack.guests
+    export = stack.export if RIGS[stack.rig].front == "export" else None
+    return stack.rig, export, stack.domain, stack.guests, stack.machine.is_bare
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,7 +130,8 @@ def beside_seconds(stack: Stack, seen: SeenCosts = NOTHING_SEEN) -> float:
     rig = RIGS[stack.rig]
     if rig.front == "export" and stack.export == "vhost-user-blk":
         return _GENERATOR_SECONDS
-    return rig.beside_seconds + _GUEST_SECONDS * (stack.guests - 1)
+    each = _BARE_SECONDS if stack.machine.is_bare else rig.beside_seconds
+    return each + _GUEST_SECONDS * (stack.guests - 1)
 
 
 def round_seconds(study: Study) -> float:
@@ -142,8 +151,9 @@ def setup_seconds(study: Study, *, bytes_to_fill: int, seen: SeenCosts = NOTHING
     if study.simulated:
         return START_SECONDS
     kinds = {kind_of(arm.stack): arm.stack for arm in study.arms}
-    rigs = [RIGS[arm.stack.rig] for arm in study.arms]
-    up, boot = sum(rig.up_seconds for rig in rigs), max(rig.boot_seconds for rig in rigs)
+    stacks = [arm.stack for arm in study.arms]
+    up = sum(RIGS[stack.rig].up_seconds for stack in stacks)
+    boot = max(_BARE_START_SECONDS if stack.machine.is_bare else RIGS[stack.rig].boot_seconds for stack in stacks)
     if all(kind in seen.ready for kind in kinds):
         return START_SECONDS + bytes_to_fill / FILL_BYTES_PER_SECOND + max(seen.ready[kind] for kind in kinds)
     return START_SECONDS + bytes_to_fill / FILL_BYTES_PER_SECOND + boot + up

@@ -96,7 +96,7 @@ KNOBS: tuple[Knob, ...] = (
     _knob(
         id="guest.system",
         domain=Choice(values=("bare", "linux")),
-        default="linux",
+        default="(bare where no setting and no workload needs Linux, and `virtune-guest` is built)",
         needs=("bare: virtune-guest, which `tools/setup` builds where there is a Rust toolchain; a virtio-blk disk",),
         change=Change.POWEROFF,
         what="What runs in virtune's own guest: Linux with fio, or the load alone, without an operating system.",

@@ -40,6 +40,13 @@ def _qemu(study: Study, qemu: dict[str, Any]) -> Iterator[str]:
     versions = dict.fromkeys(one["version"] for one in (daemon, emulator) if one is not None and one["version"])
     if versions:
         yield f"QEMU {', '.join(versions)}"
+    bare = {arm.stack.machine.is_bare for arm in study.arms if arm.stack.kind.own_guest}
+    if bare:
+        yield (
+            "guests with and without an operating system"
+            if len(bare) > 1
+            else ("guests without an operating system" if bare.pop() else "guests with Linux")
+        )
 
 
 def _disk(study: Study, host: dict[str, Any]) -> str:

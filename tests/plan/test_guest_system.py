@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What runs in a test guest where the user does not say: the load alone wherever nothing needs Linux."""
+
+from dataclasses import replace
+
+import pytest
+
+from virtune.fio.jobfile import read_job_file
+from virtune.fio.workloads import parse_workload
+from virtune.model.option import Provenance
+from virtune.model.study import Study, StudyKind
+from virtune.model.workload import Workload
+from virtune.plan.arms import arm_from_text, base_stack
+from virtune.plan.guest_system import system_words, with_system
+
+
+def study(*workloads: str | Workload, arms: tuple[str, ...] = ("a:", "b:disk.aio=native")) -> Study:
+    base, settings = base_stack(["rig=qemu"])
+    found = [
+        one
+        for word in workloads or ("randread-4k",)
+        for one in (parse_workload(word) if isinstance(word, str) else [word])
+    ]
+    return Study(
+        id="s", created="", kind=StudyKind.COMPARE,
+        arms=tuple(arm_from_text(text, base, settings=settings) for text in arms),
+        baseline="a", workloads=tuple(found), rounds=1, seconds=1, ramp_seconds=0, seed=1, scratch="/s",
+        span_bytes=2**24,
+    )  # fmt: skip
+
+
+def test_where_nothing_needs_linux_all_guests_are_the_load_alone() -> None:
+    asked = study("randread-4k", "rw=randwrite,bs=16k,iodepth=8,numjobs=2,fsync=4", arms=("a:", "m:rig=metal", "c:"))
+    found = with_system(asked, built=True)
+    assert [arm.stack.machine.system for arm in found.arms] == ["bare", None, "bare"]
+    assert [dict(arm.settings).get("guest.system") for arm in found.arms] == ["bare", None, "bare"], "to run it again"
+    assert (found.options[-1].value, found.options[-1].source) == ("bare", Provenance.DEFAULT)
+    words = system_words(found, built=True)
+    assert words is not None
+    assert words.startswith("the guests run the load alone, without an operating system (guest.system=bare)")
+    assert with_system(found, built=True) == found, "nothing is left to choose"
+
+
+@pytest.mark.parametrize(
+    ("asked", "why"),
+    [
+        (study(arms=("a:", "b:device.bus=nvme")), "arm b: guest.system=bare drives virtio-blk only"),
+        (study(arms=("a:", "b:device.packed=on")), "arm b: guest.system=bare has no packed rings"),
+        (study("randread-4k,ioengine=libaio"), "ioengine=libaio is none"),
+        (study("randread-4k,direct=0"), "direct=0 asks for a page cache"),
+        (study("rw=randread,number_ios=100"), "number_ios-100 is recorded, which fio does"),
+        (study(read_job_file("[j]\nrw=read\n", "own")), "own is a job file"),
+        (study("rw=randread,bs=4m,iodepth=100"), "more in flight than fits into the memory"),
+        (study("rw=randread,iodepth=129"), "more in flight than a queue of the disk takes"),
+        (study(arms=("a:", "b:guest.system=linux")), "another arm asks for it"),
+        (replace(study(), builtin="io-engine"), "the figures that `io-engine` is compared with were measured in one"),
+    ],
+)  # fmt: skip
+def test_what_needs_linux_gets_it_in_every_guest_and_says_why(asked: Study, why: str) -> None:
+    found = with_system(asked, built=True)
+    assert found.arms == asked.arms
+    assert found.options[-1].value == "linux"
+    words = system_words(found, built=True) or ""
+    assert words.startswith("the guests run Linux: ")
+    assert why in words
+
+
+def test_without_the_guest_program_it_is_linux_and_other_rigs_have_nothing_to_choose() -> None:
+    found = with_system(study(), built=False)
+    assert found.arms == study().arms
+    assert "is not built (`tools/setup` builds it)" in (system_words(found, built=False) or "")
+    metal = study(arms=("a:rig=metal", "b:rig=storage-daemon"))
+    assert with_system(metal, built=True) == metal
+    assert system_words(metal, built=True) is None
+
+
+def test_what_the_user_said_stays() -> None:
+    said = study(arms=("a:guest.system=linux", "b:guest.system=bare"))
+    assert with_system(said, built=True) == said
+    half = with_system(study(arms=("a:guest.system=bare", "b:")), built=True)
+    assert [arm.stack.machine.system for arm in half.arms] == ["bare", "bare"]
