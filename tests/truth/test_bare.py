@@ -113,20 +113,58 @@ def test_every_write_lies_where_it_was_sent(guests: BareSession, image: Path) ->
 
 def test_what_was_written_is_read_back_over_several_queues_in_an_iothread(guests: BareSession, image: Path) -> None:
     several = replace(BARE, device=Device(iothread="io1", num_queues=2), disk=Disk(aio="native"))
-    output, job, _ = load(
+    output, job, kept = load(
         guests, several, "rw=randrw\nnumjobs=2\ngroup_reporting=1\niodepth=2\nnumber_ios=211", image=image
     )
     assert job["read"]["total_ios"] + job["write"]["total_ios"] == 2 * 211
     assert json.loads(output.output)["virtune-load"]["queues"] == 2
+    assert json.loads(kept.captures["guest-counts.json"])["vcpus"] == 1, "which drives both"
+
+
+def test_each_vcpu_drives_a_queue_of_its_own(guests: BareSession, image: Path) -> None:
+    machine = Machine(system="bare", vcpus=3)
+    several = replace(BARE, machine=machine, device=Device(iothread="io1", num_queues=3))
+    # five clones: queue and vCPU n have clones n and n + 3; counts equal QEMU's, or the load fails
+    words = "rw=randrw\nnumjobs=5\ngroup_reporting=1\niodepth=2\nnumber_ios=101"
+    output, job, kept = load(guests, several, words, image=image)
+    assert job["read"]["total_ios"] + job["write"]["total_ios"] == 5 * 101
+    assert json.loads(output.output)["virtune-load"]["queues"] == 3
+    assert json.loads(kept.captures["guest-counts.json"])["vcpus"] == 3
+    slow = replace(several, disk=Disk(backend="null-co", null_latency_ns=20_000_000))
+    output, job, _ = load(guests, slow, "rw=randread\nnumjobs=3\ngroup_reporting=1")
+    latency = job["read"]["lat_ns"]
+    assert 20_000_000 <= latency["min"] < 40_000_000
+    assert job["read"]["iops"] * latency["mean"] / 1e9 == pytest.approx(3, abs=0.2), "Little's law: three in flight"
+    with guests.up(several, DiskImageSpec(image=image, size_bytes=SIZE, writes=True)) as bench:
+        seen = {check.setting: check.found for check in bench.in_force.checks}
+    assert (seen["machine.vcpus"], seen["guest.vcpus"]) == ("3", "3"), "and each of them answers"
 
 
 def test_interrupts_tell_of_completions_as_polling_does(image: Path) -> None:
     with Warden("truth-bare-tcg") as warden:
         guests = BareSession(bare_guest(), warden, known=TCG)
-        older = replace(BARE, machine=Machine(system="bare", type="pc"))
-        _, job, _ = load(guests, older, "rw=randread\nhipri=0\niodepth=4\nnumber_ios=503", image=image)
+        older = replace(BARE, machine=Machine(system="bare", type="pc", vcpus=2), device=Device(num_queues=2))
+        words = "rw=randread\nhipri=0\niodepth=4\nnumber_ios=503\nnumjobs=2\ngroup_reporting=1"
+        _, job, _ = load(guests, older, words, image=image)
         guests.give_up()
-    assert job["read"]["total_ios"] == 503
+    assert job["read"]["total_ios"] == 2 * 503
+
+
+def test_where_kvm_lets_no_guest_wait_for_interrupts_that_is_said() -> None:
+    hint = ""
+    with Warden("truth-bare-halt") as warden:
+        guests = BareSession(bare_guest(), warden)
+        accelerator = guests.accelerator_for(None)
+        try:
+            _, job, _ = load(guests, NULL, "rw=randread\nhipri=0\nnumber_ios=5")
+            assert job["read"]["total_ios"] == 5
+        except LoadError as error:
+            hint = error.hint or "no reason"
+        finally:
+            guests.give_up()
+    refuses = hint.startswith("this KVM lets no guest of ours wait for interrupts: use hipri=1, which polls")
+    assert refuses == bool(hint), hint
+    assert not refuses or "KVM without hardware" in accelerator.why
 
 
 def test_a_disk_that_completes_nothing_for_longer_than_it_may_ends_the_load_with_words(guests: BareSession) -> None:

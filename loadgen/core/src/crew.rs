@@ -44,6 +44,11 @@ impl<Q: Queue, S: Share, R: Run> Crew<Q, S, R> {
         }
     }
 
+    /// The queue.
+    pub fn queue(&self) -> &Q {
+        &self.queue
+    }
+
     /// Run until nothing is left to do, and return what each clone brought home, in their order.
     pub fn run(self) -> Vec<Outcome> {
         self.run_and_keep().0

@@ -2,11 +2,12 @@
 //! The run as the load sees it: the clock of the guest, and the word of the host that ends it.
 
 use crate::clock::Clock;
+use crate::lock::Lock;
 use crate::machine::relax;
 use alloc::format;
-use alloc::rc::Rc;
 use alloc::string::{String, ToString};
-use core::cell::{Cell, RefCell};
+use alloc::sync::Arc;
+use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU64, Ordering};
 use core::time::Duration;
 use virtune_load_core::run::{Ending, Run, State};
 use virtune_load_core::tally::Usage;
@@ -14,54 +15,73 @@ use virtune_load_core::tally::Usage;
 /// How long a disk may complete nothing, unless the host says otherwise.
 const PATIENCE: Duration = Duration::from_secs(15);
 
-/// A handle on the run.
+/// A handle on the run, which all CPUs share.
 #[derive(Clone)]
-pub struct Board(Rc<Inner>);
+pub struct Board(Arc<Inner>);
 
 struct Inner {
     clock: Clock,
-    start_ns: Cell<u64>,
-    patience_ns: Cell<u64>,
-    state: Cell<State>,
-    ending: RefCell<Option<Ending>>,
-    /// Where to see that the host has something to say, and what is there as long as it has not.
-    word: Cell<Option<(u64, u16)>>,
+    begun: AtomicBool,
+    start_ns: AtomicU64,
+    patience_ns: AtomicU64,
+    state: AtomicU8,
+    ending: Lock<Option<Ending>>,
+    /// Where to see that the host has something to say (zero: nowhere), and what is there as long as it has not.
+    word: AtomicU64,
+    unsaid: AtomicU16,
 }
 
 impl Board {
     /// A run that has not begun.
     pub fn new(clock: Clock) -> Board {
-        Board(Rc::new(Inner {
+        Board(Arc::new(Inner {
             clock,
-            start_ns: Cell::new(0),
-            patience_ns: Cell::new(PATIENCE.as_nanos() as u64),
-            state: Cell::new(State::Run),
-            ending: RefCell::new(None),
-            word: Cell::new(None),
+            begun: AtomicBool::new(false),
+            start_ns: AtomicU64::new(0),
+            patience_ns: AtomicU64::new(PATIENCE.as_nanos() as u64),
+            state: AtomicU8::new(State::Run as u8),
+            ending: Lock::new(None),
+            word: AtomicU64::new(0),
+            unsaid: AtomicU16::new(0),
         }))
     }
 
     /// The run begins now; `word` is where the host's next word shows.
     pub fn begin(&self, patience: Duration, word: (u64, u16)) {
-        self.0.word.set(Some(word));
-        self.0.patience_ns.set(patience.as_nanos() as u64);
-        self.0.start_ns.set(self.now());
+        self.0.unsaid.store(word.1, Ordering::Relaxed);
+        self.0.word.store(word.0, Ordering::Relaxed);
+        self.0.patience_ns.store(patience.as_nanos() as u64, Ordering::Relaxed);
+        self.0.start_ns.store(self.now(), Ordering::Relaxed);
+        self.0.begun.store(true, Ordering::Release);
+    }
+
+    /// Wait until the run begins.
+    pub fn wait(&self) {
+        while !self.0.begun.load(Ordering::Acquire) {
+            relax();
+        }
+    }
+
+    /// End a run that has not begun: whoever waits for it finds nothing to do.
+    pub fn cancel(&self) {
+        self.end(Ending::Signal("SIGTERM"), State::Abandon);
+        self.0.begun.store(true, Ordering::Release);
     }
 
     /// How long a disk may complete nothing.
     pub fn patience_ns(&self) -> u64 {
-        self.0.patience_ns.get()
+        self.0.patience_ns.load(Ordering::Relaxed)
     }
 
     /// Why the run ended.
     pub fn ending(&self) -> Ending {
-        self.0.ending.borrow().clone().unwrap_or(Ending::Complete)
+        self.0.ending.with(|ending| ending.clone()).unwrap_or(Ending::Complete)
     }
 
     fn called(&self) -> bool {
-        let Some((place, before)) = self.0.word.get() else { return false };
+        let place = self.0.word.load(Ordering::Relaxed);
         // SAFETY: the index of the ring by which the host's words come, which lives as long as the guest.
-        unsafe { (place as *const u16).read_volatile() != before }
+        place != 0 && unsafe { (place as *const u16).read_volatile() } != self.0.unsaid.load(Ordering::Relaxed)
     }
 }
 
@@ -72,25 +92,28 @@ impl Run for Board {
     }
 
     fn start_ns(&self) -> u64 {
-        self.0.start_ns.get()
+        self.0.start_ns.load(Ordering::Relaxed)
     }
 
     #[inline]
     fn state(&self) -> State {
-        if self.0.state.get() == State::Run && self.called() {
+        if self.0.state.load(Ordering::Relaxed) == State::Run as u8 && self.called() {
             self.end(Ending::Signal("SIGTERM"), State::Drain);
         }
-        self.0.state.get()
+        match self.0.state.load(Ordering::Relaxed) {
+            0 => State::Run,
+            1 => State::Drain,
+            _ => State::Abandon,
+        }
     }
 
     fn end(&self, ending: Ending, state: State) {
-        let mut told = self.0.ending.borrow_mut();
-        if told.is_none() || (matches!(ending, Ending::Failed(_)) && !matches!(*told, Some(Ending::Failed(_)))) {
-            *told = Some(ending);
-        }
-        if state > self.0.state.get() {
-            self.0.state.set(state);
-        }
+        self.0.ending.with(|told| {
+            if told.is_none() || (matches!(ending, Ending::Failed(_)) && !matches!(*told, Some(Ending::Failed(_)))) {
+                *told = Some(ending);
+            }
+        });
+        self.0.state.fetch_max(state as u8, Ordering::Relaxed);
     }
 
     /// Nothing counts CPU time here: the host does.

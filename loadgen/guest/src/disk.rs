@@ -2,7 +2,7 @@
 //! The disk: a virtio-blk device, and the queue of the load on its rings.
 
 use crate::board::Board;
-use crate::machine::{TICK, halt, relax, tick};
+use crate::machine::{Apic, TICK, WAKE, halt, relax};
 use crate::pci::Function;
 use crate::virtio::{Device, EVENT_IDX, INDIRECT, Piece, Ring, memory};
 use alloc::format;
@@ -24,8 +24,6 @@ const SECTOR: u64 = 512;
 const HEADER: u32 = 16;
 /// What a status is before the device writes it: none that a device may write.
 const UNWRITTEN: u8 = 0xff;
-/// The vector that wakes the guest.
-const WAKE: u8 = 0x40;
 /// What is asked of the disk: to read, to write, to flush.
 const IN: u32 = 0;
 const OUT: u32 = 1;
@@ -60,7 +58,8 @@ pub struct Seen {
 /// The disk, reset and ready for rings.
 pub struct Disk {
     function: Function,
-    device: Device,
+    /// The device itself.
+    pub device: Device,
     /// What was seen of it.
     pub seen: Seen,
 }
@@ -99,75 +98,25 @@ impl Disk {
         plan::Disk { capacity: self.seen.sectors * SECTOR, alignment: u64::from(self.seen.logical_block_size) }
     }
 
-    /// Start it with the clones of a load, each on a ring of its own where there are as many.
-    pub fn start(self, shapes: &[Shape], board: Board, polled: bool) -> Result<Rings, Failure> {
-        let disk = self;
-        tick(if polled { None } else { Some(WAKE) });
-        let count = shapes.len().clamp(1, usize::from(disk.seen.queues));
-        let vector = match polled {
-            true => None,
-            false if disk.function.interrupts(WAKE) => Some(0),
-            false => return Err(Failure::run("the disk has no MSI-X: it can only be polled")),
-        };
-        let mut rings = Vec::with_capacity(count);
-        for number in 0..count {
-            rings.push(disk.device.ring(number as u16, vector)?);
+    /// Start it with the clones of a load: `queues` has the shapes of those on each ring. Each CPU gets its rings in
+    /// turn; they come back in the order of the CPUs.
+    pub fn start(self, queues: &[Vec<Shape>], cpus: usize, board: &Board, polled: bool) -> Result<Vec<Rings>, Failure> {
+        if !polled && !self.function.interrupts(WAKE, cpus) {
+            return Err(Failure::run("the disk has no MSI-X for every CPU: it can only be polled"));
         }
-        let indirect = disk.device.has(INDIRECT);
-        let mut slots = Vec::new();
-        let mut used = alloc::vec![0u16; count];
-        for (clone, shape) in shapes.iter().enumerate() {
-            let ring = clone % count;
-            for _ in 0..shape.depth {
-                let each = if indirect { 1 } else { 3 };
-                let head = used[ring];
-                if usize::from(head) + each > usize::from(rings[ring].size) {
-                    return Err(Failure::usage(format!(
-                        "a queue of the disk has {} descriptors, too few for what is to be in flight on it",
-                        rings[ring].size
-                    )));
-                }
-                used[ring] = head + each as u16;
-                let place = memory(shape.block, 4096)?;
-                let header = memory(HEADER as usize + 1 + 15 + 48, 64)?;
-                let block = shape.block as u32;
-                slots.push(Slot {
-                    ring,
-                    head,
-                    block,
-                    place,
-                    header,
-                    busy: false,
-                    kind: IN,
-                    expected: 0,
-                    flushes: false,
-                });
-            }
+        let mut found: Vec<Rings> = (0..cpus).map(|_| Rings::none(self.device, board.clone(), polled)).collect();
+        for (number, shapes) in queues.iter().enumerate() {
+            let cpu = number % cpus;
+            let ring = self.device.ring(number as u16, (!polled).then_some(cpu as u16))?;
+            found[cpu].add(ring, shapes)?;
         }
-        let mut owners: Vec<Vec<u32>> =
-            rings.iter().map(|ring| alloc::vec![u32::MAX; usize::from(ring.size)]).collect();
-        for (number, slot) in slots.iter().enumerate() {
-            owners[slot.ring][usize::from(slot.head)] = number as u32;
-        }
-        for ring in &mut rings {
-            ring.listen(false);
-        }
-        disk.device.begin();
-        let ended = Vec::with_capacity(slots.len());
-        Ok(Rings {
-            device: disk.device,
-            rings,
-            slots,
-            owners,
-            indirect,
-            polled,
-            in_flight: 0,
-            ended,
-            empty: Vec::new(),
-            moved_ns: 0,
-            board,
-            counts: Counts::default(),
-        })
+        self.device.begin();
+        Ok(found)
+    }
+
+    /// Take the disk back from its rings.
+    pub fn end(device: Device) -> Result<(), Failure> {
+        device.reset()
     }
 }
 
@@ -190,7 +139,7 @@ impl Slot {
     }
 }
 
-/// The rings of the disk, as one queue of the load.
+/// The rings of the disk that one CPU drives, as one queue of the load.
 pub struct Rings {
     device: Device,
     rings: Vec<Ring>,
@@ -220,20 +169,83 @@ pub struct Counts {
     written_bytes: u64,
 }
 
+impl Counts {
+    /// Add those of other rings.
+    pub fn add(&mut self, other: &Counts) {
+        self.reads += other.reads;
+        self.writes += other.writes;
+        self.flushes += other.flushes;
+        self.read_bytes += other.read_bytes;
+        self.written_bytes += other.written_bytes;
+    }
+}
+
 impl Rings {
     /// How many there are.
     pub fn count(&self) -> usize {
         self.rings.len()
     }
 
+    fn none(device: Device, board: Board, polled: bool) -> Rings {
+        Rings {
+            device,
+            rings: Vec::new(),
+            slots: Vec::new(),
+            owners: Vec::new(),
+            indirect: device.has(INDIRECT),
+            polled,
+            in_flight: 0,
+            ended: Vec::new(),
+            empty: Vec::new(),
+            moved_ns: 0,
+            board,
+            counts: Counts::default(),
+        }
+    }
+
+    /// Add a ring with its slots.
+    fn add(&mut self, mut ring: Ring, shapes: &[Shape]) -> Result<(), Failure> {
+        let each = if self.indirect { 1 } else { 3 };
+        let mut owners = alloc::vec![u32::MAX; usize::from(ring.size)];
+        let mut head = 0;
+        for shape in shapes {
+            for _ in 0..shape.depth {
+                if usize::from(head) + each > usize::from(ring.size) {
+                    return Err(Failure::usage(format!(
+                        "a queue of the disk has {} descriptors, too few for what is to be in flight on it",
+                        ring.size
+                    )));
+                }
+                owners[usize::from(head)] = self.slots.len() as u32;
+                self.slots.push(Slot {
+                    ring: self.rings.len(),
+                    head,
+                    block: shape.block as u32,
+                    place: memory(shape.block, 4096)?,
+                    header: memory(HEADER as usize + 1 + 15 + 48, 64)?,
+                    busy: false,
+                    kind: IN,
+                    expected: 0,
+                    flushes: false,
+                });
+                head += each as u16;
+            }
+        }
+        ring.listen(false);
+        self.ended.reserve(self.slots.len());
+        self.rings.push(ring);
+        self.owners.push(owners);
+        Ok(())
+    }
+
+    /// Make the CPU that drives them ready: a clock wakes it where it halts.
+    pub fn settle_here(&self) {
+        Apic.tick(if self.polled { None } else { Some(WAKE) });
+    }
+
     /// How often doorbells were rung.
     pub fn kicks(&self) -> u64 {
         self.rings.iter().map(|ring| ring.kicks).sum()
-    }
-
-    /// Take the disk back.
-    pub fn end(self) -> Result<(), Failure> {
-        self.device.reset()
     }
 
     fn claim(&mut self, number: usize, flushes: bool) {
@@ -304,7 +316,8 @@ impl Rings {
                 let owner = self.owners[index].get(head as usize).copied().unwrap_or(u32::MAX) as usize;
                 let Some(slot) = self.slots.get(owner).filter(|slot| slot.busy) else {
                     return Err(Failure::run(format!(
-                        "the disk gave request {head} of queue {index} back, which it did not have"
+                        "the disk gave request {head} of queue {} back, which it did not have",
+                        self.rings[index].number
                     )));
                 };
                 // SAFETY: the slot's own status, which the device gave back.

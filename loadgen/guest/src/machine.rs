@@ -23,6 +23,12 @@ pub fn out8(port: u16, value: u8) {
     unsafe { asm!("out dx, al", in("dx") port, in("al") value, options(nomem, nostack, preserves_flags)) }
 }
 
+/// Write two bytes to a port.
+pub fn out16(port: u16, value: u16) {
+    // SAFETY: as above.
+    unsafe { asm!("out dx, ax", in("dx") port, in("ax") value, options(nomem, nostack, preserves_flags)) }
+}
+
 /// Read a byte from a port.
 pub fn in8(port: u16) -> u8 {
     let value: u8;
@@ -68,16 +74,62 @@ pub fn halt() {
 /// How often a guest that halts wakes to look at its clock.
 pub const TICK: Duration = Duration::from_millis(100);
 
-/// Have the timer of the local APIC call a vector every tick, or be silent.
-pub fn tick(vector: Option<u8>) {
-    const APIC: u64 = 0xfee0_0000;
-    let write = |at: u64, value: u32| {
+/// The local APIC of the CPU that asks.
+pub struct Apic;
+
+impl Apic {
+    fn write(&self, at: u64, value: u32) {
         // SAFETY: the registers of this CPU's own APIC, which are mapped.
-        unsafe { ((APIC + at) as *mut u32).write_volatile(value) }
-    };
-    write(0x3e0, 0b1011); // undivided: QEMU and KVM count nanoseconds
-    write(0x320, vector.map_or(1 << 16, |vector| u32::from(vector) | 1 << 17));
-    write(0x380, if vector.is_some() { TICK.as_nanos() as u32 } else { 0 });
+        unsafe { ((0xfee0_0000 + at) as *mut u32).write_volatile(value) }
+    }
+
+    /// Have the timer call a vector every tick, or be silent.
+    pub fn tick(&self, vector: Option<u8>) {
+        self.write(0x3e0, 0b1011); // undivided: QEMU and KVM count nanoseconds
+        self.write(0x320, vector.map_or(1 << 16, |vector| u32::from(vector) | 1 << 17));
+        self.write(0x380, if vector.is_some() { TICK.as_nanos() as u32 } else { 0 });
+    }
+
+    /// Start a CPU that waits for it at a page below 1 MiB.
+    pub fn start(&self, cpu: usize, page: u64) {
+        self.send(cpu, 0x4600 | (page >> 12) as u32);
+    }
+
+    /// Have a CPU wait until it is started.
+    pub fn rest(&self, cpu: usize) {
+        self.send(cpu, 0x4500);
+    }
+
+    fn send(&self, cpu: usize, what: u32) {
+        self.write(0x310, (cpu as u32) << 24);
+        self.write(0x300, what);
+    }
+}
+
+unsafe extern "C" {
+    static mut idt: [[u64; 2]; 256];
+    static stubs: [[u8; 16]; 256];
+    fn wake();
+    #[link_name = "halt"]
+    static halt_begin: u8;
+    static halt_end: u8;
+}
+
+/// The vector that wakes a CPU which halts.
+pub const WAKE: u8 = 0x40;
+
+/// Lead every vector to its stub, and the one that wakes to what does nothing else.
+///
+/// It is done here and not by the first steps of the guest, since some KVMs emulate those one by one.
+pub fn catch() {
+    for vector in 0..256 {
+        // SAFETY: the address of a stub is taken, and nothing is read there.
+        let stub = unsafe { &raw const stubs[vector] } as u64;
+        let to = if vector == usize::from(WAKE) { wake as *const () as u64 } else { stub };
+        let gate = to & 0xffff | 0x10 << 16 | 0x8e00 << 32 | (to & 0xffff_0000) << 32;
+        // SAFETY: one CPU runs, and nothing has gone wrong so far that would read the table.
+        unsafe { (&raw mut idt[vector]).write_volatile([gate, 0]) };
+    }
 }
 
 /// End QEMU.
@@ -108,6 +160,10 @@ extern "C" fn guest_trap(frame: *const [u64; 4]) -> ! {
     let address: u64;
     // SAFETY: CR2 is read at CPL 0, where stubs run.
     unsafe { asm!("mov {}, cr2", out(reg) address, options(nomem, nostack, preserves_flags)) }
+    let halts = (&raw const halt_begin as u64..&raw const halt_end as u64).contains(&at);
+    if halts {
+        let _ = Serial.write_str("this KVM lets no guest of ours wait for interrupts: use hipri=1, which polls; ");
+    }
     let _ = writeln!(Serial, "virtune-guest: exception {vector} (code {code:#x}) at {at:#x}, address {address:#x}");
     exit(Exit::Panic)
 }

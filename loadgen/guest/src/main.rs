@@ -10,13 +10,16 @@ extern crate alloc;
 
 mod board;
 mod clock;
+mod cpus;
 mod disk;
 mod line;
+mod lock;
 mod machine;
 mod memory;
 mod pci;
 mod virtio;
 
+use alloc::boxed::Box;
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
@@ -25,18 +28,20 @@ use clock::Clock;
 use core::fmt::Write as _;
 use core::panic::PanicInfo;
 use core::time::Duration;
-use disk::{Disk, Rings};
+use cpus::Started;
+use disk::{Counts, Disk, Rings};
 use line::Line;
 use machine::{Exit, Serial, exit};
 use pci::Function;
 use serde_json::json;
+use virtio::Device;
 use virtune_load_core::crew::Crew;
 use virtune_load_core::failure::Failure;
 use virtune_load_core::job::{Driver, Job};
-use virtune_load_core::plan::{SEED, plans, shape, share_out, spans};
+use virtune_load_core::plan::{Plan, SEED, plans, shape, share_out, spans};
 use virtune_load_core::report::{Harvest, report};
 use virtune_load_core::run::{NoJournal, Run as _, Shape};
-use virtune_load_core::worker::Worker;
+use virtune_load_core::worker::{Outcome, Worker};
 use virtune_load_core::{VERSION, jobfile, logs};
 
 core::arch::global_asm!(include_str!("start.s"), options(att_syntax));
@@ -52,13 +57,16 @@ fn panic(info: &PanicInfo) -> ! {
 
 #[unsafe(no_mangle)]
 extern "C" fn guest_main(info: u32) -> ! {
+    machine::catch();
     let bytes = memory::find(info);
-    let functions = pci::find();
+    let functions = pci::find(&[DISK, CONSOLE]);
+    let cpus = cpus::count();
     let console = functions.iter().find(|one| one.kind == CONSOLE).expect("a virtio console to talk by");
     let mut line = Line::open(*console).unwrap_or_else(|failure| panic!("{failure}"));
     let clock = Clock::find();
     let hello = json!({
         "version": VERSION, "clock": clock.source, "tsc_hz": clock.hertz, "memory_bytes": bytes, "up_ns": clock.now(),
+        "cpus": cpus,
     });
     line.send("hello", hello.to_string().as_bytes());
     let disk = functions.iter().find(|one| one.kind == DISK).copied();
@@ -68,8 +76,8 @@ extern "C" fn guest_main(info: u32) -> ! {
         let kind = asked.as_ref().map_or("", |frame| frame.kind.as_str());
         let answer = match (kind, &asked) {
             ("end", _) => exit(Exit::Asked),
-            ("look", _) => look(&mut line, disk),
-            ("job", Ok(frame)) => load(&mut line, disk, clock, &frame.body),
+            ("look", _) => look(&mut line, disk, cpus, clock),
+            ("job", Ok(frame)) => load(&mut line, disk, cpus, clock, &frame.body),
             (_, Err(failure)) => Err(failure.clone()),
             (other, _) => Err(Failure::usage(format!("`{other}` is nothing that can be asked for"))),
         };
@@ -82,43 +90,74 @@ extern "C" fn guest_main(info: u32) -> ! {
     }
 }
 
-fn look(line: &mut Line, disk: Option<Function>) -> Result<(), Failure> {
+/// Reset the disk, and have every CPU answer.
+fn look(line: &mut Line, disk: Option<Function>, cpus: usize, clock: Clock) -> Result<(), Failure> {
     let disk = Disk::new(disk.ok_or_else(|| Failure::run("the guest has no virtio-blk disk"))?)?;
+    for cpu in 1..cpus {
+        cpus::start(cpu, clock, Box::new(|| ()))?.finish();
+    }
     line.send("seen", json_text(&disk.seen)?.as_bytes());
     Ok(())
 }
 
-/// A load that is ready to begin.
+/// What one CPU does of a load: its clones in the order of its queues, and which of the load's each is.
+struct Part {
+    crew: Crew<Rings, NoJournal, Board>,
+    streams: Vec<u64>,
+}
+
+/// What one CPU did: its rings, and of each clone which one it is and what it brought home.
+type Done = (Vec<(u64, Outcome)>, Rings);
+
+impl Part {
+    /// Wait for the begin, and run to the end.
+    fn run(self, board: &Board) -> Done {
+        board.wait();
+        let (outcomes, rings) = self.crew.run_and_keep();
+        (self.streams.into_iter().zip(outcomes).collect(), rings)
+    }
+}
+
+/// A load that is ready to begin: this CPU's part of it, and the others' that wait for the begin.
 struct Ready {
     jobs: Vec<Job>,
     board: Board,
-    crew: Crew<Rings, NoJournal, Board>,
+    device: Device,
+    here: Part,
+    others: Vec<Started<Done>>,
     capacity: u64,
     seed: u64,
 }
 
 /// Make a load ready, let the host say when it begins, and report the result.
-fn load(line: &mut Line, disk: Option<Function>, clock: Clock, text: &[u8]) -> Result<(), Failure> {
-    let ready = make(disk, clock, text)?;
+fn load(line: &mut Line, disk: Option<Function>, cpus: usize, clock: Clock, text: &[u8]) -> Result<(), Failure> {
+    let Ready { jobs, board, device, here, others, capacity, seed } = make(disk, cpus, clock, text)?;
     line.send("armed", b"");
-    let go = line.receive()?;
-    if go.kind != "go" {
-        return Err(Failure::usage(format!("`{}` came where the load was to begin", go.kind)));
-    }
-    let words = String::from_utf8_lossy(&go.body).to_string();
-    let number = |index: usize| words.split(' ').nth(index).and_then(|word| word.parse::<u64>().ok());
-    let (Some(patience), Some(now)) = (number(0), number(1)) else {
-        return Err(Failure::usage(format!("`{words}` does not say how long to wait and what time it is")));
+    let (patience, now) = match told_to_go(line) {
+        Ok(numbers) => numbers,
+        Err(failure) => {
+            board.cancel();
+            others.into_iter().for_each(|other| drop(other.finish()));
+            return Err(failure);
+        }
     };
-    let Ready { jobs, board, crew, capacity, seed } = ready;
     // the host's word to begin is seen: the next one ends the load
     let begun = board.now();
     line.send("began", b"");
     board.begin(Duration::from_millis(patience), line.word());
-    let (outcomes, rings) = crew.run_and_keep();
+    let mut done = alloc::vec![here.run(&board)];
+    done.extend(others.into_iter().map(Started::finish));
     line.send("ended", (board.now() - begun).to_string().as_bytes());
-    let (queues, kicks, counts) = (rings.count(), rings.kicks(), rings.counts);
-    let reset = rings.end();
+    let (mut queues, mut kicks, mut counts, vcpus) = (0, 0, Counts::default(), done.len());
+    let mut outcomes = Vec::new();
+    for (of_cpu, rings) in done {
+        outcomes.extend(of_cpu);
+        (queues, kicks) = (queues + rings.count(), kicks + rings.kicks());
+        counts.add(&rings.counts);
+    }
+    outcomes.sort_by_key(|(stream, _)| *stream);
+    let outcomes: Vec<Outcome> = outcomes.into_iter().map(|(_, outcome)| outcome).collect();
+    let reset = Disk::end(device);
     let log: String = outcomes.iter().map(|outcome| logs::iops(&jobs[outcome.job], outcome)).collect();
     let harvest = Harvest {
         outcomes,
@@ -130,13 +169,26 @@ fn load(line: &mut Line, disk: Option<Function>, clock: Clock, text: &[u8]) -> R
         durable_by: "a flush after each write",
     };
     line.send("log", log.as_bytes());
-    line.send("counts", json!({ "kicks": kicks, "completed": counts }).to_string().as_bytes());
+    line.send("counts", json!({ "kicks": kicks, "vcpus": vcpus, "completed": counts }).to_string().as_bytes());
     let result = report(&jobs, &harvest, Duration::from_millis(now), true);
     line.send("result", json_text(&result)?.as_bytes());
     reset
 }
 
-fn make(disk: Option<Function>, clock: Clock, text: &[u8]) -> Result<Ready, Failure> {
+/// Receive the word to begin: how long the disk may complete nothing, and the time of the day, both in milliseconds.
+fn told_to_go(line: &mut Line) -> Result<(u64, u64), Failure> {
+    let go = line.receive()?;
+    if go.kind != "go" {
+        return Err(Failure::usage(format!("`{}` came where the load was to begin", go.kind)));
+    }
+    let words = String::from_utf8_lossy(&go.body).to_string();
+    let number = |index: usize| words.split(' ').nth(index).and_then(|word| word.parse::<u64>().ok());
+    number(0)
+        .zip(number(1))
+        .ok_or_else(|| Failure::usage(format!("`{words}` does not say how long to wait and what time it is")))
+}
+
+fn make(disk: Option<Function>, cpus: usize, clock: Clock, text: &[u8]) -> Result<Ready, Failure> {
     let text = core::str::from_utf8(text).map_err(|_| Failure::usage("a job that is not text"))?;
     let words = [("log_avg_msec", "100"), ("write_iops_log", "load")].map(|(k, v)| (k.to_string(), v.to_string()));
     let jobs = jobfile::jobs_of(text, &words)?;
@@ -150,14 +202,59 @@ fn make(disk: Option<Function>, clock: Clock, text: &[u8]) -> Result<Ready, Fail
     }
     let (seen, polled) = (disk.plan(), first.place.poll);
     let seed = first.seed.unwrap_or(SEED);
-    let plans = share_out(plans(&jobs, &spans(&jobs, &seen)?, seed), 1).remove(0);
-    let shapes: Vec<Shape> = plans.iter().map(shape).collect();
-    let need: usize = shapes.iter().map(|one| one.depth * one.block).sum();
+    let plans = plans(&jobs, &spans(&jobs, &seen)?, seed);
+    let queues = plans.len().clamp(1, usize::from(disk.seen.queues));
+    let cpus = cpus.min(queues);
+    let queues = share_out(plans, queues);
+    let shapes: Vec<Vec<Shape>> = queues.iter().map(|plans| plans.iter().map(shape).collect()).collect();
+    let need: usize = shapes.iter().flatten().map(|one| one.depth * one.block).sum();
     if need > memory::left() / 2 {
         return Err(Failure::usage(format!("the guest has no memory for {} MiB of buffers", need >> 20)));
     }
     let board = Board::new(clock);
-    let mut rings = disk.start(&shapes, board.clone(), polled)?;
+    let (device, rings) = (disk.device, disk.start(&shapes, cpus, &board, polled)?);
+    let mut parts: Vec<Part> =
+        rings.into_iter().zip(one_by_one(queues, cpus)).map(|(rings, plans)| part(plans, rings, &board)).collect();
+    let here = parts.remove(0);
+    here.crew.queue().settle_here();
+    let mut others = Vec::new();
+    for (cpu, part) in (1..).zip(parts) {
+        let own = board.clone();
+        let work = Box::new(move || {
+            part.crew.queue().settle_here();
+            part.run(&own)
+        });
+        match cpus::start(cpu, clock, work) {
+            Ok(started) => others.push(started),
+            Err(failure) => {
+                board.cancel();
+                others.into_iter().for_each(|other: Started<Done>| drop(other.finish()));
+                return Err(failure);
+            }
+        }
+    }
+    Ok(Ready { jobs, board, device, here, others, capacity: seen.capacity, seed })
+}
+
+/// Give each CPU its queues in turn: the plans of all of them, with their slots one after the other.
+fn one_by_one(queues: Vec<Vec<Plan>>, cpus: usize) -> Vec<Vec<Plan>> {
+    let mut found: Vec<Vec<Plan>> = (0..cpus).map(|_| Vec::new()).collect();
+    for (number, plans) in queues.into_iter().enumerate() {
+        let own = &mut found[number % cpus];
+        for mut plan in plans {
+            plan.first = own.iter().map(|other| other.job.depth).sum();
+            own.push(plan);
+        }
+    }
+    for own in &mut found {
+        let size = own.len();
+        own.iter_mut().for_each(|plan| plan.crew = size);
+    }
+    found
+}
+
+fn part(plans: Vec<Plan>, mut rings: Rings, board: &Board) -> Part {
+    let streams = plans.iter().map(|plan| plan.stream).collect();
     let workers = plans
         .into_iter()
         .map(|plan| {
@@ -165,8 +262,7 @@ fn make(disk: Option<Function>, clock: Clock, text: &[u8]) -> Result<Ready, Fail
             (Worker::new(plan, &mut rings, None::<NoJournal>, board.clone()), depth)
         })
         .collect();
-    let crew = Crew::new(rings, workers, board.clone());
-    Ok(Ready { jobs, board, crew, capacity: seen.capacity, seed })
+    Part { crew: Crew::new(rings, workers, board.clone()), streams }
 }
 
 fn json_text(value: &impl serde::Serialize) -> Result<String, Failure> {

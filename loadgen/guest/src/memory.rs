@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Memory: a heap that only grows and is emptied between loads, and the four functions that a compiler takes for given.
 
+use crate::lock::Lock;
 use core::alloc::{GlobalAlloc, Layout};
 use core::arch::asm;
-use core::cell::UnsafeCell;
 
 unsafe extern "C" {
     static image_end: u8;
@@ -15,39 +15,36 @@ const MEMMAP_ENTRIES: usize = 48;
 /// The low 4 GiB are mapped; PCI devices are put below this, and no board has memory there.
 const MEMORY_END: u64 = 0xb000_0000;
 
-/// A heap from the end of the image to the end of the memory around it.
+/// A heap from the end of the image to the end of the memory around it, for all CPUs.
 pub struct Heap {
-    span: UnsafeCell<(usize, usize)>,
+    span: Lock<(usize, usize)>,
 }
 
-// SAFETY: there is one CPU, and no interrupt handler allocates.
-unsafe impl Sync for Heap {}
-
 #[global_allocator]
-static HEAP: Heap = Heap { span: UnsafeCell::new((0, 0)) };
+static HEAP: Heap = Heap { span: Lock::new((0, 0)) };
 
 // SAFETY: what is given out lies in memory that the start info names as such, is aligned as asked, and is not given
 // out again before `forget`, whose callers hold nothing that was made since.
 unsafe impl GlobalAlloc for Heap {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: one CPU, so nobody else has it.
-        let (next, end) = unsafe { &mut *self.span.get() };
-        let at = next.next_multiple_of(layout.align());
-        match at.checked_add(layout.size()) {
-            Some(after) if after <= *end => {
-                *next = after;
-                at as *mut u8
+        self.span.with(|(next, end)| {
+            let at = next.next_multiple_of(layout.align());
+            match at.checked_add(layout.size()) {
+                Some(after) if after <= *end => {
+                    *next = after;
+                    at as *mut u8
+                }
+                _ => core::ptr::null_mut(),
             }
-            _ => core::ptr::null_mut(),
-        }
+        })
     }
 
     unsafe fn dealloc(&self, place: *mut u8, layout: Layout) {
-        // SAFETY: as above.
-        let (next, _) = unsafe { &mut *self.span.get() };
-        if place as usize + layout.size() == *next {
-            *next = place as usize;
-        }
+        self.span.with(|(next, _)| {
+            if place as usize + layout.size() == *next {
+                *next = place as usize;
+            }
+        });
     }
 }
 
@@ -66,22 +63,18 @@ pub fn find(info: u32) -> usize {
         .map(|row| (word(row), word(row).saturating_add(word(row + 8))))
         .find(|(from, to)| *from <= begin && begin < *to)
         .map_or(begin, |(_, to)| to.min(MEMORY_END));
-    // SAFETY: called once, before anything allocates.
-    unsafe { *HEAP.span.get() = (begin as usize, end as usize) };
+    HEAP.span.with(|span| *span = (begin as usize, end as usize));
     (end - begin) as usize
 }
 
 /// How far the heap has grown.
 pub fn mark() -> usize {
-    // SAFETY: one CPU.
-    unsafe { (*HEAP.span.get()).0 }
+    HEAP.span.with(|span| span.0)
 }
 
 /// How many bytes are left.
 pub fn left() -> usize {
-    // SAFETY: one CPU.
-    let (next, end) = unsafe { *HEAP.span.get() };
-    end - next
+    HEAP.span.with(|(next, end)| *end - *next)
 }
 
 /// Empty the heap down to a mark.
@@ -89,8 +82,7 @@ pub fn left() -> usize {
 /// # Safety
 /// Nothing may be in use any more that was allocated since the mark was taken.
 pub unsafe fn forget(mark: usize) {
-    // SAFETY: one CPU; the caller promises the rest.
-    unsafe { (*HEAP.span.get()).0 = mark };
+    HEAP.span.with(|span| span.0 = mark);
 }
 
 #[unsafe(no_mangle)]

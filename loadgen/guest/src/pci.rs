@@ -71,16 +71,22 @@ impl Function {
             .collect()
     }
 
-    /// Switch MSI-X on, and have its first vector call `vector` on this CPU; whether it has MSI-X.
-    pub fn interrupts(self, vector: u8) -> bool {
+    /// Switch MSI-X on, and have a row for each of the first `cpus` CPUs call `vector` there; whether it has as many.
+    pub fn interrupts(self, vector: u8, cpus: usize) -> bool {
         let Some((at, head)) = self.listed().find(|(_, head)| *head as u8 == MSI_X) else { return false };
+        let rows = (head >> 16 & 0x7ff) as usize + 1;
         let table = self.read(at + 4);
         let Some(base) = self.memory((table & 7) as u8) else { return false };
-        let row = (base + (table & !7)) as *mut u32;
+        if rows < cpus {
+            return false;
+        }
         self.write(at, head | 1 << 31);
-        for (index, word) in [0xfee0_0000, 0, u32::from(vector), 0].into_iter().enumerate() {
-            // SAFETY: the first row of the device's own table, in a memory that was dealt out to it.
-            unsafe { row.add(index).write_volatile(word) };
+        for cpu in 0..cpus {
+            let row = (base + (table & !7)) as usize + 16 * cpu;
+            for (index, word) in [0xfee0_0000 | (cpu as u32) << 12, 0, u32::from(vector), 0].into_iter().enumerate() {
+                // SAFETY: a row of the device's own table, in a memory that was dealt out to it.
+                unsafe { (row as *mut u32).add(index).write_volatile(word) };
+            }
         }
         true
     }
@@ -136,11 +142,15 @@ impl Capability {
     pub const DEVICE: u8 = 4;
 }
 
-/// Find the virtio devices on the first bus and behind its bridges, and give them addresses.
-pub fn find() -> Vec<Function> {
+/// Find the virtio devices on the first bus and behind its bridges, and give them addresses: until there is one of each
+/// of these kinds, since every look costs an exit.
+pub fn find(kinds: &[u16]) -> Vec<Function> {
     let mut found = Vec::new();
     let (mut next, mut buses) = (WINDOW, 0u8);
     for slot in 0..32 {
+        if kinds.iter().all(|kind| found.iter().any(|one: &Function| one.kind == *kind)) {
+            break;
+        }
         let here = Function::at(0, slot);
         let name = here.read(0);
         if name as u16 == 0xffff {

@@ -14,27 +14,26 @@ _start:
     cld
     mov $stack0_top, %esp
     mov %ebx, start_info
-    mov $tables_pd, %edi
-    xor %ecx, %ecx
-1:  mov %ecx, %eax
-    shl $21, %eax
-    or $0x87, %eax                      # present, writable, CPL 3 too, 2 MiB
-    mov %eax, (%edi)
-    movl $0, 4(%edi)
-    add $8, %edi
-    inc %ecx
-    cmp $2048, %ecx
-    jne 1b
-    mov $tables_pdpt, %edi
-    mov $tables_pd + 7, %eax
-    mov $4, %ecx
+    mov $0x80000001, %eax
+    cpuid
+    test $0x4000000, %edx               # pages of 1 GiB: four, where there are
+    jz 1f
+    movl $0x00000087, tables_pdpt       # present, writable, CPL 3 too, large
+    movl $0x40000087, tables_pdpt + 8
+    movl $0x80000087, tables_pdpt + 16
+    movl $0xc0000087, tables_pdpt + 24
+    jmp 3f
+1:  mov $tables_pd, %edi                # else 2048 of 2 MiB
+    mov $0x87, %eax
 2:  mov %eax, (%edi)
     add $8, %edi
-    add $4096, %eax
-    dec %ecx
-    jnz 2b
-    mov $tables_pdpt + 7, %eax
-    mov %eax, tables_pml4
+    add $0x200000, %eax
+    jnc 2b
+    movl $tables_pd + 7, tables_pdpt
+    movl $tables_pd + 0x1007, tables_pdpt + 8
+    movl $tables_pd + 0x2007, tables_pdpt + 16
+    movl $tables_pd + 0x3007, tables_pdpt + 24
+3:  movl $tables_pdpt + 7, tables_pml4
     mov $tables_pml4, %eax
     mov %eax, %cr3
     mov $0x620, %eax                    # PAE, OSFXSR, OSXMMEXCPT
@@ -53,29 +52,6 @@ _start:
     shr $16, %eax
     mov %al, gdt_tss + 4
     mov %ah, gdt_tss + 7
-    mov $idt, %edi                      # every vector to its stub
-    mov $256, %ecx
-    mov $stubs, %esi
-3:  mov %esi, %eax
-    and $0xffff, %eax
-    or $0x100000, %eax
-    mov %eax, (%edi)
-    mov %esi, %eax
-    and $0xffff0000, %eax
-    or $0x8e00, %eax
-    mov %eax, 4(%edi)
-    movl $0, 8(%edi)
-    movl $0, 12(%edi)
-    add $16, %esi
-    add $16, %edi
-    dec %ecx
-    jnz 3b
-    mov $wake, %eax                     # vector 0x40: a queue has something
-    mov %ax, idt + 0x40 * 16
-    shr $16, %eax
-    shl $16, %eax
-    or $0x8e00, %eax
-    mov %eax, idt + 0x40 * 16 + 4
     lgdt gdtr
     lidt idtr
     ljmp $0x10, $4f
@@ -103,7 +79,17 @@ _start:
     xor %edx, %edx
     mov $0x4b564d01, %ecx               # MSR_KVM_SYSTEM_TIME_NEW
     wrmsr
-5:  mov $0xc0000081, %ecx               # STAR: syscall to 0x10, sysret to 0x30 and 0x28
+5:  call settle
+    mov start_info, %edi
+    pushq $0x2b                         # SS of CPL 3
+    pushq $stack3_top - 8
+    pushq $0x3002                       # IOPL 3, no interrupts
+    pushq $0x33                         # CS of CPL 3
+    pushq $guest_main
+    iretq
+
+settle:                                 # what every CPU needs
+    mov $0xc0000081, %ecx               # STAR: syscall to 0x10, sysret to 0x30 and 0x28
     xor %eax, %eax
     mov $0x00200010, %edx
     wrmsr
@@ -116,19 +102,68 @@ _start:
     wrmsr
     mov $0xfee000f0, %eax               # the local APIC: on, spurious vector 0xff
     movl $0x1ff, (%rax)
-    mov start_info, %edi
-    pushq $0x2b                         # SS of CPL 3
-    pushq $stack3_top - 8
-    pushq $0x3002                       # IOPL 3, no interrupts
-    pushq $0x33                         # CS of CPL 3
-    pushq $guest_main
+    ret
+
+# Another CPU starts in real mode on a page below 1 MiB, to which the next lines are copied (cpus.rs).
+    .code16
+    .globl low_begin
+    .globl low_end
+low_begin:
+    cli
+    lgdtl %cs:(low_gdtr - low_begin)
+    mov %cr0, %eax
+    or $1, %al
+    mov %eax, %cr0
+    ljmpl $8, $middle
+low_gdtr:
+    .word gdtr - gdt - 1
+    .long gdt
+low_end:
+
+    .code32
+middle:
+    mov $0x18, %eax
+    mov %eax, %ds
+    mov %eax, %es
+    mov %eax, %ss
+    mov $tables_pml4, %eax
+    mov %eax, %cr3
+    mov $0x620, %eax
+    mov %eax, %cr4
+    mov $0xc0000080, %ecx
+    xor %edx, %edx
+    mov $0x101, %eax
+    wrmsr
+    mov $0x80010033, %eax
+    mov %eax, %cr0
+    lidt idtr
+    ljmp $0x10, $high
+
+    .code64
+high:
+    xor %eax, %eax
+    mov %eax, %fs
+    mov %eax, %gs
+    mov helper, %eax
+    ltr %ax
+    mov helper + 8, %rsp
+    call settle
+    mov helper + 24, %rdi
+    pushq $0x2b
+    pushq helper + 16
+    pushq $0x3002
+    pushq $0x33
+    pushq (%rdi)                        # a task begins with what is to be called
     iretq
 
+    .globl halt
+    .globl halt_end
 halt:
     sti
     hlt
     cli
     sysretq
+halt_end:
 
 wake:
     push %rax
@@ -137,6 +172,8 @@ wake:
     pop %rax
     iretq
 
+    .globl wake
+    .globl stubs
     .align 16
 stubs:
     .set vector, 0
@@ -156,15 +193,18 @@ common:
     .data
     .align 16
 gdt:
-    .quad 0, 0
+    .quad 0
+    .quad 0x00cf9b000000ffff            # 0x08: 32-bit code of CPL 0
     .quad 0x00af9b000000ffff            # 0x10: code of CPL 0
     .quad 0x00cf93000000ffff            # 0x18: data of CPL 0
     .quad 0
     .quad 0x00cff3000000ffff            # 0x28: data of CPL 3
     .quad 0x00affb000000ffff            # 0x30: code of CPL 3
     .quad 0
+    .globl gdt_tss
 gdt_tss:
     .quad 0x0000890000002068, 0         # 0x40: with a map of ports, all of them free to CPL 3
+    .skip 16 * 63                       # those of other CPUs
 gdtr:
     .word gdtr - gdt - 1
     .long gdt, 0
@@ -173,6 +213,8 @@ idtr:
     .long idt, 0
     .bss
     .globl start_info
+    .globl helper
+    .globl idt
     .globl kvm_clock
     .align 4096
 tables_pml4: .skip 4096
@@ -183,6 +225,7 @@ tss:         .skip 104 + 8192 + 1
     .align 64
 kvm_clock:   .skip 64
 start_info:  .skip 64
+helper:      .skip 64
     .align 16
 stack0:      .skip 32768
 stack0_top:

@@ -34,6 +34,7 @@ fn put<T>(address: u64, value: T) {
 }
 
 /// A device that was reset and whose features are settled.
+#[derive(Clone, Copy)]
 pub struct Device {
     common: u64,
     doorbells: u64,
@@ -161,7 +162,8 @@ pub struct Piece {
 
 /// A split ring. Requests are chains of descriptors that their maker numbers.
 pub struct Ring {
-    number: u16,
+    /// Which of the device's it is.
+    pub number: u16,
     /// How many descriptors it has.
     pub size: u16,
     doorbell: u64,

@@ -88,7 +88,6 @@ class Bare:
         return {
             **{name: str(value) for name, value in seen.items()},
             "device": "/dev/disk0",
-            "cpus": "1",
             "features": "".join(str(features >> bit & 1) for bit in range(64)),
             "nr_requests": str(seen["queue_size"]),
             "scheduler": "[none]",
@@ -113,6 +112,7 @@ def running_bare(
     its output as hint.
     """
     asked = asked or Machine(system="bare")
+    vcpus = asked.vcpus or 1
     program = shell.find(asked.emulator or PROGRAM)
     name = f"guest{next(NUMBERS)}"
     console = warden.directory / f"{name}.console"
@@ -122,7 +122,7 @@ def running_bare(
             ends.enter_context(ours)
         machine = GuestMachine(
             kernel=str(guest), initramfs="", console=str(console), channels=(pairs[0][1].fileno(),),
-            monitor=pairs[1][1].fileno(), kvm=kvm, host_cpu=host_cpu, vcpus=1, asked=asked, first=first,
+            monitor=pairs[1][1].fileno(), kvm=kvm, host_cpu=host_cpu, vcpus=vcpus, asked=asked, first=first,
         )  # fmt: skip
         begun = time.monotonic()
         try:
@@ -139,7 +139,7 @@ def running_bare(
             monitor=monitor,
             console=console,
             kvm=kvm,
-            vcpus=1,
+            vcpus=vcpus,
             version=version_of(monitor.execute("query-version")),
             boot_seconds=time.monotonic() - begun,
             line=line,

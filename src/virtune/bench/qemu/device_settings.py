@@ -101,7 +101,9 @@ def machine_checks(
     if asked.vcpus is not None:
         count = str(asked.vcpus)
         yield Check(setting="machine.vcpus", asked=count, found=str(len(cpus)), proof="QMP query-cpus-fast")
-        yield Check(setting="guest.vcpus", asked=count, found=cpus_in_guest, proof="the guest's nproc")
+        yield Check(
+            setting="guest.vcpus", asked=count, found=cpus_in_guest, proof="the CPUs that answer in the guest"
+        )
     if asked.cpu is not None:
         kind = str(ask("qom-get", {"path": cpus[0]["qom-path"], "property": "type"})).removesuffix("-x86_64-cpu")
         name = asked.cpu.partition(",")[0]
