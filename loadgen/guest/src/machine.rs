@@ -162,7 +162,7 @@ extern "C" fn guest_trap(frame: *const [u64; 4]) -> ! {
     unsafe { asm!("mov {}, cr2", out(reg) address, options(nomem, nostack, preserves_flags)) }
     let halts = (&raw const halt_begin as u64..&raw const halt_end as u64).contains(&at);
     if halts {
-        let _ = Serial.write_str("this KVM lets no guest of ours wait for interrupts: use hipri=1, which polls; ");
+        let _ = Serial.write_str("on this KVM a bare guest cannot wait for interrupts: use hipri=1, which polls; ");
     }
     let _ = writeln!(Serial, "virtune-guest: exception {vector} (code {code:#x}) at {at:#x}, address {address:#x}");
     exit(Exit::Panic)

@@ -16,6 +16,7 @@ from virtune.model.errors import MissingToolError, PreconditionError, RefusedTar
 from virtune.model.event import Event, Noticed
 from virtune.model.stack import WRITABLE
 from virtune.model.study import Study
+from virtune.plan.guest_system import system_words
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +38,7 @@ def guest_is_built() -> bool:
 
 
 def require_programs(study: Study, say: Callable[[Event], None]) -> None:
-    """Find the programs of every rig and format, and build the guest image if needed.
+    """Find the programs of every rig and format, build the guest image if needed, and say what guests run.
 
     Raises MissingToolError, or PreconditionError if this host cannot run guests.
     """
@@ -52,6 +53,8 @@ def require_programs(study: Study, say: Callable[[Event], None]) -> None:
             _require_trusted(emulator, Path(program).resolve(), say)
     if machines:
         _require_host(study)
+    if (words := system_words(study, built=guest_is_built())) is not None:
+        say(Noticed(text=words))
     if any(machine.is_bare for machine in machines):
         from virtune.bench.qemu.bare import find_guest
 

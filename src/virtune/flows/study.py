@@ -23,7 +23,7 @@ from virtune.bench.verify.judge import require_verified
 from virtune.flows.attempt import Attempts, still_to_run, summary_of
 from virtune.flows.last_check import last_check
 from virtune.flows.pace import Pace, all_seconds, host_is_busy, place_of, rounds_at_most, seconds_left
-from virtune.flows.preconditions import Leave, admitted, guest_is_built, require_programs
+from virtune.flows.preconditions import Leave, admitted, require_programs
 from virtune.flows.seen_costs import seen_costs
 from virtune.flows.show import by_todays_method
 from virtune.flows.simulated_study import simulated_tools
@@ -56,7 +56,6 @@ from virtune.model.units import format_share
 from virtune.model.verdict import ROUNDS_MIN
 from virtune.plan.fit import clients_for, loads_virtqueues, require_fit
 from virtune.plan.forecast import SeenCosts, round_seconds
-from virtune.plan.guest_system import system_words
 from virtune.plan.interleave import propose
 from virtune.plan.loads import disturbed_probes, settled, with_loads
 from virtune.plan.looks import looked_at, plan_done
@@ -196,8 +195,6 @@ def prepared(
         return
     fio = shell.find("fio")
     require_programs(study, say)
-    if (words := system_words(study, built=guest_is_built())) is not None:
-        say(Noticed(text=words))
     ways = ready_domains(study, say)
     engines = _usable(fio_engines(fio), say)
     # one engine for all arms that load files or disks: a guest's fio may have fewer engines
