@@ -10,7 +10,6 @@ from tests.report.test_documents import study
 
 from virtune.analyse.study.summarise import summarise
 from virtune.analyse.trial.rejection import (
-    ATTEMPTS_MAX,
     _Counts,
     _fisher,
     pardons,
@@ -22,6 +21,7 @@ from virtune.model.evidence import InForce, StudyRecord, TrialRecord
 from virtune.model.measurement import Measurement
 from virtune.model.remark import Remark, Weight
 from virtune.model.study import Trial
+from virtune.model.study_options import ATTEMPTS
 
 
 def attempt(
@@ -55,8 +55,20 @@ def test_an_invalid_trial_is_repeated_at_most_twice() -> None:
     made.append(attempt(2, "native", "cpu-wait", number_of_attempt=2))
     assert again_after(made) is not None
     made.append(attempt(2, "native", "cpu-wait", number_of_attempt=3))
-    assert len(made) == 1 + ATTEMPTS_MAX
+    assert len(made) == 1 + ATTEMPTS
     assert again_after(made) is None
+
+
+def test_as_many_attempts_are_made_as_were_asked_for() -> None:
+    made = [attempt(1, "threads", "cpu-wait")]
+    trial = made[0].trial
+    assert why_again(trial, made, most=1) is None
+    assert unsettled(made, most=1) is None
+    made += [attempt(1, "threads", "cpu-wait", number_of_attempt=n) for n in (2, 3)]
+    assert why_again(trial, made, most=4) is not None
+    assert unsettled(made, most=4) == trial
+    # a failed trial gave nothing, so it is run again all the same
+    assert why_again(trial, [attempt(1, "threads", failure="fio went away")], most=1) is not None
 
 
 def test_a_valid_trial_stands_and_a_failed_one_is_run_once_more() -> None:

@@ -18,6 +18,7 @@ from virtune.probe.devices import backing_of
 pytestmark = [pytest.mark.real, pytest.mark.alone(first=False)]  # here others are to be in the way
 
 SHORT = ("--rounds", "1", "--seconds", "1", "--ramp", "0.1")
+THREE = ("--attempts", "3")
 METAL = ("--rig", "metal", "--workload", "rw=randread,bs=4k,iodepth=16")
 
 
@@ -78,7 +79,7 @@ def test_neighbours_on_the_cpus_are_seen(user: User) -> None:
 
 def test_another_who_reads_from_the_same_disk_is_seen_waited_for_twice_and_counted(user: User) -> None:
     with reading(user):
-        ran = user.run("measure", *METAL, *SHORT, "--json")
+        ran = user.run("measure", *METAL, *SHORT, *THREE, "--json")
     summary, trial = only(ran.json())
     assert trial["measurement"]["gates"]["foreign-io"] > 0.10
     assert (trial["attempt"], summary["attempts"], summary["invalid"]["foreign-io"]) == (3, 3, 3)
@@ -90,7 +91,7 @@ def test_another_who_reads_from_the_same_disk_is_seen_waited_for_twice_and_count
 
 def test_a_study_killed_between_two_attempts_makes_the_others_and_no_more(user: User) -> None:
     with reading(user):
-        process = user.start("measure", *METAL, *SHORT)
+        process = user.start("measure", *METAL, *SHORT, *THREE)
         assert process.stderr is not None
         for line in process.stderr:
             if "disturbed (" in line:

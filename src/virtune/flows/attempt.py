@@ -23,7 +23,7 @@ from virtune.store.store import Store
 
 def still_to_run(record: StudyRecord) -> tuple[Trial, ...]:
     """Return the trials left to run, first the one that was interrupted between two attempts."""
-    pending = None if record.study.kind is StudyKind.CHECK else unsettled(record.attempts)
+    pending = None if record.study.kind is StudyKind.CHECK else unsettled(record.attempts, most=record.study.attempts)
     return record.left if pending is None or pending in record.left else (pending, *record.left)
 
 
@@ -62,7 +62,7 @@ class Attempts:
             self._stand[trial.number] = record
             # a check measures the host as it is, for about the requested time
             as_it_is = self._study.kind is StudyKind.CHECK and record.failure is None
-            again = None if as_it_is else why_again(trial, self._made)
+            again = None if as_it_is else why_again(trial, self._made, most=self._study.attempts)
             if self._pace is not None:
                 took = time.monotonic() - begun
                 seconds = asked.seconds + asked.ramp_seconds

@@ -110,6 +110,7 @@ def study_for(question: Question) -> tuple[Study, str]:
         confidence=_or(asked.confidence, OPTIONS["confidence"].default),
         builtin=question.builtin,
         conditions=question.conditions,
+        attempts=asked.attempts or OPTIONS["attempts"].default,
     )
     if question.kind is StudyKind.COMPARE:
         study = budgeted(study, asked)
@@ -153,6 +154,7 @@ def _values(study: Study) -> dict[str, object]:
         "rounds": study.rounds,
         "seconds": study.seconds,
         "ramp": study.ramp_seconds,
+        "attempts": study.attempts,
         "seed": study.seed,
         "scratch": None if study.target else study.scratch,
         "span": study.span_bytes,

@@ -107,7 +107,7 @@ def require_budget(study: Study, seen: SeenCosts = NOTHING_SEEN) -> None:
 
 def resume_tuning(record: StudyRecord, *, store: Store, say: Callable[[Event], None], leave: Leave) -> Tuning:
     """Resume a search, in the middle of a block if it was killed there."""
-    if not tuning(record).finished or unsettled(record.attempts) is not None:
+    if not tuning(record).finished or unsettled(record.attempts, most=record.study.attempts):
         require_same_images(record.study)
         with prepared(record.study, say, leave, all_up=False) as tools:
             require_same_images(record.study)  # a damaged scratch image has just been replaced
@@ -217,7 +217,7 @@ def those_that_come_up(study: Study, tools: Tools, say: Callable[[Event], None])
 def _search(record: StudyRecord, tools: Tools, *, store: Store, say: Callable[[Event], None]) -> None:
     """Run block after block until the search is finished."""
     study = record.study
-    pending = unsettled(record.attempts)
+    pending = unsettled(record.attempts, most=study.attempts)
     made = tuple(one for one in record.attempts if pending is None or one.trial.number != pending.number)
     begun = -math.inf
     try:

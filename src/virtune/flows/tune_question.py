@@ -83,6 +83,7 @@ def study_for(asked: StudyOptions, what: Callable[[], Host]) -> Study:
         margin=asked.margin or OPTIONS["margin"].default,
         confidence=1 - ERROR,
         search=_search(asked, goal, space),
+        attempts=asked.attempts or OPTIONS["attempts"].default,
     )
     return with_system(replace(study, options=_options(study, asked)), built=guest_is_built())
 

@@ -8,7 +8,7 @@ from virtune.model.condition import Threshold
 from virtune.model.option import ChosenOption
 from virtune.model.search import Search
 from virtune.model.stack import Stack
-from virtune.model.study_options import Pairs
+from virtune.model.study_options import ATTEMPTS, Pairs
 from virtune.model.sweep_plan import SweepPlan
 from virtune.model.verdict import Verdict
 from virtune.model.workload import Workload
@@ -120,6 +120,8 @@ class Study:
     the plan that was done, by which the error is spent. None for older studies, which are judged by their old rules.
     `pairs` are those that get verdicts: all, or those with the baseline.
 
+    `attempts` is how often a trial is made at most while something disturbs it, the first included.
+
     `checked` is the last A/A test of this host within 24 hours before, None without one. `options` are the value and
     origin of every option; empty for older studies.
 
@@ -160,6 +162,7 @@ class Study:
     pairs: Pairs = "all"
     looks: tuple[tuple[int, float], ...] | None = None
     options: tuple[ChosenOption, ...] = ()
+    attempts: int = ATTEMPTS
 
     @property
     def rounds_begun(self) -> int:

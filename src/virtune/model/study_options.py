@@ -36,6 +36,9 @@ DEFAULT_SPAN = Bytes(1024**3)
 meet, and fits on any disk. It does NOT exceed the host's RAM: a stack that goes through the page cache will be
 served from RAM, which virtune detects and says."""
 
+ATTEMPTS, ATTEMPTS_MAX = 3, 10
+"""A disturbance of three attempts in a row is not temporary, so by default an invalid trial is repeated twice."""
+
 BUDGET_SECONDS = 300.0
 """Five minutes of trials: two arms then have 50 rounds, which show 3 % under a noise of 5 % (method, 4.2)."""
 
@@ -275,6 +278,13 @@ class StudyOptions:
         takes=Takes.TIME, verbs=(*LIVE, "tune"), low=0.0, high=RAMP_MAX, default=0.5, plan="ramp",
         help="Warm-up before each trial, not measured.",
         why="no start-up transient was seen beyond the first 250 ms of a load (method, 1)",
+    )  # fmt: skip
+    attempts: int | None = _row(
+        takes=Takes.WHOLE, verbs=(*LIVE, "tune"), low=1, high=ATTEMPTS_MAX, default=ATTEMPTS,
+        not_in_plan="it depends on how busy the host is",
+        help="Attempts at a trial, the first included, while something disturbs it. With 1 no disturbed trial is"
+        " repeated.",
+        why="a disturbance of three attempts in a row is not temporary",
     )  # fmt: skip
     seed: int | None = _row(
         takes=Takes.WHOLE, verbs=ALL, low=0, high=SEED_MAX, plan="seed", help="Seed of the random order and offsets.",

@@ -9,6 +9,7 @@ from virtune.model.durability import durability_of
 from virtune.model.metric import BY_ID
 from virtune.model.search import Search
 from virtune.model.study import Study, StudyKind
+from virtune.model.study_options import ATTEMPTS
 from virtune.model.workload import INLINE, Workload
 
 
@@ -56,6 +57,7 @@ def _rounds_again(study: Study, *, compares: bool) -> str:
     for workload in [one for one in study.workloads if one.probe] or study.workloads:
         words += ["--workload", _asked(workload)]
     words += ["--rounds", str(study.rounds), "--seconds", f"{study.seconds:g}", "--ramp", f"{study.ramp_seconds:g}"]
+    words += _attempts(study)
     words += ["--budget", f"{study.budget_seconds:g}"] if study.budget_seconds is not None else []
     words += ["--seed", str(study.seed), "--span", str(study.span_bytes)]
     for load in study.at_load:
@@ -69,6 +71,10 @@ def _rounds_again(study: Study, *, compares: bool) -> str:
     words += ["--restart"] if any(trial.restart for trial in study.trials) else []
     words += ["--target", study.target] if study.target else ["--scratch", study.scratch]
     return shlex.join(words)
+
+
+def _attempts(study: Study) -> list[str]:
+    return [] if study.attempts == ATTEMPTS else ["--attempts", str(study.attempts)]
 
 
 def tune_again(study: Study) -> str:
@@ -95,6 +101,7 @@ def tune_again(study: Study) -> str:
         words += ["--workload", _asked(workload)]
     for flag, value in asked.items():
         words += [] if value is None else [flag, f"{value:g}" if isinstance(value, float) else str(value)]
+    words += _attempts(study)
     words += ["--target", study.target] if study.target else ["--scratch", study.scratch]
     return shlex.join(words)
 
@@ -109,7 +116,7 @@ def sweep_again(study: Study) -> str:
     words += [] if plan.limit is None else ["--subject-to", plan.limit.text]
     words += [word for load in plan.loads for word in ("--loads", load)]
     words += ["--rounds", str(plan.rounds), "--seconds", f"{study.seconds:g}", "--ramp", f"{study.ramp_seconds:g}"]
-    words += ["--seed", str(study.seed), "--span", str(study.span_bytes)]
+    words += [*_attempts(study), "--seed", str(study.seed), "--span", str(study.span_bytes)]
     words += ["--target", study.target] if study.target else ["--scratch", study.scratch]
     return shlex.join(words)
 

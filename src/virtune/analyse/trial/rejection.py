@@ -18,10 +18,8 @@ from virtune.model.measurement import Measurement
 from virtune.model.remark import Weight
 from virtune.model.result import Waiver
 from virtune.model.study import Trial
+from virtune.model.study_options import ATTEMPTS
 from virtune.model.tuning import ArmAttempts
-
-ATTEMPTS_MAX = 3
-"""An invalid trial is repeated at most twice: a disturbance of three attempts in a row is not temporary."""
 
 FAILURES_MAX = 2
 """A failed trial is repeated once; one that fails twice will fail again."""
@@ -108,11 +106,11 @@ def rejected_for(arm: str, measurement: Measurement, pardoned: Collection[Waiver
     return tuple(cause for cause in measurement.causes if cause not in free)
 
 
-def why_again(trial: Trial, attempts: Sequence[TrialRecord]) -> str | None:
+def why_again(trial: Trial, attempts: Sequence[TrialRecord], *, most: int = ATTEMPTS) -> str | None:
     """Say why a trial has to be repeated, None when its last attempt counts.
 
-    `attempts` are all of the study so far, in their order. A cause that lies in the arm itself uses up the attempts
-    of one trial only; later trials are not repeated for it.
+    `attempts` are all of the study so far, in their order; an invalid trial is made `most` times. A cause that lies
+    in the arm itself uses up the attempts of one trial only; later trials are not repeated for it.
     """
     mine = [one for one in attempts if one.trial.number == trial.number]
     last = mine[-1]
@@ -120,21 +118,21 @@ def why_again(trial: Trial, attempts: Sequence[TrialRecord]) -> str | None:
         failures = sum(one.failure is not None for one in mine)
         return f"failed, repeated: {last.failure}" if failures < FAILURES_MAX else None
     causes = rejected_for(trial.arm, last.measurement, pardons(attempts))
-    hopeless = _tried_out(trial, attempts)
-    if not causes or len(mine) >= ATTEMPTS_MAX or hopeless.issuperset(causes):
+    hopeless = _tried_out(trial, attempts, most)
+    if not causes or len(mine) >= most or hopeless.issuperset(causes):
         return None
     said = next(one.text for one in last.measurement.remarks if one.weight is Weight.INVALID and one.id in causes)
     return f"disturbed ({', '.join(causes)}), repeated: {said}"
 
 
-def _tried_out(trial: Trial, attempts: Sequence[TrialRecord]) -> set[str]:
+def _tried_out(trial: Trial, attempts: Sequence[TrialRecord], most: int) -> set[str]:
     """Return the lasting causes that already made every attempt at an earlier trial of the same arm invalid."""
     kinds: dict[int, list[set[str]]] = {}
     for one in attempts:
         same = (one.trial.arm, one.trial.workload) == (trial.arm, trial.workload)
         if same and one.trial.number != trial.number and one.measurement is not None:
             kinds.setdefault(one.trial.number, []).append(set(one.measurement.causes))
-    lasting = [set.intersection(*found) for found in kinds.values() if len(found) >= ATTEMPTS_MAX]
+    lasting = [set.intersection(*found) for found in kinds.values() if len(found) >= most]
     return {cause for found in lasting for cause in found if cause not in GATE_BY_ID or not GATE_BY_ID[cause].passing}
 
 
@@ -150,9 +148,9 @@ def attempts_by_arm(attempts: Sequence[TrialRecord]) -> tuple[ArmAttempts, ...]:
     )
 
 
-def unsettled(attempts: Sequence[TrialRecord]) -> Trial | None:
+def unsettled(attempts: Sequence[TrialRecord], *, most: int = ATTEMPTS) -> Trial | None:
     """Return the trial that was interrupted between two attempts: the last that ran, if it has to be repeated."""
     if not attempts:
         return None
     last = max(attempts, key=lambda one: (one.ended, one.trial.number, one.attempt))
-    return last.trial if last.measurement is not None and why_again(last.trial, attempts) is not None else None
+    return last.trial if last.measurement is not None and why_again(last.trial, attempts, most=most) else None

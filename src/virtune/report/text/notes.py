@@ -114,9 +114,22 @@ def rejections(result: Result) -> Iterator[str]:
             least = f"{number}" if len(summary.invalid) == 1 else f"at least {number}"
             told.append(f"{summary.arm} {least} of {summary.attempts} ({causes})")
         if told:
-            yield f"disturbed under {workload.name}, each repeated up to twice: {'; '.join(told)}"
+            yield f"disturbed under {workload.name}, {_repeats(result.study.attempts)}: {'; '.join(told)}"
     yield from (pardon.text for pardon in result.pardons)
     yield from (finding.text for finding in result.ramps)
+
+
+def _repeats(attempts: int) -> str:
+    """Say how often a disturbed trial was repeated at most."""
+    match attempts:
+        case 1:
+            return "none repeated"
+        case 2:
+            return "each repeated once"
+        case 3:
+            return "each repeated up to twice"
+        case _:
+            return f"each repeated up to {attempts - 1} times"
 
 
 def label_of(cause: str) -> str:
