@@ -1,5 +1,7 @@
 # Every target works on a fresh Debian or Ubuntu machine; `tools/setup` installs what is missing.
 VENV := .venv/bin
+ALONE := tests/bench tests/flows tests/truth  # where tests marked `alone` lie: what is not collected takes no time
+PATIENT :=
 
 unexport PYTHONDONTWRITEBYTECODE  # where bytecode is not kept, every worker compiles all that it imports
 
@@ -14,9 +16,11 @@ demo:  ## Install what is needed, then compare threads, native, io_uring and bar
 
 test:  ## Everything: style, types, house rules, tests on real fio and QEMU
 	@tools/setup dev
-	$(MAKE) --no-print-directory -j 2 --output-sync check load
-	$(VENV)/pytest -m 'not alone and not long' -n 3 --dist loadgroup  # three, since the real ones wait more than they work
-	$(VENV)/pytest -m 'alone and not long'
+	@# three tests at a time, since the real ones wait more than they work; style and types take what is left of the CPUs
+	@$(MAKE) --no-print-directory -j 2 --output-sync check load PATIENT='nice -n 10' & beside=$$!; \
+	$(VENV)/pytest -m 'not alone and not long' -n 3 --dist loadgroup; passed=$$?; \
+	wait $$beside || { echo 'make check or make load failed: see above'; exit 1; }; exit $$passed
+	$(VENV)/pytest -m 'alone and not long' $(ALONE)
 
 test-long:  ## What is long and rare: kills by the hundred, soaks, large simulations; before a release
 	@tools/setup dev
@@ -24,10 +28,10 @@ test-long:  ## What is long and rare: kills by the hundred, soaks, large simulat
 
 check:  ## Style, types and house rules only
 	@tools/setup dev
-	$(VENV)/ruff check .
-	$(VENV)/ruff format --check .
-	$(VENV)/mypy
-	$(VENV)/lint-imports
+	$(PATIENT) $(VENV)/ruff check .
+	$(PATIENT) $(VENV)/ruff format --check .
+	$(PATIENT) $(VENV)/mypy
+	$(PATIENT) $(VENV)/lint-imports
 
 load:  ## The load generator's own tests only
 	@tools/setup dev

@@ -125,15 +125,15 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, bool | None, b
 class User:
     """Calls virtune as a user does: another process, its own store and scratch directory."""
 
-    def __init__(self, home: Path, scratch: Path) -> None:
-        self.home, self.scratch = home, scratch
+    def __init__(self, home: Path, scratch: Path, *, once: bool = False) -> None:
+        """With `once` no trial is repeated because something disturbed it."""
+        self.home, self.scratch, self.once = home, scratch, once
         self.store = home / "store.sqlite"
         self.env = dict(os.environ) | {"XDG_DATA_HOME": str(home), "COLUMNS": "100", "NO_COLOR": "1"}
 
     def command(self, *words: str, exactly: bool = False) -> list[str]:
         if words[0] in ("compare", "measure", "tune", "check", "sweep") and not exactly:
-            # the CPUs are busy, and a trial that waited for one says so: that is no reason to make it three times
-            once = () if words[0] == "check" else ("--attempts", "1")
+            once = ("--attempts", "1") if self.once and words[0] != "check" else ()
             words = (words[0], *once, *words[1:], "--scratch", str(self.scratch), "--span", str(SPAN))
         return [sys.executable, "-m", "virtune", *words]
 
@@ -145,7 +145,7 @@ class User:
         status: int | None = 0,
         exactly: bool = False,
     ) -> Ran:
-        """Run these words; unless `exactly` they are, each trial once, and on a small image of the tests' own."""
+        """Run these words; unless `exactly` they are, with the tests' scratch directory and a small span."""
         env = self.env | ({"PATH": path} if path is not None else {})
         command = self.command(*words, exactly=exactly)
         if interpreter_alike(env):
@@ -209,8 +209,8 @@ def scratch_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def user(tmp_path: Path, scratch_directory: Path) -> User:
-    return User(tmp_path, scratch_directory)
+def user(request: pytest.FixtureRequest, tmp_path: Path, scratch_directory: Path) -> User:
+    return User(tmp_path, scratch_directory, once=request.node.get_closest_marker("once") is not None)
 
 
 @pytest.fixture
@@ -296,10 +296,13 @@ def marked_processes() -> list[str]:
 
 
 def eventually(true: Callable[[], bool], *, seconds: float = 60) -> bool:
-    """Whether something comes true in time, also on a machine whose CPUs others use."""
+    """Whether something comes true in time, also on a machine whose CPUs others use.
+
+    A look that takes long is made less often, so that what it waits for has the CPU.
+    """
     deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
+    while (begun := time.monotonic()) < deadline:
         if true():
             return True
-        time.sleep(0.02)
+        time.sleep(min(1.0, max(0.02, 4 * (time.monotonic() - begun))))
     return true()

@@ -41,7 +41,7 @@ def survive(text: str) -> FioResult | None:
     return result
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(name=st.sampled_from(sorted(ORIGINALS)), start=st.integers(0, 40_000), end=st.integers(0, 40_000))
 def test_a_part_of_a_result_is_read_or_refused(name: str, start: int, end: int) -> None:
     text = ORIGINALS[name]
@@ -50,7 +50,7 @@ def test_a_part_of_a_result_is_read_or_refused(name: str, start: int, end: int) 
     survive(text[: min(start, end)] + text[max(start, end) :])
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     name=st.sampled_from(sorted(ORIGINALS)), cuts=st.lists(st.tuples(st.integers(0, 40_000), CHARACTERS), max_size=8)
 )
@@ -78,7 +78,7 @@ DOCUMENT = DOCUMENT[DOCUMENT.index("\n{\n") : DOCUMENT.index("\n}\n") + 2]
 PLACES = [place for place in places(json.loads(DOCUMENT)) if place and "bins" not in place[:-1]]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(place=st.sampled_from(PLACES), value=VALUES)
 def test_json_with_any_value_anywhere_is_read_or_refused(place: tuple[Any, ...], value: object) -> None:
     document = json.loads(DOCUMENT)

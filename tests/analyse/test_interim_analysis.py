@@ -93,16 +93,13 @@ def noisy(change: float, seed: int, *, noise: float = 0.05) -> Callable[[Trial],
 def test_a_study_goes_on_until_its_condition_is_decided(change: float, outcome: Outcome) -> None:
     """The verdict on -8 % falls long before it is shown to be more than -3 %, and it must not end the study."""
     asked = replace(study(workload("w")), conditions=parse_conditions(["iops < -3%"]))
-    longest, alone = 0, []
-    for seed in range(10):
+    for seed in range(10 if outcome is Outcome.BREACHED else 5):  # what holds takes many more rounds
         record, seen = run(asked, noisy(change, seed))
         assert [one.outcome for one in seen.rulings] == [outcome]
-        longest = max(longest, record.study.rounds_begun)
-        _, unasked = run(replace(asked, conditions=()), noisy(change, seed))
-        alone += [one.verdict for one in unasked.verdicts]
-    if outcome is Outcome.BREACHED:
-        assert longest <= 40
-        assert set(alone) == {Verdict.WORSE}
+        if outcome is Outcome.BREACHED:
+            assert record.study.rounds_begun <= 40
+            _, unasked = run(replace(asked, conditions=()), noisy(change, seed))
+            assert [one.verdict for one in unasked.verdicts] == [Verdict.WORSE]
 
 
 def test_a_condition_on_another_metric_is_waited_for() -> None:

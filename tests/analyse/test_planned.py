@@ -49,7 +49,7 @@ def ever_different(values: NDArray[np.float64]) -> bool:
     )
 
 
-@pytest.mark.parametrize(("lag1", "most"), [(0.0, 7), (0.3, 7)])
+@pytest.mark.parametrize(("lag1", "most"), [(0.0, 7), pytest.param(0.3, 7, marks=pytest.mark.long)])
 def test_equal_arms_are_seldom_called_different_over_the_whole_plan(lag1: float, most: int) -> None:
     """Of 60 plans at 5 % more than 7 are wrong with probability 0.01."""
     assert sum(ever_different(rounds(seed, lag1=lag1)) for seed in range(60)) <= most

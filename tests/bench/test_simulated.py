@@ -75,19 +75,17 @@ def test_the_same_seed_gives_the_same_figures_and_another_one_others() -> None:
 
 
 def test_noise_drift_and_autocorrelation_are_as_the_scenario_says() -> None:
-    rounds = range(1, 401)
+    def logs(name: str, rounds: int) -> list[float]:
+        return [math.log(value) for value in iops(replace(BASE, domain=name), rounds=range(1, rounds + 1))]
 
-    def logs(name: str) -> list[float]:
-        return [math.log(value) for value in iops(replace(BASE, domain=name), rounds=rounds)]
-
-    noisy, said = logs("noisy"), SCENARIOS["noisy"]
+    noisy, said = logs("noisy", 200), SCENARIOS["noisy"]
     assert statistics.stdev(noisy) == pytest.approx(math.hypot(said.noise, said.round_noise), rel=0.2)
-    alike = logs("alike")
+    alike = logs("alike", 400)
     own = statistics.correlation(alike[:-1], alike[1:])
     said = SCENARIOS["alike"]
     share = said.noise**2 / (said.noise**2 + said.round_noise**2)
     assert own == pytest.approx(said.alike * share, abs=0.15)
-    drifting = logs("drifting")[:50]
+    drifting = logs("drifting", 50)
     assert drifting[-1] - drifting[0] == pytest.approx(49 * math.log(1 - SCENARIOS["drifting"].drift), abs=0.3)
 
 
@@ -102,7 +100,7 @@ def test_rounds_with_high_numbers_cost_no_time_and_have_figures_as_the_first(nam
 
 @pytest.mark.parametrize("name", ["failing", "hanging", "dipping"])
 def test_failures_hangs_and_dips_come_as_often_as_the_scenario_says(name: str) -> None:
-    rounds, said = range(1, 301), SCENARIOS[name]
+    rounds, said = range(1, 201), SCENARIOS[name]
     found = iops(replace(BASE, domain=name), rounds=rounds)
     failed = 1 - len(found) / len(rounds)
     assert failed == pytest.approx(said.failures + said.hangs, abs=0.08)

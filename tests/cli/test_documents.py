@@ -20,7 +20,7 @@ SHORT = ("--rounds", "1", "--seconds", "100ms", "--ramp", "0")
 @pytest.fixture(scope="module")
 def measured(tmp_path_factory: pytest.TempPathFactory, scratch_directory: Path) -> User:
     """A user whose store has one study: metal and a storage daemon; reads, writes and flushes."""
-    user = User(tmp_path_factory.mktemp("user"), scratch_directory)
+    user = User(tmp_path_factory.mktemp("user"), scratch_directory, once=True)
     mixed = "mixed: rw=randrw,bs=4k,iodepth=4,fsync=8"
     ran = user.run("compare", "--arm", "metal:rig=metal", "--arm", "qsd:", "--workload", mixed, *SHORT, "--json")
     assert complaints("result", strictly(ran.stdout)) == []

@@ -14,7 +14,8 @@ from virtune.cli import cli
 
 
 def shortened(step: Step) -> tuple[str, ...]:
-    """Its words, with two rounds instead of the reader's six where the page shows nothing of what they decide.
+    """Its words, with two rounds instead of the reader's six, and no disturbed trial repeated, where the page shows
+    nothing of what they decide.
 
     The words as they stand are those of `test_every_command_is_one_that_virtune_takes`.
     """
@@ -22,7 +23,7 @@ def shortened(step: Step) -> tuple[str, ...]:
     if step.shown or "--rounds" not in words:
         return words
     place = words.index("--rounds") + 1
-    return (*words[:place], "2", *words[place + 1 :])
+    return (*words[:place], "2", *words[place + 1 :], "--attempts", "1")
 
 
 def run(user: User, step: Step) -> str:
@@ -65,7 +66,8 @@ def test_a_shown_line_that_is_not_printed_is_found() -> None:
 def test_only_rounds_are_fewer_and_none_where_a_page_shows_what_they_decide() -> None:
     shown = Step("page.md", ("compare", "--rounds", "6", "--seconds", "1"), shown=("better",))
     assert shortened(shown) == shown.words
-    assert shortened(replace(shown, shown=())) == ("compare", "--rounds", "2", "--seconds", "1")
+    few = ("compare", "--rounds", "2", "--seconds", "1", "--attempts", "1")
+    assert shortened(replace(shown, shown=())) == few
     assert shortened(Step("page.md", ("probe",))) == ("probe",)
 
 

@@ -46,52 +46,29 @@ class RigContract:
         window = Window(seconds=seconds, ramp_seconds=0.0, round=1, seed=7)
         return bench.run([load], window, kept or Kept())
 
-    def test_a_stack_comes_up_is_loaded_and_every_setting_of_it_is_verified(
+    def test_stacks_follow_one_another_are_loaded_and_every_setting_of_them_is_verified(
         self, session: Session, image_of: Image
     ) -> None:
         for stack in self.stacks:
             assert contradictions(stack) == ()
+            kept = Kept()
             with session.up(stack, self.spec(stack, image_of)) as bench:
-                output = self.load(bench)
+                assert bench.changeover is None or (bench.changeover.swapped or bench.changeover.why)
+                output = self.load(bench, kept=kept)
                 checks = (*bench.in_force.checks, *output.checks)
             require_verified("the arm", checks)
             assert unverified(stack, (*checks, *not_shown_checks(stack, checks))) == ()
+            require_readable(output)
+            require_named(kept)
 
-    def test_a_load_leaves_a_result_that_fios_own_reader_reads(self, session: Session, image_of: Image) -> None:
+    def test_after_a_job_that_its_program_refuses_the_first_stack_comes_up_again(
+        self, session: Session, image_of: Image
+    ) -> None:
         stack = self.stacks[0]
-        with session.up(stack, self.spec(stack, image_of)) as bench:
-            output = self.load(bench)
-        found = read_result(output.output.decode())
-        assert sum(load.iops for load in found.loads) > 0
-        assert found.loads[0].streams[0].clat is not None
-        assert output.command
-        assert output.log.count(b",") > 1
-
-    def test_what_a_rig_keeps_has_a_name_and_says_something(self, session: Session, image_of: Image) -> None:
-        stack, kept = self.stacks[0], Kept()
-        with session.up(stack, self.spec(stack, image_of)) as bench:
-            self.load(bench, kept=kept)
-        assert all(name and content for name, content in kept.captures.items())
-        for name, content in kept.captures.items():
-            if name.endswith(".json"):
-                json.loads(content)
-
-    def test_stacks_follow_one_another_and_say_how_they_came_to_run(self, session: Session, image_of: Image) -> None:
-        for stack in (*self.stacks, self.stacks[0]):
-            with session.up(stack, self.spec(stack, image_of)) as bench:
-                assert bench.changeover is None or (bench.changeover.swapped or bench.changeover.why)
-
-    def test_after_a_load_that_failed_the_next_stack_comes_up(self, session: Session, image_of: Image) -> None:
-        stack = self.stacks[0]
-        with pytest.raises(LoadError), session.up(stack, self.spec(stack, image_of)):
-            raise LoadError("as a load that failed")
+        with pytest.raises(LoadError), session.up(stack, self.spec(stack, image_of)) as bench:
+            self.refused(bench)
         with session.up(stack, self.spec(stack, image_of)) as bench:
             assert self.load(bench).output
-
-    def test_a_job_that_its_program_refuses_is_a_load_error(self, session: Session, image_of: Image) -> None:
-        stack = self.stacks[0]
-        with session.up(stack, self.spec(stack, image_of)) as bench, pytest.raises(LoadError):
-            self.refused(bench)
 
     def refused(self, bench: Bench) -> LoadOutput:
         """Run a job that no program takes."""
@@ -102,3 +79,20 @@ class RigContract:
         program = self.program() if job.program == "virtune-load" else "fio"
         load = LoadJob(job=wrong, workload=workload, program=program)
         return bench.run([load], Window(seconds=1.0, ramp_seconds=0.0), Kept())
+
+
+def require_readable(output: LoadOutput) -> None:
+    """Hold that a load leaves a result that fio's own reader reads."""
+    found = read_result(output.output.decode())
+    assert sum(load.iops for load in found.loads) > 0
+    assert found.loads[0].streams[0].clat is not None
+    assert output.command
+    assert output.log.count(b",") > 1
+
+
+def require_named(kept: Kept) -> None:
+    """Hold that what a rig keeps has a name and says something."""
+    assert all(name and content for name, content in kept.captures.items())
+    for name, content in kept.captures.items():
+        if name.endswith(".json"):
+            json.loads(content)

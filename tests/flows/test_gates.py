@@ -18,7 +18,6 @@ from virtune.probe.devices import backing_of
 pytestmark = [pytest.mark.real, pytest.mark.alone(first=False)]  # here others are to be in the way
 
 SHORT = ("--rounds", "1", "--seconds", "1", "--ramp", "0.1")
-THREE = ("--attempts", "3")
 METAL = ("--rig", "metal", "--workload", "rw=randread,bs=4k,iodepth=16")
 
 
@@ -79,7 +78,7 @@ def test_neighbours_on_the_cpus_are_seen(user: User) -> None:
 
 def test_another_who_reads_from_the_same_disk_is_seen_waited_for_twice_and_counted(user: User) -> None:
     with reading(user):
-        ran = user.run("measure", *METAL, *SHORT, *THREE, "--json")
+        ran = user.run("measure", *METAL, *SHORT, "--json")
     summary, trial = only(ran.json())
     assert trial["measurement"]["gates"]["foreign-io"] > 0.10
     assert (trial["attempt"], summary["attempts"], summary["invalid"]["foreign-io"]) == (3, 3, 3)
@@ -91,7 +90,7 @@ def test_another_who_reads_from_the_same_disk_is_seen_waited_for_twice_and_count
 
 def test_a_study_killed_between_two_attempts_makes_the_others_and_no_more(user: User) -> None:
     with reading(user):
-        process = user.start("measure", *METAL, *SHORT, *THREE)
+        process = user.start("measure", *METAL, *SHORT)
         assert process.stderr is not None
         for line in process.stderr:
             if "disturbed (" in line:
@@ -125,7 +124,7 @@ def quota_group() -> Path:
 def test_a_limit_on_our_cpu_time_is_seen(user: User) -> None:
     group = quota_group()
     try:
-        words = " ".join(user.command("measure", *METAL, *SHORT, "--json"))
+        words = " ".join(user.command("measure", *METAL, *SHORT, "--attempts", "1", "--json"))
         script = f"echo $$ > {group}/cgroup.procs && exec {words}"
         done = subprocess.run(["sh", "-c", script], capture_output=True, text=True, env=user.env, cwd=user.home)
         assert done.returncode == 0, done.stderr

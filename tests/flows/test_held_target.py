@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from tests.conftest import User
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.real, pytest.mark.once]
 
 MIB = 1024**2
 WRITING = ("--workload", "rw=randwrite,bs=4k,iodepth=4", "--rounds", "1", "--seconds", "200ms", "--ramp", "0s")

@@ -17,7 +17,7 @@ from tests.conftest import User, end_started, eventually, marked_processes
 
 from virtune import warden
 
-pytestmark = [pytest.mark.real, pytest.mark.xdist_group("study")]
+pytestmark = [pytest.mark.real, pytest.mark.once, pytest.mark.xdist_group("study")]
 
 ARMS = ("--arm", "metal:rig=metal", "--arm", "daemon:disk.aio=native", "--arm", "fuse:disk.export=fuse")
 SHORT = ("--rounds", "3", "--seconds", "0.7", "--ramp", "0.1", "-q")
@@ -72,7 +72,7 @@ def nothing_is_left() -> bool:
 @pytest.fixture(scope="module")
 def compared(tmp_path_factory: pytest.TempPathFactory, scratch_directory: Path) -> tuple[User, Any]:
     """A user with one study of three rigs, and its document."""
-    user = User(tmp_path_factory.mktemp("user"), scratch_directory)
+    user = User(tmp_path_factory.mktemp("user"), scratch_directory, once=True)
     return user, user.run("compare", *ARMS, *SHORT, "--report", str(user.home / "report.txt"), "--json").json()
 
 
@@ -143,7 +143,20 @@ def test_engines_of_a_job_file_are_compared_with_what_runs(user: User) -> None:
     own = "[global]\nrw=randread\ndirect=1\nioengine=libaio   # as the application does\n[data]\n"
     (user.home / "commented.fio").write_text(own)
     (user.home / "both.fio").write_text(f"{own}[wal]\nioengine=psync\n")
-    words = ("--set", "rig=metal", "--rounds", "1", "--seconds", "1", "--ramp", "0.2", "--json", "-q")
+    words = (
+        "--set",
+        "rig=metal",
+        "--rounds",
+        "1",
+        "--seconds",
+        "1",
+        "--ramp",
+        "0.2",
+        "--attempts",
+        "3",
+        "--json",
+        "-q",
+    )
     found = user.run("measure", "--workload", "both.fio", "--workload", "commented.fio", *words).json()
     (arm,) = found["arms"]
     seen = {(check["asked"], check["found"]) for check in arm["in_force"] if check["setting"] == "load.engine"}

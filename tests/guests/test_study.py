@@ -12,7 +12,7 @@ from tests.conftest import SPAN, User, bare_guest, eventually, marked_processes
 
 from virtune.probe.devices import backing_of
 
-pytestmark = [pytest.mark.real, pytest.mark.xdist_group("guests")]
+pytestmark = [pytest.mark.real, pytest.mark.once, pytest.mark.xdist_group("guests")]
 
 SHORT = ("--rig", "qemu", "--seconds", "1", "--ramp", "0.2", "-q")
 

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One real libvirtd for all tests of this folder, and domains to put into it."""
+"""A real libvirtd for the tests of this folder in one process, and domains to put into it.
+
+Guests with Linux (group `domains`) and without (group `libvirt`) have a libvirtd each, and run side by side.
+"""
 
 import shutil
 import tempfile

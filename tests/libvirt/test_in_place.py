@@ -28,9 +28,22 @@ from virtune.model.units import Bytes
 from virtune.shell import Warden
 from virtune.virsh import Virsh
 
-pytestmark = [pytest.mark.real, pytest.mark.xdist_group("libvirt")]
+pytestmark = [pytest.mark.real, pytest.mark.once, pytest.mark.xdist_group("domains")]
 
 SHORT = ("--seconds", "0.5", "--ramp", "0.1", "-q")
+LONG = (
+    "--arm",
+    "a:",
+    "--arm",
+    "b:",
+    "--workload",
+    "rw=randread,bs=4k,rate_iops=20",
+    "--rounds",
+    "1",
+    "--seconds",
+    "60",
+)
+"""A load that goes on until something ends it, and leaves the guest and others their CPUs."""
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +79,9 @@ def left_over(user: User, guest1: Inside) -> list[str]:
 def test_two_arms_are_compared_in_a_domain_that_is_left_as_it_was(user: User, guest1: Inside) -> None:
     before, data = guest1.configurations(), guest1.image.read_bytes()
     words = asked(guest1, "--vary", "disk.aio=threads,io_uring", "--rounds", "2", "--json")
-    found = user.run(*words, "--seconds", "3").json()  # an engine is seen at work only while the guest gets its CPU
+    # an engine is seen at work only while the guest gets its CPU, and some thousand requests show it
+    load = ("--workload", "rw=randread,bs=4k,iodepth=4,rate_iops=1500", "--seconds", "3")
+    found = user.run(*words, *load).json()
     assert guest1.configurations() == before
     assert guest1.image.read_bytes() == data
     assert not left_over(user, guest1)
@@ -97,7 +112,7 @@ def is_loaded(guest1: Inside) -> Callable[[], bool]:
 
 def test_a_killed_run_is_found_in_the_domain_and_taken_out(user: User, guest1: Inside) -> None:
     before = guest1.configurations()
-    child = user.start(*asked(guest1, "--arm", "a:", "--arm", "b:", "--rounds", "1", "--seconds", "60"))
+    child = user.start(*asked(guest1), *LONG)
     assert eventually(is_loaded(guest1), seconds=60)
     child.kill()
     child.communicate(timeout=90)
@@ -112,7 +127,7 @@ def test_a_killed_run_is_found_in_the_domain_and_taken_out(user: User, guest1: I
 
 def test_interrupted_it_leaves_the_domain_as_it_was(user: User, guest1: Inside) -> None:
     before = guest1.configurations()
-    child = user.start(*asked(guest1, "--arm", "a:", "--arm", "b:", "--rounds", "1", "--seconds", "60"))
+    child = user.start(*asked(guest1), *LONG)
     assert eventually(is_loaded(guest1), seconds=60)
     child.send_signal(signal.SIGINT)
     _, err = child.communicate(timeout=90)
@@ -196,7 +211,7 @@ def test_a_domain_without_agent_or_off_is_told_what(user: User, daemon: Libvirtd
 def test_a_guest_that_dies_under_its_load_is_said_to_be_gone_and_what_was_kept_is_found(
     user: User, guest1: Inside
 ) -> None:
-    child = user.start(*asked(guest1, "--arm", "a:", "--arm", "b:", "--rounds", "1", "--seconds", "60"))
+    child = user.start(*asked(guest1), *LONG)
     assert eventually(is_loaded(guest1), seconds=60)
     guest1.daemon.virsh("destroy", "guest1")
     _, err = child.communicate(timeout=90)

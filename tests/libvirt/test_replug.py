@@ -25,7 +25,7 @@ from virtune.flows.apply import Back, Means, undo
 from virtune.probe.process import Process
 from virtune.virsh import Virsh
 
-pytestmark = [pytest.mark.real, pytest.mark.xdist_group("libvirt")]
+pytestmark = [pytest.mark.real, pytest.mark.xdist_group("domains")]
 
 LINUX = """<domain type='qemu'>
   <name>linux</name>

@@ -100,17 +100,18 @@ def searched(seed: int) -> tuple[Tuning, StudyRecord, float]:
     return large.searched(large.space(), "quiet", seed, "TPE")[:3]
 
 
-def test_of_a_large_space_few_are_tried_and_one_near_the_best_of_all_wins() -> None:
-    found = [searched(seed) for seed in (1, 2)]
-    for known, record, _ in found:
-        ran = [one.trial.arm for one in record.trials if phase_of(one.trial.round) is Phase.RACE]
-        assert len(set(ran)) == len(known.standing.runners) <= 64
-        assert known.finished
-        assert sum(phase_of(one.trial.round) is Phase.RACE for one in record.trials) * 1.5 < 64 * 300 / 10
-    assert min(gap for _, _, gap in found) <= 0.03
-    assert max(gap for _, _, gap in found) <= 0.08
+@pytest.mark.xdist_group("search")
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.long)])
+def test_of_a_large_space_few_are_tried_and_one_near_the_best_of_all_wins(seed: int) -> None:
+    known, record, gap = searched(seed)
+    ran = [one.trial.arm for one in record.trials if phase_of(one.trial.round) is Phase.RACE]
+    assert len(set(ran)) == len(known.standing.runners) <= 64
+    assert known.finished
+    assert sum(phase_of(one.trial.round) is Phase.RACE for one in record.trials) * 1.5 < 64 * 300 / 10
+    assert gap <= (0.03 if seed == 1 else 0.08)
 
 
+@pytest.mark.xdist_group("search")
 def test_a_killed_search_gets_the_same_proposals_again() -> None:
     _, record, _ = searched(1)
     seen: set[str] = set()

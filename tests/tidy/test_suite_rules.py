@@ -44,3 +44,12 @@ def test_durations_are_added_over_a_test_s_phases_and_sorted(tmp_path: Path) -> 
         rules.pytest_runtest_logreport(report(name, "passed", seconds=seconds))
     rules.write_durations(tmp_path / "durations.tsv")
     assert (tmp_path / "durations.tsv").read_text() == "3.00\tslow\n0.10\tquick\n"
+
+
+def test_tests_that_run_alone_lie_where_make_test_looks_for_them() -> None:
+    root = Path(__file__).parents[2]
+    places = next(line for line in (root / "Makefile").read_text().splitlines() if line.startswith("ALONE :="))
+    folders = [root / word for word in places.partition(":=")[2].partition("#")[0].split()]
+    marked = [path for path in (root / "tests").rglob("test_*.py") if "mark." + "alone" in path.read_text()]
+    assert marked
+    assert [path for path in marked if not any(path.is_relative_to(folder) for folder in folders)] == []

@@ -15,19 +15,20 @@ _TICK_SECONDS = 0.02
 _CHUNK_BYTES = 1024**2
 
 
-def read_up_to(path: Path, limit: int) -> bytes:
-    """Return a file's first bytes, at most `limit`; raises OSError, also for a FIFO without a writer."""
+def read_up_to(path: Path, limit: int, *, writer_seconds: float = _WRITER_SECONDS) -> bytes:
+    """Return a file's first bytes, at most `limit`; raises OSError, also for a FIFO without a writer in that time."""
     # not blocking: opening a FIFO would wait for its writer for ever
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
-        return _all(descriptor, limit, fifo=stat.S_ISFIFO(os.fstat(descriptor).st_mode))
+        wait = writer_seconds if stat.S_ISFIFO(os.fstat(descriptor).st_mode) else None
+        return _all(descriptor, limit, wait)
     finally:
         os.close(descriptor)
 
 
-def _all(descriptor: int, limit: int, *, fifo: bool) -> bytes:
-    """Read to the end. A FIFO without a writer seems to be at its end."""
-    deadline = time.monotonic() + _WRITER_SECONDS
+def _all(descriptor: int, limit: int, wait: float | None) -> bytes:
+    """Read to the end. A FIFO, which has a time to wait, seems to be at its end while it has no writer."""
+    deadline = time.monotonic() + (wait or 0.0)
     poll = select.poll()
     poll.register(descriptor, select.POLLIN)
     content = bytearray()
@@ -41,7 +42,7 @@ def _all(descriptor: int, limit: int, *, fifo: bool) -> bytes:
             continue
         content += chunk
         if not chunk:
-            if begun or content or not fifo or poll.poll(0):
+            if begun or content or wait is None or poll.poll(0):
                 break
             if time.monotonic() > deadline:
                 raise TimeoutError(errno.ETIMEDOUT, "it is a FIFO, and no program writes to it")
