@@ -43,7 +43,7 @@ def command(
       virtune check --seconds 3m --rig storage-daemon --set disk.aio=native
       virtune check --json --fail-if-noisier 0.03
     """  # noqa: D301 - click's own mark for lines that are not to be rewrapped
-    from virtune.cli.output import show_check
+    from virtune.cli.output import say_more, show_check
     from virtune.cli.progress import Face
     from virtune.cli.progress_file import Recorded
     from virtune.cli.under_face import interrupt
@@ -61,7 +61,8 @@ def command(
             leave = Leave(write_to=options.allow_write_to, in_use=options.allow_in_use)
             around = run_check(study, store=kept, say=say, leave=leave, facts=facts)
         record = kept.get(study.id)
-    show_check(record, as_json=as_json, around=around)
+    show_check(record, as_json=as_json, around=around, brief=not verbose)
+    say_more(silent=as_json or verbose or quiet)
     if fail_if_noisier is None:
         return 0
     smallest = fitness(record).reach(5)

@@ -76,9 +76,9 @@ def command(
       virtune diagnose --run last
       virtune diagnose --run last --prove
     """  # noqa: D301 - click wants the escape itself
-    from virtune.cli.output import put
+    from virtune.cli.output import put, screen_lines
     from virtune.report.json.diagnose import diagnose_document
-    from virtune.report.text.diagnose import render
+    from virtune.report.text.diagnose import DiagnosisScreen, render
 
     if (bool(vm) and qmp is None) + (qmp is not None) + (study is not None) != 1:
         raise UsageError(
@@ -94,10 +94,10 @@ def command(
     if as_json:
         click.echo(json.dumps(diagnose_document(found), indent=2))
     else:
-        put(render(found))
+        put(render(found) if asked["verbose"] else DiagnosisScreen(found=found, lines=screen_lines()))
 
 
-_OF_PROOF = ("rounds", "budget", "scratch", "seed", "report", "markdown", "quiet", "verbose")
+_OF_PROOF = ("rounds", "budget", "scratch", "seed", "report", "markdown", "quiet")
 
 
 def _prove(study: str | None, store: StorePlace, asked: dict[str, Any], *, as_json: bool) -> None:

@@ -54,8 +54,13 @@ class Clean:
             yield Segment.line()
 
 
-def show_check(record: StudyRecord, *, as_json: bool, around: tuple[Neighbour, ...] | None = None) -> None:
-    """Write a check to stdout; without `around` it is a stored one, whose neighbours are no longer known."""
+def show_check(
+    record: StudyRecord, *, as_json: bool, around: tuple[Neighbour, ...] | None = None, brief: bool = False
+) -> None:
+    """Write a check to stdout; without `around` it is a stored one, whose neighbours are no longer known.
+
+    With `brief` a terminal shows one screen of it.
+    """
     from virtune.flows.check import fitness
 
     found = fitness(record, around=around)
@@ -65,8 +70,9 @@ def show_check(record: StudyRecord, *, as_json: bool, around: tuple[Neighbour, .
         click.echo(json.dumps(check_document(found), indent=2))
         return
     from virtune.report.text.check import render
+    from virtune.report.text.other_screens import CheckScreen
 
-    put(render(found))
+    put(CheckScreen(fitness=found, lines=screen_lines()) if brief else render(found))
 
 
 def show_result(
@@ -83,7 +89,7 @@ def show_result(
     With `brief` a terminal shows one screen of it.
     """
     if record.study.kind is StudyKind.CHECK and report is None and thresholds in (None, Thresholds()):
-        show_check(record, as_json=as_json)
+        show_check(record, as_json=as_json, brief=brief)
         return 0
     thresholds = thresholds or Thresholds()
     rulings = thresholds.rulings(record)
@@ -107,6 +113,12 @@ def show_result(
     if report is not None:
         click.echo(f"\nreport: {report}", err=True)
     return exit_code(rulings)
+
+
+def say_more(*, silent: bool) -> None:
+    """Say below one screen of a result where the rest of it is."""
+    if not silent:
+        click.echo("\nall of it: `virtune show`; with pictures: `virtune report`", err=True)
 
 
 SHELL_LINES = 4

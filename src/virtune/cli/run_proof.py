@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from virtune.cli.output import put, require_report, write_report
+from virtune.cli.output import put, require_report, screen_lines, write_report
 from virtune.cli.progress import Face
 from virtune.cli.thresholds import STDOUT, require_outputs, write_markdown
 from virtune.cli.under_face import under_face
@@ -27,7 +27,7 @@ from virtune.model.study_options import StudyOptions
 from virtune.report.html.proof_page import proof_page
 from virtune.report.json.diagnose import diagnose_document
 from virtune.report.proof_markdown import proof_markdown
-from virtune.report.text.diagnose import render
+from virtune.report.text.diagnose import DiagnosisScreen, render
 from virtune.store.store import Store
 
 _Ran = tuple[StudyRecord, Result] | None
@@ -86,7 +86,7 @@ def _show(found: Diagnosis, ran: _Ran, out: ProofOutput) -> None:
     if out.as_json:
         click.echo(json.dumps(diagnose_document([found]), indent=2))
     elif out.markdown != STDOUT:
-        put(render([found]))
+        put(render([found]) if out.verbose else DiagnosisScreen(found=[found], lines=screen_lines()))
     if out.markdown is not None:
         result, facts = (None, "") if ran is None else (ran[1], ran[0].facts)
         write_markdown(out.markdown, proof_markdown(found, result, facts))

@@ -143,6 +143,8 @@ def show_tuning(store: Store, known: Tuning, *, out: "SearchOutput", brief: bool
         from virtune.report.tune_markdown import tuning_markdown
 
         write_markdown(out.markdown, tuning_markdown(known, facts, lines))
+    if out.report is not None:
+        click.echo(f"\nreport: {out.report}", err=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

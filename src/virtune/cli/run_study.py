@@ -6,10 +6,8 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-import click
-
 from virtune.cli.options import read_options, say_options
-from virtune.cli.output import require_report, show_result
+from virtune.cli.output import require_report, say_more, show_result
 from virtune.cli.progress import Face
 from virtune.cli.thresholds import Thresholds
 from virtune.cli.under_face import under_face
@@ -112,6 +110,5 @@ def going_on(
         return show_result(result, record, as_json=as_json, report=report, thresholds=thresholds, brief=not verbose)
 
     code = under_face(Face(quiet=quiet, verbose=verbose), work, so_far, show, store=store, study=study)
-    if not (as_json or verbose or quiet):
-        click.echo("\nall of it: `virtune show`; with pictures: `virtune report`", err=True)
+    say_more(silent=as_json or verbose or quiet)
     return code

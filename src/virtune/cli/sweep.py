@@ -69,24 +69,31 @@ def going_on(
     verbose: bool,
 ) -> int:
     """Run the loads with a progress display, then show the curve; when interrupted, the curve so far."""
+    from virtune.cli.output import say_more
     from virtune.cli.progress import Face
     from virtune.cli.under_face import under_face
     from virtune.flows.sweep import finished_sweep
 
-    return under_face(
+    code = under_face(
         Face(quiet=quiet, verbose=verbose),
         work,
         lambda: finished_sweep(store, study.id),
-        lambda known: show_sweep(store, known, as_json=as_json, report=report),
+        lambda known: show_sweep(store, known, as_json=as_json, report=report, brief=not verbose),
         store=store,
         study=study,
     )
+    say_more(silent=as_json or verbose or quiet)
+    return code
 
 
-def show_sweep(store: "Store", known: "LoadSweep", *, as_json: bool, report: Path | None) -> int:
-    """Write the result of a sweep to stdout, and to a file if one was named."""
-    from virtune.cli.output import put, write_report
+def show_sweep(store: "Store", known: "LoadSweep", *, as_json: bool, report: Path | None, brief: bool = False) -> int:
+    """Write the result of a sweep to stdout, and to a file if one was named.
+
+    With `brief` a terminal shows one screen of it.
+    """
+    from virtune.cli.output import put, screen_lines, write_report
     from virtune.flows.show import current
+    from virtune.report.text.other_screens import SweepScreen
     from virtune.report.text.sweep import render
 
     record, result = current(store, known.study.id)
@@ -100,5 +107,7 @@ def show_sweep(store: "Store", known: "LoadSweep", *, as_json: bool, report: Pat
 
         click.echo(json.dumps(sweep_document(known, result, facts=record.facts), indent=2))
     else:
-        put(text)
+        put(SweepScreen(known=known, result=result, facts=record.facts, lines=screen_lines()) if brief else text)
+    if report is not None:
+        click.echo(f"\nreport: {report}", err=True)
     return 0

@@ -15,15 +15,15 @@ from virtune.report.text.layout import Column, Paragraph, Records
 from virtune.report.text.words import difference_text, share_text
 
 _STYLE = {"invalid": "red", "warns": "yellow", "near": "cyan", "clear": "green"}
-_WEIGHT = {Weight.INVALID: "red", Weight.WARNING: "yellow", Weight.NOTE: "cyan"}
+WEIGHT_STYLE = {Weight.INVALID: "red", Weight.WARNING: "yellow", Weight.NOTE: "cyan"}
 
 
 def render(fitness: Fitness) -> RenderableType:
     """Lay out a check for a terminal."""
-    parts: list[RenderableType] = [Paragraph(_headline(fitness))]
+    parts: list[RenderableType] = [Paragraph(headline(fitness))]
     rows = list(noise_rows(fitness))
     if rows:
-        parts += [Text("\nnoise", style="bold"), _table(rows)]
+        parts += [Text("\nnoise", style="bold"), figures_table(rows)]
     if any(one.blocks for one in fitness.reaches):
         parts += [Text("\nminimum detectable effect", style="bold"), _reaches(fitness)]
     if fitness.gates:
@@ -33,7 +33,7 @@ def render(fitness: Fitness) -> RenderableType:
     if fitness.advice:
         parts.append(Text("\nwhat to do about it", style="bold"))
     for remark in fitness.advice:
-        line = Text(f"{remark.weight.value}: ", style=_WEIGHT[remark.weight])
+        line = Text(f"{remark.weight.value}: ", style=WEIGHT_STYLE[remark.weight])
         line.append(remark.text, style="default")
         line.append(f"\n{remark.advice}" if remark.advice else "", style="dim")
         parts.append(Paragraph(line, indent=2, hanging=2))
@@ -50,7 +50,7 @@ def sentence(fitness: Fitness) -> str:
     return f"{whose}FIT: a 5-minute comparison of two arms detects differences of {least} and more (90 % power)"
 
 
-def _headline(fitness: Fitness) -> Text:
+def headline(fitness: Fitness) -> Text:
     text = Text(sentence(fitness), style="bold red" if fitness.unfit else "bold green")
     text.append(f"\ncheck {fitness.study}", style="bold default")
     told = f"  {fitness.workload}, {fitness.trials} trials, {format_seconds(fitness.measured_seconds)} measured"
@@ -96,23 +96,23 @@ def confidence_text(fitness: Fitness) -> str:
 
 
 def _reaches(fitness: Fitness) -> RenderableType:
-    rows = list(reach_rows(fitness))
+    rows = [*reach_rows(fitness), *slice_rows(fitness)]
+    return Group(figures_table(rows), Paragraph(Text(confidence_text(fitness), style="dim"), indent=2))
+
+
+def slice_rows(fitness: Fitness, *, others: bool = True) -> Iterator[tuple[str, Text]]:
+    """Yield how long a trial should take, if that is known, and with `others` what other lengths cost."""
     best = fitness.best_seconds
-    if best is not None:
-        costs = ", ".join(
-            f"{one.seconds:g} s {one.cost:.1f}x (sd {share_text(one.sd)})"
-            for one in fitness.slices
-            if one.seconds != best
-        )
-        sd, pairs = next((one.sd, one.pairs) for one in fitness.slices if one.seconds == best)
-        others = f"; longer for the same precision: {costs}" if costs else ""
-        rows.append(
-            (
-                "best slice",
-                Text(f"--seconds {best:g} (sd of paired differences {share_text(sd)}, {pairs} pairs){others}"),
-            )
-        )
-    return Group(_table(rows), Paragraph(Text(confidence_text(fitness), style="dim"), indent=2))
+    if best is None:
+        return
+    costs = ", ".join(
+        f"{one.seconds:g} s {one.cost:.1f}x (sd {share_text(one.sd)})"
+        for one in fitness.slices
+        if one.seconds != best
+    )
+    sd, pairs = next((one.sd, one.pairs) for one in fitness.slices if one.seconds == best)
+    told = f"; longer for the same precision: {costs}" if costs and others else ""
+    yield "best slice", Text(f"--seconds {best:g} (sd of paired differences {share_text(sd)}, {pairs} pairs){told}")
 
 
 def _reach(reach: Reach) -> Text:
@@ -158,8 +158,8 @@ def _neighbours(found: tuple[Neighbour, ...]) -> RenderableType:
     for one in found:
         moved = "" if one.bandwidth_bps is None else f", {format_bandwidth(one.bandwidth_bps)} of disk I/O"
         rows.append((f"{one.name} ({one.pid})", Text(f"{one.cpus:.2f} CPUs{moved}")))
-    return _table(rows)
+    return figures_table(rows)
 
 
-def _table(rows: list[tuple[str, Text]]) -> Records:
+def figures_table(rows: list[tuple[str, Text]]) -> Records:
     return Records([Column(title=""), Column(title="", wraps=True)], rows, indent=2)

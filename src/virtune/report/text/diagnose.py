@@ -2,8 +2,9 @@
 """A diagnosis for a terminal: what limits a disk, where the time of a request goes, what its threads cost."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
-from rich.console import Group, RenderableType
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.text import Text
 
 from virtune.model.bottleneck import CAUSE_WORDS, Cause, Diagnosis
@@ -23,46 +24,83 @@ _THREADS_MAX = 12
 
 def render(found: Sequence[Diagnosis]) -> Group:
     """Lay out diagnoses one below the other."""
-    return Group(*(part for one in found for part in _one(one)))
+    return Group(*(part for one in found for _, part in _one(one)))
 
 
-def _one(one: Diagnosis) -> Iterator[RenderableType]:
+_LEFT_OUT = {
+    "guideline": "the guideline", "threads": "its threads", "layers": "its layers", "load": "its load as a workload",
+    "accused": "what was seen before the test", "unseen": "what was not seen", "evidence": "the evidence",
+}  # fmt: skip
+"""The parts of a diagnosis that a screen can do without, the least needed first."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DiagnosisScreen:
+    """Diagnoses within `lines` lines (None: no limit): what does not fit is left out, and named."""
+
+    found: Sequence[Diagnosis]
+    lines: int | None = None
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Leave out one kind of part after the other until the rest fits; verdicts always stay."""
+        parts = [part for one in self.found for part in _one(one)]
+        gone: list[str] = []
+
+        def height() -> int:
+            return sum(len(console.render_lines(part, options, pad=False)) for _, part in parts) + bool(gone)
+
+        for name, words in _LEFT_OUT.items():
+            if self.lines is None or height() <= self.lines:
+                break
+            if any(kind == name for kind, _ in parts):
+                parts = [(kind, part) for kind, part in parts if kind != name]
+                gone.append(words)
+        if gone:
+            parts = [
+                *parts[:-1],
+                ("", Paragraph(Text(f"left out here (-v shows it): {', '.join(gone)}", style="dim"))),
+            ]
+        yield Group(*(part for _, part in parts))
+
+
+def _one(one: Diagnosis) -> Iterator[tuple[str, RenderableType]]:
+    """Yield the parts of a diagnosis, each with the kind of what it is; what has none is always shown."""
     path = one.path
     title = Text(one.disk, style="bold").append(f"  {one.workload}", style="not bold dim")
-    yield Paragraph(title, hanging=2)
+    yield "", Paragraph(title, hanging=2)
     rates = f"{format_count(path.iops)} IOPS, {format_bandwidth(path.bandwidth)}"
     which = f" in one of {one.found.of} rounds" if one.found.of > 1 else ""
-    yield Text(f"{rates}, seen for {format_seconds(one.seconds)}{which}", style="dim")
-    yield _verdict(one)
+    yield "", Text(f"{rates}, seen for {format_seconds(one.seconds)}{which}", style="dim")
+    proved = list(proof_lines(one))
+    yield from (("", part) for part in proved)
+    yield ("accused" if proved else ""), _verdict(one)
+    evidence = "accused" if proved else "evidence"
     for line in one.found.evidence:
-        yield Paragraph(Text(line), indent=2, hanging=2)
-    yield Paragraph(Text(f"next: {one.found.experiment}", style="green"), indent=2, hanging=2)
-    yield from proof_lines(one)
+        yield evidence, Paragraph(Text(line), indent=2, hanging=2)
+    yield evidence, Paragraph(Text(f"next: {one.found.experiment}", style="green"), indent=2, hanging=2)
     if one.layers is not None:
-        yield Text("\nwhere the time of a request goes", style="bold")
-        yield from layers_table(one.layers)
+        yield "layers", Text("\nwhere the time of a request goes", style="bold")
+        yield from (("layers", part) for part in layers_table(one.layers))
     threads = _shown(path.threads)
     if threads:
-        yield Text("\nthreads", style="bold")
-        yield _threads(threads, path.iops)
+        yield "threads", Text("\nthreads", style="bold")
+        yield "threads", _threads(threads, path.iops)
     if one.guideline is not None:
-        yield from guideline_lines(one.guideline)
+        yield from (("guideline", part) for part in guideline_lines(one.guideline))
     if one.rate:
-        yield Text("\nits load as a workload", style="bold")
-        again = Text(f"  virtune compare --vary disk.aio=threads,native,io_uring --workload '{one.workload}'")
-        again.no_wrap, again.overflow = True, "ignore"
-        yield again
-        yield Paragraph(
-            Text(
-                f"with `,{one.rate}` at its rate; from counters: sizes are means, and random places are assumed",
-                style="dim",
-            ),
-            indent=2,
-            hanging=2,
-        )
+        yield from (("load", part) for part in _load(one))
     for line in one.missing:
-        yield Paragraph(Text(f"not seen: {line}", style="yellow"), hanging=2)
-    yield Text("")
+        yield "unseen", Paragraph(Text(f"not seen: {line}", style="yellow"), hanging=2)
+    yield "", Text("")
+
+
+def _load(one: Diagnosis) -> Iterator[RenderableType]:
+    yield Text("\nits load as a workload", style="bold")
+    again = Text(f"  virtune compare --vary disk.aio=threads,native,io_uring --workload '{one.workload}'")
+    again.no_wrap, again.overflow = True, "ignore"
+    yield again
+    told = f"with `,{one.rate}` at its rate; from counters: sizes are means, and random places are assumed"
+    yield Paragraph(Text(told, style="dim"), indent=2, hanging=2)
 
 
 def _verdict(one: Diagnosis) -> RenderableType:

@@ -56,12 +56,12 @@ def proof_lines(one: Diagnosis) -> Iterator[RenderableType]:
     proof = one.proof
     if proof is None:
         return
-    yield Text("")
     yield Paragraph(Text(headline(one, proof), style=_STYLE[proof.outcome]), hanging=2)
     for line in proof_sentences(proof):
         yield Paragraph(Text(line), indent=2, hanging=2)
     if proof.study:
         yield Paragraph(Text(f"its comparison: `virtune show {proof.study}`", style="dim"), indent=2, hanging=2)
+    yield Text("")
 
 
 def _changed(proof: Proof, change: Interval | None) -> str:

@@ -70,8 +70,8 @@ class Screen:
         below += [Paragraph(Text(line, style="dim"), hanging=2) for line in about(result, self.facts)]
         going_on = dict.fromkeys(line for basis in result.basis for line in what_deciding_takes(result, basis))
         below += [Paragraph(Text(line, style="yellow"), hanging=2) for line in list(going_on)[:1]]
-        below.append(_verified(result))
-        said = list(_warnings(result))
+        below.append(verified_line(result))
+        said = list(screen_warnings(result))
         # the first warning is always there, whatever the table needs
         left = None if self.lines is None else self.lines - height([*head, *below, *said[:1]]) - bool(said[1:])
         table = _table(result, view, None if left is None else max(ROWS_LEAST, left - MORE_LINES))
@@ -79,7 +79,7 @@ class Screen:
         choices = ([*with_authors, *table], with_authors, [*own, *table], own) if own else ()
         table = next((one for one in choices if left is None or height(one) <= left), table)
         rest = None if self.lines is None else self.lines - height([*head, *table, *below])
-        for part in (*head, *table, *below, *_fitting(said, rest, height)):
+        for part in (*head, *table, *below, *fitting(said, rest, height)):
             for line in console.render_lines(part, options, pad=False):
                 yield from line
                 yield Segment.line()
@@ -101,7 +101,7 @@ class SearchScreen:
         known = self.known
         head: list[RenderableType] = [tune.headline(known), Text("")]
         head += [*(Paragraph(line, hanging=2) for line in tune.answer_lines(known)), Text("")]
-        said = [_item("note", text, "yellow") for text in tune.warnings(known)]
+        said = [item("note", text, "yellow") for text in tune.warnings(known)]
         left = None if self.lines is None else self.lines - height([*head, *said[:1]]) - bool(said[1:])
         rows = None if left is None else max(ROWS_LEAST, left - MORE_LINES)
         table = arms_table(known, rows)
@@ -109,7 +109,7 @@ class SearchScreen:
             rows -= 1
             table = arms_table(known, rows)
         rest = None if self.lines is None else self.lines - height([*head, table])
-        yield Group(*head, table, *_fitting(said, rest, height))
+        yield Group(*head, table, *fitting(said, rest, height))
 
 
 def verdict_lines(result: Result, view: ResultView) -> list[RenderableType]:
@@ -217,7 +217,7 @@ def _more(count: int, most: int | None, word: str) -> list[RenderableType]:
     return [Text(f"and {count_text(left, f'more {word}')}", style="dim")] if left > 0 else []
 
 
-def _verified(result: Result) -> Paragraph:
+def verified_line(result: Result) -> Paragraph:
     """Say in a line that all settings were read back, else which were not."""
     if wrong := not_verified(result):
         told = (f"{names_text(what, NAMES)} ({names_text(arms, 3)})" for what, arms in wrong.items())
@@ -232,26 +232,26 @@ def _verified(result: Result) -> Paragraph:
     return Paragraph(Text(f"settings of {arms} verified in what ran", style="green"), hanging=2)
 
 
-def _warnings(result: Result) -> Iterator[Paragraph]:
+def screen_warnings(result: Result) -> Iterator[Paragraph]:
     """Yield failures and warnings, the worst first; notes on how to read figures are left to `virtune show`."""
     for summary in result.arms:
         for reason in summary.failures:
-            yield _item("failed", f"{summary.arm}: {reason}", "red")
+            yield item("failed", f"{summary.arm}: {reason}", "red")
     for weight in (Weight.INVALID, Weight.WARNING):
         for text in short_warnings(result, weight):
-            yield _item(WORD[weight], text, WARNING_STYLE[weight])
+            yield item(WORD[weight], text, WARNING_STYLE[weight])
     for text in rejections(result):
-        yield _item("trials", text, "yellow")
+        yield item("trials", text, "yellow")
     if result.study.imported:
         for text in imported.warnings(result.study):
-            yield _item("warning", text, "yellow")
+            yield item("warning", text, "yellow")
 
 
-def _item(word: str, text: str, style: str) -> Paragraph:
+def item(word: str, text: str, style: str) -> Paragraph:
     return Paragraph(Text(f"{word}: ", style=style).append(text, style="not bold default"), hanging=2)
 
 
-def _fitting(
+def fitting(
     said: Sequence[RenderableType], room: int | None, height: Callable[[Sequence[RenderableType]], int]
 ) -> list[RenderableType]:
     """Return the first warnings that fit, at least one, and how many more there are."""

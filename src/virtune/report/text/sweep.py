@@ -41,8 +41,8 @@ def render(known: LoadSweep, result: Result, facts: str = "") -> Group:
     title.append(f"\n{study.arms[0].name}, {study.workloads[0].name}")
     parts: list[RenderableType] = [title, Text("")]
     parts += [Paragraph(Text(line), indent=2, hanging=2) for line in answer_lines(known)]
-    parts += [Text(""), _table(known, result)]
-    parts += [Text(""), *(Paragraph(Text(line, style="dim"), hanging=2) for line in _measured(known, facts))]
+    parts += [Text(""), curve_table(known, result)]
+    parts += [Text(""), *(Paragraph(Text(line, style="dim"), hanging=2) for line in measured_lines(known, facts))]
     parts += notes(without_saturation(result))
     again = Text(f"  {sweep_again(study)}", no_wrap=True, overflow="ignore")  # one line, so that it can be pasted
     return Group(*parts, Text("\nto repeat it", style="bold"), again)
@@ -97,12 +97,24 @@ def curve(known: LoadSweep, result: Result) -> tuple[tuple[str, ...], list[tuple
     return ("offered", "achieved", *(_COLUMNS[one] for one in told)), rows
 
 
-def _table(known: LoadSweep, result: Result) -> Records:
+def curve_table(known: LoadSweep, result: Result, most: int | None = None) -> Records:
+    """Lay out a row for each load; at most `most`, those around what was found."""
     heads, rows = curve(known, result)
     columns = [Column(title=title, right=True) for title in heads]
     means = [point.latency_ns for point in known.points]
     drawn = [(*row, _bar(mean, means)) for row, mean in zip(rows, means, strict=True)]
-    return Records([*columns, Column(title="latency")], drawn)
+    begin = 0 if most is None else _begin(known, most)
+    return Records([*columns, Column(title="latency")], drawn[begin : None if most is None else begin + most])
+
+
+def _begin(known: LoadSweep, most: int) -> int:
+    """Return the first of `most` loads, of which what was found is the middle; without it the last ones."""
+    count = len(known.points)
+    found = known.most or known.knee or known.saturation
+    if found is None:
+        return max(0, count - most)
+    middle = min(range(count), key=lambda at: abs(known.points[at].iops - found.iops))
+    return max(0, min(middle - most // 2, count - most))
 
 
 def _cell(summary: ArmSummary | None, metric: str) -> str:
@@ -116,7 +128,7 @@ def _bar(value: float, among: list[float]) -> str:
     return "#" * (1 + round(share * (BAR - 1)))
 
 
-def _measured(known: LoadSweep, facts: str) -> Iterator[str]:
+def measured_lines(known: LoadSweep, facts: str) -> Iterator[str]:
     study = known.study
     rounds = 0 if study.sweep is None else study.sweep.rounds
     span = f"target {study.target}" if study.target else f"span {format_bytes(study.span_bytes)}"

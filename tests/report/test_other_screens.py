@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A check and a sweep end on one screen too: the verdict first, its figures, and what is left out."""
+
+import gzip
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from rich.console import Console, RenderableType
+from tests.report.test_documents import record
+from tests.report.test_screen import with_warnings
+
+from virtune.analyse.study.summarise import summarise
+from virtune.cli import run
+from virtune.flows.check import fitness
+from virtune.flows.diagnose import diagnose_study
+from virtune.model.evidence import Listed
+from virtune.model.fitness import Fitness, GateStanding, Neighbour, Reach, SliceNoise
+from virtune.model.remark import Remark, Weight
+from virtune.model.study import StudyKind
+from virtune.model.sweep import LoadEstimate, LoadPoint, LoadSweep
+from virtune.model.units import format_count
+from virtune.report.text.diagnose import DiagnosisScreen, render
+from virtune.report.text.other_screens import CheckScreen, SweepScreen
+from virtune.store.sqlite import Store
+
+ROOM = 20
+KEPT = Path(__file__).parents[1] / "store" / "data" / "format-1-method-7.sqlite.gz"
+WORDS = "a remark of some length that needs more than one line of a terminal that is 80 columns wide"
+REMARK = Remark(id="r", weight=Weight.WARNING, text=WORDS, advice=WORDS)
+
+
+def lines_of(shown: RenderableType, width: int = 80) -> list[str]:
+    console = Console(width=width, no_color=True)
+    with console.capture() as captured:
+        console.print(shown, crop=False, end="")
+    return captured.get().splitlines()
+
+
+def invented(remarks: int, *, fit: bool) -> Fitness:
+    """A check that has everything to say."""
+    gate = GateStanding(id="g", label="CPU contention", unit="share", readings=9, median=0.1, worst=0.4, flag=0.05,
+                        invalid=0.2, standing="invalid")  # fmt: skip
+    slices = tuple(SliceNoise(seconds=n, pairs=40, sd=0.05, blocks_per_minute=9, cost=n) for n in (1, 2, 3, 4))
+    return Fitness(
+        study="20261122-000000-0000", workload="randread-4k", trials=40, measured_seconds=40.0, iops=41234.0,
+        window_seconds=0.25, windows_cv=0.04, correlation_seconds=1.5, correlation_open=True, drift=None,
+        overhead_seconds=0.5, slices=slices, best_seconds=1.0, confidence=0.95,
+        reaches=tuple(Reach(minutes=n, blocks=8 * n, smallest=0.2 / n) for n in (1, 5, 15)), same=None,
+        gates=(gate,) * 12, neighbours=(Neighbour(pid=1, name="fio", cpus=1.5, bandwidth_bps=1e8),) * 30,
+        advice=tuple(replace(REMARK, text=f"{WORDS} {n}") for n in range(remarks)),
+        unfit=() if fit else ("it drifts", "the A/A test found a difference"),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("fit", [True, False])
+@pytest.mark.parametrize("remarks", [0, 1, 30])
+def test_a_check_is_one_screen_with_its_verdict_first(remarks: int, *, fit: bool) -> None:
+    lines = lines_of(CheckScreen(fitness=invented(remarks, fit=fit), lines=ROOM))
+    assert len(lines) <= ROOM, "\n".join(lines)
+    assert lines[0].startswith("FIT: " if fit else "NOT FIT: ")
+    told = "\n".join(lines)
+    assert "detects in 5 min" in told
+    assert "20261122-000000-0000" in told
+    assert remarks == 0 or "warning: " in told
+    assert remarks < 30 or "more warnings" in told
+    everything = lines_of(CheckScreen(fitness=invented(remarks, fit=fit)))
+    assert remarks < 30 or len(everything) > 60, "without a screen nothing is left out"
+    assert "CPU contention invalid" in "\n".join(everything)
+
+
+def test_the_kept_check_fits_on_a_screen(tmp_path: Path) -> None:
+    place = tmp_path / "kept.sqlite"
+    place.write_bytes(gzip.decompress(KEPT.read_bytes()))
+    with Store(place) as store:
+        found = next(one for one in store.list() if isinstance(one, Listed) and one.study.kind is StudyKind.CHECK)
+        checked = fitness(store.get(found.study.id))
+    lines = lines_of(CheckScreen(fitness=checked, lines=ROOM))
+    assert len(lines) <= ROOM
+    assert "FIT" in lines[0]
+
+
+def test_a_diagnosis_of_several_disks_is_one_screen_with_what_limits_each(tmp_path: Path) -> None:
+    place = tmp_path / "kept.sqlite"
+    place.write_bytes(gzip.decompress(KEPT.read_bytes()))
+    with Store(place) as store:
+        kept = next(one for one in store.list() if isinstance(one, Listed) and one.study.kind is StudyKind.COMPARE)
+        found = diagnose_study(store, kept.study.id)[:1] * 4
+    everything = lines_of(render(found))
+    assert len(everything) > ROOM
+    lines = lines_of(DiagnosisScreen(found=found, lines=ROOM))
+    assert len(lines) <= ROOM, "\n".join(lines)
+    told = "\n".join(lines)
+    assert told.count("what limits it is undecidable") == len(found)
+    assert lines[-1].startswith("left out here (-v shows it): ")
+    assert "the evidence" in lines[-1]
+    assert lines_of(DiagnosisScreen(found=found)) == everything
+
+
+def swept(loads: int) -> LoadSweep:
+    points = tuple(
+        LoadPoint(workload="randread-4k", offered=1000.0 * n, achieved=(990.0 * n,), met=n < loads,
+                  latency_ns=1e5 * n * n, power=())
+        for n in range(1, loads + 1)
+    )  # fmt: skip
+    knee = LoadEstimate(iops=990.0 * (loads - loads // 4), low=1500.0, high=None)
+    top = LoadEstimate(iops=990.0 * loads, low=1.0, high=None)
+    study = record(8).study
+    return LoadSweep(study=study, finished=False, points=points, saturation=top, knee=knee, most=None, why=())
+
+
+@pytest.mark.parametrize("loads", [2, 12, 60])
+@pytest.mark.parametrize("warnings", [0, 12])
+def test_a_sweep_is_one_screen_with_what_it_found_first(loads: int, warnings: int) -> None:
+    known, result = swept(loads), summarise(with_warnings(record(8), warnings))
+    lines = lines_of(SweepScreen(known=known, result=result, facts="", lines=ROOM))
+    assert len(lines) <= ROOM, "\n".join(lines)
+    told = "\n".join(lines)
+    assert "not finished" in lines[0]
+    assert lines[1].startswith("saturation: ")
+    assert "knee: " in told
+    offered = 1000.0 * (loads - loads // 4)
+    assert any(line.split()[:1] == [format_count(offered)] for line in lines), "the loads around the knee are shown"
+    assert loads < 60 or "more load" in told
+    assert warnings == 0 or "warning: " in told
+    everything = lines_of(SweepScreen(known=known, result=result, facts=""))
+    assert sum(line.lstrip()[:1].isdigit() and "#" in line for line in everything) == loads
+
+
+def test_without_a_terminal_a_check_and_a_sweep_say_where_the_rest_is(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    where = ["--rig", "simulated", "--seed", "1", "--store", str(tmp_path / "s.sqlite")]
+    for words in (["check", *where], ["sweep", *where]):
+        assert run(words) == 0
+        captured = capsys.readouterr()
+        assert "all of it: `virtune show`" in captured.err
+        brief = captured.out.splitlines()
+        assert run(["show", "--store", str(tmp_path / "s.sqlite")]) == 0
+        whole = capsys.readouterr().out.splitlines()
+        assert len(brief) < len(whole), words
+        assert run([*words, "-v", "-q"]) == 0
+        assert len(capsys.readouterr().out.splitlines()) > len(brief)
