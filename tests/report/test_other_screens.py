@@ -22,7 +22,7 @@ from virtune.model.sweep import LoadEstimate, LoadPoint, LoadSweep
 from virtune.model.units import format_count
 from virtune.report.text.diagnose import DiagnosisScreen, render
 from virtune.report.text.other_screens import CheckScreen, SweepScreen
-from virtune.store.sqlite import Store
+from virtune.store.store import Store
 
 ROOM = 20
 KEPT = Path(__file__).parents[1] / "store" / "data" / "format-1-method-7.sqlite.gz"

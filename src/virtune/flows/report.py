@@ -6,9 +6,11 @@ import importlib.util
 import json
 import resource
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
+from virtune.analyse.study.looking_back import looked_back
 from virtune.analyse.study.summarise import summarise
 from virtune.flows.show import by_todays_method
 from virtune.model.errors import MissingToolError, PreconditionError
@@ -16,10 +18,11 @@ from virtune.model.evidence import StudyRecord
 from virtune.model.result import Result
 from virtune.model.study import StudyKind
 from virtune.model.text import printable
-from virtune.report.charts.chart import Chart
+from virtune.report.charts.chart import Chart, standing_alone
 from virtune.report.html.check_page import check_page
 from virtune.report.html.other_pages import search_page, sweep_page
 from virtune.report.html.page import ReportPage, page_of
+from virtune.report.text.header import host_line
 from virtune.store.store import Store
 
 _TEMPLATE = Path(__file__).parent.parent / "report" / "html" / "page.html"
@@ -50,7 +53,7 @@ def _page(store: Store, record: StudyRecord) -> ReportPage:
         from virtune.flows.tune import tuning_of
 
         return search_page(tuning_of(store, record), record)
-    result = summarise(record)
+    result = replace(summarise(record), looked=looked_back(record))
     if record.study.sweep is not None:
         from virtune.flows.sweep import sweep_of
 
@@ -64,7 +67,7 @@ def _page(store: Store, record: StudyRecord) -> ReportPage:
 
 def page_text(result: Result, record: StudyRecord) -> str:
     """Return the page of a result as HTML."""
-    return page_html(page_of(result, record))
+    return page_html(page_of(replace(result, looked=looked_back(record)), record))
 
 
 def page_html(page: ReportPage, *, home: str = "") -> str:
@@ -88,8 +91,10 @@ def _shown(value: object) -> object:
 
 
 def charts(store: Store, study: str) -> tuple[Chart, ...]:
-    """Return the pictures of a study as values."""
-    return _page(store, by_todays_method(store, store.find(study))).charts
+    """Return the pictures of a study as values, each with its title and what it is of."""
+    record = by_todays_method(store, store.find(study))
+    foot = f"study {record.study.id}, {record.study.created[:10]}; {host_line(record.study, record.facts)}"
+    return tuple(standing_alone(one, foot) for one in _page(store, record).charts)
 
 
 def svgs(made: Sequence[Chart]) -> Iterator[str]:

@@ -7,7 +7,7 @@ from enum import StrEnum
 from virtune.model.evidence import Check
 from virtune.model.fitness import Drift
 from virtune.model.layers import Layers
-from virtune.model.measurement import Histogram
+from virtune.model.measurement import Histogram, Measurement
 from virtune.model.metric import BY_ID, Metric
 from virtune.model.remark import Remark
 from virtune.model.study import Study
@@ -154,6 +154,7 @@ class Result:
     """The result of a study. `verdicts` are those of the pairs on the study's main metric, with a common error bound;
     `differences` are all other metrics against the baseline, each with its own error. `elapsed_seconds` is the time
     of its trials with all overhead, without interruptions; None for a single trial, whose begin is not stored.
+    `looked` are the verdicts as they were after earlier rounds, each with its round; only pictures need them.
     """
 
     study: Study
@@ -168,6 +169,12 @@ class Result:
     ramps: tuple[RampFinding, ...] = ()
     stopped: Stopped | None = None
     basis: tuple[Basis, ...] = ()
+    looked: tuple[tuple[int, tuple[Comparison, ...]], ...] = ()
+
+    def counts(self, arm: str, measurement: Measurement) -> bool:
+        """Whether a trial of that arm counts: it is valid, or all that makes it invalid is waived."""
+        free = {one.cause for one in self.pardons if one.arm in (None, arm)}
+        return free.issuperset(measurement.causes)
 
     def summary(self, arm: str, workload: str) -> ArmSummary | None:
         """Return the summary of an arm under a workload."""

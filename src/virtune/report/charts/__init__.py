@@ -11,6 +11,7 @@ from virtune.report.charts.chart import Chart
 from virtune.report.charts.forest import forest
 from virtune.report.charts.heat import heat_map
 from virtune.report.charts.loads import load_curve
+from virtune.report.charts.narrowing import narrowing
 from virtune.report.charts.percentiles import percentile_curve
 from virtune.report.charts.rounds import rounds_in_time
 from virtune.report.charts.stacked import cpu_by_thread, layer_load, layer_times
@@ -42,6 +43,7 @@ def _charts(result: Result, record: StudyRecord) -> Iterator[Chart]:
             forest(result, workload.name),
             percentile_curve(result, workload.name),
             rounds_in_time(result, record, workload.name),
+            narrowing(result, workload.name),
             heat_map(result, record, workload.name),
             cpu_by_thread(result, record, workload.name),
             layer_times(result, workload.name),

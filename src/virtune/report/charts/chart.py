@@ -2,9 +2,11 @@
 """The parts of every chart: a title that says what it shows, how to read it, its numbers, and its specification."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from textwrap import wrap
 from typing import Any
 
+from virtune.model.goal import Limit
 from virtune.model.study import Study
 from virtune.model.text import printable
 
@@ -66,6 +68,19 @@ def specification(content: Mapping[str, Any], *, height: int | None = None) -> d
     return {**shared, **{key: _shown(value) for key, value in content.items()}}
 
 
+def standing_alone(chart: Chart, foot: str) -> Chart:
+    """Return a chart for a file of its own: its title above it, and below the title in small what it is of."""
+    title = {
+        "text": wrap(chart.title, _TITLE_CHARACTERS), "subtitle": wrap(foot, _FOOT_CHARACTERS), "anchor": "start",
+        "fontSize": 14, "subtitleFontSize": 11, "subtitleColor": "#666666", "color": "currentColor", "offset": 12,
+    }  # fmt: skip
+    return replace(chart, spec={**chart.spec, "title": _shown(title)})
+
+
+_TITLE_CHARACTERS, _FOOT_CHARACTERS = 84, 110
+"""What is as wide as a chart, in letters of these sizes."""
+
+
 def _shown(value: Any) -> Any:
     """Return a value whose texts are printable: a control character in an arm's name ends the renderer's process."""
     match value:
@@ -89,6 +104,17 @@ def dash_scale(study: Study) -> dict[str, Any]:
     """Return the scale of line styles that goes with the colours."""
     names = [arm.name for arm in study.arms]
     return {"domain": names, "range": [list(DASHES[index % len(DASHES)]) for index in range(len(names))]}
+
+
+def latency_limits(study: Study) -> list[Limit]:
+    """Return the limits on a latency that were asked for: of a sweep, and in conditions on a value."""
+    found = [] if study.sweep is None or study.sweep.limit is None else [study.sweep.limit]
+    found += [
+        Limit(metric=one.metric, sense="<=", value=one.value, text=one.text)
+        for one in study.conditions
+        if one.value is not None and one.relation == ">"
+    ]
+    return [one for one in found if "latency." in one.metric and one.value > 0]
 
 
 def file_name(kind: str, workload: str) -> str:

@@ -19,10 +19,10 @@ _REACH = (0.08, math.log(4))
 
 _ROW = 30
 
-_TICKS = {0.3: (-0.2, -0.1, -0.05, 0.0, 0.05, 0.1, 0.2), math.inf: (-0.75, -0.5, -0.25, 0.0, 0.33, 1.0, 3.0)}
+TICKS = {0.3: (-0.2, -0.1, -0.05, 0.0, 0.05, 0.1, 0.2), math.inf: (-0.75, -0.5, -0.25, 0.0, 0.33, 1.0, 3.0)}
 """Differences at which the axis is labelled, by how far it reaches."""
 
-_LABEL = "abs(datum.value) < 1e-9 ? '0 %' : format(100 * (exp(datum.value) - 1), '+.0f') + ' %'"
+LABEL = "abs(datum.value) < 1e-9 ? '0 %' : format(100 * (exp(datum.value) - 1), '+.0f') + ' %'"
 
 
 def forest(result: Result, workload: str) -> Chart | None:
@@ -90,12 +90,12 @@ def _row(one: Comparison, ratio: Interval, reach: float) -> dict[str, Any]:
 
 def _spec(rows: list[dict[str, Any]], reach: float, margin: float, title: str) -> dict[str, Any]:
     y = {"field": "pair", "type": "nominal", "sort": None, "axis": {"title": None, "labelLimit": 420, "grid": False}}
-    shown = next(found for most, found in _TICKS.items() if reach <= most)
+    shown = next(found for most, found in TICKS.items() if reach <= most)
     ticks = [math.log1p(one) for one in shown if abs(math.log1p(one)) <= reach]
     x = {
         "type": "quantitative",
         "scale": {"domain": [-reach, reach], "nice": False},
-        "axis": {"title": title, "labelExpr": _LABEL, "values": ticks},
+        "axis": {"title": title, "labelExpr": LABEL, "values": ticks},
     }
     shapes = {"domain": list(SHAPES), "range": list(SHAPES.values())}
     arrow = {"type": "point", "filled": True, "size": 60, "color": "currentColor"}

@@ -6,7 +6,7 @@ from collections import Counter
 from functools import cache
 from typing import Any
 
-from virtune.model.evidence import StudyRecord
+from virtune.model.evidence import StudyRecord, TrialRecord
 from virtune.model.result import Result
 from virtune.model.units import format_ns
 from virtune.report.charts.chart import Chart, axis_ticks, file_name, specification
@@ -42,7 +42,7 @@ def heat_map(result: Result, record: StudyRecord, workload: str) -> Chart | None
     ]  # fmt: skip
     return Chart(
         name=file_name("heat", workload),
-        title=f"{workload}: where the latencies of each round lie",
+        title=f"{workload}: {_said(trials)}",
         reading=(
             "Darker means more I/Os. A second band is a second way that I/Os are served; a column that differs is a "
             "round that something disturbed; what all panels share comes from below them, not from the arm."
@@ -62,6 +62,23 @@ def heat_map(result: Result, record: StudyRecord, workload: str) -> Chart | None
     )
 
 
+def _said(trials: list[TrialRecord]) -> str:
+    """Say between which values the tail of a round lay, of the arm in which it varied most."""
+    tails: dict[str, list[float]] = {}
+    for one in trials:
+        tail = one.measurement and one.measurement.histogram and one.measurement.histogram.percentile(99.0)
+        if tail:
+            tails.setdefault(one.trial.arm, []).append(tail)
+    if not tails:
+        return "no round has enough I/Os for its latency p99"
+    arm = max(tails, key=lambda name: max(tails[name]) / min(tails[name]))
+    low, high = format_ns(min(tails[arm])), format_ns(max(tails[arm]))
+    told = f"latency p99 of {arm} is {low} in each round"
+    if low != high:
+        told = f"latency p99 of a round lies between {low} and {high} in {arm}"
+    return f"{told}, which varies most" if len(tails) > 1 else told
+
+
 @cache
 def _row_of(nanoseconds: int) -> int:
     """Return the row of a latency; the same few thousand values come in every trial."""
@@ -69,7 +86,9 @@ def _row_of(nanoseconds: int) -> int:
 
 
 def _spec(rows: list[dict[str, Any]], names: list[str]) -> dict[str, Any]:
-    ticks = [tick for tick in axis_ticks([row["low"] for row in rows]) if str(f"{tick:e}").startswith("1")]
+    every = axis_ticks([row["low"] for row in rows])
+    tens = [tick for tick in every if f"{tick:e}".startswith("1")]
+    ticks = tens if len(tens) > 2 else every
     shares = [row["share"] for row in rows]
     powers = [power for power in (-2, -1, 0, 1) if min(shares) <= power <= max(shares)]
     return {

@@ -1,13 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
 """Latency against achieved IOPS at offered loads: how much an arm carries before its queue grows."""
 
+from collections.abc import Sequence
 from typing import Any
 
+from virtune.model.goal import Limit
 from virtune.model.metric import BY_ID
 from virtune.model.result import Result
 from virtune.model.sweep import LoadSweep
 from virtune.model.units import format_count, format_ns
-from virtune.report.charts.chart import Chart, arms_scale, axis_ticks, dash_scale, file_name, specification
+from virtune.report.charts.chart import (
+    Chart,
+    arms_scale,
+    axis_ticks,
+    dash_scale,
+    file_name,
+    latency_limits,
+    specification,
+)
 from virtune.report.text.result import value_text
 
 
@@ -28,26 +38,54 @@ def load_curve(result: Result) -> Chart | None:
             )
     if len(rows) < 2:
         return None
+    limits = [one for one in latency_limits(result.study) if one.metric == "latency.p99"]
     return Chart(
         name=file_name("loads", "all"),
-        title="Latency p99 at equal offered loads",
+        title=_least_tail(rows, len(result.study.arms)),
         reading=(
             "Each mark is one offered load: to the right more I/Os a second were carried, upwards the slowest "
             "hundredth took longer. Where a curve turns up, the arm is near what it can carry."
+            + (" The dashed line across is the limit that was asked for." if limits else "")
         ),
-        spec=specification(_spec(result, rows), height=300),
+        spec=specification(_spec(result, rows, limits), height=300),
         columns=("arm", "offered load", "IOPS", "latency p99"),
         rows=tuple(shown),
     )
 
 
-def sweep_curve(known: LoadSweep) -> Chart | None:
-    """Draw mean latency over achieved IOPS of a sweep with its knee; None before there are two loads."""
+def _least_tail(rows: list[dict[str, Any]], arms: int) -> str:
+    """Say which arm has the lowest tail at the last load that all arms have."""
+    by_load: dict[str, list[dict[str, Any]]] = {}
+    for row in rows:
+        by_load.setdefault(row["load"], []).append(row)
+    shared = [(load, found) for load, found in by_load.items() if len(found) == arms]
+    if not shared:
+        return "Latency p99 at the loads that were offered"
+    load, found = shared[-1]
+    least = min(found, key=lambda row: float(row["latency"]))
+    return f"Under {load} {least['arm']} has the lowest latency p99, {format_ns(float(least['latency']) * 1e6)}"
+
+
+def sweep_curve(known: LoadSweep, result: Result | None = None) -> Chart | None:
+    """Draw latency over achieved IOPS of a sweep with its knee and its limit; None before there are two loads.
+
+    The latency is the one that was limited, if one was and `result` has it; else the mean.
+    """
     points = sorted(known.points, key=lambda one: one.offered)
     if len(points) < 2:
         return None
+    arm = known.study.arms[0].name
+    limit = next(iter(latency_limits(known.study)), None)
+    limited = {
+        one.workload: value.value
+        for one in points
+        if limit is not None and result is not None and (value := result.value(arm, one.workload, limit.metric))
+    }
+    if limit is None or len(limited) < len(points):
+        limit, limited = None, {one.workload: one.latency_ns for one in points}
+    label = BY_ID["latency.mean" if limit is None else limit.metric].label
     rows = [
-        {"offered": one.offered, "iops": one.iops, "latency": one.latency_ns / 1e6,
+        {"offered": one.offered, "iops": one.iops, "latency": limited[one.workload] / 1e6,
          "state": "load carried" if one.met else "less was done than offered"}
         for one in points
     ]  # fmt: skip
@@ -65,25 +103,33 @@ def sweep_curve(known: LoadSweep) -> Chart | None:
             "Each mark is an offered load: to the right more I/Os a second were carried, upwards each took longer. "
             "Vertical lines stand at what was found, with a band for its interval. A hollow mark is a load of which "
             "less was done than offered."
+            + ("" if limit is None else " The dashed line across is the limit that was asked for.")
         ),
-        spec=specification(_sweep_spec(rows, marks), height=300),
-        columns=("offered IOPS", "achieved IOPS", "latency mean", "carried"),
+        spec=specification(_sweep_spec(rows, marks, limit, label), height=300),
+        columns=("offered IOPS", "achieved IOPS", label, "carried"),
         rows=tuple(
-            (format_count(one.offered), format_count(one.iops), format_ns(one.latency_ns), "yes" if one.met else "no")
+            (
+                format_count(one.offered),
+                format_count(one.iops),
+                format_ns(limited[one.workload]),
+                "yes" if one.met else "no",
+            )
             for one in points
         ),
     )
 
 
-def _sweep_spec(rows: list[dict[str, Any]], marks: list[dict[str, Any]]) -> dict[str, Any]:
+def _sweep_spec(
+    rows: list[dict[str, Any]], marks: list[dict[str, Any]], limit: Limit | None, label: str
+) -> dict[str, Any]:
     x = {
         "field": "iops",
         "type": "quantitative",
         "axis": {"title": "achieved IOPS, higher is better", "format": "~s"},
     }
     y = {"field": "latency", "type": "quantitative", "scale": {"type": "log", "nice": False},
-         "axis": {"title": "latency mean in ms, lower is better", "format": "~g",
-                  "values": axis_ticks([row["latency"] for row in rows])}}  # fmt: skip
+         "axis": {"title": f"{label} in ms, lower is better", "format": "~g",
+                  "values": axis_ticks([*(row["latency"] for row in rows), *_limits(limit)])}}  # fmt: skip
     point = {"type": "point", "size": 60, "opacity": 1, "color": "currentColor"}
     return {
         "data": {"values": rows},
@@ -102,11 +148,35 @@ def _sweep_spec(rows: list[dict[str, Any]], marks: list[dict[str, Any]]) -> dict
              "encoding": {"y": y}},
             {"transform": [{"filter": "datum.state != 'load carried'"}], "mark": {**point, "filled": False},
              "encoding": {"y": y}},
+            *limit_lines([] if limit is None else [limit], y),
         ],
     }  # fmt: skip
 
 
-def _spec(result: Result, rows: list[dict[str, Any]]) -> dict[str, Any]:
+def _limits(limit: Limit | None) -> list[float]:
+    return [] if limit is None else [limit.value / 1e6]
+
+
+def limit_lines(limits: Sequence[Limit], y: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the layers of latency limits as lines across: none where none was asked for."""
+    if not limits:
+        return []
+    data = {"values": [{"limit": one.value / 1e6, "text": one.text} for one in limits]}
+    at = {"y": {**y, "field": "limit"}}
+    return [
+        {"data": data, "mark": {"type": "rule", "strokeDash": [5, 4], "strokeWidth": 1.5, "color": "currentColor"},
+         "encoding": {**at, "x": None}},
+        {"data": data,
+         "mark": {"type": "text", "align": "left", "baseline": "bottom", "dx": 4, "dy": -3, "fontSize": 11,
+                  "color": "currentColor"},
+         "encoding": {**at, "x": {"value": 0}, "text": {"field": "text"}}},
+    ]  # fmt: skip
+
+
+def _spec(result: Result, rows: list[dict[str, Any]], limits: Sequence[Limit]) -> dict[str, Any]:
+    ticks = axis_ticks([*(row["latency"] for row in rows), *(one.value / 1e6 for one in limits)])
+    y = {"field": "latency", "type": "quantitative", "scale": {"type": "log", "nice": False},
+         "axis": {"title": "latency p99 in ms, lower is better", "format": "~g", "values": ticks}}  # fmt: skip
     colour = {"field": "arm", "type": "nominal", "scale": arms_scale(result.study), "legend": {"title": None}}
     dash = {"field": "arm", "type": "nominal", "scale": dash_scale(result.study), "legend": {"title": None}}
     return {
@@ -114,13 +184,11 @@ def _spec(result: Result, rows: list[dict[str, Any]]) -> dict[str, Any]:
         "encoding": {
             "x": {"field": "iops", "type": "quantitative",
                   "axis": {"title": "achieved IOPS, higher is better", "format": "~s"}},
-            "y": {"field": "latency", "type": "quantitative", "scale": {"type": "log", "nice": False},
-                  "axis": {"title": "latency p99 in ms, lower is better", "format": "~g",
-                           "values": axis_ticks([row["latency"] for row in rows])}},
-            "color": colour,
+            "y": y, "color": colour,
         },
         "layer": [
             {"mark": {"type": "line", "strokeWidth": 1.5}, "encoding": {"strokeDash": dash}},
             {"mark": {"type": "point", "filled": True, "size": 60, "opacity": 1}},
+            *(one | {"encoding": {**one["encoding"], "color": None}} for one in limit_lines(limits, y)),
         ],
     }  # fmt: skip

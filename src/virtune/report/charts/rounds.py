@@ -28,7 +28,7 @@ def rounds_in_time(result: Result, record: StudyRecord, workload: str) -> Chart 
     if study.imported or len(study.arms) > MOST_ARMS:
         return None
     attempts = [one for one in record.attempts or record.trials if one.trial.workload == workload]
-    rows = [row for one in attempts if (row := _row(one, metric, study.created)) is not None]
+    rows = [row for one in attempts if (row := _row(result, one, metric)) is not None]
     if len(rows) < 2:
         return None
     bad = sum(not row["counts"] for row in rows)
@@ -46,23 +46,23 @@ def rounds_in_time(result: Result, record: StudyRecord, workload: str) -> Chart 
     )
 
 
-def _row(one: TrialRecord, metric: Metric, created: str) -> dict[str, Any] | None:
+def _row(result: Result, one: TrialRecord, metric: Metric) -> dict[str, Any] | None:
     measured = one.measurement.get(metric.id) if one.measurement is not None else None
     try:
-        second = (datetime.fromisoformat(one.ended) - datetime.fromisoformat(created)).total_seconds()
+        second = (datetime.fromisoformat(one.ended) - datetime.fromisoformat(result.study.created)).total_seconds()
     except (ValueError, TypeError):
         return None
     if measured is None or one.measurement is None:
         return None
-    causes = one.measurement.causes
+    causes, counts = ", ".join(one.measurement.causes), result.counts(one.trial.arm, one.measurement)
     return {
         "second": second,
         "arm": one.trial.arm,
         "round": one.trial.round,
         "value": measured / _SCALES[metric.unit][0],
         "shown": quantity(metric, measured),
-        "counts": not causes,
-        "why": f"no: {', '.join(causes)}" if causes else "yes",
+        "counts": counts,
+        "why": f"no: {causes}" if not counts else f"yes, although: {causes}" if causes else "yes",
     }
 
 

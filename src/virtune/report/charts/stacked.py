@@ -94,13 +94,14 @@ def cpu_by_thread(result: Result, record: StudyRecord, workload: str) -> Chart |
     """Draw the CPU time per I/O of each arm by kind of thread; None where no trial has it."""
     parts = []
     for arm in (one.name for one in result.study.arms):
-        valid = [
+        every = [
             one.measurement for one in record.trials
-            if one.trial.arm == arm and one.trial.workload == workload
-            and one.measurement is not None and not one.measurement.causes
+            if one.trial.arm == arm and one.trial.workload == workload and one.measurement is not None
         ]  # fmt: skip
+        # the trials of the table: where none counts, those that were disturbed
+        used = [one for one in every if result.counts(arm, one)] or every
         for role, words in _THREADS.items():
-            values = [value for one in valid if (value := one.get(f"cpu.io.{role}")) is not None]
+            values = [value for one in used if (value := one.get(f"cpu.io.{role}")) is not None]
             if values and fmean(values) > 0:
                 parts.append(_Part(arm=arm, part=words, size=fmean(values) * 1e6))
     if not parts or len(result.study.arms) > MOST_ARMS:

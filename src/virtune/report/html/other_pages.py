@@ -73,7 +73,7 @@ def search_page(known: Tuning, record: StudyRecord) -> ReportPage:
 
 def sweep_page(known: LoadSweep, result: Result, record: StudyRecord) -> ReportPage:
     """Return the page of a sweep: saturation, knee and limit, and the curve with them."""
-    chart = sweep_curve(known)
+    chart = sweep_curve(known, result)
     lines = (VerdictLine(verdict="", mark="", sentence=line) for line in sweep_text.answer_lines(known))
     charts = () if chart is None else tuple(labelled(known.study, [chart]))
     page = page_of(sweep_text.without_saturation(result), record, charts)

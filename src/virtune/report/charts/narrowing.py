@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How the intervals of a comparison narrowed from round to round: why it stopped where it did."""
+
+import math
+from typing import Any
+
+from virtune.model.metric import BY_ID
+from virtune.model.result import Result, Stopped
+from virtune.model.units import format_share
+from virtune.model.verdict import Comparison, Interval, Verdict
+from virtune.report.charts.chart import Chart, arms_scale, dash_scale, file_name, specification
+from virtune.report.charts.forest import LABEL, TICKS
+from virtune.report.text.words import change_words, count_text
+
+PAIRS_MAX = 6
+"""More bands than these cover one another."""
+
+_STOPPED = {
+    Stopped.DECIDED: "so it stopped",
+    Stopped.ROUNDS: "then its rounds were over",
+    Stopped.BUDGET: "then its time was over",
+}
+
+_REACH = (math.log(1.02), math.log(4))
+
+
+def narrowing(result: Result, workload: str) -> Chart | None:
+    """Draw the interval of each pair after each round; None where there are fewer than two rounds of intervals."""
+    study = result.study
+    found = [
+        (number, one, one.ratio)
+        for number, verdicts in result.looked
+        for one in verdicts
+        if one.workload == workload and one.metric == study.metric and one.baseline == study.baseline
+        and one.ratio is not None and _drawable(one.ratio)
+    ]  # fmt: skip
+    names = list(dict.fromkeys(one.candidate for _, one, _ in found))[:PAIRS_MAX]
+    found = [each for each in found if each[1].candidate in names]
+    numbers = sorted({number for number, _, _ in found})
+    if len(numbers) < 2:
+        return None
+    metric, middle = BY_ID[study.metric], numbers[len(numbers) // 2]
+    widest = max(
+        abs(math.log(end)) for number, _, ratio in found if number >= middle for end in (ratio.low, ratio.high)
+    )
+    reach = min(max(widest * 1.1, _REACH[0]), _REACH[1])
+    rows = [
+        {"round": number, "arm": one.candidate, **{name: min(max(math.log(end), -reach), reach) for name, end in (
+            ("low", ratio.low), ("estimate", ratio.estimate), ("high", ratio.high))}}
+        for number, one, ratio in found
+    ]  # fmt: skip
+    return Chart(
+        name=file_name("narrowing", workload),
+        title=_title(result, workload, found),
+        reading=(
+            f"Each band is the interval of one arm's difference in {metric.label} from {study.baseline}, as it was "
+            "after each round; the line is the estimate. A pair is decided when its band has left the dashed line, "
+            f"or lies within the grey one (±{format_share(study.margin)}). The first rounds reach beyond the picture."
+        ),
+        spec=specification(_spec(result, rows, reach, f"difference in {metric.label}"), height=260),
+        columns=("round", "pair", "low", "difference", "high", "verdict"),
+        rows=tuple(
+            (str(number), f"{one.candidate} against {one.baseline}", change_words(ratio.low),
+             change_words(ratio.estimate), change_words(ratio.high), one.verdict.value)
+            for number, one, ratio in found
+        ),
+    )  # fmt: skip
+
+
+def _drawable(ratio: Interval) -> bool:
+    return 0 < ratio.low <= ratio.high < math.inf
+
+
+def _title(result: Result, workload: str, found: list[tuple[int, Comparison, Interval]]) -> str:
+    last = found[-1][0]
+    ends = [one for number, one, _ in found if number == last]
+    decided = sum(one.verdict is not Verdict.UNDECIDED for one in ends)
+    stopped = "" if result.stopped is None else f", {_STOPPED[result.stopped]}"
+    return (
+        f"{workload}: after {count_text(last, 'round')} {decided} of {count_text(len(ends), 'pair')} decided{stopped}"
+    )
+
+
+def _spec(result: Result, rows: list[dict[str, Any]], reach: float, title: str) -> dict[str, Any]:
+    margin = math.log1p(result.study.margin)
+    shown = next(found for most, found in TICKS.items() if reach <= most)
+    ticks = [math.log1p(one) for one in shown if abs(math.log1p(one)) <= reach]
+    rounds = sorted({row["round"] for row in rows})
+    axis = {"title": "round", "format": "d", "tickMinStep": 1, "values": rounds, "labelOverlap": True}
+    x = {"field": "round", "type": "quantitative", "scale": {"zero": False, "nice": False}, "axis": axis}
+    y = {"type": "quantitative", "scale": {"domain": [-reach, reach], "nice": False},
+         "axis": {"title": title, "labelExpr": LABEL, "values": ticks}}  # fmt: skip
+    legend = {"title": None, "values": list(dict.fromkeys(row["arm"] for row in rows)), "symbolOpacity": 1,
+              "symbolType": "stroke", "symbolStrokeWidth": 2}  # fmt: skip
+    colour = {"field": "arm", "type": "nominal", "scale": arms_scale(result.study), "legend": legend}
+    dash = {"field": "arm", "type": "nominal", "scale": dash_scale(result.study), "legend": legend}
+    ends = [{"from": max(-margin, -reach), "to": min(margin, reach), "first": rounds[0], "last": rounds[-1]}]
+    return {
+        "data": {"values": rows},
+        "layer": [
+            {"data": {"values": ends}, "mark": {"type": "rect", "color": "#888888", "opacity": 0.18},
+             "encoding": {"y": {**y, "field": "from"}, "y2": {"field": "to"}, "x": {**x, "field": "first"},
+                          "x2": {"field": "last"}}},
+            {"data": {"values": [{"zero": 0}]},
+             "mark": {"type": "rule", "color": "currentColor", "strokeDash": [4, 3], "opacity": 0.7},
+             "encoding": {"y": {**y, "field": "zero"}}},
+            {"mark": {"type": "area", "opacity": 0.2},
+             "encoding": {"x": x, "y": {**y, "field": "low"}, "y2": {"field": "high"}, "color": colour}},
+            {"mark": {"type": "line", "strokeWidth": 2, "point": {"size": 25}},
+             "encoding": {"x": x, "y": {**y, "field": "estimate"}, "color": colour, "strokeDash": dash}},
+        ],
+    }  # fmt: skip
