@@ -6,6 +6,7 @@ import gzip
 import io
 import json
 import zipfile
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -37,6 +38,32 @@ def test_the_csv_holds_every_value_of_the_document(store: Path, capsys: pytest.C
             for metric, value in one["measurement"]["values"].items():
                 assert counted[arm["name"], str(one["round"]), metric] == value
     assert {row["unit"] for row in rows if row["metric"] == "iops"} == {"1/s"}
+
+
+def test_the_parquet_file_holds_the_rows_of_the_csv_with_types(
+    store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from pyarrow import parquet
+
+    place = tmp_path / "m.parquet"
+    assert run(["export", COMPARE, "--parquet", str(place), "--store", str(store)]) == 0
+    assert run(["export", COMPARE, "--parquet", str(place), "--store", str(store)]) == 2  # what is there stays
+    capsys.readouterr()
+    assert run(["export", COMPARE, "--store", str(store)]) == 0
+    rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    table = parquet.read_table(place)
+    assert table.column_names == list(rows[0])
+    assert {name: str(table.schema.field(name).type) for name in ("round", "counts", "value", "ended")} == {
+        "round": "int32", "counts": "bool", "value": "double", "ended": "timestamp[us, tz=UTC]",
+    }  # fmt: skip
+    read = table.to_pylist()
+    assert len(read) == len(rows)
+    for mine, theirs in zip(read, rows, strict=True):
+        assert mine["value"] == float(theirs["value"])
+        assert mine["ended"] == datetime.fromisoformat(theirs["ended"])
+        assert (str(mine["round"]), str(int(mine["counts"])), mine["arm"], mine["metric"], mine["unit"]) == tuple(
+            theirs[name] for name in ("round", "counts", "arm", "metric", "unit")
+        )
 
 
 def test_a_name_that_is_a_formula_is_none_in_a_spreadsheet(store: Path) -> None:

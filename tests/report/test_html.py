@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The HTML report: nothing from elsewhere, nobody's markup, the numbers of the other outputs, tables for pictures."""
 
+import base64
 import gzip
+import hashlib
 import html
 import json
 import re
@@ -15,6 +17,7 @@ import pytest
 from tests.report.test_documents import study
 
 from virtune.cli import run
+from virtune.flows.interactive import live_parts
 from virtune.flows.report import charts, report_html, svgs
 from virtune.flows.show import current
 from virtune.model.evidence import Listed
@@ -65,6 +68,41 @@ def test_it_fetches_nothing_and_runs_nothing(page: str) -> None:
             assert (attributes.get(name) or "#").startswith("#")
     assert "default-src 'none'" in page
     assert len(page) < 1_500_000
+
+
+def test_live_pictures_need_one_script_that_the_page_s_own_policy_names(store: Store, tmp_path: Path) -> None:
+    place = tmp_path / "before.sqlite"
+    place.write_bytes(gzip.decompress(KEPT.read_bytes()))
+    target = tmp_path / "live.html"
+    words = ["report", COMPARE, "--interactive", "--store", str(place)]
+    assert run([*words, "-o", str(target)]) == 0
+    assert run([*words, "--spec"]) == 2
+    text = target.read_text()
+    data, script = re.findall(r"<script[^>]*>(.*?)</script>", text, re.DOTALL)
+    assert text.count("<script") == 2
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    assert f"default-src 'none'; script-src 'sha256-{digest}'; style-src" in text
+    made = charts(store, COMPARE)
+    specs = json.loads(data)
+    assert list(specs) == [chart.name for chart in made]
+    assert all(spec["data"] == json.loads(json.dumps(chart.spec["data"]))
+               for chart, spec in zip(made, specs.values(), strict=True))  # fmt: skip
+    assert "zoom" in data
+    body = text.partition('<script type="application/json"')[0]
+    assert body.count("<svg") == len(made), "without the script each picture is there as it is printed"
+    assert text.count('id="picture-data"') == 1
+    ids = re.findall(r'<[^>]* id="([^"]+)"', body)
+    assert len(ids) == len(set(ids)), "the script finds its figures by their ids"
+    assert len(text) < 1_500_000
+
+
+def test_a_hostile_name_cannot_end_the_element_of_live_pictures(store: Store) -> None:
+    (chart, *_) = charts(store, COMPARE)
+    named = replace(chart, spec={**chart.spec, "data": {"values": [{"pair": "</script><script>alert(1)</script>"}]}})
+    live = live_parts([named])
+    assert "<" not in live.data
+    assert json.loads(live.data)[chart.name]["data"]["values"][0]["pair"].startswith("</script>")
+    assert "</script" not in live.script
 
 
 def test_every_picture_has_a_name_words_and_its_numbers(page: str, store: Store) -> None:
@@ -273,7 +311,9 @@ def test_what_scrolls_takes_the_keyboard_and_has_a_name_and_no_head_is_empty(pag
         assert one.get("aria-label")
     assert not re.search(r"<th[^>]*></th>", page)
     for at in (found.start() for found in re.finditer("<svg", page)):
-        assert page[:at].endswith('<div aria-hidden="true">')  # the picture's name and its table say it
+        assert page[:at].endswith(
+            '<div class="drawing" aria-hidden="true">'
+        )  # the picture's name and its table say it
 
 
 def test_a_check_says_first_whether_the_host_is_fit(store: Store, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`virtune export`: measurements as CSV, a bundle of a study, and figures for Prometheus' textfile collector."""
+"""`virtune export`: measurements as CSV or Parquet, a bundle of a study, figures for Prometheus."""
 
 import contextlib
 import os
@@ -23,6 +23,8 @@ TEXTFILE = "virtune.prom"
 @click.argument("study", default="last")
 @click.option("--csv", type=click.Path(path_type=Path, dir_okay=False), default=None, metavar="FILE",
               help="Write every measured value to this new file instead of stdout.")  # fmt: skip
+@click.option("--parquet", type=click.Path(path_type=Path, dir_okay=False), default=None, metavar="FILE",
+              help="Write the same as a new Parquet file, with types.")  # fmt: skip
 @click.option("--bundle", type=click.Path(path_type=Path, dir_okay=False), default=None, metavar="FILE.zip",
               help="Write result, measurements, facts, raw captures and report to this new file; to stdout without "
                    "report for `-`. It names this host, its paths and VMs, unless --anonymous is given.")  # fmt: skip
@@ -34,8 +36,8 @@ TEXTFILE = "virtune.prom"
 @click.option("--textfile", metavar="DIR", default=None, type=click.Path(path_type=Path, exists=True),
               help=f"Write the store's figures to DIR/{TEXTFILE} for Prometheus' node_exporter.")  # fmt: skip
 @store_option
-def command(study: str, csv: Path | None, bundle: Path | None, *, anonymous: bool, hide: tuple[str, ...],
-            textfile: Path | None, store: StorePlace) -> None:  # fmt: skip
+def command(study: str, *, csv: Path | None, parquet: Path | None, bundle: Path | None, anonymous: bool,
+            hide: tuple[str, ...], textfile: Path | None, store: StorePlace) -> None:  # fmt: skip
     """Export STUDY (an id, the beginning of one, or `last`) for other programs; CSV to stdout by default.
 
     One row for each attempt and metric, in base units (ns, bytes, 1/s, CPU seconds per I/O).
@@ -43,6 +45,7 @@ def command(study: str, csv: Path | None, bundle: Path | None, *, anonymous: boo
     \b
     Examples:
       virtune export > measurements.csv
+      virtune export last --parquet measurements.parquet
       virtune export 20261122 --bundle study.zip
       virtune export last --bundle study.zip --anonymous --hide example-corp
       virtune export --textfile /var/lib/prometheus/node-exporter
@@ -50,8 +53,8 @@ def command(study: str, csv: Path | None, bundle: Path | None, *, anonymous: boo
     from virtune.flows import export
     from virtune.store.store import Store
 
-    if sum(one is not None for one in (csv, bundle, textfile)) > 1:
-        raise UsageError("one of --csv, --bundle and --textfile at a time")
+    if sum(one is not None for one in (csv, parquet, bundle, textfile)) > 1:
+        raise UsageError("one of --csv, --parquet, --bundle and --textfile at a time")
     if (anonymous and bundle is None) or (hide and not anonymous):
         raise UsageError("--anonymous goes with --bundle, and --hide with --anonymous")
     require_store(store, study)
@@ -72,6 +75,8 @@ def command(study: str, csv: Path | None, bundle: Path | None, *, anonymous: boo
             sys.stdout.buffer.write(export.bundle(kept, name, pages=False))
         elif bundle is not None:
             _create(bundle, export.bundle(kept, name, pages=_can_draw()))
+        elif parquet is not None:
+            _create(parquet, export.measurements_parquet(kept, name))
         elif csv is not None:
             _create(csv, export.measurements_csv(kept, name).encode())
         else:

@@ -27,20 +27,25 @@ _HEAD_BYTES = 4096
 @click.option("--png", type=click.Path(path_type=Path, file_okay=False), default=None, metavar="DIR",
               help="Write each picture as PNG into this directory instead.")  # fmt: skip
 @click.option("--spec", is_flag=True, help="Print the Vega-Lite specifications of the pictures as JSON instead.")
+@click.option("--interactive", is_flag=True,
+              help="Add a script to the HTML file that shows values under the pointer and zooms; 1 MB more. Without"
+                   " scripts the file stays as it is.")  # fmt: skip
 @store_option
 def command(
     study: str,
+    *,
     output: Path | None,
     svg: Path | None,
     png: Path | None,
-    spec: bool,  # noqa: FBT001
+    spec: bool,
+    interactive: bool,
     store: StorePlace,
 ) -> int:
     """Write STUDY (an id, the beginning of one, or `last`) as one HTML file with its pictures.
 
     The file needs no network and no script: verdicts, verified settings and warnings first, then a forest plot,
-    latency percentiles, every trial in order of time, a latency heat map, and speed against CPU cost, each with its
-    numbers.
+    latency percentiles, every trial in order of time, how intervals narrowed, a latency heat map, and speed against
+    CPU cost, each with its numbers.
 
     \b
     Examples:
@@ -53,6 +58,8 @@ def command(
 
     if sum(one is not None for one in (output, svg, png)) + spec > 1:
         raise UsageError("one of -o, --svg, --png and --spec at a time")
+    if interactive and (svg or png or spec):
+        raise UsageError("--interactive is for the HTML file")
     require_store(store, study)
     with Store(store, reading=True) as kept:
         name = kept.find(study)
@@ -68,7 +75,7 @@ def command(
             for chart, content in zip(made, contents, strict=True):
                 _write(folder / f"{chart.name}.{kind}", content)
             return 0
-        _write(output or Path(f"virtune-{name}.html"), report_html(kept, name).encode())
+        _write(output or Path(f"virtune-{name}.html"), report_html(kept, name, interactive=interactive).encode())
     return 0
 
 

@@ -12,6 +12,7 @@ from types import ModuleType
 
 from virtune.analyse.study.looking_back import looked_back
 from virtune.analyse.study.summarise import summarise
+from virtune.flows.interactive import live_parts
 from virtune.flows.show import by_todays_method
 from virtune.model.errors import MissingToolError, PreconditionError
 from virtune.model.evidence import StudyRecord
@@ -34,12 +35,15 @@ _INK, _PAPER = "#1b1b1b", "#ffffff"
 """The colours of a single chart; within a page it takes the page's colours."""
 
 
-def report_html(store: Store, study: str, *, home: str = "") -> str:
+def report_html(store: Store, study: str, *, home: str = "", interactive: bool = False) -> str:
     """Return a study as self-contained HTML, without network or scripts; `home` is the address of its back link.
+
+    With `interactive` a script in the page makes its pictures live: values under the pointer, zoom.
 
     Raises PreconditionError without the chart libraries, or where they could not start.
     """
-    return record_html(store, by_todays_method(store, store.find(study)), home=home)
+    page = _page(store, by_todays_method(store, store.find(study)))
+    return page_html(page, home=home, interactive=interactive)
 
 
 def record_html(store: Store, record: StudyRecord, *, home: str = "") -> str:
@@ -70,8 +74,8 @@ def page_text(result: Result, record: StudyRecord) -> str:
     return page_html(page_of(replace(result, looked=looked_back(record)), record))
 
 
-def page_html(page: ReportPage, *, home: str = "") -> str:
-    """Return a page as HTML; `home` is where a link leads back to."""
+def page_html(page: ReportPage, *, home: str = "", interactive: bool = False) -> str:
+    """Return a page as HTML; `home` is where a link leads back to; with `interactive` its pictures are live."""
     try:
         from jinja2 import Environment, StrictUndefined
         from markupsafe import Markup
@@ -82,7 +86,8 @@ def page_html(page: ReportPage, *, home: str = "") -> str:
     template = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, finalize=_shown).from_string(
         _TEMPLATE.read_text(encoding="utf-8")
     )
-    return template.render(page=page, figures=figures, home=home)
+    live = live_parts(page.charts) if interactive and page.charts else None
+    return template.render(page=page, figures=figures, home=home, live=live)
 
 
 def _shown(value: object) -> object:

@@ -7,7 +7,7 @@ from typing import Any
 from virtune.model.goal import Limit
 from virtune.model.metric import BY_ID
 from virtune.model.result import Result
-from virtune.model.sweep import LoadSweep
+from virtune.model.sweep import LoadPoint, LoadSweep
 from virtune.model.units import format_count, format_ns
 from virtune.report.charts.chart import (
     Chart,
@@ -74,27 +74,14 @@ def sweep_curve(known: LoadSweep, result: Result | None = None) -> Chart | None:
     points = sorted(known.points, key=lambda one: one.offered)
     if len(points) < 2:
         return None
-    arm = known.study.arms[0].name
-    limit = next(iter(latency_limits(known.study)), None)
-    limited = {
-        one.workload: value.value
-        for one in points
-        if limit is not None and result is not None and (value := result.value(arm, one.workload, limit.metric))
-    }
-    if limit is None or len(limited) < len(points):
-        limit, limited = None, {one.workload: one.latency_ns for one in points}
+    limit, limited = _limited(known, points, result)
     label = BY_ID["latency.mean" if limit is None else limit.metric].label
     rows = [
         {"offered": one.offered, "iops": one.iops, "latency": limited[one.workload] / 1e6,
          "state": "load carried" if one.met else "less was done than offered"}
         for one in points
     ]  # fmt: skip
-    told = [("knee", known.knee), ("most within the limit", known.most), ("saturation", known.saturation)]
-    marks = [
-        {"iops": one.iops, "low": one.low or one.iops, "high": one.high or one.iops, "what": what}
-        for what, one in told
-        if one is not None
-    ]
+    marks = _marks(known)
     knee = "no knee found" if known.knee is None else f"the knee is at {format_count(known.knee.iops)} IOPS"
     return Chart(
         name="sweep",
@@ -117,6 +104,30 @@ def sweep_curve(known: LoadSweep, result: Result | None = None) -> Chart | None:
             for one in points
         ),
     )
+
+
+def _limited(
+    known: LoadSweep, points: Sequence[LoadPoint], result: Result | None
+) -> tuple[Limit | None, dict[str, float]]:
+    """Return the limit on a latency, if each load has that latency, and by workload what is drawn of each load."""
+    arm, limit = known.study.arms[0].name, next(iter(latency_limits(known.study)), None)
+    found = {
+        one.workload: value.value
+        for one in points
+        if limit is not None and result is not None and (value := result.value(arm, one.workload, limit.metric))
+    }
+    if len(found) == len(points):
+        return limit, found
+    return None, {one.workload: one.latency_ns for one in points}
+
+
+def _marks(known: LoadSweep) -> list[dict[str, Any]]:
+    told = [("knee", known.knee), ("most within the limit", known.most), ("saturation", known.saturation)]
+    return [
+        {"iops": one.iops, "low": one.low or one.iops, "high": one.high or one.iops, "what": what}
+        for what, one in told
+        if one is not None
+    ]
 
 
 def _sweep_spec(
