@@ -13,6 +13,8 @@ from virtune.fio.results_text import read_text
 from virtune.model.errors import ReadError
 from virtune.model.measurement import Latency, LoadResult, Stream
 
+COUNTS = ("context_switches", "major_faults", "minor_faults")
+
 WITH_IO = [name for name in BOTH if name != "missing.both"]
 
 
@@ -43,12 +45,13 @@ def test_text_and_json_of_one_run_agree_as_far_as_the_text_goes(name: str) -> No
     assert (exact.source, printed.source) == ("json+", "text")
     assert len(exact.loads) == len(printed.loads)
     for one, other in zip(exact.loads, printed.loads, strict=True):
-        for field in ("name", "engine", "pattern", "block_size", "jobs", "error", "errors", "context_switches"):
+        for field in ("name", "engine", "pattern", "block_size", "jobs", "error", "errors", *COUNTS):
             assert getattr(one, field) == getattr(other, field), field
         assert one.depth in (other.depth, None)
         assert one.usr_percent == pytest.approx(other.usr_percent, abs=0.006)
         assert one.sys_percent == pytest.approx(other.sys_percent, abs=0.006)
-        assert dict(one.depth_levels) == pytest.approx(dict(other.depth_levels), abs=0.0006)
+        for levels in ("depth_levels", "submit_levels", "complete_levels"):
+            assert dict(getattr(one, levels)) == pytest.approx(dict(getattr(other, levels)), abs=0.0006), levels
         assert [stream.direction for stream in one.streams] == [stream.direction for stream in other.streams]
         for mine, theirs in zip(one.streams, other.streams, strict=True):
             agree(mine, theirs)

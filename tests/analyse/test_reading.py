@@ -111,10 +111,13 @@ FIRES: dict[str, tuple[FioResult, Weight, tuple[str, ...]]] = {
     "sync-share": (read_result(recorded("fsync.both")), Weight.NOTE, ("90 %", "10,698", "165 us")),
     "kernel-cpu": (GOOD, Weight.NOTE, ("sys 30 %", "usr 10 %", "3.75 us of sys per I/O")),
     "device-busy": (of_device(busy_percent=99.9), Weight.NOTE, ("99.9 %", "does not prove saturation")),
+    "misnamed": (of_load(name="random-write-test"), Weight.WARNING, ("random-write-test", "2,400,000 reads")),
     "device-share": (GOOD, Weight.NOTE, ("100 us mean latency", "79.3 us (79 %)", "vda")),
 }  # fmt: skip
 
 SILENT: dict[str, FioResult] = {
+    "misnamed": GOOD,
+    "misnamed, a thread": of_load(name="thread-1", streams=(replace(READ, direction="write"),)),
     "page-cache": GOOD,
     "cut-short": of_load(options=(("rw", "randread"), ("number_ios", "2400000"))),
     "page-cache, not through the kernel": replace(of_load(engine="nbd", direct=False), devices=()),

@@ -64,6 +64,19 @@ SOURCES: dict[str, str] = {
     "guests.skew": "Several guests: time between the first I/O of the first and that of the last, by QEMU's counters."
     " They are asked one after another, which the figure may be too large by.",
     **{
+        f"{kind}.{end}": f"fio: {words} of {said}."
+        for kind, said in (("slat", "the submission latency"), ("clat", "the completion latency"))
+        for end, words in (("min", "the least"), ("max", "the greatest"), ("stdev", "the standard deviation"))
+    },
+    "latency.stdev": "fio: the standard deviation of the total latency.",
+    "iops.min": "fio: the least of its samples of IOPS over time, where one job did one kind of I/O.",
+    "iops.max": "fio: the greatest of its samples of IOPS over time, where one job did one kind of I/O.",
+    "iops.stdev": "fio: the standard deviation of its samples of IOPS, where one job did one kind of I/O.",
+    "load.ctx": "fio: context switches of its jobs, a second.",
+    "load.majf": "fio: page faults of its jobs that read from a disk, a second.",
+    "load.minf": "fio: page faults of its jobs without a read, a second.",
+    "disk.merged": "fio: requests merged into others, in % of those made, at the first device that it names.",
+    **{
         f"disk.{number}.{metric}": f"fio: the same as `{metric}`, of one of several disks (`disks.count`)."
         for number in range(1, DISKS_MAX + 1)
         for metric in ("iops", "latency.mean")

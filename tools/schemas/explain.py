@@ -21,9 +21,13 @@ WORDS: dict[str, str] = {
     "LoadResult.usr_percent": "User CPU time in % of one CPU, in the mean over the jobs.",
     "LoadResult.sys_percent": "Kernel CPU time in % of one CPU, in the mean over the jobs.",
     "LoadResult.context_switches": "Context switches, a count.",
+    "LoadResult.major_faults": "Page faults that read from a disk, a count.",
+    "LoadResult.minor_faults": "Page faults without a read, a count.",
     "LoadResult.sync": "The latency of fsync and its like; null without any.",
     "LoadResult.depth_levels": "Pairs of fio's class of I/Os in flight (1, 2, 4, .. >=64) and the share of requests"
     " issued with that many, 0 to 1.",
+    "LoadResult.submit_levels": "The same classes, of I/Os submitted by one call.",
+    "LoadResult.complete_levels": "The same classes, of I/Os completed by one call.",
     "LoadResult.rate_asked_iops": "The load that was offered, in operations a second over all jobs; null for a closed"
     " loop.",
     "LoadResult.errors": "I/Os that failed while fio went on, a count.",

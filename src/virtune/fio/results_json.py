@@ -176,8 +176,12 @@ def _load(
         usr_percent=_float(entry, "usr_cpu", where),
         sys_percent=_float(entry, "sys_cpu", where),
         context_switches=_int(entry, "ctx", where),
+        major_faults=_int(entry, "majf", where),
+        minor_faults=_int(entry, "minf", where),
         sync=_latency(sync, "lat", f"{where}.sync"),
-        depth_levels=_levels(entry, where),
+        depth_levels=_levels(entry, "level", where),
+        submit_levels=_levels(entry, "submit", where),
+        complete_levels=_levels(entry, "complete", where),
         rate_asked_iops=facts.rate_iops * jobs if facts and facts.rate_iops and not mixed else None,
         errors=_int(entry, "total_err", where) or 0,
         options=tuple(options.items()) if options is not None else None,
@@ -327,8 +331,8 @@ def _percentiles(percentiles: _Object, where: str, scale: int) -> Iterator[tuple
                 yield float(key), value * scale
 
 
-def _levels(entry: _Object, where: str) -> tuple[tuple[str, float], ...]:
-    levels = _object(entry, "iodepth_level", where) if "iodepth_level" in entry else {}
+def _levels(entry: _Object, of: str, where: str) -> tuple[tuple[str, float], ...]:
+    levels = _object(entry, f"iodepth_{of}", where) if f"iodepth_{of}" in entry else {}
     known = (key for key in levels if _LEVEL.fullmatch(key))
     shares = ((key, _float(levels, key, f"{where}.iodepth_level")) for key in known)
     return tuple((key, share / 100) for key, share in shares if share is not None)

@@ -184,13 +184,24 @@ class _Reader:
         """`cpu          : usr=2.88%, sys=22.93%, ctx=18381, majf=0, minf=26`."""
         if self._group is not None:
             self._group.usr, self._group.sys = float(match["usr"]), float(match["sys"])
-            self._group.switches = int(match["ctx"]) if match["ctx"] else None
+            self._group.switches, self._group.major, self._group.minor = (
+                int(match[name]) if match[name] else None for name in ("ctx", "majf", "minf")
+            )
 
     def take_depths(self, match: _Match) -> None:
-        """`IO depths    : 1=0.1%, 2=0.1%, 4=0.1%, 8=100.0%, 16=0.0%, 32=0.0%, >=64=0.0%`."""
+        """`IO depths    : 1=0.1%, 2=0.1%, 4=0.1%, 8=100.0%, 16=0.0%, 32=0.0%, >=64=0.0%`, and of `submit` and
+        `complete` below it.
+        """
         if self._group is not None:
             found = fio_lines.DEPTH.finditer(match.string)
-            self._group.levels = tuple((level["level"], float(level["share"]) / 100) for level in found)
+            levels = tuple((level["level"], float(level["share"]) / 100) for level in found)
+            match match["of"]:
+                case "submit":
+                    self._group.submitted = levels
+                case "complete":
+                    self._group.completed = levels
+                case _:
+                    self._group.levels = levels
 
     def take_issued(self, match: _Match) -> None:
         """`issued rwts: total=70692,70898,0,0 short=0,0,0,0 dropped=0,0,0,0`, and fio 2's `total=r=70692/w=...`."""

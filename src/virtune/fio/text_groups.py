@@ -37,7 +37,11 @@ class Group:
     usr: float | None = None
     sys: float | None = None
     switches: int | None = None
+    major: int | None = None
+    minor: int | None = None
     levels: tuple[tuple[str, float], ...] = ()
+    submitted: tuple[tuple[str, float], ...] = ()
+    completed: tuple[tuple[str, float], ...] = ()
     errors: int = 0
     lost: bool = False
 
@@ -73,8 +77,12 @@ def load_of(group: Group, definitions: list[Definition], options: dict[str, str]
         usr_percent=group.usr,
         sys_percent=group.sys,
         context_switches=group.switches,
+        major_faults=group.major,
+        minor_faults=group.minor,
         sync=replace(group.sync, count=group.sync_count) if group.sync else None,
         depth_levels=group.levels,
+        submit_levels=group.submitted,
+        complete_levels=group.completed,
         rate_asked_iops=facts.rate_iops * group.jobs if facts and facts.rate_iops else None,
         errors=group.errors,
         options=tuple(options.items()) if facts and options is not None else None,

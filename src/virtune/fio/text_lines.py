@@ -55,8 +55,11 @@ LATENCY = _pattern(rf"(?P<kind>slat|clat|lat|sync)\s*{_UNIT}\s*: {_STATISTICS}")
 PERCENTILES = _pattern(rf"(?P<kind>slat|clat|lat|sync) percentiles {_UNIT}")
 PERCENTILE = _pattern(r"(?P<percent>\d{1,3}\.\d{1,12})th=\[\s*(?P<value>\d{1,20})\]")
 SAMPLES = _pattern(rf"iops\s*: {_STATISTICS}(?:, samples=\s*(?P<samples>\d{{1,15}}))?")
-CPU = _pattern(rf"cpu\s*: usr=\s*(?P<usr>{_NUMBER})%, sys=\s*(?P<sys>{_NUMBER})%(?:, ctx=(?P<ctx>\d{{1,20}}))?")
-DEPTHS = _pattern(r"IO depths\s*:")
+CPU = _pattern(
+    rf"cpu\s*: usr=\s*(?P<usr>{_NUMBER})%, sys=\s*(?P<sys>{_NUMBER})%(?:, ctx=(?P<ctx>\d{{1,20}}))?"
+    r"(?:, majf=(?P<majf>\d{1,20}), minf=(?P<minf>\d{1,20}))?"
+)
+DEPTHS = _pattern(r"(?P<of>IO depths|submit|complete)\s*:")
 DEPTH = _pattern(rf"(?P<level>(?:>=)?\d{{1,4}})=\s*(?P<share>{_NUMBER})%")
 ISSUED = _pattern(r"issued[\w ]{0,10}:.*?total=(?P<total>.{1,200}?)\s*,?\s*short=(?P<short>.{1,200}?),?\s*drop")
 DROPPED = _pattern(r".*\bdrop(?:ped)?=(?P<dropped>.{1,200})")

@@ -101,7 +101,7 @@ PROFILES: Mapping[str, Profile] = {
             _profile(
                 f"fio-engines-{engine}",
                 _STUDY_2.format(engine),
-                f"rw=randwrite bs=4k iodepth=1 numjobs=4 ioengine={engine} direct=0",
+                f"rw=randwrite bs=4k iodepth=1 numjobs=4 ioengine={engine} direct=0 refill_buffers=0 norandommap=0",
             )
             for engine in ("sync", "psync", "libaio", "mmap", "splice", "io_uring")
         ),

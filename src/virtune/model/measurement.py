@@ -15,7 +15,7 @@ from operator import itemgetter
 from virtune.model.metric import DIRECTIONS, Distribution
 from virtune.model.remark import Remark, Weight
 
-METHOD = 9
+METHOD = 10
 """The number of the method by which measurements are derived from evidence.
 
 1  first version: fio json+, combined directions, host counters by difference of first and last sample
@@ -29,6 +29,7 @@ METHOD = 9
 8  percentiles of total and of completion latency are told apart; reads and writes have metrics of their own; what fio
    2 wrote is read in its units
 9  latency, requests and CPU time of the layers below the load
+10 extremes and standard deviations, context switches and page faults of the load, merged requests
 """
 
 
@@ -161,7 +162,8 @@ class LoadResult:
     """fio's result of one reporting group (the jobs that were reported together).
 
     `depth` is the requested number of I/Os in flight (iodepth x numjobs); `depth_levels` the share of requests (0..1)
-    that fio saw at each depth class, from its IO depths line. CPU is in % of one CPU, averaged over the jobs.
+    that fio saw at each depth class, from its IO depths line; `submit_levels` and `complete_levels` those of so many
+    submitted or completed by one call. CPU is in % of one CPU, averaged over the jobs.
     `errors` counts I/Os that failed while fio went on. `options` are the job's own as fio echoes them; None where the
     source does not echo them, so that "not set" and "not known" remain distinct. `group` is fio's number of the
     reporting group: jobs behind a `stonewall` ran after those of lower groups, not at the same time. `sections`:
@@ -181,8 +183,12 @@ class LoadResult:
     usr_percent: float | None
     sys_percent: float | None
     context_switches: int | None = None
+    major_faults: int | None = None
+    minor_faults: int | None = None
     sync: Latency | None = None
     depth_levels: tuple[tuple[str, float], ...] = ()
+    submit_levels: tuple[tuple[str, float], ...] = ()
+    complete_levels: tuple[tuple[str, float], ...] = ()
     rate_asked_iops: float | None = None
     errors: int = 0
     options: tuple[tuple[str, str], ...] | None = None

@@ -157,6 +157,35 @@ def _of_disks() -> Iterator[Metric]:
         )
 
 
+def _of_extremes() -> Iterator[Metric]:
+    """Yield the least, the greatest and the standard deviation of each kind of latency, and of IOPS over time."""
+    for kind, name in (("slat", "slat"), ("clat", "clat"), ("lat", "latency")):
+        if kind != "lat":
+            yield _extreme(f"{name}.min", f"{kind} min", "min")
+            yield _extreme(f"{name}.max", f"{kind} max", "max")
+        yield _extreme(f"{name}.stdev", f"{kind} stdev", "mean")
+    for end, over in _IOPS_OVER_TIME:
+        yield Metric(
+            id=f"iops.{end}", label=f"IOPS {end}", unit="1/s", better="higher", over=over, compared=False, told=False
+        )
+
+
+_IOPS_OVER_TIME: tuple[tuple[str, Literal["mean", "min", "max"]], ...] = (
+    ("min", "min"), ("max", "max"), ("stdev", "mean"),
+)  # fmt: skip
+
+
+def _extreme(name: str, label: str, over: Literal["mean", "min", "max"]) -> Metric:
+    return Metric(id=name, label=label, unit="ns", better="lower", over=over, compared=False, told=False)
+
+
+def _of_load() -> Iterator[Metric]:
+    """Yield what the load's own processes were held up by, and the requests that were merged on their way."""
+    for name, label in (("ctx", "context switches"), ("majf", "major faults"), ("minf", "minor faults")):
+        yield Metric(id=f"load.{name}", label=f"load {label}", unit="1/s", better="lower", compared=False, told=False)
+    yield Metric(id="disk.merged", label="requests merged", unit="%", better="higher", compared=False, told=False)
+
+
 METRICS: tuple[Metric, ...] = (
     Metric(id="iops", label="IOPS", unit="1/s", better="higher"),
     Metric(id="bandwidth", label="bandwidth", unit="B/s", better="higher"),
@@ -181,6 +210,8 @@ METRICS: tuple[Metric, ...] = (
     *_of_layers(),
     *_of_threads(),
     *_of_disks(),
+    *_of_extremes(),
+    *_of_load(),
 )
 
 BY_ID: dict[str, Metric] = {metric.id: metric for metric in METRICS}

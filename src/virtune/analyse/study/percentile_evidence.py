@@ -49,6 +49,13 @@ def counts_of(measurement: Measurement) -> dict[Distribution, int]:
     return {kind: histogram.count for kind, histogram in found.items() if histogram is not None}
 
 
+IN_STUDIES = frozenset({
+    "cpu.host.usr", "cpu.host.sys", "slat.min", "slat.max", "slat.stdev", "clat.min", "clat.max", "clat.stdev",
+    "latency.stdev", "iops.min", "iops.max", "iops.stdev", "load.ctx", "load.majf", "load.minf", "disk.merged",
+})  # fmt: skip
+"""The metrics that only the tables of built-in studies have."""
+
+
 def enough_for(metric: Metric, count: float) -> bool:
     """Whether so many latencies are enough for a percentile; True for a metric that is not a percentile."""
     return metric.percent is None or count * (1 - metric.percent / 100) >= BEYOND
@@ -64,7 +71,7 @@ def told_metrics(study: Study, workload: str, trials: Iterable[TrialRecord]) -> 
         if one.measurement is not None and one.trial.workload == workload
     )
     asked = {*study.judged, *(threshold.metric for threshold in study.conditions)}
-    asked |= {"cpu.host.usr", "cpu.host.sys"} if study.builtin else set()  # their tables have them
+    asked |= IN_STUDIES if study.builtin else set()
     return [one for one in METRICS if one.id in asked or (one.told and (mixed or one.direction is None))]
 
 

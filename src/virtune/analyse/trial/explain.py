@@ -40,6 +40,7 @@ LOAD_RULES: tuple[LoadRule, ...] = (
     reading_rules.tail_unresolved,
     reading_rules.sync_share,
     reading_rules.kernel_cpu,
+    reading_rules.misnamed,
 )
 
 _ORDER = {Weight.INVALID: 0, Weight.WARNING: 1, Weight.NOTE: 2}

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Literal
 
+from virtune.analyse.trial.extremes import extreme_values, load_values
 from virtune.model.measurement import FioResult, Histogram, Latency, LoadResult, Measurement, Stream, merge
 from virtune.model.metric import DIRECTIONS, METRICS, Distribution
 
@@ -36,6 +37,8 @@ def measurement_of(result: FioResult) -> Measurement:
         ("slat.mean", _mean(streams, lambda stream: stream.slat)),
         ("sync.mean", _weighted((load.sync.mean_ns, load.sync.count) for load in result.loads if load.sync)),
         *_flush_percentiles(result, flushes),
+        *extreme_values(streams),
+        *load_values(result),
         ("cpu.load.usr", _cpu(result.loads, lambda load: load.usr_percent)),
         ("cpu.load.sys", _cpu(result.loads, lambda load: load.sys_percent)),
     ]

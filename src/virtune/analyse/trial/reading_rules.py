@@ -2,6 +2,7 @@
 """Rules that explain a fio result: where the time goes, how even it is, what CPU and device figures mean."""
 
 import math
+import re
 from collections.abc import Iterator
 
 from virtune.analyse.trial.cache_rules import one
@@ -184,3 +185,20 @@ def device_share(result: FioResult) -> Iterator[Remark]:
             text=f"Of {format_ns(mine)} mean latency, {format_ns(theirs)} ({format_share(theirs / mine)}) passed at"
             f" {device.name} and the rest above it, in this kernel and in fio.",
         )
+
+
+_NAMED = {"read": re.compile(r"(?i)(?<!th)read"), "write": re.compile(r"(?i)writ")}
+"""What a job's name says that it does; a `thread` says nothing."""
+
+
+def misnamed(load: LoadResult) -> Iterator[Remark]:
+    """`misnamed`: a job that is called after reads and only writes, or the other way round."""
+    done, count = {stream.direction for stream in load.streams}, sum(stream.ios or 0 for stream in load.streams)
+    for called, other in (("read", "write"), ("write", "read")):
+        if done == {other} and _NAMED[called].search(load.name) and not _NAMED[other].search(load.name):
+            yield Remark(
+                id="misnamed",
+                weight=Weight.WARNING,
+                text=f"The job is called `{load.name}`, and it did {count:,} {other}s and no {called}.",
+                advice=f"what was measured is what fio did: {other}s",
+            )

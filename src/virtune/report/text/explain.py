@@ -177,10 +177,34 @@ def _of_flow(flow: Flow, of: str, *, cpu: bool) -> Iterator[tuple[str, str]]:
         yield "I/Os", f"{stream.ios:,}"
     if stream.iops_stddev is not None and stream.iops_samples != 1:
         yield "IOPS stdev", f"{stream.iops_stddev:,.0f}"
+    for label, name in _EXTREMES:
+        if (value := flow.measurement.get(name)) is not None:
+            yield label, quantity(BY_ID[name], value)
+    if cpu:
+        yield from _of_kernel(flow.load)
+
+
+def _of_kernel(load: LoadResult) -> Iterator[tuple[str, str]]:
+    """What the kernel counted of a job, and how many I/Os one call of it handed over and took back."""
+    if load.context_switches is not None:
+        yield "context switches", f"{load.context_switches:,}"
+    if load.major_faults is not None and load.minor_faults is not None:
+        yield "page faults", f"{load.major_faults:,} major, {load.minor_faults:,} minor"
+    for label, levels in (("I/Os a submission", load.submit_levels), ("I/Os a completion", load.complete_levels)):
+        shares = [f"{_class(level)}: {share * 100:.0f} %" for level, share in levels if share >= _SHOWN_SHARE]
+        if shares:
+            yield label, ", ".join(shares)
+
+
+def _class(level: str) -> str:
+    """fio names a class by the most that belong to it, and the last one by the least."""
+    return level if level in ("0", "1") or level.startswith(">") else f"up to {level}"
 
 
 def _of_part(part: Concurrent, of: str) -> Iterator[tuple[str, str]]:
     yield from _figures(part.measurement, of, cpu=True)
+    if len(part.loads) == 1:
+        yield from _of_kernel(part.loads[0])
     ios = [flow.stream.ios for flow in part.flows]
     if ios and all(count is not None for count in ios):
         yield "I/Os", f"{sum(count or 0 for count in ios):,}"
@@ -201,15 +225,31 @@ def _of_devices(result: FioResult) -> Iterator[tuple[str, str]]:
         yield f"{device.name} writes", f"{device.writes:,}"
         yield f"{device.name} busy", f"{device.busy_percent:.1f} %"
 
+        if device.read_merges is not None and device.write_merges is not None:
+            yield f"{device.name} merged", f"{device.read_merges + device.write_merges:,}"
+
+
+_SHOWN_SHARE = 0.005
+"""A class of fewer I/Os would read as 0 %."""
+
+_EXTREMES = tuple((name.replace(".", " "), name) for name in ("slat.min", "slat.max", "clat.min", "clat.max"))
 
 _LABELS = {"cpu.load.usr": "usr CPU", "cpu.load.sys": "sys CPU"}
 _ROWS = (
-    "IOPS", "IOPS stdev", "bandwidth", "I/Os", "slat mean", "clat mean", "latency mean",
+    "IOPS", "IOPS stdev", "bandwidth", "I/Os", "slat mean", "slat min", "slat max", "clat mean", "clat min",
+    "clat max", "latency mean",
     *(f"{of} p{percent:g}" for of in ("clat", "latency") for percent in PERCENTILES), "sync mean", "usr CPU",
-    "sys CPU",
+    "sys CPU", "context switches", "page faults", "I/Os a submission", "I/Os a completion",
 )  # fmt: skip
 _SECTIONS = frozenset(
-    {"I/Os", "latency mean", "sync mean", f"clat p{PERCENTILES[-1]:g}", f"latency p{PERCENTILES[-1]:g}", "sys CPU"}
+    {
+        "I/Os",
+        "latency mean",
+        "sync mean",
+        f"clat p{PERCENTILES[-1]:g}",
+        f"latency p{PERCENTILES[-1]:g}",
+        "I/Os a completion",
+    }
 )
 """Rows after which a blank line stands."""
 

@@ -25,10 +25,19 @@ from virtune.report.text.layout import Column, Paragraph, Records
 from virtune.report.text.published import beside
 from virtune.report.text.result import standing, value_text
 from virtune.report.text.sign_words import operation_findings
+from virtune.report.text.spreads import extremes, percentiles
 from virtune.report.text.words import difference_text, quantity
 
 Row = tuple[str, str]
 """A metric's id, and its name in the study."""
+
+_OF_FIO: tuple[Row, ...] = (
+    ("load.ctx", "context switches a second"),
+    ("load.majf", "major page faults a second"),
+    ("load.minf", "minor page faults a second"),
+    ("disk.merged", "requests merged"),
+)
+"""What fio counts besides, of the load's processes and of the disk."""
 
 _BEFORE_AFTER: tuple[Row, ...] = (
     ("iops", "IOPS"),
@@ -37,19 +46,21 @@ _BEFORE_AFTER: tuple[Row, ...] = (
     *((f"latency.p{percent}", f"latency p{percent}") for percent in (50, 70, 90, 95, 99)),
     ("cpu.load.sys", "load CPU sys"),
     ("disk.util", "disk util"),
+    *_OF_FIO,
 )
 
 _ENGINES: tuple[Row, ...] = (
     ("iops", "IOPS"),
     ("bandwidth", "bandwidth"),
-    ("slat.mean", "slat mean"),
-    ("clat.mean", "clat mean"),
+    *((f"slat.{end}", f"slat {end}") for end in ("mean", "min", "max")),
+    *((f"clat.{end}", f"clat {end}") for end in ("mean", "min", "max")),
     ("latency.mean", "lat mean"),
     ("latency.p50", "lat p50"),
     ("latency.p99", "lat p99"),
     ("cpu.load.usr", "load CPU usr"),
     ("cpu.load.sys", "load CPU sys"),
     ("device.util", "device busy"),
+    *_OF_FIO,
 )
 
 _DATAPATH: tuple[Row, ...] = (
@@ -124,6 +135,8 @@ def _before_after(result: Result) -> Iterator[RenderableType]:
         if any(cell != "-" for cell in cells[:2]):
             table.add_row(label, *cells)
     yield table
+    known = [found for arm in (base, *others) if (found := _summary(result, arm, workload)) is not None]
+    yield from (*extremes(known), *percentiles(known))
     rounds = 0 if after is None else after.rounds
     yield from _lines(
         f"{rounds} rounds of {format_seconds(study.seconds)} in turn; the study's author had one run of each",
