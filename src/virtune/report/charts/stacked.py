@@ -154,16 +154,17 @@ def _spec(parts: Sequence[_Part], title: str) -> dict[str, Any]:
         rows.append(row)
     y = {"field": "arm", "type": "nominal", "sort": names, "axis": {"title": None, "labelLimit": 220},
          "scale": {"padding": 0.3}}  # fmt: skip
+    columns = max(1, min(3, 100 // max(map(len, kinds))))  # so that no label covers its neighbour
     colours = [PALETTE[at % len(PALETTE)] for at in range(len(kinds))]
     x = {"field": "from", "type": "quantitative", "scale": {"zero": True}, "axis": {"title": title}}
+    legend = {"title": None, "orient": "bottom", "columns": columns, "labelLimit": 560}
+    colour = {"field": "part", "type": "nominal", "scale": {"domain": kinds, "range": colours}, "legend": legend}
     return {
         "data": {"values": rows},
         "encoding": {"y": y},
         "layer": [
             {"mark": {"type": "bar", "stroke": "currentColor", "strokeWidth": 0.6},
-             "encoding": {"x": x, "x2": {"field": "to"},
-                          "color": {"field": "part", "type": "nominal", "scale": {"domain": kinds, "range": colours},
-                                    "legend": {"title": None, "orient": "bottom", "columns": 3}}}},
+             "encoding": {"x": x, "x2": {"field": "to"}, "color": colour}},
             {"transform": [{"filter": "isValid(datum.low)"}],
              "mark": {"type": "rule", "strokeWidth": 2, "color": "currentColor"},
              "encoding": {"x": {**x, "field": "low"}, "x2": {"field": "high"}}},
