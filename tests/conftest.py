@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.forkserver import ForkServer, interpreter_alike
+from tests.forkserver import ForkServer, Started, interpreter_alike
 from tests.suite_rules import SuiteRules
 from virtune.bench.scratch import Scratch
 from virtune.model.errors import MissingToolError
@@ -108,9 +108,9 @@ def first_served(nice: int = FIRST) -> Iterator[None]:
 def niceness(item: pytest.Item) -> int:
     """How nice a test and what it starts are: a rate that had to wait for a CPU is none that we know.
 
-    So `alone` goes before all, unless it wants others in its way (`alone(first=False)`).
+    So `pair` and `alone` go before all, unless one wants others in its way (`alone(first=False)`).
     """
-    alone = item.get_closest_marker("alone")
+    alone = item.get_closest_marker("alone") or item.get_closest_marker("pair")
     return FIRST if alone and alone.kwargs.get("first", True) else 0
 
 
@@ -158,21 +158,15 @@ class User:
             assert ran.status == status, f"{words}: exit {ran.status}\n{ran.stdout}\n{ran.stderr}"
         return ran
 
-    def start(self, *words: str) -> subprocess.Popen[str]:
+    def start(self, *words: str) -> Started:
         """Start these words beside the test; where the test ends before they do, `end_started` kills them."""
-        process = subprocess.Popen(
-            self.command(*words),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env=self.env,
-            cwd=self.home,
-        )
+        assert interpreter_alike(self.env)
+        process = fork_server().start(self.command(*words)[3:], env=self.env, cwd=self.home)
         _STARTED.append(process)
         return process
 
 
-_STARTED: list[subprocess.Popen[str]] = []
+_STARTED: list[Started] = []
 
 
 def end_started() -> None:
@@ -187,8 +181,7 @@ def end_started() -> None:
         process.wait(30)
     for process in _STARTED:
         for stream in (process.stdout, process.stderr):
-            if stream is not None:
-                stream.close()
+            stream.close()
     _STARTED.clear()
     if running:
         eventually(lambda: not marked_processes())  # its guard ends what it left

@@ -14,6 +14,7 @@ import importlib
 import json
 import os
 import pkgutil
+import select
 import signal
 import socket
 import struct
@@ -22,8 +23,9 @@ import sys
 import tempfile
 import threading
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import NoReturn
+from typing import NoReturn, TextIO
 
 MESSAGE_BYTES_MAX = 2**20
 _LENGTH = struct.Struct("!I")
@@ -49,6 +51,17 @@ class ForkServer:
     def pid(self) -> int:
         """The process whose children the programs are."""
         return self._process.pid
+
+    def start(self, words: Sequence[str], *, env: Mapping[str, str], cwd: Path) -> "Started":
+        """Start `virtune` with these words, and go on beside it."""
+        (out, its_out), (err, its_err) = os.pipe(), os.pipe()
+        ours, theirs = socket.socketpair()
+        request = json.dumps({"words": list(words), "env": dict(env), "cwd": str(cwd)}).encode()
+        socket.send_fds(self._ours, [_LENGTH.pack(len(request))], [its_out, its_err, theirs.fileno()])
+        self._ours.sendall(request)
+        for descriptor in (its_out, its_err, theirs.detach()):
+            os.close(descriptor)
+        return Started(_number(ours), ours, os.fdopen(out), os.fdopen(err))
 
     def run(
         self, words: Sequence[str], *, env: Mapping[str, str], cwd: Path, timeout: float
@@ -79,6 +92,54 @@ class ForkServer:
         """End the server."""
         self._ours.close()
         self._process.wait(10)
+
+
+class Started:
+    """A program that was started and goes on, used as a `subprocess.Popen` with text streams is."""
+
+    def __init__(self, pid: int, ends: socket.socket, stdout: TextIO, stderr: TextIO) -> None:
+        self.pid, self.stdout, self.stderr = pid, stdout, stderr
+        self.returncode: int | None = None
+        self._ends = ends
+
+    def poll(self) -> int | None:
+        """The status with which it ended, None while it runs."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.wait(0)
+        return self.returncode
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait for its end and return its status; raises TimeoutExpired."""
+        if self.returncode is None:
+            ready, _, _ = select.select([self._ends], [], [], timeout)
+            if not ready:
+                raise subprocess.TimeoutExpired("virtune", timeout or 0)
+            self.returncode = _number(self._ends)
+            self._ends.close()
+        return self.returncode
+
+    def communicate(self, timeout: float | None = None) -> tuple[str, str]:
+        """Read what it still says and wait for its end; raises TimeoutExpired."""
+        with ThreadPoolExecutor(2) as readers:
+            texts = [readers.submit(stream.read) for stream in (self.stdout, self.stderr)]
+            try:
+                said = [text.result(timeout) for text in texts]
+                self.wait(timeout)
+            except TimeoutError:
+                self.kill()
+                raise subprocess.TimeoutExpired("virtune", timeout or 0) from None
+        for stream in (self.stdout, self.stderr):
+            stream.close()
+        return said[0], said[1]
+
+    def send_signal(self, number: int) -> None:
+        """Send it a signal, unless it has ended."""
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        """Kill it."""
+        self.send_signal(signal.SIGKILL)
 
 
 def interpreter_alike(env: Mapping[str, str]) -> bool:
@@ -115,30 +176,48 @@ def _import_all() -> None:
 
 
 def _serve(stream: socket.socket) -> list[str]:
-    """Fork a child for each request; returns, in the child, the words that it is to run."""
+    """Fork a child for each request; returns, in the child, the words that it is to run.
+
+    Who sends a third descriptor, a socket, is told there of a child that goes on: a keeper waits for it.
+    """
+    keepers: set[int] = set()
     while True:
-        head, descriptors, _, _ = socket.recv_fds(stream, 4, 2)
+        head, descriptors, _, _ = socket.recv_fds(stream, 4, 3)
         if not head:
             os._exit(0)
+        keepers = {one for one in keepers if os.waitpid(one, os.WNOHANG)[0] == 0}
         head += _exactly(stream, 4 - len(head))
         request = json.loads(_exactly(stream, _LENGTH.unpack(head)[0]))
+        goes_on = len(descriptors) == 3
+        if goes_on and (keeper := os.fork()):
+            keepers.add(keeper)
+            for descriptor in descriptors:
+                os.close(descriptor)
+            continue
+        teller = socket.socket(fileno=descriptors.pop()) if goes_on else stream
         pid = os.fork()
         if pid == 0:
+            teller.close()
             stream.close()
             _become(request["env"], request["cwd"], descriptors)
             return [str(word) for word in request["words"]]
         for descriptor in descriptors:
             os.close(descriptor)
-        stream.sendall(struct.pack("!i", pid))
-        _, status = os.waitpid(pid, 0)
         with contextlib.suppress(BrokenPipeError):
-            stream.sendall(struct.pack("!i", os.waitstatus_to_exitcode(status)))
+            teller.sendall(struct.pack("!i", pid))
+            _, status = os.waitpid(pid, 0)
+            teller.sendall(struct.pack("!i", os.waitstatus_to_exitcode(status)))
+        if goes_on:
+            os._exit(0)
 
 
 def _become(env: Mapping[str, str], cwd: str, descriptors: Sequence[int]) -> None:
     for number, descriptor in zip((1, 2), descriptors, strict=True):
         os.dup2(descriptor, number)
         os.close(descriptor)
+    # those of the server are made for another kind of file
+    sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115 - it ends with the process
+    sys.stderr = open(2, "w", buffering=1, errors="backslashreplace", closefd=False)  # noqa: SIM115
     os.environ.clear()
     os.environ.update(env)
     tempfile.tempdir = None

@@ -54,12 +54,19 @@ class RigContract:
             kept = Kept()
             with session.up(stack, self.spec(stack, image_of)) as bench:
                 assert bench.changeover is None or (bench.changeover.swapped or bench.changeover.why)
-                output = self.load(bench, kept=kept)
-                checks = (*bench.in_force.checks, *output.checks)
-            require_verified("the arm", checks)
-            assert unverified(stack, (*checks, *not_shown_checks(stack, checks))) == ()
+                output, missing = self.judged(bench, stack, kept, seconds=1.0)
+                if missing:  # a guest that hardly has a CPU shows its engine under a longer load
+                    output, missing = self.judged(bench, stack, kept, seconds=6.0)
+            assert missing == ()
             require_readable(output)
             require_named(kept)
+
+    def judged(self, bench: Bench, stack: Stack, kept: Kept, *, seconds: float) -> tuple[LoadOutput, tuple[str, ...]]:
+        """Load a bench; return what that left, and the settings that were not verified."""
+        output = self.load(bench, seconds=seconds, kept=kept)
+        checks = (*bench.in_force.checks, *output.checks)
+        require_verified("the arm", checks)
+        return output, unverified(stack, (*checks, *not_shown_checks(stack, checks)))
 
     def test_after_a_job_that_its_program_refuses_the_first_stack_comes_up_again(
         self, session: Session, image_of: Image

@@ -6,7 +6,6 @@ import os
 import shutil
 import signal
 import stat
-import subprocess
 import time
 from pathlib import Path
 from random import Random
@@ -14,6 +13,7 @@ from typing import Any
 
 import pytest
 from tests.conftest import User, end_started, eventually, marked_processes
+from tests.forkserver import Started
 
 from virtune import warden
 
@@ -39,7 +39,7 @@ def children(pid: int, name: str) -> list[int]:
     return found
 
 
-def under_load(process: "subprocess.Popen[str]") -> int:
+def under_load(process: Started) -> int:
     """Wait until a load runs (fio is also asked for its engines, and fills scratch); returns fio's pid."""
 
     found: list[int] = []
@@ -56,7 +56,7 @@ def under_load(process: "subprocess.Popen[str]") -> int:
     return found[-1]
 
 
-def kill_with_guard(process: "subprocess.Popen[str]") -> None:
+def kill_with_guard(process: Started) -> None:
     """Kill a virtune and the guard that would end what it started; its other children are no Python programs."""
     names = {"python", "python3", "python3.11", Path(os.path.realpath("/proc/self/exe")).name[:15]}
     guards = [pid for name in names for pid in children(process.pid, name)]
