@@ -2,10 +2,14 @@
 """KVM by trial: the result is cached where it lasts, tried again where it may pass."""
 
 import json
+import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+from tests.conftest import bare_guest
 
 from virtune import shell
 from virtune.bench.appliance.build import Appliance
@@ -106,3 +110,26 @@ def test_a_guest_that_comes_up_or_hangs_is_remembered(
     assert "the guest did not come up within 2 s" in hung.why
     assert host.tried() == (hung, 0)
     assert len(json.loads((host.cache / "accelerators.json").read_text())) == 2
+
+
+@pytest.mark.real
+def test_the_demo_has_a_vm_where_kvm_runs_one_and_a_sentence_elsewhere(tmp_path: Path) -> None:
+    bare_guest()
+    program = tmp_path / "bin" / PROGRAM
+    program.parent.mkdir()
+    env = {**os.environ, "PATH": f"{program.parent}:{os.environ['PATH']}", "XDG_CACHE_HOME": str(tmp_path / "cache")}
+
+    def demo(script: str) -> tuple[int, str]:
+        program.write_text(f"#!/bin/sh\n{script}\n")
+        program.chmod(0o755)
+        asked = [sys.executable, "-m", "tools.vm_under_kvm"]
+        ran = subprocess.run(asked, env=env, capture_output=True, text=True, timeout=90)
+        return ran.returncode, (ran.stdout + ran.stderr).strip()
+
+    code, said = demo("echo no KVM for you >&2; exit 1")
+    assert code == 1
+    words = "there is no /dev/kvm" if not Path("/dev/kvm").exists() else "(no KVM for you)"
+    assert said.startswith("without a VM: ")
+    assert words in said
+    code, said = demo(f'exec {shutil.which(PROGRAM, path=os.environ["PATH"])} "$@"')
+    assert said.startswith(("without a VM: ", "with a VM: a guest came up on KVM")[code == 0])

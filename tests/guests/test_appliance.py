@@ -13,6 +13,7 @@ from virtune.bench.appliance.archive import archive, file, link
 from virtune.bench.appliance.build import Appliance, appliance_for, appliances, remove, remove_halves
 from virtune.bench.appliance.elf import libraries, needed, stand_ins
 from virtune.bench.appliance.sources import Sources, find_sources
+from virtune.bench.appliance.unpacked import unpacked_kernel
 from virtune.model.errors import PreconditionError
 
 pytestmark = [pytest.mark.real, pytest.mark.xdist_group("guests")]
@@ -86,3 +87,16 @@ def test_what_is_no_kernel_is_refused_with_a_sentence(tmp_path: Path) -> None:
     (tmp_path / "vmlinuz-none").write_bytes(b"MZ")
     with pytest.raises(PreconditionError, match="the modules of the kernel"):
         find_sources(tmp_path, kernel=tmp_path / "vmlinuz-none")
+
+
+def test_its_kernel_is_unpacked_once_and_one_that_cannot_be_is_booted_as_it_is(appliance: Appliance) -> None:
+    packed = appliance.kernel.with_name("vmlinuz").read_bytes()
+    plain = unpacked_kernel(packed)
+    assert plain is not None, "lz4 and zstd come with tools/setup"
+    assert plain[:4] == b"\x7fELF"
+    assert appliance.kernel.name == "vmlinux"
+    assert appliance.kernel.stat().st_size == len(plain)
+    payload = (packed[0x1F1] + 1) * 512 + int.from_bytes(packed[0x248:0x24C], "little")
+    for damaged in (b"", packed[:0x250], packed[:payload], packed[: payload + 1000], packed[:payload] + bytes(2000)):
+        assert unpacked_kernel(damaged) is None
+    assert unpacked_kernel(packed[:0x202] + b"none" + packed[0x206:]) is None, "no bzImage"

@@ -66,7 +66,7 @@ extern "C" fn guest_main(info: u32) -> ! {
     let clock = Clock::find();
     let hello = json!({
         "version": VERSION, "clock": clock.source, "tsc_hz": clock.hertz, "memory_bytes": bytes, "up_ns": clock.now(),
-        "cpus": cpus,
+        "cpus": cpus, "exit_ns": cpus::exit_ns(clock),
     });
     line.send("hello", hello.to_string().as_bytes());
     let disk = functions.iter().find(|one| one.kind == DISK).copied();

@@ -266,8 +266,8 @@ def _without_hardware(parts: Mapping[str, bytes]) -> Iterator[Remark]:
         yield Remark(
             id="kvm-without-hardware",
             weight=Weight.WARNING,
-            text="the guest ran on KVM without hardware virtualization, where an exit to QEMU costs about 30 us "
-            "instead of 1 to 2 us: latencies at depth 1 are those of this KVM",
+            text="the guest ran on KVM without hardware virtualization, which emulates its kernel instructions and "
+            "makes exits to QEMU slow: latencies at depth 1 are those of this KVM",
             advice="compare settings on it, and take absolute figures on a host whose CPUs have VMX or SVM",
         )
 

@@ -23,6 +23,7 @@ from virtune import shell
 from virtune.bench.appliance.archive import ArchiveEntry, archive, file, link
 from virtune.bench.appliance.elf import libraries, stand_ins
 from virtune.bench.appliance.sources import Sources
+from virtune.bench.appliance.unpacked import unpacked_kernel
 from virtune.model.errors import PreconditionError
 
 MODULES = (
@@ -43,6 +44,7 @@ _KEPT = re.compile(r"(.*/)?(ld-linux.*|lib(c|m|z|aio|numa|dl|pthread|rt|uring|at
 
 _EMPTY = ("dev", "proc", "run", "sys", "tmp")
 _DESCRIPTION = "appliance.json"
+_PACKED, _PLAIN = "vmlinuz", "vmlinux"
 _FORMAT = 1
 _PARTIAL = ".partial"
 _UNPACK_SECONDS = 20.0
@@ -77,12 +79,15 @@ def appliance_for(sources: Sources, home: Path) -> tuple[Appliance, bool]:
     place = home / key
     known = _read(place)
     if known is not None:
-        return known, False
+        if known.kernel == place / _PACKED:
+            _unpack(place, kernel)  # made by an older virtune, or before there was a program that unpacks it
+        return _read(place) or known, False
     work = home / f"{key}.{os.getpid()}{_PARTIAL}"
     shutil.rmtree(work, ignore_errors=True)
     work.mkdir(parents=True)
     try:
-        (work / "vmlinuz").write_bytes(kernel)
+        (work / _PACKED).write_bytes(kernel)
+        _unpack(work, kernel)
         (work / "initramfs").write_bytes(content)
         (work / _DESCRIPTION).write_text(json.dumps(_description(sources, entries, len(content))) + "\n")
         # the remains of a killed build under this name have no description, and are removed
@@ -130,11 +135,12 @@ def _ended(path: Path) -> bool:
 def _read(place: Path) -> Appliance | None:
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
         said = json.loads((place / _DESCRIPTION).read_text())
-        if said["format"] != _FORMAT or not (place / "vmlinuz").is_file() or not (place / "initramfs").is_file():
+        if said["format"] != _FORMAT or not (place / _PACKED).is_file() or not (place / "initramfs").is_file():
             return None
+        plain = place / _PLAIN
         return Appliance(
             key=place.name,
-            kernel=place / "vmlinuz",
+            kernel=plain if plain.is_file() else place / _PACKED,
             initramfs=place / "initramfs",
             release=said["release"],
             modules=frozenset(said["modules"]),
@@ -144,6 +150,15 @@ def _read(place: Path) -> Appliance | None:
             made=said["made"],
         )
     return None
+
+
+def _unpack(place: Path, kernel: bytes) -> None:
+    """Put the unpacked kernel beside the packed one, if it can be unpacked and started so."""
+    plain = unpacked_kernel(kernel)
+    if plain is not None:
+        work = place / f"{_PLAIN}.{os.getpid()}"
+        work.write_bytes(plain)
+        work.rename(place / _PLAIN)
 
 
 def _description(sources: Sources, entries: list[ArchiveEntry], size: int) -> dict[str, object]:

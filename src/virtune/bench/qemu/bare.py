@@ -144,6 +144,7 @@ def running_bare(
             boot_seconds=time.monotonic() - begun,
             line=line,
             hello=hello,
+            exit_ns=int(str(hello["exit_ns"])),
         )
 
 

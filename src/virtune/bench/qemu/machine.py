@@ -10,7 +10,7 @@ import signal
 import socket
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -63,7 +63,7 @@ class EndedError(RigError):
 
 @dataclass(slots=True, kw_only=True)
 class QemuGuest:
-    """A running guest with any system in it."""
+    """A running guest with any system in it. `exit_ns` is what an exit to QEMU took at least, where measured."""
 
     child: shell.Child
     monitor: Monitor
@@ -72,6 +72,7 @@ class QemuGuest:
     vcpus: int
     version: str
     boot_seconds: float
+    exit_ns: int | None = field(default=None, kw_only=True)
 
     def trouble(self) -> str | None:
         """Say how QEMU ended, None while it runs."""
@@ -172,7 +173,7 @@ def running(
                 end.close()
         monitor = ends.enter_context(monitored(pairs[-1][0], child))
         guest = ShellGuest([pair[0] for pair in pairs[: len(CHANNELS)]])
-        _until_ready(guest, child, console, begun + boot_seconds)
+        _until_ready(guest, child, console, begun, boot_seconds)
         yield Vm(
             child=child,
             monitor=monitor,
@@ -216,16 +217,15 @@ def _greets(guest: ShellGuest) -> bool:
         return False
 
 
-def _until_ready(guest: ShellGuest, child: shell.Child, console: Path, deadline: float) -> None:
-    begun = time.monotonic()
+def _until_ready(guest: ShellGuest, child: shell.Child, console: Path, begun: float, seconds: float) -> None:
+    """Wait until the guest answers; `begun` is when QEMU was started, and `seconds` the limit from then on."""
     while not _greets(guest):
         if (status := child.poll()) is not None:
             words = child.last_words()
             raise EndedError(f"{PROGRAM} ended while the guest booted", hint=words, status=status, refused=False)
-        if time.monotonic() > deadline:
-            waited = time.monotonic() - begun
+        if time.monotonic() > begun + seconds:
             vcpus = (one for one in Process(child.pid).threads() if thread_role(one.name, main=False) == "vcpu")
             used = sum(one.cpu_ns for one in vcpus) / 1e9
             words = shell.last_line(console_end(console)) or "it wrote nothing to its console"
             hint = f"{words}; its vCPUs used {used:.0f} s of CPU"
-            raise HungError(f"the guest did not come up within {waited:.0f} s", hint=hint)
+            raise HungError(f"the guest did not come up within {seconds:g} s", hint=hint)

@@ -56,6 +56,16 @@ AGENT_PORT = "org.qemu.guest_agent.0"
 Turn = int | str
 """What the names of nodes end in: the number of the exchange, and for further disks `3-2`, where 2 is the disk."""
 
+QBOOT = "qboot.rom"
+"""The firmware that starts a kernel through PVH, in a tenth of SeaBIOS's time; it leaves PCI to the guest."""
+
+_CALLS = (
+    "init_kprobe_trace", "load_system_certificate_list", "crypto_kdf108_init", "cubictcp_register", "init_encrypted",
+    "fscrypt_init",
+)  # fmt: skip
+_UNNEEDED = ("cryptomgr.notests", "ipv6.disable=1", f"initcall_blacklist={','.join(_CALLS)}")
+"""What a guest without a network, keys or probes can leave out: a fifth of the CPU time of a boot under TCG."""
+
 SwitchMethod = Literal["same", "live", "swap", "replug", "restart"]
 
 _METHODS: Mapping[Change, SwitchMethod] = {
@@ -90,6 +100,11 @@ class GuestMachine:
     asked: Machine = field(default_factory=Machine)
     first: Sequence[Command] = ()
 
+    @property
+    def by_pvh(self) -> bool:
+        """Whether the kernel is an ELF file that QEMU starts through PVH, not a packed one."""
+        return self.kernel.endswith("/vmlinux")
+
 
 def machine_argv(program: str, machine: GuestMachine) -> tuple[str, ...]:
     """Write the command line of a machine; `channels` and `monitor` are descriptors that QEMU gets."""
@@ -115,8 +130,10 @@ def _linux_words(machine: GuestMachine) -> Iterator[str]:
     ready in 0.35 s and not in 0.40.
     """
     ports = len(machine.channels) + (machine.agent is not None)
-    append = ["console=ttyS0", "quiet", "loglevel=3", "panic=-1", f"ports={ports}"]
+    append = ["console=ttyS0", "quiet", "loglevel=3", "panic=-1", f"ports={ports}", *_UNNEEDED]
     append += [] if machine.kvm else ["tsc=reliable", "mitigations=off", "norandmaps"]
+    if machine.by_pvh:
+        yield from ("-bios", QBOOT)
     yield from ("-initrd", machine.initramfs, "-append", " ".join(append), "-device", "virtio-serial-pci")
     for number, descriptor in enumerate(machine.channels):
         yield from ("-chardev", f"socket,id=channel{number},fd={descriptor}")
@@ -132,7 +149,7 @@ def _bare_words(machine: GuestMachine) -> Iterator[str]:
     qboot starts it in a tenth of the time that SeaBIOS takes, and leaves PCI to the guest. Its line to the host is a
     virtio console; the serial port is for its last words, and the port 0xf4 for its end.
     """
-    yield from ("-bios", "qboot.rom", "-device", "isa-debug-exit,iobase=0xf4,iosize=4")
+    yield from ("-bios", QBOOT, "-device", "isa-debug-exit,iobase=0xf4,iosize=4")
     yield from ("-device", "virtio-serial-pci,max_ports=1")
     for line in machine.channels:
         yield from ("-chardev", f"socket,id=line,fd={line}", "-device", "virtconsole,chardev=line")
