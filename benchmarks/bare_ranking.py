@@ -47,7 +47,10 @@ def run(rig: str, rounds: int, place: Path) -> dict[str, tuple[str, float]]:
     ]
     words += ["--ramp", "100ms", "--span", "64M", "--scratch", str(place), "--store", str(place / "store.sqlite")]
     words += [word for name, settings in arms(rig).items() for word in ("--arm", f"{name}:{settings}")]
-    found = json.loads(subprocess.run([sys.executable, "-m", *words], capture_output=True, check=True).stdout)
+    ran = subprocess.run([sys.executable, "-m", *words], capture_output=True, text=True, check=False)
+    if ran.returncode:
+        sys.exit(f"virtune ended with {ran.returncode}: {ran.stderr[-2000:]}")
+    found = json.loads(ran.stdout)
     (place / "last.json").write_text(json.dumps(found))
     ruled = [one for one in found["comparisons"] if one["baseline"] == found["study"]["baseline"]]
     return {one["candidate"]: (one["verdict"], one["ratio"]["estimate"] if one["ratio"] else 0.0) for one in ruled}
@@ -60,7 +63,10 @@ def main() -> None:
         for _ in range(runs):
             for name, one in run(rig, rounds, Path(place)).items():
                 seen.setdefault(name, []).append(one)
-            print(f"load average {os.getloadavg()[0]:.1f}", flush=True)
+            print(
+                f"load average {os.getloadavg()[0]:.1f}, {len(seen)} arms against {next(iter(arms(rig)))}", flush=True
+            )
+            print("  ".join(f"{name} {found[-1][0]} x{found[-1][1]:.2f}" for name, found in seen.items()), flush=True)
     for name, found in seen.items():
         verdicts = {verdict for verdict, _ in found}
         wrong = "  CONTRADICTION" if {"better", "worse"} <= verdicts else ""
