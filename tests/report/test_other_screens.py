@@ -60,7 +60,8 @@ def test_a_check_is_one_screen_with_its_verdict_first(remarks: int, *, fit: bool
     assert len(lines) <= ROOM, "\n".join(lines)
     assert lines[0].startswith("FIT: " if fit else "NOT FIT: ")
     told = "\n".join(lines)
-    assert "detects in 5 min" in told
+    assert "minimum detectable effect" in told
+    assert "in 5 min" in told
     assert "20261122-000000-0000" in told
     assert remarks == 0 or "warning: " in told
     assert remarks < 30 or "more warnings" in told
@@ -117,7 +118,7 @@ def test_a_sweep_is_one_screen_with_what_it_found_first(loads: int, warnings: in
     assert len(lines) <= ROOM, "\n".join(lines)
     told = "\n".join(lines)
     assert "not finished" in lines[0]
-    assert lines[1].startswith("saturation: ")
+    assert lines[1].startswith("  saturation: ")
     assert "knee: " in told
     offered = 1000.0 * (loads - loads // 4)
     assert any(line.split()[:1] == [format_count(offered)] for line in lines), "the loads around the knee are shown"

@@ -49,22 +49,22 @@ class CheckScreen:
 
 def _figures(fitness: Fitness) -> Iterator[RenderableType]:
     """Yield the figures of a check, the most needed first."""
-    reaches = [(f"detects {name}", text) for name, text in check.reach_rows(fitness)]
     if any(one.blocks for one in fitness.reaches):
-        yield check.figures_table([*reaches, *check.slice_rows(fitness, others=False)])
+        rows = [*check.reach_rows(fitness), *check.slice_rows(fitness, others=False)]
+        yield Group(Text("minimum detectable effect", style="bold"), check.figures_table(rows))
     if noise := list(check.noise_rows(fitness)):
-        yield check.figures_table(noise)
+        yield Group(Text("noise", style="bold"), check.figures_table(noise))
     disturbed = [f"{one.label} {one.standing}" for one in fitness.gates if one.standing != "clear"]
     if fitness.gates:
         told = names_text(disturbed, NAMES) or "none"
-        yield Paragraph(Text(f"  disturbances: {told}"), hanging=4)
+        yield Paragraph(Text(f"disturbances: {told}"), hanging=2)
     if fitness.neighbours:
         names = [
             f"{one.name} ({one.pid}) {one.cpus:.2f} CPUs"
             + ("" if one.bandwidth_bps is None else f" {format_bandwidth(one.bandwidth_bps)}")
             for one in fitness.neighbours
         ]
-        yield Paragraph(Text(f"  other processes: {names_text(names, 3)}"), hanging=4)
+        yield Paragraph(Text(f"other processes: {names_text(names, 3)}"), hanging=2)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +83,10 @@ class SweepScreen:
         title = Text(f"{study.label} {study.id}", style="bold")
         title.append("" if known.finished else "  not finished", style="yellow")
         title.append(f"  {study.arms[0].name}, {study.workloads[0].name}", style="not bold default")
-        head = [Paragraph(title, hanging=2), *(Paragraph(Text(one), hanging=2) for one in sweep.answer_lines(known))]
+        head = [
+            Paragraph(title, hanging=2),
+            *(Paragraph(Text(one), indent=2, hanging=2) for one in sweep.answer_lines(known)),
+        ]
         result = sweep.without_saturation(self.result)
         loads, *marks, host = (
             Paragraph(Text(line, style="dim"), hanging=2) for line in sweep.measured_lines(known, self.facts)
