@@ -76,7 +76,7 @@ def command(
       virtune diagnose --run last
       virtune diagnose --run last --prove
     """  # noqa: D301 - click wants the escape itself
-    from virtune.cli.output import put, screen_lines
+    from virtune.cli.output import put, require_report, screen_lines
     from virtune.report.json.diagnose import diagnose_document
     from virtune.report.text.diagnose import DiagnosisScreen, render
 
@@ -90,14 +90,31 @@ def command(
     given = next((name for name in _OF_PROOF if was_said(asked[name])), None)
     if given is not None:
         raise UsageError(f"--{given} is for --prove", hint="`virtune diagnose --run last --prove`")
+    require_report(asked["report"])
     found = _live(vm, uri, qmp, seconds) if study is None else _of_study(study, store)
+    if asked["report"] is not None:
+        _report(found, asked["report"])
     if as_json:
         click.echo(json.dumps(diagnose_document(found), indent=2))
     else:
         put(render(found) if asked["verbose"] else DiagnosisScreen(found=found, lines=screen_lines()))
 
 
-_OF_PROOF = ("rounds", "budget", "scratch", "seed", "report", "markdown", "quiet")
+_OF_PROOF = ("rounds", "budget", "scratch", "seed", "markdown", "quiet")
+
+
+def _report(found: tuple[Diagnosis, ...], path: Path) -> None:
+    from virtune.cli.output import write_report
+    from virtune.report.text.diagnose import render
+
+    def page() -> str:
+        from virtune.flows.report import page_html
+        from virtune.report.html.diagnosis_page import diagnosis_page
+
+        return page_html(diagnosis_page(found))
+
+    write_report(path, page=page, plain=lambda: render(found))
+    click.echo(f"report: {path}", err=True)
 
 
 def _prove(study: str | None, store: StorePlace, asked: dict[str, Any], *, as_json: bool) -> None:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Bars of parts that add up, one for each arm: a request's time by layer, requests in flight, CPU time by thread."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
@@ -35,7 +35,11 @@ class _Part:
 
 def layer_times(result: Result, workload: str) -> Chart | None:
     """Draw where the time of a request goes in each arm; None where nothing was seen below the load."""
-    found = _layers(result, workload)
+    return times_of(_layers(result, workload), workload)
+
+
+def times_of(found: Mapping[str, Layers], workload: str) -> Chart | None:
+    """Draw the same of arms, or disks, whose layers are known."""
     parts = [
         _Part(arm=arm, part=one.label, size=one.mean_ns / 1e3, low=_us(one.low_ns), high=_us(one.high_ns))
         for arm, layers in found.items()
@@ -65,7 +69,11 @@ def layer_times(result: Result, workload: str) -> Chart | None:
 
 def layer_load(result: Result, workload: str) -> Chart | None:
     """Draw how many requests are in each layer on average; None where nothing was seen below the load."""
-    found = _layers(result, workload)
+    return in_flight_of(_layers(result, workload), workload)
+
+
+def in_flight_of(found: Mapping[str, Layers], workload: str) -> Chart | None:
+    """Draw the same of arms, or disks, whose layers are known."""
     parts = [
         _Part(arm=arm, part=one.label, size=one.in_flight) for arm, layers in found.items() for one in layers.layers
     ]

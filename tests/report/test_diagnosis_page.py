@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The page of a diagnosis says what the terminal says, with pictures of its layers, and shows names as text."""
+
+import gzip
+import html
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tests.report.test_stacked import LAYERS
+
+from virtune.cli import run
+from virtune.flows.diagnose import diagnose_study
+from virtune.flows.report import page_html
+from virtune.model.bottleneck import Cause, Diagnosis
+from virtune.model.threads import ThreadCost
+from virtune.report.html.diagnosis_page import diagnosis_page
+from virtune.store.store import Store
+
+KEPT = Path(__file__).parents[1] / "store" / "data" / "format-1-method-7.sqlite.gz"
+COMPARE = "20261122-184255-3883"
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    made = tmp_path / "kept.sqlite"
+    made.write_bytes(gzip.decompress(KEPT.read_bytes()))
+    return made
+
+
+@pytest.fixture
+def found(place: Path) -> tuple[Diagnosis, ...]:
+    with Store(place, reading=True) as store:
+        return diagnose_study(store, COMPARE)
+
+
+def test_a_page_has_the_cause_its_evidence_and_its_layers(found: tuple[Diagnosis, ...]) -> None:
+    thread = ThreadCost(role="iothread", name="IO iothread0", tid=1, seconds=10.0, cpu_seconds=5.0,
+                        user_seconds=4.0, system_seconds=1.0, wait_seconds=0.2)  # fmt: skip
+    first = found[0]
+    known = replace(
+        first,
+        disk="<script>alert(1)</script>\x1b[31m",
+        layers=LAYERS,
+        path=replace(first.path, threads=(thread,), iops=1000.0),
+        found=replace(first.found, cause=Cause.DEVICE, evidence=("it was busy all the time",)),
+    )
+    page = diagnosis_page([known])
+    assert [chart.name.partition("-")[0] for chart in page.charts] == ["layers", "in"]
+    assert [table.caption.partition(": ")[2] for table in page.tables] == [
+        "where the time of a request goes", "threads, the busiest first",
+    ]  # fmt: skip
+    assert page.tables[1].rows[0][1:] == ("iothread", "50 %", "40 %", "10 %", "2 %", "500 us")
+    text = page_html(page)
+    assert "<script" not in text
+    assert "\x1b" not in text
+    told = html.unescape(re.sub(r"<[^>]+>", " ", text))
+    for words in ("limited by the device", "it was busy all the time", f"next: {known.found.experiment}", "80 us"):
+        assert words in told
+    assert text.count("<svg") == 2
+
+
+def test_a_stored_study_s_diagnosis_is_written_as_a_page_and_as_text(
+    place: Path, tmp_path: Path, found: tuple[Diagnosis, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["diagnose", "--run", COMPARE, "--store", str(place), "--report"]
+    page, plain = tmp_path / "d.html", tmp_path / "d.txt"
+    assert run([*words, str(page)]) == 0
+    assert run([*words, str(plain)]) == 0
+    assert f"report: {plain}" in capsys.readouterr().err
+    for one in found:
+        assert one.disk in page.read_text()
+        assert one.found.evidence[0].split()[0] in plain.read_text()
+    assert run([*words, str(tmp_path / "none" / "d.html")]) != 0
