@@ -76,9 +76,7 @@ def command(
       virtune diagnose --run last
       virtune diagnose --run last --prove
     """  # noqa: D301 - click wants the escape itself
-    from virtune.cli.output import put, require_report, screen_lines
-    from virtune.report.json.diagnose import diagnose_document
-    from virtune.report.text.diagnose import DiagnosisScreen, render
+    from virtune.cli.output import require_report
 
     if (bool(vm) and qmp is None) + (qmp is not None) + (study is not None) != 1:
         raise UsageError(
@@ -92,12 +90,20 @@ def command(
         raise UsageError(f"--{given} is for --prove", hint="`virtune diagnose --run last --prove`")
     require_report(asked["report"])
     found = _live(vm, uri, qmp, seconds) if study is None else _of_study(study, store)
-    if asked["report"] is not None:
-        _report(found, asked["report"])
+    _write(found, asked["report"], as_json=as_json, verbose=asked["verbose"])
+
+
+def _write(found: tuple[Diagnosis, ...], report: Path | None, *, as_json: bool, verbose: bool) -> None:
+    from virtune.cli.output import put, screen_lines
+    from virtune.report.json.diagnose import diagnose_document
+    from virtune.report.text.diagnose import DiagnosisScreen, render
+
+    if report is not None:
+        _report(found, report)
     if as_json:
         click.echo(json.dumps(diagnose_document(found), indent=2))
     else:
-        put(render(found) if asked["verbose"] else DiagnosisScreen(found=found, lines=screen_lines()))
+        put(render(found) if verbose else DiagnosisScreen(found=found, lines=screen_lines()))
 
 
 _OF_PROOF = ("rounds", "budget", "scratch", "seed", "markdown", "quiet")

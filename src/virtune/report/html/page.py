@@ -41,7 +41,7 @@ class Table:
         return tuple(_kind([row[place] for row in self.rows]) for place in range(len(self.columns)))
 
 
-_SHORT, _LONG = 24, 40
+_SHORT, _LONG = 32, 40
 """Characters of a text that stays on its line, and of one whose column needs room."""
 
 
