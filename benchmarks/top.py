@@ -36,7 +36,7 @@ SHAPES = ((1, 50), (10, 5))
 CALL = [sys.executable, "-c", "import sys; from virtune.__main__ import main; main()", "top"]
 
 
-def arguments(directory: Path, number: int, disks: int, line: int) -> list[str]:
+def arguments(directory: Path, number: int, disks: int, line: int, latency_ns: int) -> list[str]:
     """The command line of a QEMU with two monitors and a guest that is talked to."""
     words = ["qemu-system-x86_64", "-name", f"vm{number},debug-threads=on", "-nodefaults", "-display", "none"]
     words += ["-M", "q35,hpet=off", "-accel", "tcg", "-cpu", "max", "-m", "64", "-bios", "qboot.rom"]
@@ -47,21 +47,23 @@ def arguments(directory: Path, number: int, disks: int, line: int) -> list[str]:
     words += ["-device", f"pcie-root-port,id={SLOTS[0]},chassis=1,slot=1"]
     words += ["-device", "virtio-scsi-pci,id=scsi"]
     for disk in range(disks):
-        words += ["-blockdev", f"null-co,node-name=n{disk},size={64 << 20},read-zeroes=on,latency-ns=200000"]
+        words += ["-blockdev", f"null-co,node-name=n{disk},size={64 << 20},read-zeroes=on,latency-ns={latency_ns}"]
         kind = f"virtio-blk-pci,bus={SLOTS[0]}" if disk == 0 else f"scsi-hd,bus=scsi.0,lun={disk}"
         words += ["-device", f"{kind},id=d{disk},drive=n{disk}"]
     return words
 
 
 @contextlib.contextmanager
-def running(directory: Path, vms: int, disks: int) -> Iterator[None]:
-    """Start the VMs and load all of their disks until the block ends."""
+def running(
+    directory: Path, vms: int, disks: int, *, job: str = JOB, latency_ns: int = 200_000, loaded: bool = True
+) -> Iterator[None]:
+    """Start the VMs and load their disks until the block ends; only the first of each if not `loaded`."""
     end = threading.Event()
     with contextlib.ExitStack() as ends:
         for number in range(vms):
             ours, theirs = socket.socketpair()
             ends.enter_context(ours)
-            words = arguments(directory, number, disks, theirs.fileno())
+            words = arguments(directory, number, disks, theirs.fileno(), latency_ns)
             child = subprocess.Popen(
                 words, pass_fds=[theirs.fileno()], stdout=subprocess.DEVNULL, stderr=subprocess.STDOUT
             )
@@ -70,9 +72,12 @@ def running(directory: Path, vms: int, disks: int) -> Iterator[None]:
             ends.callback(child.kill)
             line = Line(ours)
             assert line.receive(60) is not None
-            line.ask("job", JOB.encode(), expect="armed", timeout_seconds=60)
+            line.ask("job", job.encode(), expect="armed", timeout_seconds=60)
             line.ask("go", b"60000 0", expect="began", timeout_seconds=60)
-        threads = [threading.Thread(target=load, args=(directory, number, disks, end)) for number in range(vms)]
+        threads = [
+            threading.Thread(target=load, args=(directory, number, disks, end))
+            for number in range(vms if loaded else 0)
+        ]
         for thread in threads:
             thread.start()
             ends.callback(thread.join)

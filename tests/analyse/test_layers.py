@@ -102,6 +102,7 @@ def guest_trial(*, stop: bool = True) -> Measurement:
             "9": ["IO iothread0", 20 * second, 30 * second, second * 5 * 10**8, second * 5 * 10**8],
         }}  # fmt: skip
         one["processes"] = {"guest": one["processes"]["load"]}
+        one["switches"] = {"guest": {"8": [58_164 * second, 29_082 * second], "9": [5_816 * second, 0]}}
     lines = b"".join(json.dumps(line).encode() + b"\n" for line in (HEADER, begin, end))
 
     def guest(second: int, mark: str) -> dict[str, Any]:
@@ -112,7 +113,7 @@ def guest_trial(*, stop: bool = True) -> Measurement:
         mark: {"t": second * 10**9, "stats": {
             "rd_operations": 58000 * second, "wr_operations": 0,
             "rd_total_time_ns": 58000 * 60_000 * second, "wr_total_time_ns": 0,
-        }}
+        }, "exits": 116_328 * second}
         for mark, second in (("begin", 1), ("stop", 3))
     }  # fmt: skip
     marks = [guest(1, "begin"), guest(3, "stop")] if stop else [guest(1, "begin")]
@@ -152,6 +153,10 @@ def test_cpu_time_is_told_by_what_threads_do() -> None:
     assert found.get("cpu.io.iothread") == pytest.approx(0.5 / iops, rel=0.01)
     assert found.get("cpu.io.main") == pytest.approx(0.1 / iops, rel=0.01)
     assert found.get("cpu.io.worker") is None
+    assert found.get("switches.io.vcpu") == pytest.approx(1.5, rel=0.01)
+    assert found.get("switches.io.iothread") == pytest.approx(0.1, rel=0.01)
+    assert found.get("switches.io.main") is None, "its switches were not read"
+    assert found.get("exits.io") == pytest.approx(2, rel=0.01)
     assert found.get("wait.iothread") == pytest.approx(50)
     assert found.get("wait.vcpu") == pytest.approx(100 / 11)
     assert found.get("cpu.host.usr") == pytest.approx(50, abs=1)

@@ -69,6 +69,21 @@ def test_a_planted_limit_is_confirmed_by_its_removal(virtune: Called) -> None:
     assert study["comparisons"][0]["verdict"] == "better"
 
 
+def test_the_verdict_is_kept_and_shown_again(virtune: Called) -> None:
+    virtune.measure("disk.throttle_iops=5000")
+    proof = virtune.prove()["proof"]
+    verdict = "confirmed: limited by a limit that was set"
+    shown = virtune("show", "last")
+    assert verdict in shown
+    assert f"replaced by {proof['replaced_by']}" in shown
+    assert verdict in virtune("resume", "last", "-q"), "also by a proof that is gone on with"
+    page = virtune.home / "proof.html"
+    virtune("report", "last", "-o", str(page))
+    assert verdict in page.read_text()
+    virtune.measure("disk.throttle_iops=5000")
+    assert "confirmed" not in virtune("show", "last"), "any other study has none"
+
+
 def test_a_limit_that_holds_nothing_back_is_refuted(virtune: Called) -> None:
     virtune.measure("disk.throttle_iops=38000")
     disk = virtune.prove(rounds="40")

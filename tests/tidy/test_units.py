@@ -43,7 +43,7 @@ def test_a_unit_behind_braces_is_noticed() -> None:
 @pytest.mark.parametrize("metric", METRICS, ids=lambda metric: metric.id)
 def test_every_metric_has_its_unit_in_the_words_of_a_figure(metric: Metric) -> None:
     units = {"1/s": r"[0-9.,kM]+", "B/s": r"[0-9.,]+ (kB|MB)/s", "ns": r"[0-9.]+ (ns|us|ms|s)",
-             "%": r"[0-9.]+ %", "s/io": r"[0-9.]+ (ns|us|ms|s)"}  # fmt: skip
+             "%": r"[0-9.]+ %", "s/io": r"[0-9.]+ (ns|us|ms|s)", "1/io": r"[0-9.,kM]+"}  # fmt: skip
     for number in (0.5, 12.0, 4_321.0, 98_765_432.0) if metric.unit != "s/io" else (1e-6, 3e-3):
         assert re.fullmatch(units[metric.unit], quantity(metric, number).replace(",", "")), metric
 

@@ -99,6 +99,11 @@ SOURCES: dict[str, str] = {
         for role, words in _THREADS.items()
     },
     **{
+        f"switches.io.{role}": f"/proc: how often {words} went to sleep or were taken off their CPU, for each I/O."
+        for role, words in _THREADS.items()
+    },
+    "exits.io": "QEMU's query-stats: how often KVM left the guests for the host, for each I/O.",
+    **{
         f"wait.{role}": f"/proc: of the time in which {words} wanted a CPU, the part in which they waited for one."
         for role, words in _THREADS.items()
     },

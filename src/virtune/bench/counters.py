@@ -10,7 +10,7 @@ import json
 import os
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -101,6 +101,8 @@ class Sampler(Ticker):
         sample["throttle"] = {path: _text(path) for path in self._throttles}
         if mark:  # temperature and frequency change slowly, and reading a CPU's frequency may wake it
             sample |= self._read_sensors()
+            tids = {role: list(threads) for role, threads in sample["threads"].items()}
+            sample["switches"] = {role: dict(_switches(some)) for role, some in tids.items()}
         sample["took_ns"] = time.monotonic_ns() - now
         return sample
 
@@ -145,6 +147,16 @@ def _threads(pid: int) -> Iterator[tuple[str, list[Any]]]:
             times = _text(f"/proc/{pid}/task/{tid}/schedstat").split()
             run, wait = (int(times[0]), int(times[1])) if len(times) >= 2 else (None, None)
             yield tid, [head.partition("(")[2], int(fields[11]), int(fields[12]), run, wait]
+
+
+def _switches(tids: Sequence[str]) -> Iterator[tuple[str, list[int]]]:
+    """Yield how often each thread has gone to sleep, and how often it was taken off its CPU."""
+    for tid in tids:
+        counts = dict(
+            line.split(":", 1) for line in _text(f"/proc/{tid}/status").splitlines() if "ctxt_switches" in line
+        )
+        with contextlib.suppress(KeyError, ValueError):
+            yield tid, [int(counts["voluntary_ctxt_switches"]), int(counts["nonvoluntary_ctxt_switches"])]
 
 
 def _with_children(pid: int, generations: int) -> Iterator[int]:

@@ -16,6 +16,7 @@ from rich.segment import Segment
 from virtune.cli.surroundings import in_ascii
 from virtune.cli.thresholds import STDOUT, Thresholds, exit_code
 from virtune.cli.writing import require_writable, write_text
+from virtune.model.bottleneck import Diagnosis
 from virtune.model.evidence import StudyRecord
 from virtune.model.fitness import Neighbour
 from virtune.model.result import Result
@@ -24,6 +25,7 @@ from virtune.model.text import printable
 
 if TYPE_CHECKING:
     from virtune.model.published import PublishedStudy
+    from virtune.store.store import Store
 
 REPORT_COLUMNS = 110
 
@@ -83,10 +85,12 @@ def show_result(
     report: Path | None,
     thresholds: Thresholds | None = None,
     brief: bool = False,
+    proved: Diagnosis | None = None,
 ) -> int:
     """Write a result to the requested outputs; returns the exit code of its conditions.
 
-    With `brief` a terminal shows one screen of it.
+    With `brief` a terminal shows one screen of it. `proved` is what a study that tests a diagnosis says of it, which
+    a terminal shows first.
     """
     if record.study.kind is StudyKind.CHECK and report is None and thresholds in (None, Thresholds()):
         show_check(record, as_json=as_json, brief=brief)
@@ -108,6 +112,10 @@ def show_result(
         authors = _authors(record)
         first = ending(result, authors, record.facts)
         short = Screen(result=result, facts=record.facts, rulings=rulings, lines=screen_lines(), authors=authors)
+        if proved is not None:
+            from virtune.report.text.proof import proof_lines
+
+            put(Group(*proof_lines(proved), ""))
         put(short if brief else Group(render(result, record.facts, first=first), *conditions(rulings)))
     thresholds.write(result, rulings, record.facts)
     if report is not None:
@@ -119,6 +127,15 @@ def say_more(*, silent: bool) -> None:
     """Say below one screen of a result where the rest of it is."""
     if not silent:
         click.echo("\nall of it: `virtune show`; with pictures: `virtune report`", err=True)
+
+
+def proof_shown(store: "Store", record: StudyRecord, result: Result) -> Diagnosis | None:
+    """Return the verdict on the diagnosis that a study tests; None for any other study."""
+    if record.study.accusation is None:
+        return None
+    from virtune.flows.prove import proof_of
+
+    return proof_of(store, record, result)
 
 
 SHELL_LINES = 4

@@ -75,7 +75,7 @@ def _measured(store: Store, planned: PlannedProof, out: ProofOutput) -> None:
         return (record, result) if result.trials_done else None
 
     def show(ran: _Ran) -> None:
-        _show(planned.accused if ran is None else proven(store, planned, *ran), ran, out)
+        _show(planned.accused if ran is None else proven(store, planned.accused, *ran), ran, out)
 
     under_face(Face(quiet=out.quiet, verbose=out.verbose), work, so_far, show, store=store, study=study)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from virtune.cli.options import read_options, say_options
-from virtune.cli.output import require_report, say_more, show_result
+from virtune.cli.output import proof_shown, require_report, say_more, show_result
 from virtune.cli.progress import Face
 from virtune.cli.thresholds import Thresholds
 from virtune.cli.under_face import under_face
@@ -107,7 +107,15 @@ def going_on(
 
     def show(found: tuple[StudyRecord, Result]) -> int:
         record, result = found
-        return show_result(result, record, as_json=as_json, report=report, thresholds=thresholds, brief=not verbose)
+        return show_result(
+            result,
+            record,
+            as_json=as_json,
+            report=report,
+            thresholds=thresholds,
+            brief=not verbose,
+            proved=proof_shown(store, record, result),
+        )
 
     code = under_face(Face(quiet=quiet, verbose=verbose), work, so_far, show, store=store, study=study)
     say_more(silent=as_json or verbose or quiet)

@@ -60,7 +60,7 @@ def command(
     **asked: Any,
 ) -> int:
     """Show STUDY (an id, the beginning of one, or `last`): table, verdicts, verified settings."""
-    from virtune.cli.output import show_result
+    from virtune.cli.output import proof_shown, show_result
     from virtune.flows.show import current
     from virtune.store.store import Store
 
@@ -91,7 +91,8 @@ def command(
             require_no_more(record.study, asked)
             return show_sweep(kept, finished_sweep(kept, name), as_json=as_json, report=report)
         record, result = current(kept, name)
-    return show_result(result, record, as_json=as_json, report=report, thresholds=thresholds)
+        proved = proof_shown(kept, record, result)
+    return show_result(result, record, as_json=as_json, report=report, thresholds=thresholds, proved=proved)
 
 
 def _captures(kept: "Store", name: str, trial: int, capture: str | None) -> int:

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Diagnose stored trials: what limited each arm under each workload, from the captures of its rounds."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean
 
 from virtune.advise.guidelines import TUNING
 from virtune.analyse.layers.bottleneck import judge
+from virtune.analyse.layers.curves import curves_of, queue_of, variance_shares
 from virtune.analyse.layers.measured import layers_of
 from virtune.analyse.layers.trial_path import bottleneck_of, path_of
 from virtune.analyse.layers.tuning import answers_of
@@ -14,6 +15,7 @@ from virtune.model.bottleneck import DataPath, Diagnosis
 from virtune.model.errors import LoadError, StoreError
 from virtune.model.evidence import TrialRecord
 from virtune.model.guideline import Walk, walk
+from virtune.model.layers import HostQueue
 from virtune.model.measurement import Measurement
 from virtune.model.stack import Stack
 from virtune.model.study import Study
@@ -63,6 +65,9 @@ def _diagnoses(store: Store, study: Study, done: list[TrialRecord]) -> Iterator[
                 found=found,
                 guideline=_guideline([measured for _, measured in rounds], paths[index], arm.stack),
                 layers=layers_of([measured for _, measured in rounds], arm.stack, load),
+                queue=_queue([parts for parts, _ in rounds]),
+                variance=variance_shares(*zip(*(curves_of(parts) for parts, _ in rounds), strict=True)),
+                exits_per_io=mean_of([measured for _, measured in rounds], "exits.io"),
                 missing=("any disk: the study is simulated, its figures are invented",) if study.simulated else (),
             )
 
@@ -72,19 +77,29 @@ def _guideline(measured: Sequence[Measurement], path: DataPath, stack: Stack) ->
     if not stack.kind.in_guest:
         return None
 
-    def mean(metric: str) -> float | None:
-        found = [value for one in measured if (value := one.get(metric)) is not None]
-        return fmean(found) if found else None
-
-    done, written = mean("iops"), mean("write.iops")
+    done, written = mean_of(measured, "iops"), mean_of(measured, "write.iops")
     answers = answers_of(
         path,
         write_share=None if not done else (written or 0.0) / done,
-        host_usr=mean("cpu.host.usr"),
-        host_sys=mean("cpu.host.sys"),
+        host_usr=mean_of(measured, "cpu.host.usr"),
+        host_sys=mean_of(measured, "cpu.host.sys"),
     )
     own = {"assigned": (True, "its PCI address was passed through")} if stack.device.vfio_pci else {}
     return walk(TUNING, answers | own)
+
+
+def _queue(rounds: Sequence[Mapping[str, bytes]]) -> HostQueue | None:
+    """Return the split of the time at the host's disk, the mean over rounds."""
+    found = [one for parts in rounds if (one := queue_of(parts)) is not None]
+    if not found:
+        return None
+    return HostQueue(queue_ns=fmean(one.queue_ns for one in found), device_ns=fmean(one.device_ns for one in found))
+
+
+def mean_of(measured: Sequence[Measurement], metric: str) -> float | None:
+    """Return the mean of a metric over the measurements that have it; None if none has."""
+    found = [value for one in measured if (value := one.get(metric)) is not None]
+    return fmean(found) if found else None
 
 
 def _derived(store: Store, study: Study, one: TrialRecord) -> tuple[dict[str, bytes], Measurement] | None:

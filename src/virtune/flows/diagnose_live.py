@@ -9,12 +9,14 @@ from pathlib import Path
 
 from virtune.advise.guidelines import TUNING
 from virtune.analyse.layers.bottleneck import judge
+from virtune.analyse.layers.curves import host_queue, variance_shares
 from virtune.analyse.layers.live_path import live_paths, throttled_share
 from virtune.analyse.layers.profile import rate_words, workload_words
 from virtune.analyse.layers.tuning import answers_of
 from virtune.analyse.trial.counters import read_counters
 from virtune.analyse.trial.usage import use
 from virtune.bench.counters import Sampler
+from virtune.bench.disk_queue import DiskQueue
 from virtune.bench.live.domain import LiveDomain
 from virtune.bench.live.monitor import monitored
 from virtune.bench.live.rings import sampled
@@ -23,7 +25,7 @@ from virtune.model.bottleneck import Diagnosis
 from virtune.model.counters import Use
 from virtune.model.errors import PreconditionError, UsageError
 from virtune.model.guideline import walk
-from virtune.model.live import DiskCount, DiskRates, LiveDisk, LiveVm, RingRates
+from virtune.model.live import DiskCount, DiskCurve, DiskRates, LiveDisk, LiveVm, RingRates
 from virtune.probe.devices import backing_of
 from virtune.probe.limits import disk_limits
 from virtune.virsh import Virsh
@@ -59,16 +61,19 @@ def look(view: LiveView, *, disk: str, seconds: float) -> tuple[Diagnosis, ...]:
         sampler = ends.enter_context(
             Sampler(devices=names, processes={} if pid is None else {"guest": pid}, throttled=pid)
         )
+        queues = {one.target: ends.enter_context(DiskQueue(one.devices[0])) for one in chosen if one.devices}
         seen = {name: ends.enter_context(sampled(one)) for name, one in readers.items() if not isinstance(one, str)}
         sampler.sample(mark="begin")
-        before = view.counts()
+        before, left = view.counts(), view.exits()
         time.sleep(seconds)
-        after = view.counts()
+        after, left_now = view.counts(), view.exits()
         sampler.sample(mark="stop")
     counters = read_counters(sampler.content())
     used = use(counters, begin_ns=counters.mark("begin"), end_ns=counters.mark("stop"))
     rings = {name: one if isinstance(one, str) else seen[name] for name, one in readers.items()}
-    return tuple(_diagnoses(view.vm, chosen, (before, after), used, rings))
+    exits = left if isinstance(left, str) else left_now if isinstance(left_now, str) else left_now - left
+    curves = {name: one.curve() for name, one in queues.items()}
+    return tuple(_diagnoses(view.vm, chosen, (before, after), used, rings, exits, curves))
 
 
 def _diagnoses(
@@ -77,12 +82,17 @@ def _diagnoses(
     counts: tuple[Mapping[str, DiskCount], Mapping[str, DiskCount]],
     used: Use,
     rings: Mapping[str, Sequence[RingRates] | str],
+    exits: int | str,
+    curves: Mapping[str, DiskCurve],
 ) -> Iterator[Diagnosis]:
     seen = {name: () if isinstance(one, str) else one for name, one in rings.items()}
     for found in live_paths(chosen, counts, used, seen):
         disk, rates, ring = found.disk, found.rates, rings[found.disk.target]
         path = replace(found.path, throttled=throttled_share(used))
-        unseen = (ring,) if isinstance(ring, str) else ()
+        unseen = tuple(one for one in (ring, exits) if isinstance(one, str))
+        curve = curves.get(disk.target, DiskCurve(points=()))
+        points = [one.points for one in seen[disk.target]]
+        done = sum(after.reads + after.writes - before.reads - before.writes for before, after in _pairs(counts))
         yield Diagnosis(
             disk=f"{vm.name}:{disk.target}",
             workload=workload_words(rates),
@@ -91,6 +101,9 @@ def _diagnoses(
             path=path,
             found=judge(path),
             layers=path.layers,
+            queue=host_queue(curve),
+            variance=variance_shares(points, [curve] * len(points)),
+            exits_per_io=exits / done if isinstance(exits, int) and done > 0 else None,
             guideline=walk(
                 TUNING,
                 answers_of(
@@ -102,6 +115,12 @@ def _diagnoses(
             ),
             missing=(*vm.missing, *_missing(vm, disk, used, rates), *unseen, _IN_GUEST),
         )
+
+
+def _pairs(counts: tuple[Mapping[str, DiskCount], Mapping[str, DiskCount]]) -> Iterator[tuple[DiskCount, DiskCount]]:
+    """Yield both counts of every disk of the VM: its exits cannot be told apart by disk."""
+    before, after = counts
+    yield from ((before[name], after[name]) for name in after if name in before)
 
 
 def _missing(vm: LiveVm, disk: LiveDisk, used: Use, rates: DiskRates) -> Iterator[str]:

@@ -12,7 +12,8 @@ from virtune.analyse.study.thresholds import rule
 from virtune.flows.diagnose import diagnose_study
 from virtune.flows.question import budgeted, facts_text, most_rounds, require_sensible
 from virtune.flows.study import new_study, random_seed
-from virtune.model.bottleneck import CAUSE_WORDS, Diagnosis
+from virtune.model.accusation import Accusation
+from virtune.model.bottleneck import CAUSE_WORDS, DataPath, Diagnosis
 from virtune.model.errors import UsageError
 from virtune.model.evidence import StudyRecord
 from virtune.model.knob import Support
@@ -22,6 +23,7 @@ from virtune.model.result import Result
 from virtune.model.stack import Stack
 from virtune.model.study import Study, StudyKind
 from virtune.model.study_options import StudyOptions
+from virtune.model.workload import Workload
 from virtune.plan.interventions import AS_IS, INTERVENTIONS, Intervention, intervention, knobs_of
 from virtune.probe.kernel import try_io_uring
 from virtune.probe.qemu_knobs import EMULATORS, ask
@@ -36,10 +38,8 @@ class PlannedProof:
     """
 
     accused: Diagnosis
-    intervention: Intervention | None = None
     study: Study | None = None
     facts: str = ""
-    notes: tuple[str, ...] = ()
 
 
 def plan_proof(store: Store, study_id: str, number: int | None, asked: StudyOptions) -> PlannedProof:
@@ -59,8 +59,30 @@ def plan_proof(store: Store, study_id: str, number: int | None, asked: StudyOpti
         row = INTERVENTIONS[accused.found.cause]
         proof = Proof(reason=ProofReason.NO_INTERVENTION, why=row.without, by_hand=row.by_hand)
         return PlannedProof(accused=replace(accused, proof=proof))
+    notes = () if source.target is None else (f"measured on a scratch disk, and not on {source.target}",)
     scratch = asked.scratch or Path(source.scratch)
-    study = Study(
+    study = _comparison(source, accused, found, asked, workload=workload, scratch=scratch, notes=notes)
+    study = budgeted(study, asked)
+    require_sensible(study)
+    return PlannedProof(
+        accused=accused,
+        study=new_study(study),
+        facts=facts_text(scratch),
+    )
+
+
+def _comparison(
+    source: Study,
+    accused: Diagnosis,
+    found: Intervention,
+    asked: StudyOptions,
+    *,
+    workload: Workload,
+    scratch: Path,
+    notes: tuple[str, ...],
+) -> Study:
+    """Return the study that compares the stack as it is with the replacement."""
+    return Study(
         id="",
         created="",
         kind=StudyKind.COMPARE,
@@ -73,40 +95,60 @@ def plan_proof(store: Store, study_id: str, number: int | None, asked: StudyOpti
         seed=random_seed() if asked.seed is None else asked.seed,
         scratch=str(scratch.absolute()),
         span_bytes=source.span_bytes,
-        title=f"is {CAUSE_WORDS[accused.found.cause]} the limit of {arm.name}? (study {source.id})",
+        title=f"is {CAUSE_WORDS[accused.found.cause]} the limit of {accused.disk}? (study {source.id})",
         metric=found.metric,
         margin=source.margin,
         confidence=source.confidence,
         conditions=(found.condition,),
-    )
-    study = budgeted(study, asked)
-    require_sensible(study)
-    notes = () if source.target is None else (f"measured on a scratch disk in {scratch}, and not on {source.target}",)
-    return PlannedProof(
-        accused=accused,
-        intervention=found,
-        study=new_study(study),
-        facts=facts_text(scratch),
-        notes=notes,
+        accusation=Accusation(
+            source=source.id,
+            disk=accused.disk,
+            workload=accused.workload,
+            found=accused.found,
+            what=found.what,
+            replaced=found.replaced,
+            stand_in=found.stand_in,
+            share=found.share,
+            notes=notes,
+        ),
     )
 
 
-def proven(store: Store, planned: PlannedProof, record: StudyRecord, result: Result) -> Diagnosis:
-    """Return the diagnosis with the verdict on it by the comparison's trials so far."""
-    accused, test = planned.accused, planned.intervention
+def proof_of(store: Store, record: StudyRecord, result: Result) -> Diagnosis | None:
+    """Return what a study that tests a diagnosis says of it, by its trials so far; None for any other study.
+
+    The diagnosis has the accusation and its proof only: the data path is that of the study diagnosed.
+    """
+    test = record.study.accusation
     if test is None:
-        return accused
+        return None
     rulings = {one.comparison.candidate: one for one in rule(record, record.study.conditions)}
     beside = {one.candidate: one for one in result.verdicts if one.baseline == AS_IS}
+    if test.replaced not in rulings or (test.stand_in is not None and test.stand_in not in beside):
+        return None  # it has not been measured yet
     again = [one for one in diagnose_study(store, record.study.id) if one.disk == AS_IS]
     proof = judge_proof(
         rulings[test.replaced],
-        cause=accused.found.cause,
+        cause=test.found.cause,
         again=again[0].found.cause if again else None,
         share=test.share,
         stand_in=None if test.stand_in is None else beside[test.stand_in],
     )
-    return replace(accused, proof=replace(proof, what=test.what, study=record.study.id, notes=planned.notes))
+    return Diagnosis(
+        disk=test.disk,
+        workload=test.workload,
+        seconds=record.study.seconds,
+        path=DataPath(iops=0.0),
+        found=test.found,
+        layers=None,
+        proof=replace(proof, what=test.what, study=record.study.id, notes=test.notes),
+    )
+
+
+def proven(store: Store, accused: Diagnosis, record: StudyRecord, result: Result) -> Diagnosis:
+    """Return the diagnosis with the verdict on it by the comparison's trials so far."""
+    found = proof_of(store, record, result)
+    return accused if found is None else replace(accused, proof=found.proof)
 
 
 def _accused(store: Store, source: Study, number: int | None) -> Diagnosis:

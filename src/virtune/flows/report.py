@@ -66,6 +66,12 @@ def _page(store: Store, record: StudyRecord) -> ReportPage:
         from virtune.flows.check import fitness
 
         return check_page(fitness(record), result, record)
+    if record.study.accusation is not None:
+        from virtune.flows.prove import proof_of
+        from virtune.report.html.proof_page import proof_page
+
+        if (proved := proof_of(store, record, result)) is not None:
+            return proof_page(proved, result, record)
     return page_of(result, record)
 
 

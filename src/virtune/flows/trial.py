@@ -11,6 +11,7 @@ from pathlib import Path
 
 from virtune.analyse.trial.derive import derive
 from virtune.bench.counters import Sampler
+from virtune.bench.disk_queue import DiskQueue
 from virtune.bench.permission import Held
 from virtune.bench.port import PATIENCE_SECONDS, Bench, DiskImageSpec, HostCounters, LoadJob, Session, Window
 from virtune.bench.scratch import Scratch, drop_cache
@@ -20,7 +21,17 @@ from virtune.fio.generator import PROGRAM
 from virtune.fio.job import COUNTED_SECONDS, FioJob, fio_job
 from virtune.model.disks import images_of
 from virtune.model.errors import LoadError, RigError
-from virtune.model.evidence import DISKS, EACH_OPERATION, Capture, Changeover, Check, InForce, TrialRecord, of_guest
+from virtune.model.evidence import (
+    DISK_QUEUE,
+    DISKS,
+    EACH_OPERATION,
+    Capture,
+    Changeover,
+    Check,
+    InForce,
+    TrialRecord,
+    of_guest,
+)
 from virtune.model.stack import Stack
 from virtune.model.study import Study, Trial
 from virtune.model.verification import not_shown_checks
@@ -173,11 +184,14 @@ class _Kept:
         devices = backing_of(image).names if image is not None else ()
         file = None if image is None else _file_of(image)
         sampler = Sampler(devices=devices, processes=processes, files={} if file is None else {"image": file})
+        queue = DiskQueue(devices[0]) if devices else None
         try:
-            with sampler:
+            with sampler, queue or contextlib.nullcontext():
                 yield sampler
         finally:
             self.capture("counters.jsonl", sampler.content())
+            if queue is not None:
+                self.capture(DISK_QUEUE, queue.content())
 
 
 def disks_below(stack: Stack, ground: DiskImageSpec) -> Iterator[Capture]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from virtune.model.guideline import Walk
-from virtune.model.layers import Layers
+from virtune.model.layers import HostQueue, Layers, VarianceShare
 from virtune.model.proof import Proof
 from virtune.model.threads import ThreadCost
 
@@ -116,8 +116,10 @@ class Diagnosis:
 
     `missing` names evidence that could not be had and what it would add. `workload` is the load: its name, or of a
     live disk what was seen of it, in fio's words; `rate` is then the rate at which its I/Os came, in the same words.
-    `guideline` is the path through the published tuning guideline, for a disk that QEMU serves. `proof` is what
-    replacing the accused layer said of it, None where nobody asked.
+    `queue` splits the time at the host's disk, None where the kernel does not tell; `variance` are the layers' shares
+    of the variance of a request's time, none where too little was seen. `exits_per_io` is how often KVM left the
+    guest for each I/O, None if unknown. `guideline` is the path through the published tuning guideline, for a
+    disk that QEMU serves. `proof` is what replacing the accused layer said of it, None where nobody asked.
     """
 
     disk: str
@@ -128,5 +130,8 @@ class Diagnosis:
     layers: Layers | None
     missing: tuple[str, ...] = ()
     rate: str = ""
+    queue: HostQueue | None = None
+    variance: tuple[VarianceShare, ...] = ()
+    exits_per_io: float | None = None
     guideline: Walk | None = None
     proof: Proof | None = None

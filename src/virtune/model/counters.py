@@ -46,13 +46,17 @@ class DeviceCount:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ThreadCount:
-    """One thread: CPU time by clock ticks, and by the scheduler in ns with the time it waited for a CPU."""
+    """One thread: CPU time by clock ticks, and by the scheduler in ns with the time it waited for a CPU. How often it
+    went to sleep (`sleeps`) or was taken off its CPU (`preempted`) is in samples with a mark.
+    """
 
     comm: str
     user_seconds: float
     system_seconds: float
     run_ns: int | None = None
     wait_ns: int | None = None
+    sleeps: int | None = None
+    preempted: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,7 +128,8 @@ class CpuUse:
 class ThreadUse:
     """What one thread used: `wait_seconds` is the time it was runnable but had no CPU.
 
-    `first` says that it is the first thread of its process.
+    `first` says that it is the first thread of its process. `sleeps` is how often it went to sleep, `preempted` how
+    often it was taken off its CPU; None if unknown.
     """
 
     tid: int
@@ -134,6 +139,8 @@ class ThreadUse:
     user_seconds: float = 0.0
     system_seconds: float = 0.0
     first: bool = False
+    sleeps: int | None = None
+    preempted: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -30,6 +30,9 @@ BARRIER = "barrier.json"
 RINGS = "virtqueue.json"
 """The capture with the number of requests in the virtqueues, sampled while the load ran."""
 
+DISK_QUEUE = "disk-queue.json"
+"""The capture with the requests in the queue and in the device of the host's disk, sampled while the load ran."""
+
 CREW = "crew.json"
 """The capture with the threads of a storage daemon before any image was opened, and which is its IOThread."""
 

@@ -71,6 +71,28 @@ class RequestLayer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class HostQueue:
+    """The time of a request in the host's block layer, in ns: waiting in its queue, and in the device."""
+
+    queue_ns: float
+    device_ns: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VarianceShare:
+    """The share of the variance of a request's time that a layer causes, with its 95 % interval, over some windows.
+
+    The shares of all layers add up to 1. One is negative where the layer is quick when the others are slow.
+    """
+
+    label: str
+    share: float
+    low: float
+    high: float
+    windows: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Layers:
     """Where the time of a request goes, from the top down; the layers add up to `total_ns`, the latency that the load
     measured.

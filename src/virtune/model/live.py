@@ -11,6 +11,20 @@ TORN_MAX = 0.05
 it took."""
 
 
+RingCurve = tuple[tuple[int, int, float, float], ...]
+"""Points of a disk's virtqueues: monotonic ns, requests completed so far, and the integrals over time of how many
+were in the queues and how many of these QEMU had taken, in request seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class DiskCurve:
+    """Points of a block device: monotonic ns, requests completed so far, their total time in ms, and the integrals
+    over time of how many the driver had and of how many there were, in request seconds.
+    """
+
+    points: tuple[tuple[int, int, int, float, float], ...]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DiskCount:
     """QEMU's counters of a disk since its start; `t_ns` is the monotonic clock. Times are sums over requests,
@@ -83,7 +97,8 @@ class DiskRates:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RingRates:
     """Observations of a disk's virtqueues: requests completed in so many seconds, how many were in the queues on
-    average, and how many of these QEMU had taken; None where the device does not tell.
+    average, and how many of these QEMU had taken; None where the device does not tell. `points` are the sums over
+    time where they were kept and the device tells.
     """
 
     seconds: float
@@ -91,6 +106,7 @@ class RingRates:
     offered_mean: float
     taken_mean: float | None
     samples: int
+    points: RingCurve = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -54,7 +54,7 @@ class Metric:
 
     id: str
     label: str
-    unit: Literal["1/s", "B/s", "ns", "%", "s/io"]
+    unit: Literal["1/s", "B/s", "ns", "%", "s/io", "1/io"]
     better: Literal["higher", "lower"]
     percent: float | None = None
     compared: bool = True
@@ -134,6 +134,15 @@ def _of_layers() -> Iterator[Metric]:
 def _of_threads() -> Iterator[Metric]:
     for role in (*THREAD_ROLES, "load"):
         yield Metric(id=f"cpu.io.{role}", label=f"CPU per I/O, {role}", unit="s/io", better="lower", told=False)
+    for role in (*THREAD_ROLES, "load"):
+        yield Metric(
+            id=f"switches.io.{role}",
+            label=f"context switches per I/O, {role}",
+            unit="1/io",
+            better="lower",
+            told=False,
+        )
+    yield Metric(id="exits.io", label="KVM exits per I/O", unit="1/io", better="lower", told=False)
     for role in (*THREAD_ROLES, "load"):
         yield Metric(
             id=f"wait.{role}", label=f"CPU wait, {role}", unit="%", better="lower", compared=False, told=False

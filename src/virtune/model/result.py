@@ -155,6 +155,7 @@ class Result:
     `differences` are all other metrics against the baseline, each with its own error. `elapsed_seconds` is the time
     of its trials with all overhead, without interruptions; None for a single trial, whose begin is not stored.
     `looked` are the verdicts as they were after earlier rounds, each with its round; only pictures need them.
+    `patterns` are what its figures show beside the verdicts, in sentences.
     """
 
     study: Study
@@ -170,6 +171,7 @@ class Result:
     stopped: Stopped | None = None
     basis: tuple[Basis, ...] = ()
     looked: tuple[tuple[int, tuple[Comparison, ...]], ...] = ()
+    patterns: tuple[str, ...] = ()
 
     def counts(self, arm: str, measurement: Measurement) -> bool:
         """Whether a trial of that arm counts: it is valid, or all that makes it invalid is waived."""

@@ -4,6 +4,7 @@
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
+from virtune.model.accusation import Accusation
 from virtune.model.condition import Threshold
 from virtune.model.option import ChosenOption
 from virtune.model.search import Search
@@ -123,7 +124,8 @@ class Study:
     `attempts` is how often a trial is made at most while something disturbs it, the first included.
 
     `checked` is the last A/A test of this host within 24 hours before, None without one. `options` are the value and
-    origin of every option; empty for older studies.
+    origin of every option; empty for older studies. `accusation` is set for a study that tests a diagnosis
+    (`diagnose --prove`).
 
     A study of the kind IMPORT holds results that were made elsewhere. It has no seed, times, scratch or span (all are
     zero or empty), and `paired` is False: its rounds are repeats of single arms.
@@ -163,6 +165,7 @@ class Study:
     looks: tuple[tuple[int, float], ...] | None = None
     options: tuple[ChosenOption, ...] = ()
     attempts: int = ATTEMPTS
+    accusation: Accusation | None = None
 
     @property
     def rounds_begun(self) -> int:

@@ -37,7 +37,10 @@ def thread_role(name: str, *, main: bool) -> ThreadRole:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ThreadCost:
-    """One thread on the I/O path over a window of `seconds`; for `wait_seconds` it was runnable but had no CPU."""
+    """One thread on the I/O path over a window of `seconds`; for `wait_seconds` it was runnable but had no CPU.
+
+    It went to sleep `sleeps` times and was taken off its CPU `preempted` times; None if unknown.
+    """
 
     role: ThreadRole | Literal["load"]
     name: str
@@ -47,11 +50,18 @@ class ThreadCost:
     user_seconds: float
     system_seconds: float
     wait_seconds: float | None
+    sleeps: int | None = None
+    preempted: int | None = None
 
     @property
     def busy(self) -> float:
         """The share of one CPU that it used."""
         return self.cpu_seconds / self.seconds
+
+    @property
+    def switches(self) -> int | None:
+        """How often another thread got its CPU; None if unknown."""
+        return None if self.sleeps is None or self.preempted is None else self.sleeps + self.preempted
 
     @property
     def stalled(self) -> float:

@@ -19,6 +19,7 @@ _BYTES = {"B/s": 1.0, "kB/s": 1e3, "MB/s": 1e6, "GB/s": 1e9, "KiB/s": 1024.0, "M
 _UNITS: Mapping[str, tuple[Mapping[str, float], str]] = {
     "ns": (_TIME, "1ms"),
     "s/io": ({"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0}, "20us"),
+    "1/io": ({"": 1.0}, "0.5"),
     "1/s": (_RATE, "50k"),
     "B/s": (_BYTES, "200MB/s"),
     "%": ({"%": 1.0}, "80%"),

@@ -46,6 +46,7 @@ class _Line:
     threads: dict[str, dict[str, tuple[str, _Natural, _Natural, _Natural | None, _Natural | None]]] = field(
         default_factory=dict
     )
+    switches: dict[str, dict[str, tuple[_Natural, _Natural]]] = field(default_factory=dict)
     processes: dict[str, dict[str, _Process]] = field(default_factory=dict)
     pressure: dict[str, str] = field(default_factory=dict)
     residency: dict[str, tuple[_Natural, _Natural | None]] = field(default_factory=dict)
@@ -103,7 +104,10 @@ def _build(line: _Line, ticks: int) -> Sample:
         cpu=_cpu(line.stat, ticks),
         devices=dict(device_count(text) for text in line.diskstats),
         threads={
-            role: {int(tid): _thread(*values, ticks=ticks) for tid, values in threads.items()}
+            role: {
+                int(tid): _thread(*values, ticks=ticks, switches=line.switches.get(role, {}).get(tid))
+                for tid, values in threads.items()
+            }
             for role, threads in line.threads.items()
         },
         processes={
@@ -167,10 +171,15 @@ def device_count(text: str) -> tuple[str, DeviceCount]:
     )
 
 
-def _thread(comm: str, user: int, system: int, run_ns: int | None, wait_ns: int | None, *, ticks: int) -> ThreadCount:
+def _thread(
+    comm: str, user: int, system: int, run_ns: int | None, wait_ns: int | None, *, ticks: int,
+    switches: tuple[int, int] | None,
+) -> ThreadCount:  # fmt: skip
+    sleeps, preempted = (None, None) if switches is None else switches
     return ThreadCount(
-        comm=comm, user_seconds=user / ticks, system_seconds=system / ticks, run_ns=run_ns, wait_ns=wait_ns
-    )
+        comm=comm, user_seconds=user / ticks, system_seconds=system / ticks, run_ns=run_ns, wait_ns=wait_ns,
+        sleeps=sleeps, preempted=preempted,
+    )  # fmt: skip
 
 
 def _process(texts: _Process, ticks: int) -> ProcessCount:

@@ -135,6 +135,10 @@ def _threads(groups: Sequence[Mapping[int, ThreadCount]], firsts: Container[int]
     )
     user = _risen([(tid, one.user_seconds) for tid, one in group.items()] for group in groups)
     system = _risen([(tid, one.system_seconds) for tid, one in group.items()] for group in groups)
+    sleeps = _risen([(tid, one.sleeps) for tid, one in group.items() if one.sleeps is not None] for group in groups)
+    preempted = _risen(
+        [(tid, one.preempted) for tid, one in group.items() if one.preempted is not None] for group in groups
+    )
     comms = {tid: one.comm for group in groups for tid, one in group.items()}
     found = [
         ThreadUse(
@@ -145,6 +149,8 @@ def _threads(groups: Sequence[Mapping[int, ThreadCount]], firsts: Container[int]
             user_seconds=user[tid],
             system_seconds=system[tid],
             first=tid in firsts,
+            sleeps=None if tid not in sleeps else int(sleeps[tid]),
+            preempted=None if tid not in preempted else int(preempted[tid]),
         )
         for tid, comm in comms.items()
     ]

@@ -66,6 +66,14 @@ class LiveMonitor:
             return "the wait in the virtqueue: it is no split ring of virtio, or QEMU is older than 7.2"
         return found
 
+    def exits(self) -> int | str:
+        """Return how often KVM has left the guest for the host, or why that is not known."""
+        with contextlib.suppress(RigError):
+            if not self._monitor.execute("query-kvm").get("enabled"):
+                return "KVM exits: the guest runs without KVM"
+        found = exits_of(self._monitor)
+        return "KVM exits: this QEMU does not count them (7.1 and later do)" if found is None else found
+
     def look_again(self) -> None:
         """Read its disks anew: some came or went."""
         self.vm = replace(self.vm, disks=tuple(self._disks()))
@@ -97,6 +105,15 @@ class LiveMonitor:
             thread = self._monitor.execute("qom-get", {"path": path, "property": "iothread"})
             if isinstance(thread, str) and thread:
                 yield thread.rpartition("/")[2]
+
+
+def exits_of(monitor: Monitor) -> int | None:
+    """Return how often KVM has left the guest for the host, all vCPUs together; None where QEMU does not say."""
+    asked = {"target": "vcpu", "providers": [{"provider": "kvm", "names": ["exits"]}]}
+    with contextlib.suppress(RigError, KeyError, TypeError, ValueError):
+        found = [int(one["value"]) for vcpu in monitor.execute("query-stats", asked) for one in vcpu["stats"]]
+        return sum(found) if found else None
+    return None
 
 
 class LiveMonitors:

@@ -16,17 +16,20 @@ import re
 import threading
 import time
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Generic, Self, TypeVar
 
 from virtune.bench.qmp import Monitor
 from virtune.model.errors import RigError
-from virtune.model.live import RingCount, RingRates, ring_rates_between
+from virtune.model.live import RingCount, RingCurve, RingRates, ring_rates_between
 
 INTERVAL_SECONDS = 0.002
 """How often the rings of a running VM's disk are read. On a busy 2-core host that took 3 % of a CPU with one ring,
 4 % with 16 and 7 % with 64, for some seconds only."""
+
+_POINT_SECONDS = 0.05
+"""How often the sums are kept."""
 
 TRIAL_INTERVAL_SECONDS = 0.01
 """How often they are read in a trial, whose figures must not be affected: one ring takes 5 us, 16 take 27."""
@@ -110,11 +113,16 @@ _Key = TypeVar("_Key", bound=Hashable)
 class RingWatch(Generic[_Key]):
     """Samples the rings of several disks in one thread while the block runs.
 
-    A disk whose memory can no longer be read (its VM ended) keeps what was seen of it.
+    A disk whose memory can no longer be read (its VM ended) keeps what was seen of it. With `curves` the sums are
+    kept 20 times a second.
     """
 
-    def __init__(self, readers: Mapping[_Key, RingReader], *, interval_seconds: float) -> None:
+    def __init__(self, readers: Mapping[_Key, RingReader], *, interval_seconds: float, curves: bool = False) -> None:
         self._readers = dict(readers)
+        self._curves: dict[_Key, list[tuple[int, int, float, float]]] | None = (
+            {key: [] for key in readers} if curves else None
+        )
+        self._due = 0.0
         self._seen = {key: [RingSeen(last=one) for one in reader.read()] for key, reader in readers.items()}
         self._interval = interval_seconds
         self._before = time.monotonic()
@@ -157,16 +165,30 @@ class RingWatch(Generic[_Key]):
             for index, (one, value) in enumerate(zip(self._seen[key], values, strict=True)):
                 add(one, value, now - self._before, size=reader.size(index))
         self._before = now
+        if self._curves is not None and now >= self._due:
+            self._due = now + _POINT_SECONDS
+            for key, points in self._curves.items():
+                seen = self._seen[key]
+                sums = (
+                    sum(one.completed for one in seen),
+                    sum(one.offered for one in seen),
+                    sum(o.taken for o in seen),
+                )
+                points.append((int(now * 1e9), *sums))
+
+    def points(self, key: _Key) -> RingCurve:
+        """Return the sums of a disk's rings over time, as far as they were kept."""
+        return () if self._curves is None else tuple(self._curves[key])
 
 
 @contextlib.contextmanager
 def sampled(reader: RingReader, *, interval_seconds: float = INTERVAL_SECONDS) -> Iterator[list[RingRates]]:
     """Sample rings in a separate thread while the block runs; the list has one entry when it is over."""
     found: list[RingRates] = []
-    with RingWatch({"": reader}, interval_seconds=interval_seconds) as watch:
+    with RingWatch({"": reader}, interval_seconds=interval_seconds, curves=True) as watch:
         yield found
     if (rates := ring_rates_between((), watch.counts()[""])) is not None:
-        found.append(rates)
+        found.append(rates if rates.taken_mean is None else replace(rates, points=watch.points("")))
 
 
 def add(seen: RingSeen, value: tuple[int, int, int], seconds: float, *, size: int) -> None:

@@ -21,6 +21,10 @@ class LiveView(Protocol):
         """Return the virtqueues of a disk, or say why they cannot be seen."""
         ...
 
+    def exits(self) -> int | str:
+        """Return how often KVM has left the guest for the host, all vCPUs together, or why that is not known."""
+        ...
+
 
 class LiveSource(Protocol):
     """The running VMs behind one door: a libvirt, or a QEMU's monitor. Nothing is changed on them."""

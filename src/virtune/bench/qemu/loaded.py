@@ -92,7 +92,7 @@ class Counted:
 
     def __init__(self, guests: Sequence[Loaded], host: HostCounters) -> None:
         self._guests, self._host = guests, host
-        self._looks: list[dict[str, object]] = [{} for _ in guests]
+        self._looks: list[dict[str, dict[str, object]]] = [{} for _ in guests]
         self._spent: list[Spent] = []
         self._rings: list[list[RingRates]] = []
         self._sampled = contextlib.ExitStack()
@@ -126,6 +126,8 @@ class Counted:
         self._host.sample(mark=mark)
         for guest, looks in zip(self._guests, self._looks, strict=True):
             looks[mark] = {"t": time.monotonic_ns(), "stats": guest.vm.block_statistics()}
+            if (exits := guest.vm.exits()) is not None:
+                looks[mark] = looks[mark] | {"exits": exits}
 
 
 @dataclass(slots=True)

@@ -19,6 +19,7 @@ from virtune.bench.appliance.build import Appliance
 from virtune.bench.guest.agent import AgentGuest, SocketLine
 from virtune.bench.guest.channel import GuestError
 from virtune.bench.guest.shell import CHANNELS, ShellGuest
+from virtune.bench.live.monitor import exits_of
 from virtune.bench.qmp import Monitor
 from virtune.bounded import read_bounded
 from virtune.dialects.qemu.guest import GuestMachine, machine_argv
@@ -99,6 +100,10 @@ class QemuGuest:
         numbers = {name for stats in found for name, value in stats.items() if type(value) is int}
         together = {name: sum(stats.get(name, 0) for stats in found) for name in numbers}
         return {**found[0], **together} if found else {}
+
+    def exits(self) -> int | None:
+        """Return how often KVM has left the guest for the host; None if KVM does not run it, or does not count."""
+        return exits_of(self.monitor) if self.kvm else None
 
     def evidence(self) -> str:
         """Return the evidence of a failed guest: QEMU's state and counters, the end of its console."""

@@ -21,7 +21,7 @@ from virtune.report.json.document import (
 )
 from virtune.report.json.layers import LayersPart, layers_document
 
-SCHEMA = "virtune/diagnose/2"
+SCHEMA = "virtune/diagnose/3"
 
 
 class _Thread(TypedDict):
@@ -34,6 +34,8 @@ class _Thread(TypedDict):
     user_seconds: Annotated[float, "User time, by clock ticks of 10 ms.", NOT_NEGATIVE]
     system_seconds: Annotated[float, "Kernel time, by clock ticks of 10 ms.", NOT_NEGATIVE]
     wait_seconds: Annotated[float | None, "Time in which it could have run and had no CPU.", NOT_NEGATIVE]
+    sleeps: Annotated[int | None, "How often it went to sleep; null if unknown.", NOT_NEGATIVE]
+    preempted: Annotated[int | None, "How often it was taken off its CPU; null if unknown.", NOT_NEGATIVE]
     cpu_per_io_seconds: Annotated[float | None, "CPU time for each I/O; null without I/Os.", NOT_NEGATIVE]
 
 
@@ -104,6 +106,23 @@ class _Proof(TypedDict):
     notes: Annotated[list[Sentence], "What else matters."]
 
 
+class _HostQueue(TypedDict):
+    """The time of a request at the host's disk; null where the kernel does not tell."""
+
+    queue_ns: Annotated[float, "Waiting in the block layer's queue, in ns.", NOT_NEGATIVE]
+    device_ns: Annotated[float, "With the driver and the device, in ns.", NOT_NEGATIVE]
+
+
+class _Variance(TypedDict):
+    """A layer's share of the variance of a request's time from the virtqueue down."""
+
+    label: Annotated[str, "What lies there, in words."]
+    share: Annotated[float, "Its share; negative where it is quick when the others are slow."]
+    low: Annotated[float, "The lower end of its 95 % interval."]
+    high: Annotated[float, "The upper end."]
+    windows: Annotated[int, "Windows of 100 ms that it rests on.", AT_LEAST_ONE]
+
+
 class _Disk(TypedDict):
     """A disk under a load."""
 
@@ -120,6 +139,9 @@ class _Disk(TypedDict):
     bottleneck: _Bottleneck
     layers: LayersPart | None
     threads: Annotated[list[_Thread], "Threads of QEMU and of a load on this host."]
+    host_queue: _HostQueue | None
+    variance: Annotated[list[_Variance], "The layers' shares of its variance, which add up to 1; empty if unknown."]
+    exits_per_io: Annotated[float | None, "How often KVM left the guest for each I/O; null if unknown.", NOT_NEGATIVE]
     guideline: _Guideline | None
     missing: Annotated[list[Sentence], "What could not be seen, and what it would add."]
     proof: _Proof | None
@@ -157,6 +179,14 @@ def _disk(one: Diagnosis) -> _Disk:
         },
         "layers": layers_document(one.layers),
         "threads": [_thread(thread, path.iops) for thread in path.threads],
+        "host_queue": None
+        if one.queue is None
+        else {"queue_ns": one.queue.queue_ns, "device_ns": one.queue.device_ns},
+        "variance": [
+            {"label": part.label, "share": part.share, "low": part.low, "high": part.high, "windows": part.windows}
+            for part in one.variance
+        ],
+        "exits_per_io": one.exits_per_io,
         "guideline": _guideline(one.guideline),
         "missing": list(one.missing),
         "proof": None if one.proof is None else _proof(one.proof),
@@ -216,5 +246,7 @@ def _thread(one: ThreadCost, iops: float) -> _Thread:
         "user_seconds": one.user_seconds,
         "system_seconds": one.system_seconds,
         "wait_seconds": one.wait_seconds,
+        "sleeps": one.sleeps,
+        "preempted": one.preempted,
         "cpu_per_io_seconds": one.cpu_seconds / one.seconds / iops if iops else None,
     }

@@ -5,6 +5,7 @@ History of the schema:
 
 virtune/explain/1   first version
 virtune/explain/2   `parts`, the parts of a result that ran together, `percentiles_of`, metrics of reads and writes
+virtune/explain/3   `units` has context switches and KVM exits per I/O
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,7 +20,7 @@ from virtune.report.json.document import IDENTITY, Keys, Name, ProgramVersion
 from virtune.report.json.parts import RemarkPart, remark_part
 from virtune.report.text.explain import Explained, percentiles_of
 
-SCHEMA = "virtune/explain/2"
+SCHEMA = "virtune/explain/3"
 
 _KINDS = ("slat", "clat", "lat")
 _WORDS = {"latency": "total", "clat": "completion"}

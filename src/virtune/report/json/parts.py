@@ -16,6 +16,7 @@ IN_WORDS = {
     "ns": "nanoseconds",
     "%": "percent",
     "s/io": "CPU seconds per I/O",
+    "1/io": "times per I/O",
 }
 """The units of metrics in words; a metric with another one stops the generation of schemas."""
 

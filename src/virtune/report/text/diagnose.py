@@ -81,10 +81,13 @@ def _one(one: Diagnosis) -> Iterator[tuple[str, RenderableType]]:
     if one.layers is not None:
         yield "layers", Text("\nwhere the time of a request goes", style="bold")
         yield from (("layers", part) for part in layers_table(one.layers))
+    yield from (("layers", part) for part in _varies(one))
     threads = _shown(path.threads)
     if threads:
         yield "threads", Text("\nthreads", style="bold")
         yield "threads", _threads(threads, path.iops)
+    if one.exits_per_io is not None:
+        yield "threads", Text(f"  KVM exits per I/O: {one.exits_per_io:.2g}")
     if one.guideline is not None:
         yield from (("guideline", part) for part in guideline_lines(one.guideline))
     if one.rate:
@@ -101,6 +104,22 @@ def _load(one: Diagnosis) -> Iterator[RenderableType]:
     yield again
     told = f"with `,{one.rate}` at its rate; from counters: sizes are means, and random places are assumed"
     yield Paragraph(Text(told, style="dim"), indent=2, hanging=2)
+
+
+def _varies(one: Diagnosis) -> Iterator[RenderableType]:
+    """Yield the split of the time at the host's disk, and what makes the time of a request vary."""
+    if one.queue is not None:
+        told = f"{format_ns(one.queue.queue_ns)} in its queue, {format_ns(one.queue.device_ns)} in the device"
+        yield Paragraph(Text(f"of a request at the host's disk: {told}"), indent=2, hanging=2)
+    if one.variance:
+        shares = "; ".join(
+            f"{each.label} {format_share(each.share)} [{format_share(each.low)}, {format_share(each.high)}]"
+            for each in one.variance
+        )
+        windows = f"{one.variance[0].windows} windows of 100 ms, 95 % intervals"
+        yield Paragraph(
+            Text(f"what makes it vary, from the virtqueue down: {shares} ({windows})"), indent=2, hanging=2
+        )
 
 
 def _verdict(one: Diagnosis) -> RenderableType:
@@ -124,7 +143,7 @@ def _shown(threads: Sequence[ThreadCost]) -> list[ThreadCost]:
 
 
 def _threads(threads: Sequence[ThreadCost], iops: float) -> Records:
-    titles = ("CPU", "usr", "sys", "no CPU", "CPU per I/O", "ends at")
+    titles = ("CPU", "usr", "sys", "no CPU", "CPU per I/O", "sleeps per I/O", "ends at")
     columns = [Column(title="thread"), *(Column(title=title, right=True) for title in titles)]
     rows = []
     for one in threads:
@@ -138,6 +157,7 @@ def _threads(threads: Sequence[ThreadCost], iops: float) -> Records:
                 format_share(one.system_seconds / one.seconds),
                 format_share(one.stalled),
                 format_ns(each * 1e9) if each else "-",
+                "-" if one.sleeps is None or not iops else f"{one.sleeps / one.seconds / iops:.2g}",
                 f"{format_count(1 / each)} IOPS" if serves and each else "",
             )
         )

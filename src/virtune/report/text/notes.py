@@ -43,7 +43,10 @@ def warning_lines(result: Result) -> Iterator[tuple[str, str]]:
 
 
 def note_lines(result: Result) -> Iterator[str]:
-    """Yield what must be known to read the figures: of the set-up, and which program loaded the disks."""
+    """Yield what must be known to read the figures: what they show together, the set-up, which program loaded the
+    disks.
+    """
+    yield from result.patterns
     yield from reading_notes(result.study)
     yield from loaded_by(result)
 

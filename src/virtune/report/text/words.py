@@ -51,6 +51,8 @@ def quantity(metric: Metric, number: float) -> str:
             return f"{number:.1f} %"
         case "s/io":
             return format_ns(number * 1e9)
+        case "1/io":
+            return f"{number:.3g}" if number < 1000 else format_count(number)
         case _:
             assert_never(metric.unit)
 
