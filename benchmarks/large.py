@@ -49,7 +49,7 @@ PLACE = Workload(name="reads", meaning="", jobs=(job("reads", {"rw": "randread"}
 def space() -> Space:
     """Return some hundred configurations of one durability."""
     answer = Answer(program="qemu-storage-daemon", standing=Support.VALUES, values=("threads", "native", "io_uring"))
-    host = What(answers={"disk.aio": (answer,)}, program="qemu-storage-daemon", io_uring=True, cpus=8)
+    host = What(answers={"disk.aio": (answer,)}, io_uring=True, cpus=8)
     return space_of(Asked(rig="vhost-user", vary=VARY, fix=("disk.cache=none",)), host)
 
 

@@ -29,7 +29,7 @@ DAEMON = ("disk.aio=threads,native", "disk.format=raw,qcow2")
 
 def race_blocks(rig: str, vary: tuple[str, ...], count: int) -> tuple[Study, list[tuple[Trial, ...]]]:
     """The first blocks of a race, in which all arms are equal."""
-    space = space_of(Asked(rig=rig, vary=vary), What(answers={}, program="qemu"))
+    space = space_of(Asked(rig=rig, vary=vary), What(answers={}))
     study = large.study_of(space, 3)
     assert study.search is not None
     study = replace(study, search=replace(study.search, tries=None))
@@ -70,7 +70,7 @@ def test_where_all_can_be_swapped_for_one_another_nothing_is_made_anew() -> None
 
 
 def begun() -> tuple[Study, Tuning]:
-    space = space_of(Asked(rig="storage-daemon", vary=DAEMON), What(answers={}, program="qemu"))
+    space = space_of(Asked(rig="storage-daemon", vary=DAEMON), What(answers={}))
     study = large.study_of(space, 3)
     return study, tuning(StudyRecord(study=study, facts="", finished=False, trials=()))
 

@@ -13,8 +13,8 @@ from virtune.plan.space import Asked, Host, effective, space_of
 
 DAEMON = "qemu-storage-daemon 7.2.0"
 ALL = Answer(program=DAEMON, standing=Support.VALUES, values=("threads", "native", "io_uring"))
-HOST = Host(answers={"disk.aio": (ALL,)}, program="qemu-storage-daemon", io_uring=True, cpus=4)
-SMALL = Host(answers=HOST.answers, program=HOST.program, cpus=4, memory_bytes=8 * 1024**3)
+HOST = Host(answers={"disk.aio": (ALL,)}, io_uring=True, cpus=4)
+SMALL = Host(answers=HOST.answers, cpus=4, memory_bytes=8 * 1024**3)
 
 
 def names(space: Space) -> list[str]:
@@ -80,18 +80,18 @@ def test_queues_are_varied_when_they_are_named_since_most_loads_take_one() -> No
 
 def test_what_the_host_does_not_have_is_removed_with_the_reason() -> None:
     two = Answer(program=DAEMON, standing=Support.VALUES, values=("threads", "native"))
-    host = Host(answers={"disk.aio": (two,)}, program="qemu-storage-daemon")
+    host = Host(answers={"disk.aio": (two,)})
     space = space_of(Asked(vary=("disk.aio",)), host)
     assert names(space) == ["baseline", "native"]
     assert [(r.what, r.count) for r in space.removed] == [("disk.aio=io_uring", None)]
     assert "built without it" in space.removed[0].why
     assert space.removed[0].reason is Reason.NOT_SUPPORTED
-    refused = Host(answers={"disk.aio": (ALL,)}, program="qemu-storage-daemon", io_uring=False)
+    refused = Host(answers={"disk.aio": (ALL,)}, io_uring=False)
     (left,) = space_of(Asked(vary=("disk.aio",)), refused).removed
     assert "kernel refuses" in left.why
     assert left.reason is Reason.KERNEL_REFUSES
     absent = Answer(program=DAEMON, standing=Support.ABSENT, detail="no blockdev-add qcow2 lazy-refcounts")
-    gone = Host(answers={"disk.lazy_refcounts": (absent,)}, program="qemu-storage-daemon")
+    gone = Host(answers={"disk.lazy_refcounts": (absent,)})
     space = space_of(Asked(vary=("disk.lazy_refcounts", "disk.aio"), fix=("disk.format=qcow2",)), gone)
     assert {r.what for r in space.removed} == {"disk.lazy_refcounts=off", "disk.lazy_refcounts=on"}
 

@@ -90,7 +90,7 @@ def test_that_the_best_is_not_known_is_said_as_long_as_another_may_be_better() -
     assert "is undecided" not in page(sure)
 
 
-HOST = Host(answers={}, program="qemu-storage-daemon", io_uring=True, cpus=4, memory_bytes=8 * 1024**3)
+HOST = Host(answers={}, io_uring=True, cpus=4, memory_bytes=8 * 1024**3)
 
 
 def asked_by(line: str) -> StudyOptions:
@@ -113,8 +113,8 @@ def asked_by(line: str) -> StudyOptions:
     ],
 )
 def test_the_command_that_it_gives_searches_the_same_again(line: str) -> None:
-    first = study_for(asked_by(line), lambda: HOST)
-    again = study_for(asked_by(tune_again(first)), lambda: HOST)
+    first = study_for(asked_by(line), lambda _: HOST)
+    again = study_for(asked_by(tune_again(first)), lambda _: HOST)
     assert again.arms == first.arms
     assert again.search == first.search
     kept = ("baseline", "workloads", "seconds", "ramp_seconds", "seed", "scratch", "span_bytes", "metric", "margin")
@@ -122,10 +122,10 @@ def test_the_command_that_it_gives_searches_the_same_again(line: str) -> None:
 
 
 def test_a_search_that_does_not_know_what_was_asked_names_the_values_that_it_had() -> None:
-    first = study_for(asked_by("virtune tune --vary disk.aio --vary disk.format=raw,qcow2"), lambda: HOST)
+    first = study_for(asked_by("virtune tune --vary disk.aio --vary disk.format=raw,qcow2"), lambda _: HOST)
     assert first.search is not None
     old = replace(first, search=replace(first.search, vary=None))
-    again = study_for(asked_by(tune_again(old)), lambda: HOST)
+    again = study_for(asked_by(tune_again(old)), lambda _: HOST)
     assert again.arms == first.arms
 
 

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from virtune.analyse.search.pilot import BLOCKS_IN_BUDGET
+from virtune.bench.qemu.machine import PROGRAM
 from virtune.flows.preconditions import guest_is_built
 from virtune.flows.question import checked_span, facts_text, read_workloads
 from virtune.flows.scratch_default import default_scratch
@@ -27,9 +28,9 @@ from virtune.plan.chosen import layered, recorded
 from virtune.plan.goal import parse_goal
 from virtune.plan.guest_system import with_system
 from virtune.plan.propose import tries_for
-from virtune.plan.space import Asked, Host, space_of
+from virtune.plan.space import Asked, Host, emulators_of, space_of
 from virtune.probe.kernel import try_io_uring
-from virtune.probe.qemu_knobs import DAEMON, ask
+from virtune.probe.qemu_knobs import ask_daemon, ask_emulator
 
 SLICE_SECONDS = 1.0
 """The slice of the probe, and of a race on a disk of more than 2,000 IOPS."""
@@ -51,8 +52,11 @@ def tuning_study(asked: StudyOptions) -> tuple[Study, str]:
     return study_for(asked, host), facts_text(asked.scratch or default_scratch())
 
 
-def study_for(asked: StudyOptions, what: Callable[[], Host]) -> Study:
-    """Return the study that searches on a host with this support; raises PlanError with what is wrong and a hint."""
+def study_for(asked: StudyOptions, what: Callable[[Asked], Host]) -> Study:
+    """Return the study that searches a host; `what` says what that supports.
+
+    Raises PlanError with what is wrong and a hint.
+    """
     _require_time(asked)
     goal = parse_goal(asked.maximize, asked.minimize, asked.subject_to)
     workloads = read_workloads(asked.workloads or OPTIONS["workloads"].default, Path())
@@ -119,7 +123,7 @@ def _require_time(asked: StudyOptions) -> None:
         )
 
 
-def _space(asked: StudyOptions, span: int, what: Callable[[], Host]) -> Space:
+def _space(asked: StudyOptions, span: int, what: Callable[[Asked], Host]) -> Space:
     durability = None if asked.durability is None else Promise(asked.durability)
     words = Asked(
         rig=asked.rig,
@@ -129,7 +133,7 @@ def _space(asked: StudyOptions, span: int, what: Callable[[], Host]) -> Space:
         durability=durability,
         span_bytes=span,
     )
-    return space_of(words, what())
+    return space_of(words, what(words))
 
 
 def _search(asked: StudyOptions, goal: Goal, space: Space) -> Search:
@@ -153,13 +157,18 @@ def _search(asked: StudyOptions, goal: Goal, space: Space) -> Search:
     )
 
 
-def host() -> Host:
-    """Query the installed QEMU and the kernel for the settings that they support."""
+def host(asked: Asked) -> Host:
+    """Query the kernel, and each QEMU that will run the configurations, for the settings that they support.
+
+    Another QEMU than that may have been built with less, or with more. Raises PlanError for invalid settings.
+    """
     works = try_io_uring()
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    knobs = [knob for knob in KNOBS if knob.place]
+    emulators = emulators_of(asked)
+    found = [ask_emulator(knobs, emulators=(one or PROGRAM,)) for one in emulators] or [ask_daemon(knobs)]
     return Host(
-        answers=ask([knob for knob in KNOBS if knob.place]),
-        program=DAEMON,
+        answers={knob.id: tuple(one[knob.id] for one in found if knob.id in one) for knob in knobs},
         io_uring=works if isinstance(works, bool) else False,
         cpus=len(os.sched_getaffinity(0)),
         memory_bytes=memory,

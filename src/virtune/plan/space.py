@@ -36,6 +36,8 @@ CONFIGURATIONS_MAX = 20_000
 QUEUES_MAX = 8
 """More queues than this do not help a disk that a storage daemon serves from one thread (knob K22)."""
 
+_EMULATOR = "machine.emulator"
+
 _CLUSTER_DEFAULT = Bytes(65536)
 
 
@@ -53,10 +55,12 @@ class Asked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Host:
-    """The host's support: QEMU's answers by knob, whether io_uring works (None: unknown), and so on."""
+    """The host's support: whether io_uring works (None: unknown), and so on.
+
+    `answers` are those of the programs that will run the configurations, by knob.
+    """
 
     answers: Mapping[str, tuple[Answer, ...]]
-    program: str
     io_uring: bool | None = None
     cpus: int = 1
     memory_bytes: int | None = None
@@ -87,6 +91,22 @@ def space_of(asked: Asked, host: Host) -> Space:
         stack = apply_settings(base, [f"{name}={value}" for name, value in own])[0]
         sorter.take(Arm(name=label(own), stack=stack, settings=(*settings, *own)))
     return sorter.space(wanted, gone)
+
+
+def emulators_of(asked: Asked) -> tuple[str | None, ...]:
+    """Return the system emulators that will run the configurations, None for the installed one; none at all where a
+    storage daemon runs them. Raises PlanError for invalid settings.
+    """
+    fixed = [*([f"rig={asked.rig}"] if asked.rig else []), *asked.fix]
+    base, settings = apply_settings(Stack(), fixed)
+    if not base.kind.own_guest:
+        return ()
+    varied = (text.partition("=") for text in asked.vary)
+    named: list[str | None] = [
+        word.strip() for name, _, words in varied if name.strip() == _EMULATOR for word in words.split(",")
+    ]
+    before = _baseline(asked, base, settings).stack.machine.emulator
+    return tuple(dict.fromkeys([before, *(named or [base.machine.emulator])]))
 
 
 def effective(stack: Stack) -> Stack:
@@ -220,8 +240,6 @@ def _missing(knob: Knob, value: str, host: Host) -> Why | None:
     if knob.id == "disk.aio" and value == "io_uring" and host.io_uring is False:
         return because(Reason.KERNEL_REFUSES)
     for answer in host.answers.get(knob.id, ()):
-        if not answer.program.startswith(host.program):
-            continue
         if answer.standing is Support.ABSENT:
             return because(Reason.NOT_SUPPORTED, program=answer.program, how=f"does not have it: {answer.detail}")
         if answer.standing is Support.VALUES and value not in answer.values:

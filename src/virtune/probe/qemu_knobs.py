@@ -58,20 +58,36 @@ def ask(
     Never raises for a program that is missing, hangs or gives invalid output: its answer is NOT_ASKED with the
     reason.
     """
+    found = (
+        ask_daemon(knobs, daemon=daemon, timeout_seconds=timeout_seconds),
+        ask_emulator(knobs, emulators=emulators, timeout_seconds=timeout_seconds),
+    )
+    return {knob.id: tuple(one[knob.id] for one in found if knob.id in one) for knob in knobs if knob.ask is not None}
+
+
+def ask_daemon(
+    knobs: Sequence[Knob], *, daemon: str = DAEMON, timeout_seconds: float = _TIMEOUT_SECONDS
+) -> dict[str, Answer]:
+    """Query the storage daemon alone, by knob, as `ask` does; a guest's devices are no question for it."""
+    asks = {knob.id: knob.ask for knob in knobs if knob.ask is not None and not isinstance(knob.ask, AskDevice)}
+    return _answers(asks, daemon, _daemon_command, timeout_seconds)
+
+
+def ask_emulator(
+    knobs: Sequence[Knob], *, emulators: Sequence[str] = EMULATORS, timeout_seconds: float = _TIMEOUT_SECONDS
+) -> dict[str, Answer]:
+    """Query the first of these system emulators that is installed, by knob, as `ask` does."""
     asks = {knob.id: knob.ask for knob in knobs if knob.ask is not None}
+    return _answers(asks, _installed(emulators), _emulator_command, timeout_seconds)
+
+
+def _answers(
+    asks: Mapping[str, Ask], program: str, command: Callable[[str, str], list[str]], timeout_seconds: float
+) -> dict[str, Answer]:
     if not asks:
         return {}
-    in_daemon = [question for question in asks.values() if not isinstance(question, AskDevice)]
-    heard_daemon = _hear(daemon, in_daemon, _daemon_command, timeout_seconds) if in_daemon else None
-    heard_emulator = _hear(_installed(emulators), list(asks.values()), _emulator_command, timeout_seconds)
-    return {
-        knob_id: tuple(
-            _answer(question, heard)
-            for heard in (None if isinstance(question, AskDevice) else heard_daemon, heard_emulator)
-            if heard is not None
-        )
-        for knob_id, question in asks.items()
-    }
+    heard = _hear(program, list(asks.values()), command, timeout_seconds)
+    return {name: _answer(question, heard) for name, question in asks.items()}
 
 
 def _answer(question: Ask, heard: _Heard) -> Answer:
