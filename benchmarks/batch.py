@@ -12,12 +12,13 @@ from itertools import combinations
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import special, stats
+from scipy import interpolate, special, stats
 
 from virtune.analyse.stats.anytime import HUBER_K, LAG1_DOUBT, LAG1_MAX, quantile
+from virtune.analyse.stats.arm_noise import pair_noise
 from virtune.analyse.stats.group_sequential import dunnett_alpha, level_of
 from virtune.analyse.stats.paired import Levels, compare_planned
-from virtune.analyse.stats.planned import APART_LEVEL, CLIP, LENT, mixed_quantile
+from virtune.analyse.stats.planned import CLIP, mixed_quantile
 from virtune.model.metric import BY_ID
 from virtune.model.verdict import ROUNDS_MIN, Verdict
 
@@ -110,21 +111,36 @@ def _planned(found: Rounds, arms: int, level: float) -> tuple[Rounds, Rounds]:
     count = found.shape[1]
     weighed = _pseudo_values(found, CLIP)
     own = weighed.var(axis=1, ddof=1)
-    alike = _alike_arms(own, arms, count - 1.0)
-    variance, df = _moderated(own, count - 1.0, alike, LENT)
-    grid = np.linspace(-1, 1, 161)
-    lag1 = _lag1(weighed)[:, None]
-    sds = np.zeros_like(df)
-    for one in np.unique(df):
-        table = [mixed_quantile(level, float(one), float(step), count, arms) for step in grid]
-        sds = np.where(df == one, np.interp(lag1, grid, table), sds)
-    return weighed.mean(axis=1), sds * np.sqrt(variance / count)
+    pairs = pairs_of(arms, every=True)
+    variance, df = pair_noise(own, pairs, np.full(len(pairs), count - 1.0))
+    lag1 = _lag1(weighed / np.sqrt(variance)[:, None])
+    return weighed.mean(axis=1), _quantiles(level, df, lag1[:, None], count, arms) * np.sqrt(variance / count)
+
+
+def _quantiles(level: float, df: Rounds, lag1: Rounds, rounds: int, arms: int) -> Rounds:
+    """`mixed_quantile` between the points of a grid, whose log is nearly linear in 1 / df."""
+    if level / 2 <= 0:
+        return np.full_like(df, math.inf)
+    turned, steps, table = _grid(level, rounds, arms)
+    found = interpolate.RegularGridInterpolator((turned, steps), table)
+    ends = np.clip(1 / df, turned[0], turned[-1]), np.broadcast_to(np.clip(lag1, -1, 1), df.shape)
+    sds: Rounds = np.exp(found(np.stack(ends, axis=-1)))
+    return sds
+
+
+@cache
+def _grid(level: float, rounds: int, arms: int) -> tuple[Rounds, Rounds, Rounds]:
+    most = (arms - 1) * (rounds - 1.0)
+    turned = np.linspace(1 / most, 2 / (rounds - 1.0), 17 if arms > 2 else 2)
+    steps = np.linspace(-1, 1, 121)
+    table = [[mixed_quantile(level, 1 / one, float(step), rounds, arms) for step in steps] for one in turned]
+    return turned, steps, np.log(table)
 
 
 def _whenever(found: Rounds, arms: int, alpha: float) -> tuple[Rounds, Rounds]:
     count = found.shape[1]
     weighed = _pseudo_values(found, HUBER_K)
-    variance, df = _moderated(weighed.var(axis=1, ddof=1), count - 1.0, np.ones((len(found), arms), bool), 2.0)
+    variance, df = _moderated(weighed.var(axis=1, ddof=1), count - 1.0, arms)
     lag1 = np.clip(_lag1(weighed) + LAG1_DOUBT / math.sqrt(count * (arms - 1)), 0, LAG1_MAX)[:, None]
     sds = np.zeros_like(df)
     for one in np.unique(df):
@@ -151,55 +167,13 @@ def _pseudo_values(found: Rounds, clip: float) -> Rounds:
     return pseudo
 
 
-def _alike_arms(own: Rounds, arms: int, df: float) -> NDArray[np.bool_]:
-    """Which arms of each run are no noisier than the others: runs x arms; the noisiest goes first."""
-    alike = np.ones((len(own), arms), bool)
-    one, other = (np.array(ends) for ends in zip(*pairs_of(arms, every=True), strict=True))
-    for _ in range(arms - 2):
-        left = alike.sum(axis=1, keepdims=True)
-        known = np.where(alike[:, one] & alike[:, other], own, 0.0)
-        with_arm = np.zeros((len(own), arms))
-        for number, pair in enumerate(zip(one, other, strict=True)):
-            for arm in pair:
-                with_arm[:, arm] += known[:, number]
-        each = (with_arm - known.sum(axis=1, keepdims=True) / (left - 1)) / np.maximum(left - 2, 1)
-        each = np.where(alike, each, -math.inf)
-        total = np.where(alike, each, 0.0).sum(axis=1, keepdims=True)
-        certain = df / (1 + 2 / (left - 1) + 1 / np.maximum((left - 1) * (left - 2), 1))
-        limit = special.fdtri(certain, (left - 1) * certain, 1 - APART_LEVEL / left)
-        noisy = each > limit * np.maximum((total - each) / (left - 1), 0.0)
-        worst = each == each.max(axis=1, keepdims=True)
-        gone = noisy & worst & (left >= 3)
-        if not gone.any():
-            break
-        alike &= ~gone
-    return alike
-
-
-def _moderated(own: Rounds, df: float, alike: NDArray[np.bool_], most: float) -> tuple[Rounds, Rounds]:
+def _moderated(own: Rounds, df: float, arms: int) -> tuple[Rounds, Rounds]:
     if own.shape[1] < 2:
         return own, np.full_like(own, df)
-    one, other = (np.array(ends) for ends in zip(*pairs_of(alike.shape[1], every=True), strict=True))
-    if own.shape[1] < len(one):  # only the pairs with the first arm
-        one, other = np.arange(1, alike.shape[1]), np.zeros(own.shape[1], int)
-    among = alike[:, one] & alike[:, other]
-    pooled = np.where(among, own, 0.0).sum(axis=1, keepdims=True) / np.maximum(among.sum(axis=1, keepdims=True), 1)
-    arms = alike.sum(axis=1, keepdims=True).astype(float)
-    noisy = own > pooled * special.fdtri(df, np.maximum(1.0, (arms - 1) * df), 0.99)
-    common = _common_freedom(np.where(among, own, np.nan), df) if most == LENT else math.inf
-    lent = np.where(noisy | ~among, 0.0, np.minimum(np.minimum((arms - 2) * df, most * df + 4), common))
+    pooled = own.mean(axis=1, keepdims=True)
+    noisy = own > pooled * special.fdtri(df, max(1.0, (arms - 1) * df), 0.99)
+    lent = np.where(noisy, 0.0, min((arms - 2) * df, 2 * df + 4))
     return (lent * pooled + df * own) / (lent + df), df + lent
-
-
-def _common_freedom(own: Rounds, df: float) -> Rounds:
-    count = (~np.isnan(own)).sum(axis=1, keepdims=True)
-    logs = np.log(own)
-    center = np.nansum(logs, axis=1, keepdims=True) / np.maximum(count, 1)
-    varied = np.nansum((logs - center) ** 2, axis=1, keepdims=True) / np.maximum(count - 1, 1)
-    beyond = np.where(count > 1, varied - special.polygamma(1, df / 2), -math.inf)
-    steps = 2.0 ** np.arange(11)
-    found: Rounds = np.where(special.polygamma(1, steps / 2) >= beyond, steps, 1.0).max(axis=1, keepdims=True)
-    return found
 
 
 def _lag1(weighed: Rounds) -> Rounds:
@@ -227,6 +201,7 @@ def disagreements(values: Rounds, *, planned: int) -> int:
         )
         for index, theirs in enumerate(found):
             high = math.exp(mine.mean[run, index] + mine.radius[run, index])
-            near = theirs.ratio is None or abs(math.log(theirs.ratio.high / high)) < 1e-3
+            most = 1e-3 * max(1.0, mine.radius[run, index])
+            near = theirs.ratio is None or abs(math.log(theirs.ratio.high / high)) < most
             differ += _WORDS[theirs.verdict] != mine.verdict[run, index] or not near
     return differ

@@ -113,7 +113,7 @@ def test_pairs_lend_one_another_their_noise_but_not_to_one_that_is_noisier() -> 
     assert among.radius < alone.radius
     values[:, 7] += np.random.default_rng(8).standard_normal(8)
     wild = planned_contrasts(values, [(7, 0)], level=0.01)[0]
-    assert wild.df == 7
+    assert wild.df == pytest.approx(7, abs=0.5)
     assert wild.low < 0 < wild.high
 
 
