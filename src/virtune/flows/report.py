@@ -4,7 +4,9 @@
 import contextlib
 import importlib.util
 import json
+import os
 import resource
+import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -30,6 +32,12 @@ _TEMPLATE = Path(__file__).parent.parent / "report" / "html" / "page.html"
 
 _ADDRESS_BYTES = 66 * 1024**3
 """vl-convert's V8 reserves 64 GiB of addresses, not memory, and ends the process by a signal where it may not."""
+
+_THREADS = 8
+"""vl-convert and its V8 start at most so many threads, and one for each CPU (4 with 2 CPUs were seen).
+
+Where the system refuses one, the process ends by a signal, or never.
+"""
 
 _INK, _PAPER = "#1b1b1b", "#ffffff"
 """The colours of a single chart; within a page it takes the page's colours."""
@@ -140,6 +148,7 @@ def require_libraries() -> None:
 def _drawing() -> ModuleType:
     """Return the library that draws. Raises PreconditionError where it is missing or could not start."""
     _require_address_space()
+    _require_threads()
     try:
         import vl_convert
     except ImportError:
@@ -168,6 +177,26 @@ def _require_address_space() -> None:
             f" {_ADDRESS_BYTES // 1024**2}, most of it only reserved",
             hint="`ulimit -v unlimited`; `virtune show` needs no pictures",
         )
+
+
+def _require_threads() -> None:
+    """Raise PreconditionError where the drawing library would end this process for want of threads: it tries them."""
+    ended = threading.Event()
+    tried: list[threading.Thread] = []
+    try:
+        for _ in range(_THREADS + (os.cpu_count() or 1)):
+            thread = threading.Thread(target=ended.wait)
+            thread.start()
+            tried.append(thread)
+    except RuntimeError:
+        raise PreconditionError(
+            f"only {len(tried)} threads can be started, and pictures need {_THREADS + (os.cpu_count() or 1)}",
+            hint="`ulimit -u` or a control group's pids.max is reached; `virtune show` needs no pictures",
+        ) from None
+    finally:
+        ended.set()
+        for thread in tried:
+            thread.join()
 
 
 def _missing(name: str) -> MissingToolError:

@@ -37,7 +37,7 @@ _LONGEST_REPEAT = 6
 _RECENT = 6
 """How many of the last attempts count for the rate of repeats: disturbances come and go."""
 
-_INVENTED_SECONDS = 0.04
+_INVENTED_SECONDS = 0.025
 """The real time of a simulated trial, whatever its simulated time."""
 
 _PAUSE_SECONDS = 120.0
