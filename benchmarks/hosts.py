@@ -14,7 +14,6 @@ from functools import cache
 import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
-from scipy.signal import lfilter
 
 WINDOW_SECONDS = 0.25
 
@@ -116,6 +115,8 @@ def landscape(count: int, chance: Generator) -> Stacks:
 
 
 def _what_it_does(noise: Noise, chance: Generator, windows: int) -> NDArray[np.float64]:
+    from scipy.signal import lfilter  # half a second, in every process that only collects tests
+
     does = np.zeros(windows)
     for seconds, sd in noise.shared:
         keeps = math.exp(-WINDOW_SECONDS / seconds)

@@ -61,7 +61,27 @@ def test_a_pin_holds_where_the_kernel_writes_in_threads_of_its_own(rig: GuestSes
         assert seen["emulator.pin"] == "0"
 
 
+def test_a_guests_discard_reaches_the_image_when_it_may(rig: GuestSession, tmp_path: Path) -> None:
+    own = tmp_path / "own.raw"
+    for discard, kept in (("ignore", True), ("unmap", False)):
+        own.write_bytes(b"\1" * SPAN)
+        os.sync()
+        stack = replace(GUEST, disk=Disk(discard=discard))  # type: ignore[arg-type]
+        with rig.up(stack, DiskImageSpec(image=own, size_bytes=SPAN, writes=True)) as bench:
+            words = ["blkdiscard", bench.target.path]  # type: ignore[union-attr]
+            assert bench.vm.guest.run(words, timeout_seconds=20).status == 0
+        assert (own.stat().st_blocks * 512 > SPAN // 2) is kept
+
+
+def test_huge_pages_that_the_host_has_not_are_refused(rig: GuestSession, image: Path) -> None:
+    for size, why in ((Bytes(4 * MIB), "no huge pages of 4 MiB"), (Bytes(2 * MIB), "huge pages of 2 MiB free, and")):
+        stack = replace(GUEST, machine=Machine(hugepages=size, memory=Bytes(2**40)))
+        with pytest.raises(RigError, match=why):
+            rig.up(stack, ground(image)).__enter__()
+
+
 def test_an_older_board_with_ide_and_what_it_is_made_of(rig: GuestSession, image: Path) -> None:
+    """The last one, since the machine of the others ends with it."""
     machine = Machine(type="pc", cpu="Nehalem", vcpus=1, memory=Bytes(256 * MIB))
     stack = replace(GUEST, machine=machine, device=Device(bus="ide"))
     asked = {
@@ -81,22 +101,3 @@ def test_an_older_board_with_ide_and_what_it_is_made_of(rig: GuestSession, image
         assert bench.changeover is not None
         assert bench.changeover.swapped is None
         assert "device.bus is the machine's" in bench.changeover.text
-
-
-def test_a_guests_discard_reaches_the_image_when_it_may(rig: GuestSession, tmp_path: Path) -> None:
-    own = tmp_path / "own.raw"
-    for discard, kept in (("ignore", True), ("unmap", False)):
-        own.write_bytes(b"\1" * SPAN)
-        os.sync()
-        stack = replace(GUEST, disk=Disk(discard=discard))  # type: ignore[arg-type]
-        with rig.up(stack, DiskImageSpec(image=own, size_bytes=SPAN, writes=True)) as bench:
-            words = ["blkdiscard", bench.target.path]  # type: ignore[union-attr]
-            assert bench.vm.guest.run(words, timeout_seconds=20).status == 0
-        assert (own.stat().st_blocks * 512 > SPAN // 2) is kept
-
-
-def test_huge_pages_that_the_host_has_not_are_refused(rig: GuestSession, image: Path) -> None:
-    for size, why in ((Bytes(4 * MIB), "no huge pages of 4 MiB"), (Bytes(2 * MIB), "huge pages of 2 MiB free, and")):
-        stack = replace(GUEST, machine=Machine(hugepages=size, memory=Bytes(2**40)))
-        with pytest.raises(RigError, match=why):
-            rig.up(stack, ground(image)).__enter__()

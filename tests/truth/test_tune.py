@@ -82,7 +82,7 @@ def test_it_is_listed_and_shown_again_as_it_was(planted: tuple[User, Any]) -> No
 def test_among_equals_none_is_called_better(user: User) -> None:
     # 1 ns apart: two configurations by name, one by speed
     words = ("--vary", "disk.null_latency_ns=500001", "--baseline", "disk.null_latency_ns=500003")
-    found = tune(user, *words, "--fix", "disk.throttle_iops=6000", "--budget", "40s").json()
+    found = tune(user, *words, "--fix", "disk.throttle_iops=6000", "--budget", "25s").json()
     assert found["recommendation"] != "change"
     # a throttle is so even that a difference of one in a thousand can be certain; one that counts cannot
     shortfalls = [arm["against_leader"]["high"] for arm in found["arms"] if arm["against_leader"]]
