@@ -91,6 +91,10 @@ EXAMPLES: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "guests.images": ("on", ("guests.count=2",)),
     "guests.spread": ("/srv", ("guests.count=2",)),
     "disks.count": ("2", ()),
+    "host.cache": ("warm", ()),
+    "disk.place": ("scratch", ()),
+    "host.neighbour": ("cpu", ()),
+    "load.pin": ("0", ()),
     "disks.iothreads": ("on", ("disks.count=2", "device.iothread=io1")),
     "disks.second": ("throttle_iops=100", ("disks.count=2",)),
     "storage.vfio_pci": ("0000:01:00.0", ()),
@@ -218,10 +222,11 @@ def image(tmp_path: Path) -> Path:
 def what_it_is_told(stack: Stack) -> object:
     """All that the rig's dialect writes for a stack, what the image is made with, and where it runs."""
     of_image = qcow2_options(stack.disk), stack.disk.format
+    of_host = stack.cache_state, stack.place, stack.neighbour, stack.pins.load
     of_guests = stack.guests, stack.idle_guests, stack.own_images, stack.spread, stack.pins
     match stack.rig:
         case "storage-daemon":
-            return daemon_commands(stack, PLACES), of_image
+            return daemon_commands(stack, PLACES), of_image, of_host
         case "libvirt":
             return written_by_libvirt(stack), of_image
     started = GuestMachine(
@@ -234,7 +239,7 @@ def what_it_is_told(stack: Stack) -> object:
         one = stack_of_disk(stack, number)
         commands += (*guest_threads(one), *node_commands(one, PLACES, f"1-{number}"))
         commands += device_commands(one, "n", number)
-    return argv, commands, of_image, of_guests
+    return argv, commands, of_image, of_guests, of_host
 
 
 @pytest.mark.parametrize(("rig", "knob"), CASES)
@@ -281,6 +286,7 @@ def test_where_threads_and_memory_lie_is_read_from_the_process() -> None:
 
 SEEN_ELSEWHERE = frozenset({
     "guests.count", "guests.idle", "guests.images",  # tests/guests: only several machines can be counted
+    "host.cache", "disk.place", "host.neighbour", "load.pin",  # test_surroundings
     "disks.count", "disks.iothreads", "disks.second",  # tests/guests: only a machine with several shows them
     "guests.spread", "vcpu.pin", "emulator.pin", "iothread.pin", "memory.hugepages",  # the two tests above
 })  # fmt: skip

@@ -13,6 +13,7 @@ from virtune.bench.load import fio_engines, run_here
 from virtune.bench.port import LoadOutput, Window
 from virtune.model.errors import LoadError
 from virtune.model.evidence import Changeover, Check, InForce
+from virtune.model.stack import Stack
 from virtune.model.target import NbdTarget, Target
 from virtune.shell import Warden
 
@@ -27,6 +28,7 @@ class Nothing:
     target: Target = field(default_factory=lambda: NbdTarget(socket="", export="", size_bytes=1))
     processes: Mapping[str, int] = field(default_factory=dict)
     image: Path | None = None
+    stack: Stack = field(default_factory=Stack)
     command: str = ""
     changeover: Changeover | None = None
 

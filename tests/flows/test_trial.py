@@ -3,7 +3,7 @@
 
 import contextlib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -39,6 +39,7 @@ class Told:
     under_load: tuple[Check, ...] = ()
     fails: str = ""
     target: Target = field(default_factory=lambda: FileTarget(path="/told", size_bytes=2**20))
+    processes: Mapping[str, int] = field(default_factory=dict)
     command: str = "told"
     changeover: Changeover | None = None
     loaded: list[tuple[LoadJob, Window]] = field(default_factory=list)

@@ -2,7 +2,7 @@
 """Trials, attempts and what becomes of a study, on simulated stacks that are told what to show and how to fail."""
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -45,6 +45,7 @@ class Told:
 
     def __post_init__(self) -> None:
         self.target: Target = self.bench.target
+        self.processes: Mapping[str, int] = {}
         self.command, self.changeover = self.bench.command, self.bench.changeover
 
     def run(self, jobs: Sequence[LoadJob], window: Window, keep: Keep) -> LoadOutput:

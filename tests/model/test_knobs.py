@@ -75,6 +75,9 @@ def test_the_knobs_that_are_turned_are_exactly_what_a_stack_holds() -> None:
         "disks.count": ("disks",),
         "disks.iothreads": ("own_iothreads",),
         "disks.second": ("second",),
+        "host.cache": ("cache_state",),
+        "disk.place": ("place",),
+        "host.neighbour": ("neighbour",),
     }
     of_the_machine = {f"machine.{field.name}": ("machine", field.name) for field in fields(Machine)}
     of_the_machine["memory.hugepages"] = of_the_machine.pop("machine.hugepages")

@@ -72,6 +72,8 @@ SOURCES: dict[str, str] = {
     "iops.min": "fio: the least of its samples of IOPS over time, where one job did one kind of I/O.",
     "iops.max": "fio: the greatest of its samples of IOPS over time, where one job did one kind of I/O.",
     "iops.stdev": "fio: the standard deviation of its samples of IOPS, where one job did one kind of I/O.",
+    "cpu.idle": "/proc: CPU time of QEMU or the storage daemon, without vCPUs, in a second after the load, in % of"
+    " one CPU; where iothread.poll_max_ns is set.",
     "load.ctx": "fio: context switches of its jobs, a second.",
     "load.majf": "fio: page faults of its jobs that read from a disk, a second.",
     "load.minf": "fio: page faults of its jobs without a read, a second.",

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Protocol
 
 from virtune import shell
+from virtune.bench.pinned import pin_check, pin_load
 from virtune.bench.port import HostCounters, Keep, LoadJob, LoadOutput, Window
 from virtune.bench.verify.image import on_off, opened
 from virtune.bench.watch import TICK_SECONDS, Moments, watch
@@ -15,6 +16,7 @@ from virtune.bounded import read_bounded
 from virtune.fio.job import OPERATIONS
 from virtune.model.errors import LoadError
 from virtune.model.evidence import Check
+from virtune.model.stack import Stack
 from virtune.model.target import FileTarget, Target
 from virtune.probe.fio import read_engines
 from virtune.probe.process import IO_URING, NATIVE, Process
@@ -47,6 +49,7 @@ class Here(Protocol):
     target: Target
     processes: Mapping[str, int]
     image: Path | None
+    stack: Stack
 
     def under_load(self, *, flushes: bool) -> tuple[Check, ...]:
         """Verify again while the load runs; only then does it show what does the I/O."""
@@ -92,6 +95,7 @@ def run_here(bench: Here, load: LoadJob, window: Window, keep: Keep, warden: she
         keep.host(processes=bench.processes, image=bench.image) as host,
         warden.running(argv, name="load", ask=signal.SIGINT) as child,
     ):
+        pin_load(child.pid, bench.stack.pins.load)
         checks = watch(_Child(child, bench, load), _moments(window, host, load.job.program, child.pid))
         status = child.wait(0)
     if status:
@@ -173,7 +177,8 @@ class _Child:
 
     def look(self) -> tuple[Check, ...]:
         """Check the rig and the load itself."""
-        return (*self._bench.under_load(flushes=self._load.flushes), *self._own())
+        pinned = pin_check(self._child.pid, self._bench.stack.pins.load)
+        return (*self._bench.under_load(flushes=self._load.flushes), *pinned, *self._own())
 
     def _own(self) -> tuple[Check, ...]:
         """Verify how the load itself opened the target."""

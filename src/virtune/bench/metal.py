@@ -24,6 +24,7 @@ class MetalBench:
     target: Target
     image: Path | None
     warden: Warden
+    stack: Stack
     command: str = ""
     processes: Mapping[str, int] = field(default_factory=dict)
     in_force: InForce = field(default_factory=InForce)
@@ -57,8 +58,13 @@ class MetalSession:
             path, *more = (
                 names.enter_context(_named(image)) for image in (ground.image, *ground.further) if image is not None
             )
-            target = FileTarget(path=path, size_bytes=ground.size_bytes, more=tuple(more))
-            yield MetalBench(target=target, image=ground.image, warden=self._warden)
+            target = FileTarget(
+                path=path,
+                size_bytes=ground.size_bytes,
+                more=tuple(more),
+                keeps_cache=stack.cache_state != "cold",
+            )
+            yield MetalBench(target=target, image=ground.image, warden=self._warden, stack=stack)
 
 
 @contextlib.contextmanager

@@ -114,10 +114,12 @@ class Keep(Protocol):
 class Bench(Protocol):
     """A running Stack: the load's target, the verified settings, how it was started.
 
-    `command` is the equivalent command line. `changeover` is None for a rig that has no process of its own.
+    `command` is the equivalent command line, `processes` are those that serve the disk, by role. `changeover` is None
+    for a rig that has no process of its own.
     """
 
     target: Target
+    processes: Mapping[str, int]
     in_force: InForce
     command: str
     changeover: Changeover | None

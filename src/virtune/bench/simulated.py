@@ -217,7 +217,8 @@ def _newer(stack: Stack) -> str:
     """Return the settings that are not in the stack's text, so that one added later changes no other arm's chance."""
     mine = ((one.name, getattr(stack, one.name)) for one in fields(stack) if not one.repr)
     defaults = Stack()
-    return "".join(f" {name}={value}" for name, value in mine if value != getattr(defaults, name))
+    pinned = "" if stack.pins.load is None else f" load.pin={stack.pins.load}"
+    return pinned + "".join(f" {name}={value}" for name, value in mine if value != getattr(defaults, name))
 
 
 def _drawn(seed: str) -> Random:

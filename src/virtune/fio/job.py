@@ -265,9 +265,13 @@ def _on_file(options: dict[str, str], plan: _Plan, chosen: list[Chosen]) -> dict
     return {
         "ioengine": engine,
         "direct": direct,
-        "invalidate": options.get("invalidate", "1"),
+        "invalidate": options.get("invalidate", "0" if _keeps_cache(plan.target) else "1"),
         "allow_file_create": "0",
     }
+
+
+def _keeps_cache(target: Target) -> bool:
+    return isinstance(target, FileTarget) and target.keeps_cache
 
 
 def _limits(engine: str, direct: str, options: dict[str, str]) -> list[Chosen]:

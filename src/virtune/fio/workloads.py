@@ -92,6 +92,31 @@ PROFILES: Mapping[str, Profile] = {
             "16 KiB sequential writes, one at a time, a flush after each: a database's log",
             "rw=write bs=16k iodepth=1 fsync=1",
         ),
+        *(
+            _profile(name, f"{meaning}; where study 1 expects a faster engine to help, and measures nothing", words)
+            for name, meaning, words in (
+                (
+                    "container-node",
+                    "16 KiB random, 70 % reads, 16 in flight, as of a node with containers",
+                    "rw=randrw rwmixread=70 bs=16k iodepth=16",
+                ),
+                (
+                    "log-collector",
+                    "four streams of 16 KiB appended writes, a flush after every 32",
+                    "rw=write bs=16k iodepth=1 numjobs=4 fsync=32",
+                ),
+                (
+                    "ci-agent",
+                    "64 KiB random, half reads and half writes, 8 in flight, as of builds",
+                    "rw=randrw rwmixread=50 bs=64k iodepth=8",
+                ),
+                (
+                    "light-database",
+                    "8 KiB random, 80 % reads, 4 in flight, a flush after every 16 writes",
+                    "rw=randrw rwmixread=80 bs=8k iodepth=4 fdatasync=16",
+                ),
+            )
+        ),
         _profile(
             "io-engine",
             "study 1: 4 KiB random reads, 32 in flight, by an application that keeps using libaio",
@@ -112,6 +137,7 @@ PROFILES: Mapping[str, Profile] = {
 GROUPS: Mapping[str, tuple[str, ...]] = {
     "four-corners": ("randread-4k", "randwrite-4k", "seqread-1m", "seqwrite-1m"),
     "latency": ("randread-4k-qd1", "randwrite-4k-qd1"),
+    "where-it-helps": ("container-node", "log-collector", "ci-agent", "light-database"),
     "fio-engines": tuple(name for name in PROFILES if name.startswith("fio-engines-")),
 }
 """Names that stand for several workloads, measured one after the other in every round."""

@@ -7,10 +7,12 @@ from collections.abc import Iterable
 from pathlib import Path
 from statistics import fmean
 
+from virtune.bench.neighbour import IMAGE
 from virtune.bench.scratch import bytes_to_fill
 from virtune.model.disks import images_of
 from virtune.model.event import TrialPlace
 from virtune.model.facts import Unknown
+from virtune.model.stack import Disk, Stack
 from virtune.model.study import Study, Trial
 from virtune.plan.forecast import NOTHING_SEEN, SeenCosts, attempts_for, beside_seconds, setup_seconds, trial_seconds
 from virtune.plan.interleave import most_rounds
@@ -126,7 +128,14 @@ def all_seconds(study: Study, seen: SeenCosts = NOTHING_SEEN) -> float:
 
 def before_seconds(study: Study, seen: SeenCosts = NOTHING_SEEN) -> float:
     """Estimate the time until the first trial can begin."""
-    stacks = [] if study.target else [arm.stack for arm in study.arms if arm.stack.disk.backend == "file"]
+    stacks = scratch_stacks(study)
     images = [(stack.disk, number) for stack in stacks for number in range(images_of(stack))]
+    images += [(Disk(), IMAGE) for stack in stacks if stack.neighbour == "io"]
     to_fill = bytes_to_fill(Path(study.scratch), images, span_bytes=study.span_bytes)
     return setup_seconds(study, bytes_to_fill=to_fill, seen=seen)
+
+
+def scratch_stacks(study: Study) -> list[Stack]:
+    """Return the stacks that stand on scratch images."""
+    stacks = dict.fromkeys(arm.stack for arm in study.arms if arm.stack.disk.backend == "file")
+    return [stack for stack in stacks if study.target is None or stack.place == "scratch"]

@@ -16,13 +16,14 @@ from virtune.analyse.study.lost_arms import require_measured
 from virtune.analyse.study.summarise import summarise
 from virtune.analyse.study.verdicts import confidence_of_one
 from virtune.bench.load import fio_engines
+from virtune.bench.neighbour import IMAGE as NEIGHBOURS
 from virtune.bench.port import Surroundings
 from virtune.bench.rigs import session
 from virtune.bench.scratch import Scratch
 from virtune.bench.verify.judge import require_verified
 from virtune.flows.attempt import Attempts, still_to_run, summary_of
 from virtune.flows.last_check import last_check
-from virtune.flows.pace import Pace, all_seconds, host_is_busy, place_of, rounds_at_most, seconds_left
+from virtune.flows.pace import Pace, all_seconds, host_is_busy, place_of, rounds_at_most, scratch_stacks, seconds_left
 from virtune.flows.preconditions import Leave, admitted, require_programs
 from virtune.flows.seen_costs import seen_costs
 from virtune.flows.show import by_todays_method
@@ -51,6 +52,7 @@ from virtune.model.event import (
 )
 from virtune.model.evidence import StudyRecord
 from virtune.model.result import Result
+from virtune.model.stack import Disk
 from virtune.model.study import Study, Trial
 from virtune.model.units import format_share
 from virtune.model.verdict import ROUNDS_MIN
@@ -247,9 +249,10 @@ def loaded(study: Study, tools: Tools) -> Iterator[Path]:
         return
     if study.target is not None:
         yield Path(study.target)
-        return
-    for stack in {arm.stack for arm in study.arms if arm.stack.disk.backend == "file"}:
+    for stack in scratch_stacks(study):
         yield from images_for(stack, tools)
+        if stack.neighbour == "io":
+            yield tools.scratch.image_for(Disk(), tools.warden, NEIGHBOURS)
 
 
 def _generator(study: Study, engines: frozenset[str]) -> dict[str, str]:

@@ -10,11 +10,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from virtune.analyse.trial.derive import derive
+from virtune.bench.cache_state import cache_state_checks, set_cache
 from virtune.bench.counters import Sampler
 from virtune.bench.disk_queue import DiskQueue
+from virtune.bench.idle import idle_cost
+from virtune.bench.neighbour import IMAGE, neighbour
 from virtune.bench.permission import Held
 from virtune.bench.port import PATIENCE_SECONDS, Bench, DiskImageSpec, HostCounters, LoadJob, Session, Window
-from virtune.bench.scratch import Scratch, drop_cache
+from virtune.bench.scratch import Scratch
 from virtune.bench.verify.judge import require_verified
 from virtune.fio.exported import FIO, Clients
 from virtune.fio.generator import PROGRAM
@@ -25,6 +28,7 @@ from virtune.model.evidence import (
     DISK_QUEUE,
     DISKS,
     EACH_OPERATION,
+    IDLE,
     Capture,
     Changeover,
     Check,
@@ -32,7 +36,7 @@ from virtune.model.evidence import (
     TrialRecord,
     of_guest,
 )
-from virtune.model.stack import Stack
+from virtune.model.stack import Disk, Stack
 from virtune.model.study import Study, Trial
 from virtune.model.verification import not_shown_checks
 from virtune.model.workload import Workload
@@ -79,9 +83,12 @@ def run_trial(study: Study, trial: Trial, tools: Tools) -> tuple[TrialRecord, tu
             changeover = bench.changeover
             captures += [] if changeover is None else [_text("changeover.txt", changeover.text + "\n")]
             seen += (*bench.in_force.checks, *not_shown_checks(arm.stack, bench.in_force.checks))
+            seen += surroundings_checks(arm.stack, ground, tools)
             captures += [_text("rig.txt", bench.command), *disks_below(arm.stack, ground)]
             require_verified(arm.name, seen)
             _load(study, trial, workload, bench, tools, captures, seen)
+            if arm.stack.poll_max_ns is not None and bench.processes:
+                captures.append(_text(IDLE, idle_cost(bench.processes.values())))
         require_verified(arm.name, seen)
         measurement = derive({c.name: c.content for c in captures}, stack=arm.stack, workload=workload, checks=seen)
         failure = None
@@ -98,21 +105,21 @@ def run_trial(study: Study, trial: Trial, tools: Tools) -> tuple[TrialRecord, tu
 
 
 def ground_for(stack: Stack, workload: Workload, study: Study, tools: Tools) -> DiskImageSpec:
-    """Return the stack's images or its device, dropped from the page cache. Several disks share a target."""
+    """Return the stack's images or its device, dropped from the page cache or read into it. Several disks share a
+    target.
+    """
     several = images_of(stack)
     if stack.disk.backend == "null-co" or not stack.kind.measures:
         none = (None,) * (several - 1)
         return DiskImageSpec(image=None, size_bytes=study.span_bytes, writes=workload.writes, further=none)
-    if tools.target is not None:
+    if tools.target is not None and stack.place == "target":
         held = tools.target
-        for place in {held.path, _file_of(held.path) or held.path}:
-            drop_cache(place)
+        set_cache({held.path, _file_of(held.path) or held.path}, stack.cache_state)
         same = (held.path,) * (several - 1)
         return DiskImageSpec(image=held.path, size_bytes=held.size_bytes, writes=workload.writes, further=same)
     image, *further = images_for(stack, tools)
     second = further.pop() if stack.spread is not None and several == 1 else None
-    for cold in (image, *further, *([second] if second is not None else [])):
-        drop_cache(cold)
+    set_cache((image, *further, *([second] if second is not None else [])), stack.cache_state)
     return DiskImageSpec(
         image=image, size_bytes=study.span_bytes, writes=workload.writes, second=second, further=tuple(further)
     )
@@ -133,6 +140,15 @@ def images_for(stack: Stack, tools: Tools) -> list[Path]:
     return found
 
 
+def surroundings_checks(stack: Stack, ground: DiskImageSpec, tools: Tools) -> Iterator[Check]:
+    """Yield what is found of the images' place, and of how much of them is cached."""
+    images = [image for image in (ground.image, *ground.further) if image is not None]
+    yield from cache_state_checks([_file_of(image) or image for image in images], stack.cache_state)
+    if stack.place == "scratch" and ground.image is not None:
+        found = "scratch" if ground.image.parent == tools.scratch.directory else "target"
+        yield Check(setting="disk.place", asked="scratch", found=found, proof=f"the load is on {ground.image}")
+
+
 def _load(
     study: Study,
     trial: Trial,
@@ -145,7 +161,7 @@ def _load(
     jobs = _jobs(study, trial, workload, bench, tools)
     job = jobs[0]
     captures += [_text(of_guest("job.fio", guest), one.text) for guest, one in enumerate(jobs)]
-    chosen = [*job.chosen, *_held_words(study, tools)]
+    chosen = [*job.chosen, *_held_words(study, study.arm(trial.arm).stack, tools)]
     captures.append(_text("choices.txt", "".join(f"{what}: {why}\n" for what, why in chosen)))
     window = Window(
         seconds=study.seconds,
@@ -156,7 +172,12 @@ def _load(
     )
     share = share_of(workload, study.arm(trial.arm).stack)
     loads = [LoadJob(job=one, workload=share, program=tools.programs.get(one.program, one.program)) for one in jobs]
-    loaded = bench.run(loads, window, _Kept(captures))
+    stack = study.arm(trial.arm).stack
+    with neighbour(
+        stack.neighbour, tools.warden, lambda: tools.scratch.image_for(Disk(), tools.warden, IMAGE)
+    ) as loud:
+        loaded = bench.run(loads, window, _Kept(captures, {} if loud.pid is None else {"neighbour": loud.pid}))
+        seen += loud.check()
     for guest, output in enumerate((loaded.output, *loaded.beside)):
         captures.append(Capture(name=of_guest("fio.json", guest), content=output))
     for guest, log in enumerate(loaded.operations):
@@ -169,10 +190,10 @@ def _load(
 
 
 class _Kept:
-    """Collects a rig's evidence as captures of the trial."""
+    """Collects a rig's evidence as captures of the trial. `beside` are its processes besides the rig's."""
 
-    def __init__(self, captures: list[Capture]) -> None:
-        self._captures = captures
+    def __init__(self, captures: list[Capture], beside: Mapping[str, int]) -> None:
+        self._captures, self._beside = captures, beside
 
     def capture(self, name: str, content: bytes | str) -> None:
         """Add raw evidence by name."""
@@ -183,7 +204,8 @@ class _Kept:
         """Sample this host while the block runs, and keep the samples even if it fails."""
         devices = backing_of(image).names if image is not None else ()
         file = None if image is None else _file_of(image)
-        sampler = Sampler(devices=devices, processes=processes, files={} if file is None else {"image": file})
+        every = {**processes, **self._beside}
+        sampler = Sampler(devices=devices, processes=every, files={} if file is None else {"image": file})
         queue = DiskQueue(devices[0]) if devices else None
         try:
             with sampler, queue or contextlib.nullcontext():
@@ -202,9 +224,9 @@ def disks_below(stack: Stack, ground: DiskImageSpec) -> Iterator[Capture]:
         yield _text(DISKS, json.dumps({"disks": disks}) + "\n")
 
 
-def _held_words(study: Study, tools: Tools) -> list[tuple[str, str]]:
+def _held_words(study: Study, stack: Stack, tools: Tools) -> list[tuple[str, str]]:
     """Return a note on the name under which an existing target is loaded."""
-    if tools.target is None:
+    if tools.target is None or stack.place == "scratch":
         return []
     return [(str(tools.target.path), f"{study.target}, held open so that its name cannot come to mean another")]
 

@@ -7,7 +7,7 @@ from dataclasses import fields
 
 from virtune.model.disks import disks_contradictions
 from virtune.model.knobs import TURNED
-from virtune.model.machine import is_thread_id, machine_contradictions, mapping_of
+from virtune.model.machine import is_thread_id, machine_contradictions, mapping_of, pin_contradictions
 from virtune.model.rig import RIGS
 from virtune.model.stack import (
     BUSES,
@@ -32,7 +32,7 @@ _IN_THREADS = frozenset({"virtio-blk", "virtio-scsi"})
 def contradictions(stack: Stack) -> tuple[str, ...]:
     """Return the contradictions of this stack, a sentence each; empty for a valid one. Each rule is QEMU's own."""
     disk = stack.disk
-    found = [*_elsewhere(stack), *disks_contradictions(stack)]
+    found = [*_elsewhere(stack), *disks_contradictions(stack), *pin_contradictions(stack.pins)]
     if not stack.kind.has_qemu:
         return tuple(found)
     match stack.kind.front:
@@ -85,7 +85,7 @@ def _elsewhere(stack: Stack) -> Iterator[str]:
 
 
 def _guest_contradictions(stack: Stack) -> Iterator[str]:
-    yield from machine_contradictions(stack.machine, stack.pins)
+    yield from machine_contradictions(stack.machine)
     if stack.device.vfio_pci is not None:
         if stack.machine.is_bare:
             yield "guest.system=bare drives virtio-blk only, and the disk is passed through"

@@ -24,6 +24,9 @@ EACH_OPERATION = "operations.log"
 DISKS = "disks.json"
 """The capture that lists the disks below each image, where the guests are spread over several images."""
 
+IDLE = "idle.json"
+"""The capture with the CPU time of a stack's processes in a second after the load, where polling was asked for."""
+
 BARRIER = "barrier.json"
 """The capture with the start skew of guests that should start together."""
 

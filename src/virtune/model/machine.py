@@ -6,7 +6,7 @@ Values that QEMU would refuse are reported as a sentence.
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from virtune.model.units import Bytes
@@ -55,11 +55,14 @@ class Machine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pins:
-    """The host CPUs on which the threads of a guest's process may run, as `2-3,8`, by their role; `None`: any."""
+    """The host CPUs on which the threads of a guest's process may run, as `2-3,8`, by their role; `None`: any. `load`
+    are those of a load that runs on the host.
+    """
 
     vcpu: str | None = None
     iothread: str | None = None
     emulator: str | None = None
+    load: str | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,8 +100,8 @@ def is_thread_id(text: str) -> bool:
     return _ID.fullmatch(text) is not None
 
 
-def machine_contradictions(machine: Machine, pins: Pins) -> Iterator[str]:
-    """Return the contradictions in a guest's machine and the placement of its threads."""
+def machine_contradictions(machine: Machine) -> Iterator[str]:
+    """Yield the contradictions in a guest's machine."""
     if machine.emulator is not None and not machine.emulator.startswith("/"):
         yield f"machine.emulator={machine.emulator} is no absolute path of a program"
     if machine.type is not None and not _TYPE.fullmatch(machine.type):
@@ -107,7 +110,11 @@ def machine_contradictions(machine: Machine, pins: Pins) -> Iterator[str]:
         yield f"machine.cpu={machine.cpu} is no name of a CPU model"
     if machine.hugepages is not None and (machine.memory or MEMORY) % machine.hugepages:
         yield "machine.memory must be a multiple of memory.hugepages"
-    for role in ("vcpu", "iothread", "emulator"):
+
+
+def pin_contradictions(pins: Pins) -> Iterator[str]:
+    """Yield what is no list of CPUs."""
+    for role in ("vcpu", "iothread", "emulator", "load"):
         cpus = getattr(pins, role)
         if cpus is not None and not _CPUS.fullmatch(cpus):
             yield f"{role}.pin={cpus} is no list of CPUs: write 2-3,8"

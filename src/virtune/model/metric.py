@@ -192,6 +192,7 @@ def _of_load() -> Iterator[Metric]:
     """Yield what the load's own processes were held up by, and the requests that were merged on their way."""
     for name, label in (("ctx", "context switches"), ("majf", "major faults"), ("minf", "minor faults")):
         yield Metric(id=f"load.{name}", label=f"load {label}", unit="1/s", better="lower", compared=False, told=False)
+    yield Metric(id="cpu.idle", label="QEMU CPU when idle", unit="%", better="lower", compared=False, told=False)
     yield Metric(id="disk.merged", label="requests merged", unit="%", better="higher", compared=False, told=False)
 
 

@@ -82,6 +82,8 @@ _DISK = frozenset({
     "disk.throttle_bps", "disk.throttle_iops_read", "disk.throttle_iops_write", "disk.throttle_bps_read",
     "disk.throttle_bps_write",
 })  # fmt: skip
+_SURROUNDINGS = frozenset({"host.cache", "disk.place", "host.neighbour"})
+_HERE = frozenset({"load.pin"})
 _NO_IMAGE = frozenset({"disk.backend", "disk.null_latency_ns"})
 _EXPORT = frozenset({"disk.export", "export.num_queues", "export.iothread", "iothread.poll_max_ns"})
 _VIRTIO_BLK = frozenset({
@@ -107,11 +109,13 @@ _SILENT = (
     _FILLED,
 )
 
-METAL = RigKind(name="metal", front="file", applies=frozenset({"disks.count"}), help=("no QEMU",))
+METAL = RigKind(
+    name="metal", front="file", applies=frozenset({"disks.count"}) | _SURROUNDINGS | _HERE, help=("no QEMU",)
+)
 STORAGE_DAEMON = RigKind(
     name="storage-daemon",
     front="export",
-    applies=_DISK | _NO_IMAGE | _EXPORT,
+    applies=_DISK | _NO_IMAGE | _EXPORT | _SURROUNDINGS | _HERE,
     unseen=(
         *_SILENT,
         UnseenKnob(
@@ -129,7 +133,7 @@ STORAGE_DAEMON = RigKind(
 QEMU = RigKind(
     name="qemu",
     front="device",
-    applies=_DISK | _NO_IMAGE | _GUEST,
+    applies=_DISK | _NO_IMAGE | _GUEST | _SURROUNDINGS,
     unseen=(
         *_SILENT,
         UnseenKnob(knob="storage.vfio_pci", why="a disk that the host does not see is refused beforehand"),
@@ -155,7 +159,7 @@ LIBVIRT = RigKind(
 SIMULATED = RigKind(
     name="simulated",
     front="none",
-    applies=_DISK | _EXPORT | _GUEST - {"storage.vfio_pci", "guests.spread"},
+    applies=_DISK | _EXPORT | _SURROUNDINGS | _HERE | _GUEST - {"storage.vfio_pci", "guests.spread"},
     where="SCENARIO",
     measures=False,
     hidden=True,

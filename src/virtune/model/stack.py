@@ -24,6 +24,9 @@ Discard = Literal["ignore", "unmap"]
 DetectZeroes = Literal["off", "on", "unmap"]
 Bus = Literal["virtio-blk", "virtio-scsi", "nvme", "ahci", "ide", "usb"]
 
+CacheState = Literal["cold", "warm", "as-found"]
+"""How much of an image is in the host's page cache when a trial begins."""
+
 OF_BUS: Mapping[str, tuple[str, ...]] = {
     "virtio-blk": ("num_queues", "queue_size", "packed", "event_idx"),
     "virtio-scsi": ("scsi_num_queues",),
@@ -147,8 +150,10 @@ class Stack:
     `idle_guests` run idle beside them, each with an image of its own if `own_images`; every second image lies in the
     directory `spread`. One guest, or the host itself, may have several `disks` (files), whose settings
     `virtune.model.disks` derives: with `own_iothreads` an IOThread each, and every second one with the settings
-    `second`. `domain` is the name of the libvirt domain that the disk is plugged into, with rig `libvirt` and no
-    other.
+    `second`. `cache_state` is how much of the images is in the host's page cache when a trial begins; `place` says
+    whether a study's target is used, or a scratch image although there is a target; `neighbour` is what another
+    process of the host does meanwhile. `domain` is the name of the libvirt domain that the disk is plugged into, with
+    rig `libvirt` and no other.
     """
 
     rig: Rig = "storage-daemon"
@@ -169,6 +174,9 @@ class Stack:
     disks: int = field(default=1, repr=False)
     own_iothreads: bool = field(default=False, repr=False)
     second: str | None = field(default=None, repr=False)
+    cache_state: CacheState = field(default="cold", repr=False)
+    place: Literal["target", "scratch"] = field(default="target", repr=False)
+    neighbour: Literal["none", "cpu", "io"] = field(default="none", repr=False)
 
     @property
     def kind(self) -> RigKind:

@@ -7,12 +7,13 @@ from dataclasses import dataclass
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileTarget:
     """A file or block device of this host. `size_bytes` bounds the offsets that fio may touch. The load's clones are
-    divided among it and `more` of the same size.
+    divided among it and `more` of the same size. `keeps_cache`: what the page cache has of it must stay there.
     """
 
     path: str
     size_bytes: int
     more: tuple[str, ...] = ()
+    keeps_cache: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

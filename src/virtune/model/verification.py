@@ -20,7 +20,7 @@ UNVERIFIED = "unverified"
 ALWAYS = frozenset({"disk.aio", "disk.cache", "disk.format", "disk.backend", "disk.detect_zeroes", "disk.export"})
 """The settings that are verified for every stack, also at their default."""
 
-_OPENS = frozenset({"disk.aio", "disk.cache", "disk.discard"})
+_OPENS = frozenset({"disk.aio", "disk.cache", "disk.discard", "host.cache"})
 """The settings of opening an image; a disk without an image has none of them."""
 
 _OF_ALL_GUESTS = ("guests.", "load.")

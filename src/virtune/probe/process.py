@@ -155,6 +155,11 @@ class Process:
         shown = _ALLOWED.search(self._text("task", str(tid), "status") or "")
         return None if shown is None else shown[1]
 
+    def read_bytes(self) -> int | None:
+        """Return how many bytes it read from disks; None where that is not shown to us."""
+        found = re.search(r"^read_bytes: ([0-9]+)$", self._text("io") or "", re.MULTILINE)
+        return None if found is None else int(found[1])
+
     def memfd_page_bytes(self) -> int | None:
         """Return the size of the pages on which its shared memory lies; None when that may not be seen."""
         shown = _MEMFD_PAGES.search(self._text("smaps") or "")

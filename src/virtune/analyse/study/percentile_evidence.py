@@ -50,8 +50,9 @@ def counts_of(measurement: Measurement) -> dict[Distribution, int]:
 
 
 IN_STUDIES = frozenset({
-    "cpu.host.usr", "cpu.host.sys", "slat.min", "slat.max", "slat.stdev", "clat.min", "clat.max", "clat.stdev",
-    "latency.stdev", "iops.min", "iops.max", "iops.stdev", "load.ctx", "load.majf", "load.minf", "disk.merged",
+    "cpu.host.usr", "cpu.host.sys", "cpu.idle", "slat.min", "slat.max", "slat.stdev", "clat.min", "clat.max",
+    "clat.stdev", "latency.stdev", "iops.min", "iops.max", "iops.stdev", "load.ctx", "load.majf", "load.minf",
+    "disk.merged",
 })  # fmt: skip
 """The metrics that only the tables of built-in studies have."""
 

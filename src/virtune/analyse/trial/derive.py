@@ -28,7 +28,7 @@ from virtune.analyse.trial.warm_up import read_profile
 from virtune.fio.results import read_result, text_of
 from virtune.model.counters import RoleUse, Use
 from virtune.model.errors import LoadError, ReadError, StoreError
-from virtune.model.evidence import BARRIER, DISKS, FIO_OUTPUTS, Check, of_guest
+from virtune.model.evidence import BARRIER, DISKS, FIO_OUTPUTS, IDLE, Check, of_guest
 from virtune.model.measurement import FioResult, Measurement
 from virtune.model.remark import EMULATED, KVM_WITHOUT_HARDWARE, SIMULATED, Remark, Weight
 from virtune.model.stack import Stack
@@ -82,7 +82,7 @@ def derive(
     values = (*values, *_extremes(result)) if workload.recorded else values
     if stack.kind.in_guest:
         values = (*values, *_seen_in_guests(outputs))
-    values = (*values, *disk_values(result, stack))
+    values = (*values, *disk_values(result, stack), *_when_idle(parts))
     skew = _skew(parts)
     values = values if skew is None else (*values, ("guests.skew", skew * 1e9))
     # an imported run cannot be repeated, so none is rejected: it is explained like any fio result
@@ -160,6 +160,17 @@ def _skew(parts: Mapping[str, bytes]) -> float | None:
         return float(json.loads(parts[BARRIER])["skew_seconds"])
     except (ValueError, KeyError, TypeError, RecursionError):
         raise _damaged(BARRIER) from None
+
+
+def _when_idle(parts: Mapping[str, bytes]) -> Iterator[tuple[str, float]]:
+    """Yield the CPU time of the stack's processes in the time after the load, in % of one CPU."""
+    if IDLE not in parts:
+        return
+    try:
+        idle = json.loads(parts[IDLE])
+        yield "cpu.idle", float(idle["cpu_seconds"]) / float(idle["seconds"]) * 100
+    except (ValueError, KeyError, TypeError, ZeroDivisionError, RecursionError):
+        raise _damaged(IDLE) from None
 
 
 def _apart(skew: float | None) -> Iterator[Remark]:

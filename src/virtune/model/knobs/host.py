@@ -178,6 +178,43 @@ KNOBS: tuple[Knob, ...] = (
         source=(documented(SYSFS_BLOCK),),
     ),
     _knob(
+        id="host.cache",
+        number="K97",
+        domain=Choice(values=("cold", "warm", "as-found")),
+        default="cold",
+        what="How much of the images is in the host's page cache when a trial begins: nothing, all, what is found.",
+        why=(
+            "A disk that is opened through the page cache is as fast as memory where its image is cached. Whoever "
+            "measures two settings one after the other without dropping it measures the order."
+        ),
+        source=(tried("reads of a cold and of a warm image"),),
+        place=("cache_state",),
+    ),
+    _knob(
+        id="disk.place",
+        number="K97",
+        domain=Choice(values=("target", "scratch")),
+        default="target",
+        change=Change.REPLUG,
+        what="Whether the study's --target is loaded, or a scratch image although there is a target.",
+        why="A raw device beside a regular file, as arms of one run.",
+        source=(tried("a loop device beside a scratch file"),),
+        place=("place",),
+    ),
+    _knob(
+        id="host.neighbour",
+        number="K98",
+        domain=Choice(values=("none", "cpu", "io")),
+        default="none",
+        what=(
+            "What another process of the host does while the load runs: burn every CPU, or read a scratch image of "
+            "its own, 4 KiB at random places, 32 in flight."
+        ),
+        why="VMs seldom run alone; how a disk's latency takes a busy neighbour is a result of its own.",
+        source=(tried("both kinds beside a load"),),
+        place=("neighbour",),
+    ),
+    _knob(
         id="host.dirty_background_ratio",
         number="K97",
         domain=PERCENT,

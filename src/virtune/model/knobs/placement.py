@@ -45,6 +45,18 @@ KNOBS: tuple[Knob, ...] = (
         place=("pins", "vcpu"),
     ),
     _knob(
+        id="load.pin",
+        number="K84",
+        domain=_CPUS,
+        default="(any CPU)",
+        change=Change.LIVE,
+        what="On which host CPUs the load runs, where it runs on the host: without a guest.",
+        why="Bare metal with one or two cores, beside guests with one or two vCPUs.",
+        spelled={"linux": "taskset -c"},
+        source=(tried("fio on one of two CPUs"),),
+        place=("pins", "load"),
+    ),
+    _knob(
         id="emulator.pin",
         number="K85",
         domain=_CPUS,

@@ -40,6 +40,8 @@ def operation_findings(result: Result, arms: Sequence[Arm]) -> Iterator[str]:
         ("one vCPU is faster in the mean than two", "KVM", "KVM-1-vCPU"),
         ("KVM is faster in the mean without a second, idle VM", "KVM-beside-an-idle-VM", "KVM"),
         ("virtio is faster in the mean than the emulated disk", "KVM-emulated-disk", "KVM"),
+        ("KVM is faster in the mean where the host's page cache is warm", "KVM", "KVM-warm-cache"),
+        ("bare metal is faster in the mean with all cores than with one", "bare-1-core", "bare"),
     ]
     for words, slow, fast in asked:
         if slow in by_name and fast in by_name:

@@ -68,6 +68,7 @@ _DATAPATH: tuple[Row, ...] = (
     ("latency.mean", "mean"),
     ("latency.p99", "p99"),
     ("cpu.rig", "QEMU"),
+    ("cpu.idle", "idle"),
     ("cpu_per_io", "CPU/IO"),
 )
 
@@ -173,7 +174,8 @@ def _configurations(result: Result) -> Iterator[RenderableType]:
             table.add_row(arm.name, *cells, _usr_sys(result, arm, workload, "host"), change)
         yield table
     yield from _lines(
-        "QEMU: its CPU; host: user and system time of all CPUs, in % of them; CPU/IO: CPU per I/O, all of it"
+        "QEMU: its CPU; idle: the same in a second after the load, where polling is set",
+        "host: user and system time of all CPUs, in % of them; CPU/IO: CPU per I/O, all of it",
     )
     if any(arm.stack.poll_max_ns for arm in arms):
         yield from _lines(
