@@ -196,12 +196,13 @@ def tabbed(browser: Browser) -> dict[str, Any]:
         stops += 1
         if not focused["shown"]:
             hidden.add(focused["name"])
+    unreached = browser.run(_UNREACHED)  # before a summary shows what no Tab could reach
     opened = True
     if browser.run("!!document.querySelector('summary')"):
         browser.run("document.querySelector('summary').focus()")
         browser.press("Enter")
         opened = bool(browser.run("document.querySelector('summary').parentElement.open"))
-    return {"stops": stops, "unreached": browser.run(_UNREACHED), "unmarked": sorted(hidden), "opened": opened}
+    return {"stops": stops, "unreached": unreached, "unmarked": sorted(hidden), "opened": opened}
 
 
 def picture(browser: Browser, file: Path) -> None:
