@@ -19,6 +19,7 @@ SCHEMAS = (
     "explain",
     "fleet-audit",
     "fleet-gather",
+    "fleet-run",
     "fleet-inventory",
     "fleet-probe",
     "fleet-report",

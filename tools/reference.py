@@ -21,6 +21,7 @@ from tools.schemas import fleet_gather as fleet_gather_schema
 from tools.schemas import fleet_inventory as fleet_inventory_schema
 from tools.schemas import fleet_probe as fleet_probe_schema
 from tools.schemas import fleet_report as fleet_report_schema
+from tools.schemas import fleet_run as fleet_run_schema
 from tools.schemas import keys
 from tools.schemas import knobs as knobs_schema
 from tools.schemas import listing as list_schema
@@ -53,6 +54,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "explain.schema.json": explain_schema.schema,
     "fleet-audit.schema.json": fleet_audit_schema.schema,
     "fleet-probe.schema.json": fleet_probe_schema.schema,
+    "fleet-run.schema.json": fleet_run_schema.schema,
     "fleet-gather.schema.json": fleet_gather_schema.schema,
     "fleet-report.schema.json": fleet_report_schema.schema,
     "fleet-inventory.schema.json": fleet_inventory_schema.schema,

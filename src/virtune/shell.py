@@ -111,7 +111,7 @@ def run(
     command: Sequence[str],
     *,
     timeout_seconds: float,
-    stdin: str | None = None,
+    stdin: str | bytes | None = None,
     ok: tuple[int, ...] = (0,),
     place: Path | None = None,
     most_bytes: int = _OUTPUT_MAX,
@@ -119,7 +119,7 @@ def run(
 ) -> Output:
     """Run a short command to its end and return its output; raises CommandError with a line the user can paste."""
     with tempfile.TemporaryFile() as words:
-        words.write((stdin or "").encode())
+        words.write(stdin if isinstance(stdin, bytes) else (stdin or "").encode())
         words.seek(0)
         try:
             process = subprocess.Popen(

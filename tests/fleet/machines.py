@@ -16,6 +16,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 BIN = Path(sys.executable).parent
+SLOW = "import virtune.bench.simulated as one\none.CAPACITY_IOPS *= 0.7\n"
+"""What every Python of a slow host runs first."""
+
 UP_SECONDS = 60
 """How long an sshd may take to listen; it takes some milliseconds."""
 
@@ -95,8 +98,11 @@ class Machines:
 
 
 @contextlib.contextmanager
-def machines(place: Path, *names: str) -> Iterator[Machines]:
-    """Make hosts of these names; everything that was made is removed, whatever happens."""
+def machines(place: Path, *names: str, slow: str = "") -> Iterator[Machines]:
+    """Make hosts of these names; everything that was made is removed, whatever happens.
+
+    The host `slow` has its /var/tmp on a tmpfs, and its simulated disks have 0.7 of the others' capacity.
+    """
     unique = f"vt{os.getpid()}"
     every = Machines(place=place, middle=f"{unique}m")
     with contextlib.ExitStack() as undo:
@@ -110,7 +116,7 @@ def machines(place: Path, *names: str) -> Iterator[Machines]:
         for number, name in enumerate(names, 1):
             machine = Machine(name, number, place / name, f"{unique}h{number}", every.middle)
             every.by_name[name] = machine
-            _start(machine, place / "authorized", undo)
+            _start(machine, place / "authorized", undo, slow=name == slow)
         every.write_config()
         for machine in every.by_name.values():
             _await(machine)
@@ -123,7 +129,7 @@ def _namespace(name: str, undo: contextlib.ExitStack) -> None:
     call("ip", "-n", name, "link", "set", "lo", "up")
 
 
-def _start(machine: Machine, authorized: Path, undo: contextlib.ExitStack) -> None:
+def _start(machine: Machine, authorized: Path, undo: contextlib.ExitStack, *, slow: bool) -> None:
     _namespace(machine.namespace, undo)
     place, link = machine.place, f"v{machine.number}"
     for folder in ("bin", "var", "data", "tmp"):
@@ -139,9 +145,13 @@ def _start(machine: Machine, authorized: Path, undo: contextlib.ExitStack) -> No
     (place / "sshd_config").write_text(
         f"HostKey {place}/host_key\nAuthorizedKeysFile {authorized}\nStrictModes no\nUsePAM no\nPidFile none\n"
         "PermitRootLogin yes\nPasswordAuthentication no\nUseDNS no\n"
-        f"SetEnv PATH={place}/bin:/usr/sbin:/usr/bin:/sbin:/bin XDG_DATA_HOME={place}/data TMPDIR={place}/tmp\n"
+        f"SetEnv PATH={place}/bin:/usr/sbin:/usr/bin:/sbin:/bin XDG_DATA_HOME={place}/data TMPDIR={place}/tmp "
+        f"PYTHONPATH={place}/data\n"
     )
-    script = f"hostname {machine.name} && mount --bind {place}/var /var/tmp && exec /usr/sbin/sshd -D -e -f $0"
+    if slow:
+        (place / "data" / "sitecustomize.py").write_text(SLOW)
+    mounted = "-t tmpfs none" if slow else f"--bind {place}/var"
+    script = f"hostname {machine.name} && mount {mounted} /var/tmp && exec /usr/sbin/sshd -D -e -f $0"
     with (place / "sshd.log").open("wb") as log:
         machine.sshd = subprocess.Popen(
             ["ip", "netns", "exec", machine.namespace, "unshare", "--mount", "--uts", "sh", "-c", script,

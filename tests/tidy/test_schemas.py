@@ -39,6 +39,7 @@ from virtune.report.json import fleet as fleet_json
 from virtune.report.json import fleet_gather as fleet_gather_json
 from virtune.report.json import fleet_inventory as fleet_inventory_json
 from virtune.report.json import fleet_report as fleet_report_json
+from virtune.report.json import fleet_run as fleet_run_json
 from virtune.report.json import top as top_json
 
 WRITTEN = {
@@ -52,6 +53,7 @@ WRITTEN = {
     "fleet-probe": fleet_json.PROBE,
     "fleet-gather": fleet_gather_json.SCHEMA,
     "fleet-report": fleet_report_json.SCHEMA,
+    "fleet-run": fleet_run_json.SCHEMA,
     "fleet-inventory": fleet_inventory_json.SCHEMA,
     "knobs": knobs.SCHEMA,
     "list": listing.SCHEMA,

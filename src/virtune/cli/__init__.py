@@ -41,7 +41,7 @@ VERBS: dict[str, str] = {
     "top": "Watch the disks of the running VMs: IOPS, latency by layer, CPU, what limits them",
     "diagnose": "Say what limits a disk: layers of a request, threads, bottleneck",
     "explain": "Explain a fio result (JSON, JSON+ or text)",
-    "fleet": "Many hosts over SSH: facts, audit, gathered studies and what they say",
+    "fleet": "Many hosts over SSH: facts, audit, studies run and gathered, what they say",
     "appliance": "Build, list and remove the test guest of `--rig qemu`",
     "clean": "Remove leftovers of a killed run: processes, mounts, scratch files",
 }
@@ -110,12 +110,15 @@ def main() -> None:
     sys.exit(run(sys.argv[1:]))
 
 
-def run(arguments: list[str]) -> int:
-    """Run one command line and return its exit code; every error becomes one sentence on stderr."""
+def run(arguments: list[str], *, carried: object = None) -> int:
+    """Run one command line and return its exit code; every error becomes one sentence on stderr.
+
+    `carried` is told of the study that runs (`cli/carried.py`).
+    """
     if arguments[:1] == ["help"]:  # as git and cargo have it
         arguments = [*arguments[1:], "--help"]
     try:
-        result = cli.main(args=arguments, prog_name="virtune", standalone_mode=False)
+        result = cli.main(args=arguments, prog_name="virtune", standalone_mode=False, obj=carried)
         sys.stdout.flush()  # a disk that is full is to be said here, and not when the interpreter ends
         return result if isinstance(result, int) else 0
     except NoArgsIsHelpError as error:

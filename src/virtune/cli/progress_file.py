@@ -44,11 +44,11 @@ class Recorded:
 
     def __init__(self, say: Callable[[Event], None], *, store: StorePlace, study: Study) -> None:
         self._say, self._file = say, ProgressFile(store, study.id)
-        self._run = RunProgress(study=study.id, title=study.label[:NAME_MAX], most=most_text(study))
+        self.run = RunProgress(study=study.id, title=study.label[:NAME_MAX], most=most_text(study))
 
     def __enter__(self) -> Self:
         self._file.__enter__()
-        self._file.write(self._run)
+        self._file.write(self.run)
         return self
 
     def __exit__(
@@ -59,9 +59,9 @@ class Recorded:
     def __call__(self, event: Event) -> None:
         """Pass an event on."""
         self._say(event)
-        moved = after(self._run, event, now=time.time())
-        if moved is not self._run:
-            self._run = moved
+        moved = after(self.run, event, now=time.time())
+        if moved is not self.run:
+            self.run = moved
             self._file.write(moved)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from types import FrameType
 from typing import TypeVar
 
+from virtune.cli.carried import carried_now
 from virtune.cli.progress import Face
 from virtune.cli.progress_file import Recorded
 from virtune.model.errors import Interrupted, LoadError, NotInForceError, StoreError
@@ -29,8 +30,11 @@ def under_face(
 ) -> Answer:
     """Run what takes long under a face, then show what it found; when it is interrupted, what there is of it."""
     signal.signal(signal.SIGTERM, interrupt)
+    recorded, carried = Recorded(face, store=store.place, study=study), carried_now()
+    if carried is not None:
+        carried.begin(study.id)
     try:
-        with face, Recorded(face, store=store.place, study=study) as say:
+        with face, recorded as say:
             found = work(say)
     except (Interrupted, LoadError, NotInForceError):
         with contextlib.suppress(StoreError):  # it ended before it was kept: then there is nothing of it to show
@@ -38,6 +42,9 @@ def under_face(
             if part is not None:
                 show(part)
         raise
+    finally:
+        if carried is not None:
+            carried.run = recorded.run
     return show(found)
 
 

@@ -27,7 +27,9 @@ _SPARE_SECONDS = 30.0
 
 _LOG_MAX = 20_000
 _TICK_SECONDS = 0.02
-_SSH_FAILED = 255
+SSH_FAILED = 255
+"""The exit code of ssh where the connection failed."""
+
 _NOT_FOUND = (126, 127)
 
 _REASONS = (
@@ -57,6 +59,10 @@ class Connection:
     host: FleetHost
     words: tuple[str, ...]
 
+    def command(self, command: Sequence[str]) -> list[str]:
+        """Return what runs a command there."""
+        return [*self.words, "--", self.host.target, shlex.join(command)]
+
     def run(
         self,
         command: Sequence[str],
@@ -65,19 +71,21 @@ class Connection:
         most_bytes: int,
         ok: tuple[int, ...] = (0,),
         encoding: str = "utf-8",
+        stdin: bytes | None = None,
     ) -> Output:
         """Run a command there to its end and return its output (`latin-1`: each byte a character). Raises HostError
         with the reason.
         """
-        asked = [*self.words, "--", self.host.target, shlex.join(command)]
+        asked = self.command(command)
         every = tuple(range(256))
         try:
-            done = run(asked, timeout_seconds=timeout_seconds, ok=every, most_bytes=most_bytes, encoding=encoding)
+            done = run(asked, timeout_seconds=timeout_seconds, ok=every, most_bytes=most_bytes, encoding=encoding,
+                       stdin=stdin)  # fmt: skip
         except CommandError as error:
             raise HostError(f"{error.message.partition(': ')[0]}: `{shlex.join(command)}`") from None
         if done.status in ok:
             return done
-        if done.status == _SSH_FAILED:
+        if done.status == SSH_FAILED:
             raise HostError(f"the connection was lost: {last_line(done.stderr) or 'ssh gave no reason'}")
         if done.status in _NOT_FOUND:
             raise HostError(

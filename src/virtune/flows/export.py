@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 
 from virtune.flows.anonymous import anonymous_copy
-from virtune.flows.import_bundle import STUDY, rows_document
+from virtune.flows.bundle_rows import entry, put_rows
 from virtune.flows.show import by_todays_method
 from virtune.flows.study_document import record_document
 from virtune.model.errors import MissingToolError
@@ -19,9 +19,6 @@ from virtune.model.text import spreadsheet_cell
 from virtune.store.store import Store
 
 COLUMNS = ("study", "trial", "attempt", "round", "workload", "arm", "ended", "counts", "metric", "unit", "value")
-
-_ZIP_TIME = (1980, 1, 1, 0, 0, 0)
-"""A fixed file time, so that the same study gives the same bundle."""
 
 
 def measurements_csv(store: Store, study: str) -> str:
@@ -106,20 +103,12 @@ def bundle(store: Store, study: str, *, pages: bool) -> bytes:
     with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as packed:
 
         def put(name: str, content: bytes) -> None:
-            packed.writestr(_packed(zipfile.ZipInfo(f"{study}/{name}", _ZIP_TIME)), content)
+            packed.writestr(entry(f"{study}/{name}"), content)
 
         put("result.json", json.dumps(record_document(store, record), indent=1).encode())
         put("measurements.csv", _csv(record).encode())
         put("facts.json", (record.facts or "{}").encode())
-        files = []
-        for one in record.attempts or record.trials:
-            mine = []
-            for capture in store.captures(study, one.trial.number, attempt=one.attempt):
-                name = "".join(c if c.isalnum() or c in "._-" else "_" for c in capture.name).lstrip(".") or "capture"
-                mine.append((capture, f"captures/{one.trial.number:05d}-{one.attempt}/{name}"))
-                put(mine[-1][1], capture.content)
-            files.append(mine)
-        put(STUDY, rows_document(record, files))
+        put_rows(put, store, record)
         if pages:
             from virtune.flows.report import record_html
 
@@ -137,10 +126,3 @@ def anonymous_bundle(
     """
     with anonymous_copy(store, study, names) as (copy, left):
         return bundle(copy, study, pages=pages), left
-
-
-def _packed(entry: zipfile.ZipInfo) -> zipfile.ZipInfo:
-    """Return a compressed entry, readable by its owner."""
-    entry.compress_type = zipfile.ZIP_DEFLATED
-    entry.external_attr = 0o644 << 16
-    return entry

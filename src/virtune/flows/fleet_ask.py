@@ -20,6 +20,9 @@ DOCUMENT_MAX = 32 * 1024**2
 _SHORT_SECONDS, _SHORT_BYTES = 60.0, 64 * 1024
 """For `uname` and `virtune --version`, on a host that is busy."""
 
+_NAME_AND_PATH = """echo $(uname -n) $(command -v "$1" || ls "$HOME/.local/bin/$1" 2>/dev/null)"""
+"""A host's own name for itself, and its virtune: commands over ssh often have a PATH without ~/.local/bin."""
+
 Done = TypeVar("Done")
 
 Asked = tuple[FleetHost, str, Done] | Unreached
@@ -42,6 +45,7 @@ class Ready:
 
     connection: Connection
     calls_itself: str
+    virtune: str
 
 
 def ask_each(
@@ -87,7 +91,7 @@ def ask_document(
     """Ask the virtune of every host with these words, and return the document that each prints."""
 
     def task(ready: Ready) -> Mapping[str, Any]:
-        command = [reach.virtune, *words]
+        command = [ready.virtune, *words]
         done = ready.connection.run(
             command, timeout_seconds=reach.timeout_seconds, most_bytes=DOCUMENT_MAX, ok=ok
         )  # fmt: skip
@@ -114,18 +118,24 @@ def _on(
     warden: Warden, number: int, host: FleetHost, reach: FleetAccess, task: Callable[[Ready], Done]
 ) -> tuple[str, Done]:
     with connected(warden, host, name=f"h{number}", connect_seconds=reach.connect_seconds) as connection:
+        ready = ready_on(connection, reach)
+        return ready.calls_itself, task(ready)
 
-        def short(*command: str) -> str:
-            done = connection.run(command, timeout_seconds=_SHORT_SECONDS, most_bytes=_SHORT_BYTES)
-            return printable(done.stdout.strip(), most=100)
 
-        calls_itself = short("uname", "-n")
-        version = short(reach.virtune, "--version").rpartition(" ")[2]
-        if version != __version__:
-            raise HostError(
-                f"has virtune {version}, and this is {__version__}", hint="install the same version there"
-            )
-        return calls_itself, task(Ready(connection=connection, calls_itself=calls_itself))
+def ready_on(connection: Connection, reach: FleetAccess) -> Ready:
+    """Return a host whose virtune is the one that runs here. Raises HostError for any other."""
+
+    def short(*command: str, most: int = 100) -> str:
+        done = connection.run(command, timeout_seconds=_SHORT_SECONDS, most_bytes=_SHORT_BYTES)
+        return printable(done.stdout.strip(), most=most)
+
+    name, _, found = short("sh", "-c", _NAME_AND_PATH, "sh", reach.virtune, most=4500).partition(" ")
+    program = found if found.startswith("/") else reach.virtune
+    version = short(program, "--version").rpartition(" ")[2]
+    if version != __version__:
+        hint = "install the same version there: `virtune fleet install --upgrade`"
+        raise HostError(f"has virtune {version}, and this is {__version__}", hint=hint)
+    return Ready(connection=connection, calls_itself=name, virtune=program)
 
 
 def _result(ended: "Future[tuple[str, Done]]", host: FleetHost) -> tuple[str, Done] | Unreached:

@@ -12,6 +12,7 @@ from virtune.flows.import_bundle import Merged, merge, read_bundle
 from virtune.model.fleet import FleetHost, Unreached
 from virtune.model.store_place import StorePlace
 from virtune.report.json.listing import SCHEMA as LIST
+from virtune.store.rows import SEPARATOR
 from virtune.store.store import Store
 
 BUNDLE_MAX = 512 * 1024**2
@@ -53,6 +54,12 @@ def gather(
     return [_gathered(place, pulled.get(host.name), met[host.name]) for host in hosts]
 
 
+def pull(ready: Ready, access: FleetAccess, store: Store, study: str) -> None:
+    """Pull one study of a host into a store where it is not there whole. Raises HostError and StoreError."""
+    if not _is_whole(store, study):
+        _pulled(ready, access, store, study)
+
+
 def _name_of(one: Asked[Any]) -> str:
     return one.host.name if isinstance(one, Unreached) else one[0].name
 
@@ -70,7 +77,7 @@ def _gathered(place: FleetPlace, pulled: Asked[tuple[Merged, ...]] | None, met: 
 def _wanted(ready: Ready, access: FleetAccess, store: Store, names: Sequence[str]) -> list[str]:
     """Return the studies of a host that are to be pulled, the oldest first."""
     done = ready.connection.run(
-        [access.virtune, "list", "--json"], timeout_seconds=access.timeout_seconds, most_bytes=DOCUMENT_MAX
+        [ready.virtune, "list", "--json"], timeout_seconds=access.timeout_seconds, most_bytes=DOCUMENT_MAX
     )
     found = read_document(done.stdout, LIST).get("studies")
     if not isinstance(found, list):
@@ -79,8 +86,13 @@ def _wanted(ready: Ready, access: FleetAccess, store: Store, names: Sequence[str
     for name in names:
         if not any(one.startswith(name) for one in ids):
             raise HostError(f"has no study {name!r}")
-    chosen = [one for one in ids if not names or one.startswith(tuple(names))]
-    return [one for one in chosen if not (store.has(one) and store.get(one).finished)]
+    # what it has gathered itself is of other hosts
+    chosen = [one for one in ids if SEPARATOR not in one and (not names or one.startswith(tuple(names)))]
+    return [one for one in chosen if not _is_whole(store, one)]
+
+
+def _is_whole(store: Store, study: str) -> bool:
+    return store.has(study) and store.get(study).finished
 
 
 def _id_of(listed: Mapping[str, Any]) -> str:
@@ -92,7 +104,7 @@ def _id_of(listed: Mapping[str, Any]) -> str:
 
 def _pulled(ready: Ready, access: FleetAccess, store: Store, name: str) -> Merged:
     done = ready.connection.run(
-        [access.virtune, "export", name, "--bundle", "-"],
+        [ready.virtune, "fleet", "here", name, "--rows"],
         timeout_seconds=access.timeout_seconds, most_bytes=BUNDLE_MAX, encoding="latin-1",
     )  # fmt: skip
     return merge(read_bundle(done.stdout.encode("latin-1"), source=f"its study {name}"), store)

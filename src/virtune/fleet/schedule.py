@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which task of a fleet runs when: in random order, never two at once on one storage back end, in parts."""
+
+from collections.abc import Iterable, Sequence
+from random import Random
+
+from virtune.model.errors import UsageError
+from virtune.model.fleet import FleetHost
+from virtune.model.fleet_task import FleetTask
+
+
+def tasks_of(
+    run: str, hosts: Sequence[FleetHost], *, reference: str, batch: int | None, seed: int
+) -> tuple[FleetTask, ...]:
+    """Return the tasks of a run: hosts in random order in batches, and where there is a reference host, that before,
+    between and after them, in parts of its own, so that nothing else of the fleet is measured meanwhile.
+    """
+    others = [host for host in hosts if host.name != reference]
+    Random(seed).shuffle(others)  # noqa: S311 - an order, not a secret
+    step = batch or max(1, len(others))
+    batches = [others[start : start + step] for start in range(0, len(others), step)]
+    if not reference:
+        return _numbered(run, batches)
+    again = [next(host for host in hosts if host.name == reference)]
+    return _numbered(run, [again, *(part for one in batches for part in (one, again))])
+
+
+def _numbered(run: str, parts: Sequence[Sequence[FleetHost]]) -> tuple[FleetTask, ...]:
+    every = [(part, host) for part, members in enumerate(parts) for host in members]
+    return tuple(FleetTask(name=f"{run}.{one}", host=host, part=part) for one, (part, host) in enumerate(every, 1))
+
+
+def next_task(
+    waiting: Sequence[FleetTask],
+    running: Iterable[FleetTask],
+    *,
+    lost: Iterable[FleetTask] = (),
+    at_once: int,
+    shares: str,
+) -> FleetTask | None:
+    """Return the next task that may begin while those run; None where none may.
+
+    A part begins when the one before it is over. A task that was `lost` may still load what its host shares.
+    """
+    now = list(running)
+    if not waiting or len(now) >= at_once or any(one.part != waiting[0].part for one in now):
+        return None
+    loaded = [*now, *lost]
+    taken = {value for one in loaded for value in shared(one.host, shares)}
+    names = {one.host.name for one in loaded}
+    for one in waiting:
+        free = one.host.name not in names and not taken & shared(one.host, shares)
+        if one.part == waiting[0].part and free:
+            return one
+    return None
+
+
+def shared(host: FleetHost, label: str) -> set[str]:
+    """Return the back ends that a host shares with others: `shares=ceph1,nas2` names two."""
+    return {one for one in (host.label(label) or "").split(",") if one}
+
+
+def require_reference(hosts: Sequence[FleetHost], reference: str) -> None:
+    """Raise UsageError for a reference that is not among the hosts."""
+    if reference and reference not in {one.name for one in hosts}:
+        raise UsageError(f"the reference host {reference!r} is not among the hosts", hint="name one of them")

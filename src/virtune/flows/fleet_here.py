@@ -1,0 +1,304 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A task of a fleet on this host: begun once, running by itself, found again by its name.
+
+Each task has a directory. Its lock is held by the process that carries the task, and the kernel drops it with that
+process, so a task that was killed is known from one that goes on. A task that was killed is begun again by the same
+call: its study is resumed. The store is this host's own.
+"""
+
+import contextlib
+import fcntl
+import json
+import os
+import re
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import TypeAdapter
+
+from virtune.bounded import read_bounded
+from virtune.detached import detach
+from virtune.model.errors import PreconditionError, UsageError
+from virtune.model.fleet_task import TaskProgress, TaskState
+from virtune.model.text import printable
+from virtune.shell import data_directory, last_line
+from virtune.store.progress import RunProgress, run_of
+
+VERBS = ("compare", "check", "measure", "study", "sweep", "tune")
+"""What a task may run: what makes a study."""
+
+OURS = ("--store", "--json", "--quiet", "-q", "--report", "--markdown", "--junit", "--verbose", "-v")
+"""Options that a task has from the fleet, and those that would write files on the host."""
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
+_END_BYTES = 2048
+"""How a task ended is written over blanks that were written before it began, so that a full disk cannot hide it."""
+
+_READ_MAX = 64 * 1024
+_SAID_MAX = 300
+BREACHED = (4, 5)
+"""Exit codes of a study that ran to its end, whose conditions are or may be breached."""
+
+_INTERRUPTED = 130
+LOOK_SECONDS = 1.0
+"""How often a task is looked at while it is followed: a small file is read, which costs some 100 microseconds."""
+
+SILENT_SECONDS = 10.0
+"""A followed task says at least so often that it is there: else nobody would notice a connection that is gone."""
+
+
+_PROGRESS = TypeAdapter(TaskProgress)
+
+
+@dataclass(frozen=True, slots=True)
+class TaskPlace:
+    """The directory of a task."""
+
+    path: Path
+
+    @property
+    def words(self) -> Path:
+        """What the task runs."""
+        return self.path / "words.json"
+
+    @property
+    def lock(self) -> Path:
+        """Locked by the process that carries the task."""
+        return self.path / "lock"
+
+    @property
+    def study(self) -> Path:
+        """The id of the study, once it is known."""
+        return self.path / "study"
+
+    @property
+    def end(self) -> Path:
+        """How it ended."""
+        return self.path / "end"
+
+    @property
+    def carrier(self) -> Path:
+        """The process that carries it."""
+        return self.path / "pid"
+
+    @property
+    def log(self) -> Path:
+        """What it printed."""
+        return self.path / "log"
+
+
+def place_of(task: str) -> TaskPlace:
+    """Return the directory of a task. Raises UsageError for what is no name of one."""
+    if not _NAME.fullmatch(task):
+        raise UsageError(f"{printable(task, most=80)!r} is not the name of a task")
+    return TaskPlace(data_directory() / "fleet-tasks" / task)
+
+
+def own_store() -> Path:
+    """Return this host's own store."""
+    return data_directory() / "virtune.sqlite"
+
+
+def require_words(words: Sequence[str]) -> None:
+    """Raise UsageError for a verb that makes no study, and for options that the fleet itself gives."""
+    if not words or words[0] not in VERBS:
+        raise UsageError("a fleet runs studies", hint=f"write one of {', '.join(VERBS)} with its options behind `--`")
+    for word in words[1:]:
+        if word.partition("=")[0] in OURS:
+            raise UsageError(f"{word.partition('=')[0]} has no place in a study of a fleet", hint="leave it out")
+
+
+def begin(task: str, words: Sequence[str]) -> TaskProgress:
+    """Begin a task, or go on with one that was killed; one that runs or is over is left as it is.
+
+    Raises UsageError where a task of this name runs other words, PreconditionError where nothing can be written.
+    """
+    require_words(words)
+    place = place_of(task)
+    try:
+        place.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _note_words(place, words)
+        descriptor = os.open(place.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            if _taken(descriptor) and _may_go_on(_ended(place)):
+                _write_whole(place.end, b" " * _END_BYTES)
+                carry = ("fleet", "here", task, "--carry", str(descriptor))
+                # the lock goes with the descriptor: there is no moment in which nobody holds it
+                started = detach([sys.executable, "-m", "virtune", *carry], log=place.log, keep=[descriptor])
+                _write_whole(place.carrier, str(started).encode())
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        raise PreconditionError(f"cannot begin {task} in {place.path}: {(error.strerror or '').lower()}") from None
+    return progress_of(task)
+
+
+def progress_of(task: str) -> TaskProgress:
+    """Return how far a task is."""
+    place = place_of(task)
+    if not place.words.exists():
+        return TaskProgress(state=TaskState.WAITING)
+    study = _text(place.study).strip()
+    end = _ended(place)
+    if end is not None and not _may_go_on(end):
+        return end
+    run = run_of(own_store(), study) if study else None
+    if not _is_held(place.lock):
+        # it may have ended between the two looks
+        again = _ended(place)
+        return again if again and not _may_go_on(again) else TaskProgress(state=TaskState.KILLED, study=study)
+    return TaskProgress(
+        state=TaskState.RUNNING,
+        study=study,
+        done=0 if run is None else run.done,
+        total=0 if run is None else run.total,
+        left_seconds=None if run is None or run.until is None else max(0.0, round(run.until - time.time())),
+        verdict="" if run is None else _verdict(run),
+    )
+
+
+def follow(task: str, *, sleep: Callable[[float], None] = time.sleep) -> Iterator[TaskProgress]:
+    """Yield how far a task is whenever that changes, and now and then where it does not, until it no longer runs."""
+    told, when = None, 0.0
+    while True:
+        found = progress_of(task)
+        if found != told or time.monotonic() - when > SILENT_SECONDS:
+            told, when = found, time.monotonic()
+            yield found
+        if found.state is not TaskState.RUNNING:
+            return
+        sleep(LOOK_SECONDS)
+
+
+def words_of(task: str) -> tuple[str, ...]:
+    """Return what a task runs."""
+    found = json.loads(_text(place_of(task).words))
+    return tuple(str(one) for one in found)
+
+
+def begun(task: str, study: str) -> None:
+    """Note the study of a task, so that it can be resumed by whoever comes next."""
+    _write_whole(place_of(task).study, study.encode())
+
+
+def ended(task: str, *, code: int, said: str, run: RunProgress | None) -> None:
+    """Note how a task ended, over the blanks that were kept for it."""
+    state = TaskState.FINISHED if code in (0, *BREACHED) else TaskState.FAILED
+    end = TaskProgress(
+        state=state, study=study_of(task), code=code, said=said[:_SAID_MAX], done=0 if run is None else run.done,
+        total=0 if run is None else run.total, verdict="" if run is None else _verdict(run)[:_SAID_MAX],
+    )  # fmt: skip
+    content = line_of(end).encode().ljust(_END_BYTES)
+    descriptor = os.open(place_of(task).end, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        os.pwrite(descriptor, content, 0)
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def study_of(task: str) -> str:
+    """Return the study of a task; empty where none was begun."""
+    return _text(place_of(task).study).strip()
+
+
+def _note_words(place: TaskPlace, words: Sequence[str]) -> None:
+    text = json.dumps(list(words))
+    if place.words.exists():
+        if _text(place.words) != text:
+            raise UsageError(f"a task {place.path.name} is here already, and runs something else")
+        return
+    _write_whole(place.words, text.encode())
+
+
+def _write_whole(path: Path, content: bytes) -> None:
+    """Write a file that is there whole or not at all."""
+    part = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with part.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(path)
+    except OSError:
+        part.unlink(missing_ok=True)
+        raise
+
+
+def stop(task: str) -> None:
+    """Ask a task that runs to stop, as Ctrl-C would; what is finished is kept, and a later call goes on with it."""
+    place = place_of(task)
+    with contextlib.suppress(OSError, ValueError):
+        if _is_held(place.lock):
+            os.kill(int(_text(place.carrier)), signal.SIGTERM)
+
+
+def line_of(progress: TaskProgress) -> str:
+    """Write how far a task is as one line of JSON."""
+    return _PROGRESS.dump_json(progress).decode()
+
+
+def read_line(text: str) -> TaskProgress:
+    """Read such a line. Raises ValueError for anything else."""
+    return _PROGRESS.validate_json(text)
+
+
+def _ended(place: TaskPlace) -> TaskProgress | None:
+    try:
+        return read_line(_text(place.end).strip())
+    except ValueError:
+        return None
+
+
+def _may_go_on(end: TaskProgress | None) -> bool:
+    """Whether a task that does not run has something left to do."""
+    return end is None or end.code == _INTERRUPTED
+
+
+def _text(path: Path) -> str:
+    with contextlib.suppress(OSError):
+        return read_bounded(path, _READ_MAX).decode(errors="replace")
+    return ""
+
+
+def _taken(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _is_held(lock: Path) -> bool:
+    """Whether a process carries the task; asking takes the lock for a moment, with all other askers."""
+    try:
+        descriptor = os.open(lock, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
+
+
+def _verdict(run: RunProgress) -> str:
+    """Say the verdicts so far: of one pair its own, of several how many are decided."""
+    if run.search:
+        return run.search
+    if run.compared == 1 and run.pairs:
+        one = run.pairs[0]
+        return f"{one.candidate}: {one.verdict}{f', {one.difference}' if one.difference else ''}"
+    return f"{run.decided} of {run.compared} decided" if run.compared else ""
+
+
+def said_by(log: str) -> str:
+    """Return the last sentence of what was printed, without the word that begins an error."""
+    lines = [line for line in log.splitlines() if line.startswith("error: ")]
+    return (last_line(lines[-1] if lines else log) or "").removeprefix("error: ")

@@ -1,0 +1,198 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One study on five hosts over real ssh: run, found again, gathered into PostgreSQL, and the odd host named."""
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.conftest import eventually
+from tests.fleet.machines import Machine, Machines, call, machines
+from tests.postgres import server
+from tests.published import complaints
+
+from virtune.cli import run
+from virtune.model.evidence import Listed
+from virtune.store.store import Store
+
+pytestmark = [pytest.mark.real, pytest.mark.xdist_group("fleet")]
+
+Capture = pytest.CaptureFixture[str]
+STUDY = ["compare", "--arm", "x:rig=simulated", "--arm", "y:rig=simulated,disk.aio=io_uring", "--seed", "3"]
+
+
+@pytest.fixture(scope="module")
+def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machines]:
+    """Five hosts, of which `e` is slow."""
+    with machines(tmp_path_factory.mktemp("run"), "a", "b", "c", "d", "e", slow="e") as found:
+        yield found
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Plans of runs are kept apart from everybody else's."""
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "home"))
+
+
+def document(words: list[str], capfd: Capture, status: int = 0) -> dict[str, Any]:
+    capfd.readouterr()
+    assert run(words) == status
+    found: dict[str, Any] = json.loads(capfd.readouterr().out)
+    return found
+
+
+def test_five_hosts_are_measured_gathered_and_the_slow_one_is_named(
+    fleet: Machines, tmp_path: Path, capfd: Capture
+) -> None:
+    (tmp_path / "hosts").write_text("a\nb shares=san\nc shares=san\nd\ne\ntwin\n")
+    hosts = ["-i", str(tmp_path / "hosts"), "--ssh-config", str(fleet.config)]
+    with server() as database:
+        store = ["--store", database.new_database("fleet").text]
+        asked = ["fleet", "run", *hosts, *store, "--reference", "a", "--json", *STUDY]
+        found = document(asked, capfd, status=1)
+        assert complaints("fleet-run", found) == []
+        states = {one["host"]: one["state"] for one in found["tasks"]}
+        assert states == {
+            name: "failed" if name == "twin" else "finished" for name in ["a", "b", "c", "d", "e", "twin"]
+        }, found
+        (twin,) = [one for one in found["tasks"] if one["host"] == "twin"]
+        assert "calls itself 'a', as a does: one host twice" in twin["because"]
+        done = [one for one in found["tasks"] if one["host"] != "twin"]
+        assert [done[one]["host"] for one in (0, -1)] == ["a", "a"]
+        assert all("y: better" in one["verdict"] for one in done)
+        (drift,) = found["drift"]
+        assert drift["low"] < 1 < drift["high"]
+        report = document(["fleet", "report", *store, "--json"], capfd)
+        (level,) = report["levels"]
+        assert [one["host"] for one in level["hosts"] if one["odd"]] == ["e"]
+        assert any("tmpfs" in trait["value"] for trait in level["traits"]), level["traits"]
+
+
+def task_of(machine: Machine) -> Path:
+    """The directory of a host's only new task."""
+    (found,) = (machine.place / "data" / "virtune" / "fleet-tasks").glob("*")
+    return found
+
+
+def stopped(machine: Machine) -> int:
+    """Wait until a host's study runs, and stop its process in mid-run; returns its number."""
+
+    def begun() -> bool:
+        with contextlib.suppress(ValueError, OSError):
+            return (task_of(machine) / "study").exists() and bool((task_of(machine) / "pid").read_text())
+        return False
+
+    assert eventually(begun, seconds=120)
+    pid = int((task_of(machine) / "pid").read_text())
+    os.kill(pid, signal.SIGSTOP)
+    return pid
+
+
+def kept(machine: Machine) -> list[tuple[str, int, int]]:
+    """The studies in a host's own store, with their trials and attempts."""
+    with Store(machine.place / "data" / "virtune" / "virtune.sqlite", reading=True) as store:
+        ids = [one.study.id for one in store.list() if isinstance(one, Listed)]
+        return [(one, len(store.get(one).trials), len(store.get(one).attempts)) for one in ids]
+
+
+def new_task(machine: Machine) -> None:
+    """Forget the tasks and studies of a host."""
+    shutil.rmtree(machine.place / "data" / "virtune", ignore_errors=True)
+
+
+def test_a_connection_that_is_cut_and_a_study_that_is_killed_cost_no_trial(
+    fleet: Machines, tmp_path: Path, capfd: Capture
+) -> None:
+    machine = fleet.by_name["b"]
+    new_task(machine)
+    failed: list[BaseException] = []
+
+    def disturb() -> None:
+        try:
+            pid = stopped(machine)
+            first = machine.sessions()
+            for one in first:
+                os.kill(one, signal.SIGKILL)
+            assert eventually(lambda: not set(machine.sessions()) <= set(first), seconds=120), "not connected again"
+            os.kill(pid, signal.SIGKILL)  # its guard and the connection go on
+        except BaseException as error:  # noqa: BLE001 - told to the test
+            failed.append(error)
+
+    other = threading.Thread(target=disturb)
+    other.start()
+    try:
+        asked = ["fleet", "run", "--ssh-config", str(fleet.config), "--host", "b", "--into", str(tmp_path / "all")]
+        (one,) = document([*asked, "--json", *STUDY], capfd)["tasks"]
+    finally:
+        other.join()
+    assert failed == []
+    assert (one["state"], one["trials_done"]) == ("finished", 12)
+    assert kept(machine) == [(one["study"], 12, 12)]
+    with Store(tmp_path / "all" / "b.sqlite", reading=True) as store:
+        assert len(store.get(one["study"]).attempts) == 12
+
+
+def test_a_controller_that_is_killed_finds_the_study_again(fleet: Machines, tmp_path: Path, capfd: Capture) -> None:
+    machine = fleet.by_name["c"]
+    new_task(machine)
+    place = ["--into", str(tmp_path / "all"), "--json"]
+    hosts = ["--ssh-config", str(fleet.config), "--host", "c"]
+    words = [sys.executable, "-m", "virtune", "fleet", "run", *hosts, *place, *STUDY]
+    with subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as controller:
+        try:
+            pid = stopped(machine)
+        finally:
+            controller.kill()
+    (one,) = document(["fleet", "status", "--json"], capfd)["tasks"]
+    assert one["state"] == "running"
+    os.kill(pid, signal.SIGCONT)
+    (one,) = document(["fleet", "run", "--again", "last", *place], capfd)["tasks"]
+    assert (one["state"], one["trials_done"]) == ("finished", 12)
+    assert kept(machine) == [(one["study"], 12, 12)]
+    capfd.readouterr()
+    assert run(["fleet", "status"]) == 0
+    assert f"c     finished  12/12   -     {one['study']}  y: better" in capfd.readouterr().out
+
+
+def test_a_full_disk_and_an_unknown_option_are_one_sentence_each(
+    fleet: Machines, tmp_path: Path, capfd: Capture
+) -> None:
+    machine = fleet.by_name["d"]
+    new_task(machine)
+    assert machine.sshd is not None
+    inside = ["nsenter", "-t", str(machine.sshd.pid), "-m", "--"]
+    data = machine.place / "data" / "virtune"
+    data.mkdir()
+    call(*inside, "mount", "-t", "tmpfs", "-o", "size=80k", "none", str(data))
+    try:
+        asked = ["fleet", "run", "--ssh-config", str(fleet.config), "--host", "d", "--into", str(tmp_path / "all")]
+        (one,) = document([*asked, "--json", *STUDY], capfd, status=1)["tasks"]
+        assert one["state"] == "failed"
+        assert "no space left on" in one["because"]
+    finally:
+        call(*inside, "umount", "-l", str(data))
+    (one,) = document([*asked, "--json", *STUDY, "--no-such-option"], capfd, status=1)["tasks"]
+    assert (one["state"], one["code"]) == ("failed", 2)
+    assert "no such option" in one["because"]
+
+
+def test_words_that_no_fleet_runs_are_refused_before_any_host_is_asked(fleet: Machines, capfd: Capture) -> None:
+    asked = ["fleet", "run", "--ssh-config", str(fleet.config)]
+    for words, said in (
+        (["clean"], "a fleet runs studies"),
+        (["check", "--store", "x"], "--store has no place in a study of a fleet"),
+        (["--reference", "z", "check"], "the reference host 'z' is not among the hosts"),
+        (["--again", "last", "check"], "--again goes on with a run, which has its study already"),
+    ):
+        assert run([*asked, *words]) == 2
+        assert said in capfd.readouterr().err
+    assert run(["fleet", "status", "nosuch"]) == 2
+    assert "no run 'nosuch' of a fleet" in capfd.readouterr().err
