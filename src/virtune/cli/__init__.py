@@ -113,7 +113,7 @@ def main() -> None:
 def run(arguments: list[str], *, carried: object = None) -> int:
     """Run one command line and return its exit code; every error becomes one sentence on stderr.
 
-    `carried` is told of the study that runs (`cli/carried.py`).
+    `carried` is told of the study that runs (`cli/carried_study.py`).
     """
     if arguments[:1] == ["help"]:  # as git and cargo have it
         arguments = [*arguments[1:], "--help"]

@@ -65,7 +65,7 @@ class Kept(io.TextIOBase):
 def _carry(task: str, lock: int) -> int:
     """Run a task to its end; the lock is held until this process is gone."""
     from virtune.cli import run
-    from virtune.cli.carried import Carried
+    from virtune.cli.carried_study import CarriedStudy
     from virtune.flows import fleet_here
     from virtune.store.store import Store
 
@@ -77,7 +77,7 @@ def _carry(task: str, lock: int) -> int:
         with Store(fleet_here.own_store()) as store:
             # it was killed after it had told its name: without the study in the store it begins anew
             words = ("resume", study) if store.has(study) else words
-    carried = Carried(begin=lambda name: fleet_here.begun(task, name))
+    carried = CarriedStudy(begin=lambda name: fleet_here.begun(task, name))
     out, err = Kept(sys.stdout), Kept(sys.stderr)
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         code = run([*words, "--quiet"], carried=carried)

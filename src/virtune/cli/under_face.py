@@ -7,7 +7,7 @@ from collections.abc import Callable
 from types import FrameType
 from typing import TypeVar
 
-from virtune.cli.carried import carried_now
+from virtune.cli.carried_study import carried_now
 from virtune.cli.progress import Face
 from virtune.cli.progress_file import Recorded
 from virtune.model.errors import Interrupted, LoadError, NotInForceError, StoreError

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The drift of a fleet's reference host: its studies of one run, held against one another in order of time."""
+"""The drift of a fleet's reference host: its studies of one run, each compared with the one before."""
 
 from collections.abc import Mapping
 from itertools import pairwise
@@ -8,10 +8,10 @@ from virtune.analyse.fleet.answer import level_of
 from virtune.analyse.fleet.drift import drift_between
 from virtune.flows.fleet_place import FleetPlace
 from virtune.flows.show import by_todays_method
-from virtune.model.fleet_task import Drift, FleetRun, TaskProgress, TaskState
+from virtune.model.fleet_task import FleetRun, HostDrift, TaskProgress, TaskState
 
 
-def drift_of(run: FleetRun, found: Mapping[str, TaskProgress], place: FleetPlace) -> tuple[Drift, ...]:
+def drift_of(run: FleetRun, found: Mapping[str, TaskProgress], place: FleetPlace) -> tuple[HostDrift, ...]:
     """Return how the level of the reference host changed from each of its studies to the next."""
     names = [
         found[task.name].study

@@ -75,7 +75,7 @@ class FleetRun:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Drift:
+class HostDrift:
     """The level of the reference host from one time to the next: the ratio, its interval, and the hours between."""
 
     workload: str

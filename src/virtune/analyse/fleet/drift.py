@@ -4,13 +4,13 @@
 import math
 
 from virtune.model.fleet import HostEstimate
-from virtune.model.fleet_task import Drift
+from virtune.model.fleet_task import HostDrift
 
 CONFIDENCE = 0.95
 _HOUR_SECONDS = 3600.0
 
 
-def drift_between(before: HostEstimate, after: HostEstimate, *, workload: str, metric: str) -> Drift:
+def drift_between(before: HostEstimate, after: HostEstimate, *, workload: str, metric: str) -> HostDrift:
     """Return the ratio of a host's later level to its earlier one, with its 95 % interval."""
     from scipy.stats import t
 
@@ -20,7 +20,7 @@ def drift_between(before: HostEstimate, after: HostEstimate, *, workload: str, m
     df = sum(squares) ** 2 / (squares[0] ** 2 / before.df + squares[1] ** 2 / after.df) if error else before.df
     reach = float(t.ppf((1 + CONFIDENCE) / 2, df)) * error
     change = after.value - before.value
-    return Drift(
+    return HostDrift(
         workload=workload,
         metric=metric,
         estimate=math.exp(change),

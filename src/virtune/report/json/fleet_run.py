@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Annotated, TypedDict
 
 from virtune import __version__
-from virtune.model.fleet_task import Drift, FleetRun, TaskProgress, TaskState
+from virtune.model.fleet_task import FleetRun, HostDrift, TaskProgress, TaskState
 from virtune.report.json.document import IDENTITY, NOT_NEGATIVE, Moment, Name, ProgramVersion
 
 SCHEMA = "virtune/fleet-run/1"
@@ -55,7 +55,9 @@ class FleetRunDocument(TypedDict):
     drift: Annotated[list[_Drift], "Of the reference host; empty without one, and of `fleet status`."]
 
 
-def run_document(run: FleetRun, found: Mapping[str, TaskProgress], drift: Sequence[Drift] = ()) -> FleetRunDocument:
+def run_document(
+    run: FleetRun, found: Mapping[str, TaskProgress], drift: Sequence[HostDrift] = ()
+) -> FleetRunDocument:
     """Return a run with how far it is on each host."""
     waiting = TaskProgress(state=TaskState.WAITING)
     return {

@@ -4,7 +4,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean
 
-from virtune.model.fleet_task import Drift, FleetRun, TaskProgress, TaskState
+from virtune.model.fleet_task import FleetRun, HostDrift, TaskProgress, TaskState
 from virtune.model.text import printable
 from virtune.model.units import format_seconds
 from virtune.report.text.fleet import columns
@@ -43,7 +43,7 @@ def left_seconds(run: FleetRun, found: Mapping[str, TaskProgress]) -> float | No
 
 
 def ended_lines(
-    run: FleetRun, found: Mapping[str, TaskProgress], drift: Sequence[Drift], place: str
+    run: FleetRun, found: Mapping[str, TaskProgress], drift: Sequence[HostDrift], place: str
 ) -> Iterator[str]:
     """Yield what is said when a run is over: the table, the drift of the reference host, and where to read on."""
     yield from run_lines(run, found)
