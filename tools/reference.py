@@ -13,11 +13,14 @@ from tools.pages import cli, dialects, exit_codes, knobs, metrics, options, plan
 from tools.schemas import advice as advice_schema
 from tools.schemas import audit as audit_schema
 from tools.schemas import check as check_schema
+from tools.schemas import derive as derive_schema
 from tools.schemas import diagnose as diagnose_schema
 from tools.schemas import domains as domains_schema
 from tools.schemas import explain as explain_schema
+from tools.schemas import fleet_apply as fleet_apply_schema
 from tools.schemas import fleet_audit as fleet_audit_schema
 from tools.schemas import fleet_gather as fleet_gather_schema
+from tools.schemas import fleet_install as fleet_install_schema
 from tools.schemas import fleet_inventory as fleet_inventory_schema
 from tools.schemas import fleet_probe as fleet_probe_schema
 from tools.schemas import fleet_report as fleet_report_schema
@@ -55,6 +58,9 @@ PAGES: dict[str, Callable[[], str]] = {
     "fleet-audit.schema.json": fleet_audit_schema.schema,
     "fleet-probe.schema.json": fleet_probe_schema.schema,
     "fleet-run.schema.json": fleet_run_schema.schema,
+    "fleet-install.schema.json": fleet_install_schema.schema,
+    "derive.schema.json": derive_schema.schema,
+    "fleet-apply.schema.json": fleet_apply_schema.schema,
     "fleet-gather.schema.json": fleet_gather_schema.schema,
     "fleet-report.schema.json": fleet_report_schema.schema,
     "fleet-inventory.schema.json": fleet_inventory_schema.schema,

@@ -132,7 +132,7 @@ def _namespace(name: str, undo: contextlib.ExitStack) -> None:
 def _start(machine: Machine, authorized: Path, undo: contextlib.ExitStack, *, slow: bool) -> None:
     _namespace(machine.namespace, undo)
     place, link = machine.place, f"v{machine.number}"
-    for folder in ("bin", "var", "data", "tmp"):
+    for folder in ("bin", "var", "data", "tmp", "home"):
         (place / folder).mkdir(parents=True)
     (place / "bin" / "virtune").symlink_to(BIN / "virtune")
     call("ip", "-n", machine.middle, "link", "add", link, "type", "veth", "peer", "name", "eth0",
@@ -146,7 +146,7 @@ def _start(machine: Machine, authorized: Path, undo: contextlib.ExitStack, *, sl
         f"HostKey {place}/host_key\nAuthorizedKeysFile {authorized}\nStrictModes no\nUsePAM no\nPidFile none\n"
         "PermitRootLogin yes\nPasswordAuthentication no\nUseDNS no\n"
         f"SetEnv PATH={place}/bin:/usr/sbin:/usr/bin:/sbin:/bin XDG_DATA_HOME={place}/data TMPDIR={place}/tmp "
-        f"PYTHONPATH={place}/data\n"
+        f"PYTHONPATH={place}/data HOME={place}/home\n"
     )
     if slow:
         (place / "data" / "sitecustomize.py").write_text(SLOW)

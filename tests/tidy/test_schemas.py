@@ -35,8 +35,11 @@ from virtune.report.json import (
     sweep,
     tune_parts,
 )
+from virtune.report.json import derive as derive_json
 from virtune.report.json import fleet as fleet_json
+from virtune.report.json import fleet_apply as fleet_apply_json
 from virtune.report.json import fleet_gather as fleet_gather_json
+from virtune.report.json import fleet_install as fleet_install_json
 from virtune.report.json import fleet_inventory as fleet_inventory_json
 from virtune.report.json import fleet_report as fleet_report_json
 from virtune.report.json import fleet_run as fleet_run_json
@@ -54,6 +57,9 @@ WRITTEN = {
     "fleet-gather": fleet_gather_json.SCHEMA,
     "fleet-report": fleet_report_json.SCHEMA,
     "fleet-run": fleet_run_json.SCHEMA,
+    "fleet-install": fleet_install_json.SCHEMA,
+    "derive": derive_json.SCHEMA,
+    "fleet-apply": fleet_apply_json.SCHEMA,
     "fleet-inventory": fleet_inventory_json.SCHEMA,
     "knobs": knobs.SCHEMA,
     "list": listing.SCHEMA,

@@ -6,8 +6,10 @@ from typing import Any
 
 import click
 
+from virtune.cli.fleet_apply import apply, undo
 from virtune.cli.fleet_here import here
 from virtune.cli.fleet_hosts import audit, probe
+from virtune.cli.fleet_install import install
 from virtune.cli.fleet_options import fleet_of, inventory_options
 from virtune.cli.fleet_results import gather, report
 from virtune.cli.fleet_run import run, status
@@ -23,12 +25,15 @@ def command() -> None:
 
 
 command.add_command(here)
+command.add_command(install)
 command.add_command(probe)
 command.add_command(audit)
 command.add_command(run)
 command.add_command(status)
 command.add_command(gather)
 command.add_command(report)
+command.add_command(apply)
+command.add_command(undo)
 
 
 @command.command(name="inventory")

@@ -54,6 +54,7 @@ def ask_each(
     task: Callable[[Ready], Done],
     *,
     say: Callable[[str], None] = lambda _: None,
+    meet: "Callable[[Connection, FleetAccess], Ready] | None" = None,
 ) -> list[Asked[Done]]:
     """Do a task on every host and return what each gave, in the order of the hosts; a failure concerns its host only.
 
@@ -65,7 +66,8 @@ def ask_each(
     # the warden goes first: without their connections the threads end, and nobody waits until their time is over
     with ThreadPoolExecutor(max_workers=workers) as pool, Warden("fleet") as warden:
         running: dict[Future[tuple[str, Done]], FleetHost] = {
-            pool.submit(_on, warden, number, host, reach, task): host for number, host in enumerate(hosts)
+            pool.submit(_on, warden, number, host, reach, task, meet or ready_on): host
+            for number, host in enumerate(hosts)
         }
         try:
             for ended in as_completed(running):
@@ -115,11 +117,22 @@ def read_document(text: str, schema: str) -> Mapping[str, Any]:
 
 
 def _on(
-    warden: Warden, number: int, host: FleetHost, reach: FleetAccess, task: Callable[[Ready], Done]
+    warden: Warden,
+    number: int,
+    host: FleetHost,
+    reach: FleetAccess,
+    task: Callable[[Ready], Done],
+    meet: Callable[[Connection, FleetAccess], Ready],
 ) -> tuple[str, Done]:
     with connected(warden, host, name=f"h{number}", connect_seconds=reach.connect_seconds) as connection:
-        ready = ready_on(connection, reach)
+        ready = meet(connection, reach)
         return ready.calls_itself, task(ready)
+
+
+def named_on(connection: Connection, reach: FleetAccess) -> Ready:  # noqa: ARG001 - as `ready_on`
+    """Return a host by its own name, whatever virtune it has."""
+    done = connection.run(["uname", "-n"], timeout_seconds=_SHORT_SECONDS, most_bytes=_SHORT_BYTES)
+    return Ready(connection=connection, calls_itself=printable(done.stdout.strip(), most=100), virtune="")
 
 
 def ready_on(connection: Connection, reach: FleetAccess) -> Ready:

@@ -208,3 +208,45 @@ class FleetReport:
     effects: tuple[FleetEffect, ...]
     levels: tuple[FleetLevel, ...]
     methods: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Installed:
+    """What `fleet install` did on a host: `state` is installed, kept, back or remove; the versions before and now."""
+
+    host: FleetHost
+    state: str
+    before: str | None
+    version: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostVms:
+    """VMs of one host."""
+
+    host: FleetHost
+    vms: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetChange:
+    """A change of the VMs of many hosts: the words of its verb, and the hosts in the order of changing them."""
+
+    name: str
+    created: str
+    words: tuple[str, ...]
+    hosts: tuple[HostVms, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangedHost:
+    """What was done on a host: `state` is changed, undone, failed or untouched; `said` is how much, or why not."""
+
+    host: FleetHost
+    state: str
+    said: str = ""
+
+    @property
+    def failed(self) -> bool:
+        """Whether what was asked was not done there."""
+        return self.state == "failed"

@@ -1,0 +1,172 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a host's own Python runs to install virtune there, put an older one back, or remove it: standard library only.
+
+It is sent over SSH and never a module of the program that is installed. Everything that it makes is below one
+directory with a mark, and one link `~/.local/bin/virtune` into that; it touches nothing else. A version is complete
+before `current` is switched to it in one step, so an install that is killed leaves what ran before.
+"""
+
+import contextlib
+import hashlib
+import json
+import os
+import platform
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+MARK = "made-by-virtune-fleet-install"
+
+
+class NotDone(Exception):  # noqa: N818 - a sentence for a person
+    """Why nothing was done."""
+
+
+def data() -> Path:
+    """Return the directory of all versions."""
+    named = os.environ.get("XDG_DATA_HOME", "")
+    return (Path(named) if named.startswith("/") else Path("~/.local/share").expanduser()) / "virtune-fleet"
+
+
+def link() -> Path:
+    """Return the command that users and the fleet call."""
+    return Path("~/.local/bin/virtune").expanduser()
+
+
+def require(holds: bool, why: str) -> None:  # noqa: FBT001 - as an assertion
+    """Refuse what does not hold, for this reason."""
+    if not holds:
+        raise NotDone(why)
+
+
+def version_of(name: str) -> "str | None":
+    """Return the version that `current` or `previous` means."""
+    with contextlib.suppress(OSError):
+        return (data() / name).readlink().name
+    return None
+
+
+def look() -> "dict[str, object]":
+    """Return what is here."""
+    return {
+        "python": ".".join(platform.python_version_tuple()[:2]),
+        "implementation": platform.python_implementation(),
+        "machine": platform.machine(),
+        "libc": list(platform.libc_ver()),
+        "current": version_of("current"),
+        "previous": version_of("previous"),
+        "command": str(link()),
+    }
+
+
+def require_ours() -> None:
+    """Refuse where something of the names that we use is somebody else's."""
+    base = data()
+    if base.exists() and not (base / MARK).exists():
+        raise NotDone(f"{base} is there, and was not made by `virtune fleet install`")
+    found = link()
+    if (found.exists() or found.is_symlink()) and not (found.is_symlink() and base in found.readlink().parents):
+        raise NotDone(f"{found} is there, and was not made by `virtune fleet install`")
+
+
+def switch(name: str, version: str) -> None:
+    """Let a link mean a version, in one step."""
+    part = data() / f".{name}"
+    part.unlink(missing_ok=True)
+    part.symlink_to(version)
+    part.replace(data() / name)
+
+
+def begin() -> "dict[str, object]":
+    """Make the directory that takes the wheels."""
+    require_ours()
+    incoming = data() / "incoming"
+    data().mkdir(parents=True, exist_ok=True)
+    (data() / MARK).touch()
+    shutil.rmtree(incoming, ignore_errors=True)
+    incoming.mkdir(mode=0o700)
+    return {"incoming": str(incoming)}
+
+
+def install(version: str, sums: "dict[str, str]") -> "dict[str, object]":
+    """Install a version from the wheels that came, and switch to it."""
+    require_ours()
+    incoming, target, before = data() / "incoming", data() / version, version_of("current")
+    try:
+        for name, digest in sums.items():
+            arrived = hashlib.sha256((incoming / name).read_bytes()).hexdigest()
+            require(arrived == digest, f"{name} did not arrive as it was sent")
+        shutil.rmtree(target, ignore_errors=True)
+        run([sys.executable, "-m", "venv", "--without-pip", str(target)])
+        pip = next(name for name in sums if name.startswith("pip-"))
+        python = str(target / "bin" / "python")
+        words = ["install", "--quiet", "--no-index", "--no-cache-dir", "--disable-pip-version-check", "--find-links"]
+        run([python, f"{incoming / pip}/pip", *words, str(incoming), f"virtune=={version}"])
+        said = run([str(target / "bin" / "virtune"), "--version"]).split()[-1:]
+        require(said == [version], f"what was installed calls itself {' '.join(said)}")
+        if before not in (None, version):
+            switch("previous", str(before))
+        switch("current", version)
+    except BaseException:
+        if version_of("current") != version:
+            shutil.rmtree(target, ignore_errors=True)
+        raise
+    finally:
+        shutil.rmtree(incoming, ignore_errors=True)
+    link().parent.mkdir(parents=True, exist_ok=True)
+    if not link().is_symlink():
+        link().symlink_to(data() / "current" / "bin" / "virtune")
+    for old in data().iterdir():  # of the versions before the previous one nobody asks any more
+        if old.is_dir() and not old.is_symlink() and old.name not in (version, version_of("previous")):
+            shutil.rmtree(old, ignore_errors=True)
+    return look()
+
+
+def back() -> "dict[str, object]":
+    """Switch to the version before, and remove the one that is left."""
+    require_ours()
+    current, previous = version_of("current"), version_of("previous")
+    if previous is None or not (data() / previous / "bin" / "virtune").exists():
+        raise NotDone("no earlier version is kept here")
+    switch("current", previous)
+    (data() / "previous").unlink()
+    if current not in (None, previous):
+        shutil.rmtree(data() / str(current), ignore_errors=True)
+    return look()
+
+
+def remove() -> "dict[str, object]":
+    """Remove all that was made; studies stay."""
+    require_ours()
+    if link().is_symlink():
+        link().unlink()
+    shutil.rmtree(data(), ignore_errors=True)
+    return look()
+
+
+def run(words: "list[str]") -> str:
+    """Run a program to its end; its last line is the reason where it fails."""
+    env = {name: text for name, text in os.environ.items() if not name.startswith(("PIP_", "PYTHON"))}
+    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=1800, env=env)
+    if done.returncode:
+        lines = [line.strip() for line in (done.stdout + done.stderr).splitlines() if line.strip()]
+        raise NotDone(lines[-1] if lines else f"{words[0]} ended with {done.returncode}")
+    return done.stdout
+
+
+def main() -> None:
+    """Do what the first argument says, and print what is here then; the last line of stderr is why not."""
+    asked = json.loads(sys.argv[1])
+    try:
+        doing = {"look": look, "begin": begin, "back": back, "remove": remove}
+        found = install(asked["version"], asked["sums"]) if asked["do"] == "install" else doing[asked["do"]]()
+        print(json.dumps(found))  # noqa: T201 - what it is for
+    except NotDone as why:
+        sys.exit(f"error: {why}")
+    except OSError as why:
+        sys.exit(f"error: {(why.strerror or str(why)).lower()}: {why.filename or data()}")
+
+
+if __name__ == "__main__":
+    main()
