@@ -34,10 +34,10 @@ from virtune.analyse.trial.derive import used_by
 from virtune.analyse.trial.gates import pressure_percent
 from virtune.analyse.trial.usage import use
 from virtune.fio.workloads import parse_workload
-from virtune.flows.diagnose import diagnose_study
-from virtune.flows.preconditions import Leave
-from virtune.flows.study import new_study, prepared
-from virtune.flows.trial import run_trial
+from virtune.flows.live.diagnose import diagnose_study
+from virtune.flows.run.preconditions import Leave
+from virtune.flows.run.study import new_study, prepared
+from virtune.flows.run.trial import run_trial
 from virtune.model.bottleneck import Cause, Diagnosis
 from virtune.model.evidence import TrialRecord
 from virtune.model.layers import Boundary

@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 
 from virtune.cli import run
-from virtune.flows.report import report_html
+from virtune.flows.reports.report import report_html
 from virtune.store.store import Store
 
 ARMS = ("one", "two", "three", "four")

@@ -8,8 +8,8 @@ import pytest
 from virtune.advise.audit import audit
 from virtune.advise.consequences import Consequences
 from virtune.dialects.libvirt.domain import read_domain
-from virtune.flows.advise import Wish, advise, read_turn
-from virtune.flows.domains import from_paths
+from virtune.flows.domains.advise import Wish, advise, read_turn
+from virtune.flows.domains.domains import from_paths
 from virtune.model.domain import Domain
 from virtune.model.finding import Subject, Unread
 

@@ -11,7 +11,7 @@ from virtune.advise.audit import audit
 from virtune.advise.measuring import UNKNOWN_PLACE, measuring
 from virtune.cli import compare
 from virtune.dialects.libvirt.domain import read_domain
-from virtune.flows.domains import from_paths
+from virtune.flows.domains.domains import from_paths
 from virtune.model.finding import HostView, ImageView, Running, Subject, Unread
 from virtune.plan.arms import arm_from_text, base_stack, check_arms
 

@@ -11,7 +11,7 @@ from virtune.analyse.search.pilot import seconds_of
 from virtune.analyse.search.tuning import tuning
 from virtune.analyse.stats.hodges_lehmann import shift_of
 from virtune.analyse.trial.derive import _emulated
-from virtune.flows.tune import nothing_raced, require_percentiles
+from virtune.flows.run.tune import nothing_raced, require_percentiles
 from virtune.model.durability import Promise
 from virtune.model.errors import PreconditionError
 from virtune.model.evidence import InForce, StudyRecord, TrialRecord

@@ -10,8 +10,8 @@ import pytest
 from tests.apply.shelf import UUID, WEB, Shelf
 
 from virtune.apply.journal import Entry, Journal, Step
-from virtune.flows.advise import Advice
-from virtune.flows.apply import Applied, apply, undo
+from virtune.flows.domains.advise import Advice
+from virtune.flows.domains.apply import Applied, apply, undo
 from virtune.model.domain import SettingChange
 from virtune.model.errors import NotInForceError, PreconditionError, VirtuneError
 from virtune.virsh import LibvirtRefused

@@ -11,7 +11,7 @@ from virtune.apply.journal import Restart
 from virtune.apply.libvirt import LibvirtDomain
 from virtune.apply.plugging import require_spare
 from virtune.apply.power import Power, StillRunningError
-from virtune.flows.restart import require_restartable
+from virtune.flows.domains.restart import require_restartable
 from virtune.model.domain import SettingChange
 from virtune.model.errors import PreconditionError, VirtuneError
 

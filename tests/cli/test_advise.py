@@ -9,7 +9,7 @@ from tests.conftest import User
 from tests.published import complaints, strictly
 
 from virtune.dialects.languages import LIBVIRT
-from virtune.flows.advise import read_turn
+from virtune.flows.domains.advise import read_turn
 
 DOMAINS = Path(__file__).parents[1] / "captures" / "domains"
 

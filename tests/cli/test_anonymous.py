@@ -16,7 +16,7 @@ import pytest
 
 from virtune.cli import run
 from virtune.dialects.text.anonymous import Anonymous
-from virtune.flows.export import bundle
+from virtune.flows.reports.export import bundle
 from virtune.store.store import Store
 
 KEPT = Path(__file__).parents[1] / "store" / "data" / "format-1-method-7.sqlite.gz"

@@ -14,8 +14,8 @@ from tests.published import complaints, invalid_variants, strictly, validator
 
 from virtune.advise.audit import rules
 from virtune.cli import run
-from virtune.flows.audit import audit_all
-from virtune.flows.domains import everywhere
+from virtune.flows.domains.audit import audit_all
+from virtune.flows.domains.domains import everywhere
 from virtune.model.finding import Audited, Unread
 from virtune.report.sarif import sarif
 from virtune.report.text.audit import page

@@ -13,7 +13,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from virtune.cli import run
-from virtune.flows.export import measurements_csv
+from virtune.flows.reports.export import measurements_csv
 from virtune.store.store import Store
 
 KEPT = Path(__file__).parents[1] / "store" / "data" / "format-1-method-7.sqlite.gz"

@@ -12,7 +12,7 @@ import click
 import pytest
 
 from virtune.cli import run
-from virtune.cli.failures import failure_of
+from virtune.cli.common.failures import failure_of
 from virtune.model.errors import PreconditionError
 
 VIRTUNE = (sys.executable, "-m", "virtune")
@@ -126,7 +126,7 @@ def test_a_reader_that_goes_away_ends_it_quietly() -> None:
 
 SLOW = """
 import os, signal, sys, time
-from virtune.cli.surroundings import prepare
+from virtune.cli.common.surroundings import prepare
 prepare(debug=False)
 try:
     print("ready", flush=True)

@@ -12,8 +12,8 @@ import pytest
 from tests.published import schema
 
 from virtune.cli import VERBS, cli, run
-from virtune.cli.options import read_options
-from virtune.flows.question import Question, study_for
+from virtune.cli.common.options import read_options
+from virtune.flows.run.question import Question, study_for
 from virtune.model.option import Provenance, Takes
 from virtune.model.study import Study, StudyKind
 from virtune.model.study_options import ALL, OPTIONS, StudyOptions, flag_of, options_of

@@ -11,9 +11,9 @@ from tests.report.test_documents import record
 
 from virtune.analyse.study.thresholds import rule
 from virtune.analyse.study.verdicts import judge
-from virtune.cli.live import LiveBlock
-from virtune.cli.output import Clean
-from virtune.cli.progress import Face, place_text, round_line
+from virtune.cli.common.live import LiveBlock
+from virtune.cli.common.output import Clean
+from virtune.cli.common.progress import Face, place_text, round_line
 from virtune.model.event import Noticed, StepStarted, TrialEnded, TrialPlace
 from virtune.model.study import Trial
 from virtune.model.verdict import Verdict

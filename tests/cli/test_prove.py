@@ -13,7 +13,7 @@ from jsonschema import Draft202012Validator
 from tests.published import schema
 
 from virtune.cli import run
-from virtune.flows.prove import untested
+from virtune.flows.run.prove import untested
 from virtune.model.bottleneck import Bottleneck, Cause, DataPath, Diagnosis
 from virtune.model.proof import ProofOutcome, ProofReason
 from virtune.model.stack import Device, Stack

@@ -11,8 +11,8 @@ from tests.cli.test_import import Capture, Kept, result
 from tests.published import complaints, strictly
 
 from virtune.cli import run
-from virtune.cli.output import Clean
-from virtune.flows.show import current
+from virtune.cli.common.output import Clean
+from virtune.flows.stored.show import current
 from virtune.model.result import Result
 from virtune.report.text.result import render
 from virtune.store.store import Store

@@ -7,8 +7,8 @@ import pytest
 
 from virtune.advise.audit import audit
 from virtune.dialects.openstack import OPENSTACK
-from virtune.flows.advise import Wish, advise
-from virtune.flows.domains import FoundDomain
+from virtune.flows.domains.advise import Wish, advise
+from virtune.flows.domains.domains import FoundDomain
 from virtune.model.domain import SettingChange
 from virtune.model.errors import PlanError, ReadError
 from virtune.model.finding import Subject

@@ -8,8 +8,8 @@ import pytest
 
 from virtune.analyse.fleet.differ import differences, flat
 from virtune.fleet.ssh import HostError
-from virtune.flows.fleet_ask import read_document
-from virtune.flows.fleet_audit import audits_of
+from virtune.flows.fleet.ask import read_document
+from virtune.flows.fleet.audit import audits_of
 from virtune.model.fleet import FleetHost, HostAnswer, Unreached
 from virtune.report.text.fleet import audit_lines, names
 

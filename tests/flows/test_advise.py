@@ -3,10 +3,10 @@
 
 import pytest
 
-from virtune.cli.change_options import advice_lines
+from virtune.cli.common.change_options import advice_lines
 from virtune.dialects.libvirt.domain import read_domain
-from virtune.flows.advise import Advice, Wish, advise, read_turn
-from virtune.flows.domains import FoundDomain
+from virtune.flows.domains.advise import Advice, Wish, advise, read_turn
+from virtune.flows.domains.domains import FoundDomain
 from virtune.model.finding import HostView, Subject
 
 XML = b"""<domain type='kvm'><name>g</name><vcpu>2</vcpu><devices>

@@ -10,8 +10,8 @@ from tests.conftest import User
 from tests.published import schema
 
 from virtune.fio.exported import Clients
-from virtune.flows.builtin_studies import builtin, builtins
-from virtune.flows.question import Question, study_for
+from virtune.flows.run.builtin_studies import builtin, builtins
+from virtune.flows.run.question import Question, study_for
 from virtune.model.errors import PlanError
 from virtune.plan.fit import require_fit
 

@@ -12,8 +12,8 @@ from tests.analyse.test_tuning import study_of
 from virtune.bench.port import Bench, DiskImageSpec, Keep, LoadJob, LoadOutput, Window
 from virtune.bench.scratch import Scratch
 from virtune.fio.exported import Clients
-from virtune.flows.trial import Tools
-from virtune.flows.tune import those_that_come_up
+from virtune.flows.run.trial import Tools
+from virtune.flows.run.tune import those_that_come_up
 from virtune.model.errors import LoadError, NotInForceError, PreconditionError, RigError, VirtuneError
 from virtune.model.event import Event
 from virtune.model.evidence import Changeover, Check, InForce

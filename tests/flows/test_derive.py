@@ -11,7 +11,7 @@ import pytest
 from tests.published import complaints
 
 from virtune.cli import run
-from virtune.flows.show import current
+from virtune.flows.stored.show import current
 from virtune.model.measurement import METHOD
 from virtune.store.store import Store
 

@@ -10,7 +10,7 @@ from tests.analyse.test_thresholds import study
 
 from virtune.advise.audit import audit
 from virtune.dialects.libvirt.domain import read_domain
-from virtune.flows.earlier_studies import Past
+from virtune.flows.stored.earlier_studies import Past
 from virtune.model.evidence import StudyRecord
 from virtune.model.finding import HostView, Subject
 from virtune.model.remark import EMULATED, Remark, Weight

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from virtune.cli import run
-from virtune.flows.export import bundle
-from virtune.flows.import_bundle import merge, read_bundle
+from virtune.flows.reports.export import bundle
+from virtune.flows.stored.import_bundle import merge, read_bundle
 from virtune.model.errors import ReadError, StoreError
 from virtune.store.store import Store
 

@@ -14,10 +14,10 @@ from tests.store.test_earlier_formats import COMPARE, KEPT
 
 from virtune.advise.audit import audit
 from virtune.dialects.libvirt.domain import read_domain
-from virtune.flows.earlier_studies import Past
-from virtune.flows.last_check import last_check
-from virtune.flows.show import by_todays_method, current
-from virtune.flows.study import finished_result
+from virtune.flows.run.study import finished_result
+from virtune.flows.stored.earlier_studies import Past
+from virtune.flows.stored.last_check import last_check
+from virtune.flows.stored.show import by_todays_method, current
 from virtune.model.finding import HostView, Subject
 from virtune.model.measurement import METHOD
 from virtune.probe.cpu import cpu_facts

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from virtune.flows.export import bundle
-from virtune.flows.metrics import Derived, exposition
-from virtune.flows.report import charts, report_html
-from virtune.flows.study_document import study_document
+from virtune.flows.reports.export import bundle
+from virtune.flows.reports.metrics import Derived, exposition
+from virtune.flows.reports.report import charts, report_html
+from virtune.flows.reports.study_document import study_document
 from virtune.model.evidence import Listed, StudyRecord
 from virtune.store.store import Store
 

@@ -4,7 +4,7 @@
 import pytest
 from tests.plan.test_forecast import DAEMON, GUEST, METAL, study_on
 
-from virtune.flows.pace import Pace
+from virtune.flows.run.pace import Pace
 from virtune.model.study import Trial
 from virtune.plan.forecast import round_seconds
 

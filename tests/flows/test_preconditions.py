@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tests.analyse.test_thresholds import study
 
-from virtune.flows.preconditions import require_programs
+from virtune.flows.run.preconditions import require_programs
 from virtune.model.errors import PreconditionError
 from virtune.model.event import Event, Noticed
 from virtune.model.machine import Machine

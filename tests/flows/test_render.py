@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from tests.analyse.test_tuning import World, searched, study_of
 
-from virtune.flows.render import Spelled, spelled
+from virtune.flows.reports.render import Spelled, spelled
 from virtune.model.stack import Stack
 from virtune.plan.arms import apply_settings
 

@@ -14,7 +14,7 @@ from tests.live_samples import HEADER, UNPLUGGED, live
 from virtune.analyse.layers.frame import frame
 from virtune.analyse.layers.recording import RECORDING
 from virtune.cli import run
-from virtune.flows.top_recording import Recorder, Recording
+from virtune.flows.live.top_recording import Recorder, Recording
 from virtune.model.errors import StoreError
 from virtune.model.live import LiveSample
 from virtune.report.top.batch import CSV_COLUMNS

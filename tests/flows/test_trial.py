@@ -15,7 +15,7 @@ from virtune.bench.scratch import Scratch
 from virtune.bench.simulated import session as simulated
 from virtune.fio.exported import Clients
 from virtune.fio.workloads import parse_workload
-from virtune.flows.trial import Tools, run_trial
+from virtune.flows.run.trial import Tools, run_trial
 from virtune.model.errors import LoadError, NotInForceError
 from virtune.model.evidence import Changeover, Check, InForce
 from virtune.model.facts import Unknown

@@ -19,7 +19,7 @@ from virtune.bench.live.monitor import LiveMonitor
 from virtune.bench.live.rings import RingReader, sampled
 from virtune.bench.qemu.rig import GuestBench, GuestSession
 from virtune.dialects.qemu.guest import SLOTS
-from virtune.flows.diagnose_live import look
+from virtune.flows.live.diagnose_live import look
 from virtune.model.errors import PreconditionError, UsageError
 from virtune.model.stack import Device, Disk
 

@@ -16,10 +16,10 @@ from virtune.bench.qemu.guests import session
 from virtune.bench.qemu.rig import GuestBench
 from virtune.bench.scratch import Scratch
 from virtune.fio.exported import Clients
-from virtune.flows.attempt import Attempts
-from virtune.flows.question import Question, study_for
-from virtune.flows.study import finished_result
-from virtune.flows.trial import Tools, run_trial
+from virtune.flows.run.attempt import Attempts
+from virtune.flows.run.question import Question, study_for
+from virtune.flows.run.study import finished_result
+from virtune.flows.run.trial import Tools, run_trial
 from virtune.model.event import Event
 from virtune.model.evidence import Capture
 from virtune.model.stack import Stack

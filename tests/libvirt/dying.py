@@ -12,9 +12,9 @@ from typing import Any
 
 from virtune.apply.journal import Entry, Journal, Step
 from virtune.apply.libvirt import LibvirtDomain
-from virtune.flows.advise import Wish, advise, read_turn
-from virtune.flows.apply import NO_MEANS, Means, apply
-from virtune.flows.domains import surroundings
+from virtune.flows.domains.advise import Wish, advise, read_turn
+from virtune.flows.domains.apply import NO_MEANS, Means, apply
+from virtune.flows.domains.domains import surroundings
 from virtune.model.errors import VirtuneError
 from virtune.virsh import Virsh
 

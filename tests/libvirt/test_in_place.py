@@ -20,7 +20,7 @@ from virtune.bench.libvirt.access import LibvirtLine, find_way
 from virtune.bench.port import Session, Surroundings
 from virtune.bench.rigs import session
 from virtune.bench.scratch import Scratch
-from virtune.flows.question import Question, study_for
+from virtune.flows.run.question import Question, study_for
 from virtune.model.errors import PlanError, PreconditionError
 from virtune.model.stack import Disk, Stack
 from virtune.model.study import StudyKind

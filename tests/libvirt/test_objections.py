@@ -11,7 +11,7 @@ from tests.libvirtd import Libvirtd
 
 from virtune.dialects.languages import LIBVIRT
 from virtune.dialects.libvirt import alter as unchecked
-from virtune.flows.advise import read_turn
+from virtune.flows.domains.advise import read_turn
 from virtune.model.domain import SettingChange
 from virtune.model.errors import PlanError
 from virtune.model.knob import Choice, Knob, Number, Size, Switch

@@ -21,7 +21,7 @@ from virtune.bench.appliance.archive import archive, file
 from virtune.bench.appliance.build import appliance_for
 from virtune.bench.appliance.sources import find_sources
 from virtune.bench.verify.image import opened
-from virtune.flows.apply import Back, Means, undo
+from virtune.flows.domains.apply import Back, Means, undo
 from virtune.probe.process import Process
 from virtune.virsh import Virsh
 

@@ -13,7 +13,7 @@ from tests.libvirt.tiny import UP, boot_sector
 from tests.libvirtd import Libvirtd
 
 from virtune.apply.journal import Journal, Restart
-from virtune.flows.apply import Back, Means, undo
+from virtune.flows.domains.apply import Back, Means, undo
 from virtune.virsh import Virsh
 
 pytestmark = [pytest.mark.real, pytest.mark.xdist_group("libvirt")]

@@ -11,8 +11,8 @@ import pytest
 from tests.report.test_stacked import LAYERS
 
 from virtune.cli import run
-from virtune.flows.diagnose import diagnose_study
-from virtune.flows.report import page_html
+from virtune.flows.live.diagnose import diagnose_study
+from virtune.flows.reports.report import page_html
 from virtune.model.bottleneck import Cause, Diagnosis
 from virtune.model.threads import ThreadCost
 from virtune.report.html.diagnosis_page import diagnosis_page

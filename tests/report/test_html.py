@@ -17,9 +17,9 @@ import pytest
 from tests.report.test_documents import study
 
 from virtune.cli import run
-from virtune.flows.interactive import live_parts
-from virtune.flows.report import charts, report_html, svgs
-from virtune.flows.show import current
+from virtune.flows.reports.interactive import live_parts
+from virtune.flows.reports.report import charts, report_html, svgs
+from virtune.flows.stored.show import current
 from virtune.model.evidence import Listed
 from virtune.model.sweep import LoadEstimate, LoadPoint, LoadSweep
 from virtune.report.charts.loads import sweep_curve
@@ -148,7 +148,7 @@ def test_somebody_else_s_markup_is_shown_as_text(store: Store) -> None:
     study = replace(result.study, arms=arms)
     summaries = tuple(replace(one, arm=HOSTILE) if one.arm == "slow" else one for one in result.arms)
     changed = replace(result, study=study, arms=summaries)
-    from virtune.flows.report import page_text
+    from virtune.flows.reports.report import page_text
 
     text = page_text(changed, record)
     assert "<script" not in text
@@ -173,7 +173,7 @@ def test_the_pictures_take_an_svg_a_png_or_their_specification(
 
 
 def test_a_search_has_its_race_and_every_configuration(store: Store) -> None:
-    from virtune.flows.tune import finished_tuning
+    from virtune.flows.run.tune import finished_tuning
 
     page, known = report_html(store, SEARCH), finished_tuning(store, SEARCH)
     assert known.winner is not None
@@ -263,7 +263,7 @@ def test_every_picture_of_a_simulated_study_says_so_also_where_it_stands_alone(i
 
 
 def test_a_search_s_page_begins_with_what_to_do_and_its_table_with_the_leader(invented: Store) -> None:
-    from virtune.flows.tune import finished_tuning
+    from virtune.flows.run.tune import finished_tuning
 
     name = studies(invented)["tune"]
     page, known = report_html(invented, name), finished_tuning(invented, name)

@@ -11,7 +11,7 @@ from virtune.analyse.study.looking_back import LOOKS_MAX, looked_back
 from virtune.analyse.study.summarise import summarise
 from virtune.analyse.study.verdicts import judge
 from virtune.cli import run
-from virtune.flows.report import charts, svgs
+from virtune.flows.reports.report import charts, svgs
 from virtune.model.condition import Threshold
 from virtune.model.measurement import Histogram
 from virtune.model.remark import Remark, Weight

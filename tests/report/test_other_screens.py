@@ -12,8 +12,8 @@ from tests.report.test_screen import with_warnings
 
 from virtune.analyse.study.summarise import summarise
 from virtune.cli import run
-from virtune.flows.check import fitness
-from virtune.flows.diagnose import diagnose_study
+from virtune.flows.live.diagnose import diagnose_study
+from virtune.flows.run.check import fitness
 from virtune.model.evidence import Listed
 from virtune.model.fitness import Fitness, GateStanding, Neighbour, Reach, SliceNoise
 from virtune.model.remark import Remark, Weight

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from virtune.flows.report import svgs
-from virtune.flows.show import current
+from virtune.flows.reports.report import svgs
+from virtune.flows.stored.show import current
 from virtune.model.evidence import StudyRecord
 from virtune.model.layers import Layers, RequestLayer
 from virtune.model.result import Result

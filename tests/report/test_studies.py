@@ -10,7 +10,7 @@ from rich.console import Console, Group
 from tests.report.test_documents import record
 
 from virtune.analyse.study.summarise import summarise
-from virtune.flows.builtin_studies import builtins
+from virtune.flows.run.builtin_studies import builtins
 from virtune.model.remark import Remark, Weight
 from virtune.model.result import ArmRemark, ArmSummary, Result, Value
 from virtune.model.verdict import ROUNDS_MIN

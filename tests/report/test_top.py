@@ -10,7 +10,7 @@ from tests.live_samples import live
 from tests.published import schema
 
 from virtune.analyse.layers.frame import frame
-from virtune.cli.output import Clean
+from virtune.cli.common.output import Clean
 from virtune.model.frame import TopFrame
 from virtune.report.json.top import top_document
 from virtune.report.text.top import TopText

@@ -16,9 +16,9 @@ from tests.published import complaints, invalid_variants, validator
 
 from virtune.analyse.search.tuning import tuning
 from virtune.analyse.study.host_rules import judge_host
-from virtune.cli.options import read_options
+from virtune.cli.common.options import read_options
 from virtune.cli.tune import command
-from virtune.flows.tune_question import study_for
+from virtune.flows.run.tune_question import study_for
 from virtune.model.evidence import Changeover, InForce, TrialRecord
 from virtune.model.reason import Reason
 from virtune.model.remark import Remark, Weight

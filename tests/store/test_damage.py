@@ -16,7 +16,7 @@ import sqlalchemy as sa
 from tests.store.store_contract import CAPTURES, MEASURED, STUDY, record
 
 from virtune.cli import run
-from virtune.flows.show import current
+from virtune.flows.stored.show import current
 from virtune.model.errors import StoreError, UsageError, VirtuneError
 from virtune.model.evidence import Damaged, Listed
 from virtune.model.measurement import METHOD

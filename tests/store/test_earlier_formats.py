@@ -12,7 +12,7 @@ import sqlalchemy as sa
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 
-from virtune.flows.show import current
+from virtune.flows.stored.show import current
 from virtune.model.evidence import Listed
 from virtune.store.schema import FORMAT, METADATA
 from virtune.store.store import Store

@@ -15,7 +15,7 @@ from tests.postgres import Server
 from tests.store.store_contract import CAPTURES, STUDY, StoreContract, record
 
 from virtune.cli import run
-from virtune.flows.show import current
+from virtune.flows.stored.show import current
 from virtune.model.errors import StoreError
 from virtune.model.evidence import Listed
 from virtune.model.store_place import DatabaseUrl

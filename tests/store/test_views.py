@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from virtune.flows.export import measurements_csv
+from virtune.flows.reports.export import measurements_csv
 from virtune.store.store import Store
 from virtune.store.views import VIEWS
 

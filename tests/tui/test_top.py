@@ -11,7 +11,7 @@ import pytest
 from tests.conftest import eventually
 from tests.live_samples import HEADER, NO_RINGS, UNPLUGGED, live
 
-from virtune.flows.top_recording import Recorder, Recording
+from virtune.flows.live.top_recording import Recorder, Recording
 from virtune.model.errors import PreconditionError, StoreError
 from virtune.model.live import LiveSample
 from virtune.tui.app import TopApp

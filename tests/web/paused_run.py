@@ -6,10 +6,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from virtune.cli.progress_file import Recorded
-from virtune.flows.preconditions import Leave
-from virtune.flows.question import Question, study_for
-from virtune.flows.study import run_study
+from virtune.cli.common.progress_file import Recorded
+from virtune.flows.run.preconditions import Leave
+from virtune.flows.run.question import Question, study_for
+from virtune.flows.run.study import run_study
 from virtune.model.event import Event, RoundJudged
 from virtune.model.study import Study, StudyKind
 from virtune.store.store import Store

@@ -17,7 +17,7 @@ import pytest
 from tests.web.paused_run import run_until, simulated
 from tests.web.test_serve import HOSTILE, Page, served
 
-from virtune.cli.progress_file import PAIRS_MAX, POINTS_MAX, _with
+from virtune.cli.common.progress_file import PAIRS_MAX, POINTS_MAX, _with
 from virtune.model.verdict import Interval
 from virtune.store.progress import ProgressFile, RunProgress, run_of, runs_of
 

@@ -18,7 +18,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.published import complaints
 
 from virtune.cli.serve import listening_on
-from virtune.flows.metrics import DESCRIPTIONS
+from virtune.flows.reports.metrics import DESCRIPTIONS
 from virtune.model.errors import PreconditionError
 from virtune.web.app import application
 from virtune.web.guard import refusal

@@ -14,8 +14,8 @@ import click
 from click.exceptions import NoArgsIsHelpError
 
 from virtune import __version__
-from virtune.cli.failures import Failure, debugging, failure_of, is_of_output, let_go_of_output, say
-from virtune.cli.surroundings import missing_memory, prepare
+from virtune.cli.common.failures import Failure, debugging, failure_of, is_of_output, let_go_of_output, say
+from virtune.cli.common.surroundings import missing_memory, prepare
 from virtune.model.errors import PreconditionError
 
 VERBS: dict[str, str] = {
@@ -114,7 +114,7 @@ def main() -> None:
 def run(arguments: list[str], *, carried: object = None) -> int:
     """Run one command line and return its exit code; every error becomes one sentence on stderr.
 
-    `carried` is told of the study that runs (`cli/carried_study.py`).
+    `carried` is told of the study that runs (`cli/common/carried_study.py`).
     """
     if arguments[:1] == ["help"]:  # as git and cargo have it
         arguments = [*arguments[1:], "--help"]

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import click
 
-from virtune.cli.change_options import advice_lines, wish_of, wish_options
-from virtune.cli.options import json_option
-from virtune.flows.advise import Advice, advise
-from virtune.flows.domains import FoundDomain, everywhere
+from virtune.cli.common.change_options import advice_lines, wish_of, wish_options
+from virtune.cli.common.options import json_option
+from virtune.flows.domains.advise import Advice, advise
+from virtune.flows.domains.domains import FoundDomain, everywhere
 from virtune.model.errors import UsageError
 from virtune.report.json.advice import AdvisedDomain, advice_document, advised_domain
 
@@ -80,7 +80,7 @@ def _structure(needs: str, *, alone: bool) -> None:
     from rich.console import Group
 
     from virtune.advise.guidelines import CONFIGURATION, requirements
-    from virtune.cli.output import put
+    from virtune.cli.common.output import put
     from virtune.model.guideline import walk
     from virtune.report.text.guideline import guideline_lines
 

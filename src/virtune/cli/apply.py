@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from virtune.cli.change_options import advice_lines, journal_option, wish_of, wish_options
-from virtune.flows.advise import Wish
+from virtune.cli.common.change_options import advice_lines, journal_option, wish_of, wish_options
+from virtune.flows.domains.advise import Wish
 from virtune.model.errors import UsageError
 
 if TYPE_CHECKING:
-    from virtune.flows.apply import Applied, Means
+    from virtune.flows.domains.apply import Applied, Means
     from virtune.virsh import Virsh
 
 
@@ -98,9 +98,9 @@ def _change(virsh: "Virsh", name: str, wish: Wish, means: "Means", place: Path, 
     """Show the requested change of one domain, ask for confirmation, and make it."""
     from virtune.apply.journal import Journal
     from virtune.apply.libvirt import LibvirtDomain
-    from virtune.flows.advise import advise
-    from virtune.flows.apply import apply, ways_of
-    from virtune.flows.domains import surroundings
+    from virtune.flows.domains.advise import advise
+    from virtune.flows.domains.apply import apply, ways_of
+    from virtune.flows.domains.domains import surroundings
 
     uuid = virsh.uuid(name)
     domain = LibvirtDomain(virsh, uuid)
@@ -146,7 +146,7 @@ def _means(
     """
     from virtune.apply.health import read_sign
     from virtune.apply.journal import Restart
-    from virtune.flows.apply import Means
+    from virtune.flows.domains.apply import Means
 
     if restart and not signs:
         raise UsageError(

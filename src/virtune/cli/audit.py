@@ -8,10 +8,10 @@ from pathlib import Path
 
 import click
 
-from virtune.cli.options import json_option, store_option
-from virtune.cli.writing import write_text
-from virtune.flows.audit import audit_all
-from virtune.flows.domains import everywhere
+from virtune.cli.common.options import json_option, store_option
+from virtune.cli.common.writing import write_text
+from virtune.flows.domains.audit import audit_all
+from virtune.flows.domains.domains import everywhere
 from virtune.model.errors import UsageError
 from virtune.model.finding import Audited, Severity, Unread
 from virtune.model.store_place import StorePlace
@@ -71,13 +71,13 @@ def command(
     virtune audit domains/ --sarif > audit.sarif
     """  # noqa: D301 - \b is click's mark for lines to keep
     if html is not None:
-        from virtune.cli.output import require_report
+        from virtune.cli.common.output import require_report
 
         require_report(html)
     if as_json + as_sarif + brief > 1:
         raise UsageError("--json, --sarif and --brief cannot be together: each is all that is written to stdout")
     _require_something(paths, connect, domains)
-    from virtune.flows.earlier_studies import Past
+    from virtune.flows.stored.earlier_studies import Past
     from virtune.report.text.audit import SHOWN_IN_FULL
 
     past = Past(store) if here or connect else None
@@ -103,7 +103,7 @@ def _reaches(audited: list[Audited], severity: str) -> bool:
 def _write_page(path: Path | None, audited: list[Audited], unread: list[Unread]) -> None:
     if path is None:
         return
-    from virtune.flows.report import page_html
+    from virtune.flows.reports.report import page_html
     from virtune.report.html.other_pages import audit_page
 
     write_text(path, page_html(audit_page(audited, unread)))

@@ -6,7 +6,14 @@ from typing import Any
 
 import click
 
-from virtune.cli.options import json_option, read_options, say_options, store_option, study_options, verbose_option
+from virtune.cli.common.options import (
+    json_option,
+    read_options,
+    say_options,
+    store_option,
+    study_options,
+    verbose_option,
+)
 from virtune.model.store_place import StorePlace
 
 BREACHED = 4
@@ -43,12 +50,12 @@ def command(
       virtune check --seconds 3m --rig storage-daemon --set disk.aio=native
       virtune check --json --fail-if-noisier 0.03
     """  # noqa: D301 - click's own mark for lines that are not to be rewrapped
-    from virtune.cli.output import say_more, show_check
-    from virtune.cli.progress import Face
-    from virtune.cli.progress_file import Recorded
-    from virtune.cli.under_face import interrupt
-    from virtune.flows.check import check_study, fitness, run_check
-    from virtune.flows.preconditions import Leave
+    from virtune.cli.common.output import say_more, show_check
+    from virtune.cli.common.progress import Face
+    from virtune.cli.common.progress_file import Recorded
+    from virtune.cli.common.under_face import interrupt
+    from virtune.flows.run.check import check_study, fitness, run_check
+    from virtune.flows.run.preconditions import Leave
     from virtune.store.store import Store
 
     options = read_options("check", asked)

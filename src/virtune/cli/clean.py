@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from virtune.cli.options import scratch_option
+from virtune.cli.common.options import scratch_option
 
 
 @click.command(name="clean")

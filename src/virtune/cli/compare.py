@@ -7,8 +7,8 @@ from typing import Any
 
 import click
 
-from virtune.cli.options import json_option, progress_options, report_option, store_option, study_options
-from virtune.cli.thresholds import Thresholds, threshold_options
+from virtune.cli.common.options import json_option, progress_options, report_option, store_option, study_options
+from virtune.cli.common.thresholds import Thresholds, threshold_options
 from virtune.model.errors import ReadError, UsageError
 from virtune.model.study_options import OPTIONS, flag_of, options_of, was_said
 
@@ -50,7 +50,7 @@ def command(**asked: Any) -> int:
       virtune compare monday.json tuesday.json
       virtune compare --vary disk.aio=native,io_uring --at-load 50%,70%,90%
     """  # noqa: D301 - click's own mark for lines that are not to be rewrapped
-    from virtune.cli.run_study import StudyRequest, ask_for
+    from virtune.cli.common.run_study import StudyRequest, ask_for
     from virtune.model.study import StudyKind
 
     thresholds = Thresholds.read(asked)
@@ -82,10 +82,10 @@ def _is_plan(path: Path) -> bool:
 
 def _existing(inputs: Sequence[str], asked: dict[str, Any], thresholds: Thresholds, *, different_jobs: bool) -> int:
     from virtune.analyse.study.summarise import summarise
-    from virtune.cli.output import show_result
-    from virtune.flows.compare_existing import hold_against
-    from virtune.flows.import_results import Terms
-    from virtune.flows.question import checked_metric
+    from virtune.cli.common.output import show_result
+    from virtune.flows.run.question import checked_metric
+    from virtune.flows.stored.compare_existing import hold_against
+    from virtune.flows.stored.import_results import Terms
 
     for name in options_of("compare"):
         if name not in _EXISTING and was_said(asked.get(name)):

@@ -5,7 +5,7 @@ import json
 
 import click
 
-from virtune.cli.options import json_option, require_store, store_option
+from virtune.cli.common.options import json_option, require_store, store_option
 from virtune.model.store_place import StorePlace
 
 
@@ -23,7 +23,7 @@ def command(studies: tuple[str, ...], *, as_json: bool, store: StorePlace) -> in
     virtune derive
     virtune derive --store postgresql://fleet@db.example/virtune
     """  # noqa: D301 - \b is click's mark for lines to keep
-    from virtune.flows.derive import DerivedStudy, derive_studies
+    from virtune.flows.stored.derive import DerivedStudy, derive_studies
     from virtune.model.measurement import METHOD
     from virtune.report.json.derive import derive_document
     from virtune.report.text.words import count_text

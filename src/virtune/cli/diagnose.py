@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from virtune.cli.options import (
+from virtune.cli.common.options import (
     SecondsType,
     json_option,
     progress_options,
@@ -17,7 +17,7 @@ from virtune.cli.options import (
     store_option,
     study_option,
 )
-from virtune.cli.thresholds import MARKDOWN_HELP
+from virtune.cli.common.thresholds import MARKDOWN_HELP
 from virtune.model.bottleneck import Diagnosis
 from virtune.model.errors import UsageError
 from virtune.model.store_place import StorePlace
@@ -76,7 +76,7 @@ def command(
       virtune diagnose --run last
       virtune diagnose --run last --prove
     """  # noqa: D301 - click wants the escape itself
-    from virtune.cli.output import require_report
+    from virtune.cli.common.output import require_report
 
     if (bool(vm) and qmp is None) + (qmp is not None) + (study is not None) != 1:
         raise UsageError(
@@ -94,7 +94,7 @@ def command(
 
 
 def _write(found: tuple[Diagnosis, ...], report: Path | None, *, as_json: bool, verbose: bool) -> None:
-    from virtune.cli.output import put, screen_lines
+    from virtune.cli.common.output import put, screen_lines
     from virtune.report.json.diagnose import diagnose_document
     from virtune.report.text.diagnose import DiagnosisScreen, render
 
@@ -110,11 +110,11 @@ _OF_PROOF = ("rounds", "budget", "scratch", "seed", "markdown", "quiet")
 
 
 def _report(found: tuple[Diagnosis, ...], path: Path) -> None:
-    from virtune.cli.output import write_report
+    from virtune.cli.common.output import write_report
     from virtune.report.text.diagnose import render
 
     def page() -> str:
-        from virtune.flows.report import page_html
+        from virtune.flows.reports.report import page_html
         from virtune.report.html.diagnosis_page import diagnosis_page
 
         return page_html(diagnosis_page(found))
@@ -124,7 +124,7 @@ def _report(found: tuple[Diagnosis, ...], path: Path) -> None:
 
 
 def _prove(study: str | None, store: StorePlace, asked: dict[str, Any], *, as_json: bool) -> None:
-    from virtune.cli.run_proof import ProofOutput, run_proof
+    from virtune.cli.common.run_proof import ProofOutput, run_proof
 
     if study is None:
         raise UsageError(
@@ -145,7 +145,7 @@ def _prove(study: str | None, store: StorePlace, asked: dict[str, Any], *, as_js
 
 
 def _live(vm: str, uri: str | None, qmp: Path | None, seconds: float) -> tuple[Diagnosis, ...]:
-    from virtune.flows.diagnose_live import diagnose_domain, diagnose_monitor
+    from virtune.flows.live.diagnose_live import diagnose_domain, diagnose_monitor
     from virtune.virsh import default_uri
 
     if seconds < 1:
@@ -157,7 +157,7 @@ def _live(vm: str, uri: str | None, qmp: Path | None, seconds: float) -> tuple[D
 
 
 def _of_study(name: str, path: StorePlace) -> tuple[Diagnosis, ...]:
-    from virtune.flows.diagnose import diagnose_study
+    from virtune.flows.live.diagnose import diagnose_study
     from virtune.store.store import Store
 
     study, number = _trial_of(name)

@@ -12,8 +12,8 @@ import click
 from virtune.analyse.trial.compare_results import beside
 from virtune.analyse.trial.explain import explain
 from virtune.analyse.trial.measure import measurement_of, phases_of
-from virtune.cli.options import json_option, store_option
-from virtune.cli.output import put
+from virtune.cli.common.options import json_option, store_option
+from virtune.cli.common.output import put
 from virtune.fio.results import LIMIT, read_result, refuse_length, text_of
 from virtune.model.errors import ReadError, UsageError
 from virtune.model.measurement import FioResult
@@ -79,7 +79,7 @@ def load_input(name: str, store: StorePlace) -> list[Input]:
 
 
 def _from_store(name: str, store: StorePlace) -> list[Input]:
-    from virtune.flows.show import fio_outputs
+    from virtune.flows.stored.show import fio_outputs
     from virtune.store.store import Store
 
     unknown = UsageError(f"no file and no study {name!r}", hint="give the path of a fio result, a study, or -")

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import click
 
-from virtune.cli.options import require_store, store_option
+from virtune.cli.common.options import require_store, store_option
 from virtune.model.errors import PreconditionError, UsageError
 from virtune.model.store_place import StorePlace
 from virtune.model.text import printable
@@ -50,7 +50,7 @@ def command(study: str, *, csv: Path | None, parquet: Path | None, bundle: Path 
       virtune export last --bundle study.zip --anonymous --hide example-corp
       virtune export --textfile /var/lib/prometheus/node-exporter
     """  # noqa: D301 - click's own mark for lines that are not to be rewrapped
-    from virtune.flows import export
+    from virtune.flows.reports import export
     from virtune.store.store import Store
 
     if sum(one is not None for one in (csv, parquet, bundle, textfile)) > 1:
@@ -60,7 +60,7 @@ def command(study: str, *, csv: Path | None, parquet: Path | None, bundle: Path 
     require_store(store, study)
     with Store(store, reading=True) as kept:
         if textfile is not None:
-            from virtune.flows.metrics import exposition
+            from virtune.flows.reports.metrics import exposition
 
             _replace(textfile / TEXTFILE, exposition(kept)[0])
             return
@@ -107,7 +107,7 @@ def _warn(left: list[str]) -> None:
 
 
 def _can_draw() -> bool:
-    from virtune.flows.report import require_libraries
+    from virtune.flows.reports.report import require_libraries
     from virtune.model.errors import MissingToolError
 
     try:

@@ -6,14 +6,14 @@ from typing import Any
 
 import click
 
-from virtune.cli.fleet_apply import apply, undo
-from virtune.cli.fleet_here import here
-from virtune.cli.fleet_hosts import audit, probe
-from virtune.cli.fleet_install import install
-from virtune.cli.fleet_options import fleet_of, inventory_options
-from virtune.cli.fleet_results import gather, report
-from virtune.cli.fleet_run import run, status
-from virtune.cli.options import json_option
+from virtune.cli.common.options import json_option
+from virtune.cli.fleet_verbs.apply import apply, undo
+from virtune.cli.fleet_verbs.here import here
+from virtune.cli.fleet_verbs.hosts import audit, probe
+from virtune.cli.fleet_verbs.install import install
+from virtune.cli.fleet_verbs.options import fleet_of, inventory_options
+from virtune.cli.fleet_verbs.results import gather, report
+from virtune.cli.fleet_verbs.run import run, status
 
 
 @click.group(name="fleet")
@@ -49,7 +49,7 @@ def inventory(*, as_json: bool, **words: Any) -> None:
     virtune fleet inventory --ssh-config ~/.ssh/config
     virtune fleet inventory --ansible production.yml --label group.hypervisors=yes
     """  # noqa: D301 - \b is click's mark for lines to keep
-    from virtune.flows.fleet_inventory import addressed, hosts_of
+    from virtune.flows.fleet.inventory import addressed, hosts_of
 
     found = list(addressed(hosts_of(fleet_of(words))))
     if as_json:
@@ -57,7 +57,7 @@ def inventory(*, as_json: bool, **words: Any) -> None:
 
         click.echo(json.dumps(inventory_document(found), indent=2))
         return
-    from virtune.cli.output import put
+    from virtune.cli.common.output import put
     from virtune.report.text.fleet_inventory import table
 
     put(table(found))

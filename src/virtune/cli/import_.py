@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from virtune.cli.options import json_option, store_option
+from virtune.cli.common.options import json_option, store_option
 from virtune.model.errors import UsageError
 from virtune.model.store_place import StorePlace
 from virtune.probe.reading import read_up_to
 
 if TYPE_CHECKING:
-    from virtune.flows.import_results import Terms
+    from virtune.flows.stored.import_results import Terms
 
 BUNDLE_MAX = 1024**3
 """The largest bundle: a day of trials with all their captures has about 100 MiB."""
@@ -55,10 +55,10 @@ def command(
       virtune import monday/ tuesday/ --arm old --arm new
       virtune import study.zip
     """  # noqa: D301 - click's own mark for lines that are not to be rewrapped
-    from virtune.cli.output import show_result
-    from virtune.flows.find_results import find_results
-    from virtune.flows.import_results import keep
-    from virtune.flows.show import current
+    from virtune.cli.common.output import show_result
+    from virtune.flows.stored.find_results import find_results
+    from virtune.flows.stored.import_results import keep
+    from virtune.flows.stored.show import current
     from virtune.store.store import Store
 
     if all(path.suffix.lower() == ".zip" for path in inputs):
@@ -78,8 +78,8 @@ def command(
 
 
 def _terms(baseline: str | None, metric: str) -> "Terms":
-    from virtune.flows.import_results import Terms
-    from virtune.flows.question import checked_metric
+    from virtune.flows.run.question import checked_metric
+    from virtune.flows.stored.import_results import Terms
     from virtune.model.study_options import OPTIONS
 
     margin, confidence = OPTIONS["margin"].default, OPTIONS["confidence"].default
@@ -88,7 +88,7 @@ def _terms(baseline: str | None, metric: str) -> "Terms":
 
 def _bundles(paths: tuple[Path, ...], store: StorePlace) -> None:
     """Import the studies of bundles."""
-    from virtune.flows.import_bundle import merge, read_bundle
+    from virtune.flows.stored.import_bundle import merge, read_bundle
     from virtune.store.store import Store
 
     bundles = [read_bundle(_content(path), source=str(path)) for path in paths]

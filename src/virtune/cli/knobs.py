@@ -5,8 +5,8 @@ import json
 
 import click
 
-from virtune.cli.options import json_option
-from virtune.cli.output import put
+from virtune.cli.common.options import json_option
+from virtune.cli.common.output import put
 from virtune.flows.knobs import look
 from virtune.model.knob import Layer
 from virtune.report.json.knobs import knobs_document

@@ -5,7 +5,7 @@ import json
 
 import click
 
-from virtune.cli.options import json_option, no_store, store_option
+from virtune.cli.common.options import json_option, no_store, store_option
 from virtune.model.evidence import Damaged, Listed
 from virtune.model.store_place import StorePlace
 
@@ -15,7 +15,7 @@ from virtune.model.store_place import StorePlace
 @store_option
 def command(as_json: bool, store: StorePlace) -> None:  # noqa: FBT001
     """List the stored studies, the newest first. Each measurement that virtune keeps is a study."""
-    from virtune.cli.output import put
+    from virtune.cli.common.output import put
     from virtune.report.json.listing import listing_document
     from virtune.report.text.listing import listing
     from virtune.store.store import Store

@@ -5,8 +5,8 @@ from typing import Any
 
 import click
 
-from virtune.cli.options import json_option, progress_options, report_option, store_option, study_options
-from virtune.cli.thresholds import Thresholds, threshold_options
+from virtune.cli.common.options import json_option, progress_options, report_option, store_option, study_options
+from virtune.cli.common.thresholds import Thresholds, threshold_options
 from virtune.model.errors import UsageError
 
 
@@ -26,7 +26,7 @@ def command(**asked: Any) -> int:
       virtune measure --set disk.aio=native --set disk.format=qcow2
       virtune measure --workload log-sync-16k --rounds 8 --fail-if 'sync.p99 > 10ms'
     """  # noqa: D301 - click's own mark for lines that are not to be rewrapped
-    from virtune.cli.run_study import StudyRequest, ask_for
+    from virtune.cli.common.run_study import StudyRequest, ask_for
     from virtune.model.study import StudyKind
 
     thresholds = Thresholds.read(asked)

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import click
 
-from virtune.cli.options import json_option, scratch_option
-from virtune.cli.output import put
+from virtune.cli.common.options import json_option, scratch_option
+from virtune.cli.common.output import put
 from virtune.model.errors import UsageError
 
 
@@ -53,8 +53,8 @@ def command(
 
 
 def _domains(paths: tuple[Path, ...], connect: str | None, domains: tuple[str, ...], *, as_json: bool) -> int:
-    from virtune.flows.domains import everywhere
-    from virtune.flows.probe_domains import probe_domains
+    from virtune.flows.domains.domains import everywhere
+    from virtune.flows.domains.probe_domains import probe_domains
     from virtune.report.json.domains import domains_document
     from virtune.report.text.domains import page
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from virtune.cli.options import require_store, store_option
+from virtune.cli.common.options import require_store, store_option
 from virtune.model.errors import UsageError
 from virtune.model.store_place import StorePlace
 
@@ -53,7 +53,7 @@ def command(
       virtune report last -o result.html
       virtune report 20261122 --png pictures/
     """  # noqa: D301 - click's own mark for lines that are not to be rewrapped
-    from virtune.flows.report import charts, pngs, report_html, svgs
+    from virtune.flows.reports.report import charts, pngs, report_html, svgs
     from virtune.store.store import Store
 
     if sum(one is not None for one in (output, svg, png)) + spec > 1:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from virtune.cli.options import (
+from virtune.cli.common.options import (
     json_option,
     progress_options,
     report_option,
@@ -15,11 +15,11 @@ from virtune.cli.options import (
     store_option,
     study_options,
 )
-from virtune.cli.thresholds import Thresholds, threshold_options
+from virtune.cli.common.thresholds import Thresholds, threshold_options
 from virtune.model.store_place import StorePlace
 
 if TYPE_CHECKING:
-    from virtune.flows.preconditions import Leave
+    from virtune.flows.run.preconditions import Leave
     from virtune.model.evidence import StudyRecord
     from virtune.store.store import Store
 
@@ -45,12 +45,12 @@ def command(
 
     The others run in the order of the original seed, until its conditions, or those of --fail-if, are decided.
     """
-    from virtune.cli.output import require_report
-    from virtune.cli.run_study import going_on
+    from virtune.cli.common.output import require_report
+    from virtune.cli.common.run_study import going_on
     from virtune.cli.show import require_no_more
-    from virtune.flows.preconditions import Leave
-    from virtune.flows.show import by_todays_method
-    from virtune.flows.study import resume_study
+    from virtune.flows.run.preconditions import Leave
+    from virtune.flows.run.study import resume_study
+    from virtune.flows.stored.show import by_todays_method
     from virtune.store.store import Store
 
     shown = {name: asked.pop(name) for name in ("quiet", "verbose")}
@@ -80,9 +80,10 @@ def command(
 def _search_or_sweep(
     kept: "Store", record: "StudyRecord", leave: "Leave", out: dict[str, Any], *, quiet: bool, verbose: bool
 ) -> int:
-    from virtune.cli import run_search, sweep
-    from virtune.flows.sweep import resume_sweep
-    from virtune.flows.tune import resume_tuning
+    from virtune.cli import sweep
+    from virtune.cli.common import run_search
+    from virtune.flows.run.sweep import resume_sweep
+    from virtune.flows.run.tune import resume_tuning
 
     if record.study.sweep is not None:
         return sweep.going_on(

@@ -6,7 +6,7 @@ import socket
 
 import click
 
-from virtune.cli.options import require_store, store_option
+from virtune.cli.common.options import require_store, store_option
 from virtune.model.errors import MissingToolError, PreconditionError
 from virtune.model.store_place import StorePlace
 

@@ -7,8 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from virtune.cli.options import json_option, report_option, require_store, say_options, store_option, verbose_option
-from virtune.cli.thresholds import Thresholds, threshold_options
+from virtune.cli.common.options import (
+    json_option,
+    report_option,
+    require_store,
+    say_options,
+    store_option,
+    verbose_option,
+)
+from virtune.cli.common.thresholds import Thresholds, threshold_options
 from virtune.model.errors import UsageError
 from virtune.model.store_place import StorePlace
 
@@ -60,8 +67,8 @@ def command(
     **asked: Any,
 ) -> int:
     """Show STUDY (an id, the beginning of one, or `last`): table, verdicts, verified settings."""
-    from virtune.cli.output import proof_shown, show_result
-    from virtune.flows.show import current
+    from virtune.cli.common.output import proof_shown, show_result
+    from virtune.flows.stored.show import current
     from virtune.store.store import Store
 
     _require_captures_alone(trial, capture, {"json": as_json, "report": report, "verbose": verbose, **asked})
@@ -77,8 +84,8 @@ def command(
         if record.facts_damaged:
             click.echo(f"the facts of this study's host are damaged in {store}, and left out", err=True)
         if record.study.search is not None:
-            from virtune.cli.run_search import SearchOutput, show_tuning
-            from virtune.flows.tune import finished_tuning
+            from virtune.cli.common.run_search import SearchOutput, show_tuning
+            from virtune.flows.run.tune import finished_tuning
 
             require_no_more(record.study, asked)
             out = SearchOutput(as_json=as_json, report=report, markdown=thresholds.markdown)
@@ -86,7 +93,7 @@ def command(
             return 0
         if record.study.sweep is not None:
             from virtune.cli.sweep import show_sweep
-            from virtune.flows.sweep import finished_sweep
+            from virtune.flows.run.sweep import finished_sweep
 
             require_no_more(record.study, asked)
             return show_sweep(kept, finished_sweep(kept, name), as_json=as_json, report=report)
@@ -97,8 +104,8 @@ def command(
 
 def _captures(kept: "Store", name: str, trial: int, capture: str | None) -> int:
     """Write one capture of a trial, or list them all."""
-    from virtune.cli.output import put
-    from virtune.flows.show import captures_of
+    from virtune.cli.common.output import put
+    from virtune.flows.stored.show import captures_of
     from virtune.model.text import printable
     from virtune.report.text.layout import Column, Records
 

@@ -5,8 +5,8 @@ from typing import Any
 
 import click
 
-from virtune.cli.options import json_option, progress_options, report_option, store_option, study_options
-from virtune.cli.thresholds import Thresholds, threshold_options
+from virtune.cli.common.options import json_option, progress_options, report_option, store_option, study_options
+from virtune.cli.common.thresholds import Thresholds, threshold_options
 
 QUICK_TRIALS = 40
 """With `--quick` a study has so many trials, at most 10 rounds of them and at least one."""
@@ -23,8 +23,8 @@ def command() -> None:
 @command.command(name="list")
 def show() -> None:
     """List the built-in studies: question, arms, rigs."""
-    from virtune.cli.output import put
-    from virtune.flows.builtin_studies import builtins
+    from virtune.cli.common.output import put
+    from virtune.flows.run.builtin_studies import builtins
     from virtune.report.text.studies import listing
 
     put(listing([(one.name, one.plan.title or "", one.compared, one.rigs) for one in builtins()]))
@@ -41,8 +41,8 @@ def figures(words: tuple[str, ...]) -> None:
       virtune study figures iothread
       virtune study figures qcow2
     """  # noqa: D301 - click's own mark for lines that are not to be rewrapped
-    from virtune.cli.output import put
-    from virtune.flows import published
+    from virtune.cli.common.output import put
+    from virtune.flows.reports import published
     from virtune.model.errors import UsageError
     from virtune.report.text.published import figures_list, levels_list
 
@@ -77,8 +77,8 @@ def run(name: str, **asked: Any) -> int:
       virtune study run datapath --rig vhost-user
       virtune study run nvme-scaling --at-load 25%,50%,75%,100%,125%
     """  # noqa: D301 - click's own mark for lines that are not to be rewrapped
-    from virtune.cli.run_study import StudyRequest, ask_for
-    from virtune.flows.builtin_studies import builtin
+    from virtune.cli.common.run_study import StudyRequest, ask_for
+    from virtune.flows.run.builtin_studies import builtin
     from virtune.model.study_options import DEFAULT_SPAN
 
     thresholds = Thresholds.read(asked)

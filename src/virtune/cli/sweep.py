@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from virtune.cli.options import json_option, progress_options, report_option, say_options, store_option, study_options
+from virtune.cli.common.options import (
+    json_option,
+    progress_options,
+    report_option,
+    say_options,
+    store_option,
+    study_options,
+)
 from virtune.model.study import Study, StudyKind
 
 if TYPE_CHECKING:
@@ -36,9 +43,9 @@ def command(**asked: Any) -> int:
       virtune sweep --rig vhost-user --subject-to 'latency.p99<=1ms'
       virtune sweep --rig metal --workload randwrite-4k --loads 25%,50%,75%,100%,125%
     """  # noqa: D301 - click's own mark for lines that are not to be rewrapped
-    from virtune.cli.output import require_report
-    from virtune.cli.run_study import StudyRequest
-    from virtune.flows.sweep import run_sweep, sweep_for
+    from virtune.cli.common.output import require_report
+    from virtune.cli.common.run_study import StudyRequest
+    from virtune.flows.run.sweep import run_sweep, sweep_for
     from virtune.store.store import Store
 
     request = StudyRequest.read(StudyKind.SWEEP, asked)
@@ -69,10 +76,10 @@ def going_on(
     verbose: bool,
 ) -> int:
     """Run the loads with a progress display, then show the curve; when interrupted, the curve so far."""
-    from virtune.cli.output import say_more
-    from virtune.cli.progress import Face
-    from virtune.cli.under_face import under_face
-    from virtune.flows.sweep import finished_sweep
+    from virtune.cli.common.output import say_more
+    from virtune.cli.common.progress import Face
+    from virtune.cli.common.under_face import under_face
+    from virtune.flows.run.sweep import finished_sweep
 
     code = under_face(
         Face(quiet=quiet, verbose=verbose),
@@ -91,15 +98,15 @@ def show_sweep(store: "Store", known: "LoadSweep", *, as_json: bool, report: Pat
 
     With `brief` a terminal shows one screen of it.
     """
-    from virtune.cli.output import put, screen_lines, write_report
-    from virtune.flows.show import current
+    from virtune.cli.common.output import put, screen_lines, write_report
+    from virtune.flows.stored.show import current
     from virtune.report.text.other_screens import SweepScreen
     from virtune.report.text.sweep import render
 
     record, result = current(store, known.study.id)
     text = render(known, result, record.facts)
     if report is not None:
-        from virtune.flows.report import report_html
+        from virtune.flows.reports.report import report_html
 
         write_report(report, page=lambda: report_html(store, known.study.id), plain=lambda: text)
     if as_json:

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from virtune.cli.options import SecondsType, json_option
+from virtune.cli.common.options import SecondsType, json_option
 from virtune.model.errors import MissingToolError, PreconditionError, UsageError
 
 if TYPE_CHECKING:
-    from virtune.flows.top import Watch
-    from virtune.flows.top_recording import Recorder, Recording
+    from virtune.flows.live.top import Watch
+    from virtune.flows.live.top_recording import Recorder, Recording
     from virtune.model.frame import TopFrame
     from virtune.model.live import LiveSample
     from virtune.tui.app import TopApp
@@ -117,8 +117,8 @@ def _require_sense(
 def _opened(
     ends: contextlib.ExitStack, uri: str | None, sockets: tuple[Path, ...], record: Path | None
 ) -> "tuple[Watch, Recorder | None]":
-    from virtune.flows.top import watching
-    from virtune.flows.top_recording import Recorder
+    from virtune.flows.live.top import watching
+    from virtune.flows.live.top_recording import Recorder
     from virtune.virsh import default_uri
 
     watch = ends.enter_context(watching(uri or (None if sockets else default_uri()), sockets))
@@ -127,7 +127,7 @@ def _opened(
 
 def _taken(watch: "Watch", recorder: "Recorder | None", interval: float) -> "Iterator[LiveSample]":
     """Yield samples without end, each of them recorded."""
-    from virtune.flows.top import samples
+    from virtune.flows.live.top import samples
 
     for sample in samples(watch, interval_seconds=interval, wait=time.sleep, now=time.monotonic):
         if recorder is not None:
@@ -192,7 +192,7 @@ def _require_textual() -> None:
 
 
 def _replay(path: Path, *, once: bool, as_json: bool, as_csv: bool, interval: float) -> None:
-    from virtune.flows.top_recording import Recording
+    from virtune.flows.live.top_recording import Recording
 
     with Recording(path) as samples:
         if len(samples) < 2:
@@ -217,7 +217,7 @@ def _print(found: "TopFrame", *, as_json: bool) -> None:
 
         click.echo(json.dumps(top_document(found), indent=2))
         return
-    from virtune.cli.output import put
+    from virtune.cli.common.output import put
     from virtune.report.text.top import TopText
 
     put(TopText(found))

@@ -5,8 +5,8 @@ from typing import Any
 
 import click
 
-from virtune.cli.options import json_option, progress_options, report_option, store_option, study_options
-from virtune.cli.thresholds import MARKDOWN_HELP
+from virtune.cli.common.options import json_option, progress_options, report_option, store_option, study_options
+from virtune.cli.common.thresholds import MARKDOWN_HELP
 
 
 @click.command(name="tune")
@@ -30,6 +30,6 @@ def command(**asked: Any) -> None:
       virtune tune --vary disk.aio --vary disk.format --subject-to 'latency.p99<=1ms'
       virtune tune --minimize latency.p99 --mode certify --budget 10m
     """  # noqa: D301 - click's own mark for lines that are not to be rewrapped
-    from virtune.cli.run_search import tune_for
+    from virtune.cli.common.run_search import tune_for
 
     tune_for(asked)

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from virtune.cli.change_options import journal_option
-from virtune.cli.failures import Failure, printable, say
+from virtune.cli.common.change_options import journal_option
+from virtune.cli.common.failures import Failure, printable, say
 from virtune.model.errors import VirtuneError
 
 if TYPE_CHECKING:
     from virtune.apply.journal import Entry, Journal
-    from virtune.flows.apply import Back
+    from virtune.flows.domains.apply import Back
 
 
 @click.command("undo")
@@ -56,7 +56,7 @@ def command(
     virtune undo 20261122-015500-1f2e
     """  # noqa: D301 - \b is click's mark for lines to keep
     from virtune.apply.journal import Journal
-    from virtune.flows.apply import Back
+    from virtune.flows.domains.apply import Back
 
     kept = Journal(journal)
     damaged = () if change else kept.damaged()
@@ -84,7 +84,7 @@ def command(
 def _undone(entry: "Entry", kept: "Journal", uri: str, back: "Back | None", *, anyway: bool) -> str:
     """Undo one change and say what was done; without `back`, say how the domain differs from what was made of it."""
     from virtune.apply.libvirt import LibvirtDomain
-    from virtune.flows.apply import changed_since, undo
+    from virtune.flows.domains.apply import changed_since, undo
     from virtune.virsh import Virsh
 
     virsh = Virsh(uri, write=True)

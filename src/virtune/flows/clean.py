@@ -6,8 +6,8 @@ from pathlib import Path
 from virtune import shell, warden
 from virtune.bench.scratch import Scratch, has_lock, is_left_over, scratch_files
 from virtune.bench.scratch_place import made_place
-from virtune.flows.appliance import clean_halves
-from virtune.flows.clean_domains import clean_domains
+from virtune.flows.domains.clean_domains import clean_domains
+from virtune.flows.run.appliance import clean_halves
 from virtune.model.errors import PreconditionError
 from virtune.model.units import format_bytes
 

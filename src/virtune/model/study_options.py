@@ -2,7 +2,7 @@
 """The options of a study, one row each, read by the command line, plan files, schema and docs.
 
 `StudyOptions` holds the values given on the command line or in a plan file; its fields carry the rows. A new option
-is a field here, and a line where a study is made of it (`flows/question.py`, `flows/tune_question.py`).
+is a field here, and a line where a study is made of it (`flows/run/question.py`, `flows/run/tune_question.py`).
 """
 
 from collections.abc import Mapping

@@ -16,10 +16,10 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from virtune.flows.metrics import Derived, exposition
-from virtune.flows.report import record_html
-from virtune.flows.show import current, derived_anew
-from virtune.flows.study_document import study_document
+from virtune.flows.reports.metrics import Derived, exposition
+from virtune.flows.reports.report import record_html
+from virtune.flows.reports.study_document import study_document
+from virtune.flows.stored.show import current, derived_anew
 from virtune.model.errors import VirtuneError
 from virtune.model.evidence import Damaged, Listed
 from virtune.model.store_place import StorePlace

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A host over time: what each of its checks found, the newest first."""
 
-from virtune.flows.check import fitness
+from virtune.flows.run.check import fitness
 from virtune.model.evidence import Listed
 from virtune.model.study import StudyKind
 from virtune.model.units import format_count

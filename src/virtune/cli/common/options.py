@@ -1,0 +1,252 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Options that several verbs share: those of a study by their rows in `model/study_options`, and the others."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from virtune.flows.run.scratch_default import SCRATCH, default_scratch
+from virtune.model.errors import UsageError
+from virtune.model.option import OptionRow, Takes, for_verb
+from virtune.model.rig import read_rig
+from virtune.model.store_place import DatabaseUrl, StorePlace, database_url, is_database
+from virtune.model.study_options import OPTIONS, StudyOptions, default_words, flag_of, options_of
+from virtune.model.units import parse_bytes, parse_seconds
+
+if TYPE_CHECKING:
+    from virtune.model.study import Study
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+class PlaceType(click.Path):
+    """A path that is kept with a study and given to QEMU, both of which take text."""
+
+    def __init__(self) -> None:
+        super().__init__(path_type=Path, readable=False)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        try:
+            str(value).encode()
+        except UnicodeEncodeError:
+            self.fail(f"the name {str(value)!r} is not text in UTF-8", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+class SizeType(click.ParamType[int]):
+    """A size: 512, 4k, 1M, 10G."""
+
+    name = "size"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        if isinstance(value, int):
+            return value
+        try:
+            return parse_bytes(value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+class SecondsType(click.ParamType[float]):
+    """A time: 500ms, 5s, 2m."""
+
+    name = "time"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        if isinstance(value, float):
+            return value
+        try:
+            return parse_seconds(value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+def default_store() -> Path:
+    """Return where studies are kept unless told otherwise: the user's data directory."""
+    from virtune.shell import data_directory  # with all that starts processes, of which help needs nothing
+
+    return data_directory() / "virtune.sqlite"
+
+
+def scratch_option(help_text: str) -> Callable[[Command], Command]:
+    """Add --scratch."""
+    return click.option(
+        "--scratch", type=PlaceType(), default=default_scratch,
+        help=f"{help_text}  [default: {SCRATCH}UID]",
+    )  # fmt: skip
+
+
+class RigType(click.ParamType[str]):
+    """A rig by its name, or with what it is for (`libvirt:DOMAIN`) where that is among the words offered."""
+
+    name = "rig"
+
+    def __init__(self, *offered: str) -> None:
+        self._offered = offered
+
+    def get_metavar(self, param: click.Parameter, ctx: click.Context | None = None) -> str:  # noqa: ARG002
+        return f"[{'|'.join(self._offered)}]"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        found = read_rig(str(value))
+        hidden = found is not None and found.kind.hidden
+        placed = found is not None and f"{found.kind.name}:{found.kind.where}" in self._offered
+        if ":" not in str(value) and value in self._offered:
+            return str(value)
+        if not placed and not hidden:
+            self.fail(f"{value!r} is not one of {', '.join(self._offered)}", param, ctx)
+        return str(value)
+
+
+class StoreType(click.Path):
+    """Where studies are kept: a file, or a database by its URL."""
+
+    def __init__(self) -> None:
+        super().__init__(path_type=Path, dir_okay=False)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if isinstance(value, DatabaseUrl):
+            return value
+        if isinstance(value, str) and is_database(value):
+            return database_url(value)
+        return super().convert(value, param, ctx)
+
+
+def store_option(command: Command) -> Command:
+    """Add --store."""
+    return click.option(
+        "--store",
+        type=StoreType(),
+        default=default_store,
+        metavar="FILE|URL",
+        help="SQLite file of all studies, or a database: postgresql://USER@HOST/NAME.  [default: a file in your "
+        "data directory]",
+    )(command)
+
+
+def no_store(store: StorePlace) -> str | None:
+    """Return the message for a missing store; None when it exists.
+
+    Reading does not create a store, because a misspelled name would look like an empty one. Raises UsageError where
+    it was named.
+    """
+    if store.exists():
+        return None
+    source = click.get_current_context().get_parameter_source("store")
+    if source is not click.core.ParameterSource.DEFAULT:
+        raise UsageError(f"there is no store {store}", hint="`--store FILE` names the SQLite file of your studies")
+    return "no studies yet; `virtune compare` makes one"
+
+
+def require_store(store: StorePlace, study: str) -> None:
+    """Raise UsageError where there is no store to find a study in."""
+    if no_store(store) is not None:
+        hint = "`virtune compare` and `virtune import` make studies, `virtune list` lists them"
+        raise UsageError(f"no study {study!r}, and no studies yet", hint=hint)
+
+
+def verbose_option(command: Command) -> Command:
+    """Add -v where nothing runs."""
+    return click.option(
+        "--verbose", "-v", is_flag=True, help="Also say the value of every option and where it came from."
+    )(command)
+
+
+def say_options(study: "Study") -> None:
+    """Write the options of a study to stderr."""
+    from virtune.report.text.chosen_options import option_lines
+
+    for line in option_lines(study):
+        click.echo(line, err=True)
+
+
+def json_option(command: Command) -> Command:
+    """Add --json."""
+    return click.option("--json", "as_json", is_flag=True, help="Write one JSON document to stdout.")(command)
+
+
+def report_option(command: Command) -> Command:
+    """Add --report."""
+    return click.option(
+        "--report", type=click.Path(path_type=Path, dir_okay=False),
+        help="Write the full report to this file: as text, or with pictures to a .html.",
+    )(command)  # fmt: skip
+
+
+def progress_options(command: Command) -> Command:
+    """Add --quiet and --verbose."""
+    options = (
+        click.option("--quiet", "-q", is_flag=True, help="Print the result only: no progress and no notes."),
+        click.option("--verbose", "-v", is_flag=True,
+                     help="Where the value of each option came from, a line for each trial, and the whole result: "
+                          "all tables, settings and notes."),
+    )  # fmt: skip
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+def study_options(verb: str, *, besides: tuple[str, ...] = ("fail_if",)) -> Callable[[Command], Command]:
+    """Add the options of a verb by their rows, without those `besides`, which stand elsewhere in its help."""
+
+    def add(command: Command) -> Command:
+        for name in reversed([name for name in options_of(verb) if name not in besides]):
+            command = study_option(name, verb)(command)
+        return command
+
+    return add
+
+
+def study_option(name: str, verb: str) -> Callable[[Command], Command]:
+    """Add one option of a verb by its row. A missing one is None, so that plan files and defaults apply."""
+    row = OPTIONS[name]
+    settings: dict[str, Any] = {"help": help_of(name, verb), "metavar": for_verb(row.metavar, verb)}
+    if row.takes is Takes.SWITCH:
+        return click.option(flag_of(name), name, is_flag=True, help=settings["help"])
+    if row.many and verb not in row.once:
+        settings["multiple"] = True
+    else:
+        settings["default"] = None
+    return click.option(flag_of(name), name, type=_type_of(row, verb), **settings)
+
+
+def help_of(name: str, verb: str) -> str:
+    """Return an option's help for a verb, with its default."""
+    row = OPTIONS[name]
+    default = default_words(row, verb)
+    return f"{for_verb(row.help, verb)}{f'  [default: {default}]' if default else ''}"
+
+
+def read_options(verb: str, words: Mapping[str, Any]) -> StudyOptions:
+    """Sort click's parsed values into the options of a study."""
+    said: dict[str, Any] = {}
+    for name, row in options_of(verb).items():
+        value = words.get(name)
+        said[name] = (() if value is None else (value,)) if row.many and verb in row.once else value
+    return StudyOptions(**{name: value for name, value in said.items() if value is not None})
+
+
+def _type_of(row: OptionRow, verb: str) -> Any:
+    match row.takes:
+        case Takes.TIME:
+            return SecondsType()
+        case Takes.SIZE:
+            return SizeType()
+        case Takes.WHOLE:
+            return click.IntRange(_whole(row.low), _whole(row.high))
+        case Takes.SHARE:
+            return click.FloatRange(row.low, row.high, max_open=row.below)
+        case Takes.PLACE:
+            return PlaceType()
+        case Takes.CHOICE:
+            return click.Choice(for_verb(row.choices, verb) or ())
+        case Takes.RIG if offered := for_verb(row.choices, verb):
+            return RigType(*offered)
+        case _:
+            return str
+
+
+def _whole(bound: float | None) -> int | None:
+    return None if bound is None else int(bound)

@@ -1,0 +1,205 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Write a result to stdout, as a table or as JSON, or to a plain report file."""
+
+import io
+import json
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.segment import Segment
+
+from virtune.cli.common.surroundings import in_ascii
+from virtune.cli.common.thresholds import STDOUT, Thresholds, exit_code
+from virtune.cli.common.writing import require_writable, write_text
+from virtune.model.bottleneck import Diagnosis
+from virtune.model.evidence import StudyRecord
+from virtune.model.fitness import Neighbour
+from virtune.model.result import Result
+from virtune.model.study import StudyKind
+from virtune.model.text import printable
+
+if TYPE_CHECKING:
+    from virtune.model.published import PublishedStudy
+    from virtune.store.store import Store
+
+REPORT_COLUMNS = 110
+
+
+class Clean:
+    """Output without control characters, since names and remarks may come from untrusted files and stores.
+
+    Trailing blanks, with which rich pads cells, are removed, so that output can be pasted into a wiki.
+    """
+
+    def __init__(self, renderable: RenderableType) -> None:
+        self.renderable = renderable
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Pass on every segment; rich's own line ends stand alone or at an end of a segment."""
+        shown = in_ascii if options.ascii_only else str
+        clean = (
+            Segment(shown(printable(segment.text, keep="\n")), segment.style)
+            for segment in console.render(self.renderable, options)
+            if not segment.control
+        )
+        for line in Segment.split_lines(clean):
+            while line and not line[-1].text.strip():
+                line.pop()
+            if line:
+                line[-1] = Segment(line[-1].text.rstrip(), line[-1].style)
+            yield from line
+            yield Segment.line()
+
+
+def show_check(
+    record: StudyRecord, *, as_json: bool, around: tuple[Neighbour, ...] | None = None, brief: bool = False
+) -> None:
+    """Write a check to stdout; without `around` it is a stored one, whose neighbours are no longer known.
+
+    With `brief` a terminal shows one screen of it.
+    """
+    from virtune.flows.run.check import fitness
+
+    found = fitness(record, around=around)
+    if as_json:
+        from virtune.report.json.check import check_document
+
+        click.echo(json.dumps(check_document(found), indent=2))
+        return
+    from virtune.report.text.check import render
+    from virtune.report.text.other_screens import CheckScreen
+
+    put(CheckScreen(fitness=found, lines=screen_lines()) if brief else render(found))
+
+
+def show_result(
+    result: Result,
+    record: StudyRecord,
+    *,
+    as_json: bool,
+    report: Path | None,
+    thresholds: Thresholds | None = None,
+    brief: bool = False,
+    proved: Diagnosis | None = None,
+) -> int:
+    """Write a result to the requested outputs; returns the exit code of its conditions.
+
+    With `brief` a terminal shows one screen of it. `proved` is what a study that tests a diagnosis says of it, which
+    a terminal shows first.
+    """
+    if record.study.kind is StudyKind.CHECK and report is None and thresholds in (None, Thresholds()):
+        show_check(record, as_json=as_json, brief=brief)
+        return 0
+    thresholds = thresholds or Thresholds()
+    rulings = thresholds.rulings(record)
+    if report is not None:
+        _write_result(result, record, report)
+    if as_json:
+        from virtune.report.json.result import result_document
+
+        click.echo(json.dumps(result_document(result, record, rulings), indent=2))
+    elif thresholds.markdown != STDOUT:
+        from virtune.report.text.result import render
+        from virtune.report.text.screen import Screen
+        from virtune.report.text.studies import ending
+        from virtune.report.text.thresholds import conditions
+
+        authors = _authors(record)
+        first = ending(result, authors, record.facts)
+        short = Screen(result=result, facts=record.facts, rulings=rulings, lines=screen_lines(), authors=authors)
+        if proved is not None:
+            from virtune.report.text.proof import proof_lines
+
+            put(Group(*proof_lines(proved), ""))
+        put(short if brief else Group(render(result, record.facts, first=first), *conditions(rulings)))
+    thresholds.write(result, rulings, record.facts)
+    if report is not None:
+        click.echo(f"\nreport: {report}", err=True)
+    return exit_code(rulings)
+
+
+def say_more(*, silent: bool) -> None:
+    """Say below one screen of a result where the rest of it is."""
+    if not silent:
+        click.echo("\nall of it: `virtune show`; with pictures: `virtune report`", err=True)
+
+
+def proof_shown(store: "Store", record: StudyRecord, result: Result) -> Diagnosis | None:
+    """Return the verdict on the diagnosis that a study tests; None for any other study."""
+    if record.study.accusation is None:
+        return None
+    from virtune.flows.run.prove import proof_of
+
+    return proof_of(store, record, result)
+
+
+SHELL_LINES = 4
+"""Lines that stand below a result: where more of it is, and the shell's next prompt."""
+
+
+def screen_lines() -> int | None:
+    """Return how many lines a result may have to stay on the screen; None where there is no screen."""
+    return shutil.get_terminal_size().lines - SHELL_LINES if sys.stdout.isatty() else None
+
+
+def _write_result(result: Result, record: StudyRecord, path: Path) -> None:
+    from virtune.flows.reports.report import page_text
+    from virtune.report.text.plain import plain_report
+
+    write_report(
+        path, page=lambda: page_text(result, record), plain=lambda: plain_report(result, record, _authors(record))
+    )
+
+
+def _authors(record: StudyRecord) -> "PublishedStudy | None":
+    """Return what the authors of a built-in study printed; None of any other."""
+    if not record.study.builtin:
+        return None
+    from virtune.flows.reports.published import published_study
+
+    return published_study(record.study.builtin)
+
+
+def put(renderable: RenderableType) -> None:
+    """Write to stdout; outside a terminal 100 columns wide and without colour."""
+    width = None if sys.stdout.isatty() else 100
+    console = Console(width=width, highlight=False, soft_wrap=False, markup=False, emoji=False)
+    console.print(Clean(renderable), crop=False, end="")
+
+
+_PAGE = (".html", ".htm")
+
+
+def require_report(path: Path | None) -> None:
+    """Raise before a run where its report could not be written: its file, or what draws its pictures."""
+    if path is None:
+        return
+    require_writable(path)
+    if path.suffix.lower() in _PAGE:
+        from virtune.flows.reports.report import require_libraries
+
+        require_libraries()
+
+
+def write_report(path: Path, *, page: Callable[[], str], plain: Callable[[], RenderableType]) -> None:
+    """Write the full report of a result: as text, or with charts to a `.html`."""
+    if path.suffix.lower() in _PAGE:
+        write_text(path, page())
+    else:
+        write_plain(path, plain())
+
+
+def write_plain(path: Path, page: RenderableType) -> None:
+    """Write a page as text, without colour and at one width."""
+    text = io.StringIO()
+    console = Console(
+        file=text, width=REPORT_COLUMNS, highlight=False, markup=False, emoji=False, no_color=True,
+        force_terminal=False,
+    )  # fmt: skip
+    console.print(Clean(page), crop=False, end="")
+    write_text(path, text.getvalue())

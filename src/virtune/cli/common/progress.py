@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Show a flow's events while it works: a live display on a terminal, a line per trial elsewhere or with -v.
+
+Everything goes to stderr, so that stdout holds the result and nothing else.
+"""
+
+import sys
+import time
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Self
+
+from rich.console import Console
+from rich.live import Live
+
+from virtune.cli.common.live import LiveBlock, rounds_left_text, whose
+from virtune.model.condition import Outcome, ThresholdResult
+from virtune.model.event import (
+    Event,
+    Noticed,
+    RoundJudged,
+    StepEnded,
+    StepProgressed,
+    StepStarted,
+    StudyPlanned,
+    StudyStarted,
+    TrialEnded,
+    TrialPlace,
+    TrialStarted,
+)
+from virtune.model.study import Study, Trial
+from virtune.model.units import format_seconds
+from virtune.model.verdict import Comparison, Verdict
+from virtune.report.text.words import count_text, difference_text
+
+
+def pair_text(found: Comparison) -> str:
+    """Write a pair with its interval so far."""
+    difference = "" if found.ratio is None else f": {difference_text(found.ratio)}"
+    return f"{found.candidate} against {found.baseline}{difference}"
+
+
+def round_line(number: int, verdicts: Sequence[Comparison], rulings: Sequence[ThresholdResult]) -> str:
+    """Write in one line what is known after a round: how many pairs and conditions are decided, and the pair that is
+    furthest from it.
+    """
+    decided = sum(found.verdict is not Verdict.UNDECIDED for found in verdicts)
+    line = f"round {number}: {decided} of {len(verdicts)} pairs decided"
+    if rulings:
+        known = sum(one.outcome is not Outcome.UNDECIDED for one in rulings)
+        line += f", {known} of {len(rulings)} conditions"
+    open_ = [found for found in verdicts if found.rounds_left is not None]
+    if not open_:
+        return line
+    last = max(open_, key=lambda found: found.rounds_left or 0)
+    return f"{line}; {pair_text(last)}{whose(last, verdicts)}, {rounds_left_text(last)}"
+
+
+def place_text(trial: Trial, place: TrialPlace, most: str) -> str:
+    """Write where a trial stands: `round 3 of 6, trial 2 of 4`, with "at most" where it is not known how many."""
+    rounds = "" if place.rounds is None else f" of {most.removesuffix('about ')}{place.rounds}"
+    return f"round {trial.round}{rounds}, trial {place.number} of {place.of}"
+
+
+def most_text(study: Study) -> str:
+    """What stands before a forecast: a study that stops when it knows may end sooner."""
+    return "at most about " if study.sequential else "about "
+
+
+class Face:
+    """Shows events. Use as a context manager; call it with each event.
+
+    With `verbose` a line for each trial is written on a terminal, too, above the block.
+    """
+
+    def __init__(self, *, quiet: bool = False, verbose: bool = False) -> None:
+        self._console = Console(stderr=True, highlight=False, soft_wrap=not sys.stderr.isatty())
+        self._quiet = quiet
+        self._live = sys.stderr.isatty() and not quiet
+        self._lines = verbose or not self._live
+        self._block = LiveBlock()
+        self._shown = Live(
+            get_renderable=lambda: self._block, console=self._console, transient=True, refresh_per_second=2
+        )
+
+    def __enter__(self) -> Self:
+        if self._live:
+            self._shown.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._shown.stop()
+
+    def __call__(self, event: Event) -> None:
+        """Show one event."""
+        if self._quiet:
+            return
+        if isinstance(event, Noticed):
+            self._console.print(f"note: {event.text}", style="yellow", markup=False)
+            return
+        self._draw(event)
+        if self._lines:
+            self._write(event)
+
+    def _draw(self, event: Event) -> None:
+        block = self._block
+        match event:
+            case StepStarted(what=what):
+                block.step = (what, None)
+            case StepProgressed(what=what, fraction=fraction):
+                block.step = (what, fraction)
+            case StepEnded():
+                block.step = None
+            case StudyStarted(study=study, done=done, seconds_left=left):
+                block.most, block.total, block.done = most_text(study), len(study.trials), done
+                block.until = time.monotonic() + left
+            case TrialStarted(trial=trial, place=place, seconds_left=left):
+                block.now = f"{place_text(trial, place, block.most)}: {trial.workload}, {trial.arm}"
+                block.until = time.monotonic() + left
+            case TrialEnded(trial=trial):
+                block.done, block.total = block.done + 1, max(trial.number, block.total)
+            case RoundJudged(verdicts=verdicts, rulings=rulings, seconds_left=left):
+                block.verdicts, block.rulings = verdicts, rulings
+                block.until = time.monotonic() + left
+            case _:
+                pass
+
+    def _write(self, event: Event) -> None:
+        most = self._block.most
+        match event:
+            case StepStarted(what=what):
+                self._line(what)
+            case StudyPlanned(study=study, seconds=seconds):
+                self._line(f"{most_text(study)}{format_seconds(seconds)}, set-up included")
+            case StudyStarted(done=done, seconds_left=left):
+                kept = f"{count_text(done, 'trial')} already stored, " if done else ""
+                self._line(f"{kept}{most}{format_seconds(left)} left")
+            case TrialStarted(trial=trial, place=place, seconds_left=left):
+                # forecasts get better as trials run, and a log need not say so each time
+                if place.number == 1 and trial.round > 1 and trial.round & (trial.round - 1) == 0:
+                    self._line(f"{most}{format_seconds(left)} left")
+            case TrialEnded(trial=trial, place=place, summary=summary):
+                self._line(f"{place_text(trial, place, most)}  {trial.workload}  {trial.arm}: {summary}")
+            case RoundJudged(round=number, verdicts=verdicts, rulings=rulings):
+                self._line(round_line(number, verdicts, rulings))
+            case _:
+                pass
+
+    def _line(self, text: str) -> None:
+        self._console.print(text, markup=False)

@@ -1,0 +1,164 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From the options of `tune` to a search that runs under a live table, and its result on stdout."""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import click
+from rich.live import Live
+
+from virtune.cli.common.options import read_options, say_options
+from virtune.cli.common.output import put, require_report, screen_lines, write_report
+from virtune.cli.common.progress import Face
+from virtune.cli.common.thresholds import STDOUT, require_outputs, write_markdown
+from virtune.cli.common.under_face import under_face
+from virtune.flows.run.preconditions import Leave
+from virtune.flows.run.tune import beforehand, finished_tuning, tune
+from virtune.flows.run.tune_question import tuning_study
+from virtune.flows.stored.seen_costs import seen_costs
+from virtune.model.event import Event, Noticed, SearchMoved
+from virtune.model.study import Study
+from virtune.model.tuning import Tuning
+from virtune.report.text.tune_arms import live, state_line
+from virtune.store.store import Store
+
+
+class RaceFace(Face):
+    """Shows a search while it runs: on a terminal its arms with shrinking intervals, elsewhere a line a block."""
+
+    def __init__(self, *, quiet: bool = False, verbose: bool = False) -> None:
+        super().__init__(quiet=quiet, verbose=verbose)
+        self._table: Live | None = None
+        self._said = ""
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._table is not None:
+            self._table.stop()
+        super().__exit__(kind, error, trace)
+
+    def __call__(self, event: Event) -> None:
+        """Show one event."""
+        if isinstance(event, SearchMoved):
+            self._move(event)
+        elif self._table is None or isinstance(event, Noticed):
+            super().__call__(event)
+
+    def _move(self, event: SearchMoved) -> None:
+        if self._quiet:
+            return
+        if not self._live:
+            state = state_line(event.known, None)
+            if state != self._said:
+                self._line(state_line(event.known, event.seconds_left))
+            self._said = state
+            return
+        if self._table is None:
+            self._shown.stop()
+            self._table = Live(console=self._console, auto_refresh=False, transient=True)
+            self._table.start()
+        self._table.update(live(event.known, event.seconds_left), refresh=True)
+
+
+def tune_for(asked: dict[str, Any]) -> None:
+    """Run the search that was asked for and show what it says."""
+    study, facts = tuning_study(read_options("tune", asked))
+    if asked["verbose"]:
+        say_options(study)
+    leave = Leave(write_to=asked["allow_write_to"], in_use=asked["allow_in_use"])
+    with Store(asked["store"]) as store:
+        seen = seen_costs(store, study)
+        if not asked["quiet"]:
+            click.echo(beforehand(study, seen), err=True)
+        searching(
+            store,
+            study,
+            lambda say: tune(study, store=store, say=say, leave=leave, facts=facts, seen=seen),
+            out=SearchOutput.read(asked),
+            quiet=asked["quiet"],
+            verbose=asked["verbose"],
+        )
+
+
+def searching(
+    store: Store,
+    study: Study,
+    work: Callable[[Callable[[Event], None]], Tuning],
+    *,
+    out: "SearchOutput",
+    quiet: bool,
+    verbose: bool,
+) -> None:
+    """Run a search with a progress display, then show its result; when interrupted, the result so far."""
+
+    def so_far() -> Tuning | None:
+        known = finished_tuning(store, study.id)
+        return known if known.standing.slices else None
+
+    def show(known: Tuning) -> None:
+        show_tuning(store, known, out=out, brief=not verbose)
+
+    under_face(RaceFace(quiet=quiet, verbose=verbose), work, so_far, show, store=store, study=study)
+    if not (out.as_json or verbose or quiet):
+        click.echo("\nall of it, with the lines that put the winner to use: `virtune show`", err=True)
+
+
+def show_tuning(store: Store, known: Tuning, *, out: "SearchOutput", brief: bool = False) -> None:
+    """Write what a search says where it was asked for. With `brief` a terminal shows one screen of it."""
+    from virtune.flows.reports.render import spelled
+
+    words, facts = spelled(known), store.get(known.study.id).facts
+    lines = [(one.title, one.text, one.notes) for one in words]
+    if out.report is not None:
+        from virtune.flows.reports.report import report_html
+        from virtune.report.text.plain import plain_search
+
+        write_report(
+            out.report,
+            page=lambda: report_html(store, known.study.id),
+            plain=lambda: plain_search(known, facts, lines),
+        )
+    if out.as_json:
+        from virtune.flows.reports.study_document import search_document
+
+        click.echo(json.dumps(search_document(known, words, facts), indent=2))
+    elif out.markdown != STDOUT and brief:
+        from virtune.report.text.screen import SearchScreen
+
+        put(SearchScreen(known=known, lines=screen_lines()))
+    elif out.markdown != STDOUT:
+        from virtune.report.text.tune import render
+
+        put(render(known, facts))
+        for one in words:  # as it is, whatever the width: it is to be pasted
+            click.echo("\n" + "\n".join(part for part in (one.title, one.text) if part))
+            for note in one.notes:
+                click.echo(f"note: {note}")
+    if out.markdown is not None:
+        from virtune.report.tune_markdown import tuning_markdown
+
+        write_markdown(out.markdown, tuning_markdown(known, facts, lines))
+    if out.report is not None:
+        click.echo(f"\nreport: {out.report}", err=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchOutput:
+    """Where the answer of a search goes."""
+
+    as_json: bool = False
+    report: Path | None = None
+    markdown: str | None = None
+
+    @classmethod
+    def read(cls, asked: Mapping[str, Any]) -> "SearchOutput":
+        """Take its own out of what click parsed; looks at once whether its files can be written."""
+        out = cls(as_json=asked["as_json"], report=asked.get("report"), markdown=asked.get("markdown"))
+        require_report(out.report)
+        require_outputs(None, out.markdown, as_json=out.as_json)
+        return out

@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What takes long, run under a progress display, with how far it is kept for the local page."""
+
+import contextlib
+import signal
+from collections.abc import Callable
+from types import FrameType
+from typing import TypeVar
+
+from virtune.cli.common.carried_study import carried_now
+from virtune.cli.common.progress import Face
+from virtune.cli.common.progress_file import Recorded
+from virtune.model.errors import Interrupted, LoadError, NotInForceError, StoreError
+from virtune.model.event import Event
+from virtune.model.study import Study
+from virtune.store.store import Store
+
+Found = TypeVar("Found")
+Answer = TypeVar("Answer")
+
+
+def under_face(
+    face: Face,
+    work: Callable[[Callable[[Event], None]], Found],
+    so_far: Callable[[], Found | None],
+    show: Callable[[Found], Answer],
+    *,
+    store: Store,
+    study: Study,
+) -> Answer:
+    """Run what takes long under a face, then show what it found; when it is interrupted, what there is of it."""
+    signal.signal(signal.SIGTERM, interrupt)
+    recorded, carried = Recorded(face, store=store.place, study=study), carried_now()
+    if carried is not None:
+        carried.begin(study.id)
+    try:
+        with face, recorded as say:
+            found = work(say)
+    except (Interrupted, LoadError, NotInForceError):
+        with contextlib.suppress(StoreError):  # it ended before it was kept: then there is nothing of it to show
+            part = so_far()
+            if part is not None:
+                show(part)
+        raise
+    finally:
+        if carried is not None:
+            carried.run = recorded.run
+    return show(found)
+
+
+def interrupt(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - the signal's own words
+    """Take a request to end as Ctrl-C: what is finished is kept and everything comes down."""
+    raise KeyboardInterrupt

@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`virtune fleet apply` and `virtune fleet undo`: VMs of many hosts, changed in steps and put back by one command."""
+
+import json
+import sys
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from virtune.cli.common.change_options import wish_of, wish_options
+from virtune.cli.common.options import json_option
+from virtune.cli.fleet_verbs.hosts import FAILED, progress
+from virtune.cli.fleet_verbs.options import access_of, access_options, fleet_of, inventory_options
+from virtune.model.errors import UsageError
+
+if TYPE_CHECKING:
+    from virtune.flows.fleet.ask import FleetAccess
+    from virtune.model.fleet import ChangedHost, FleetChange, HostVms
+
+
+@click.command(name="apply")
+@click.argument("vms", metavar="[HOST/]VM...", nargs=-1, required=True)
+@inventory_options
+@click.option("--connect", metavar="URI", default="qemu:///system", show_default=True, help="libvirt of the hosts.")
+@wish_options
+@click.option("--canary", type=click.IntRange(0), default=1, show_default=True, metavar="N",
+              help="Change so many hosts first, and no other where one of them fails.")  # fmt: skip
+@click.option("--batch", type=click.IntRange(1), default=5, show_default=True, metavar="N",
+              help="Then change so many hosts at a time, until one fails.")  # fmt: skip
+@click.option("--restart", is_flag=True, help="Power running VMs off and on, so that every change takes effect now.")
+@click.option("--healthy", "signs", metavar="SIGN", multiple=True,
+              help="Sign that a guest is back: guest-agent, ping, console:REGEX. Repeatable.")  # fmt: skip
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@access_options
+@json_option
+def apply(
+    vms: tuple[str, ...],
+    *,
+    connect: str,
+    template: str | None,
+    rules: tuple[str, ...],
+    turns: tuple[str, ...],
+    canary: int,
+    batch: int,
+    restart: bool,
+    signs: tuple[str, ...],
+    yes: bool,
+    as_json: bool,
+    **asked: Any,
+) -> int:
+    """Apply changes to the VMs of many hosts: a canary first, then batches; the first failure stops it.
+
+    VM is changed on every chosen host, HOST/VM on that one. Each host's virtune makes the change: journaled,
+    checked, and put back by itself on a failure. All changes are shown before any is made. `virtune fleet undo` puts
+    every host back. Exit 1 when a host failed.
+
+    \b
+    virtune fleet apply -i hosts.txt web1/vm1 web2/vm3 --template flash
+    virtune fleet apply -i hosts.txt db --set disk.aio@vda=io_uring --canary 2 --yes
+    """  # noqa: D301 - \b is click's mark for lines to keep
+    from virtune.flows.fleet.apply import ChangeSteps, make_change, plan_change, vms_by_host
+    from virtune.flows.fleet.inventory import hosts_of
+
+    wish_of(template, rules, turns)  # what is misspelled is said before any host is asked
+    access = access_of(asked)
+    every = vms_by_host(hosts_of(fleet_of(asked)), vms)
+    wished = [*(["--template", template] if template else []), *(word for one in rules for word in ("--rule", one))]
+    wished += [word for one in turns for word in ("--set", one)]
+    _preview(every, access, ["--connect", connect, *wished])
+    if not yes and not sys.stdin.isatty():
+        raise UsageError("cannot ask for confirmation: stdin is not a terminal", hint="add --yes")
+    if not yes and not click.confirm(f"Change the VMs of {len(every)} hosts?", err=True):
+        return 0
+    words = ["--connect", connect, *wished, *(["--restart"] if restart else [])]
+    words += [word for one in signs for word in ("--healthy", one)]
+    change = plan_change(every, words, now=datetime.now(UTC))
+    found = make_change(change, access, ChangeSteps(canary=canary, batch=batch), say=progress(asked))
+    return _told(change, found, as_json=as_json, undo=True)
+
+
+def _preview(every: "Sequence[HostVms]", access: "FleetAccess", words: Sequence[str]) -> None:
+    """Show what would be changed on every host. Raises UsageError where one of them cannot be changed."""
+    from virtune.flows.fleet.apply import previews
+    from virtune.model.fleet import Unreached
+    from virtune.report.text.fleet import lost_lines
+
+    shown = previews(every, access, words)
+    lost = [one for one in shown if isinstance(one, Unreached)]
+    for one in shown:
+        if not isinstance(one, Unreached):
+            click.echo(f"{one[0].name}:\n{one[1].rstrip()}", err=True)
+    if lost:
+        click.echo("\n".join(lost_lines(lost, len(shown) - len(lost))), err=True)
+        raise UsageError("not every host can be changed, so none is", hint="leave out those that failed")
+
+
+@click.command(name="undo")
+@click.argument("name", metavar="[CHANGE]", default="last")
+@access_options
+@json_option
+def undo(name: str, *, as_json: bool, **asked: Any) -> int:
+    """Undo a change of a fleet on every host: CHANGE is its name, or `last`. What is undone already is left.
+
+    Exit 1 when a host failed; the others are put back, and the same command tries that one again.
+
+    \b
+    virtune fleet undo
+    """  # noqa: D301 - \b is click's mark for lines to keep
+    from virtune.flows.fleet.apply import kept_change, undo_change
+
+    change = kept_change(name)
+    return _told(change, undo_change(change, access_of(asked), say=progress(asked)), as_json=as_json, undo=False)
+
+
+def _told(change: "FleetChange", found: "Sequence[ChangedHost]", *, as_json: bool, undo: bool) -> int:
+    """Write what was done on every host; returns the exit code."""
+    failed = any(one.failed for one in found)
+    if as_json:
+        from virtune.report.json.fleet_apply import apply_document
+
+        click.echo(json.dumps(apply_document(change, found), indent=2))
+        return FAILED if failed else 0
+    for one in found:
+        click.echo(f"{one.host.name}: {one.state}{f': {one.said}' if one.said else ''}")
+    if undo:
+        click.echo(f"`virtune fleet undo {change.name}` puts all of it back")
+    return FAILED if failed else 0

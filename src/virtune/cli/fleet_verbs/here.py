@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`virtune fleet here`: what a fleet asks of the virtune of a host. No user types it."""
+
+import contextlib
+import io
+import os
+import signal
+import sys
+from typing import TextIO
+
+import click
+
+TAIL_MAX = 8000
+
+
+@click.command(name="here", hidden=True)
+@click.argument("task")
+@click.argument("words", nargs=-1, type=click.UNPROCESSED)
+@click.option("--follow", is_flag=True, help="Go on until it no longer runs, a line for each change.")
+@click.option("--stop", is_flag=True, help="Ask it to stop; what is finished is kept.")
+@click.option("--rows", is_flag=True, help="Write the study TASK as a bundle of its rows and captures.")
+@click.option("--carry", type=int, default=None, metavar="FD", help="Run it, holding this lock.")
+def here(task: str, words: tuple[str, ...], *, follow: bool, stop: bool, rows: bool, carry: int | None) -> int:
+    """Begin TASK with the WORDS of a study, or say how far it is: a line of JSON."""
+    from virtune.flows.fleet import here as fleet_here
+
+    if carry is not None:
+        return _carry(task, carry)
+    if rows:
+        from virtune.flows.stored.bundle_rows import rows_bundle
+        from virtune.store.store import Store
+
+        with Store(fleet_here.own_store(), reading=True) as store:
+            sys.stdout.buffer.write(rows_bundle(store, task))
+        return 0
+    if words:
+        fleet_here.begin(task, words)
+    if stop:
+        fleet_here.stop(task)
+    for found in fleet_here.follow(task) if follow else (fleet_here.progress_of(task),):
+        click.echo(fleet_here.line_of(found))
+        sys.stdout.flush()
+    return 0
+
+
+class Kept(io.TextIOBase):
+    """Writes on where it can, and keeps the end of what was written: a full disk does not end a study."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream, self.tail = stream, ""
+
+    def write(self, text: str) -> int:
+        """Keep a text and write it."""
+        self.tail = (self.tail + text)[-TAIL_MAX:]
+        with contextlib.suppress(OSError):
+            self._stream.write(text)
+            self._stream.flush()
+        return len(text)
+
+    def writable(self) -> bool:
+        """Whether this can be written to."""
+        return True
+
+
+def _carry(task: str, lock: int) -> int:
+    """Run a task to its end; the lock is held until this process is gone."""
+    from virtune.cli import run
+    from virtune.cli.common.carried_study import CarriedStudy
+    from virtune.flows.fleet import here as fleet_here
+    from virtune.store.store import Store
+
+    os.set_inheritable(lock, False)  # noqa: FBT003 - it has no other form
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    words, study = fleet_here.words_of(task), fleet_here.study_of(task)
+    if study:
+        with Store(fleet_here.own_store()) as store:
+            # it was killed after it had told its name: without the study in the store it begins anew
+            words = ("resume", study) if store.has(study) else words
+    carried = CarriedStudy(begin=lambda name: fleet_here.begun(task, name))
+    out, err = Kept(sys.stdout), Kept(sys.stderr)
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        code = run([*words, "--quiet"], carried=carried)
+    said = "" if code in (0, *fleet_here.BREACHED) else fleet_here.said_by(err.tail)
+    fleet_here.ended(task, code=code, said=said, run=carried.run)
+    return code

@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`virtune fleet probe` and `virtune fleet audit`: facts and findings of many hosts."""
+
+import json
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from virtune.cli.common.options import json_option
+from virtune.cli.fleet_verbs.options import access_of, access_options, fleet_of, inventory_options
+from virtune.model.errors import UsageError
+from virtune.model.finding import Severity
+
+if TYPE_CHECKING:
+    from virtune.model.fleet import HostAudit, Unreached
+
+FAILED, BREACHED, UNREADABLE = 1, 4, 2
+
+
+@click.command(name="probe")
+@inventory_options
+@access_options
+@json_option
+def probe(*, as_json: bool, **words: Any) -> int:
+    """Show the facts of many hosts, and which facts differ between them.
+
+    Exit 1 when a host gave no answer; the others are shown.
+
+    \b
+    virtune fleet probe -i hosts.txt
+    virtune fleet probe -i hosts.txt --label rack=2 --json | jq .differences
+    """  # noqa: D301 - \b is click's mark for lines to keep
+    from virtune.analyse.fleet.differ import differences, flat
+    from virtune.flows.fleet.ask import ask_document
+    from virtune.flows.fleet.inventory import hosts_of
+    from virtune.model.fleet import HostAnswer, Unreached
+    from virtune.report.json.probe import SCHEMA
+
+    hosts = hosts_of(fleet_of(words))
+    answers = ask_document(hosts, access_of(words), ["probe", "--json"], schema=SCHEMA, say=progress(words))
+    lost = [one for one in answers if isinstance(one, Unreached)]
+    facts = [(one, flat(one.document.get("host"))) for one in answers if isinstance(one, HostAnswer)]
+    differing = differences({one.host.name: mine for one, mine in facts})
+    if as_json:
+        from virtune.report.json.fleet import probe_document
+
+        click.echo(json.dumps(probe_document(facts, differing, lost), indent=2))
+    else:
+        from virtune.report.text.fleet import probe_lines
+
+        click.echo("\n".join(probe_lines([(one.host, mine) for one, mine in facts], differing, lost)))
+    return FAILED if lost else 0
+
+
+@click.command(name="audit")
+@click.argument("paths", metavar="[PATH]...", nargs=-1)
+@inventory_options
+@click.option("--connect", metavar="URI", default=None,
+              help="libvirt URI on each host: audit its domains (e.g. qemu:///system).")  # fmt: skip
+@click.option("--here", is_flag=True, help="The files' domains run on the host that has them: look at it, too.")
+@click.option("--ignore", metavar="RULE", multiple=True, help="Leave this rule out (R25); repeatable.")
+@click.option(
+    "--fail-on",
+    type=click.Choice([*(one.value for one in Severity), "never"]),
+    default=Severity.WARNING.value,
+    show_default=True,
+    help="Exit 4 on a finding of at least this severity.",
+)
+@click.option("--html", type=click.Path(path_type=Path, dir_okay=False), default=None, metavar="FILE",
+              help="Write the audit with a table of VMs by rules as one HTML file.")  # fmt: skip
+@access_options
+@json_option
+def audit(
+    paths: tuple[str, ...],
+    *,
+    connect: str | None,
+    here: bool,
+    ignore: tuple[str, ...],
+    fail_on: str,
+    html: Path | None,
+    as_json: bool,
+    **words: Any,
+) -> int:
+    """Audit the VMs of many hosts: which rule found what on which host.
+
+    PATH is a file or folder on each host. Exit 4 when a rule found something (--fail-on), else 1 when a host gave no
+    answer, else 2 when something could not be read.
+
+    \b
+    virtune fleet audit -i hosts.txt --connect qemu:///system
+    virtune fleet audit -i hosts.txt /etc/libvirt/qemu --here --html audit.html
+    """  # noqa: D301 - \b is click's mark for lines to keep
+    if not paths and not connect:
+        raise UsageError("nothing to audit", hint="name files or folders of the hosts, or --connect qemu:///system")
+    if html is not None:
+        from virtune.cli.common.output import require_report
+
+        require_report(html)
+    from virtune.flows.fleet.ask import ask_document
+    from virtune.flows.fleet.audit import audits_of
+    from virtune.flows.fleet.inventory import hosts_of
+    from virtune.report.json.audit import SCHEMA
+    from virtune.report.text.fleet import together
+
+    asked = _words(paths, connect, ignore, here=here)
+    hosts = hosts_of(fleet_of(words))
+    answers = ask_document(hosts, access_of(words), asked, schema=SCHEMA, ok=(0, UNREADABLE), say=progress(words))
+    audits, lost = audits_of(answers)
+    audited, unread = together(audits)
+    _write_page(html, audits, lost)
+    if as_json:
+        from virtune.report.json.fleet import audit_document
+
+        click.echo(json.dumps(audit_document(audits, lost), indent=2))
+    else:
+        from virtune.report.text.fleet import audit_lines
+
+        click.echo("\n".join(audit_lines(audits, lost)))
+    limit = None if fail_on == "never" else Severity(fail_on).rank
+    if limit is not None and any(found.rule.severity.rank >= limit for vm in audited for found in vm.findings):
+        return BREACHED
+    return FAILED if lost else UNREADABLE if unread else 0
+
+
+def _words(paths: Sequence[str], connect: str | None, ignored: Sequence[str], *, here: bool) -> list[str]:
+    """Return what the virtune of a host is called with."""
+    asked = ["audit", "--json", "--fail-on", "never", *(["--connect", connect] if connect else [])]
+    asked += [*(["--here"] if here else []), *(word for rule in ignored for word in ("--ignore", rule))]
+    return [*asked, "--", *paths]
+
+
+def _write_page(path: Path | None, audits: Sequence["HostAudit"], lost: Sequence["Unreached"]) -> None:
+    if path is None:
+        return
+    from virtune.cli.common.writing import write_text
+    from virtune.flows.reports.report import page_html
+    from virtune.report.html.fleet_page import fleet_audit_page
+
+    write_text(path, page_html(fleet_audit_page(audits, lost)))
+    click.echo(f"page: {path}", err=True)
+
+
+def progress(words: dict[str, Any]) -> Callable[[str], None]:
+    """Return what says that a host has answered: on stderr, where someone watches."""
+
+    def say(text: str) -> None:
+        if sys.stderr.isatty() and not words["quiet"]:
+            click.echo(text, err=True)
+
+    return say

@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The options by which every `virtune fleet` command is told its hosts."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from virtune.cli.common.options import SecondsType
+
+if TYPE_CHECKING:
+    from virtune.flows.fleet.ask import FleetAccess
+    from virtune.flows.fleet.inventory import Fleet
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+def inventory_options(command: Command) -> Command:
+    """Add the options that name hosts."""
+    options = (
+        click.option("--inventory", "-i", multiple=True, type=click.Path(path_type=Path), metavar="FILE",
+                     help="Hosts: a host a line with labels (`web1 rack=3`), an ssh_config, or the JSON of "
+                          "`ansible-inventory --list`; repeatable."),
+        click.option("--ansible", multiple=True, metavar="SOURCE",
+                     help="Any inventory of Ansible, read by `ansible-inventory`; repeatable."),
+        click.option("--ssh-config", default=None, type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
+                     help="The configuration of ssh; without an inventory also the list of hosts.  "
+                          "[default: your own]"),
+        click.option("--host", "names", multiple=True, metavar="NAME", help="Only this host; repeatable."),
+        click.option("--label", "labels", multiple=True, metavar="KEY=VALUE",
+                     help="Only hosts with this label; repeatable."),
+    )  # fmt: skip
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+def access_options(command: Command) -> Command:
+    """Add the options that say how hosts are asked."""
+    options = (
+        click.option("--parallel", type=click.IntRange(1, 64), default=8, show_default=True,
+                     help="How many hosts are asked at once."),
+        click.option("--timeout", type=SecondsType(), default=300.0, metavar="TIME",
+                     help="How long a host may take to answer.  [default: 5m]"),
+        click.option("--virtune", default="virtune", show_default=True, metavar="PATH",
+                     help="The virtune of the hosts."),
+        click.option("--quiet", "-q", is_flag=True, help="Print the result only, and no progress."),
+    )  # fmt: skip
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+def access_of(words: dict[str, Any]) -> "FleetAccess":
+    """Return how hosts are asked by these options."""
+    from virtune.flows.fleet.ask import FleetAccess
+
+    return FleetAccess(parallel=words["parallel"], timeout_seconds=words["timeout"], virtune=words["virtune"])
+
+
+def fleet_of(words: dict[str, Any]) -> "Fleet":
+    """Return the fleet that these options name."""
+    from virtune.flows.fleet.inventory import Fleet
+
+    return Fleet(
+        files=words["inventory"],
+        ansible=words["ansible"],
+        ssh_config=words["ssh_config"],
+        names=words["names"],
+        labels=words["labels"],
+    )

@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`virtune fleet run` and `virtune fleet status`: a study on many hosts, and how far it is on each."""
+
+import contextlib
+import json
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from virtune.cli.common.options import SecondsType, json_option
+from virtune.cli.fleet_verbs.hosts import FAILED
+from virtune.cli.fleet_verbs.options import access_of, access_options, fleet_of, inventory_options
+from virtune.cli.fleet_verbs.results import fleet_place, fleet_store_option, folder_option
+from virtune.model.errors import Interrupted, UsageError
+
+if TYPE_CHECKING:
+    from virtune.flows.fleet.ask import FleetAccess
+    from virtune.model.fleet_task import FleetRun, FleetTask, TaskProgress
+    from virtune.model.store_place import StorePlace
+
+Found = dict[str, "TaskProgress"]
+
+
+@click.command(name="run", context_settings={"allow_interspersed_args": False})
+@click.argument("words", metavar="VERB [OPTION]...", nargs=-1, type=click.UNPROCESSED)
+@inventory_options
+@click.option("--batch", type=click.IntRange(1), default=None, metavar="N",
+              help="Measure so many hosts, then the reference host, then the next.  [default: all]")  # fmt: skip
+@click.option("--reference", default="", metavar="HOST",
+              help="Measure this host before, between and after batches, to see what changed meanwhile.")  # fmt: skip
+@click.option("--shares", default="shares", show_default=True, metavar="LABEL",
+              help="Hosts with one value of this label share a back end and are never measured at once.")  # fmt: skip
+@click.option("--seed", type=int, default=0, show_default=True, help="Seed of the hosts' random order.")
+@click.option("--patience", type=SecondsType(), default=600.0, metavar="TIME",
+              help="How long a lost host is tried again; its study goes on meanwhile.  [default: 10m]")  # fmt: skip
+@click.option("--again", default=None, metavar="RUN", help="Go on with a run: what still runs is found again.")
+@folder_option("--into", "Where the studies are kept")
+@fleet_store_option
+@access_options
+@json_option
+def run(
+    words: tuple[str, ...],
+    *,
+    again: str | None,
+    patience: float,
+    folder: Path,
+    store: "StorePlace | None",
+    as_json: bool,
+    **asked: Any,
+) -> int:
+    """Run the same study on many hosts, and gather the results.
+
+    VERB is compare, check, measure, tune, sweep or study, with its options. On each host virtune itself runs it,
+    detached: it goes on when the connection or this virtune is gone, and is found again by --again. --parallel hosts
+    are measured at once, in random order, and never two that share a back end. Exit 1 when a host failed.
+
+    \b
+    virtune fleet run -i hosts.txt compare --vary disk.aio=threads,io_uring
+    virtune fleet run -i hosts.txt --reference web1 --batch 5 check
+    virtune fleet run --again last
+    """  # noqa: D301 - \b is click's mark for lines to keep
+    from virtune.flows.fleet.drift import drift_of
+    from virtune.flows.fleet.plan import kept_run
+    from virtune.flows.fleet.run import Carrying, run_fleet
+    from virtune.model.fleet_task import TaskState
+
+    if again is not None and words:
+        raise UsageError("--again goes on with a run, which has its study already", hint="leave one out")
+    run_ = _planned(words, asked) if again is None else kept_run(again)
+    place, found = fleet_place(folder, store), Found()
+    carrying = Carrying(access=_access(run_, asked), place=place, patience_seconds=patience)
+    click.echo(f"run {run_.name}: {len({task.host.name for task in run_.tasks})} hosts", err=True)
+    try:
+        with _shown(run_, found, quiet=asked["quiet"] or as_json) as say:
+            found |= run_fleet(run_, carrying, say=say)
+    except KeyboardInterrupt:
+        hint = f"`virtune fleet run --again {run_.name}` waits for them, `fleet status {run_.name} --stop` ends them"
+        raise Interrupted("interrupted: the studies go on on their hosts", hint=hint) from None
+    drift = drift_of(run_, found, place)
+    if as_json:
+        from virtune.report.json.fleet_run import run_document
+
+        click.echo(json.dumps(run_document(run_, found, drift), indent=2))
+    else:
+        from virtune.report.text.fleet_run import ended_lines
+
+        click.echo("\n".join(ended_lines(run_, found, drift, str(place))))
+    return 0 if all(one.state is TaskState.FINISHED for one in found.values()) else FAILED
+
+
+def _access(run_: "FleetRun", asked: dict[str, Any]) -> "FleetAccess":
+    """Return how the hosts of a run are asked: by the virtune that began it, unless another is named."""
+    named = asked["virtune"] if asked["virtune"] != "virtune" else run_.virtune
+    return access_of({**asked, "virtune": named})
+
+
+def _planned(words: tuple[str, ...], asked: dict[str, Any]) -> "FleetRun":
+    from virtune.flows.fleet.inventory import hosts_of
+    from virtune.flows.fleet.plan import FleetPolicy, plan_run
+
+    policy = FleetPolicy(
+        at_once=asked["parallel"], batch=asked["batch"], reference=asked["reference"], shares=asked["shares"],
+        seed=asked["seed"],
+    )  # fmt: skip
+    return plan_run(hosts_of(fleet_of(asked)), words, policy, now=datetime.now(UTC), virtune=asked["virtune"])
+
+
+@click.command(name="status")
+@click.argument("name", metavar="[RUN]", default="last")
+@click.option(
+    "--watch", type=SecondsType(), default=None, metavar="TIME", help="Ask again so often, until all is over."
+)
+@click.option("--stop", is_flag=True, help="Ask the studies to stop; what is finished is kept, and --again goes on.")
+@access_options
+@json_option
+def status(name: str, *, watch: float | None, stop: bool, as_json: bool, **asked: Any) -> int:
+    """Show how far a run is on each host: state, progress, last verdict. RUN is its name, or `last`.
+
+    Exit 1 when a host gave no answer.
+
+    \b
+    virtune fleet status
+    virtune fleet status --watch 30s
+    virtune fleet status last --json | jq '.tasks[] | {host, state}'
+    """  # noqa: D301 - \b is click's mark for lines to keep
+    from virtune.flows.fleet.plan import kept_run
+    from virtune.flows.fleet.run import states_of
+    from virtune.model.fleet_task import TaskState
+    from virtune.report.json.fleet_run import run_document
+    from virtune.report.text.fleet_run import run_lines
+
+    run_ = kept_run(name)
+    while True:
+        found = states_of(run_, _access(run_, asked), stop=stop)
+        if as_json:
+            click.echo(json.dumps(run_document(run_, found), indent=2))
+        else:
+            click.echo("\n".join(run_lines(run_, found)))
+        lost = any(one.state is TaskState.LOST for one in found.values())
+        if watch is None or not any(one.state is TaskState.RUNNING for one in found.values()):
+            return FAILED if lost else 0
+        time.sleep(watch)
+
+
+@contextlib.contextmanager
+def _shown(run_: "FleetRun", found: Found, *, quiet: bool) -> "Iterator[Callable[[FleetTask, TaskProgress], None]]":
+    """Show how far a run is while it runs: a table on a terminal, elsewhere a line for each change of state."""
+    from virtune.report.text.fleet_run import run_lines
+
+    one_by_one = threading.Lock()
+
+    def note(task: "FleetTask", progress: "TaskProgress") -> bool:
+        before = found.get(task.name)
+        found[task.name] = progress
+        return before is None or before.state is not progress.state
+
+    if quiet or not sys.stderr.isatty():
+
+        def say(task: "FleetTask", progress: "TaskProgress") -> None:
+            with one_by_one:
+                if note(task, progress) and not quiet:
+                    said = progress.said or progress.verdict
+                    click.echo(f"{task.host.name}: {progress.state}{f': {said}' if said else ''}", err=True)
+
+        yield say
+        return
+    from rich.console import Console
+    from rich.live import Live
+
+    with Live(console=Console(stderr=True), auto_refresh=False) as live:
+
+        def draw(task: "FleetTask", progress: "TaskProgress") -> None:
+            with one_by_one:
+                note(task, progress)
+                live.update("\n".join(run_lines(run_, found)), refresh=True)
+
+        yield draw

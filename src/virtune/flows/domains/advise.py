@@ -1,0 +1,172 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Advice for one domain: the requested setting changes, and the diff of its configuration."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from virtune.advise.audit import audit, rules
+from virtune.advise.consequences import Consequences
+from virtune.advise.flash import NAME, flash
+from virtune.dialects.text.masking import masked
+from virtune.flows.domains.difference import unified
+from virtune.flows.domains.domains import FoundDomain
+from virtune.model.domain import SettingChange
+from virtune.model.errors import PlanError, UsageError
+from virtune.model.finding import Finding, Severity
+from virtune.model.knob import Change, Risk
+from virtune.model.knobs import find
+
+TEMPLATES = (NAME,)
+
+WORK_BYTES_MAX = 24 * 1024**2
+"""Every change reads the text three times, at some 10 MB a second: a domain of 10 kB may have 2,400 changes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wish:
+    """The requested changes: a template, the fixes of some rules' findings, or settings by name.
+
+    With nothing named: the fixes of errors and warnings.
+    """
+
+    template: str | None = None
+    rules: tuple[str, ...] = ()
+    turns: tuple[SettingChange, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Advice:
+    """The setting changes for one domain, its text with them, the diff, and what was left unchanged and why.
+
+    `effects` are what each change takes on a running VM, and what it risks; `commands` are the same change as command
+    lines, for systems that take it so. `warnings` are the audit's new findings in the changed configuration.
+    """
+
+    turns: tuple[SettingChange, ...]
+    effects: tuple[tuple[Change, Risk], ...]
+    after: bytes
+    diff: str
+    left: tuple[str, ...] = ()
+    commands: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+def advise(found: FoundDomain, wish: Wish, findings: Sequence[Finding] | None = None) -> Advice:
+    """Return the advice for one domain, without changes if none are needed. `findings` are the audit's.
+
+    A change of a rule or template that the configuration cannot take is left out and reported; raises PlanError where
+    the user named it.
+    """
+    groups, left = _wanted(found, wish, findings)
+    if len(found.text) * (sum(map(len, groups)) + len(wish.turns)) > WORK_BYTES_MAX:
+        count = sum(map(len, groups)) + len(wish.turns)
+        raise PlanError(f"{count:,} changes of one domain are too many at once", hint="name some with --set")
+    after, made, unsaid = found.text, list[SettingChange](), list[str]()
+    names: dict[str, str] = {}
+    for group in groups:
+        try:
+            after, changed = _changed(found, after, group, names)
+        except PlanError as refusal:
+            unsaid.append(refusal.message)
+        else:
+            made += changed
+    after, changed = _changed(found, after, wish.turns, names)
+    made += changed
+    said = found.language.commands
+    commands = said(found.text, after, Path(found.origin).stem) if said is not None and made else ()
+    diff = unified(found.text, after, name=found.subject.domain.name) if found.language.given_back else ""
+    consequences = Consequences(found.subject.domain)
+    effects = tuple((consequences.takes(turn), consequences.risk(turn)) for turn in made)
+    return Advice(
+        turns=tuple(made),
+        effects=effects,
+        after=after,
+        diff=diff,
+        left=(*left, *unsaid),
+        commands=commands,
+        warnings=_warnings(found, after) if made else (),
+    )
+
+
+def _warnings(found: FoundDomain, after: bytes) -> tuple[str, ...]:
+    """Return the audit's errors and warnings in a changed configuration that were not in the old one."""
+    name = found.subject.domain.name
+    changed = next((one for one in found.language.domains(after) if one.name in ("", name)), None)
+    if changed is None:
+        return ()
+    known = {(one.rule.id, one.at) for one in audit(found.subject)}
+    new = (one for one in audit(replace(found.subject, domain=replace(changed, name=name))))
+    return tuple(
+        masked(f"{one.rule.id} {one.at or 'domain'}: {one.seen.seen}; {one.seen.advice}")
+        for one in new
+        if one.rule.severity is not Severity.TRY and (one.rule.id, one.at) not in known
+    )
+
+
+def _changed(
+    found: FoundDomain, text: bytes, turns: Sequence[SettingChange], names: dict[str, str]
+) -> tuple[bytes, list[SettingChange]]:
+    """Return a text with the changes made, all or none, and those that had an effect."""
+    made, now = list[SettingChange](), dict(names)
+    for turn, changed in found.language.steps(text, turns, now, domain=found.subject.domain.name):
+        if changed != text:
+            made.append(turn)
+        text = changed
+    names |= now
+    return text, made
+
+
+_BUSES = {"virtio": "virtio-blk", "scsi": "virtio-scsi", "sata": "ahci"}
+"""Other systems' names of a disk's bus, which users write as well."""
+
+
+def read_turn(text: str) -> SettingChange:
+    """Read `disk.cache@vda=none`, `iothread.count=2`, `disk.aio@vda=` (which removes it); raises PlanError."""
+    name, equals, value = text.partition("=")
+    knob, _, at = name.partition("@")
+    if not equals:
+        raise PlanError(f"{text!r} turns no knob", hint="write disk.cache@vda=none")
+    known = find(knob)
+    if not value:
+        return SettingChange(knob=knob, at=at, value=None)
+    try:
+        read = known.read(_BUSES.get(value, value) if knob == "device.bus" else value)
+    except ValueError as error:
+        raise PlanError(f"{knob}: {error}") from None
+    return SettingChange(knob=knob, at=at, value=value if isinstance(read, str) else _word(read))
+
+
+def _word(value: int | bool) -> str:  # noqa: FBT001
+    return ("on" if value else "off") if isinstance(value, bool) else str(value)
+
+
+def _wanted(
+    found: FoundDomain, wish: Wish, findings: Sequence[Finding] | None
+) -> tuple[list[Sequence[SettingChange]], tuple[str, ...]]:
+    """Return the changes that rules or a template request, in groups that are made together; and what is left out."""
+    if wish.template is not None:
+        template = flash(found.subject)
+        return [(turn,) for turn in template.turns], template.left
+    if wish.turns and not wish.rules:
+        return [], ()
+    known = {rule.id for rule in rules()}
+    for name in wish.rules:
+        if name not in known:
+            raise UsageError(f"no rule {name!r}", hint="docs/reference/rules.md lists them")
+    groups: list[Sequence[SettingChange]] = []
+    left: list[str] = []
+    for finding in audit(found.subject) if findings is None else findings:
+        asked = finding.rule.id in wish.rules if wish.rules else finding.rule.severity is not Severity.TRY
+        if asked and finding.seen.turns:
+            groups.append(_unsaid(finding.seen.turns, [turn for group in groups for turn in group]))
+        elif asked:
+            said = f"{finding.seen.seen}; {finding.seen.advice}"
+            left.append(f"{finding.rule.id} {finding.at or 'domain'}: {masked(said)}")
+    return groups, tuple(left)
+
+
+def _unsaid(turns: Sequence[SettingChange], said: Sequence[SettingChange]) -> list[SettingChange]:
+    """The changes of settings not changed yet: the most severe finding on a knob of one place decides."""
+    taken = {(turn.knob, turn.at) for turn in said}
+    return [turn for turn in turns if (turn.knob, turn.at) not in taken]

@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Change the VMs of many hosts: a canary first, then batches, stopped by the first failure, undone by one command.
+
+Each host's own virtune makes the change and journals it, into a journal of this change alone. So undoing needs
+nothing but the name of the change: what a killed virtune or a broken connection left is in the journal of its host.
+"""
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from pydantic import TypeAdapter
+
+from virtune.bounded import read_bounded
+from virtune.flows.fleet.ask import DOCUMENT_MAX, FleetAccess, Ready, ask_each
+from virtune.flows.stored.study_id import study_id
+from virtune.model.errors import PreconditionError, UsageError
+from virtune.model.fleet import ChangedHost, FleetChange, FleetHost, HostVms, Unreached
+from virtune.model.text import printable
+from virtune.shell import data_directory
+
+_CHANGE = TypeAdapter(FleetChange)
+_BYTES_MAX = 16 * 1024**2
+_UNDONE = "undone"
+
+_JOURNALLED = """v=$1; verb=$2; name=$3; shift 3
+exec "$v" "$verb" --journal "${XDG_DATA_HOME:-$HOME/.local/share}/virtune/fleet-changes/$name" "$@\""""
+"""Calls a host's virtune with the journal of one change: the shell there knows where its user's data are."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangeSteps:
+    """In which steps hosts are changed: so many first, then so many at a time."""
+
+    canary: int = 1
+    batch: int = 5
+
+
+def vms_by_host(hosts: Sequence[FleetHost], names: Sequence[str]) -> tuple[HostVms, ...]:
+    """Return which VMs of which hosts are meant: `HOST/VM`, or `VM` on every host. Raises UsageError otherwise."""
+    known = {one.name: one for one in hosts}
+    wanted: dict[str, list[str]] = {}
+    for name in names:
+        host, slash, vm = name.partition("/")
+        if not slash:
+            for one in known:
+                wanted.setdefault(one, []).append(name)
+        elif host in known and vm:
+            wanted.setdefault(host, []).append(vm)
+        else:
+            raise UsageError(
+                f"no host {printable(host, most=60)!r} is chosen", hint="HOST/VM, as the audit writes it"
+            )
+    return tuple(
+        HostVms(host=host, vms=tuple(dict.fromkeys(wanted[host.name]))) for host in hosts if host.name in wanted
+    )
+
+
+def previews(
+    every: Sequence[HostVms], access: FleetAccess, words: Sequence[str]
+) -> list[tuple[FleetHost, str] | Unreached]:
+    """Return what would be changed on every host, in its virtune's words."""
+    vms = {one.host.name: one.vms for one in every}
+
+    def task(ready: Ready) -> str:
+        named = (word for vm in vms[ready.connection.host.name] for word in ("--domain", vm))
+        command = (ready.virtune, "advise", *words, *named)
+        return ready.connection.run(command, timeout_seconds=access.timeout_seconds, most_bytes=DOCUMENT_MAX).stdout
+
+    found = ask_each([one.host for one in every], access, task)
+    return [one if isinstance(one, Unreached) else (one[0], one[2]) for one in found]
+
+
+def plan_change(every: Sequence[HostVms], words: Sequence[str], *, now: datetime) -> FleetChange:
+    """Name a change and keep which hosts it will touch, before it touches any."""
+    change = FleetChange(
+        name=study_id(now), created=now.isoformat(timespec="seconds"), words=tuple(words), hosts=tuple(every)
+    )
+    path = _folder() / f"{change.name}.json"
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        part = path.with_suffix(f".{os.getpid()}")
+        part.write_bytes(_CHANGE.dump_json(change))
+        part.replace(path)
+    except OSError as error:
+        raise PreconditionError(
+            f"cannot keep the change in {path.parent}: {(error.strerror or '').lower()}"
+        ) from None
+    return change
+
+
+def kept_change(name: str) -> FleetChange:
+    """Return a kept change by its name, the beginning of it, or `last`. Raises UsageError where there is none."""
+    known = sorted(path.stem for path in _folder().glob("*.json"))
+    fitting = known[-1:] if name == "last" else [one for one in known if name and one.startswith(name)]
+    if len(fitting) != 1:
+        known_as = f"{printable(name, most=60)!r}"
+        said = f"{known_as} fits {len(fitting)} changes" if fitting else f"no change {known_as} of a fleet"
+        raise UsageError(said, hint="`virtune fleet apply` says the name of the change that it makes")
+    try:
+        return _CHANGE.validate_json(read_bounded(_folder() / f"{fitting[0]}.json", _BYTES_MAX))
+    except (OSError, ValueError):
+        raise PreconditionError(f"the change {fitting[0]} is damaged") from None
+
+
+def make_change(
+    change: FleetChange, access: FleetAccess, steps: ChangeSteps, *, say: Callable[[str], None]
+) -> list[ChangedHost]:
+    """Change the hosts in their steps and return what was done on each; after a failure no further step begins."""
+    vms = {one.host.name: one.vms for one in change.hosts}
+
+    def task(ready: Ready) -> str:
+        mine = vms[ready.connection.host.name]
+        command = _journalled(ready, "apply", change.name, "--yes", *change.words, "--", *mine)
+        return ready.connection.run(command, timeout_seconds=access.timeout_seconds, most_bytes=DOCUMENT_MAX).stdout
+
+    found: list[ChangedHost] = []
+    for step in _in_steps([one.host for one in change.hosts], steps):
+        if any(one.failed for one in found):
+            found += [ChangedHost(host=host, state="untouched") for host in step]
+            continue
+        for one in ask_each(step, access, task, say=say):
+            if isinstance(one, Unreached):
+                found.append(ChangedHost(host=one.host, state="failed", said=one.because))
+            else:
+                found.append(ChangedHost(host=one[0], state="changed", said=f"{len(vms[one[0].name])} VMs"))
+    return found
+
+
+def undo_change(change: FleetChange, access: FleetAccess, *, say: Callable[[str], None]) -> list[ChangedHost]:
+    """Undo a change on every host that it may have touched, the last one first; what is undone already is left."""
+
+    def task(ready: Ready) -> int:
+        def asked(*words: str) -> str:
+            command = _journalled(ready, "undo", change.name, *words)
+            return ready.connection.run(
+                command, timeout_seconds=access.timeout_seconds, most_bytes=DOCUMENT_MAX
+            ).stdout  # fmt: skip
+
+        lines = [line.split("  ") for line in asked("--list").splitlines()]
+        left = [line[0] for line in lines if len(line) > 2 and line[2] != _UNDONE]
+        for entry in reversed(left):
+            asked(entry)
+        return len(left)
+
+    hosts = [one.host for one in reversed(change.hosts)]
+    found = []
+    for one in ask_each(hosts, access, task, say=say):
+        if isinstance(one, Unreached):
+            found.append(ChangedHost(host=one.host, state="failed", said=one.because))
+        else:
+            state = "undone" if one[2] else "untouched"
+            found.append(ChangedHost(host=one[0], state=state, said=f"{one[2]} VMs" if one[2] else ""))
+    return found
+
+
+def _journalled(ready: Ready, verb: str, change: str, *words: str) -> tuple[str, ...]:
+    return ("sh", "-c", _JOURNALLED, "sh", ready.virtune, verb, change, *words)
+
+
+def _in_steps(hosts: Sequence[FleetHost], steps: ChangeSteps) -> Iterator[Sequence[FleetHost]]:
+    if steps.canary:
+        yield hosts[: steps.canary]
+    for start in range(steps.canary, len(hosts), steps.batch):
+        yield hosts[start : start + steps.batch]
+
+
+def _folder() -> Path:
+    return data_directory() / "fleet-changes"

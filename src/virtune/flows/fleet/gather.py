@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Gather the studies of many hosts: each once, however often it is gathered."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from virtune.fleet.ssh import HostError
+from virtune.flows.fleet.ask import DOCUMENT_MAX, Asked, FleetAccess, Ready, ask_each, read_document
+from virtune.flows.fleet.place import FleetPlace
+from virtune.flows.stored.import_bundle import Merged, merge, read_bundle
+from virtune.model.fleet import FleetHost, Unreached
+from virtune.model.store_place import StorePlace
+from virtune.report.json.listing import SCHEMA as LIST
+from virtune.store.rows import SEPARATOR
+from virtune.store.store import Store
+
+BUNDLE_MAX = 512 * 1024**2
+"""The largest bundle of one study that is pulled; a long search has some 20 MiB."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gathered:
+    """What was gathered from one host: its store here, and what was added to it."""
+
+    host: FleetHost
+    store: StorePlace
+    studies: tuple[Merged, ...]
+
+
+def gather(
+    hosts: Sequence[FleetHost],
+    access: FleetAccess,
+    place: FleetPlace,
+    *,
+    studies: Sequence[str] = (),
+    say: Callable[[str], None] = lambda _: None,
+) -> list[Gathered | Unreached]:
+    """Pull the studies of every host into a place; of some names (beginnings of ids) only those.
+
+    A study that is here whole is not pulled again, and of one that has gone on the new attempts are added: what is
+    kept is told apart by host, study, trial and attempt.
+    """
+    place.prepare()
+
+    def task(ready: Ready) -> tuple[Merged, ...]:
+        with place.of(ready.connection.host.name) as store:
+            return tuple(_pulled(ready, access, store, name) for name in _wanted(ready, access, store, studies))
+
+    # a host by two names would be two stores of the same studies, so hosts are told apart before any is pulled
+    met = {_name_of(one): one for one in ask_each(hosts, access, lambda _: None)}
+    good = [host for host in hosts if not isinstance(met[host.name], Unreached)]
+    pulled = {_name_of(one): one for one in ask_each(good, access, task, say=say)} if good else {}
+    return [_gathered(place, pulled.get(host.name), met[host.name]) for host in hosts]
+
+
+def pull(ready: Ready, access: FleetAccess, store: Store, study: str) -> None:
+    """Pull one study of a host into a store where it is not there whole. Raises HostError and StoreError."""
+    if not _is_whole(store, study):
+        _pulled(ready, access, store, study)
+
+
+def _name_of(one: Asked[Any]) -> str:
+    return one.host.name if isinstance(one, Unreached) else one[0].name
+
+
+def _gathered(place: FleetPlace, pulled: Asked[tuple[Merged, ...]] | None, met: Asked[None]) -> Gathered | Unreached:
+    if isinstance(pulled, Unreached):
+        return pulled
+    if pulled is None:
+        assert isinstance(met, Unreached)  # noqa: S101 - only such a host was not asked again
+        return met
+    host, _, studies = pulled
+    return Gathered(host=host, store=place.place_of(host.name), studies=studies)
+
+
+def _wanted(ready: Ready, access: FleetAccess, store: Store, names: Sequence[str]) -> list[str]:
+    """Return the studies of a host that are to be pulled, the oldest first."""
+    done = ready.connection.run(
+        [ready.virtune, "list", "--json"], timeout_seconds=access.timeout_seconds, most_bytes=DOCUMENT_MAX
+    )
+    found = read_document(done.stdout, LIST).get("studies")
+    if not isinstance(found, list):
+        raise HostError("its list of studies is damaged")
+    ids = [_id_of(one) for one in reversed(found)]
+    for name in names:
+        if not any(one.startswith(name) for one in ids):
+            raise HostError(f"has no study {name!r}")
+    # what it has gathered itself is of other hosts
+    chosen = [one for one in ids if SEPARATOR not in one and (not names or one.startswith(tuple(names)))]
+    return [one for one in chosen if not _is_whole(store, one)]
+
+
+def _is_whole(store: Store, study: str) -> bool:
+    return store.has(study) and store.get(study).finished
+
+
+def _id_of(listed: Mapping[str, Any]) -> str:
+    found = listed.get("id") if isinstance(listed, dict) else None
+    if not isinstance(found, str) or not found[:1].isalnum():
+        raise HostError("its list of studies is damaged")
+    return found
+
+
+def _pulled(ready: Ready, access: FleetAccess, store: Store, name: str) -> Merged:
+    done = ready.connection.run(
+        [ready.virtune, "fleet", "here", name, "--rows"],
+        timeout_seconds=access.timeout_seconds, most_bytes=BUNDLE_MAX, encoding="latin-1",
+    )  # fmt: skip
+    return merge(read_bundle(done.stdout.encode("latin-1"), source=f"its study {name}"), store)

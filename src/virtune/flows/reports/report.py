@@ -1,0 +1,206 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A study as one HTML file with its charts, as single charts, or as their specifications."""
+
+import contextlib
+import importlib.util
+import json
+import os
+import resource
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
+
+from virtune.analyse.study.looking_back import looked_back
+from virtune.analyse.study.summarise import summarise
+from virtune.flows.reports.interactive import live_parts
+from virtune.flows.stored.show import by_todays_method
+from virtune.model.errors import MissingToolError, PreconditionError
+from virtune.model.evidence import StudyRecord
+from virtune.model.result import Result
+from virtune.model.study import StudyKind
+from virtune.model.text import printable
+from virtune.report.charts.chart import Chart, standing_alone
+from virtune.report.html.check_page import check_page
+from virtune.report.html.other_pages import search_page, sweep_page
+from virtune.report.html.page import ReportPage, page_of
+from virtune.report.text.header import host_line
+from virtune.store.store import Store
+
+_TEMPLATE = Path(__file__).parents[2] / "report" / "html" / "page.html"
+
+_ADDRESS_BYTES = 66 * 1024**3
+"""vl-convert's V8 reserves 64 GiB of addresses, not memory, and ends the process by a signal where it may not."""
+
+_THREADS = 8
+"""vl-convert and its V8 start at most so many threads, and one for each CPU (4 with 2 CPUs were seen).
+
+Where the system refuses one, the process ends by a signal, or never.
+"""
+
+_INK, _PAPER = "#1b1b1b", "#ffffff"
+"""The colours of a single chart; within a page it takes the page's colours."""
+
+
+def report_html(store: Store, study: str, *, home: str = "", interactive: bool = False) -> str:
+    """Return a study as self-contained HTML, without network or scripts; `home` is the address of its back link.
+
+    With `interactive` a script in the page makes its pictures live: values under the pointer, zoom.
+
+    Raises PreconditionError without the chart libraries, or where they could not start.
+    """
+    page = _page(store, by_todays_method(store, store.find(study)))
+    return page_html(page, home=home, interactive=interactive)
+
+
+def record_html(store: Store, record: StudyRecord, *, home: str = "") -> str:
+    """Return the same of a study that was read, with its figures by today's method."""
+    return page_html(_page(store, record), home=home)
+
+
+def _page(store: Store, record: StudyRecord) -> ReportPage:
+    """Return the page for a study's kind."""
+    if record.study.search is not None:
+        from virtune.flows.run.tune import tuning_of
+
+        return search_page(tuning_of(store, record), record)
+    result = replace(summarise(record), looked=looked_back(record))
+    if record.study.sweep is not None:
+        from virtune.flows.run.sweep import sweep_of
+
+        return sweep_page(sweep_of(store, record), result, record)
+    if record.study.kind is StudyKind.CHECK:
+        from virtune.flows.run.check import fitness
+
+        return check_page(fitness(record), result, record)
+    if record.study.accusation is not None:
+        from virtune.flows.run.prove import proof_of
+        from virtune.report.html.proof_page import proof_page
+
+        if (proved := proof_of(store, record, result)) is not None:
+            return proof_page(proved, result, record)
+    return page_of(result, record)
+
+
+def page_text(result: Result, record: StudyRecord) -> str:
+    """Return the page of a result as HTML."""
+    return page_html(page_of(replace(result, looked=looked_back(record)), record))
+
+
+def page_html(page: ReportPage, *, home: str = "", interactive: bool = False) -> str:
+    """Return a page as HTML; `home` is where a link leads back to; with `interactive` its pictures are live."""
+    try:
+        from jinja2 import Environment, StrictUndefined
+        from markupsafe import Markup
+    except ImportError:
+        raise _missing("jinja2") from None
+    # our own charts of our own specifications: the only text that is not escaped
+    figures = [(chart, Markup(svg)) for chart, svg in zip(page.charts, svgs(page.charts), strict=True)]  # noqa: S704
+    template = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, finalize=_shown).from_string(
+        _TEMPLATE.read_text(encoding="utf-8")
+    )
+    live = live_parts(page.charts) if interactive and page.charts else None
+    return template.render(page=page, figures=figures, home=home, live=live)
+
+
+def _shown(value: object) -> object:
+    """Remove control characters of untrusted names from the page."""
+    return printable(value, keep="\n") if type(value) is str else value
+
+
+def charts(store: Store, study: str) -> tuple[Chart, ...]:
+    """Return the pictures of a study as values, each with its title and what it is of."""
+    record = by_todays_method(store, store.find(study))
+    foot = f"study {record.study.id}, {record.study.created[:10]}; {host_line(record.study, record.facts)}"
+    return tuple(standing_alone(one, foot) for one in _page(store, record).charts)
+
+
+def svgs(made: Sequence[Chart]) -> Iterator[str]:
+    """Yield each chart as SVG that takes the colour of the text around it."""
+    drawing = _drawing()
+    for chart in made:
+        with _drawn(chart):
+            svg = drawing.vegalite_to_svg(
+                json.dumps(chart.spec), allowed_base_urls=[]
+            )  # a specification fetches nothing
+        yield svg
+
+
+def pngs(made: Sequence[Chart]) -> Iterator[bytes]:
+    """Yield each picture as PNG, dark on white."""
+    drawing = _drawing()
+    for chart in made:
+        spec = json.dumps(chart.spec).replace("currentColor", _INK).replace('"transparent"', f'"{_PAPER}"')
+        with _drawn(chart):
+            png = drawing.vegalite_to_png(spec, scale=2, allowed_base_urls=[])
+        yield png
+
+
+def require_libraries() -> None:
+    """Raise PreconditionError before a study whose page could not be drawn."""
+    for module, name in (("jinja2", "jinja2"), ("vl_convert", "vl-convert-python")):
+        if importlib.util.find_spec(module) is None:
+            raise _missing(name)
+    _require_address_space()
+
+
+def _drawing() -> ModuleType:
+    """Return the library that draws. Raises PreconditionError where it is missing or could not start."""
+    _require_address_space()
+    _require_threads()
+    try:
+        import vl_convert
+    except ImportError:
+        raise _missing("vl-convert-python") from None
+    return vl_convert
+
+
+@contextlib.contextmanager
+def _drawn(chart: Chart) -> Iterator[None]:
+    """Turn a failure of the drawing library into a sentence; it panics where it gets no file or thread."""
+    try:
+        yield
+    except (KeyboardInterrupt, SystemExit, MemoryError):
+        raise
+    except BaseException as error:  # noqa: BLE001 - a panic of its Rust code is no Exception
+        hint = "limits of open files or threads (`ulimit -n`, `-u`) can cause it; `virtune show` needs no pictures"
+        raise PreconditionError(f"the picture {chart.name} could not be drawn: {error}", hint=hint) from None
+
+
+def _require_address_space() -> None:
+    """Raise PreconditionError where the drawing library would end this process: it raises no error, it aborts."""
+    allowed, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if allowed != resource.RLIM_INFINITY and allowed < _ADDRESS_BYTES:
+        raise PreconditionError(
+            f"`ulimit -v` allows {allowed // 1024**2} MiB of address space, and pictures need"
+            f" {_ADDRESS_BYTES // 1024**2}, most of it only reserved",
+            hint="`ulimit -v unlimited`; `virtune show` needs no pictures",
+        )
+
+
+def _require_threads() -> None:
+    """Raise PreconditionError where the drawing library would end this process for want of threads: it tries them."""
+    ended = threading.Event()
+    tried: list[threading.Thread] = []
+    try:
+        for _ in range(_THREADS + (os.cpu_count() or 1)):
+            thread = threading.Thread(target=ended.wait)
+            thread.start()
+            tried.append(thread)
+    except RuntimeError:
+        raise PreconditionError(
+            f"only {len(tried)} threads can be started, and pictures need {_THREADS + (os.cpu_count() or 1)}",
+            hint="`ulimit -u` or a control group's pids.max is reached; `virtune show` needs no pictures",
+        ) from None
+    finally:
+        ended.set()
+        for thread in tried:
+            thread.join()
+
+
+def _missing(name: str) -> MissingToolError:
+    return MissingToolError(
+        f"the Python package {name} is not installed, and reports need it",
+        hint="`pip install 'virtune[report]'`; `virtune show` needs neither",
+    )

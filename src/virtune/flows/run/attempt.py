@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Attempts at trials: a failed or invalid one is repeated at once, and a ramp that was too short is lengthened.
+
+All decisions depend on the stored attempts only, so an interrupted study resumes without a difference.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+from virtune.analyse.trial.rejection import unsettled, why_again
+from virtune.analyse.trial.warm_up import Ramp, ramp_of
+from virtune.fio.jobfile import own_times
+from virtune.flows.run.pace import Pace
+from virtune.flows.run.trial import Tools, run_trial
+from virtune.flows.stored.show import by_todays_method
+from virtune.model.event import Event, Noticed
+from virtune.model.evidence import StudyRecord, TrialRecord
+from virtune.model.study import Study, StudyKind, Trial
+from virtune.model.units import format_count, format_ns
+from virtune.store.store import Store
+
+
+def still_to_run(record: StudyRecord) -> tuple[Trial, ...]:
+    """Return the trials left to run, first the one that was interrupted between two attempts."""
+    pending = None if record.study.kind is StudyKind.CHECK else unsettled(record.attempts, most=record.study.attempts)
+    return record.left if pending is None or pending in record.left else (pending, *record.left)
+
+
+class Attempts:
+    """Runs the trials of one study, with repeats as needed; `make` stores every attempt."""
+
+    def __init__(
+        self, study: Study, tools: Tools, *, store: Store, say: Callable[[Event], None], pace: Pace | None = None
+    ) -> None:
+        self._pace = pace
+        self._study, self._tools, self._store, self._say = study, tools, store, say
+        record = by_todays_method(store, study.id)
+        self._made = list(record.attempts)
+        self._stand = {one.trial.number: one for one in record.trials}
+        # a job file with its own ramp is run unchanged
+        self._fixed = any(own_times(workload)[1] is not None for workload in study.workloads)
+        self._ramp = Ramp(seconds=study.ramp_seconds)
+        self._round = 0
+
+    @property
+    def made(self) -> tuple[TrialRecord, ...]:
+        """Every attempt so far, those of earlier runs of the study too."""
+        return tuple(self._made)
+
+    def make(self, trial: Trial) -> TrialRecord:
+        """Run a trial until its result counts, and return that."""
+        self._set_ramp(trial)
+        while True:
+            begun = time.monotonic()
+            asked = replace(self._study, ramp_seconds=self._ramp.seconds)
+            record, captures = run_trial(asked, trial, self._tools)
+            count = 1 + sum(one.trial.number == trial.number for one in self._made)
+            self._store.add_trial(self._study.id, record, captures)
+            record = replace(record, attempt=count)
+            self._made.append(record)
+            self._stand[trial.number] = record
+            # a check measures the host as it is, for about the requested time
+            as_it_is = self._study.kind is StudyKind.CHECK and record.failure is None
+            again = None if as_it_is else why_again(trial, self._made, most=self._study.attempts)
+            if self._pace is not None:
+                took = time.monotonic() - begun
+                seconds = asked.seconds + asked.ramp_seconds
+                self._pace.ran(trial.arm, asked=seconds, took=took, repeated=again is not None)
+            if again is None:
+                return record
+            self._say(Noticed(text=f"trial {trial.number} ({trial.arm}) {again}"))
+
+    def record(self, study: Study) -> StudyRecord:
+        """Return the stored study so far, without reading all of it again."""
+        trials = tuple(self._stand[number] for number in sorted(self._stand))
+        return StudyRecord(study=study, facts="", finished=False, trials=trials, attempts=tuple(self._made))
+
+    def _set_ramp(self, trial: Trial) -> None:
+        if trial.round == self._round or self._fixed:
+            return
+        self._round = trial.round
+        known = len(self._ramp.findings)
+        self._ramp = ramp_of(self._study, tuple(self._stand.values()), before_round=trial.round)
+        for finding in self._ramp.findings[known:]:
+            self._say(Noticed(text=finding.text))
+
+
+def summary_of(record: TrialRecord, *, offered: float | None = None) -> str:
+    """Say in a line what a trial did, and with `offered` of how many I/Os a second."""
+    if record.measurement is None:
+        return f"no measurement: {record.failure}"
+    iops, mean = record.measurement.get("iops"), record.measurement.get("latency.mean")
+    words = [] if offered is None else [f"{format_count(offered)} offered"]
+    words += [f"{format_count(iops)} IOPS"] if iops is not None else []
+    words += [f"{format_ns(mean)} mean"] if mean is not None else []
+    words += [f"disturbed: {', '.join(record.measurement.causes)}"] if record.measurement.causes else []
+    return ", ".join(words)

@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The check: an A/A test of about a minute (two arms with the same stack), stored like any study, and its conclusions
+on this host.
+"""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+
+from virtune.analyse.study.host_fitness import fitness_of
+from virtune.flows.run.preconditions import Leave
+from virtune.flows.run.question import TRIAL_SECONDS, Question, study_for
+from virtune.flows.run.study import run_study
+from virtune.model.errors import PlanError
+from virtune.model.event import Event
+from virtune.model.evidence import StudyRecord
+from virtune.model.fitness import Fitness, Neighbour
+from virtune.model.option import Provenance
+from virtune.model.remark import Remark, Weight
+from virtune.model.rig import STORAGE_DAEMON
+from virtune.model.study import Study, StudyKind
+from virtune.model.study_options import OPTIONS, StudyOptions
+from virtune.plan.chosen import layered, recorded
+from virtune.probe.neighbours import look, neighbours
+from virtune.store.store import Store
+
+SECONDS_MIN = 10.0
+"""The shortest check: less is three rounds of a second, which allow no conclusion."""
+
+ROUNDS_MIN = 3
+
+
+def check_study(asked: StudyOptions) -> tuple[Study, str]:
+    """Return the study of a check that takes about `asked.seconds`, and the facts of this host as JSON text."""
+    seconds = OPTIONS["seconds"].default_for("check") if asked.seconds is None else asked.seconds
+    if not SECONDS_MIN <= seconds <= 86_400:
+        raise PlanError("--seconds of a check must be between 10 s and one day", hint="`--seconds 60s`")
+    each = min(TRIAL_SECONDS["check"], seconds / 8)
+    block = 2 * (each + OPTIONS["ramp"].default + STORAGE_DAEMON.beside_seconds)
+    study, facts = study_for(
+        Question(
+            kind=StudyKind.CHECK,
+            rig=asked.rig or OPTIONS["rig"].default_for("check"),
+            settings=asked.settings,
+            arms=("A:", "B:"),
+            workloads=asked.workloads,
+            rounds=max(ROUNDS_MIN, round(seconds / block)),
+            seconds=each,
+            seed=asked.seed,
+            scratch=asked.scratch,
+            span=asked.span,
+            target=asked.target,
+        )
+    )
+    options, sources = layered((Provenance.FLAG, asked))
+    values = {"seed": study.seed, "scratch": None if study.target else study.scratch}
+    return replace(study, options=recorded("check", options, sources, values)), facts
+
+
+def run_check(
+    study: Study, *, store: Store, say: Callable[[Event], None], leave: Leave, facts: str
+) -> tuple[Neighbour, ...]:
+    """Run the trials of a check and return the other active processes."""
+    before = look()
+    run_study(study, store=store, say=say, leave=leave, facts=facts)
+    return neighbours(before, look())
+
+
+def fitness(record: StudyRecord, *, around: tuple[Neighbour, ...] | None = None) -> Fitness:
+    """Return the result of a stored check; `around` are the other active processes, None if no longer known."""
+    return fitness_of(record, findings=_remarks(record.facts), neighbours=around)
+
+
+def _remarks(facts: str) -> list[Remark]:
+    """Return the probe's remarks on the host when the check began; empty if they are damaged."""
+    try:
+        return [
+            Remark(id=one["id"], weight=Weight(one["weight"]), text=one["text"], advice=one["advice"])
+            for one in (json.loads(facts).get("findings", []) if facts else [])
+        ]
+    except (ValueError, LookupError, TypeError, AttributeError):
+        return []

@@ -1,0 +1,321 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From the user's options to a Study: flags, then the plan file, then defaults, and the facts of the host."""
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import assert_never
+
+from virtune.fio.jobfile import own_times, read_job_file
+from virtune.fio.workloads import parse_workload
+from virtune.flows.probe import probe
+from virtune.flows.run.builtin_studies import builtin
+from virtune.flows.run.preconditions import guest_is_built
+from virtune.flows.run.scratch_default import default_scratch
+from virtune.flows.run.study import new_study, random_seed
+from virtune.model.condition import Threshold
+from virtune.model.errors import PlanError, PreconditionError
+from virtune.model.metric import ALIASES, BY_ID, FAMILIES, metric_id
+from virtune.model.option import ChosenOption, Provenance
+from virtune.model.spelling import did_you_mean
+from virtune.model.stack import Stack
+from virtune.model.study import Arm, Study, StudyKind
+from virtune.model.study_options import (
+    BUDGET_MAX,
+    BUDGET_ROUNDS,
+    BUDGET_SECONDS,
+    OPTIONS,
+    QUICK_ROUNDS,
+    QUICK_SECONDS,
+    RAMP_MAX,
+    ROUNDS_MAX,
+    SECONDS_MAX,
+    SECONDS_MIN,
+    NamedArm,
+    StudyOptions,
+)
+from virtune.model.units import format_seconds
+from virtune.model.workload import Workload
+from virtune.plan.arms import arm_as_written, arms_from_vary, base_stack, check_arms, choose_baseline
+from virtune.plan.chosen import Sources, layered, recorded
+from virtune.plan.forecast import round_seconds
+from virtune.plan.guest_system import with_system
+from virtune.plan.loads import read_loads
+from virtune.plan.planfile import read_plan
+from virtune.probe.reading import read_up_to
+from virtune.report.json.probe import probe_document
+from virtune.virsh import default_uri
+
+TRIAL_SECONDS: Mapping[str, float] = OPTIONS["seconds"].default | {"check": 4.0}
+"""By the kind of study. The trials of a check are long enough for slices of all lengths compared."""
+
+AT_LOAD = ("latency.p99", "latency.p50", "latency.mean")
+"""The metrics that are judged at equal offered load by default."""
+
+_FILE_BYTES_MAX = 1024**2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question(StudyOptions):
+    """The user's options for a study of a kind, as written; `plan` is a plan file, `builtin` a built-in study."""
+
+    kind: StudyKind
+    plan: Path | None = None
+    builtin: str = ""
+    conditions: tuple[Threshold, ...] = ()
+
+    @property
+    def verb(self) -> str:
+        """The verb whose options they are."""
+        return "study" if self.builtin else self.kind
+
+
+def study_for(question: Question) -> tuple[Study, str]:
+    """Return the study that answers the question, and the facts of this host as JSON text.
+
+    Raises PlanError, with what is wrong and a hint, before anything is made or run.
+    """
+    plan = _plan(question)
+    written = Provenance.BUILTIN if question.builtin else Provenance.PLAN
+    asked, sources = layered((Provenance.FLAG, _quickly(question)), (written, plan))
+    arms = _arms(question.kind, asked)
+    at_load = read_loads(asked.at_load)
+    metric = checked_metric(asked.metric or (AT_LOAD[0] if at_load else OPTIONS["metric"].default))
+    span = checked_span(asked)
+    workloads = _workloads_of(question, plan)
+    own_seconds, own_ramp = _own_times(workloads)
+    scratch = asked.scratch or default_scratch()
+    study = Study(
+        id="",
+        created="",
+        kind=question.kind,
+        arms=arms,
+        baseline=choose_baseline(arms, asked.baseline),
+        workloads=workloads,
+        rounds=most_rounds(question.kind, asked),
+        seconds=_or(asked.seconds, own_seconds, TRIAL_SECONDS[question.kind]),
+        ramp_seconds=_or(asked.ramp, own_ramp, OPTIONS["ramp"].default),
+        seed=random_seed() if asked.seed is None else asked.seed,
+        scratch=str(scratch.absolute()),
+        span_bytes=span,
+        target=None if asked.target is None else str(asked.target.absolute()),
+        connect=_connect(asked, arms),
+        title=asked.title or "",
+        metric=metric,
+        also=AT_LOAD[1:] if at_load and not asked.metric else (),
+        at_load=at_load,
+        margin=_or(asked.margin, OPTIONS["margin"].default),
+        confidence=_or(asked.confidence, OPTIONS["confidence"].default),
+        builtin=question.builtin,
+        conditions=question.conditions,
+        attempts=asked.attempts or OPTIONS["attempts"].default,
+    )
+    if question.kind is StudyKind.COMPARE:
+        study = budgeted(study, asked)
+    elif asked.budget is not None:
+        raise PlanError("--budget is for `compare`, which stops when every pair is decided")
+    require_sensible(study)
+    study = replace(study, options=_options(question.verb, study, asked, sources))
+    study = with_system(study, built=guest_is_built())
+    return new_study(study, restart=asked.restart), facts_text(scratch)
+
+
+def _options(verb: str, study: Study, asked: StudyOptions, sources: Sources) -> tuple[ChosenOption, ...]:
+    """Return the value of every option and its origin."""
+    own_seconds, own_ramp = _own_times(study.workloads)
+    job_file = {name: Provenance.JOB_FILE for name, own in (("seconds", own_seconds), ("ramp", own_ramp)) if own}
+    environment = {} if study.connect is None else {"connect": Provenance.ENVIRONMENT}
+    return recorded(verb, asked, {**job_file, **environment, **sources}, _values(study))
+
+
+def _quickly(question: Question) -> StudyOptions:
+    """Return the options given on the command line, with `--quick` replaced by the two that it stands for."""
+    if not question.quick:
+        return question
+    return replace(
+        question,
+        rounds=QUICK_ROUNDS if question.rounds is None else question.rounds,
+        seconds=QUICK_SECONDS if question.seconds is None else question.seconds,
+    )
+
+
+def _values(study: Study) -> dict[str, object]:
+    """Return a study's values by option."""
+    return {
+        "workloads": tuple(workload.name for workload in study.workloads),
+        "baseline": study.baseline,
+        "metric": study.metric,
+        "pairs": study.pairs,
+        "margin": study.margin,
+        "confidence": study.confidence,
+        "budget": study.budget_seconds,
+        "rounds": study.rounds,
+        "seconds": study.seconds,
+        "ramp": study.ramp_seconds,
+        "attempts": study.attempts,
+        "seed": study.seed,
+        "scratch": None if study.target else study.scratch,
+        "span": study.span_bytes,
+        "connect": study.connect,
+    }
+
+
+def checked_span(asked: StudyOptions) -> int:
+    """Return the span of the disk in bytes, in whole pages; raises PlanError if it is too small."""
+    span = int(asked.span or OPTIONS["span"].default)
+    if span < (OPTIONS["span"].low or 0):
+        raise PlanError("--span below 8 MiB fits into any cache", hint="use at least `--span 64M`")
+    return span // 4096 * 4096
+
+
+def _connect(asked: StudyOptions, arms: tuple[Arm, ...]) -> str | None:
+    """Return the URI of the libvirt with the arms' domains: the given one, else virsh's default."""
+    if not any(arm.stack.kind.users_guest for arm in arms):
+        if asked.connect is not None:
+            raise PlanError("--connect was given, but no arm runs in a libvirt domain", hint="`--rig libvirt:DOMAIN`")
+        return None
+    if asked.target is not None:
+        raise PlanError(
+            "--target cannot be used in a libvirt domain: virtune attaches only its own scratch disks there",
+            hint="omit --target; `--scratch DIR` chooses the disk of the scratch image",
+        )
+    if asked.restart:
+        raise PlanError(
+            "--restart does not apply: virtune does not restart your VM, and attaches a new disk for every trial",
+            hint="leave out --restart",
+        )
+    return asked.connect or default_uri()
+
+
+def checked_metric(name: str) -> str:
+    """Return the id of a metric, or of a shorter word for it; raises PlanError with what may have been meant."""
+    found = metric_id(name)
+    if found is None:
+        raise PlanError(f"no metric {name!r}", hint=did_you_mean(name, (*BY_ID, *ALIASES)) or f"one of {FAMILIES}")
+    return found
+
+
+def facts_text(scratch: Path) -> str:
+    """Return the facts of this host as JSON text, to be stored with a study."""
+    return json.dumps(probe_document(*probe(scratch)))
+
+
+def _plan(question: Question) -> StudyOptions:
+    if question.builtin:
+        return builtin(question.builtin, question.rig).plan
+    return StudyOptions() if question.plan is None else read_plan(_text(question.plan))
+
+
+def _arms(kind: StudyKind, asked: StudyOptions) -> tuple[Arm, ...]:
+    words = [*([f"rig={asked.rig}"] if asked.rig else []), *asked.settings]
+    base, settings = base_stack(words)
+    match kind:
+        case StudyKind.MEASURE | StudyKind.SWEEP:
+            name = base.disk.aio if base.kind.front == "export" else base.rig
+            return check_arms([Arm(name=name, stack=base, settings=settings)])
+        case StudyKind.COMPARE | StudyKind.CHECK:
+            return check_arms(_compared(asked, base, settings))
+        case StudyKind.TUNE | StudyKind.IMPORT:
+            raise AssertionError(f"{kind} has a question of its own")
+        case _:
+            assert_never(kind)
+
+
+def _compared(asked: StudyOptions, base: Stack, settings: tuple[tuple[str, str], ...]) -> list[Arm]:
+    arms = list(arms_from_vary(base, asked.vary, settings=settings)) if asked.vary else []
+    arms += [arm_as_written(_on_rig(one, base), base, settings=settings) for one in asked.arms]
+    if len(arms) < 2:
+        hint = "`--vary disk.aio=threads,native,io_uring`, or `--arm` twice"
+        raise PlanError(
+            f"{len(arms) or 'no'} arm{'' if len(arms) == 1 else 's'} to compare: two are needed", hint=hint
+        )
+    return arms
+
+
+def _on_rig(written: str | NamedArm, base: Stack) -> str | NamedArm:
+    """Return an arm; if the whole plan is simulated, without its own rig."""
+    if isinstance(written, str) or base.kind.measures:
+        return written
+    name, words = written
+    return name, tuple(word for word in words if not word.startswith("rig="))
+
+
+def _workloads_of(question: Question, plan: StudyOptions) -> tuple[Workload, ...]:
+    """Read the workloads; a plan file's job files are relative to the plan file."""
+    if question.builtin and not question.workloads:
+        return tuple(found for word in plan.workloads for found in parse_workload(word))
+    if question.plan is not None and not question.workloads:
+        return read_workloads(plan.workloads or OPTIONS["workloads"].default, question.plan.parent)
+    return read_workloads(question.workloads or OPTIONS["workloads"].default, Path())
+
+
+def read_workloads(words: tuple[str, ...], folder: Path) -> tuple[Workload, ...]:
+    """Read workloads: names, fio options, and job files, which are relative to `folder`."""
+    found: list[Workload] = []
+    for word in words:
+        path = folder / word
+        # fio options may contain a slash (bssplit=4k/60), a path seldom contains a `=`
+        if path.is_file() or ("=" not in word and (os.sep in word or word.endswith((".fio", ".job", ".ini")))):
+            found.append(read_job_file(_text(path), path.stem))
+        else:
+            found += parse_workload(word)
+    names = [workload.name for workload in found]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise PlanError(f"the workload {twice} is asked for twice", hint="remove one: rounds repeat it")
+    return tuple(found)
+
+
+def _text(path: Path) -> str:
+    try:
+        content = read_up_to(path, _FILE_BYTES_MAX + 1)
+    except OSError as error:
+        raise PlanError(f"cannot read {path}: {error.strerror}") from None
+    if len(content) > _FILE_BYTES_MAX:
+        raise PlanError(f"{path} is larger than 1 MiB", hint="is it the file you meant?")
+    try:
+        return content.decode()
+    except UnicodeDecodeError:
+        raise PlanError(f"{path} is not text in UTF-8") from None
+
+
+def require_sensible(study: Study) -> None:
+    if not SECONDS_MIN <= study.seconds <= SECONDS_MAX:
+        raise PlanError("--seconds must be between 50 ms and one day", hint="`--seconds 3s`")
+    if not 0 <= study.ramp_seconds <= RAMP_MAX:
+        raise PlanError("a ramp lasts at most one hour", hint="`--ramp 500ms`")
+    if study.budget_seconds is not None and not round_seconds(study) <= study.budget_seconds <= BUDGET_MAX:
+        takes = format_seconds(round_seconds(study))
+        raise PlanError(f"the budget is shorter than one round ({takes}), or more than a week")
+    if study.target is not None and any(arm.stack.disk.backend != "file" for arm in study.arms):
+        raise PreconditionError("backend=null-co has no disk below it, so it cannot be compared on a target")
+
+
+def budgeted(study: Study, asked: StudyOptions) -> Study:
+    """Return the study with its time budget; the default budget does not apply if rounds are given."""
+    said = asked.budget
+    if said is None and asked.rounds is None:
+        loads = len(study.at_load) + 1  # one I/O at a time besides
+        said = max(BUDGET_SECONDS, BUDGET_ROUNDS * loads * round_seconds(study))
+    pairs = asked.pairs or OPTIONS["pairs"].default
+    return replace(study, sequential=True, budget_seconds=said, looks=(), pairs=pairs)
+
+
+def most_rounds(kind: StudyKind, asked: StudyOptions) -> int:
+    """Return the most rounds; a budget without rounds allows as many as fit."""
+    budget = kind is StudyKind.COMPARE and asked.budget is not None
+    return asked.rounds or (ROUNDS_MAX if budget else int(OPTIONS["rounds"].default[kind]))
+
+
+def _own_times(workloads: tuple[Workload, ...]) -> tuple[float | None, float | None]:
+    """Return the times in job files; `fio_job` refuses those that disagree with the study's."""
+    said = [own_times(workload) for workload in workloads]
+    seconds, ramps = ([pair[index] for pair in said if pair[index] is not None] for index in (0, 1))
+    return (seconds[0] if seconds else None), (ramps[0] if ramps else None)
+
+
+def _or(*values: float | None) -> float:
+    """Return the first value given; the last one is the default."""
+    return next(value for value in values if value is not None)

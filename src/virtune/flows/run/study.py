@@ -1,0 +1,393 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Run a study from start to finish: check preconditions, store its trials one by one, resume it if interrupted."""
+
+import contextlib
+import importlib
+import secrets
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+from virtune import shell
+from virtune.analyse.study.interim_analysis import look
+from virtune.analyse.study.lost_arms import require_measured
+from virtune.analyse.study.summarise import summarise
+from virtune.analyse.study.verdicts import confidence_of_one
+from virtune.bench.load import fio_engines
+from virtune.bench.neighbour import IMAGE as NEIGHBOURS
+from virtune.bench.port import Surroundings
+from virtune.bench.rigs import session
+from virtune.bench.scratch import Scratch
+from virtune.bench.verify.judge import require_verified
+from virtune.flows.run.attempt import Attempts, still_to_run, summary_of
+from virtune.flows.run.pace import (
+    Pace,
+    all_seconds,
+    host_is_busy,
+    place_of,
+    rounds_at_most,
+    scratch_stacks,
+    seconds_left,
+)
+from virtune.flows.run.preconditions import Leave, admitted, require_programs
+from virtune.flows.run.simulated_study import simulated_tools
+from virtune.flows.run.spread_images import spread_images
+from virtune.flows.run.study_domains import ready_domains
+from virtune.flows.run.study_images import identities, require_same_images
+from virtune.flows.run.trial import Tools, ground_for, images_for
+from virtune.flows.stored.last_check import last_check
+from virtune.flows.stored.seen_costs import seen_costs
+from virtune.flows.stored.show import by_todays_method
+from virtune.flows.stored.study_id import study_id
+from virtune.model.condition import Threshold
+from virtune.model.errors import (
+    Interrupted,
+    MissingToolError,
+    PreconditionError,
+    RigError,
+    UsageError,
+)
+from virtune.model.event import (
+    Event,
+    Noticed,
+    RoundJudged,
+    StudyPlanned,
+    StudyStarted,
+    TrialEnded,
+    TrialStarted,
+)
+from virtune.model.evidence import StudyRecord
+from virtune.model.result import Result
+from virtune.model.stack import Disk
+from virtune.model.study import Study, Trial
+from virtune.model.units import format_share
+from virtune.model.verdict import ROUNDS_MIN
+from virtune.plan.fit import clients_for, loads_virtqueues, require_fit
+from virtune.plan.forecast import SeenCosts, round_seconds
+from virtune.plan.interleave import propose
+from virtune.plan.loads import disturbed_probes, settled, with_loads
+from virtune.plan.looks import looked_at, plan_done
+from virtune.probe.kernel import try_io_uring
+from virtune.store.store import Store
+
+_NOISES = (0.02, 0.05, 0.15)
+"""How rounds differ on a quiet host, on a busy one and on a bad one (`virtune check` says which one this is)."""
+
+_OF_EXPORTS = frozenset({"nbd", "libblkio"})
+"""The fio engines that load a storage daemon's exports; guests do not need them."""
+
+
+Finished = tuple[StudyRecord, Result]
+"""A study with what it says."""
+
+
+def new_study(study: Study, *, restart: bool = False) -> Study:
+    """Return the study with an id, a date and its trials in their interleaved order, each in a process of its own
+    with `restart`.
+    """
+    now = datetime.now(UTC)
+    name = study_id(now, simulated=study.simulated)
+    study = replace(study, id=name, created=now.isoformat(timespec="seconds"))
+    if study.at_load:
+        return with_loads(study, restart=restart)
+    return replace(
+        study,
+        trials=propose(
+            study,
+            rounds=_at_once(study),
+            workloads=[workload.name for workload in study.workloads],
+            restart=restart,
+        ),
+    )
+
+
+def shows(study: Study) -> str:
+    """Return the minimum detectable difference of a planned study, for several levels of noise.
+
+    It has 90 % power at the confidence of each pair.
+    """
+    from virtune.analyse.stats.anytime import smallest_shown
+    from virtune.analyse.stats.planned import smallest_planned
+
+    rounds = study.rounds if study.budget_seconds is None else int(study.budget_seconds / round_seconds(study))
+    rounds, alpha = min(rounds, study.rounds), 1 - confidence_of_one(study)
+    smallest = smallest_shown if study.looks is None else smallest_planned
+    found = [(noise, smallest(rounds, sd=noise, alpha=alpha, arms=len(study.arms))) for noise in _NOISES]
+    known = [
+        f"{format_share(least, 1)} if rounds vary by {format_share(noise)}"
+        for noise, least in found
+        if least is not None
+    ]
+    words = f"with {rounds} round{'' if rounds == 1 else 's'} you can detect"
+    return f"{words} {', '.join(known)}" if known else f"too few rounds to show a difference: {rounds}"
+
+
+def _at_once(study: Study) -> int:
+    """Return how many rounds are proposed at first: all that come before the first interim look."""
+    if not study.sequential:
+        return study.rounds
+    return ROUNDS_MIN if study.budget_seconds is None else 1
+
+
+def random_seed() -> int:
+    """Return a random seed that is small enough to be typed."""
+    return secrets.randbelow(1_000_000)
+
+
+def run_study(study: Study, *, store: Store, say: Callable[[Event], None], leave: Leave, facts: str) -> Finished:
+    """Store a new study and run its trials; returns it with its result.
+
+    Raises Interrupted when the user stopped it (finished trials are kept), LoadError when fewer than two arms gave
+    measurements, or the only one gave none.
+    """
+    costs = seen_costs(store, study)
+    planned = StudyPlanned(study=study, seconds=all_seconds(study, costs))
+    with prepared(study, say, leave, announced=planned) as tools:
+        study = replace(study, images=identities(loaded(study, tools)), checked=last_check(store, study))
+        store.add_study(study, facts=facts)
+        _run_all(study, study.trials, tools, costs, store=store, say=say)
+    return finished_result(store, study.id)
+
+
+def resume_study(
+    record: StudyRecord,
+    *,
+    store: Store,
+    say: Callable[[Event], None],
+    leave: Leave,
+    conditions: tuple[Threshold, ...] = (),
+) -> Finished:
+    """Run the rest of a study; finished trials are never repeated.
+
+    It runs until its conditions, or those given instead, are decided.
+    """
+    study = record.study
+    if study.imported:
+        raise UsageError(f"study {study.id} was imported and cannot be run", hint="`virtune show` shows it")
+    if conditions not in ((), study.conditions) and not record.finished:
+        study = replace(study, conditions=conditions)
+        store.replace_study(study)
+        record = replace(record, study=study)
+    left = still_to_run(record)
+    if left or study.unsettled or (study.sequential and not record.finished):
+        require_same_images(study)
+        with prepared(study, say, leave) as tools:
+            require_same_images(study)  # a damaged scratch image has just been replaced
+            _run_all(study, left, tools, seen_costs(store, study), store=store, say=say)
+    return finished_result(store, study.id)
+
+
+def finished_result(store: Store, study_id: str) -> Finished:
+    """Mark a study as finished when every trial is measured, and return it with its result."""
+    record = by_todays_method(store, study_id)
+    if not (record.left or record.finished or record.study.unsettled):
+        store.finish(study_id)
+        record = replace(record, finished=True)
+    return record, summarise(record)
+
+
+@contextlib.contextmanager
+def prepared(
+    study: Study, say: Callable[[Event], None], leave: Leave, *, all_up: bool = True, announced: Event | None = None
+) -> Iterator[Tools]:
+    """Check all preconditions before anything is created, then yield the tools with the scratch images in place.
+
+    `all_up`: every arm must come up; without it the caller checks that. `announced` is reported after the checks,
+    before images are filled.
+    """
+    if study.simulated:
+        if announced is not None:
+            say(announced)
+        with simulated_tools(study, say) as tools:
+            yield tools
+        return
+    fio = shell.find("fio")
+    require_programs(study, say)
+    ways = ready_domains(study, say)
+    engines = _usable(fio_engines(fio), say)
+    # one engine for all arms that load files or disks: a guest's fio may have fewer engines
+    engines = engines.intersection(*(way.engines | _OF_EXPORTS for way in ways.values()))
+    programs = {"fio": fio, **_generator(study, engines)}
+    clients = clients_for(study, engines=engines, installed=shell.GENERATOR in programs)
+    require_fit(study, clients=clients)
+    with (
+        admitted(study, leave) as target,
+        shell.Warden(study.id) as warden,
+        Scratch(
+            Path(study.scratch), span_bytes=study.span_bytes, say=say, passing=study.connect is not None
+        ) as scratch,
+        spread_images(study, say) as spread,
+        session(Surroundings(warden=warden, scratch=scratch.directory, access=ways)) as rigs,
+    ):
+        if announced is not None:
+            say(announced)
+        tools = Tools(
+            programs=programs,
+            clients=clients,
+            rigs=rigs,
+            scratch=scratch,
+            warden=warden,
+            target=target,
+            spread=spread,
+        )
+        for _ in loaded(study, tools):
+            pass  # images are created on request: now, and not in the first trial
+        with _judges():
+            if all_up:
+                _require_all_come_up(study, tools)
+        yield tools
+
+
+@contextlib.contextmanager
+def _judges() -> Iterator[None]:
+    """Import the analysis while the block runs: it takes half a second, in which a guest boots, and must not fall
+    between trials.
+    """
+    loading = threading.Thread(target=importlib.import_module, args=("scipy.special",))
+    loading.start()
+    yield
+    loading.join()
+
+
+def loaded(study: Study, tools: Tools) -> Iterator[Path]:
+    """Yield every lasting file and device that the study's arms load, without those removed after the run."""
+    if study.connect is not None or study.simulated:
+        return
+    if study.target is not None:
+        yield Path(study.target)
+    for stack in scratch_stacks(study):
+        yield from images_for(stack, tools)
+        if stack.neighbour == "io":
+            yield tools.scratch.image_for(Disk(), tools.warden, NEIGHBOURS)
+
+
+def _generator(study: Study, engines: frozenset[str]) -> dict[str, str]:
+    """Return the path of virtune-load, if the study can use it.
+
+    Raises MissingToolError when it is missing and this fio cannot replace it.
+    """
+    if not loads_virtqueues(study):
+        return {}
+    exported = any(arm.stack.export == "vhost-user-blk" for arm in study.arms)
+    with contextlib.suppress(*([] if exported and "libblkio" not in engines else [MissingToolError])):
+        return {shell.GENERATOR: shell.find_generator()}
+    return {}
+
+
+def _usable(engines: frozenset[str], say: Callable[[Event], None]) -> frozenset[str]:
+    """Leave out io_uring where the kernel denies it, even if fio was built with it."""
+    if "io_uring" in engines and try_io_uring() is False:
+        say(Noticed(text="io_uring does not work here (`virtune probe` says why), so fio uses another engine"))
+        return engines - {"io_uring"}
+    return engines
+
+
+def _require_all_come_up(study: Study, tools: Tools) -> None:
+    """Bring every arm up once before anything is measured, so that a stack that QEMU refuses is reported at once."""
+    for arm in study.arms:
+        for workload in study.workloads[:1]:
+            try:
+                with tools.rigs.up(arm.stack, ground_for(arm.stack, workload, study, tools)) as bench:
+                    require_verified(arm.name, bench.in_force.checks)
+            except RigError as error:
+                said = f": {error.hint}" if error.hint else ""
+                raise PreconditionError(f"arm {arm.name!r} does not start: {error.message}{said}") from None
+
+
+def _run_all(
+    study: Study,
+    left: tuple[Trial, ...],
+    tools: Tools,
+    costs: SeenCosts,
+    *,
+    store: Store,
+    say: Callable[[Event], None],
+) -> None:
+    """Run the trials left; with offered loads, first the baseline's saturation and then the loads that follow from
+    it.
+
+    These are stored before they run, so that the saturation is measured only once.
+    """
+    if left or study.sequential:
+        _run(study, left, tools, costs, store=store, say=say)
+    if study.unsettled:
+        probed = by_todays_method(store, study.id)
+        study = settled(probed)
+        store.replace_study(study)
+        for text in disturbed_probes(probed):
+            say(Noticed(text=text))
+        say(Noticed(text="; ".join(f"{one.name}: {one.meaning}" for one in study.compared if one.offered_iops)))
+        _run(study, store.get(study.id).left, tools, costs, store=store, say=say)
+
+
+def _run(
+    study: Study,
+    left: tuple[Trial, ...],
+    tools: Tools,
+    costs: SeenCosts,
+    *,
+    store: Store,
+    say: Callable[[Event], None],
+) -> None:
+    """Run the trials left, and those proposed after them, until no more are proposed."""
+    ended = len(study.trials) - len(left)
+    pace = Pace(study, done=ended, busy=host_is_busy(), seen=costs)
+    say(StudyStarted(study=study, done=ended, seconds_left=seconds_left(study, left, pace)))
+    if study.sequential and not study.unsettled and study.rounds_begun <= ROUNDS_MIN and left:
+        say(Noticed(text=shows(study)))
+    attempts = Attempts(study, tools, store=store, say=say, pace=pace)
+    try:
+        if not left:
+            study, left = _next(study, attempts, pace, store, say)
+        while left:
+            for index, trial in enumerate(left):
+                place = place_of(study, trial, pace)
+                say(TrialStarted(trial=trial, place=place, seconds_left=seconds_left(study, left[index:], pace)))
+                record = attempts.make(trial)
+                ended += 1
+                say(TrialEnded(trial=trial, place=place, summary=summary_of(record), failure=record.failure))
+            study, left = _next(study, attempts, pace, store, say)
+    except KeyboardInterrupt:
+        raise _interrupted(study, ended, pace) from None
+    require_measured(store.get(study.id).trials)
+
+
+def _interrupted(study: Study, ended: int, pace: Pace) -> Interrupted:
+    """Say how far an interrupted study came, and how to resume it."""
+    number = study.trials[min(ended, len(study.trials) - 1)].round
+    most = f"{'at most ' if study.sequential else ''}{rounds_at_most(study, pace)}"
+    stored = f"{ended} trial{' is' if ended == 1 else 's are'} stored"
+    hint = f"continue with `virtune resume {study.id}`"
+    return Interrupted(f"interrupted in round {number} of {most}; {stored}", hint=hint)
+
+
+def _next(
+    study: Study, attempts: Attempts, pace: Pace, store: Store, say: Callable[[Event], None]
+) -> tuple[Study, tuple[Trial, ...]]:
+    """Make the interim analysis; return the study with the next round, if one is needed.
+
+    The proposal is stored before it runs, so that a killed study resumes exactly.
+    """
+    if not study.sequential or study.unsettled:
+        return study, ()
+    study = looked_at(study, plan_done(study, pace.seconds))
+    record = attempts.record(study)
+    require_measured(record.trials)
+    seen = look(record)
+    restart = any(trial.restart for trial in study.trials)
+    proposed = propose(study, rounds=1, workloads=seen.workloads, without=seen.lost, restart=restart)
+    ends = study.budget_seconds is not None and pace.seconds + pace.left(proposed) > study.budget_seconds
+    if ends and proposed:  # no further round fits, so this look gets the rest of the error
+        study, proposed = looked_at(study, 1.0), ()
+        seen = look(attempts.record(study))
+    left = seconds_left(study, (), pace)
+    say(RoundJudged(round=study.rounds_begun, verdicts=seen.verdicts, rulings=seen.rulings, seconds_left=left))
+    now = {(trial.arm, trial.workload) for trial in study.trials if trial.round == study.rounds_begun}
+    for (arm, workload), why in seen.lost.items():
+        if (arm, workload) in now:
+            say(Noticed(text=f"{why}; the other arms go on without it under {workload}"))
+    study = replace(study, trials=(*study.trials, *proposed))
+    store.replace_study(study)
+    return study, proposed

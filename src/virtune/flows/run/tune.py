@@ -1,0 +1,397 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The verb `tune`: probe, race in random blocks, confirm on fresh data; each step follows from the stored trials."""
+
+import math
+import time
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+
+from virtune.analyse.search.blocks import search_of
+from virtune.analyse.search.confirm import soak_slices
+from virtune.analyse.search.pilot import BLOCKS_IN_BUDGET, PROBE_SLICES, SLICES, seconds_of, slices_least, unresolved
+from virtune.analyse.search.tuning import tuning
+from virtune.analyse.trial.rejection import unsettled
+from virtune.bench.port import Bench, DiskImageSpec, Session
+from virtune.bench.verify.judge import require_verified
+from virtune.flows.run.attempt import Attempts
+from virtune.flows.run.pace import before_seconds
+from virtune.flows.run.preconditions import Leave
+from virtune.flows.run.study import loaded, prepared
+from virtune.flows.run.study_images import identities, require_same_images
+from virtune.flows.run.trial import Tools, ground_for
+from virtune.flows.stored.last_check import last_check
+from virtune.flows.stored.show import by_todays_method
+from virtune.model.errors import Interrupted, LoadError, NotInForceError, PlanError, PreconditionError, RigError
+from virtune.model.event import (
+    Event,
+    Noticed,
+    SearchMoved,
+    StepEnded,
+    StepProgressed,
+    StepStarted,
+    TrialPlace,
+    TrialStarted,
+)
+from virtune.model.evidence import InForce, StudyRecord, TrialRecord
+from virtune.model.reason import Reason, because
+from virtune.model.search import Phase, Removed, phase_of
+from virtune.model.stack import Stack
+from virtune.model.study import Study, Trial
+from virtune.model.tuning import Tuning
+from virtune.model.units import format_seconds, format_share
+from virtune.plan.forecast import NOTHING_SEEN, SeenCosts, attempts_for, trial_seconds
+from virtune.plan.search import next_block
+from virtune.store.store import Store
+
+_MANY = 100
+"""The number of slices over which repeats are forecast, to get their share."""
+
+COME_UP_MAX = 200
+"""Up to so many configurations are all brought up once before the race; of more, each when its turn comes."""
+
+
+RESTLESS = 0.25
+"""From this sd of neighbouring slices (ln) on a longer search is advised: on a recorded hour of 0.37 two of
+three searches chose within 3 % of the best, and nine of ten with 40 s between their blocks (benchmarks/decide.md)."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Anew:
+    """Rigs that restart every stack: in a new process, or for guests with a new disk in the same machine."""
+
+    rigs: Session
+
+    def up(self, stack: Stack, ground: DiskImageSpec, *, restart: bool = False) -> AbstractContextManager[Bench]:  # noqa: ARG002
+        """Bring a stack up in a new process or with a new disk."""
+        return self.rigs.up(stack, ground, restart=True)
+
+
+def tune(
+    study: Study,
+    *,
+    store: Store,
+    say: Callable[[Event], None],
+    leave: Leave,
+    facts: str,
+    seen: SeenCosts = NOTHING_SEEN,
+) -> Tuning:
+    """Store a new search and run it to its end; returns its result. `seen` is the overhead in this host's studies.
+
+    Raises PlanError for a budget that is too short, Interrupted when the user stopped it (finished trials are kept),
+    LoadError when nothing could be measured.
+    """
+    require_budget(study, seen)
+    with prepared(study, say, leave, all_up=False) as tools:
+        study = those_that_come_up(study, tools, say)
+        study = replace(study, images=identities(loaded(study, tools)), checked=last_check(store, study))
+        store.add_study(study, facts=facts)
+        _search(store.get(study.id), tools, store=store, say=say)
+    return finished_tuning(store, study.id)
+
+
+def require_budget(study: Study, seen: SeenCosts = NOTHING_SEEN) -> None:
+    """Raise PlanError for a budget below the fewest blocks, with the time they need, before anything runs.
+
+    `seen` is the overhead in this host's studies.
+    """
+    budget = search_of(study).budget_seconds
+    least = seconds_left(replace(_not_begun(study), race_seconds_left=0.0), seen)
+    if budget is not None and least is not None and least > budget + 1:
+        raise PlanError(
+            f"--budget {format_seconds(budget)} is too short: {BLOCKS_IN_BUDGET} blocks of"
+            f" {search_of(study).racing} configurations and the confirmation take about {format_seconds(least)}",
+            hint="a larger --budget, or fewer values in --vary",
+        )
+
+
+def resume_tuning(record: StudyRecord, *, store: Store, say: Callable[[Event], None], leave: Leave) -> Tuning:
+    """Resume a search, in the middle of a block if it was killed there."""
+    if not tuning(record).finished or unsettled(record.attempts, most=record.study.attempts):
+        require_same_images(record.study)
+        with prepared(record.study, say, leave, all_up=False) as tools:
+            require_same_images(record.study)  # a damaged scratch image has just been replaced
+            _search(record, tools, store=store, say=say)
+    return finished_tuning(store, record.study.id)
+
+
+def finished_tuning(store: Store, study_id: str) -> Tuning:
+    """Mark a search as finished when nothing is left to run, and return its result."""
+    return tuning_of(store, by_todays_method(store, study_id))
+
+
+def tuning_of(store: Store, record: StudyRecord) -> Tuning:
+    """Return the result of a search that was read; mark it as finished when nothing is left to run."""
+    known = tuning(record)
+    if known.finished and not record.finished and store.writable:
+        store.finish(record.study.id)
+    return known
+
+
+def seconds_left(known: Tuning, seen: SeenCosts = NOTHING_SEEN) -> float | None:
+    """Estimate the time left; None where only a certificate ends the race and none is in sight.
+
+    `seen` is the overhead in this host's studies, for a search that has not begun.
+    """
+    study, search = known.study, search_of(known.study)
+    if known.finished:
+        return 0.0
+
+    def take(slices: int, phase: Phase) -> float:
+        return slices * len(study.workloads) * _slice_seconds(known, seconds_of(study, known.probed, phase), seen)
+
+    pairs = max(0, search.confirm_pairs - (known.confirmation.pairs if known.confirmation else 0))
+    soaked = sum(one.seconds for one in known.soaks) * len(study.workloads)
+    after = take(2 * pairs, Phase.CONFIRM) + max(0.0, take(2 * soak_slices(search), Phase.SOAK) - soaked)
+    if known.phase not in (Phase.PROBE, Phase.RACE):
+        return after
+    race = race_seconds(known, _slice_seconds(known, known.probed.slice_seconds, seen))
+    if race is None:
+        return None
+    return take(max(0, PROBE_SLICES - known.probed.slices), Phase.PROBE) + race + after
+
+
+def _slice_seconds(known: Tuning, seconds: float, seen: SeenCosts) -> float:
+    """Return the time of a slice with its overhead: as in the slices so far, else as in this host's studies."""
+    study = known.study
+    if known.probed.slices and not study.simulated:
+        return seconds + known.beside_seconds
+    return trial_seconds(replace(study, seconds=seconds), study.arm(study.baseline).stack, seen)
+
+
+def race_seconds(known: Tuning, each: float) -> float | None:
+    """Estimate the time left for the race where a slice takes `each`; None where no end is in sight."""
+    search, cap, done = search_of(known.study), known.probed.slices_max, known.standing.slices
+    needed = None if len(known.standing.runners) < search.racing else known.standing.slices_left  # others may join
+    ahead = [left for left in (needed, None if cap is None else cap - done) if left is not None]
+    if not ahead:
+        return None
+    each = max(each * len(known.study.workloads), search.spread_seconds / max(1, len(known.standing.up_next)))
+    race = max(0.0, min(ahead) * each)
+    if known.race_seconds_left is None:
+        return race
+    return min(race, max(known.race_seconds_left, (slices_least(search) - done) * each, 0.0))
+
+
+def _require_real(found: InForce) -> None:
+    """Raise PreconditionError for a guest under software emulation, whose figures are not comparable."""
+    emulated = next((one for one in found.checks if (one.setting, one.found) == ("accelerator", "tcg")), None)
+    if emulated is not None:
+        raise PreconditionError(
+            f"guests run under software emulation only (no KVM), so no recommendation is possible: {emulated.proof}",
+            hint="`--rig vhost-user` measures a virtio disk without a guest",
+        )
+
+
+def those_that_come_up(study: Study, tools: Tools, say: Callable[[Event], None]) -> Study:
+    """Bring every arm up once and leave out, with the reason, those that QEMU refuses or runs with other settings."""
+    search = search_of(study)
+    if len(study.arms) > COME_UP_MAX:
+        baseline = study.arm(study.baseline).stack
+        with tools.rigs.up(baseline, ground_for(baseline, study.workloads[0], study, tools), restart=True) as bench:
+            _require_real(bench.in_force)
+        return study
+    what = f"bringing {len(study.arms)} configurations up once"
+    say(StepStarted(what=what))
+    refused: dict[str, str] = {}
+    for index, arm in enumerate(study.arms):
+        try:
+            ground = ground_for(arm.stack, study.workloads[0], study, tools)
+            with tools.rigs.up(arm.stack, ground, restart=True) as bench:
+                require_verified(arm.name, bench.in_force.checks)
+                _require_real(bench.in_force)
+        except (RigError, NotInForceError) as error:
+            refused[arm.name] = error.message + (f": {error.hint}" if error.hint else "")
+        say(StepProgressed(what=what, fraction=(index + 1) / len(study.arms)))
+    say(StepEnded(what=what))
+    if study.baseline in refused:
+        raise PreconditionError(f"the baseline does not start: {refused[study.baseline]}")
+    ranked = tuple(name for name in search.ranked if name not in refused)
+    if len(ranked) < 2:
+        raise PreconditionError("fewer than two configurations start", hint="; ".join(sorted(set(refused.values()))))
+    gone = tuple(Removed.by(because(Reason.DOES_NOT_START, why=why), what=name) for name, why in refused.items())
+    search = replace(search, ranked=ranked, removed=(*search.removed, *gone))
+    return replace(study, arms=tuple(arm for arm in study.arms if arm.name not in refused), search=search)
+
+
+def _search(record: StudyRecord, tools: Tools, *, store: Store, say: Callable[[Event], None]) -> None:
+    """Run block after block until the search is finished."""
+    study = record.study
+    pending = unsettled(record.attempts, most=study.attempts)
+    made = tuple(one for one in record.attempts if pending is None or one.trial.number != pending.number)
+    begun = -math.inf
+    try:
+        while block := _block_after(record, made):
+            known = tuning(_with(record, made, before=block[0].number))
+            left = _with_repeats(seconds_left(known), made)
+            say(SearchMoved(known=known, seconds_left=left))
+            if known.phase is Phase.RACE and not known.standing.blocks:
+                require_percentiles(known)
+                say(Noticed(text=probed_words(known)))
+            attempts = _attempts(study, known, tools, store, say)
+            if known.phase is Phase.RACE:
+                begun = _spread(begun, search_of(study).spread_seconds)
+            done = {one.trial.number for one in made}
+            for index, trial in enumerate(block, 1):
+                if trial.number not in done:
+                    place = TrialPlace(number=index, of=len(block), rounds=None)
+                    say(TrialStarted(trial=trial, place=place, seconds_left=left or 0.0))
+                    attempts.make(trial)
+                    made = attempts.made
+            _require_baseline(made)
+    except KeyboardInterrupt:
+        count, hint = len({one.trial.number for one in made}), f"continue with `virtune resume {study.id}`"
+        raise Interrupted(f"interrupted; {count} trials are stored", hint=hint) from None
+    known = tuning(_with(record, made))
+    say(SearchMoved(known=known, seconds_left=0.0))
+    if known.standing.leader is None and known.standing.runners:
+        raise nothing_raced(known, made) if known.standing.blocks else no_room(known)
+
+
+def _with_repeats(seconds: float | None, made: Sequence[TrialRecord]) -> float | None:
+    """Return a forecast including repeats, at their recent share."""
+    if seconds is None:
+        return None
+    last = {one.trial.number: one.attempt for one in made}
+    repeated = [one.attempt < last[one.trial.number] for one in made]
+    return seconds * attempts_for(_MANY, repeated) / _MANY
+
+
+def _spread(begun: float, seconds: float) -> float:
+    """Wait until the block before began so many seconds ago, and return when this one begins (monotonic)."""
+    time.sleep(max(0.0, begun + seconds - time.monotonic()))
+    return time.monotonic()
+
+
+def probed_words(known: Tuning) -> str:
+    """Return the probe's result and the cost of a certificate, to be shown before the race."""
+    search, probed = search_of(known.study), known.probed
+    if probed.sd is None or probed.certificate_seconds is None:
+        return "the pilot saw too little to forecast the time of --mode certify"
+    each = _slice_seconds(known, probed.slice_seconds, NOTHING_SEEN)
+    certificate = probed.certificate_seconds * each / (probed.slice_seconds + known.beside_seconds)
+    words = (
+        f"neighbouring slices of the baseline differ by {format_share(probed.sd, 1)}: to certify"
+        f" {format_share(known.study.margin)} takes"
+        f" at most about {format_seconds(certificate)}, were all {search.racing} nearly as good as"
+        " the best"
+    )
+    race = None if probed.slices_max is None else race_seconds(known, each)
+    if race is None:
+        return words
+    words += f"; this race stops after about {format_seconds(race)} at the latest"
+    if probed.sd < RESTLESS or search.spread_seconds:
+        return words
+    return f"{words}. This host is restless now: choose in a quieter hour, or with blocks far apart (--spread 80s)"
+
+
+def _attempts(study: Study, known: Tuning, tools: Tools, store: Store, say: Callable[[Event], None]) -> Attempts:
+    """Return the runner for the trials of a phase: with its length, and with restarts where starts are measured."""
+    asked = replace(study, seconds=seconds_of(study, known.probed, known.phase))
+    if known.phase is Phase.CONFIRM:
+        tools = replace(tools, rigs=_Anew(tools.rigs))
+    return Attempts(asked, tools, store=store, say=say)
+
+
+def _block_after(record: StudyRecord, made: Sequence[TrialRecord]) -> tuple[Trial, ...]:
+    """Return the block to run: the unfinished one, else the next.
+
+    A block follows from the blocks before it, so an unfinished one is made again from these.
+    """
+    if made:
+        last = max(made, key=lambda one: one.trial.number).trial.round
+        begun = _next(record, made, before=min(one.trial.number for one in made if one.trial.round == last))
+        done = {one.trial.number for one in made}
+        if any(trial.number not in done for trial in begun):
+            return begun
+    return _next(record, made, before=None)
+
+
+def _next(record: StudyRecord, made: Sequence[TrialRecord], *, before: int | None) -> tuple[Trial, ...]:
+    past = _with(record, made, before=before)
+    known = tuning(past)
+    rounds = {one.trial.round for one in past.trials if phase_of(one.trial.round) is known.phase}
+    return next_block(record.study, known, rounds=len(rounds), trials=len(past.trials))
+
+
+def _with(record: StudyRecord, made: Sequence[TrialRecord], *, before: int | None = None) -> StudyRecord:
+    """Return the study's record by these attempts, or by those before a trial."""
+    kept = tuple(one for one in made if before is None or one.trial.number < before)
+    standing = {one.trial.number: one for one in kept}
+    return replace(record, trials=tuple(standing[number] for number in sorted(standing)), attempts=kept)
+
+
+def _require_baseline(made: Sequence[TrialRecord]) -> None:
+    """Raise LoadError when the probe has no measurement: then nothing can be tuned."""
+    probes = [one for one in made if phase_of(one.trial.round) is Phase.PROBE]
+    if len(probes) >= 3 and all(one.measurement is None for one in probes):
+        raise LoadError("no trial of the baseline gave a measurement", hint=_reasons(probes))
+
+
+def require_percentiles(known: Tuning) -> None:
+    """Raise PreconditionError when no slice can hold the I/Os that a percentile of the goal or of a limit needs."""
+    found = unresolved(search_of(known.study), known.probed)
+    if found is None:
+        return
+    longest = search_of(known.study).slice_seconds or SLICES[-1]
+    what, rate = ("I/Os", "IOPS") if found.metric.of == "latency" else ("flushes", "flushes a second")
+    raise PreconditionError(
+        f"{found.metric.id} needs {found.count:,} {what} in a slice, and the baseline makes"
+        f" {found.rate * longest:,.0f} in {format_seconds(longest)}",
+        hint=f"`--seconds {math.ceil(found.seconds)}s`; at {found.count / longest:,.0f} {rate} it could be told",
+    )
+
+
+def no_room(known: Tuning) -> PreconditionError:
+    """Return the message that slices take longer than planned, so that the budget allowed no race."""
+    each = known.probed.slice_seconds + known.beside_seconds
+    return PreconditionError(
+        f"a slice takes {format_seconds(each)} here, so {BLOCKS_IN_BUDGET} blocks of"
+        f" {search_of(known.study).racing} configurations do not fit into --budget",
+        hint=f"at least `--budget {math.ceil(each * slices_least(search_of(known.study)) + known.elapsed_seconds)}s`",
+    )
+
+
+def nothing_raced(known: Tuning, made: Sequence[TrialRecord]) -> LoadError:
+    """Say why no configuration of the race has a value; unusable measurements are distinguished from failures."""
+    raced = [one for one in made if phase_of(one.trial.round) is Phase.RACE]
+    measured = [one.measurement for one in raced if one.measurement is not None]
+    if not measured:
+        return LoadError("no configuration gave a measurement", hint=_reasons(made))
+    causes = {cause for one in measured for cause in one.causes}
+    why = f"disturbed by: {', '.join(sorted(causes))}" if causes else None
+    return LoadError(
+        f"{len(measured)} slices were measured, and none has a {known.study.metric} that counts",
+        hint=why or ("--seconds makes slices longer" if search_of(known.study).goal.improves.percent else None),
+    )
+
+
+def _reasons(records: Iterable[TrialRecord]) -> str:
+    found = {one.failure for one in records if one.failure}
+    return "; ".join(sorted(found))
+
+
+def beforehand(study: Study, seen: SeenCosts = NOTHING_SEEN) -> str:
+    """Return the size of the search and its longest time, set-up included, to be shown before it starts.
+
+    `seen` is the overhead in this host's studies.
+    """
+    search = search_of(study)
+    left = seconds_left(_not_begun(study), seen)
+    words = f"{len(search.ranked)} configurations that promise `{search.promise}`, {search.goal.words}"
+    if search.tries is not None:
+        words += f"; {search.racing} of them race, as Optuna's TPE proposes them from what the others did"
+    apart = sum(len(one.names) for one in search.apart)
+    gone = sum(one.count or 0 for one in search.removed)
+    words += f"; {apart} promise something else and {gone} cannot be or need not be tried" if apart or gone else ""
+    if left is None:
+        return f"{words}; until certified: the probe will say how long that may take"
+    left = left if search.budget_seconds is None else min(left, search.budget_seconds)
+    return (
+        f"{words}; at most about {format_seconds(left + before_seconds(study, seen))}, set-up included; the classic"
+        f" grid takes {format_seconds(search.grid_seconds)}"
+    )
+
+
+def _not_begun(study: Study) -> Tuning:
+    return tuning(StudyRecord(study=study, facts="", finished=False, trials=()))
