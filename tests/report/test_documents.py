@@ -126,7 +126,7 @@ def test_whatever_is_changed_in_a_result_is_noticed() -> None:
     [
         (("comparisons", 0, "verdict"), "faster"),
         (("comparisons", 0, "verdict"), "better"),  # without a ratio nothing is better
-        (("comparisons", 0, "metric"), "iops.max"),
+        (("comparisons", 0, "metric"), "iops.least"),
         (("arms", 0, "rounds", 0, "failure"), "it failed, and measured all the same"),
         (("arms", 0, "in_force", 1, "agrees"), True),  # what could not be seen cannot agree
         (("arms", 0, "in_force", 0, "agrees"), None),

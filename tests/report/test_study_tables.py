@@ -30,7 +30,7 @@ def test_datapath_shows_reads_and_writes_and_engine_and_iothread_apart(
     assert said.index("randread-4k") < said.index("randwrite-4k")
     arms = {line.split()[0] for line in said.splitlines() if line and not line.startswith(" ")}
     assert arms >= {"bare", "native", "native-IOThread", "io_uring-main-loop", "io_uring", "io_uring-pinned"}
-    (native, *_) = [line for line in said.splitlines() if line.startswith("native-IOThread")]
+    native = said.partition("\nnative-IOThread")[2]  # a row, or a list of its own where the table is too wide
     assert "+1" in native.split("[")[0], "an IOThread alone is worth 15 % on this disk"
     assert "410k" in said, "what the author printed of polling"
 
