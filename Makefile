@@ -1,7 +1,6 @@
 # Every target works on a fresh Debian or Ubuntu machine; `tools/setup` installs what is missing.
 VENV := .venv/bin
-ALONE := tests/bench tests/flows tests/truth  # where tests marked `pair` or `alone` lie: what is not collected takes no time
-PATIENT :=
+ALONE := tests/bench tests/flows tests/truth  # where tests marked `alone` lie: what is not collected takes no time
 
 unexport PYTHONDONTWRITEBYTECODE  # where bytecode is not kept, every worker compiles all that it imports
 
@@ -16,11 +15,8 @@ demo:  ## Install what is needed, then compare threads, native, io_uring, a VM a
 
 test:  ## Everything: style, types, house rules, tests on real fio and QEMU
 	@tools/setup dev
-	@# three tests at a time, since the real ones wait more than they work; style and types take what is left of the CPUs
-	@$(MAKE) --no-print-directory -j 2 --output-sync check load PATIENT='nice -n 10' & beside=$$!; \
-	$(VENV)/pytest -m 'not pair and not alone and not long' -n 3 --dist loadgroup; passed=$$?; \
-	wait $$beside || { echo 'make check or make load failed: see above'; exit 1; }; exit $$passed
-	$(VENV)/pytest -m 'pair and not long' -n 2 --dist loadgroup $(ALONE)
+	$(MAKE) --no-print-directory -j 2 --output-sync check load  # not beside the tests: the generator's measure, too
+	$(VENV)/pytest -m 'not alone and not long' -n 3 --dist loadgroup  # three, since the real ones wait more than they work
 	$(VENV)/pytest -m 'alone and not long' $(ALONE)
 
 test-long:  ## What is long and rare: kills by the hundred, soaks, large simulations; before a release
@@ -29,10 +25,10 @@ test-long:  ## What is long and rare: kills by the hundred, soaks, large simulat
 
 check:  ## Style, types and house rules only
 	@tools/setup dev
-	$(PATIENT) $(VENV)/ruff check .
-	$(PATIENT) $(VENV)/ruff format --check .
-	$(PATIENT) $(VENV)/mypy
-	$(PATIENT) $(VENV)/lint-imports
+	$(VENV)/ruff check .
+	$(VENV)/ruff format --check .
+	$(VENV)/mypy
+	$(VENV)/lint-imports
 
 load:  ## The load generator's own tests only
 	@tools/setup dev

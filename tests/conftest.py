@@ -108,9 +108,9 @@ def first_served(nice: int = FIRST) -> Iterator[None]:
 def niceness(item: pytest.Item) -> int:
     """How nice a test and what it starts are: a rate that had to wait for a CPU is none that we know.
 
-    So `pair` and `alone` go before all, unless one wants others in its way (`alone(first=False)`).
+    So `alone` goes before all, unless it wants others in its way (`alone(first=False)`).
     """
-    alone = item.get_closest_marker("alone") or item.get_closest_marker("pair")
+    alone = item.get_closest_marker("alone")
     return FIRST if alone and alone.kwargs.get("first", True) else 0
 
 

@@ -88,7 +88,7 @@ def test_what_cannot_be_swept_is_refused(
 
 
 @pytest.mark.real
-@pytest.mark.pair
+@pytest.mark.alone
 def test_a_limit_of_the_daemon_is_where_the_curve_bends(user: User) -> None:
     """A disk of 20 ms: what waits after a stall, at a load close to the limit, must not double the latency."""
     generator()

@@ -16,7 +16,7 @@ from virtune.probe.devices import backing_of
 pytestmark = pytest.mark.real
 
 alone = pytest.mark.alone
-"""Of all but those that count, are refused, or are long and even: others would upset what is measured."""
+"""Of all but those that count, or are refused: others would upset what is measured."""
 
 NULL = ("--set", "disk.backend=null-co")
 
@@ -165,7 +165,7 @@ def test_sum_the_device_sees_the_requests_that_fio_made(user: User) -> None:
     assert (reads[1] - reads[0]) / seconds > 0.85 * used["iops"]
 
 
-@pytest.mark.pair
+@pytest.mark.alone
 def test_a_planted_tenth_is_found_and_equal_arms_are_not_called_different(user: User) -> None:
     rates = {"full": 5000, "again": 5000, "less": 4500}
     arms = [word for arm, iops in rates.items() for word in ("--arm", f"{arm}:disk.throttle_iops={iops}")]

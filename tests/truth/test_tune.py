@@ -132,7 +132,7 @@ def test_the_disk_of_a_guest_is_tuned_and_what_won_was_seen_on_it(user: User) ->
     assert found["confirmation"]["why"] == "too few pairs of starts (1) for an interval at 95 % confidence"
 
 
-@pytest.mark.pair
+@pytest.mark.alone
 def test_a_budget_holds_on_the_clock_and_blocks_are_apart_within_it(user: User) -> None:
     budget, spread = 20, 3
     # two configurations, so that four blocks fit also where a slice of 0.5 s takes 1.4 s
