@@ -29,7 +29,7 @@ from virtune.bench.qemu.machine import (
 )
 from virtune.dialects.qemu.guest import DEVICE, GuestMachine, machine_argv
 from virtune.dialects.qemu.qmp import Command
-from virtune.model.errors import MissingToolError
+from virtune.model.errors import MissingToolError, RigError
 from virtune.model.machine import Machine
 
 PLACES = (
@@ -162,5 +162,13 @@ def _hello(line: Line, child: shell.Child, console: Path, seconds: float) -> Map
     if frame is None:
         words = shell.last_line(console_end(console)) or "it wrote nothing to its console"
         raise HungError(f"the guest did not come up within {seconds:g} s", hint=words)
-    found: Mapping[str, object] = json.loads(frame.body)
-    return found
+    return hello_of(frame.body)
+
+
+def hello_of(body: bytes) -> Mapping[str, object]:
+    """Return what a guest says first. Raises RigError where it is not what this virtune's own program says."""
+    with contextlib.suppress(ValueError, RecursionError):
+        found = json.loads(body)
+        if isinstance(found, dict) and isinstance(found.get("exit_ns"), int):
+            return found
+    raise RigError(f"{GUEST} is not of this version of virtune", hint="tools/setup builds it anew")
