@@ -27,6 +27,8 @@ from virtune.model.evidence import BARRIER, of_guest
 _SETTLE_SECONDS, _END_SECONDS = 0.05, 0.1
 _ARM_SECONDS = 60.0
 _ANSWER_SECONDS = 10.0
+_PREPARE_SECONDS = 30.0
+"""Nothing is timed before a load, and an emulated guest that was given a disk answers late on a busy host."""
 _LOOK_SECONDS = 1.0
 _RESULT_SECONDS = 60.0
 
@@ -154,13 +156,13 @@ def started(loads: Sequence[tuple[LoadedGuest, LoadJob]]) -> list[_Running]:
         old = f"{GO} {ARMED} {RESULT} {LOG}_*.log {EACH}_*.log"
         # all in one line with the shell's builtin printf: under emulation every program costs 10 ms
         words = f"rm -f {old}; mkfifo {GO}; {words_of(['printf', '%s', job.text])} >{JOB}"
-        written = guest.look.run(words, timeout_seconds=_ANSWER_SECONDS)
+        written = guest.look.run(words, timeout_seconds=_PREPARE_SECONDS)
         if written.status:
             complaint = written.stderr.decode(errors="replace").strip()
             raise GuestError(f"the guest cannot write {JOB}", hint=complaint[-300:] or None)
         argv = ["fio", *job.arguments, "--exec_prerun=. /bin/barrier", *LOGGING, "--output-format=json+"]
         argv += [f"--output={RESULT}", "--eta=never", JOB]
-        process = guest.start(argv, timeout_seconds=_ANSWER_SECONDS)
+        process = guest.start(argv, timeout_seconds=_PREPARE_SECONDS)
         progress = Progress(direct=load.workload.direct)
         found.append(_Running(bench, load, progress, process, shlex.join(argv)))
     return found
