@@ -11,7 +11,7 @@ from typing import Any
 import click
 import pytest
 
-from virtune.cli import run
+from virtune.cli import VERBS, run
 from virtune.cli.common.failures import failure_of
 from virtune.model.errors import PreconditionError
 
@@ -58,6 +58,14 @@ def test_a_group_without_a_word_prints_its_help(words: list[str], capsys: pytest
     assert out.startswith(f"Usage: virtune {'' if words in ([], ['help']) else words[-1]}")
     assert "Commands:\n" in out
     assert err == ""
+
+
+def test_a_verb_that_was_imported_hides_nothing_of_pythons(capsys: pytest.CaptureFixture[str]) -> None:
+    """Whoever calls more than one command in a process: `virtune.cli.list` once took the place of `list`."""
+    for verb in VERBS:
+        assert run([verb, "--help"]) == 0
+    assert run([]) == 0
+    assert "Commands:\n" in capsys.readouterr().out
 
 
 def test_help_and_version_have_their_usual_names(capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,6 +2,7 @@
 """The house rules as tests: what no linter knows."""
 
 import ast
+import builtins
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -38,6 +39,7 @@ def broken(stem: str, room: str, text: str) -> list[str]:
         *([] if text.startswith("# SPDX-License-Identifier: Apache-2.0\n") else ["its first line is the licence's"]),
         *([] if ast.get_docstring(tree) else ["the first line of the docstring is the module's role"]),
         *([f"{stem} says nothing"] if stem in FORBIDDEN_STEMS else []),
+        *([f"once imported, {stem} hides Python's own from its package"] if stem in vars(builtins) else []),
         *([f"more than {MODULE_LINES_MAX} lines"] if len(text.splitlines()) > MODULE_LINES_MAX else []),
     ]
     face = room in ("cli", "__main__.py", "warden.py", "on_host.py")
@@ -74,6 +76,7 @@ def test_a_module_that_breaks_a_rule_is_found() -> None:
     for text, why in planted.items():
         assert any(why in said for said in broken("arms", "model", text)), why
     assert broken("utils", "model", good) == ["utils says nothing"]
+    assert broken("list", "cli", good) == ["once imported, list hides Python's own from its package"]
     assert broken("compare", "cli", good + "print(open(1))\n") == []
 
 

@@ -5,6 +5,7 @@ Data goes to stdout, everything else to stderr. Errors are one sentence, then a 
 `virtune.model.errors` gives them; a traceback is shown only when VIRTUNE_DEBUG is set.
 """
 
+import builtins
 import difflib
 import importlib
 import keyword
@@ -47,7 +48,7 @@ VERBS: dict[str, str] = {
     "clean": "Remove leftovers of a killed run: processes, mounts, scratch files",
 }
 """Every verb with its one line of help. The module of a verb is `virtune.cli.<verb>`; it has `command`. Python's own
-words (`import`) have an underscore behind them there."""
+words (`import`) and names (`list`, which this very module uses) have an underscore behind them there."""
 
 
 _ASKED_FOR = {
@@ -69,7 +70,8 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
         if cmd_name not in VERBS:
             return None
-        module = importlib.import_module(f"virtune.cli.{cmd_name}{'_' * keyword.iskeyword(cmd_name)}")
+        taken = keyword.iskeyword(cmd_name) or cmd_name in vars(builtins)
+        module = importlib.import_module(f"virtune.cli.{cmd_name}{'_' * taken}")
         command = module.command
         assert isinstance(command, click.Command)  # noqa: S101 - a verb without a command is our own mistake
         return command
