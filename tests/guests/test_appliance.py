@@ -100,3 +100,13 @@ def test_its_kernel_is_unpacked_once_and_one_that_cannot_be_is_booted_as_it_is(a
     for damaged in (b"", packed[:0x250], packed[:payload], packed[: payload + 1000], packed[:payload] + bytes(2000)):
         assert unpacked_kernel(damaged) is None
     assert unpacked_kernel(packed[:0x202] + b"none" + packed[0x206:]) is None, "no bzImage"
+
+
+def test_without_room_for_the_unpacked_kernel_the_packed_one_is_booted(sources: Sources, tmp_path: Path) -> None:
+    made, _ = appliance_for(sources, tmp_path)
+    plain = made.kernel
+    plain.unlink()
+    plain.mkdir()  # as little can be written there as on a full disk
+    again, built = appliance_for(sources, tmp_path)
+    assert (again.kernel.name, built) == ("vmlinuz", False)
+    assert not list(plain.parent.glob("vmlinux.*")), "nothing is left behind"

@@ -153,12 +153,19 @@ def _read(place: Path) -> Appliance | None:
 
 
 def _unpack(place: Path, kernel: bytes) -> None:
-    """Put the unpacked kernel beside the packed one, if it can be unpacked and started so."""
+    """Put the unpacked kernel beside the packed one, if it can be unpacked and started so, and there is room for it:
+    the packed one does without.
+    """
     plain = unpacked_kernel(kernel)
-    if plain is not None:
-        work = place / f"{_PLAIN}.{os.getpid()}"
+    if plain is None:
+        return
+    work = place / f"{_PLAIN}.{os.getpid()}"
+    try:
         work.write_bytes(plain)
         work.rename(place / _PLAIN)
+    except OSError:
+        with contextlib.suppress(OSError):
+            work.unlink()
 
 
 def _description(sources: Sources, entries: list[ArchiveEntry], size: int) -> dict[str, object]:
