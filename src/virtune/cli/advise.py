@@ -7,10 +7,11 @@ from pathlib import Path
 import click
 
 from virtune.cli.common.change_options import advice_lines, wish_of, wish_options
-from virtune.cli.common.options import json_option
+from virtune.cli.common.options import json_option, store_option
 from virtune.flows.domains.advise import Advice, advise
 from virtune.flows.domains.domains import FoundDomain, everywhere
 from virtune.model.errors import UsageError
+from virtune.model.store_place import StorePlace
 from virtune.report.json.advice import AdvisedDomain, advice_document, advised_domain
 
 
@@ -29,6 +30,7 @@ from virtune.report.json.advice import AdvisedDomain, advice_document, advised_d
     help="Which structure of VMs and drives fits: scale-out=yes|no,own=yes|no,virtio=yes|no.",
 )
 @wish_options
+@store_option
 @json_option
 def command(
     paths: tuple[Path, ...],
@@ -40,6 +42,7 @@ def command(
     template: str | None,
     rules: tuple[str, ...],
     turns: tuple[str, ...],
+    store: StorePlace,
     as_json: bool,
 ) -> int:
     """Show the changes that would fix the disks of VMs, as a diff. Nothing is changed.
@@ -47,6 +50,9 @@ def command(
     Without --template, --rule and --set these are the fixes for the errors and warnings of `virtune audit`. Each
     change has what it takes on a running VM and what it risks. The template `flash` is a published configuration for
     disks on flash; `virtune compare` tells whether it is faster on your host.
+
+    --for-requirements shows a structure's share of bare metal's IOPS as published, and as this host's own studies
+    measured it: those in the store with an arm of that structure and one of `rig=metal`.
 
     \b
     virtune advise vm.xml
@@ -56,7 +62,7 @@ def command(
     virtune advise --for-requirements scale-out=no,own=no,virtio=yes
     """  # noqa: D301 - \b is click's mark for lines to keep
     if needs is not None:
-        _structure(needs, alone=not (paths or connect or as_json))
+        _structure(needs, store, alone=not (paths or connect or as_json))
         return 0
     if domains and not connect:
         raise UsageError("--domain names a libvirt domain", hint="add --connect qemu:///system")
@@ -75,12 +81,13 @@ def command(
     return 0 if len(known) == len(read) else 2
 
 
-def _structure(needs: str, *, alone: bool) -> None:
+def _structure(needs: str, store: StorePlace, *, alone: bool) -> None:
     """Show the VM structure that the published guideline recommends, question by question."""
     from rich.console import Group
 
     from virtune.advise.guidelines import CONFIGURATION, requirements
     from virtune.cli.common.output import put
+    from virtune.flows.stored.structures import own_shares
     from virtune.model.guideline import walk
     from virtune.report.text.guideline import guideline_lines
 
@@ -90,7 +97,8 @@ def _structure(needs: str, *, alone: bool) -> None:
         answers = requirements(needs.split(","))
     except ValueError as error:
         raise UsageError(str(error)) from None
-    put(Group(*guideline_lines(walk(CONFIGURATION, answers))))
+    found = walk(CONFIGURATION, answers)
+    put(Group(*guideline_lines(found, own_shares(store, found.leaf.id))))
 
 
 def _part(found: FoundDomain, advice: Advice) -> AdvisedDomain:

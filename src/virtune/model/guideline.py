@@ -3,6 +3,9 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Literal
+
+from virtune.model.verdict import Interval
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +49,25 @@ class Guideline:
     def forks(self) -> tuple[Fork, ...]:
         """Its questions, in their order."""
         return tuple(node for node in self.nodes.values() if isinstance(node, Fork))
+
+
+Structure = Literal["structure-1", "structure-2", "structure-3", "structure-4"]
+"""A structure of VMs and drives, by its leaf in the configuration guideline."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnShare:
+    """A structure's IOPS relative to bare metal's, as a study of this host measured them. `emulated`: its guests ran
+    without KVM, so the share is the emulator's.
+    """
+
+    structure: Structure
+    study: str
+    arm: str
+    workload: str
+    rounds: int
+    ratio: Interval
+    emulated: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

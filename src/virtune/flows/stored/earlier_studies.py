@@ -90,7 +90,7 @@ class Past:
         if study_id not in self._results:
             self._results[study_id] = None
             with contextlib.suppress(StoreError), Store(self._path, reading=True) as store:
-                here = not isinstance(self._cpu, Unknown) and _cpu_of(store.get(study_id)) == self._cpu
+                here = not isinstance(self._cpu, Unknown) and cpu_of(store.get(study_id)) == self._cpu
                 self._results[study_id] = current(store, study_id) if here else None
         return self._results[study_id]
 
@@ -163,7 +163,7 @@ def _turned_round(one: Comparison) -> Comparison:
     return replace(one, ratio=ratio, verdict=_OPPOSITE.get(one.verdict, one.verdict))
 
 
-def _cpu_of(record: StudyRecord) -> object:
+def cpu_of(record: StudyRecord) -> object:
     """The CPU of the host on which a study was made."""
     try:
         return json.loads(record.facts)["host"]["cpu"]["model"]

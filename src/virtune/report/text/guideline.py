@@ -1,17 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """A path through a guideline, for a terminal: every question with its answer, and the advice at the end."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from rich.console import RenderableType
 from rich.text import Text
 
-from virtune.model.guideline import Walk
+from virtune.model.guideline import OwnShare, Walk
 from virtune.report.text.layout import Paragraph
 
 
-def guideline_lines(found: Walk) -> Iterator[RenderableType]:
-    """Yield the title, a line for each question, and the leaf with what was published of it."""
+def guideline_lines(found: Walk, own: Sequence[OwnShare] = ()) -> Iterator[RenderableType]:
+    """Yield the title, a line for each question, and the leaf with what was published of it, and what this host's own
+    studies measured of it.
+    """
     title = Text(f"\nguideline: {found.guideline.title}", style="bold")
     yield title
     yield Paragraph(Text(found.guideline.source, style="dim"), indent=2, hanging=2)
@@ -27,3 +29,9 @@ def guideline_lines(found: Walk) -> Iterator[RenderableType]:
     ):  # fmt: skip
         if words:
             yield Paragraph(Text(f"{label}: {words}" if label else words), indent=4, hanging=2)
+    for one in own:
+        ratio = one.ratio
+        text = f"{ratio.estimate:.2f} [{ratio.low:.2f}, {ratio.high:.2f}] of bare metal's IOPS under {one.workload}"
+        source = f"{one.rounds} rounds, arm {one.arm} of study {one.study}"
+        without = "; its guests ran without KVM, so this is the emulator's share" if one.emulated else ""
+        yield Paragraph(Text(f"measured here: {text} ({source}){without}"), indent=4, hanging=2)
