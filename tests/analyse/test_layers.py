@@ -11,6 +11,7 @@ from tests.analyse.test_gates import HEADER, WORKLOAD, sample
 
 from virtune.analyse.layers.measured import depth_of, layers_of
 from virtune.analyse.layers.split import split
+from virtune.analyse.trial.boundaries import boundaries_of
 from virtune.analyse.trial.derive import derive
 from virtune.fio.workloads import parse_workload
 from virtune.model.layers import Boundary
@@ -169,3 +170,14 @@ def test_cpu_time_is_told_by_what_threads_do() -> None:
 )  # fmt: skip
 def test_the_depth_is_told_of_a_load_that_is_held_to_it(words: str, depth: float | None) -> None:
     assert depth_of(parse_workload(words)[0]) == depth
+
+
+def test_an_export_has_the_layers_that_its_virtqueues_show() -> None:
+    rings = {"completed": 20_000, "seconds": 2.0, "offered_mean": 7.0, "taken_mean": 4.0}
+    stack = Stack(export="vhost-user-blk", disk=Disk(backend="null-co"))
+    parts = {"virtqueue.json": json.dumps(rings).encode()}
+    found = boundaries_of(parts, None, stack)
+    assert {name: round(one.mean_ns) for name, one in found.items()} == {"ring": 700_000, "backend": 400_000}
+    silent = json.dumps(rings | {"taken_mean": None}).encode()
+    assert list(boundaries_of({"virtqueue.json": silent}, None, stack)) == ["ring"], "and no more than they show"
+    assert boundaries_of(parts, None, Stack(rig="metal")) == {}

@@ -56,6 +56,9 @@ def test_what_our_generator_left_is_read_like_fios(user: User) -> None:
     assert (load.engine, load.direct, load.jobs, load.depth) == ("libblkio", None, 2, 32)
     assert {stream.direction for stream in load.streams} == {"read", "write"}
     assert json.loads(raw)["fio version"].startswith("virtune-load-")
+    rings = json.loads(user.run("show", "last", "--trial", "1", "--capture", "virtqueue.json").stdout)
+    assert rings["completed"] > 0, "the virtqueues are seen in the generator's memory"
+    assert 0 < rings["taken_mean"] <= rings["offered_mean"] <= 64
     command = user.run("show", "last", "--trial", "1", "--capture", "command.txt").stdout
     assert "virtune-load --allow-write" in command
     rig = user.run("show", "last", "--trial", "1", "--capture", "rig.txt").stdout

@@ -87,8 +87,8 @@ SOURCES: dict[str, str] = {
         f"below.{boundary}": f"Mean time of a request from there down to its completion: {words}."
         for boundary, words in (
             ("guest", "/proc/diskstats of the guest"),
-            ("ring", "the requests in the virtqueues, sampled from QEMU's memory, by Little's law"),
-            ("backend", "QEMU's query-blockstats"),
+            ("ring", "the requests in the virtqueues, sampled from QEMU's memory or the load's, by Little's law"),
+            ("backend", "QEMU's query-blockstats; of an export the requests that the daemon took off the virtqueues"),
             ("device", "/proc/diskstats of this host, the first device below the image"),
         )
     },

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A load: one fio or virtune-load, from its job file to its JSON, watched while it runs."""
 
+import functools
 import signal
 import time
 from collections.abc import Mapping
@@ -8,6 +9,8 @@ from pathlib import Path
 from typing import Protocol
 
 from virtune import shell
+from virtune.bench.live.exports import ExportRings
+from virtune.bench.live.rings import TrialRings
 from virtune.bench.pinned import pin_check, pin_load
 from virtune.bench.port import HostCounters, Keep, LoadJob, LoadOutput, Window
 from virtune.bench.verify.image import on_off, opened
@@ -15,7 +18,7 @@ from virtune.bench.watch import TICK_SECONDS, Moments, watch
 from virtune.bounded import read_bounded
 from virtune.fio.job import OPERATIONS
 from virtune.model.errors import LoadError
-from virtune.model.evidence import Check
+from virtune.model.evidence import RINGS, Check
 from virtune.model.stack import Stack
 from virtune.model.target import FileTarget, Target
 from virtune.probe.fio import read_engines
@@ -96,7 +99,12 @@ def run_here(bench: Here, load: LoadJob, window: Window, keep: Keep, warden: she
         warden.running(argv, name="load", ask=signal.SIGINT) as child,
     ):
         pin_load(child.pid, bench.stack.pins.load)
-        checks = watch(_Child(child, bench, load), _moments(window, host, load.job.program, child.pid))
+        rings = TrialRings()
+        try:
+            checks = watch(_Child(child, bench, load), _moments(window, host, load.job.program, child.pid, rings))
+        finally:
+            for _, content in rings.contents():
+                keep.capture(RINGS, content)
         status = child.wait(0)
     if status:
         _require_rig(bench)
@@ -116,12 +124,14 @@ def run_here(bench: Here, load: LoadJob, window: Window, keep: Keep, warden: she
     )
 
 
-def _moments(window: Window, host: HostCounters, program: str, pid: int) -> Moments:
+def _moments(window: Window, host: HostCounters, program: str, pid: int, rings: TrialRings) -> Moments:
     def on_begin() -> None:
         host.add_process("load", pid)
         host.sample(mark="begin")
+        rings.begin([functools.partial(ExportRings, pid)])
 
     def on_end() -> None:
+        rings.end()
         host.sample(mark="stop")
 
     return Moments(

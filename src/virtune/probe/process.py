@@ -17,6 +17,7 @@ import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import BinaryIO
 
 PROC = Path("/proc")
 
@@ -159,6 +160,17 @@ class Process:
         """Return how many bytes it read from disks; None where that is not shown to us."""
         found = re.search(r"^read_bytes: ([0-9]+)$", self._text("io") or "", re.MULTILINE)
         return None if found is None else int(found[1])
+
+    def memory_file(self, name: str) -> BinaryIO | None:
+        """Open a memory file (memfd) that it holds, for reading; None when it holds none of that name, or we may not
+        look.
+        """
+        numbers = [
+            number for number, link in (self.descriptors() or {}).items() if link == f"/memfd:{name} (deleted)"
+        ]
+        with contextlib.suppress(OSError, IndexError):
+            return self._path("fd", str(numbers[0])).open("rb")
+        return None
 
     def memfd_page_bytes(self) -> int | None:
         """Return the size of the pages on which its shared memory lies; None when that may not be seen."""

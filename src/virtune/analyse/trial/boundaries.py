@@ -51,6 +51,8 @@ def boundaries_of(parts: Mapping[str, bytes], used: Use | None, stack: Stack) ->
         if stack.disks == 1:  # only the first disk's rings are read
             found["ring"] = _of_all(_ring(parts, number) for number in range(stack.guests))
         found["backend"] = _of_all(_qemu(parts, number) for number in range(stack.guests))
+    elif stack.kind.front == "export":
+        found["ring"], found["backend"] = _ring(parts, 0), _taken(parts)
     if used is not None and stack.spread is None:
         found["device"] = device_of(used)
     return {name: one for name, one in found.items() if one is not None and one.requests >= _MIN_REQUESTS}
@@ -157,9 +159,20 @@ def _ring(parts: Mapping[str, bytes], number: int) -> Timed | None:
 
     Their numbers were sampled; with their rate Little's law gives the times.
     """
+    return _by_rings(parts, number, "offered_mean")
+
+
+def _taken(parts: Mapping[str, bytes]) -> Timed | None:
+    """Return how long a storage daemon had the requests of its export, from when it took them off the virtqueues. It
+    counts none itself, so this is what the rings show.
+    """
+    return _by_rings(parts, 0, "taken_mean")
+
+
+def _by_rings(parts: Mapping[str, bytes], number: int, name: str) -> Timed | None:
     try:
         seen = json.loads(parts[of_guest(RINGS, number)])
-        completed, seconds, offered = seen["completed"], seen["seconds"], seen["offered_mean"]
-        return Timed(requests=completed, seconds=seconds, total_ns=offered * seconds * 1e9) if seconds > 0 else None
+        completed, seconds, mean = seen["completed"], seen["seconds"], seen[name]
+        return Timed(requests=completed, seconds=seconds, total_ns=mean * seconds * 1e9) if seconds > 0 else None
     except (KeyError, ValueError, TypeError, RecursionError):
         return None

@@ -11,14 +11,15 @@ request is taken, so only the rings show the wait before that. QEMU reports once
 import contextlib
 import ctypes
 import errno
+import json
 import os
 import re
 import threading
 import time
-from collections.abc import Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from types import TracebackType
-from typing import Generic, Self, TypeVar
+from typing import Generic, Protocol, Self, TypeVar
 
 from virtune.bench.qmp import Monitor
 from virtune.model.errors import RigError
@@ -54,8 +55,26 @@ class _Ring:
     size: int
 
 
+class RingMemory(Protocol):
+    """The rings of one disk, wherever their memory is."""
+
+    def __len__(self) -> int:
+        """How many rings there are."""
+        ...
+
+    def read(self) -> list[tuple[int, int, int]]:
+        """Return for each ring how many requests were offered, taken and completed, each modulo 65536. Raises OSError
+        when they can no longer be read.
+        """
+        ...
+
+    def size(self, index: int) -> int:
+        """How many requests a ring holds."""
+        ...
+
+
 class RingReader:
-    """The rings of one disk; raises OSError when QEMU's memory may not be read."""
+    """The rings of one disk of a VM; raises OSError when QEMU's memory may not be read."""
 
     def __init__(self, monitor: Monitor, pid: int, device: str) -> None:
         self._pid = pid
@@ -117,7 +136,7 @@ class RingWatch(Generic[_Key]):
     kept 20 times a second.
     """
 
-    def __init__(self, readers: Mapping[_Key, RingReader], *, interval_seconds: float, curves: bool = False) -> None:
+    def __init__(self, readers: Mapping[_Key, RingMemory], *, interval_seconds: float, curves: bool = False) -> None:
         self._readers = dict(readers)
         self._curves: dict[_Key, list[tuple[int, int, float, float]]] | None = (
             {key: [] for key in readers} if curves else None
@@ -182,7 +201,7 @@ class RingWatch(Generic[_Key]):
 
 
 @contextlib.contextmanager
-def sampled(reader: RingReader, *, interval_seconds: float = INTERVAL_SECONDS) -> Iterator[list[RingRates]]:
+def sampled(reader: RingMemory, *, interval_seconds: float = INTERVAL_SECONDS) -> Iterator[list[RingRates]]:
     """Sample rings in a separate thread while the block runs; the list has one entry when it is over."""
     found: list[RingRates] = []
     with RingWatch({"": reader}, interval_seconds=interval_seconds, curves=True) as watch:
@@ -238,13 +257,29 @@ def _address(monitor: Monitor, physical: int) -> int:
     return int(shown[1], 16)
 
 
-@contextlib.contextmanager
-def kept(monitor: Monitor, pid: int, device: str) -> Iterator[list[RingRates]]:
-    """Sample the rings of a trial's disk while the block runs, if readable; a trial is valid without them."""
-    with contextlib.ExitStack() as ends:
-        found: list[RingRates] = []
-        with contextlib.suppress(OSError):
-            reader = RingReader(monitor, pid, device)
-            if len(reader):
-                found = ends.enter_context(sampled(reader, interval_seconds=TRIAL_INTERVAL_SECONDS))
-        yield found
+class TrialRings:
+    """The rings of a trial's disks, each sampled from `begin` to `end` if found. A trial is valid without them."""
+
+    def __init__(self) -> None:
+        self._found: list[list[RingRates]] = []
+        self._ends = contextlib.ExitStack()
+
+    def begin(self, finds: Iterable[Callable[[], RingMemory]]) -> None:
+        """Sample the rings that these find; they may raise OSError."""
+        for find in finds:
+            rates: list[RingRates] = []
+            with contextlib.suppress(OSError):
+                reader = find()
+                if len(reader):
+                    rates = self._ends.enter_context(sampled(reader, interval_seconds=TRIAL_INTERVAL_SECONDS))
+            self._found.append(rates)
+
+    def end(self) -> None:
+        """End it, if it has not ended."""
+        self._ends.close()
+
+    def contents(self) -> Iterator[tuple[int, str]]:
+        """Yield what was seen, as captures with the disks' numbers."""
+        self.end()
+        for number, found in enumerate(self._found):
+            yield from ((number, json.dumps(asdict(rates)) + "\n") for rates in found)

@@ -2,15 +2,16 @@
 """The common parts of loads in guests with and without Linux: the counters, the evidence, the watch."""
 
 import contextlib
+import functools
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Generic, Protocol, TypeVar
 
 from virtune.bench.guest.channel import GuestError
-from virtune.bench.live.rings import kept
+from virtune.bench.live.rings import RingReader, TrialRings
 from virtune.bench.port import HostCounters, Keep, LoadJob
 from virtune.bench.qemu.machine import QemuGuest, console_end
 from virtune.bench.verify.threads import Spent
@@ -18,7 +19,6 @@ from virtune.bench.watch import STUCK, TICK_SECONDS, Progress
 from virtune.dialects.qemu.guest import DEVICE
 from virtune.model.errors import LoadError, RigError
 from virtune.model.evidence import RINGS, Check, of_guest
-from virtune.model.live import RingRates
 from virtune.shell import last_line
 
 _LOOK_SECONDS = 1.0
@@ -94,27 +94,24 @@ class Counted:
         self._guests, self._host = guests, host
         self._looks: list[dict[str, dict[str, object]]] = [{} for _ in guests]
         self._spent: list[Spent] = []
-        self._rings: list[list[RingRates]] = []
-        self._sampled = contextlib.ExitStack()
+        self._rings = TrialRings()
 
     def begin(self) -> None:
         """The measured time begins."""
         self._look("begin")
-        for guest in self._guests:
-            self._rings.append(self._sampled.enter_context(kept(guest.vm.monitor, guest.vm.child.pid, DEVICE)))
+        vms = (guest.vm for guest in self._guests)
+        self._rings.begin(functools.partial(RingReader, vm.monitor, vm.child.pid, DEVICE) for vm in vms)
 
     def end(self) -> None:
         """The measured time ends."""
-        self._sampled.close()
+        self._rings.end()
         self._look("stop")
         self._spent = [guest.spent() for guest in self._guests]
 
     def keep(self, keep: Keep) -> None:
         """Keep the reads, also when the load failed in between; `t` is the host's monotonic clock in ns."""
-        self._sampled.close()
-        for number, rings in enumerate(self._rings):
-            for rates in rings:
-                keep.capture(of_guest(RINGS, number), json.dumps(asdict(rates)) + "\n")
+        for number, content in self._rings.contents():
+            keep.capture(of_guest(RINGS, number), content)
         for number, looks in enumerate(self._looks):
             if looks:
                 keep.capture(of_guest("qemu-blockstats.json", number), json.dumps(looks) + "\n")
