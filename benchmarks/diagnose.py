@@ -1,14 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """Does `virtune diagnose` change the IOPS of the VM that it looks at? On and off in turns, within one run of a load.
 
-    python benchmarks/diagnose.py [PAIRS] [SECONDS]
+    python benchmarks/diagnose.py [PAIRS] [SECONDS] [qmp|libvirt]
 
-A guest under load (the one without an operating system, depth 8 on a null-co of 500 us) runs all the time. In a
-period of SECONDS `virtune diagnose --qmp` looks at it, as a process of its own with its start; in the next one
-nothing does, the order of the two drawn for each pair. QEMU's own count of requests, asked at the borders, gives the
-IOPS. Prints the ratio on/off with its 95 % interval over pairs, and which files the diagnosis left.
+A guest under load (the one without an operating system, depth 8 on a null-co of 500 us) runs all the time: a QEMU
+started by hand, or a domain of a real libvirtd, which reaches the null-co over NBD. In a period of SECONDS `virtune
+diagnose` looks at it, as a process of its own with its start; in the next one nothing does, the order of the two
+drawn for each pair. QEMU's own count of requests, asked at the borders through a second monitor, gives the IOPS.
+Prints the ratio on/off with its 95 % interval over pairs, which files the diagnosis left or changed in its home and
+beside the VM, and whether the domain's configuration, live and inactive, is what it was.
 """
 
+import contextlib
 import json
 import math
 import os
@@ -18,13 +21,16 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from benchmarks.domains import domains
 from benchmarks.top import running
 from virtune.analyse.stats.student import mean_and_radius
 
 JOB = "[a]\nioengine=virtio-blk\nfilename=disk0\nrw=randread\nbs=4k\niodepth=8\nruntime=3600\ntime_based=1\n"
 CALL = [sys.executable, "-c", "import sys; from virtune.__main__ import main; main()", "diagnose", "--json"]
+LATENCY_NS = 500_000
 START_SECONDS = 1.5
 """What of a period is left for the start of the process, and its end."""
 
@@ -57,41 +63,68 @@ class Counter:
         return sum(int(one["stats"]["rd_operations"]) for one in shown)
 
 
-def files_of(directory: Path) -> set[Path]:
-    """All files below a directory."""
-    return {path for path in directory.rglob("*") if path.is_file()}
+def files_of(directory: Path) -> dict[Path, tuple[int, int]]:
+    """All files below a directory, each with its size and when it was changed."""
+    found = {}
+    for path in directory.rglob("*"):
+        with contextlib.suppress(OSError):
+            if path.is_file():
+                found[path] = (path.stat().st_size, path.stat().st_mtime_ns)
+    return found
+
+
+@contextlib.contextmanager
+def under_load(directory: Path, way: str) -> Iterator[tuple[list[str], Path, Callable[[], object]]]:
+    """Run the VM; yields the words that name it, its second monitor, and what returns its configuration."""
+    if way == "qmp":
+        with running(directory, 1, 1, job=JOB, latency_ns=LATENCY_NS, loaded=False):
+            yield ["--qmp", f"{directory}/0.top"], directory / "0.load", lambda: None
+        return
+    with domains(directory, 1, 1, job=JOB, latency_ns=LATENCY_NS, loaded=False) as daemon:
+        words = ["vm0", "--connect", daemon.uri]
+        yield words, directory / "vm0.load", lambda: (daemon.xml("vm0"), daemon.xml("vm0", live=True))
 
 
 def main() -> None:
     """Measure pairs of periods."""
     pairs = int(sys.argv[1]) if len(sys.argv) > 1 else 20
     seconds = float(sys.argv[2]) if len(sys.argv) > 2 else 5.0
-    logs: list[float] = []
-    with tempfile.TemporaryDirectory(prefix="diagnose-") as name:
-        directory, home = Path(name), Path(name) / "home"
+    way = sys.argv[3] if len(sys.argv) > 3 else "qmp"
+    # libvirt's sockets lie below it, and a socket's path may have 107 characters
+    with tempfile.TemporaryDirectory(prefix="diag-", dir="/tmp") as name:
+        directory, home = Path(name) / "vm", Path(name) / "home"
         home.mkdir()
+        directory.mkdir()
         surroundings = {**os.environ, "HOME": str(home), "XDG_DATA_HOME": str(home), "XDG_CACHE_HOME": str(home)}
-        words = [*CALL, "--qmp", f"{directory}/0.top", "--seconds", str(seconds - START_SECONDS)]
-        with running(directory, 1, 1, job=JOB, latency_ns=500_000, loaded=False):
-            counter = Counter(directory / "0.load")
+        with under_load(directory, way) as (vm, monitor, configuration):
+            words = [*CALL, *vm, "--seconds", str(seconds - START_SECONDS)]
+            counter = Counter(monitor)
             counter.rate_over(3)
-            for pair in range(pairs):
-                rates = {}
-                for watched in random.Random(pair).sample((True, False), 2):
-                    child = subprocess.Popen(words, env=surroundings, stdout=subprocess.DEVNULL) if watched else None
-                    rates[watched] = counter.rate_over(seconds)
-                    if child is not None and child.wait() != 0:
-                        sys.exit("diagnose failed")
-                logs.append(math.log(rates[True] / rates[False]))
-                mean, radius = mean_and_radius(logs, 0.95)
-                ends = (
-                    "" if radius is None else f" [{math.expm1(mean - radius):+.2%}, {math.expm1(mean + radius):+.2%}]"
-                )
-                print(
-                    f"pair {pair + 1}: {rates[False]:,.0f} IOPS alone; with diagnose {math.expm1(mean):+.2%}{ends}",
-                    flush=True,
-                )
-        print(f"files left: {sorted(str(path.relative_to(home)) for path in files_of(home)) or 'none'}")
+            before, asked = files_of(Path(name)), configuration()
+            compared(counter, words, surroundings, pairs, seconds)
+            after = files_of(Path(name))
+            changed = sorted(str(path.relative_to(name)) for path in after if before.get(path) != after[path])
+            print(f"files left or changed: {changed or 'none'}")
+            print(f"configuration as before: {'yes' if configuration() == asked else 'no'}")
+
+
+def compared(counter: Counter, words: list[str], surroundings: dict[str, str], pairs: int, seconds: float) -> None:
+    """Measure and print the pairs."""
+    logs: list[float] = []
+    for pair in range(pairs):
+        rates = {}
+        for watched in random.Random(pair).sample((True, False), 2):
+            child = subprocess.Popen(words, env=surroundings, stdout=subprocess.DEVNULL) if watched else None
+            rates[watched] = counter.rate_over(seconds)
+            if child is not None and child.wait() != 0:
+                sys.exit("diagnose failed")
+        logs.append(math.log(rates[True] / rates[False]))
+        mean, radius = mean_and_radius(logs, 0.95)
+        ends = "" if radius is None else f" [{math.expm1(mean - radius):+.2%}, {math.expm1(mean + radius):+.2%}]"
+        print(
+            f"pair {pair + 1}: {rates[False]:,.0f} IOPS alone; with diagnose {math.expm1(mean):+.2%}{ends}",
+            flush=True,
+        )
 
 
 if __name__ == "__main__":

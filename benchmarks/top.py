@@ -6,11 +6,12 @@
 Starts QEMU under TCG with null-co disks, once as one VM of 50 disks and once as ten VMs of five. Each VM's guest (the
 one without an operating system) reads 50 times a second from its first disk, so that its virtqueue is seen; the
 other disks get a read each 0.2 s through a second monitor. So every disk has something to show in every interval.
+The same again as domains of a real libvirtd, whose disks are files, but for the first of each, and whose counters
+`top` gets by `virsh`; that is a process of its own each second, and its CPU time counts too.
 """
 
 import contextlib
 import fcntl
-import json
 import os
 import pty
 import socket
@@ -24,6 +25,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from benchmarks.domains import domains, load
 from virtune.bench.guest.line import Line
 from virtune.bench.qemu.bare import find_guest
 from virtune.dialects.qemu.guest import SLOTS
@@ -74,8 +76,9 @@ def running(
             assert line.receive(60) is not None
             line.ask("job", job.encode(), expect="armed", timeout_seconds=60)
             line.ask("go", b"60000 0", expect="began", timeout_seconds=60)
+        ids = [f"d{disk}" for disk in range(1, disks)]
         threads = [
-            threading.Thread(target=load, args=(directory, number, disks, end))
+            threading.Thread(target=load, args=(directory / f"{number}.load", ids, end))
             for number in range(vms if loaded else 0)
         ]
         for thread in threads:
@@ -83,21 +86,6 @@ def running(
             ends.callback(thread.join)
         ends.callback(end.set)
         yield
-
-
-def load(directory: Path, number: int, disks: int, end: threading.Event) -> None:
-    """Have QEMU read from each disk but the first, again and again."""
-    with socket.socket(socket.AF_UNIX) as connection:
-        connection.connect(f"{directory}/{number}.load")
-        file = connection.makefile("rw")
-        file.readline()
-        print(json.dumps({"execute": "qmp_capabilities"}), file=file, flush=True)
-        file.readline()
-        while not end.wait(0.2):
-            for disk in range(1, disks):
-                words = {"command-line": f'qemu-io -d d{disk} "aio_read 0 4k"'}
-                print(json.dumps({"execute": "human-monitor-command", "arguments": words}), file=file, flush=True)
-                file.readline()
 
 
 def cpu_seconds(pid: int) -> float:
@@ -137,16 +125,26 @@ def cost(words: list[str], seconds: float, *, screen: bool) -> tuple[float, int]
     return used, sum(map(len, parts))
 
 
+def shown(words: list[str], seconds: float, what: str) -> None:
+    """Print the cost on the screen, and as CSV."""
+    for screen in (True, False):
+        used, written = cost([*words, *([] if screen else ["--csv"])], seconds, screen=screen)
+        how = "screen of 80x24" if screen else "CSV"
+        print(f"{what}, {how}: {used:.2%} of a core, {written} bytes", flush=True)
+
+
 def main() -> None:
-    """Measure each shape on the screen, looking into a disk's table, and as CSV."""
+    """Measure each shape on the screen, and as CSV."""
     seconds = float(sys.argv[1]) if len(sys.argv) > 1 else 30.0
     for vms, disks in SHAPES:
-        with tempfile.TemporaryDirectory(prefix="top-") as directory, running(Path(directory), vms, disks):
-            words = [word for number in range(vms) for word in ("--qmp", f"{directory}/{number}.top")]
-            for screen in (True, False):
-                used, written = cost([*words, *([] if screen else ["--csv"])], seconds, screen=screen)
-                how = "screen of 80x24" if screen else "CSV"
-                print(f"{vms} VMs, {vms * disks} disks, {how}: {used:.2%} of a core, {written} bytes", flush=True)
+        what = f"{vms} VMs, {vms * disks} disks"
+        with tempfile.TemporaryDirectory(prefix="top-", dir="/tmp") as name, running(Path(name), vms, disks):
+            shown([word for number in range(vms) for word in ("--qmp", f"{name}/{number}.top")], seconds, what)
+        with (
+            tempfile.TemporaryDirectory(prefix="top-", dir="/tmp") as name,
+            domains(Path(name), vms, disks, job=JOB, latency_ns=200_000, loaded=True) as daemon,
+        ):
+            shown(["--connect", daemon.uri], seconds, f"{what}, libvirt")
 
 
 if __name__ == "__main__":
