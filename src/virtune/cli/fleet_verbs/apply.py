@@ -108,9 +108,10 @@ def undo(name: str, *, as_json: bool, **asked: Any) -> int:
     \b
     virtune fleet undo
     """  # noqa: D301 - \b is click's mark for lines to keep
-    from virtune.flows.fleet.apply import kept_change, undo_change
+    from virtune.flows.fleet.apply import undo_change
+    from virtune.flows.fleet.kept_plans import CHANGES
 
-    change = kept_change(name)
+    change = CHANGES.find(name)
     return _told(change, undo_change(change, access_of(asked), say=progress(asked)), as_json=as_json, undo=False)
 
 

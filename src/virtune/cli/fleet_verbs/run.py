@@ -66,13 +66,13 @@ def run(
     virtune fleet run --again last
     """  # noqa: D301 - \b is click's mark for lines to keep
     from virtune.flows.fleet.drift import drift_of
-    from virtune.flows.fleet.plan import kept_run
+    from virtune.flows.fleet.kept_plans import RUNS
     from virtune.flows.fleet.run import Carrying, run_fleet
     from virtune.model.fleet_task import TaskState
 
     if again is not None and words:
         raise UsageError("--again goes on with a run, which has its study already", hint="leave one out")
-    run_ = _planned(words, asked) if again is None else kept_run(again)
+    run_ = _planned(words, asked) if again is None else RUNS.find(again)
     place, found = fleet_place(folder, store), Found()
     carrying = Carrying(access=_access(run_, asked), place=place, patience_seconds=patience)
     click.echo(f"run {run_.name}: {len({task.host.name for task in run_.tasks})} hosts", err=True)
@@ -129,13 +129,13 @@ def status(name: str, *, watch: float | None, stop: bool, as_json: bool, **asked
     virtune fleet status --watch 30s
     virtune fleet status last --json | jq '.tasks[] | {host, state}'
     """  # noqa: D301 - \b is click's mark for lines to keep
-    from virtune.flows.fleet.plan import kept_run
+    from virtune.flows.fleet.kept_plans import RUNS
     from virtune.flows.fleet.run import states_of
     from virtune.model.fleet_task import TaskState
     from virtune.report.json.fleet_run import run_document
     from virtune.report.text.fleet_run import run_lines
 
-    run_ = kept_run(name)
+    run_ = RUNS.find(name)
     while True:
         found = states_of(run_, _access(run_, asked), stop=stop)
         if as_json:

@@ -5,24 +5,17 @@ Each host's own virtune makes the change and journals it, into a journal of this
 nothing but the name of the change: what a killed virtune or a broken connection left is in the journal of its host.
 """
 
-import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from pathlib import Path
 
-from pydantic import TypeAdapter
-
-from virtune.bounded import read_bounded
 from virtune.flows.fleet.ask import DOCUMENT_MAX, FleetAccess, Ready, ask_each
+from virtune.flows.fleet.kept_plans import CHANGES
 from virtune.flows.stored.study_id import study_id
-from virtune.model.errors import PreconditionError, UsageError
+from virtune.model.errors import UsageError
 from virtune.model.fleet import ChangedHost, FleetChange, FleetHost, HostVms, Unreached
 from virtune.model.text import printable
-from virtune.shell import data_directory
 
-_CHANGE = TypeAdapter(FleetChange)
-_BYTES_MAX = 16 * 1024**2
 _UNDONE = "undone"
 
 _JOURNALLED = """v=$1; verb=$2; name=$3; shift 3
@@ -78,31 +71,8 @@ def plan_change(every: Sequence[HostVms], words: Sequence[str], *, now: datetime
     change = FleetChange(
         name=study_id(now), created=now.isoformat(timespec="seconds"), words=tuple(words), hosts=tuple(every)
     )
-    path = _folder() / f"{change.name}.json"
-    try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        part = path.with_suffix(f".{os.getpid()}")
-        part.write_bytes(_CHANGE.dump_json(change))
-        part.replace(path)
-    except OSError as error:
-        raise PreconditionError(
-            f"cannot keep the change in {path.parent}: {(error.strerror or '').lower()}"
-        ) from None
+    CHANGES.keep(change)
     return change
-
-
-def kept_change(name: str) -> FleetChange:
-    """Return a kept change by its name, the beginning of it, or `last`. Raises UsageError where there is none."""
-    known = sorted(path.stem for path in _folder().glob("*.json"))
-    fitting = known[-1:] if name == "last" else [one for one in known if name and one.startswith(name)]
-    if len(fitting) != 1:
-        known_as = f"{printable(name, most=60)!r}"
-        said = f"{known_as} fits {len(fitting)} changes" if fitting else f"no change {known_as} of a fleet"
-        raise UsageError(said, hint="`virtune fleet apply` says the name of the change that it makes")
-    try:
-        return _CHANGE.validate_json(read_bounded(_folder() / f"{fitting[0]}.json", _BYTES_MAX))
-    except (OSError, ValueError):
-        raise PreconditionError(f"the change {fitting[0]} is damaged") from None
 
 
 def make_change(
@@ -165,7 +135,3 @@ def _in_steps(hosts: Sequence[FleetHost], steps: ChangeSteps) -> Iterator[Sequen
         yield hosts[: steps.canary]
     for start in range(steps.canary, len(hosts), steps.batch):
         yield hosts[start : start + steps.batch]
-
-
-def _folder() -> Path:
-    return data_directory() / "fleet-changes"
