@@ -126,6 +126,9 @@ def begin(task: str, words: Sequence[str]) -> TaskProgress:
         try:
             if _taken(descriptor) and _may_go_on(_ended(place)):
                 _write_whole(place.end, b" " * _END_BYTES)
+                place.carrier.unlink(
+                    missing_ok=True
+                )  # its number may be another process's by now, which `stop` would end
                 carry = ("fleet", "here", task, "--carry", str(descriptor))
                 # the lock goes with the descriptor: there is no moment in which nobody holds it
                 started = detach([sys.executable, "-m", "virtune", *carry], log=place.log, keep=[descriptor])
