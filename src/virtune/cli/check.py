@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`virtune check`: is this host fit to measure?"""
 
-import signal
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -15,6 +14,10 @@ from virtune.cli.common.options import (
     verbose_option,
 )
 from virtune.model.store_place import StorePlace
+
+if TYPE_CHECKING:
+    from virtune.model.evidence import StudyRecord
+    from virtune.model.fitness import Fitness, Neighbour
 
 BREACHED = 4
 """The exit code when a requested limit is not kept."""
@@ -52,8 +55,7 @@ def command(
     """  # noqa: D301 - click's own mark for lines that are not to be rewrapped
     from virtune.cli.common.output import say_more, show_check
     from virtune.cli.common.progress import Face
-    from virtune.cli.common.progress_file import Recorded
-    from virtune.cli.common.under_face import interrupt
+    from virtune.cli.common.under_face import under_face
     from virtune.flows.run.check import check_study, fitness, run_check
     from virtune.flows.run.preconditions import Leave
     from virtune.store.store import Store
@@ -62,15 +64,26 @@ def command(
     study, facts = check_study(options)
     if verbose:
         say_options(study)
-    signal.signal(signal.SIGTERM, interrupt)
+    leave = Leave(write_to=options.allow_write_to, in_use=options.allow_in_use)
     with Store(store) as kept:
-        with Face(quiet=quiet, verbose=verbose) as face, Recorded(face, store=store, study=study) as say:
-            leave = Leave(write_to=options.allow_write_to, in_use=options.allow_in_use)
-            around = run_check(study, store=kept, say=say, leave=leave, facts=facts)
-        record = kept.get(study.id)
-    show_check(record, as_json=as_json, around=around, brief=not verbose)
+
+        def show(around: "tuple[Neighbour, ...]") -> "StudyRecord":
+            record = kept.get(study.id)
+            show_check(record, as_json=as_json, around=around, brief=not verbose)
+            return record
+
+        record = under_face(
+            Face(quiet=quiet, verbose=verbose),
+            lambda say: run_check(study, store=kept, say=say, leave=leave, facts=facts),
+            lambda: None,  # a part of an A/A test says nothing of the host
+            show,
+            store=kept,
+            study=study,
+        )
     say_more(silent=as_json or verbose or quiet)
-    if fail_if_noisier is None:
-        return 0
-    smallest = fitness(record).reach(5)
-    return BREACHED if smallest is None or smallest > fail_if_noisier else 0
+    return 0 if fail_if_noisier is None else _breach(fitness(record), fail_if_noisier)
+
+
+def _breach(found: "Fitness", limit: float) -> int:
+    smallest = found.reach(5)
+    return BREACHED if smallest is None or smallest > limit else 0

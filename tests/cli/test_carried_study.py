@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every verb that a fleet runs tells whoever carries it which study it makes, before the first trial."""
+
+from pathlib import Path
+
+import pytest
+
+from virtune.cli import run
+from virtune.cli.common.carried_study import CarriedStudy
+from virtune.flows.fleet.here import VERBS
+from virtune.model.evidence import Listed
+from virtune.store.store import Store
+
+QUICK = {
+    "compare": ("--vary", "disk.aio=threads,io_uring", "--rounds", "1"),
+    "check": ("--seconds", "10s"),
+    "measure": ("--rounds", "1"),
+    "sweep": ("--loads", "50%,100%", "--rounds", "1"),
+    "tune": ("--vary", "disk.aio=threads,io_uring", "--budget", "1m"),
+}
+"""Each verb with what makes it short. `study` runs what `compare` or `tune` run."""
+
+
+@pytest.mark.parametrize("verb", [one for one in VERBS if one != "study"])
+def test_a_verb_that_a_fleet_runs_tells_its_study(verb: str, tmp_path: Path) -> None:
+    told: list[str] = []
+    carried = CarriedStudy(begin=told.append)
+    place = tmp_path / "store.sqlite"
+    assert (
+        run([verb, "--rig", "simulated", "--seed", "1", "-q", "--store", str(place), *QUICK[verb]], carried=carried)
+        == 0
+    )
+    with Store(place, reading=True) as store:
+        assert told == [one.study.id for one in store.list() if isinstance(one, Listed)]
+    assert carried.run is not None
+    assert carried.run.study == told[0]
