@@ -143,7 +143,7 @@ def test_every_remark_that_makes_a_trial_invalid_is_in_the_schema() -> None:
 
 
 def test_a_key_that_is_renamed_comes_or_goes_needs_the_next_number() -> None:
-    """What other programs read by `virtune/result/3` keeps its keys; `tools.schemas.keys` says how to change them."""
+    """What other programs read by `virtune/result/4` keeps its keys; `tools.schemas.keys` says how to change them."""
     texts = {name: (REFERENCE / f"{name}.schema.json").read_text() for name in SCHEMAS}
     assert record(texts) == RECORD.read_text()
     for name, text in texts.items():

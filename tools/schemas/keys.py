@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The keys of every published document by the version of its schema: a key that comes, goes or is renamed needs the
 next number. `python -m tools.reference` records the keys of a number that it has not seen, and stops where the keys
-of a recorded one differ. For a number that was never released, its entry may be taken out of the file by hand.
+of a recorded one differ. Only while no other commit has a number may its entry be taken out of the file by hand.
 """
 
 import json

@@ -11,6 +11,7 @@ from virtune.model.measurement import Histogram, Measurement
 from virtune.model.metric import BY_ID, Metric
 from virtune.model.remark import Remark
 from virtune.model.study import Study
+from virtune.model.sweep import LoadEstimate
 from virtune.model.units import format_seconds, format_share
 from virtune.model.verdict import Comparison
 
@@ -150,12 +151,21 @@ class Basis:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ArmKnee:
+    """The knee of an arm's curve of offered loads under a workload: the load of the greatest IOPS by latency."""
+
+    arm: str
+    workload: str
+    knee: LoadEstimate
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
     """The result of a study. `verdicts` are those of the pairs on the study's main metric, with a common error bound;
     `differences` are all other metrics against the baseline, each with its own error. `elapsed_seconds` is the time
     of its trials with all overhead, without interruptions; None for a single trial, whose begin is not stored.
     `looked` are the verdicts as they were after earlier rounds, each with its round; only pictures need them.
-    `patterns` are what its figures show beside the verdicts, in sentences.
+    `patterns` are what its figures show beside the verdicts, in sentences; `knees` those that offered loads show.
     """
 
     study: Study
@@ -172,6 +182,7 @@ class Result:
     basis: tuple[Basis, ...] = ()
     looked: tuple[tuple[int, tuple[Comparison, ...]], ...] = ()
     patterns: tuple[str, ...] = ()
+    knees: tuple[ArmKnee, ...] = ()
 
     def counts(self, arm: str, measurement: Measurement) -> bool:
         """Whether a trial of that arm counts: it is valid, or all that makes it invalid is waived."""

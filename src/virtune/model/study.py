@@ -12,7 +12,7 @@ from virtune.model.stack import Stack
 from virtune.model.study_options import ATTEMPTS, Pairs
 from virtune.model.sweep_plan import SweepPlan
 from virtune.model.verdict import Verdict
-from virtune.model.workload import Workload
+from virtune.model.workload import Workload, name_at_load
 
 
 class StudyKind(StrEnum):
@@ -191,6 +191,11 @@ class Study:
     def compared(self) -> tuple[Workload, ...]:
         """The workloads under which arms are compared."""
         return tuple(workload for workload in self.workloads if not workload.probe)
+
+    def offered_under(self, probe: Workload) -> tuple[Workload, ...]:
+        """Return the workloads in which a probe's I/Os are offered at the loads that were asked for."""
+        names = {name_at_load(probe.name, load) for load in self.at_load}
+        return tuple(one for one in self.compared if one.name in names)
 
     @property
     def judged(self) -> tuple[str, ...]:

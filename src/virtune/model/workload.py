@@ -136,6 +136,11 @@ def name_of_disk(name: str, number: int) -> str:
     return f"{name}-disk{number + 1}" if number else name
 
 
+def name_at_load(name: str, load: str) -> str:
+    """Return the name of a workload whose I/Os are offered at a load, as it was asked for: `50%`, `5000iops`."""
+    return f"{name[:50]}-at-{load.replace('%', 'pct')}"
+
+
 def job(name: str, options: Mapping[str, str]) -> Job:
     """Make a Job from a mapping, keeping its order."""
     return Job(name=name, options=tuple(options.items()))

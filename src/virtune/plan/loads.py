@@ -17,7 +17,7 @@ from virtune.model.evidence import StudyRecord
 from virtune.model.measurement import Measurement
 from virtune.model.study import Study
 from virtune.model.units import format_count
-from virtune.model.workload import Job, Workload, job
+from virtune.model.workload import Job, Workload, job, name_at_load
 from virtune.plan.interleave import trials
 
 PROBE_ROUNDS = 3
@@ -161,11 +161,10 @@ def offered_workload(workload: Workload, load: str, iops: float) -> Workload:
     options["iodepth"] = str(max(DEPTH, int(options.get("iodepth", "1"))))
     options["rate_iops"] = ",".join(str(part) for part in parts)
     offered = float(sum(parts) * clones)
-    label = load.replace("%", "pct")
     of = f" ({load.removesuffix('%')} % of the baseline's saturation)" if load.endswith("%") else ""
     return replace(
         workload,
-        name=f"{workload.name[:50]}-at-{label}",
+        name=name_at_load(workload.name, load),
         meaning=f"{workload.name}, offered at {format_count(offered)} a second{of}",
         jobs=(job(asked.name, options),),
         offered_iops=offered,

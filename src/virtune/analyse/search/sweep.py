@@ -13,29 +13,22 @@ that were run and shown to lie beyond, so they hold for a curve of any form.
 import math
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
-from statistics import fmean, median
+from statistics import fmean
 
 from virtune.analyse.stats.student import mean_and_radius, two_sided
+from virtune.analyse.study.knee import CONFIDENCE, knee_of, load_point, loads_near, noise_of, sound_trials
 from virtune.analyse.study.offered_load import met_share
-from virtune.analyse.trial.rejection import pardons, rejected_for
+from virtune.analyse.trial.rejection import pardons
 from virtune.model.evidence import StudyRecord
-from virtune.model.measurement import Measurement
 from virtune.model.reason import Reason, Why, because
 from virtune.model.sweep import LoadEstimate, LoadPoint, LoadSweep
 from virtune.model.sweep_plan import LOADS_MAX, RESOLUTION, SweepPlan
-from virtune.model.workload import Workload
-
-CONFIDENCE = 0.95
-"""The confidence of an interval, both ends together."""
 
 NEAR_SATURATION = 1.3
 """Loads up to this factor above the lowest unmet load give the saturation; far above it a stack may do worse."""
 
 LOWEST_SHARE = 0.01
 """As a share of saturation: a limit that is broken at such a small load counts as broken at any load."""
-
-NEAR_NOISE = 1.3
-"""Loads that differ by at most this factor are taken to have the same noise."""
 
 GROWTH = 1.25
 """By which the next load is greater, where the greatest so far was met."""
@@ -81,21 +74,6 @@ def saturation_of(points: Sequence[LoadPoint]) -> LoadEstimate | None:
     return LoadEstimate(iops=mean, low=max(0.0, mean - radius), high=mean + radius)
 
 
-def knee_of(points: Sequence[LoadPoint]) -> LoadEstimate | None:
-    """Return the load of the greatest power, with the nearest loads shown to have less as its interval; None for
-    fewer than three loads.
-    """
-    if len(points) < 3:
-        return None
-    best = max(range(len(points)), key=lambda index: fmean(points[index].power))
-    least = [_less(points, best, index) for index in range(len(points))]
-    low = next((points[index].iops for index in range(best - 1, -1, -1) if least[index]), None)
-    high = next((points[index].iops for index in range(best + 1, len(points)) if least[index]), None)
-    if high is not None and best + 1 < len(points) and not points[best + 1].met:
-        high = max(points[best + 1].iops, points[best].iops)  # it achieved no more than saturation
-    return LoadEstimate(iops=points[best].iops, low=low, high=high)
-
-
 def most_of(points: Sequence[LoadPoint]) -> LoadEstimate | None:
     """Return the greatest load at which the limit holds, where the rising curve crosses it; None where no load keeps
     it or none breaks it.
@@ -109,7 +87,7 @@ def most_of(points: Sequence[LoadPoint]) -> LoadEstimate | None:
     # the next load may be beyond saturation, where the achieved rate is below the offered one
     reach = after.offered if after.met else max(after.iops, before.offered)
     crossing = math.exp(math.log(before.offered) + share * math.log(max(reach, before.offered) / before.offered))
-    sure = [_beyond_zero(one, *_noise([near.excess for near in _near(points, one)])) for one in points]
+    sure = [_beyond_zero(one, *noise_of([other.excess for other in loads_near(points, one)])) for one in points]
     low = next((points[index].offered for index in range(first - 1, -1, -1) if sure[index] < 0), None)
     high = next((min(points[i].offered, points[i].iops) for i in range(first, len(points)) if sure[i] > 0), None)
     return LoadEstimate(iops=crossing, low=low, high=None if high is None else max(high, crossing))
@@ -120,33 +98,10 @@ def _points(record: StudyRecord, plan: SweepPlan) -> Iterator[LoadPoint]:
     pardoned = pardons(attempts)
     share = met_share(study)
     for workload in study.compared:
-        every = [
-            one.measurement
-            for one in record.trials
-            if one.trial.workload == workload.name and one.measurement is not None
-        ]
-        sound = [one for one in every if not rejected_for(study.baseline, one, pardoned)] or every
-        point = _point(workload, sound, plan, share)
+        sound = sound_trials(record, study.baseline, workload.name, pardoned)
+        point = load_point(workload, sound, plan.limit, share)
         if point is not None:
             yield point
-
-
-def _point(workload: Workload, sound: Sequence[Measurement], plan: SweepPlan, share: float) -> LoadPoint | None:
-    asked = workload.offered_iops
-    found = [(iops, mean, one) for one in sound if (iops := one.get("iops")) and (mean := one.get("latency.mean"))]
-    if asked is None or not found:
-        return None
-    limit = plan.limit
-    limited = [] if limit is None else [value for *_, one in found if (value := one.get(limit.metric))]
-    return LoadPoint(
-        workload=workload.name,
-        offered=asked,
-        achieved=tuple(iops for iops, *_ in found),
-        met=median(iops for iops, *_ in found) >= share * asked,
-        latency_ns=math.exp(fmean(math.log(mean) for _, mean, _ in found)),
-        power=tuple(math.log(iops / mean) for iops, mean, _ in found),
-        excess=() if limit is None else tuple(math.log(value / limit.value) for value in limited),
-    )
 
 
 def _beyond(points: Sequence[LoadPoint], plan: SweepPlan) -> tuple[float | None, float | None]:
@@ -177,21 +132,6 @@ def _gaps(points: Sequence[LoadPoint], plan: SweepPlan) -> Iterator[tuple[float,
             yield low, high
 
 
-def _less(points: Sequence[LoadPoint], best: int, index: int) -> bool:
-    """Whether a load is shown to have less power than the best one; an unmet load always has."""
-    if index == best:
-        return False
-    if not points[index].met and points[best].met and fmean(points[index].power) < fmean(points[best].power):
-        return True
-    noise, free = _noise([one.power for end in (points[best], points[index]) for one in _near(points, end)])
-    if free == 0:
-        return False
-    first, other = points[best].power, points[index].power
-    error = noise * math.sqrt(1 / len(first) + 1 / len(other))
-    one = 1 - (1 - CONFIDENCE) / (len(points) - 1)  # the best is compared with each (Bonferroni)
-    return fmean(first) - fmean(other) > two_sided(one, free) * error
-
-
 def _excess(point: LoadPoint) -> float:
     """By how much a load breaks the limit, as a logarithm; at an unmet load the queue grows without end."""
     known = fmean(point.excess) if point.excess else 0.0
@@ -218,19 +158,6 @@ def _rising(values: Sequence[float]) -> list[float]:
             last = blocks.pop()
             blocks[-1] += last
     return [fmean(block) for block in blocks for _ in block]
-
-
-def _near(points: Sequence[LoadPoint], of: LoadPoint) -> list[LoadPoint]:
-    """Return the loads with about the same noise as one of them: itself and nearby loads that were met."""
-    ratios = ((one, max(one.offered / of.offered, of.offered / one.offered)) for one in points)
-    return [one for one, ratio in ratios if one is of or (one.met and ratio <= NEAR_NOISE)]
-
-
-def _noise(groups: Sequence[Sequence[float]]) -> tuple[float, int]:
-    """Return the pooled standard deviation within groups, and its degrees of freedom."""
-    free = sum(len(group) - 1 for group in groups if group)
-    squares = math.fsum((value - fmean(group)) ** 2 for group in groups if group for value in group)
-    return (math.sqrt(squares / free), free) if free else (0.0, 0)
 
 
 def _why(

@@ -10,7 +10,7 @@ from virtune.model.study import Study
 from virtune.report.charts.chart import Chart
 from virtune.report.charts.forest import forest
 from virtune.report.charts.heat import heat_map
-from virtune.report.charts.loads import load_curve
+from virtune.report.charts.loads import load_curves
 from virtune.report.charts.narrowing import narrowing
 from virtune.report.charts.percentiles import percentile_curve
 from virtune.report.charts.rounds import rounds_in_time
@@ -52,6 +52,4 @@ def _charts(result: Result, record: StudyRecord) -> Iterator[Chart]:
         ):
             if made is not None:
                 yield made
-    curve = load_curve(result)
-    if curve is not None:
-        yield curve
+    yield from load_curves(result)

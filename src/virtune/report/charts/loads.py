@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Latency against achieved IOPS at offered loads: how much an arm carries before its queue grows."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from virtune.model.goal import Limit
 from virtune.model.metric import BY_ID
-from virtune.model.result import Result
+from virtune.model.result import ArmKnee, Result, Value
 from virtune.model.sweep import LoadPoint, LoadSweep
 from virtune.model.units import format_count, format_ns
+from virtune.model.workload import Workload
 from virtune.report.charts.chart import (
     Chart,
     arms_scale,
@@ -19,51 +20,70 @@ from virtune.report.charts.chart import (
     specification,
 )
 from virtune.report.text.result import value_text
+from virtune.report.text.words import estimate_text, quantity
 
 
-def load_curve(result: Result) -> Chart | None:
-    """Draw p99 over IOPS of every offered load; None for studies that offered none."""
-    if not result.study.at_load:
-        return None
+def load_curves(result: Result) -> Iterator[Chart]:
+    """Yield a picture of p99 over IOPS at offered loads for each workload that was offered."""
+    for probe in (one for one in result.study.workloads if one.probe):
+        chart = _load_curve(result, probe)
+        if chart is not None:
+            yield chart
+
+
+def _load_curve(result: Result, probe: Workload) -> Chart | None:
     rows: list[dict[str, Any]] = []
     shown: list[tuple[str, ...]] = []
-    for workload in (one for one in result.study.workloads if not one.probe):
+    for load in result.study.offered_under(probe):
         for arm in result.study.arms:
-            iops, tail = (result.value(arm.name, workload.name, name) for name in ("iops", "latency.p99"))
+            iops, tail = (result.value(arm.name, load.name, name) for name in ("iops", "latency.p99"))
             if iops is None or tail is None or tail.value <= 0:
                 continue
-            rows.append({"arm": arm.name, "load": workload.name, "iops": iops.value, "latency": tail.value / 1e6})
-            shown.append(
-                (arm.name, workload.name, value_text(BY_ID["iops"], iops), value_text(BY_ID["latency.p99"], tail))
-            )
+            ends = {"low": tail.low / 1e6, "high": tail.high / 1e6} if tail.low and tail.high else {}
+            row = {"arm": arm.name, "load": load.name, "iops": iops.value, "latency": tail.value / 1e6}
+            rows.append({**row, "offered": load.offered_iops, **ends})
+            shown.append((arm.name, load.name, value_text(BY_ID["iops"], iops), _with_ends(tail)))
     if len(rows) < 2:
         return None
     limits = [one for one in latency_limits(result.study) if one.metric == "latency.p99"]
+    knees = [one for one in result.knees if one.workload == probe.name]
     return Chart(
-        name=file_name("loads", "all"),
-        title=_least_tail(rows, len(result.study.arms)),
+        name=file_name("loads", probe.name),
+        title=f"{probe.name}: {_tails(rows, len(result.study.arms))}",
         reading=(
             "Each mark is one offered load: to the right more I/Os a second were carried, upwards the slowest "
-            "hundredth took longer. Where a curve turns up, the arm is near what it can carry."
+            "hundredth took longer, with a 95 % interval. Where a curve turns up, the arm is near what it can carry."
+            + (" A vertical line is the knee of its arm, with a band for its interval: " if knees else "")
+            + ("; ".join(f"{one.arm} {estimate_text(one.knee)}" for one in knees) + "." if knees else "")
             + (" The dashed line across is the limit that was asked for." if limits else "")
         ),
-        spec=specification(_spec(result, rows, limits), height=300),
+        spec=specification(_spec(result, rows, limits, knees), height=300),
         columns=("arm", "offered load", "IOPS", "latency p99"),
         rows=tuple(shown),
     )
 
 
-def _least_tail(rows: list[dict[str, Any]], arms: int) -> str:
-    """Say which arm has the lowest tail at the last load that all arms have."""
+def _with_ends(tail: Value) -> str:
+    """Write a percentile with its interval, where it has one."""
+    metric = BY_ID["latency.p99"]
+    text = value_text(metric, tail)
+    if tail.low is None or tail.high is None:
+        return text
+    return f"{text} [{quantity(metric, tail.low)}, {quantity(metric, tail.high)}]"
+
+
+def _tails(rows: list[dict[str, Any]], arms: int) -> str:
+    """Say between which arms the tail lies at the greatest load that all arms have."""
     by_load: dict[str, list[dict[str, Any]]] = {}
-    for row in rows:
+    for row in sorted(rows, key=lambda row: float(row["offered"])):
         by_load.setdefault(row["load"], []).append(row)
-    shared = [(load, found) for load, found in by_load.items() if len(found) == arms]
+    shared = [found for found in by_load.values() if len(found) == arms]
     if not shared:
-        return "Latency p99 at the loads that were offered"
-    load, found = shared[-1]
-    least = min(found, key=lambda row: float(row["latency"]))
-    return f"Under {load} {least['arm']} has the lowest latency p99, {format_ns(float(least['latency']) * 1e6)}"
+        return "latency p99 at the loads that were offered"
+    low, high = (choose(shared[-1], key=lambda row: float(row["latency"])) for choose in (min, max))
+    least, most = (f"{format_ns(float(row['latency']) * 1e6)} ({row['arm']})" for row in (low, high))
+    at = f"at {format_count(float(low['offered']))} IOPS offered latency p99 is"
+    return f"{at} {least}" if arms == 1 else f"{at} {least} to {most}"
 
 
 def sweep_curve(known: LoadSweep, result: Result | None = None) -> Chart | None:
@@ -184,22 +204,48 @@ def limit_lines(limits: Sequence[Limit], y: dict[str, Any]) -> list[dict[str, An
     ]  # fmt: skip
 
 
-def _spec(result: Result, rows: list[dict[str, Any]], limits: Sequence[Limit]) -> dict[str, Any]:
-    ticks = axis_ticks([*(row["latency"] for row in rows), *(one.value / 1e6 for one in limits)])
+def _spec(
+    result: Result, rows: list[dict[str, Any]], limits: Sequence[Limit], knees: Sequence[ArmKnee]
+) -> dict[str, Any]:
+    ends = [row[end] for row in rows for end in ("latency", "low", "high") if end in row]
     y = {"field": "latency", "type": "quantitative", "scale": {"type": "log", "nice": False},
-         "axis": {"title": "latency p99 in ms, lower is better", "format": "~g", "values": ticks}}  # fmt: skip
+         "axis": {"title": "latency p99 in ms, lower is better", "format": "~g",
+                  "values": axis_ticks([*ends, *(one.value / 1e6 for one in limits)])}}  # fmt: skip
+    x = {"field": "iops", "type": "quantitative",
+         "axis": {"title": "achieved IOPS, higher is better", "format": "~s"}}  # fmt: skip
     colour = {"field": "arm", "type": "nominal", "scale": arms_scale(result.study), "legend": {"title": None}}
     dash = {"field": "arm", "type": "nominal", "scale": dash_scale(result.study), "legend": {"title": None}}
+    bends = [
+        {"arm": one.arm, "iops": one.knee.iops, "low": one.knee.low or one.knee.iops,
+         "high": one.knee.high or one.knee.iops, "what": f"knee of {one.arm}"}
+        for one in knees
+    ]  # fmt: skip
     return {
         "data": {"values": rows},
-        "encoding": {
-            "x": {"field": "iops", "type": "quantitative",
-                  "axis": {"title": "achieved IOPS, higher is better", "format": "~s"}},
-            "y": y, "color": colour,
-        },
+        "encoding": {"x": x, "color": colour},
         "layer": [
-            {"mark": {"type": "line", "strokeWidth": 1.5}, "encoding": {"strokeDash": dash}},
-            {"mark": {"type": "point", "filled": True, "size": 60, "opacity": 1}},
+            *_knee_layers(bends, x),
+            {"mark": {"type": "line", "strokeWidth": 1.5},
+             "encoding": {"y": y, "strokeDash": dash, "order": {"field": "offered"}}},
+            {"transform": [{"filter": "isValid(datum.low)"}], "mark": {"type": "rule", "strokeWidth": 1.5},
+             "encoding": {"y": {**y, "field": "low"}, "y2": {"field": "high"}}},
+            {"mark": {"type": "point", "filled": True, "size": 60, "opacity": 1}, "encoding": {"y": y}},
             *(one | {"encoding": {**one["encoding"], "color": None}} for one in limit_lines(limits, y)),
         ],
     }  # fmt: skip
+
+
+def _knee_layers(bends: list[dict[str, Any]], x: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the knees as lines with bands and words: none where none was found."""
+    if not bends:
+        return []
+    data = {"values": bends}
+    return [
+        {"data": data, "mark": {"type": "rect", "opacity": 0.12},
+         "encoding": {"x": {**x, "field": "low"}, "x2": {"field": "high"}}},
+        {"data": data, "mark": {"type": "rule", "strokeDash": [4, 3], "strokeWidth": 1.5}},
+        {"data": data,
+         "mark": {"type": "text", "align": "left", "baseline": "bottom", "dx": 4, "dy": -3, "fontSize": 11,
+                  "angle": 90},
+         "encoding": {"y": {"value": 4}, "text": {"field": "what"}, "color": {"value": "currentColor"}}},
+    ]  # fmt: skip

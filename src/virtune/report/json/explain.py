@@ -5,7 +5,7 @@ History of the schema:
 
 virtune/explain/1   first version
 virtune/explain/2   `parts`, the parts of a result that ran together, `percentiles_of`, metrics of reads and writes
-virtune/explain/3   `units` has context switches and KVM exits per I/O
+virtune/explain/3   of a load `submit_levels`, `complete_levels`, `major_faults`, `minor_faults`
 """
 
 from collections.abc import Mapping, Sequence

@@ -5,8 +5,9 @@ from typing import Annotated, TypedDict
 
 from virtune.model.metric import METRICS
 from virtune.model.remark import Remark, Weight
-from virtune.model.result import Basis, RampFinding
+from virtune.model.result import ArmKnee, Basis, RampFinding
 from virtune.model.study import Checked
+from virtune.model.sweep import LoadEstimate
 from virtune.model.verdict import Verdict
 from virtune.report.json.document import AT_LEAST_ONE, NOT_NEGATIVE, POSITIVE, Moment
 
@@ -41,6 +42,22 @@ class RampPart(TypedDict):
     change: Annotated[float, "IOPS of the second half of its trials over those of the first.", POSITIVE]
     before: Annotated[float, "The ramp up to then, in seconds.", NOT_NEGATIVE]
     after: Annotated[float, "The ramp from then on, of all arms, in seconds.", POSITIVE]
+
+
+class EstimatePart(TypedDict):
+    """A load with its interval."""
+
+    iops: Annotated[float, "The load, in operations a second."]
+    low: Annotated[float | None, "The lower end of its 95 % interval; null where no load bounds it."]
+    high: Annotated[float | None, "The upper end of its 95 % interval; null where no load bounds it."]
+
+
+class KneePart(TypedDict):
+    """The knee of an arm's curve of offered loads: the load of the greatest IOPS by mean latency."""
+
+    arm: Annotated[str, "The arm."]
+    workload: Annotated[str, "Which workload was offered."]
+    knee: EstimatePart
 
 
 class _Drift(TypedDict):
@@ -152,3 +169,13 @@ def checked_part(found: Checked | None) -> CheckedPart | None:
         "low": found.low,
         "high": found.high,
     }
+
+
+def estimate_part(found: LoadEstimate) -> EstimatePart:
+    """Return a load with its interval."""
+    return {"iops": found.iops, "low": found.low, "high": found.high}
+
+
+def knee_part(one: ArmKnee) -> KneePart:
+    """Return an arm's knee."""
+    return {"arm": one.arm, "workload": one.workload, "knee": estimate_part(one.knee)}

@@ -7,6 +7,8 @@ virtune/result/1   first version
 virtune/result/2   `measured_as` says where completion latency stands for total latency; metrics of reads and writes;
                    limits on an arm's own value among the conditions
 virtune/result/3   `reason`: the code of why a verdict or a condition is what it is, beside its words
+virtune/result/4   `patterns`, `knees`; of a stack `disks`, `own_images`, `own_iothreads`, `second`,
+                   `cache_state`, `place`, `neighbour` and `pins.load`
 """
 
 import json
@@ -24,7 +26,7 @@ from virtune.model.stack import Stack
 from virtune.model.study import Arm, Study
 from virtune.report.json.layers import layers_document
 from virtune.report.json.pair_parts import comparison_part, condition_part, difference_part
-from virtune.report.json.parts import basis_part, checked_part, ramp_part, remark_part
+from virtune.report.json.parts import basis_part, checked_part, knee_part, ramp_part, remark_part
 from virtune.report.json.result_parts import (
     SCHEMA,
     ArmPart,
@@ -56,6 +58,8 @@ def result_document(result: Result, record: StudyRecord, rulings: Sequence[Thres
         "conditions": [condition_part(one) for one in rulings],
         "pardons": [{"cause": one.cause, "arm": one.arm, "text": one.text} for one in result.pardons],
         "ramps": [ramp_part(one) for one in result.ramps],
+        "patterns": list(result.patterns),
+        "knees": [knee_part(one) for one in result.knees],
         "basis": _basis(result),
     }
     return _without_unknowns(document) if study.imported else document

@@ -16,14 +16,15 @@ from virtune.report.json.document import (
     NOT_NEGATIVE,
     Keys,
     ProgramVersion,
+    Sentence,
 )
 from virtune.report.json.layers import LayersPart
 from virtune.report.json.pair_parts import ComparisonPart, ConditionPart, DifferencePart, MeasuredAs
-from virtune.report.json.parts import IN_WORDS, RampPart, RemarkPart
+from virtune.report.json.parts import IN_WORDS, KneePart, RampPart, RemarkPart
 from virtune.report.json.probe import ProbeDocument
 from virtune.report.json.study_parts import ResultBasisPart, StudyPart
 
-SCHEMA = "virtune/result/3"
+SCHEMA = "virtune/result/4"
 
 _ALL_METRICS = {"propertyNames": {"enum": [one.id for one in METRICS]}}
 _SETTINGS = {"propertyNames": {"enum": ["rig", *(knob.id for knob in KNOBS if knob.place)]}}
@@ -181,4 +182,6 @@ class ResultDocument(TypedDict):
     conditions: Annotated[list[ConditionPart], "What became of each `--fail-if`, for each workload and arm."]
     pardons: Annotated[list[WaiverPart], "Causes of invalidity for which trials count nevertheless, and why."]
     ramps: Annotated[list[RampPart], "Ramps that were found too short, in the order of time."]
+    patterns: Annotated[list[Sentence], "What the figures show beside the verdicts: a tail that all arms share, say."]
+    knees: Annotated[list[KneePart], "Of arms at offered loads, where greater loads are shown to be beyond it."]
     basis: ResultBasisPart

@@ -16,6 +16,7 @@ from virtune.model.reason import OF_SWEEPS, Reason
 from virtune.model.result import Result
 from virtune.model.sweep import LoadEstimate, LoadPoint, LoadSweep
 from virtune.report.json.document import AT_LEAST_ONE, IDENTITY, Moment, ProgramVersion
+from virtune.report.json.parts import EstimatePart, estimate_part
 from virtune.report.reproduce import sweep_again
 
 SCHEMA = "virtune/sweep/2"
@@ -39,14 +40,6 @@ class _Study(TypedDict):
     trials: Annotated[int, "Trials so far.", AT_LEAST_ONE]
 
 
-class _Estimate(TypedDict):
-    """A load with its interval."""
-
-    iops: Annotated[float, "The load, in operations a second."]
-    low: Annotated[float | None, "The lower end of its 95 % interval; null where no load bounds it."]
-    high: Annotated[float | None, "The upper end of its 95 % interval; null where no load bounds it."]
-
-
 class _Point(TypedDict):
     """One offered load."""
 
@@ -67,11 +60,11 @@ class SweepDocument(TypedDict):
     virtune: ProgramVersion
     study: _Study
     facts: Annotated[Any, "The facts of the host: a document `virtune/probe/1`; null without them."]
-    saturation: Annotated[_Estimate | None, "The most that was carried; null where it was not reached."]
+    saturation: Annotated[EstimatePart | None, "The most that was carried; null where it was not reached."]
     knee: Annotated[
-        _Estimate | None, "The load of the greatest IOPS by mean latency; null for fewer than three loads."
+        EstimatePart | None, "The load of the greatest IOPS by mean latency; null for fewer than three loads."
     ]
-    most: Annotated[_Estimate | None, "The greatest load at which the limit holds; null without one."]
+    most: Annotated[EstimatePart | None, "The greatest load at which the limit holds; null without one."]
     why: Annotated[list[Annotated[str, "One sentence."]], "What was not found, and why."]
     reasons: Annotated[
         list[Annotated[Reason, {"enum": [*OF_SWEEPS]}]],
@@ -113,8 +106,8 @@ def sweep_document(known: LoadSweep, result: Result, *, facts: str) -> SweepDocu
     }
 
 
-def _estimate(found: LoadEstimate | None) -> _Estimate | None:
-    return None if found is None else {"iops": found.iops, "low": found.low, "high": found.high}
+def _estimate(found: LoadEstimate | None) -> EstimatePart | None:
+    return None if found is None else estimate_part(found)
 
 
 def _point(known: LoadSweep, result: Result, point: LoadPoint) -> _Point:

@@ -15,7 +15,7 @@ from virtune.model.units import format_bytes
 from virtune.report.text import imported
 from virtune.report.text.clients import loaded_by
 from virtune.report.text.layout import Paragraph
-from virtune.report.text.words import count_text, share_text
+from virtune.report.text.words import count_text, estimate_text, share_text
 
 WORD = {Weight.INVALID: "disturbed", Weight.WARNING: "warning"}
 """The label of each weight; a trial with the first is repeated."""
@@ -47,6 +47,7 @@ def note_lines(result: Result) -> Iterator[str]:
     disks.
     """
     yield from result.patterns
+    yield from knee_notes(result)
     yield from reading_notes(result.study)
     yield from loaded_by(result)
 
@@ -103,6 +104,13 @@ def _worst(same: Sequence[tuple[ArmSummary, ArmRemark]]) -> str:
     gate = GATE_BY_ID.get(worst.remark.id)
     middle = f", median {share_text(worst.median)}" if gate is not None and gate.unit == "share" else ""
     return f"{worst.remark.text} [the worst of {count_text(rounds, 'trial')}{middle}]"
+
+
+def knee_notes(result: Result) -> Iterator[str]:
+    """Yield where each arm's curve of offered loads bends: beyond it more load adds more latency than throughput."""
+    for workload in dict.fromkeys(one.workload for one in result.knees):
+        told = (f"{one.arm} {estimate_text(one.knee)}" for one in result.knees if one.workload == workload)
+        yield f"knee of {workload}, beyond which more load adds more latency than throughput: {'; '.join(told)}"
 
 
 def rejections(result: Result) -> Iterator[str]:

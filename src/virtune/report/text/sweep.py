@@ -10,13 +10,14 @@ from rich.text import Text
 
 from virtune.model.metric import BY_ID
 from virtune.model.result import ArmSummary, Result
-from virtune.model.sweep import LoadEstimate, LoadSweep
+from virtune.model.sweep import LoadSweep
 from virtune.model.units import format_bytes, format_count, format_ns, format_seconds
 from virtune.report.reproduce import sweep_again
 from virtune.report.text.header import host_line
 from virtune.report.text.layout import Column, Paragraph, Records
 from virtune.report.text.notes import notes
 from virtune.report.text.result import value_text
+from virtune.report.text.words import estimate_text
 
 BAR = 14
 """Characters of the longest bar; each bar is mean latency on a logarithmic scale."""
@@ -70,15 +71,6 @@ def answer_lines(known: LoadSweep) -> Iterator[str]:
             "(greatest IOPS by mean latency)"
         )
     yield from (one.text for one in known.why)
-
-
-def estimate_text(found: LoadEstimate) -> str:
-    """Return a load with its interval; an unbounded end is shown as open."""
-    if found.low is None and found.high is None:
-        return f"{format_count(found.iops)} IOPS (no interval: more rounds, or loads further out)"
-    low = "open" if found.low is None else format_count(found.low)
-    high = "open" if found.high is None else format_count(found.high)
-    return f"{format_count(found.iops)} IOPS [{low} to {high}]"
 
 
 def curve(known: LoadSweep, result: Result) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import assert_never
 
 from virtune.model.metric import Metric
+from virtune.model.sweep import LoadEstimate
 from virtune.model.units import format_bandwidth, format_count, format_ns, format_share
 from virtune.model.verdict import Interval
 
@@ -78,3 +79,12 @@ def _end(ratio: float, estimate: float) -> str:
     if ratio < TENFOLD:
         return percent_text(ratio)
     return f"x{ratio:,.3g}" if estimate >= TENFOLD else "x10 or more"
+
+
+def estimate_text(found: LoadEstimate) -> str:
+    """Return a load with its interval; an unbounded end is shown as open."""
+    if found.low is None and found.high is None:
+        return f"{format_count(found.iops)} IOPS (no interval: more rounds, or loads further out)"
+    low = "open" if found.low is None else format_count(found.low)
+    high = "open" if found.high is None else format_count(found.high)
+    return f"{format_count(found.iops)} IOPS [{low} to {high}]"
