@@ -8,14 +8,19 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 from tests.report.test_stacked import LAYERS
 
+from virtune.advise.guidelines import TUNING
 from virtune.cli import run
 from virtune.flows.live.diagnose import diagnose_study
 from virtune.flows.reports.report import page_html
 from virtune.model.bottleneck import Cause, Diagnosis
+from virtune.model.guideline import walk
+from virtune.model.layers import HostQueue, VarianceShare
 from virtune.model.threads import ThreadCost
 from virtune.report.html.diagnosis_page import diagnosis_page
+from virtune.report.text.diagnose import render
 from virtune.store.store import Store
 
 KEPT = Path(__file__).parents[1] / "store" / "data" / "format-1-method-7.sqlite.gz"
@@ -51,7 +56,7 @@ def test_a_page_has_the_cause_its_evidence_and_its_layers(found: tuple[Diagnosis
     assert [table.caption.partition(": ")[2] for table in page.tables] == [
         "where the time of a request goes", "threads, the busiest first",
     ]  # fmt: skip
-    assert page.tables[1].rows[0][1:] == ("iothread", "50 %", "40 %", "10 %", "2 %", "500 us")
+    assert page.tables[1].rows[0][1:] == ("iothread", "50 %", "40 %", "10 %", "2 %", "500 us", "-")
     text = page_html(page)
     assert "<script" not in text
     assert "\x1b" not in text
@@ -59,6 +64,35 @@ def test_a_page_has_the_cause_its_evidence_and_its_layers(found: tuple[Diagnosis
     for words in ("limited by the device", "it was busy all the time", f"next: {known.found.experiment}", "80 us"):
         assert words in told
     assert text.count("<svg") == 2
+
+
+def test_a_page_says_all_that_the_text_says(found: tuple[Diagnosis, ...]) -> None:
+    thread = ThreadCost(role="iothread", name="IO iothread0", tid=1, seconds=10.0, cpu_seconds=5.0, user_seconds=4.0,
+                        system_seconds=1.0, wait_seconds=0.2, sleeps=20_000)  # fmt: skip
+    whole = replace(
+        found[0], workload="randread-4k", rate="rate_iops=900",
+        path=replace(found[0].path, threads=(thread,), iops=1000.0),
+        found=replace(found[0].found, rounds=3, of=8), queue=HostQueue(queue_ns=30_000.0, device_ns=50_000.0),
+        variance=(VarianceShare(label="device", share=0.7, low=0.6, high=0.8, windows=40),), exits_per_io=2.5,
+        guideline=walk(TUNING, {}),
+    )  # fmt: skip
+    console = Console(width=10_000)
+    with console.capture() as captured:
+        console.print(render([whole]))
+    text = " ".join(captured.get().split())
+    told = " ".join(html.unescape(re.sub(r"<[^>]+>", " ", page_html(diagnosis_page([whole])))).split())
+    assert whole.guideline is not None
+    for words in (
+        "of a request at the host's disk: 30 us in its queue, 50 us in the device",
+        "what makes it vary, from the virtqueue down: device 70 % [60 %, 80 %]",
+        "KVM exits per I/O: 2.5", "in 3 of 8 rounds", "sleeps per I/O",
+        "virtune compare --vary disk.aio=threads,native,io_uring --workload 'randread-4k'",
+        "with `,rate_iops=900` at its rate", whole.guideline.guideline.title, whole.guideline.leaf.text,
+        *(step.question.text for step in whole.guideline.steps),
+    ):  # fmt: skip
+        assert words in text, words
+        assert words in told, words
+    assert "Nothing was measured" not in told
 
 
 def test_a_stored_study_s_diagnosis_is_written_as_a_page_and_as_text(

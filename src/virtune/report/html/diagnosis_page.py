@@ -8,6 +8,8 @@ from virtune.model.units import format_bandwidth, format_count, format_ns, forma
 from virtune.report.charts.chart import Chart
 from virtune.report.charts.stacked import in_flight_of, times_of
 from virtune.report.html.page import MARKS, ReportPage, Table, VerdictLine
+from virtune.report.text.diagnose import exits_text, load_again, load_known, sleeps_text, varies
+from virtune.report.text.guideline import answers, published_of
 from virtune.report.text.layers import in_flight_text
 from virtune.report.text.words import count_text
 
@@ -26,10 +28,11 @@ def diagnosis_page(found: Sequence[Diagnosis]) -> ReportPage:
         settings=None,
         unsettled="A diagnosis looks at a disk as it is, and verifies no settings.",
         warnings=tuple(("not seen", f"{one.disk}: {line}") for one in found for line in one.missing),
-        notes=(),
+        notes=tuple(f"{one.disk}: {line}" for one in found for line in _notes(one)),
         charts=tuple(_charts(found)),
         tables=tuple(table for one in found for table in _tables(one)),
-        again="",
+        again="\n".join(f"{load_again(one)}  # {load_known(one)}" for one in found if one.rate),
+        unrepeated="A diagnosis changes nothing: look again with `virtune diagnose`.",
         host="not part of this page",
     )
 
@@ -45,9 +48,16 @@ def _lines(one: Diagnosis) -> Iterator[VerdictLine]:
     cause = one.found.cause
     word = _MARKS.get(cause, "worse")
     said = "what limits it is undecidable" if cause is Cause.UNDECIDED else f"limited by {CAUSE_WORDS[cause]}"
+    said += f" (in {one.found.rounds} of {one.found.of} rounds)" if one.found.of > 1 else ""
     yield VerdictLine(verdict=word, mark=MARKS[word], sentence=f"{one.disk}: {said}")
     for line in (*one.found.evidence, f"next: {one.found.experiment}"):
         yield VerdictLine(verdict="", mark="", sentence=line)
+
+
+def _notes(one: Diagnosis) -> Iterator[str]:
+    yield from varies(one)
+    if one.exits_per_io is not None:
+        yield exits_text(one.exits_per_io)
 
 
 def _charts(found: Sequence[Diagnosis]) -> Iterator[Chart]:
@@ -71,12 +81,20 @@ def _tables(one: Diagnosis) -> Iterator[Table]:
         iops = one.path.iops
         yield Table(
             caption=f"{one.disk}: threads, the busiest first",
-            columns=("thread", "kind", "CPU", "usr", "sys", "waiting for a CPU", "CPU per I/O"),
+            columns=("thread", "kind", "CPU", "usr", "sys", "waiting for a CPU", "CPU per I/O", "sleeps per I/O"),
             rows=tuple(
                 (thread.name, thread.role, format_share(thread.busy),
                  format_share(thread.user_seconds / thread.seconds),
                  format_share(thread.system_seconds / thread.seconds), format_share(thread.stalled),
-                 format_ns(thread.cpu_seconds / thread.seconds / iops * 1e9) if iops else "-")
+                 format_ns(thread.cpu_seconds / thread.seconds / iops * 1e9) if iops else "-",
+                 sleeps_text(thread, iops))
                 for thread in sorted(one.path.threads, key=lambda thread: -thread.cpu_seconds)
             ),
         )  # fmt: skip
+    if one.guideline is not None:
+        leaf = one.guideline.leaf
+        yield Table(
+            caption=f"{one.disk}: guideline: {one.guideline.guideline.title} ({one.guideline.guideline.source})",
+            columns=("question", "answer", "evidence"),
+            rows=(*answers(one.guideline), ("so", leaf.text, "; ".join(published_of(one.guideline)))),
+        )

@@ -66,7 +66,7 @@ class VerdictLine:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportPage:
     """A whole page. `charts` are in the order of the page; `label` is shown where figures are not comparable,
-    `unsettled` where there are no settings to show.
+    `unsettled` where there are no settings to show, `unrepeated` where no command repeats it.
     """
 
     title: str
@@ -81,6 +81,7 @@ class ReportPage:
     charts: tuple[Chart, ...]
     tables: tuple[Table, ...]
     again: str
+    unrepeated: str = "Nothing was measured by virtune."
     host: str
 
 

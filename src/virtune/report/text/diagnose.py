@@ -81,13 +81,13 @@ def _one(one: Diagnosis) -> Iterator[tuple[str, RenderableType]]:
     if one.layers is not None:
         yield "layers", Text("\nwhere the time of a request goes", style="bold")
         yield from (("layers", part) for part in layers_table(one.layers))
-    yield from (("layers", part) for part in _varies(one))
+    yield from (("layers", Paragraph(Text(line), indent=2, hanging=2)) for line in varies(one))
     threads = _shown(path.threads)
     if threads:
         yield "threads", Text("\nthreads", style="bold")
         yield "threads", _threads(threads, path.iops)
     if one.exits_per_io is not None:
-        yield "threads", Text(f"  KVM exits per I/O: {one.exits_per_io:.2g}")
+        yield "threads", Text(f"  {exits_text(one.exits_per_io)}")
     if one.guideline is not None:
         yield from (("guideline", part) for part in guideline_lines(one.guideline))
     if one.rate:
@@ -99,27 +99,39 @@ def _one(one: Diagnosis) -> Iterator[tuple[str, RenderableType]]:
 
 def _load(one: Diagnosis) -> Iterator[RenderableType]:
     yield Text("\nits load as a workload", style="bold")
-    again = Text(f"  virtune compare --vary disk.aio=threads,native,io_uring --workload '{one.workload}'")
+    again = Text(f"  {load_again(one)}")
     again.no_wrap, again.overflow = True, "ignore"
     yield again
-    told = f"with `,{one.rate}` at its rate; from counters: sizes are means, and random places are assumed"
-    yield Paragraph(Text(told, style="dim"), indent=2, hanging=2)
+    yield Paragraph(Text(load_known(one), style="dim"), indent=2, hanging=2)
 
 
-def _varies(one: Diagnosis) -> Iterator[RenderableType]:
-    """Yield the split of the time at the host's disk, and what makes the time of a request vary."""
+def load_again(one: Diagnosis) -> str:
+    """Return the command that compares engines under the load that was seen."""
+    return f"virtune compare --vary disk.aio=threads,native,io_uring --workload '{one.workload}'"
+
+
+def load_known(one: Diagnosis) -> str:
+    """Say how well that load is known."""
+    return f"with `,{one.rate}` at its rate; from counters: sizes are means, and random places are assumed"
+
+
+def exits_text(each: float) -> str:
+    """Say how often KVM left the guest for an I/O."""
+    return f"KVM exits per I/O: {each:.2g}"
+
+
+def varies(one: Diagnosis) -> Iterator[str]:
+    """Yield the split of the time at the host's disk, and what makes the time of a request vary, a sentence each."""
     if one.queue is not None:
         told = f"{format_ns(one.queue.queue_ns)} in its queue, {format_ns(one.queue.device_ns)} in the device"
-        yield Paragraph(Text(f"of a request at the host's disk: {told}"), indent=2, hanging=2)
+        yield f"of a request at the host's disk: {told}"
     if one.variance:
         shares = "; ".join(
             f"{each.label} {format_share(each.share)} [{format_share(each.low)}, {format_share(each.high)}]"
             for each in one.variance
         )
         windows = f"{one.variance[0].windows} windows of 100 ms, 95 % intervals"
-        yield Paragraph(
-            Text(f"what makes it vary, from the virtqueue down: {shares} ({windows})"), indent=2, hanging=2
-        )
+        yield f"what makes it vary, from the virtqueue down: {shares} ({windows})"
 
 
 def _verdict(one: Diagnosis) -> RenderableType:
@@ -157,8 +169,13 @@ def _threads(threads: Sequence[ThreadCost], iops: float) -> Records:
                 format_share(one.system_seconds / one.seconds),
                 format_share(one.stalled),
                 format_ns(each * 1e9) if each else "-",
-                "-" if one.sleeps is None or not iops else f"{one.sleeps / one.seconds / iops:.2g}",
+                sleeps_text(one, iops),
                 f"{format_count(1 / each)} IOPS" if serves and each else "",
             )
         )
     return Records(columns, rows)
+
+
+def sleeps_text(thread: ThreadCost, iops: float) -> str:
+    """Say how often a thread sleeps for each I/O."""
+    return "-" if thread.sleeps is None or not iops else f"{thread.sleeps / thread.seconds / iops:.2g}"

@@ -17,21 +17,30 @@ def guideline_lines(found: Walk, own: Sequence[OwnShare] = ()) -> Iterator[Rende
     title = Text(f"\nguideline: {found.guideline.title}", style="bold")
     yield title
     yield Paragraph(Text(found.guideline.source, style="dim"), indent=2, hanging=2)
-    for step in found.steps:
-        answer = "yes" if step.yes else "no"
-        why = f" ({step.evidence})" if step.evidence else " (assumed)" if step.assumed else ""
-        yield Paragraph(Text(f"{step.question.text} {answer}{why}"), indent=2, hanging=2)
-    leaf = found.leaf
-    yield Paragraph(Text(f"so: {leaf.text}", style="bold"), indent=2, hanging=2)
-    for label, words in (
-        ("published", leaf.expected), ("to manage", leaf.cost), ("written", leaf.written),
-        ("", "this leaf is virtune's, not the study's" if leaf.ours else ""),
-    ):  # fmt: skip
-        if words:
-            yield Paragraph(Text(f"{label}: {words}" if label else words), indent=4, hanging=2)
+    for question, answer, why in answers(found):
+        told = f" ({why})" if why else ""
+        yield Paragraph(Text(f"{question} {answer}{told}"), indent=2, hanging=2)
+    yield Paragraph(Text(f"so: {found.leaf.text}", style="bold"), indent=2, hanging=2)
+    yield from (Paragraph(Text(line), indent=4, hanging=2) for line in published_of(found))
     for one in own:
         ratio = one.ratio
         text = f"{ratio.estimate:.2f} [{ratio.low:.2f}, {ratio.high:.2f}] of bare metal's IOPS under {one.workload}"
         source = f"{one.rounds} rounds, arm {one.arm} of study {one.study}"
         without = "; its guests ran without KVM, so this is the emulator's share" if one.emulated else ""
         yield Paragraph(Text(f"measured here: {text} ({source}){without}"), indent=4, hanging=2)
+
+
+def answers(found: Walk) -> Iterator[tuple[str, str, str]]:
+    """Yield each question with its answer and what the answer rests on, empty where it was given."""
+    for step in found.steps:
+        yield step.question.text, "yes" if step.yes else "no", step.evidence or ("assumed" if step.assumed else "")
+
+
+def published_of(found: Walk) -> Iterator[str]:
+    """Yield what was published of the leaf that was reached."""
+    leaf = found.leaf
+    for label, words in (("published", leaf.expected), ("to manage", leaf.cost), ("written", leaf.written)):
+        if words:
+            yield f"{label}: {words}"
+    if leaf.ours:
+        yield "this leaf is virtune's, not the study's"
