@@ -16,6 +16,7 @@ from virtune.model.condition import Threshold
 from virtune.model.measurement import Histogram
 from virtune.model.remark import Remark, Weight
 from virtune.model.result import Waiver
+from virtune.model.verdict import Verdict
 from virtune.report.charts.narrowing import narrowing
 from virtune.report.charts.percentiles import percentile_curve
 from virtune.report.charts.rounds import rounds_in_time
@@ -86,6 +87,32 @@ def test_one_round_is_no_picture_and_a_hostile_name_is_text() -> None:
     (svg,) = svgs([chart])
     assert "<script" not in svg
     assert "\x1b" not in svg
+
+
+def test_the_title_counts_the_pairs_that_are_not_drawn_too() -> None:
+    kept = record(8)
+    result = replace(summarise(kept), looked=looked_back(kept))
+    (own,) = (one for one in result.verdicts if one.metric == result.study.metric)
+    others = tuple(replace(own, candidate=f"other {number}", verdict=Verdict.UNDECIDED) for number in range(7))
+    chart = narrowing(replace(result, verdicts=(own, *others)), own.workload)
+    assert chart is not None
+    assert "after 8 rounds 1 of 8 pairs decided" in chart.title
+    assert "1 of 8 pairs are shown" in chart.reading
+    alone = narrowing(result, own.workload)
+    assert alone is not None
+    assert "are shown" not in alone.reading
+
+
+def test_a_limit_on_reads_alone_is_no_line_in_the_curve_of_all_i_os() -> None:
+    result = summarise(record(8))
+    histogram = Histogram(bins=((100_000, 9_000), (1_000_000, 1_000)))
+    one = replace(result.arms[0], histogram=histogram)
+    for metric, layers in (("latency.p99", 4), ("read.latency.p99", 2)):
+        limit = Threshold(metric=metric, relation=">", limit=1.0, text=f"{metric} > 1ms", value=1e6)
+        limited = replace(result, arms=(one,), study=replace(result.study, conditions=(limit,)))
+        chart = percentile_curve(limited, one.workload)
+        assert chart is not None
+        assert len(chart.spec["layer"]) == layers, metric
 
 
 def test_the_curve_of_a_sweep_has_the_latency_that_was_limited_and_its_limit(simulated: Store) -> None:

@@ -2,6 +2,7 @@
 """How the intervals of a comparison narrowed from round to round: why it stopped where it did."""
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 from virtune.model.metric import BY_ID
@@ -35,6 +36,7 @@ def narrowing(result: Result, workload: str) -> Chart | None:
         and one.ratio is not None and _drawable(one.ratio)
     ]  # fmt: skip
     names = list(dict.fromkeys(one.candidate for _, one, _ in found))[:PAIRS_MAX]
+    pairs = [one for one in result.verdicts if one.workload == workload and one.metric == study.metric]
     found = [each for each in found if each[1].candidate in names]
     numbers = sorted({number for number, _, _ in found})
     if len(numbers) < 2:
@@ -44,6 +46,7 @@ def narrowing(result: Result, workload: str) -> Chart | None:
         abs(math.log(end)) for number, _, ratio in found if number >= middle for end in (ratio.low, ratio.high)
     )
     reach = min(max(widest * 1.1, _REACH[0]), _REACH[1])
+    beyond = any(abs(math.log(end)) > reach for _, _, ratio in found for end in (ratio.low, ratio.high))
     rows = [
         {"round": number, "arm": one.candidate, **{name: min(max(math.log(end), -reach), reach) for name, end in (
             ("low", ratio.low), ("estimate", ratio.estimate), ("high", ratio.high))}}
@@ -51,11 +54,13 @@ def narrowing(result: Result, workload: str) -> Chart | None:
     ]  # fmt: skip
     return Chart(
         name=file_name("narrowing", workload),
-        title=_title(result, workload, found),
+        title=_title(result, workload, pairs),
         reading=(
             f"Each band is the interval of one arm's difference in {metric.label} from {study.baseline}, as it was "
             "after each round; the line is the estimate. A pair is decided when its band has left the dashed line, "
-            f"or lies within the grey one (±{format_share(study.margin)}). The first rounds reach beyond the picture."
+            f"or lies within the grey one (±{format_share(study.margin)})."
+            + (" Bands that end at the edge reach beyond the picture." if beyond else "")
+            + (f" {len(names)} of {count_text(len(pairs), 'pair')} are shown." if len(pairs) > len(names) else "")
         ),
         spec=specification(_spec(result, rows, reach, f"difference in {metric.label}"), height=260),
         columns=("round", "pair", "low", "difference", "high", "verdict"),
@@ -71,14 +76,12 @@ def _drawable(ratio: Interval) -> bool:
     return 0 < ratio.low <= ratio.high < math.inf
 
 
-def _title(result: Result, workload: str, found: list[tuple[int, Comparison, Interval]]) -> str:
-    last = found[-1][0]
-    ends = [one for number, one, _ in found if number == last]
-    decided = sum(one.verdict is not Verdict.UNDECIDED for one in ends)
+def _title(result: Result, workload: str, pairs: Sequence[Comparison]) -> str:
+    """Say how many of all pairs are decided, whether they are drawn or not."""
+    rounds = count_text(max(number for number, _ in result.looked), "round")
+    decided = sum(one.verdict is not Verdict.UNDECIDED for one in pairs)
     stopped = "" if result.stopped is None else f", {_STOPPED[result.stopped]}"
-    return (
-        f"{workload}: after {count_text(last, 'round')} {decided} of {count_text(len(ends), 'pair')} decided{stopped}"
-    )
+    return f"{workload}: after {rounds} {decided} of {count_text(len(pairs), 'pair')} decided{stopped}"
 
 
 def _spec(result: Result, rows: list[dict[str, Any]], reach: float, title: str) -> dict[str, Any]:

@@ -39,7 +39,10 @@ def percentile_curve(result: Result, workload: str) -> Chart | None:
     limits = [
         {"from": 1.0, "to": 1 / (1 - percent / 100), "limit": limit.value / 1e6, "text": limit.text}
         for limit in latency_limits(result.study)
-        if (percent := BY_ID[limit.metric].percent) is not None and percent < 100
+        # the curve is of reads and writes together
+        if BY_ID[limit.metric].of == "latency"
+        and (percent := BY_ID[limit.metric].percent) is not None
+        and percent < 100
     ]
     return Chart(
         name=file_name("percentiles", workload),

@@ -38,8 +38,8 @@ def rounds_in_time(result: Result, record: StudyRecord, workload: str) -> Chart 
         title=f"{workload}: {len(rows)} trials in order of time" + (f", {bad} of them did not count" if bad else ""),
         reading=(
             "Each mark is one trial; a line joins those of one arm. Arms that move together show the host, an arm "
-            "that moves alone shows itself. Hollow marks are trials that something else disturbed and that were run "
-            "again."
+            "that moves alone shows itself. Hollow marks are trials that something else disturbed: they do not "
+            "count."
         ),
         spec=specification(_spec(result, rows, metric), height=260),
         columns=("second", "arm", "round", metric.label, "did it count"),
