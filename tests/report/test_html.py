@@ -9,6 +9,7 @@ import json
 import re
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
@@ -18,11 +19,15 @@ from tests.report.test_documents import study
 
 from virtune.cli import run
 from virtune.flows.reports.interactive import live_parts
-from virtune.flows.reports.report import charts, report_html, svgs
+from virtune.flows.reports.report import charts, page_html, report_html, svgs
 from virtune.flows.stored.show import current
 from virtune.model.evidence import Listed
+from virtune.model.result import Value
 from virtune.model.sweep import LoadEstimate, LoadPoint, LoadSweep
+from virtune.model.verdict import Interval
 from virtune.report.charts.loads import sweep_curve
+from virtune.report.charts.tradeoff import speed_against_cost
+from virtune.report.html.page import ReportPage, Table
 from virtune.report.text.tune import recommendation_line
 from virtune.store.store import Store
 
@@ -347,3 +352,40 @@ def test_where_the_drawing_library_would_abort_or_panic_a_sentence_says_so(
     assert said in done.stderr
     assert "Traceback" not in done.stderr
     assert not target.exists()
+
+
+def test_a_table_of_many_rows_is_written_in_time_that_grows_with_them() -> None:
+    rows = tuple((f"vm{number}", *(f"{number} of {column}" for column in range(5))) for number in range(3000))
+    many = Table(caption="findings", columns=("VM", *"abcde"), rows=rows)
+    whole = ReportPage(title="t", question="q", facts=(), label="", verdicts=(), settings=None, warnings=(), notes=(),
+                       charts=(), tables=(many,), again="", host="")  # fmt: skip
+    begun = time.process_time()
+    text = page_html(whole)
+    assert time.process_time() - begun < 20
+    assert text.count('<td class="number">') == 5 * 3000
+
+
+def test_intervals_of_speed_and_cost_are_crosses_around_the_candidate(store: Store) -> None:
+    _, result = current(store, COMPARE)
+    workload = result.study.workloads[0].name
+    base = result.study.baseline
+    candidate = next(arm.name for arm in result.study.arms if arm.name != base)
+    costs = tuple(
+        replace(one, values=(*one.values, Value(metric="cpu_per_io", value=5e-6, rounds=8, spread=None)))
+        for one in result.arms
+    )
+    own = next(one for one in result.verdicts if one.candidate == candidate)
+    ratio = Interval(estimate=1.5, low=1.25, high=2.0, confidence=0.95)
+    judged = tuple(replace(own, metric=name, ratio=ratio) for name in ("iops", "cpu_per_io"))
+    chart = speed_against_cost(replace(result, arms=costs, verdicts=judged, differences=()), workload)
+    assert chart is not None
+    rows = {row["arm"]: row for row in chart.spec["data"]["values"]}
+    speed = result.value(base, workload, "iops")
+    assert speed is not None
+    assert rows[candidate]["iops_low"] == pytest.approx(1.25 * speed.value)
+    assert rows[candidate]["cost_high"] == pytest.approx(10.0)
+    assert "iops_low" not in rows[base]
+    assert f"intervals of the differences from {base}" in chart.reading
+    plain = speed_against_cost(replace(result, arms=costs, verdicts=(), differences=()), workload)
+    assert plain is not None
+    assert "crosses" not in plain.reading

@@ -29,11 +29,12 @@ from virtune.model.tuning import Tuning
 from virtune.plan.codec import study_from_json, study_to_json
 from virtune.plan.space import Host
 from virtune.probe.host import host_facts
+from virtune.report.charts.race import pareto
 from virtune.report.json.probe import probe_document
 from virtune.report.json.tune import tuning_document
 from virtune.report.reproduce import tune_again
 from virtune.report.text.tune import render
-from virtune.report.text.tune_arms import arms_table, short_names
+from virtune.report.text.tune_arms import arms_table, runner_rows, short_names
 from virtune.report.tune_markdown import tuning_markdown
 
 RATES = {"base": 40_000.0, "fast": 80_000.0}
@@ -216,3 +217,19 @@ def test_a_search_that_was_kept_before_reasons_had_codes_opens_without_them() ->
     document = json.loads(json.dumps(tuning_document(replace(found, study=study), facts="")))
     assert complaints("tune", document) == []
     assert document["study"]["removed"][0]["reason"] is None
+
+
+def test_the_picture_of_speed_and_cost_has_the_intervals_of_the_race() -> None:
+    rates = {"base": 40_000.0, "near": 39_000.0, "fast": 41_000.0}
+    known, kept = searched(study_of(list(rates)), World(rates, noise=0.05))
+    chart = pareto(known, kept)
+    assert chart is not None
+    rows = {row["arm"]: row for row in chart.spec["layer"][1]["data"]["values"]}
+    leader = known.standing.leader
+    assert leader is not None
+    ratios = {arm: ratio for arm, _, _, ratio in runner_rows(known) if ratio is not None}
+    assert ratios
+    for arm, ratio in ratios.items():
+        assert rows[arm]["iops_low"] == pytest.approx(rows[leader]["iops"] * ratio.low)
+    assert "iops_low" not in rows[leader]
+    assert f"intervals of the differences from {leader}" in chart.reading

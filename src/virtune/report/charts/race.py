@@ -2,6 +2,7 @@
 """The race of a search: every configuration relative to the leader after each block, and when it was eliminated."""
 
 import math
+from collections.abc import Iterator
 from typing import Any
 
 from virtune.model.durability import durability_of
@@ -10,7 +11,8 @@ from virtune.model.metric import BY_ID
 from virtune.model.standing import Place
 from virtune.model.tuning import Tuning
 from virtune.report.charts.chart import PALETTE, Chart, file_name, specification
-from virtune.report.charts.tradeoff import SPEED_AND_COST
+from virtune.report.charts.tradeoff import SPEED_AND_COST, WIDEST, crosses
+from virtune.report.text.tune_arms import runner_rows
 from virtune.report.text.words import quantity
 
 _NAMED = 7
@@ -106,14 +108,17 @@ def pareto(known: Tuning, record: StudyRecord) -> Chart | None:
             rows.append({"arm": arm, "iops": iops, "cost": cost * 1e6, "survives": promise})
     if len(rows) < 2:
         return None
+    rows = [row | ends for row, ends in zip(rows, _intervals(known, rows), strict=True)]
     front = _frontier(rows)
     named = {row["arm"] for row in front}
     return Chart(
         name=file_name("pareto", workload),
         title=f"{len(front)} of {len(rows)} configurations: no other is both faster and cheaper",
         reading=(
-            "Up is faster, left is cheaper. The line joins configurations than which none is faster and cheaper; "
-            "means of all slices without intervals, so neighbours on the line may be equal."
+            "Up is faster, left is cheaper. The line joins configurations than which none is faster and cheaper. "
+            "Marks are means of all slices, so neighbours on the line may be equal"
+            + (f"; lines through them are intervals of the differences from {known.standing.leader}." if any(
+                "iops_low" in row or "cost_low" in row for row in rows) else ".")
         ),
         spec=specification(_pareto_spec(rows, front), height=300),
         columns=("configuration", "IOPS", "CPU per I/O", "on the line"),
@@ -123,6 +128,19 @@ def pareto(known: Tuning, record: StudyRecord) -> Chart | None:
             for row in rows
         ),
     )  # fmt: skip
+
+
+def _intervals(known: Tuning, rows: list[dict[str, Any]]) -> Iterator[dict[str, float]]:
+    """Yield where each configuration lies by the race's interval, which is of the metric that was searched for."""
+    name = {"iops": "iops", "cpu_per_io": "cost"}.get(known.study.metric, "")
+    base = next((row.get(name) for row in rows if row["arm"] == known.standing.leader), None)
+    ratios = {arm: ratio for arm, _, _, ratio in runner_rows(known)}
+    for row in rows:
+        ratio = ratios.get(row["arm"])
+        if base is None or ratio is None or not 0 < ratio.low <= ratio.high <= WIDEST * ratio.low:
+            yield {}
+        else:
+            yield {f"{name}_low": base * ratio.low, f"{name}_high": base * ratio.high}
 
 
 def _frontier(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -139,6 +157,7 @@ def _pareto_spec(rows: list[dict[str, Any]], front: list[dict[str, Any]]) -> dic
         "encoding": SPEED_AND_COST,
         "layer": [
             {"data": {"values": front}, "mark": line},
+            *({"data": {"values": rows}, **one} for one in crosses()),
             {"data": {"values": rows}, "mark": {"type": "point", "filled": True, "size": 70, "opacity": 1},
              "encoding": {"shape": {"field": "survives", "type": "nominal", "legend": {"title": "durability"}}}},
             {"data": {"values": front},

@@ -29,23 +29,59 @@ def speed_against_cost(result: Result, workload: str) -> Chart | None:
         if iops is None or cost is None or not arm.stack.kind.made_here:
             continue
         promise = durability_of(arm.stack).promise.value
-        rows.append({"arm": arm.name, "iops": iops.value, "cost": cost.value * 1e6, "survives": promise})
+        row = {"arm": arm.name, "iops": iops.value, "cost": cost.value * 1e6, "survives": promise}
+        rows.append(row | _ends(result, arm.name, workload))
         shown.append((arm.name, value_text(BY_ID["iops"], iops), value_text(BY_ID["cpu_per_io"], cost), promise))
     if len(rows) < 2:
         return None
     cheapest = min(rows, key=lambda row: float(row["cost"]))
     least = format_ns(float(cheapest["cost"]) * 1e3)
+    crosses = any("iops_low" in row or "cost_low" in row for row in rows)
     return Chart(
         name=file_name("cost", workload),
         title=f"{workload}: {cheapest['arm']} takes the least CPU per I/O, {least}",
         reading=(
             "Up is faster, left is cheaper: the best arms are at the top left. The shape says what a completed write "
             "survives; an arm with a weaker promise is not simply faster."
+            + (f" The crosses are the intervals of the differences from {result.study.baseline}." if crosses else "")
         ),
         spec=specification(_spec(result, rows), height=280),
         columns=("arm", "IOPS", "CPU per I/O", "durability"),
         rows=tuple(shown),
     )
+
+
+def _ends(result: Result, arm: str, workload: str) -> dict[str, float]:
+    """Return where an arm lies by the intervals of its differences from the baseline, which has none itself."""
+    found: dict[str, float] = {}
+    for metric, name, scale in (("iops", "iops", 1.0), ("cpu_per_io", "cost", 1e6)):
+        base = result.value(result.study.baseline, workload, metric)
+        ratio = next(
+            (
+                one.ratio
+                for one in (*result.verdicts, *result.differences)
+                if (one.workload, one.metric, one.candidate, one.baseline)
+                == (workload, metric, arm, result.study.baseline)
+            ),
+            None,
+        )
+        if base is not None and ratio is not None and 0 < ratio.low <= ratio.high <= WIDEST * ratio.low:
+            found |= {f"{name}_low": base.value * ratio.low * scale, f"{name}_high": base.value * ratio.high * scale}
+    return found
+
+
+WIDEST = 10.0
+"""An interval whose ends are further apart than this factor would leave no room for the marks."""
+
+
+def crosses() -> list[dict[str, Any]]:
+    """Return the layers that draw intervals both ways, of the rows that have them."""
+    return [
+        {"transform": [{"filter": f"isValid(datum.{name}_low)"}],
+         "mark": {"type": "rule", "strokeWidth": 1.2, "opacity": 0.8},
+         "encoding": {axis: {**SPEED_AND_COST[axis], "field": f"{name}_low"}, f"{axis}2": {"field": f"{name}_high"}}}
+        for axis, name in (("y", "iops"), ("x", "cost"))
+    ]  # fmt: skip
 
 
 def _spec(result: Result, rows: list[dict[str, Any]]) -> dict[str, Any]:
@@ -55,6 +91,7 @@ def _spec(result: Result, rows: list[dict[str, Any]]) -> dict[str, Any]:
         "data": {"values": rows},
         "encoding": SPEED_AND_COST,
         "layer": [
+            *(one | {"encoding": {**one["encoding"], "color": colour}} for one in crosses()),
             {"mark": {"type": "point", "filled": True, "size": 110, "opacity": 1},
              "encoding": {"color": colour, "shape": shape}},
             {"mark": {"type": "text", "align": "left", "dx": 9, "dy": -7, "fontSize": 12, "color": "currentColor"},
