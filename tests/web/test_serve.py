@@ -10,16 +10,20 @@ import socket
 import sqlite3
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import uvicorn
 from prometheus_client.parser import text_string_to_metric_families
 from tests.published import complaints
+from tests.web.paused_run import simulated
 
+from virtune.cli import run
 from virtune.cli.serve import listening_on
 from virtune.flows.reports.metrics import DESCRIPTIONS
 from virtune.model.errors import PreconditionError
+from virtune.store.store import Store
 from virtune.web.app import application
 from virtune.web.guard import refusal
 
@@ -150,6 +154,37 @@ def test_prometheus_reads_the_metrics_and_the_dashboard_names_no_other(page: Pag
     named = set(re.findall(r"\bvirtune_\w+", DASHBOARD.read_text()))
     assert named
     assert named <= set(DESCRIPTIONS), named - set(DESCRIPTIONS)
+
+
+def test_a_host_s_checks_are_drawn_over_time(tmp_path: Path) -> None:
+    store = tmp_path / "checks.sqlite"
+    words = ("--rig", "simulated", "--seconds", "12s", "-q", "--store", str(store))
+    assert run(["check", "--seed", "1", *words]) == 0
+    with served(store) as page:
+        assert "<svg" not in page.get("/host")[1], "one check is no history"
+        assert run(["check", "--seed", "2", *words]) == 0
+        status, text, headers = page.get("/host")
+        assert status == 200
+        assert text.count("<svg") == 1
+        assert "of 2 checks this host was fit to measure" in text
+        assert text.count("<td>randread-4k on simulated</td>") == 2
+        assert "SIMULATED" in text
+        assert "script-src" not in headers["content-security-policy"]
+
+
+def test_an_unfinished_study_of_another_host_is_told_without_a_page_of_its_run(tmp_path: Path) -> None:
+    store = tmp_path / "gathered.sqlite"
+    study = replace(simulated(tmp_path), id="20260101-000000-abcd", created="2026-01-01T00:00:00+00:00")
+    for host in ("", "web1"):
+        with Store(store, host=host) as one:
+            one.add_study(study, facts="")
+    with served(store) as page:
+        _, text, _ = page.get("/")
+        assert f"web1/{study.id}" in text
+        assert text.count("unfinished") == 2
+        links = re.findall(r'href="(/live/[^"]*)"', text)
+        assert links == [f"/live/{study.id}"]
+        assert page.get(links[0])[0] == 200
 
 
 def test_hostile_names_do_no_harm(page: Page, tmp_path: Path) -> None:

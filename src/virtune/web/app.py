@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
@@ -17,10 +18,10 @@ from starlette.responses import HTMLResponse, JSONResponse, Response, StreamingR
 from starlette.routing import Route
 
 from virtune.flows.reports.metrics import Derived, exposition
-from virtune.flows.reports.report import record_html
+from virtune.flows.reports.report import record_html, svgs
 from virtune.flows.reports.study_document import study_document
 from virtune.flows.stored.show import current, derived_anew
-from virtune.model.errors import VirtuneError
+from virtune.model.errors import PreconditionError, VirtuneError
 from virtune.model.evidence import Damaged, Listed
 from virtune.model.store_place import StorePlace
 from virtune.model.text import printable
@@ -29,7 +30,7 @@ from virtune.report.text.listing import arms_text, workloads_text
 from virtune.store.progress import runs_of
 from virtune.store.store import Store
 from virtune.web.guard import Guard
-from virtune.web.host_page import host_rows
+from virtune.web.host_page import host_shown
 from virtune.web.live_page import RunShown, run_shown, stream
 from virtune.web.pair_page import pair_of
 
@@ -99,7 +100,14 @@ class LocalPage:
     def host(self, _: Request) -> Response:
         """Show how a host changed: its checks in order of time."""
         with self._store() as store:
-            return self._html("host.html", rows=host_rows(store))
+            shown = host_shown(store)
+        drawings, undrawn = list[Markup](), ""
+        try:
+            with self._drawing:
+                drawings = [Markup(svg) for svg in svgs([shown.chart] if shown.chart else [])]  # noqa: S704 - ours
+        except PreconditionError as error:  # the table says the same
+            undrawn = error.message
+        return self._html("host.html", shown=shown, drawings=drawings, undrawn=undrawn)
 
     def live(self, request: Request) -> Response:
         """Show how far the run of a study is."""
@@ -166,7 +174,8 @@ def _row(one: Listed | Damaged, running: Mapping[str, str]) -> dict[str, Any]:
         "id": one.name, "damaged": "", "created": study.created[:16].replace("T", " "), "kind": study.label,
         "arms": arms_text(study), "workloads": workloads_text(study),
         "trials": f"{one.done}/{len(study.trials) or one.done}", "finished": one.finished,
-        "running": study.id in running,
+        # how another host's run goes on is not told beside this store
+        "running": not one.host and study.id in running, "here": not one.host,
     }  # fmt: skip
 
 
