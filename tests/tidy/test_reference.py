@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The generated reference pages are those that the source would generate now."""
 
+import importlib
 import re
 import sys
 from pathlib import Path
@@ -49,6 +50,10 @@ def test_every_verb_metric_and_workload_is_on_its_page() -> None:
         page = (ROOT / "docs" / "reference" / f"{name}.md").read_text()
         for word in words:
             assert f"`{word}`" in page or f"## virtune {word}\n" in page, word
+    page = (ROOT / "docs" / "verbs.md").read_text()
+    fleet = importlib.import_module("virtune.cli.fleet").command
+    for word in (*VERBS, *(name for name, verb in fleet.commands.items() if not verb.hidden)):
+        assert re.search(rf"`(virtune (fleet )?)?{word}\b", page), word
 
 
 @pytest.mark.parametrize("page", sorted((ROOT / "docs").rglob("*.md")), ids=lambda path: path.name)
