@@ -8,6 +8,8 @@ PACKAGES: Mapping[str, str] = {
     "qemu-img": "qemu-utils",
     "qemu-storage-daemon": "qemu-system-common",
     "qemu-system-x86_64": "qemu-system-x86",
+    "mke2fs": "e2fsprogs",
+    "debugfs": "e2fsprogs",
     "virsh": "libvirt-clients",
     "ping": "iputils-ping",
     "ssh": "openssh-client",

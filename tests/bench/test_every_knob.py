@@ -15,6 +15,7 @@ from typing import Any, cast
 import pytest
 
 from virtune.bench.daemon.export_settings import Served, export_checks, iothread_check_under_load
+from virtune.bench.filesystem import image_bytes
 from virtune.bench.libvirt.settings import cache_check, disk_checks, image_checks
 from virtune.bench.qemu.device_settings import GUEST, device_checks, machine_checks, thread_checks
 from virtune.bench.qemu.guests import spread_check
@@ -96,6 +97,7 @@ EXAMPLES: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "host.neighbour": ("cpu", ()),
     "load.pin": ("0", ()),
     "disks.iothreads": ("on", ("disks.count=2", "device.iothread=io1")),
+    "disk.filesystem": ("ext4", ()),
     "disks.second": ("throttle_iops=100", ("disks.count=2",)),
     "storage.vfio_pci": ("0000:01:00.0", ()),
 }
@@ -221,7 +223,7 @@ def image(tmp_path: Path) -> Path:
 
 def what_it_is_told(stack: Stack) -> object:
     """All that the rig's dialect writes for a stack, what the image is made with, and where it runs."""
-    of_image = qcow2_options(stack.disk), stack.disk.format
+    of_image = qcow2_options(stack.disk), stack.disk.format, image_bytes(stack.disk, 2**30)
     of_host = stack.cache_state, stack.place, stack.neighbour, stack.pins.load
     of_guests = stack.guests, stack.idle_guests, stack.own_images, stack.spread, stack.pins
     match stack.rig:
@@ -288,6 +290,7 @@ SEEN_ELSEWHERE = frozenset({
     "guests.count", "guests.idle", "guests.images",  # tests/guests: only several machines can be counted
     "host.cache", "disk.place", "host.neighbour", "load.pin",  # test_surroundings
     "disks.count", "disks.iothreads", "disks.second",  # tests/guests: only a machine with several shows them
+    "disk.filesystem",  # tests/guests: only a guest mounts it
     "guests.spread", "vcpu.pin", "emulator.pin", "iothread.pin", "memory.hugepages",  # the two tests above
 })  # fmt: skip
 """Knobs that no honest monitor shows, since they are seen on processes."""

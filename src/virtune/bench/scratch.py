@@ -22,6 +22,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from virtune import shell
+from virtune.bench.filesystem import image_bytes, make_ext4
 from virtune.bench.scratch_place import made_place, scratch_place
 from virtune.bounded import read_bounded
 from virtune.model.errors import PreconditionError, RigError
@@ -44,6 +45,9 @@ _OURS = re.compile(r"virtune-\d+(-[a-z0-9-]+)?\.(raw|qcow2)(\.partial|\.virtune\
 """The names of virtune's files in a scratch directory; no other file is ever read or removed."""
 _SPARE_BYTES = 64 * 1024**2
 """Left free beside an image, so that filling a scratch directory never takes the last block of a filesystem."""
+
+_PATIENCE_SECONDS = 60.0
+"""For a program that makes one image of another, beside the time to write it at 20 MB/s."""
 
 _WITNESS_BYTES, _OUTPUT_BYTES = 4096, 64 * 1024
 """The most that is read of a witness, which has some hundred bytes, and of what fio printed while it filled."""
@@ -111,19 +115,25 @@ class Scratch:
 
     def image_for(self, disk: Disk, warden: shell.Warden, number: int = 0) -> Path:
         """Return a filled image in the disk's format, making it when there is no valid one. Several disks have images
-        with different numbers.
+        with different numbers. One with a filesystem has a file with what the plain image holds.
         """
-        stem = f"virtune-{self.span_bytes}{_numbered(number)}{self._passing}"
-        raw = self._made(f"{stem}.raw", lambda _, file: self._fill(file, warden))
+        plain, stem = (_stem(self.span_bytes, number, one) + self._passing for one in (Disk(), disk))
+        raw, size = self._made(f"{plain}.raw", lambda _, file: self._fill(file, warden)), self.span_bytes
+        if disk.filesystem != "none":
+            filled, size = raw, image_bytes(disk, self.span_bytes)
+            raw = self._made(f"{stem}.raw", lambda path, file: self._format(filled, path, file, size, warden), size)
         if disk.format == "raw":
             return raw
         options = qcow2_options(disk)
-        return self._made(_qcow2_name(stem, disk), lambda path, _: self._convert(raw, path, options, warden))
+        return self._made(_qcow2_name(stem, disk), lambda path, _: self._convert(raw, path, options, warden), size)
 
-    def _made(self, name: str, make: Callable[[Path, int], None]) -> Path:
-        """Return an image of this name, where there is no valid one made by `make(its path, its open descriptor)`."""
+    def _made(self, name: str, make: Callable[[Path, int], None], size: int | None = None) -> Path:
+        """Return an image of this name, where there is no valid one made by `make(its path, its open descriptor)`. It
+        has as many bytes as are loaded, unless a `size` is named.
+        """
         path = self.directory / name
-        if _valid(path, self.span_bytes):
+        size = size or self.span_bytes
+        if _valid(path, self.span_bytes, size):
             return path
         witness = path.with_name(path.name + _WITNESS)
         partial = path.with_name(path.name + _PARTIAL)
@@ -132,11 +142,11 @@ class Scratch:
                 hint = "move it, or `--scratch DIR` puts images elsewhere"
                 raise PreconditionError(f"{one} is in the way; virtune did not create it", hint=hint)
         try:
-            self._require_room(self.span_bytes)
+            self._require_room(size)
             with self._new(partial.name, 0o644) as file:
                 make(partial, file)
-                empty = 0 if path.suffix == ".qcow2" else never_written(partial, self.span_bytes)
-                if empty:
+                empty = 0 if path.suffix == ".qcow2" else never_written(partial, size)
+                if empty > size - self.span_bytes:
                     raise RigError(f"{format_bytes(empty)} of {partial} stayed unwritten after filling")
                 # a rename keeps the inode: killed at any instant, there is no image without its witness
                 path.unlink(missing_ok=True)
@@ -147,8 +157,9 @@ class Scratch:
         except OSError as error:
             if error.errno == errno.EFBIG:
                 hint = "`--span SIZE` makes the image smaller; `ulimit -f` says what the limit is"
-                size = format_bytes(self.span_bytes)
-                raise PreconditionError(f"an image of {size} is larger than a file may be here", hint=hint) from None
+                raise PreconditionError(
+                    f"an image of {format_bytes(size)} is larger than a file may be here", hint=hint
+                ) from None
             hint = "has somebody removed the directory, or is its disk full?"
             raise PreconditionError(f"cannot make {path}: {error.strerror or error}", hint=hint) from None
         finally:
@@ -203,13 +214,21 @@ class Scratch:
         how = f"was killed by {signal.Signals(-status).name}" if status < 0 else f"ended with status {status}"
         raise RigError(f"fio {how} while it filled the scratch image", hint=words or shell.last_line(said))
 
+    def _format(self, plain: Path, path: Path, file: int, size: int, warden: shell.Warden) -> None:
+        what = f"making an ext4 filesystem with a file of {format_bytes(self.span_bytes)}"
+        self._say(StepStarted(what=what))
+        os.ftruncate(file, size)
+        with plain.open("rb") as source:
+            make_ext4(path, source.fileno(), warden, patience_seconds=_PATIENCE_SECONDS + self.span_bytes / 20e6)
+        self._say(StepEnded(what=what))
+
     def _convert(self, raw: Path, path: Path, options: dict[str, str], warden: shell.Warden) -> None:
         what = f"converting the scratch image to {path.name.removesuffix(_PARTIAL)}"
         self._say(StepStarted(what=what))
         command = [shell.find("qemu-img"), "convert", "-f", "raw", "-O", "qcow2", "-t", "writeback", "-W"]
         for key, value in options.items():
             command += ["-o", f"{key}={value}"]
-        patience_seconds = 60 + self.span_bytes / 20e6
+        patience_seconds = _PATIENCE_SECONDS + self.span_bytes / 20e6
         with warden.running([*command, str(raw), str(path)], name="convert") as convert:
             status = convert.wait(patience_seconds)
         if status is None:
@@ -232,9 +251,10 @@ def bytes_to_fill(directory: Path, images: Iterable[tuple[Disk, int]], *, span_b
     """
     names = set()
     for disk, number in images:
-        stem = f"virtune-{span_bytes}{_numbered(number)}"
+        stem = _stem(span_bytes, number, disk)
         # the others are made from the raw one
-        names |= {f"{stem}.raw"} | ({_qcow2_name(stem, disk)} if disk.format != "raw" else set())
+        names |= {f"{_stem(span_bytes, number, Disk())}.raw", f"{stem}.raw"}
+        names |= {_qcow2_name(stem, disk)} if disk.format != "raw" else set()
     place = made_place(directory)
     return span_bytes * sum(place is None or not is_ours(place / name) for name in names)
 
@@ -305,7 +325,7 @@ def _is_anothers(path: Path, witness: Path) -> bool:
     return not stat.S_ISREG(found.st_mode) or not vouched
 
 
-def _valid(path: Path, span: int) -> bool:
+def _valid(path: Path, span: int, size: int) -> bool:
     if not is_ours(path):
         return False
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
@@ -315,7 +335,7 @@ def _valid(path: Path, span: int) -> bool:
         if path.suffix == ".qcow2":
             # clusters freed by trim or zeroes are served without the disk, and the file shrinks with them
             return path.stat().st_blocks * 512 >= span
-        return path.stat().st_size == span and never_written(path, span) == 0
+        return path.stat().st_size == size and never_written(path, size) <= size - span
     return False
 
 
@@ -357,8 +377,9 @@ def qcow2_options(disk: Disk) -> dict[str, str]:
     return options
 
 
-def _numbered(number: int) -> str:
-    return f"-disk{number + 1}" if number else ""
+def _stem(span: int, number: int, disk: Disk) -> str:
+    kind = "" if disk.filesystem == "none" else f"-{disk.filesystem}"
+    return f"virtune-{span}" + (f"-disk{number + 1}" if number else "") + kind
 
 
 def _qcow2_name(stem: str, disk: Disk) -> str:

@@ -93,6 +93,7 @@ def _guest_contradictions(stack: Stack) -> Iterator[str]:
         return
     yield from _thread_contradictions(stack)
     yield from _bare_contradictions(stack)
+    yield from _filesystem_contradictions(stack)
     device = stack.device
     several = stack.guests + stack.idle_guests > 1 or stack.disks > 1
     if stack.spread is not None and not (several and stack.spread.startswith("/")):
@@ -116,6 +117,15 @@ def _guest_contradictions(stack: Stack) -> Iterator[str]:
         yield "bus=ide needs machine.type=pc: the board q35 has no IDE"
 
 
+def _filesystem_contradictions(stack: Stack) -> Iterator[str]:
+    if stack.disk.filesystem == "none":
+        return
+    if stack.disk.backend == "null-co":
+        yield "disk.filesystem needs an image: null-co keeps nothing"
+    if stack.guests + stack.idle_guests > 1 and not stack.own_images:
+        yield "only one guest may mount a filesystem: set guests.images=on, and leave out guests.spread"
+
+
 def _bare_contradictions(stack: Stack) -> Iterator[str]:
     if not stack.machine.is_bare:
         return
@@ -123,6 +133,8 @@ def _bare_contradictions(stack: Stack) -> Iterator[str]:
         yield f"guest.system=bare drives virtio-blk only, and the bus is {stack.device.bus}"
     if stack.device.packed:
         yield "guest.system=bare has no packed rings"
+    if stack.disk.filesystem != "none":
+        yield "guest.system=bare has no filesystems"
     if (stack.machine.vcpus or 1) > BARE_VCPUS_MAX:
         yield f"guest.system=bare runs on at most {BARE_VCPUS_MAX} vCPUs"
 

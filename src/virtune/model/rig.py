@@ -95,7 +95,7 @@ _GUEST = _VIRTIO_BLK | {
     "iothread.thread_pool_max", "machine.emulator", "machine.type", "machine.cpu", "machine.vcpus", "machine.memory",
     "guest.system",
     "memory.hugepages", "vcpu.pin", "emulator.pin", "iothread.pin", "guests.count", "guests.idle", "guests.images",
-    "guests.spread", "disks.count", "disks.iothreads", "disks.second", "storage.vfio_pci",
+    "guests.spread", "disks.count", "disks.iothreads", "disks.second", "disk.filesystem", "storage.vfio_pci",
 }  # fmt: skip
 
 _FILLED = UnseenKnob(

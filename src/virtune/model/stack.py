@@ -24,6 +24,9 @@ Discard = Literal["ignore", "unmap"]
 DetectZeroes = Literal["off", "on", "unmap"]
 Bus = Literal["virtio-blk", "virtio-scsi", "nvme", "ahci", "ide", "usb"]
 
+Filesystem = Literal["none", "ext4"]
+"""The filesystem on a guest's disk; with none the load is on the disk itself."""
+
 CacheState = Literal["cold", "warm", "as-found"]
 """How much of an image is in the host's page cache when a trial begins."""
 
@@ -57,7 +60,8 @@ POLL_DEFAULT_NS = 32768
 class Disk:
     """One disk: back end, format and the options QEMU's block layer gives it.
 
-    `None` means "QEMU's default", so that a default is not reported as chosen.
+    `None` means "QEMU's default", so that a default is not reported as chosen. With a `filesystem` the guest mounts
+    the disk, and the load is on a file in it.
     """
 
     backend: Backend = "file"
@@ -78,6 +82,7 @@ class Disk:
     throttle_bps_read: Bytes | None = None
     throttle_bps_write: Bytes | None = None
     null_latency_ns: int = 0
+    filesystem: Filesystem = field(default="none", repr=False)
 
     @property
     def limits(self) -> dict[str, int]:

@@ -28,6 +28,7 @@ from virtune.model.errors import PreconditionError
 
 MODULES = (
     "virtio_pci", "virtio_console", "virtio_blk", "virtio_scsi", "sd_mod", "nvme", "ahci", "ata_piix",
+    "crc32c_generic", "ext4",
 )  # fmt: skip
 """The kernel modules that a guest may need, unless built in; their dependencies are added."""
 
@@ -37,7 +38,7 @@ AT_BOOT = ("virtio_pci", "virtio_console")
 _OURS = Path(__file__).resolve().parents[2] / "guest"
 """Our own files in the appliance."""
 
-_SCRIPTS = ("agent", "armed", "barrier", "disk")
+_SCRIPTS = ("agent", "armed", "barrier", "disk", "mounted")
 
 _KEPT = re.compile(r"(.*/)?(ld-linux.*|lib(c|m|z|aio|numa|dl|pthread|rt|uring|atomic|gcc_s))\.so(\..*)?")
 """The libraries of fio that a load calls; all others are for network storage, and are replaced by stubs."""

@@ -149,8 +149,11 @@ class MachineSession(abc.ABC, Generic[B]):
         """Return a machine for the stack that ends with `ends`, and why it is a new one."""
 
     @abc.abstractmethod
-    def _target(self, carried: Carried, ground: DiskImageSpec) -> Target:
-        """Return where the load in the guest lands."""
+    def _target(self, carried: Carried, stack: Stack, ground: DiskImageSpec) -> tuple[Target, tuple[Check, ...]]:
+        """Return where the load in the guest lands, and what was checked on the way there."""
+
+    def _leave(self) -> None:
+        """Let go of the disk in the guest, before it is taken away."""
 
     @contextlib.contextmanager
     def up(self, stack: Stack, ground: DiskImageSpec, *, restart: bool = False) -> Iterator[B]:
@@ -177,6 +180,7 @@ class MachineSession(abc.ABC, Generic[B]):
         )
         try:
             yield self._bench(carried, stack, ground, changeover)
+            self._leave()
             carried.park()
             self._rest()
         except BaseException:
@@ -217,17 +221,18 @@ class MachineSession(abc.ABC, Generic[B]):
 
     def _bench(self, carried: Carried, stack: Stack, ground: DiskImageSpec, changeover: Changeover) -> B:
         """Return the guest as it is now, with the settings that are active."""
-        target, size = self._target(carried, ground), int(carried.seen.get("sectors", "0")) * 512
+        size = int(carried.seen.get("sectors", "0")) * 512
         sizes = [size, *(int(one.get("sectors", "0")) * 512 for one in carried.further)]
         if min(sizes) < ground.size_bytes:
             raise RigError(f"the guest sees a disk of {min(sizes)} bytes, and the image has {ground.size_bytes}")
+        target, checks = self._target(carried, stack, ground)
         told = (repr(one) for one in carried.commands)
         return self._kind(
             target=target,
             image=ground.image,
             command="\n".join([" ".join(carried.vm.child.command), *told]) + "\n",
             processes={"guest": carried.vm.child.pid},
-            in_force=InForce(checks=tuple(carried.checks(stack, ground))),
+            in_force=InForce(checks=(*carried.checks(stack, ground), *checks)),
             changeover=changeover,
             stack=stack,
             vm=carried.vm,
@@ -267,6 +272,7 @@ class GuestSession(MachineSession[GuestBench]):
         super().__init__(GuestBench)
         self._appliance, self._accelerator, self._warden = appliance, accelerator, warden
         self._first_boot_seconds = first_boot_seconds
+        self._linux: Linux | None = None
 
     def _booted(
         self, stack: Stack, ground: DiskImageSpec, ends: contextlib.ExitStack, why: str
@@ -288,7 +294,8 @@ class GuestSession(MachineSession[GuestBench]):
         except HungError as error:
             why += f"; it is the second one, since of the first {error.message} ({error.hint})"
             vm = ends.enter_context(boot())
-        return Carried(vm, Linux(vm, appliance), accelerator, ends, stack, ground), why
+        self._linux = Linux(vm, appliance)
+        return Carried(vm, self._linux, accelerator, ends, stack, ground), why
 
     def _appliance_for(self, stack: Stack) -> Appliance:
         """Return an appliance whose kernel has the driver of the stack's bus: the cloud kernel lacks AHCI, the
@@ -304,12 +311,21 @@ class GuestSession(MachineSession[GuestBench]):
         cache = shell.cache_directory()
         return accelerator_for(appliance, self._warden, cache, emulator=stack.machine.emulator)
 
-    def _target(self, carried: Carried, ground: DiskImageSpec) -> Target:
-        device = carried.seen.get("device", "")
-        if not device.startswith("/dev/"):
+    def _target(self, carried: Carried, stack: Stack, ground: DiskImageSpec) -> tuple[Target, tuple[Check, ...]]:
+        first, *more = [one.get("device", "") for one in (carried.seen, *carried.further)]
+        if not first.startswith("/dev/"):
             raise RigError("the guest does not say which device its disk is")
-        more = tuple(one["device"] for one in carried.further)
-        return GuestTarget(path=device, size_bytes=ground.size_bytes, more=more)
+        kind = stack.disk.filesystem
+        if kind == "none" or self._linux is None:
+            return GuestTarget(path=first, size_bytes=ground.size_bytes, more=tuple(more)), ()
+        mounted = self._linux.mount([first, *more], kind, writes=ground.writes)
+        first, *more = mounted.files
+        target = GuestTarget(path=first, size_bytes=mounted.size_bytes, more=tuple(more))
+        return target, (mounted.check(kind),)
+
+    def _leave(self) -> None:
+        if self._linux is not None:
+            self._linux.unmount()
 
 
 class BareSession(MachineSession[BareBench]):
@@ -348,5 +364,10 @@ class BareSession(MachineSession[BareBench]):
             self._accelerators[emulator] = found
         return self._accelerators[emulator]
 
-    def _target(self, carried: Carried, ground: DiskImageSpec) -> Target:  # noqa: ARG002 - its driver has one disk
-        return BareTarget(size_bytes=ground.size_bytes)
+    def _target(
+        self,
+        carried: Carried,  # noqa: ARG002 - its driver has one disk
+        stack: Stack,  # noqa: ARG002
+        ground: DiskImageSpec,
+    ) -> tuple[Target, tuple[Check, ...]]:
+        return BareTarget(size_bytes=ground.size_bytes), ()

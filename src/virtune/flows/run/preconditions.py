@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from virtune import shell
+from virtune.bench.filesystem import PROGRAMS
 from virtune.bench.permission import Held, admit
 from virtune.bench.scratch_place import why_exchangeable
 from virtune.flows.run.appliance import ready_appliance
@@ -46,6 +47,9 @@ def require_programs(study: Study, say: Callable[[Event], None]) -> None:
         shell.find(program)
     if any(arm.stack.disk.format == "qcow2" for arm in study.arms):
         shell.find("qemu-img")
+    if any(arm.stack.disk.filesystem != "none" for arm in study.arms):
+        for program in PROGRAMS:
+            shell.find(program)
     machines = {arm.stack.machine for arm in study.arms if arm.stack.kind.own_guest}
     for emulator in {machine.emulator for machine in machines}:
         program = shell.find(emulator or "qemu-system-x86_64")
@@ -86,6 +90,11 @@ def admitted(study: Study, leave: Leave) -> Iterator[Held | None]:
     target = Path(study.target)
     if any(arm.stack.disk.format != "raw" for arm in study.arms):
         raise RefusedTargetError("--target is used as it is, so the only possible format is raw")
+    if any(arm.stack.disk.filesystem != "none" and arm.stack.place == "target" for arm in study.arms):
+        raise RefusedTargetError(
+            "disk.filesystem makes a filesystem on a scratch image, and --target is left as it is",
+            hint="disk.place=scratch in that arm, or no --target",
+        )
     writes = any(workload.writes for workload in study.workloads)
     bus = next((arm.stack.device.bus for arm in study.arms if arm.stack.device.bus in WRITABLE), None)
     if bus is not None and not writes and leave.write_to is None:

@@ -13,6 +13,7 @@ from virtune.analyse.trial.derive import derive
 from virtune.bench.cache_state import cache_state_checks, set_cache
 from virtune.bench.counters import Sampler
 from virtune.bench.disk_queue import DiskQueue
+from virtune.bench.filesystem import image_bytes
 from virtune.bench.idle import idle_cost
 from virtune.bench.neighbour import IMAGE, neighbour
 from virtune.bench.permission import Held
@@ -120,9 +121,8 @@ def ground_for(stack: Stack, workload: Workload, study: Study, tools: Tools) -> 
     image, *further = images_for(stack, tools)
     second = further.pop() if stack.spread is not None and several == 1 else None
     set_cache((image, *further, *([second] if second is not None else [])), stack.cache_state)
-    return DiskImageSpec(
-        image=image, size_bytes=study.span_bytes, writes=workload.writes, second=second, further=tuple(further)
-    )
+    size = image_bytes(stack.disk, study.span_bytes)
+    return DiskImageSpec(image=image, size_bytes=size, writes=workload.writes, second=second, further=tuple(further))
 
 
 def images_for(stack: Stack, tools: Tools) -> list[Path]:
@@ -142,7 +142,7 @@ def images_for(stack: Stack, tools: Tools) -> list[Path]:
 
 def surroundings_checks(stack: Stack, ground: DiskImageSpec, tools: Tools) -> Iterator[Check]:
     """Yield what is found of the images' place, and of how much of them is cached."""
-    images = [image for image in (ground.image, *ground.further) if image is not None]
+    images = [image for image in (ground.image, ground.second, *ground.further) if image is not None]
     yield from cache_state_checks([_file_of(image) or image for image in images], stack.cache_state)
     if stack.place == "scratch" and ground.image is not None:
         found = "scratch" if ground.image.parent == tools.scratch.directory else "target"

@@ -23,6 +23,24 @@ _knob = partial(Knob, layer=Layer.GUEST_KERNEL)
 
 KNOBS: tuple[Knob, ...] = (
     _knob(
+        id="disk.filesystem",
+        number="K15",
+        domain=Choice(values=("none", "ext4")),
+        default="none",
+        change=Change.REPLUG,
+        what=(
+            "The filesystem that a test guest mounts from its disk, to load a file in it; with none it loads the "
+            "disk itself. It is made on scratch images only."
+        ),
+        why=(
+            "Applications use files. A filesystem divides and merges requests, keeps a journal and has locks of its "
+            "own; a raw disk shows what is below it."
+        ),
+        spelled={"linux": "mke2fs -t ext4 on the image, mount in the guest"},
+        source=(tried("a file on ext4 and the disk itself, by turns"),),
+        place=("disk", "filesystem"),
+    ),
+    _knob(
         id="guest.mount_noatime",
         number="K15",
         domain=ON_OFF,
