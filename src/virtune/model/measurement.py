@@ -15,7 +15,7 @@ from operator import itemgetter
 from virtune.model.metric import DIRECTIONS, Distribution
 from virtune.model.remark import Remark, Weight
 
-METHOD = 10
+METHOD = 11
 """The number of the method by which measurements are derived from evidence.
 
 1  first version: fio json+, combined directions, host counters by difference of first and last sample
@@ -30,6 +30,7 @@ METHOD = 10
    2 wrote is read in its units
 9  latency, requests and CPU time of the layers below the load
 10 extremes and standard deviations, context switches and page faults of the load, merged requests
+11 periods of single I/Os
 """
 
 

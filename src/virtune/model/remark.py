@@ -29,5 +29,15 @@ SIMULATED = "simulated"
 EMULATED = "functional-only"
 """The id of the remark that a guest ran under software emulation, so that its figures are not comparable."""
 
+PERIODIC = "periodic"
+"""The id of the remark on single I/Os whose latencies have a period."""
+
+PERIODIC_LEVEL = 0.01
+"""The false-alarm rate, by shuffles, up to which a period is reported."""
+
+PERIODIC_CHANCE = 0.1
+"""The most of such remarks among trials without a period: 1 % where I/Os are independent of one another, 4 to 10 %
+where neighbours are alike (simulated: AR(1) with 0.3 to 0.9, and noise)."""
+
 KVM_WITHOUT_HARDWARE = "KVM without hardware virtualization"
 """The name, in results, of the kind of KVM that runs a guest's programs on the CPU and emulates its kernel."""

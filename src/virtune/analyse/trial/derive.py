@@ -22,13 +22,14 @@ from virtune.analyse.trial.gates import (
 )
 from virtune.analyse.trial.imported import meant_of
 from virtune.analyse.trial.measure import measurement_of
+from virtune.analyse.trial.stalls import period_remarks
 from virtune.analyse.trial.thread_costs import cost_values
 from virtune.analyse.trial.usage import use
 from virtune.analyse.trial.warm_up import read_profile
 from virtune.fio.results import read_result, text_of
 from virtune.model.counters import RoleUse, Use
 from virtune.model.errors import LoadError, ReadError, StoreError
-from virtune.model.evidence import BARRIER, DISKS, FIO_OUTPUTS, IDLE, Check, of_guest
+from virtune.model.evidence import BARRIER, DISKS, EACH_OPERATION, FIO_OUTPUTS, IDLE, Check, of_guest
 from virtune.model.measurement import FioResult, Measurement
 from virtune.model.remark import EMULATED, KVM_WITHOUT_HARDWARE, SIMULATED, Remark, Weight
 from virtune.model.stack import Stack
@@ -87,6 +88,7 @@ def derive(
     values = values if skew is None else (*values, ("guests.skew", skew * 1e9))
     # an imported run cannot be repeated, so none is rejected: it is explained like any fio result
     ours = "counters.jsonl" in parts
+    periods = period_remarks(parts.get(EACH_OPERATION, b"")) if workload.recorded else ()
     said = _said(result, workload, ours=ours)
     readings = read_gates(every, used, stack, workload) if ours else ()
     at_gates = [remark for reading in readings if (remark := reading.remark()) is not None]
@@ -96,7 +98,7 @@ def derive(
     return replace(
         base,
         values=values,
-        remarks=(*_of_rig(parts, stack, checks), *unlike_disks(values), *said, *at_gates, *more),
+        remarks=(*_of_rig(parts, stack, checks), *unlike_disks(values), *periods, *said, *at_gates, *more),
         gates=gates,
         profile=profile,
         profile_seconds=seconds,

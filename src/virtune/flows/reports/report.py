@@ -15,12 +15,14 @@ from types import ModuleType
 from virtune.analyse.study.looking_back import looked_back
 from virtune.analyse.study.summarise import summarise
 from virtune.flows.reports.interactive import live_parts
+from virtune.flows.reports.single_operations import single_operations
 from virtune.flows.stored.show import by_todays_method
 from virtune.model.errors import MissingToolError, PreconditionError
 from virtune.model.evidence import StudyRecord
 from virtune.model.result import Result
 from virtune.model.study import StudyKind
 from virtune.model.text import printable
+from virtune.report.charts import charts_of, labelled
 from virtune.report.charts.chart import Chart, standing_alone
 from virtune.report.html.check_page import check_page
 from virtune.report.html.other_pages import search_page, sweep_page
@@ -80,7 +82,8 @@ def _page(store: Store, record: StudyRecord) -> ReportPage:
 
         if (proved := proof_of(store, record, result)) is not None:
             return proof_page(proved, result, record)
-    return page_of(result, record)
+    drawn = labelled(record.study, single_operations(store, record))
+    return page_of(result, record, [*charts_of(result, record), *drawn])
 
 
 def page_text(result: Result, record: StudyRecord) -> str:

@@ -7,11 +7,14 @@ from dataclasses import replace
 from virtune.model.evidence import StudyRecord
 from virtune.model.result import Result
 from virtune.model.study import Study
+from virtune.report.charts.bars import iops_bars
 from virtune.report.charts.chart import Chart
+from virtune.report.charts.extents import extents
 from virtune.report.charts.forest import forest
 from virtune.report.charts.heat import heat_map
 from virtune.report.charts.loads import load_curves
 from virtune.report.charts.narrowing import narrowing
+from virtune.report.charts.offered import against_offered, offered_kinds
 from virtune.report.charts.percentiles import percentile_curve
 from virtune.report.charts.rounds import rounds_in_time
 from virtune.report.charts.stacked import cpu_by_thread, layer_load, layer_times
@@ -40,6 +43,7 @@ def _charts(result: Result, record: StudyRecord) -> Iterator[Chart]:
         if workload.probe:
             continue
         for made in (
+            iops_bars(result, workload.name) if result.study.builtin == "datapath" else None,
             forest(result, workload.name),
             percentile_curve(result, workload.name),
             rounds_in_time(result, record, workload.name),
@@ -53,3 +57,5 @@ def _charts(result: Result, record: StudyRecord) -> Iterator[Chart]:
             if made is not None:
                 yield made
     yield from load_curves(result)
+    yield from extents(result)
+    yield from (one for kind in offered_kinds(result) if (one := against_offered(result, kind)) is not None)

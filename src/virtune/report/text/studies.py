@@ -16,12 +16,15 @@ from virtune.model.published import PublishedStudy
 from virtune.model.remark import Weight
 from virtune.model.result import ArmSummary, Result, Value
 from virtune.model.study import Arm
+from virtune.model.threads import THREAD_ROLES
 from virtune.model.units import format_ns, format_seconds, format_share
 from virtune.model.verdict import Comparison, Verdict
 from virtune.model.workload import Workload
 from virtune.report.text.answer import change_cell
 from virtune.report.text.columns import SideBySide
+from virtune.report.text.engine_words import ENGINE_WORDS
 from virtune.report.text.layout import Column, Paragraph, Records
+from virtune.report.text.period_words import period_findings
 from virtune.report.text.published import beside
 from virtune.report.text.result import standing, value_text
 from virtune.report.text.sign_words import operation_findings
@@ -80,16 +83,6 @@ ALWAYS_BUSY = 99.0
 """Per cent of the time, below 100 because the counters' window and the run differ slightly."""
 
 _ENGINE_NAMES = "fio-engines-"
-
-_ENGINE_WORDS: Mapping[str, str] = {
-    "sync": "lseek, then read or write; the call returns when the I/O is over, so one is in flight per job",
-    "psync": "pread and pwrite, one call instead of two; what most programs do, and fio's default",
-    "libaio": "Linux' older asynchronous calls; asynchronous with direct=1 alone, else the submission waits",
-    "mmap": "the file is mapped into memory, and each access is a copy; reads cost page faults, writes go out later",
-    "splice": "moves pages through a pipe without a copy to the program; for sending files on rather than for load",
-    "io_uring": "two rings shared with the kernel; asynchronous for buffered and direct I/O, few calls per I/O",
-}
-"""The use of each engine."""
 
 _EXTREMES: tuple[tuple[str, Callable[[Histogram], float | None]], ...] = (
     ("lat min", lambda histogram: float(histogram.bins[0][0])),
@@ -167,14 +160,16 @@ def _configurations(result: Result) -> Iterator[RenderableType]:
     arms = _arms(result)
     for workload in result.study.compared:
         yield Text(f"{workload.name}, IOPS against {arms[0].name} last", style="dim")
-        table = _table(*(label for _, label in _DATAPATH), _HOST, "difference")
+        table = _table(*(label for _, label in _DATAPATH), "switches/s", _HOST, "difference")
         for arm in arms:
             cells = [_cell(result, arm, workload, metric) for metric, _ in _DATAPATH]
             change = "" if arm == arms[0] else _difference(result, arm, workload, "iops")
+            cells.append(_switches(result, arm, workload))
             table.add_row(arm.name, *cells, _usr_sys(result, arm, workload, "host"), change)
         yield table
     yield from _lines(
         "QEMU: its CPU; idle: the same in a second after the load, where polling is set",
+        "switches/s: context switches of QEMU's threads a second; the author counts a million of them",
         "host: user and system time of all CPUs, in % of them; CPU/IO: CPU per I/O, all of it",
     )
     if any(arm.stack.poll_max_ns for arm in arms):
@@ -183,6 +178,13 @@ def _configurations(result: Result) -> Iterator[RenderableType]:
             "QEMU's aio=io_uring has no SQPOLL, whose kernel thread keeps a CPU busy even when idle",
             "a polling IOThread takes CPU from other work: weigh QEMU CPU against the gain",
         )
+
+
+def _switches(result: Result, arm: Arm, workload: Workload) -> str:
+    """Return the context switches a second of all threads of QEMU; the metrics are those of an I/O, by role."""
+    each = [_value(result, arm, workload, f"switches.io.{role}") for role in THREAD_ROLES]
+    known, done = [one.value for one in each if one is not None], _value(result, arm, workload, "iops")
+    return quantity(BY_ID["load.ctx"], sum(known) * done.value) if known and done is not None else "-"
 
 
 def _engines(result: Result) -> Iterator[RenderableType]:
@@ -221,8 +223,8 @@ def _engine_reading(result: Result, arm: Arm, workload: Workload) -> Iterator[st
     if summary is None:
         return
     name = workload.name.removeprefix(_ENGINE_NAMES)
-    if name in _ENGINE_WORDS:
-        yield f"{name}: {_ENGINE_WORDS[name]}"
+    if name in ENGINE_WORDS:
+        yield f"{name}: {ENGINE_WORDS[name]}"
     slat, clat = (_value(result, arm, workload, metric) for metric in ("slat.mean", "clat.mean"))
     if slat is not None and clat is not None:
         handing = slat.value > clat.value
@@ -305,7 +307,7 @@ def _single_operations(result: Result) -> Iterator[RenderableType]:
 
     yield SideBySide(beside, [arm.name for arm in arms[1:]])
     yield from _lines("latency min / mean / max; every single I/O: `virtune show --trial N --capture operations.log`")
-    yield from _lines(*operation_findings(result, arms))
+    yield from _lines(*operation_findings(result, arms), *period_findings(result, arms))
 
 
 def _extent(result: Result, arm: Arm, workload: Workload) -> str:
