@@ -202,6 +202,16 @@ def test_only_a_file_of_a_living_run_is_believed_and_no_other_is_touched(tmp_pat
             assert [one.study for one in runs_of(store)] == ["y"]
 
 
+def test_a_run_is_shown_without_opening_its_store(tmp_path: Path) -> None:
+    store = tmp_path / "s.sqlite"
+    with ProgressFile(store, "x") as file, served(store) as page:
+        file.write(RunProgress(study="x", title="compare", done=3))
+        status, text, _ = page.get("/live/x")
+        assert status == 200
+        assert "<b>running</b>" in text
+    assert not store.exists()
+
+
 def replace_study(run: RunProgress, study: str) -> RunProgress:
     return RunProgress(study=study, title=run.title)
 

@@ -27,11 +27,11 @@ from virtune.model.store_place import StorePlace
 from virtune.model.text import printable
 from virtune.report.json.listing import listing_document
 from virtune.report.text.listing import arms_text, workloads_text
-from virtune.store.progress import runs_of
+from virtune.store.progress import run_of, runs_of
 from virtune.store.store import Store
 from virtune.web.guard import Guard
 from virtune.web.host_page import host_shown
-from virtune.web.live_page import RunShown, run_shown, stream
+from virtune.web.live_page import RunShown, shown_running, shown_stored, stream
 from virtune.web.pair_page import pair_of
 
 if TYPE_CHECKING:
@@ -132,8 +132,10 @@ class LocalPage:
         return Response((_STATIC / name).read_bytes(), media_type="text/javascript; charset=utf-8")
 
     def _run(self, study: str) -> RunShown:
+        if (run := run_of(self.path, study)) is not None:
+            return shown_running(run, now=time.time())
         with self._store() as store:
-            found = run_shown(store, study, now=time.time())
+            found = shown_stored(store, study)
         if found is None:
             raise HTTPException(404, "no such study is stored or runs")
         return found
